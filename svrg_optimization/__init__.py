@@ -1,0 +1,27 @@
+"""SVRG, stochastic variance reduced gradient, for MXNet's Module API.
+
+The names below are imported on first use: a parameter server imports this
+package while MXNet itself is only half imported, to unpickle the optimizer,
+and must not meet ``mxnet.module`` on that way.
+"""
+
+import importlib
+
+__version__ = '0.1.0'
+
+_HOME = {'SVRGModule': 'svrg_module'}
+_SUBMODULES = ('svrg_module', 'svrg_optimizer')
+
+__all__ = ['SVRGModule', '__version__']
+
+
+def __getattr__(name):
+    if name in _SUBMODULES:
+        return importlib.import_module('.' + name, __name__)
+    if name in _HOME:
+        return getattr(importlib.import_module('.' + _HOME[name], __name__), name)
+    raise AttributeError('module %r has no attribute %r' % (__name__, name))
+
+
+def __dir__():
+    return sorted(list(globals()) + list(_HOME) + list(_SUBMODULES))

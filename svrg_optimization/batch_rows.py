@@ -1,0 +1,91 @@
+"""The rows of a batch: which are data and which are padding."""
+
+from mxnet import ndarray as nd
+from mxnet.io import DataBatch, DataDesc, PrefetchingIter, ResizeIter
+
+
+def batch_axis(description):
+    """Tell which axis of a DataDesc counts the rows; -1 for none."""
+    return DataDesc.get_batch_axis(description.layout)
+
+
+def count_rows(batch, data_shapes):
+    """Count the rows of a batch.
+
+    Parameters
+    ----------
+    batch : DataBatch or list of DataBatch
+        One batch, or one piece of it for each device.
+    data_shapes : list of DataDesc
+        The module's description of the batch's data.
+
+    Returns
+    -------
+    rows, padding : int
+        All rows, and those among them that only fill the batch up.
+    """
+    axes = [batch_axis(description) for description in data_shapes]
+    position = next(i for i, axis in enumerate(axes) if axis >= 0)
+    pieces = batch if isinstance(batch, list) else [batch]
+    return (sum(piece.data[position].shape[axes[position]] for piece in pieces),
+            sum(piece.pad or 0 for piece in pieces))
+
+
+def without_padding(batch, data_shapes, label_shapes, leading=False):
+    """Cut the padding off a batch.
+
+    Parameters
+    ----------
+    batch : DataBatch or list of DataBatch
+        Left as it is; it has at least one real row.
+    data_shapes, label_shapes : list of DataDesc
+        The module's description of the batch; `label_shapes` may be None.
+    leading : bool
+        Whether the padding is at the front of the batch.
+
+    Returns
+    -------
+    DataBatch
+        The real rows, in their order, as one batch.
+    """
+    pieces = []
+    for piece in batch if isinstance(batch, list) else [batch]:
+        rows, padding = count_rows(piece, data_shapes)
+        if padding < rows:
+            kept = slice(padding, rows) if leading else slice(0, rows - padding)
+            pieces.append((piece, kept))
+
+    def real_rows(kind, descriptions):
+        axes = [batch_axis(description) for description in descriptions]
+        return [_join([_cut(getattr(piece, kind)[i], axis, kept) for piece, kept in pieces], axis)
+                for i, axis in enumerate(axes)]
+
+    labelled = label_shapes and pieces[0][0].label
+    return DataBatch(data=real_rows('data', data_shapes),
+                     label=real_rows('label', label_shapes) if labelled else None, pad=0)
+
+
+def pads_in_front(train_data):
+    """Tell whether an iterator's padding is at the front of a batch.
+
+    ``NDArrayIter(last_batch_handle='roll_over')`` begins with the rows that
+    the pass before could not place, and counts them as padding.
+    """
+    while isinstance(train_data, (ResizeIter, PrefetchingIter)):
+        train_data = (train_data.data_iter if isinstance(train_data, ResizeIter)
+                      else train_data.iters[0])
+    return getattr(train_data, 'last_batch_handle', None) == 'roll_over'
+
+
+def _cut(array, axis, kept):
+    if axis < 0:
+        return array
+    if axis == 0:
+        return array[kept]
+    return nd.slice_axis(array, axis=axis, begin=kept.start, end=kept.stop)
+
+
+def _join(arrays, axis):
+    if len(arrays) == 1 or axis < 0:
+        return arrays[0]
+    return nd.concat(*[array.as_in_context(arrays[0].context) for array in arrays], dim=axis)

@@ -1,0 +1,91 @@
+"""Whether a symbol's losses are sums or means over a batch, and what follows."""
+
+import json
+
+# Of MXNet's loss layers only these can be means; the others are sums.
+_NORMALIZED_LOSSES = ('SoftmaxOutput', 'Softmax', 'MakeLoss')
+_SUM_LOSSES = ('LinearRegressionOutput', 'LogisticRegressionOutput', 'MAERegressionOutput',
+               'SVMOutput', 'make_loss')
+_LOSSES = _NORMALIZED_LOSSES + _SUM_LOSSES
+# Neither they nor a loss layer hand down the gradient of what is above them.
+_GRADIENT_STOPS = ('BlockGrad', 'stop_gradient')
+
+
+class LossScale:
+    """How the gradient of a batch scales with the batch's rows.
+
+    Parameters
+    ----------
+    symbol : mxnet.symbol.Symbol
+        The network.
+    shapes : dict of str to tuple of int
+        The shapes of its inputs.
+    loss_is_mean : bool, optional
+        Whether its loss is a mean over the rows of a batch; by default its
+        loss layers tell. A mean made of operators, ``MakeLoss(mean(...))``,
+        does not show in them.
+
+    Attributes
+    ----------
+    is_mean : bool
+        Whether all losses are means.
+    is_mixed : bool
+        Whether some losses are sums and some are means.
+    """
+
+    def __init__(self, symbol, shapes, loss_is_mean=None):
+        means = _means(symbol, shapes) if loss_is_mean is None else [loss_is_mean]
+        self.is_mean = bool(means) and all(means)
+        self.is_mixed = any(means) and not self.is_mean
+
+    def weight(self, rows, real_rows, batch_size):
+        """Weigh a batch's gradient in a sum over the data.
+
+        Parameters
+        ----------
+        rows : int
+            Rows of which the gradient was computed.
+        real_rows : int
+            Those among them that are no padding.
+        batch_size : int
+            B, the rows of a full batch.
+
+        Returns
+        -------
+        float
+            1 for a full batch. The sum of all weighted gradients, times B
+            over the real rows of all batches, is the full gradient.
+        """
+        return real_rows / (batch_size if self.is_mean else rows)
+
+
+def _means(symbol, shapes):
+    """Tell of each loss layer that moves a parameter whether its loss is a mean."""
+    nodes = json.loads(symbol.tojson())['nodes']
+    return [_is_normalized(node, symbol, shapes) for node in nodes
+            if node['op'] in _LOSSES and _moves_a_parameter(node, nodes, shapes)]
+
+
+def _moves_a_parameter(loss, nodes, inputs):
+    to_visit = [loss['inputs'][0][0]]
+    visited = set()
+    while to_visit:
+        index = to_visit.pop()
+        node = nodes[index]
+        if index in visited or node['op'] in _LOSSES + _GRADIENT_STOPS:
+            continue
+        if node['op'] == 'null' and node['name'] not in inputs:
+            return True
+        visited.add(index)
+        to_visit.extend(source[0] for source in node['inputs'])
+    return False
+
+
+def _is_normalized(node, symbol, shapes):
+    normalization = node.get('attrs', {}).get('normalization')
+    if node['op'] == 'MakeLoss' and normalization == 'batch':
+        # MXNet takes a vector of losses for a single row, and divides by 1.
+        internals = symbol.get_internals()
+        _, outputs, _ = internals.infer_shape_partial(**shapes)
+        return len(outputs[internals.list_outputs().index(node['name'] + '_output')]) > 1
+    return normalization in ('batch', 'valid')

@@ -1,0 +1,516 @@
+"""SVRGModule, MXNet's Module trained with stochastic variance reduced gradients."""
+
+import contextlib
+import inspect
+import logging
+import time
+import warnings
+
+import mxnet as mx
+from mxnet.base import _as_list
+from mxnet.model import BatchEndParam, _create_kvstore
+from mxnet.module import Module
+
+from . import executors
+from .batch_rows import count_rows, pads_in_front, without_padding
+from .full_gradient import FullGradient
+from .loss_scale import LossScale
+from .snapshot_iterator import SnapshotIterator
+from .svrg_optimizer import _SVRGOptimizer, full_gradient_keys
+
+
+class SVRGModule(Module):
+    r"""Train a Module with SVRG, the stochastic variance reduced gradient.
+
+    It is used where :class:`mxnet.module.Module` is: change ``mx.mod.Module(symbol,
+    ...)`` to ``SVRGModule(symbol, ..., update_freq=1)``. Every `update_freq`
+    epochs it takes a snapshot :math:`\tilde w` of the weights and computes the
+    full gradient
+
+    .. math:: \mu = \frac{B}{n} \sum_{j=1}^{n} \nabla f_j(\tilde w)
+
+    over all n rows, in the units of the gradient of a batch of B rows
+    (MXNet's loss layers sum over a batch). Each step then hands the optimizer
+
+    .. math:: g = \nabla f_{batch}(w) - \nabla f_{batch}(\tilde w) + \mu
+
+    in place of :math:`\nabla f_{batch}(w)` [1]_. Weight decay stays with the
+    optimizer and is no part of :math:`\mu`.
+
+    Parameters
+    ----------
+    symbol : Symbol
+        The network with its loss.
+    data_names, label_names : list of str
+        Names of the inputs, as in Module.
+    logger : Logger
+        As in Module.
+    context : Context or list of Context
+        The device or devices; snapshot and full gradient live there too.
+    work_load_list, fixed_param_names, state_names, group2ctxs, compression_params
+        As in Module.
+    update_freq : int
+        Epochs from one snapshot to the next, 1 or more. It may be set later
+        as an attribute.
+    loss_is_mean : bool, optional
+        Whether the loss is a mean over the rows of a batch and not a sum.
+        By default the symbol's loss layers tell (``normalization='batch'`` or
+        ``'valid'``); a mean made of operators, ``MakeLoss(mean(...))``, does
+        not show in them and needs True.
+    full_grad_callback : callable or list of callable, optional
+        Called with a BatchEndParam after each batch of a full gradient's
+        pass, as a `batch_end_callback` is in an epoch of training.
+
+    Raises
+    ------
+    ValueError
+        If `update_freq` is below 1.
+    TypeError
+        If `update_freq` is no int, `loss_is_mean` none of None, True and
+        False, or `full_grad_callback` not callable.
+
+    References
+    ----------
+    .. [1] R. Johnson and T. Zhang, "Accelerating Stochastic Gradient Descent
+       using Predictive Variance Reduction", NIPS 2013, Figure 1.
+
+    Examples
+    --------
+    >>> import mxnet as mx
+    >>> import numpy as np
+    >>> from svrg_optimization import SVRGModule
+    >>> rng = np.random.RandomState(0)
+    >>> features = rng.normal(size=(100, 3))
+    >>> train_data = mx.io.NDArrayIter(features, features.dot([1.0, -2.0, 3.0]),
+    ...                                batch_size=10, label_name='target')
+    >>> output = mx.sym.FullyConnected(mx.sym.Variable('data'), num_hidden=1, name='fc')
+    >>> loss = mx.sym.LinearRegressionOutput(output, mx.sym.Variable('target'), name='loss')
+    >>> module = SVRGModule(loss, label_names=('target',), update_freq=1)
+    >>> module.fit(train_data, eval_metric='mse', num_epoch=20,
+    ...            optimizer_params={'learning_rate': 0.2})
+    >>> module.get_params()[0]['fc_weight'].asnumpy().round(4).tolist()
+    [[1.0, -2.0, 3.0]]
+    """
+
+    def __init__(self, symbol, data_names=('data',), label_names=('softmax_label',),
+                 logger=logging, context=mx.cpu(), work_load_list=None,
+                 fixed_param_names=None, state_names=None, group2ctxs=None,
+                 compression_params=None, update_freq=None, *,
+                 loss_is_mean=None, full_grad_callback=None):
+        self.update_freq = update_freq
+        if loss_is_mean is not None and not isinstance(loss_is_mean, bool):
+            raise TypeError('loss_is_mean must be None, True or False, not %r' % (loss_is_mean,))
+        for callback in _as_list(full_grad_callback) if full_grad_callback is not None else []:
+            if not callable(callback):
+                raise TypeError('full_grad_callback must be callable, a list of callables or None, '
+                                'not %r' % (full_grad_callback,))
+        super().__init__(symbol, data_names, label_names, logger, context, work_load_list,
+                         fixed_param_names, state_names, group2ctxs, compression_params)
+        self._mod_aux = Module(symbol, self._data_names, self._label_names, logger, self._context,
+                               self._work_load_list, self._fixed_param_names, self._state_names,
+                               group2ctxs)
+        self._ctx_len = len(self._context)
+        self._loss_is_mean = loss_is_mean
+        self._full_grad_callback = full_grad_callback
+        self._full_keys = full_gradient_keys(self._param_names)
+        self._full_gradient = None
+        self._keeps_snapshot = False
+        self._batch_size = None
+        self._forwarded = None
+        self._gradients_to_correct = False
+        self._warned = set()
+
+    @property
+    def update_freq(self):
+        """Epochs from one snapshot to the next, an int of 1 or more."""
+        return self._update_freq
+
+    @update_freq.setter
+    def update_freq(self, update_freq):
+        if not isinstance(update_freq, int) or isinstance(update_freq, bool):
+            raise TypeError('update_freq must be an int of 1 or more, not %r' % (update_freq,))
+        if update_freq < 1:
+            raise ValueError('update_freq must be an int of 1 or more, not %d' % update_freq)
+        self._update_freq = update_freq
+
+    @property
+    def _param_dict(self):
+        return self._full_gradient.shares if self._full_gradient else None
+
+    @property
+    def _has_snapshot(self):
+        return self._full_gradient is not None and self._full_gradient.rows > 0
+
+    # Binding and parameters
+
+    def bind(self, data_shapes, label_shapes=None, for_training=True, inputs_need_grad=False,
+             force_rebind=False, shared_module=None, grad_req='write'):
+        """Bind the module and, for training, the module of the snapshot's gradients.
+
+        Parameters and behaviour are those of ``Module.bind``. A snapshot that
+        was taken before a `force_rebind` stays in force.
+        """
+        already_bound = self.binded and not force_rebind
+        super().bind(data_shapes, label_shapes, for_training, inputs_need_grad, force_rebind,
+                     shared_module, grad_req)
+        if already_bound:
+            return
+        self._batch_size = executors.batch_size(self)
+        if for_training:
+            shapes = dict(self.data_shapes + (self.label_shapes or []))
+            self._loss_scale = LossScale(self.symbol, shapes, self._loss_is_mean)
+            self._mod_aux.bind(self.data_shapes, self.label_shapes, grad_req={
+                name: 'write' if name in self._param_names and request != 'null' else 'null'
+                for name, request in executors.gradient_requests(self).items()})
+
+    def _reset_bind(self):
+        super()._reset_bind()
+        self._forwarded = None
+        self._gradients_to_correct = False
+        if self._mod_aux.params_initialized and self._mod_aux.binded:
+            self._mod_aux.get_params()  # from the executors that go away, for the next ones
+        self._mod_aux._reset_bind()
+
+    def reshape(self, data_shapes, label_shapes=None):
+        """Reshape the module for batches of another shape; see ``Module.reshape``."""
+        super().reshape(data_shapes, label_shapes)
+        self._batch_size = executors.batch_size(self)
+
+    def init_params(self, initializer=mx.init.Uniform(0.01), arg_params=None, aux_params=None,
+                    allow_missing=False, force_init=False, allow_extra=False):
+        """Initialize the parameters; see ``Module.init_params``.
+
+        With `force_init` the snapshot is dropped: the next step is a plain
+        one until another is taken.
+        """
+        initializes = force_init or not self.params_initialized
+        super().init_params(initializer, arg_params, aux_params, allow_missing, force_init,
+                            allow_extra)
+        if initializes and not self._keeps_snapshot:
+            self._gradients_to_correct = False
+            if self._has_snapshot:
+                self._full_gradient = self._new_full_gradient()
+
+    def set_params(self, arg_params, aux_params, allow_missing=False, force_init=True,
+                   allow_extra=False):
+        """Set the parameters; see ``Module.set_params``. The snapshot stays as it is."""
+        self._keeps_snapshot = True  # of the init_params that Module calls
+        try:
+            super().set_params(arg_params, aux_params, allow_missing, force_init, allow_extra)
+        finally:
+            self._keeps_snapshot = False
+
+    # Optimizer
+
+    def init_optimizer(self, kvstore='local', optimizer='sgd',
+                       optimizer_params=(('learning_rate', 0.01),), force_init=False):
+        """Install the optimizer; see ``Module.init_optimizer``.
+
+        It is wrapped, so that the KVStore can tell gradients, which step the
+        weights, from full gradients, which are summed over the devices.
+
+        Parameters
+        ----------
+        kvstore : str or KVStore
+            As in Module; of one machine.
+        optimizer : str or Optimizer
+            Any optimizer of MXNet, by name or as an instance.
+        optimizer_params : dict
+            Arguments of an optimizer that is given by name.
+        force_init : bool
+            Install it even if there is one already.
+
+        Raises
+        ------
+        ValueError
+            If `kvstore` is a distributed one.
+        """
+        if not self.binded or not self.params_initialized or (
+                self.optimizer_initialized and not force_init):
+            super().init_optimizer(kvstore, optimizer, optimizer_params, force_init)
+            return
+        svrg_optimizer = self._create_optimizer(_SVRGOptimizer.__name__, optimizer, kvstore,
+                                                optimizer_params)
+        with warnings.catch_warnings():
+            if isinstance(optimizer, str):
+                # Module compares rescale_grad only where the user made the optimizer.
+                warnings.filterwarnings('ignore', 'Optimizer created manually outside Module')
+            super().init_optimizer(kvstore, svrg_optimizer, optimizer_params, force_init)
+        names = [name for name in self._param_names if name not in self._fixed_param_names]
+        if self._kvstore and names:
+            self._kvstore.init([self._full_keys[name] for name in names],
+                               [mx.nd.zeros(self._arg_params[name].shape,
+                                            dtype=self._arg_params[name].dtype) for name in names])
+        if not self._has_snapshot:
+            self._full_gradient = self._new_full_gradient()
+
+    def _create_optimizer(self, optimizer, default_opt, kvstore, optimizer_params):
+        """Wrap an optimizer, made as Module makes it where it is a name.
+
+        Parameters
+        ----------
+        optimizer : str
+            Name of the wrapper's class, ``'_SVRGOptimizer'``.
+        default_opt : str or Optimizer
+            The optimizer that steps the weights.
+        kvstore : str or KVStore or None
+            As in `init_optimizer`.
+        optimizer_params : dict
+            Arguments of `default_opt`, where that is a name.
+
+        Returns
+        -------
+        _SVRGOptimizer
+        """
+        if optimizer.lower() != _SVRGOptimizer.__name__.lower():
+            raise ValueError('optimizer must be %r, not %r; the optimizer that steps the weights '
+                             'is default_opt' % (_SVRGOptimizer.__name__, optimizer))
+        if 'dist' in (kvstore if isinstance(kvstore, str) else getattr(kvstore, 'type', '')):
+            raise ValueError('kvstore must be one of a single machine, not %r' % (kvstore,))
+        _, update_on_kvstore = _create_kvstore(kvstore, self._ctx_len, self._arg_params)
+        copies = 1 if update_on_kvstore else self._ctx_len
+        idx2name = {i * copies + device: name for i, name in enumerate(self._param_names)
+                    for device in range(copies)}
+        full_keys = self._full_keys.values()
+        if isinstance(default_opt, _SVRGOptimizer):
+            default_opt = default_opt.default_opt
+        if not isinstance(default_opt, str):
+            return _SVRGOptimizer(default_opt, full_keys=full_keys, param_idx2name=idx2name)
+        params = dict(optimizer_params)
+        params.setdefault('rescale_grad', 1.0 / executors.batch_size(self))
+        return _SVRGOptimizer(default_opt, full_keys=full_keys, sym=self.symbol,
+                              param_idx2name=idx2name, **params)
+
+    # A step
+
+    def forward(self, data_batch, is_train=None):
+        """Compute the outputs at the current weights; see ``Module.forward``."""
+        batch_size = self._batch_size
+        try:
+            super().forward(data_batch, is_train)
+        finally:
+            self._batch_size = batch_size  # a batch of another size does not change B
+        self._forwarded = data_batch, is_train
+
+    def backward(self, out_grads=None):
+        """Compute the batch's gradients at the current weights and at the snapshot.
+
+        See ``Module.backward``. Before the first snapshot only the first of
+        the two are computed.
+        """
+        super().backward(out_grads)
+        self._gradients_to_correct = False
+        if not self._has_snapshot:
+            return
+        snapshot = self._mod_aux
+        if (snapshot.data_shapes, snapshot.label_shapes) != (self.data_shapes, self.label_shapes):
+            snapshot.reshape(self.data_shapes, self.label_shapes)
+        snapshot.forward(*self._forwarded)
+        snapshot.backward(out_grads)
+        self._gradients_to_correct = True
+
+    def update(self):
+        """Step the weights along the SVRG gradient; see ``Module.update``.
+
+        Where there was no snapshot yet when the gradients were computed, this
+        is a step of plain Module.
+        """
+        if self.optimizer_initialized:
+            self._correct_gradients()
+        super().update()
+
+    def _correct_gradients(self):
+        if self._gradients_to_correct:
+            self._update_svrg_gradients()
+            self._gradients_to_correct = False
+
+    def _update_svrg_gradients(self):
+        """Turn the batch's gradients into SVRG gradients, in place."""
+        current, at_snapshot = executors.gradients(self), executors.gradients(self._mod_aux)
+        for device, share in enumerate(self._param_dict):
+            for name, full in share.items():
+                self._svrg_grads_update_rule(current[name][device], at_snapshot[name][device], full)
+
+    def _svrg_grads_update_rule(self, g_curr_batch_curr_weight, g_curr_batch_special_weight,
+                                g_special_weight_all_batch):
+        r"""Compute :math:`g = \nabla f_{batch}(w) - \nabla f_{batch}(\tilde w) + \mu`.
+
+        Parameters
+        ----------
+        g_curr_batch_curr_weight : NDArray
+            The batch's gradient at the current weights; overwritten with g.
+        g_curr_batch_special_weight : NDArray
+            The batch's gradient at the snapshot.
+        g_special_weight_all_batch : NDArray
+            The full gradient, in the units of a batch gradient.
+
+        Returns
+        -------
+        NDArray
+            g, in `g_curr_batch_curr_weight`.
+        """
+        g_curr_batch_curr_weight -= g_curr_batch_special_weight
+        g_curr_batch_curr_weight += g_special_weight_all_batch
+        return g_curr_batch_curr_weight
+
+    # Snapshot and full gradient
+
+    def update_full_grads(self, train_data, batch_end_callback=None):
+        r"""Take a snapshot of the weights and compute the full gradient there.
+
+        The iterator is reset, read to its end and left there. Rows of padding
+        count nothing. If the pass fails, the snapshot and the full gradient
+        from before it stay in force.
+
+        Parameters
+        ----------
+        train_data : DataIter
+            The rows to take the mean over, as DataBatches or as lists of one
+            DataBatch a device.
+        batch_end_callback : callable or list of callable, optional
+            Called with a BatchEndParam after each batch, its epoch being 0;
+            by default the constructor's `full_grad_callback`.
+
+        Raises
+        ------
+        RuntimeError
+            If the module is not bound for training or has no parameters yet.
+        ValueError
+            If `train_data` yields no row.
+
+        Warns
+        -----
+        UserWarning
+            Once, where the padding of a batch cannot be cut off, since the
+            symbol cannot be bound for its real rows or a device would be left
+            without any. The batch is weighted by its real rows then.
+        """
+        self._take_snapshot(train_data, batch_end_callback or self._full_grad_callback, epoch=0)
+
+    def _take_snapshot(self, train_data, batch_end_callback, epoch):
+        if not (self.binded and self.for_training and self.params_initialized):
+            raise RuntimeError('update_full_grads needs a module that is bound with '
+                               'for_training=True and has its parameters initialized')
+        train_data.reset()
+        self._correct_gradients()
+        with self._snapshot_moved():
+            self._full_gradient = self._sum_gradients(train_data, batch_end_callback, epoch)
+
+    @contextlib.contextmanager
+    def _snapshot_moved(self):
+        """Move the snapshot to the current weights, and back if what follows fails."""
+        snapshot = self._mod_aux
+        before = [weight.copy() for weight in executors.weights(snapshot) if self._has_snapshot]
+        for source, target in zip(executors.weights(self), executors.weights(snapshot)):
+            source.copyto(target)
+        snapshot.params_initialized = True
+        snapshot._params_dirty = True
+        try:
+            yield
+        except BaseException:
+            for source, target in zip(before, executors.weights(snapshot)):
+                source.copyto(target)
+            raise
+
+    def _sum_gradients(self, train_data, batch_end_callback, epoch):
+        full_gradient = self._new_full_gradient()
+        leading = pads_in_front(train_data)
+        all_rows = 0
+        for nbatch, data_batch in enumerate(train_data):
+            rows, real_rows = self._run_at_snapshot(data_batch, leading)
+            if real_rows > 0:
+                weight = self._loss_scale.weight(rows, real_rows, self._batch_size)
+                full_gradient.add(executors.gradients(self._mod_aux), weight)
+                all_rows += real_rows
+            if batch_end_callback is not None:
+                param = BatchEndParam(epoch=epoch, nbatch=nbatch, eval_metric=None, locals=locals())
+                for callback in _as_list(batch_end_callback):
+                    callback(param)
+        if not all_rows:
+            raise ValueError('train_data must yield at least one row of data, and %r yielded none'
+                             % (train_data,))
+        full_gradient.finish(self._batch_size, all_rows, self._kvstore, self._full_keys)
+        return full_gradient
+
+    def _run_at_snapshot(self, batch, leading):
+        """Compute a batch's gradients at the snapshot, without its padding where that can be.
+
+        Returns the rows that were run and how many of these are no padding.
+        """
+        snapshot = self._mod_aux
+        rows, padding = count_rows(batch, snapshot.data_shapes)
+        real_rows = rows - padding
+        if real_rows <= 0:
+            return rows, 0
+        if self._loss_scale.is_mixed:
+            if real_rows != self._batch_size:
+                self._warn_once('the symbol has losses that are sums over a batch and losses that '
+                                'are means: a batch with fewer real rows than are bound is '
+                                'weighted by its real rows, which is right for one kind only')
+        elif padding:
+            short = without_padding(batch, snapshot.data_shapes, snapshot.label_shapes, leading)
+            if executors.can_bind(snapshot, short):
+                batch, rows = short, real_rows
+            else:
+                self._warn_once('the module cannot be bound for the real rows of a padded batch '
+                                'alone: the batch is weighted by its real rows, padding included')
+        executors.forward_backward(snapshot, batch)
+        return rows, real_rows
+
+    def _warn_once(self, message):
+        if message not in self._warned:
+            self._warned.add(message)
+            warnings.warn(message, stacklevel=2)
+
+    def _new_full_gradient(self):
+        return FullGradient(executors.gradients(self._mod_aux), self._ctx_len)
+
+    def _accumulate_kvstore(self, key, value):
+        """Sum one parameter's full gradient over all devices in the KVStore.
+
+        Parameters
+        ----------
+        key : str
+            The parameter's name.
+        value : list of NDArray
+            One value a device; overwritten with their sum.
+        """
+        self._full_gradient.exchange(self._kvstore, self._full_keys, {key: value})
+
+    def _allocate_gradients(self, key, value):
+        """Give each device its share of one parameter's full gradient.
+
+        Parameters
+        ----------
+        key : str
+            The parameter's name.
+        value : list of NDArray
+            The full gradient, once a device.
+        """
+        self._full_gradient.share_out(key, value)
+
+    # Training
+
+    def fit(self, train_data, *args, **kwargs):
+        """Train the module; parameters and behaviour are those of ``Module.fit``.
+
+        A snapshot is taken when an epoch begins that `update_freq` divides,
+        and before the first step if there is none. The time of its pass is
+        logged as ``Epoch[%d] Full gradient time=%.3f``, in seconds, and is
+        part of the epoch's ``Time cost``.
+        """
+        call = inspect.signature(super().fit).bind(train_data, *args, **kwargs)
+        call.apply_defaults()
+        call.arguments['train_data'] = SnapshotIterator(train_data, call.arguments['begin_epoch'],
+                                                        self._epoch_begins)
+        super().fit(*call.args, **call.kwargs)
+
+    fit.__signature__ = inspect.signature(Module.fit)
+
+    def _epoch_begins(self, epoch, train_data):
+        if self._has_snapshot and epoch % self.update_freq:
+            return
+        tic = time.time()
+        self._take_snapshot(train_data, self._full_grad_callback, epoch)
+        self.logger.info('Epoch[%d] Full gradient time=%.3f', epoch, time.time() - tic)
+        train_data.reset()

@@ -1,0 +1,199 @@
+"""The optimizer of an SVRGModule, and where each KVStore key goes.
+
+Nothing of MXNet but ``mxnet.optimizer`` may be imported here: parameter
+servers unpickle these classes before the rest of MXNet is there.
+"""
+
+from mxnet import optimizer as opt
+
+_SUFFIX = '_full'
+
+
+def full_gradient_keys(param_names):
+    """Name the KVStore key of each parameter's full gradient.
+
+    Parameters
+    ----------
+    param_names : list of str
+        All parameters of the module.
+
+    Returns
+    -------
+    dict of str to str
+        From parameter name to key: ``<name>_full``, with the suffix repeated
+        where a parameter or an earlier key has that name already.
+    """
+    taken = set(param_names)
+    keys = {}
+    for name in param_names:
+        key = name + _SUFFIX
+        while key in taken:
+            key += _SUFFIX
+        taken.add(key)
+        keys[name] = key
+    return keys
+
+
+def _register(klass):
+    """Register an optimizer, unless another package has taken the name.
+
+    mxnet.contrib registers classes of the same names and creates its own
+    optimizers by them.
+    """
+    opt.Optimizer.opt_registry.setdefault(klass.__name__.lower(), klass)
+    return klass
+
+
+@_register
+class _AssignmentOptimizer(opt.Optimizer):
+    """Assign the pushed value to the stored one.
+
+    As a KVStore's updater it makes of a key a place in which the values of
+    all devices and workers are summed.
+    """
+
+    def update(self, index, weight, grad, state):
+        """Copy `grad` into `weight`, of the same shape; `state` is None."""
+        grad.copyto(weight)
+
+
+@_register
+class _SVRGOptimizer(opt.Optimizer):
+    """Route full gradients to an assignment and all else to an optimizer.
+
+    It stands in for the optimizer that it wraps: whatever is read from it or
+    set on it, the learning rate for example, is that optimizer's own.
+
+    Parameters
+    ----------
+    default_optimizer : str or mxnet.optimizer.Optimizer
+        The optimizer that steps the weights, or its registered name.
+    full_keys : iterable of str or int, optional
+        The KVStore keys that hold full gradients. Without it, ``X_full`` is
+        one exactly when ``X`` is a value of `param_idx2name`.
+    **kwargs
+        Arguments of `default_optimizer` where that is a name. An instance
+        takes none but `param_idx2name`, if it has no such table yet.
+
+    Attributes
+    ----------
+    default_opt : mxnet.optimizer.Optimizer
+        The wrapped optimizer.
+    aux_opt : _AssignmentOptimizer
+        Receives the full gradients.
+
+    Raises
+    ------
+    TypeError
+        If `default_optimizer` is neither a name nor an optimizer.
+    ValueError
+        If no optimizer is registered under the name.
+
+    Examples
+    --------
+    >>> import mxnet as mx
+    >>> from svrg_optimization.svrg_optimizer import _SVRGOptimizer
+    >>> optimizer = _SVRGOptimizer('sgd', momentum=0.9, learning_rate=0.1,
+    ...                            param_idx2name={0: 'w', 1: 'w_full'})
+    >>> optimizer.set_learning_rate(0.05)
+    >>> optimizer.default_opt.lr, optimizer.momentum
+    (0.05, 0.9)
+    >>> weight, full = mx.nd.zeros((2,)), mx.nd.zeros((2,))
+    >>> for index, stored in enumerate([weight, full]):
+    ...     state = optimizer.create_state(index, stored)
+    ...     optimizer.update(index, stored, mx.nd.ones((2,)), state)
+    >>> weight.asnumpy().tolist(), full.asnumpy().tolist()
+    ([-0.05000000074505806, -0.05000000074505806], [1.0, 1.0])
+    """
+
+    _OWN = frozenset(['default_opt', 'aux_opt', '_full_keys'])
+
+    def __init__(self, default_optimizer, *, full_keys=None, **kwargs):
+        # Optimizer.__init__ would give this object a learning rate, update
+        # counts and the like of its own, beside the wrapped optimizer's.
+        if isinstance(default_optimizer, str):
+            default_opt = opt.create(default_optimizer, **kwargs)
+        elif isinstance(default_optimizer, opt.Optimizer):
+            default_opt = default_optimizer
+            if not default_opt.idx2name:
+                default_opt.idx2name = dict(kwargs.get('param_idx2name') or {})
+        else:
+            raise TypeError('default_optimizer must be a str or an mxnet.optimizer.Optimizer, '
+                            'not %r' % (default_optimizer,))
+        self.default_opt = default_opt
+        self.aux_opt = _AssignmentOptimizer()
+        self._full_keys = None if full_keys is None else frozenset(full_keys)
+
+    def __getattr__(self, name):
+        if name in self._OWN:
+            raise AttributeError(name)
+        return getattr(self.default_opt, name)
+
+    def __setattr__(self, name, value):
+        if name in self._OWN:
+            super().__setattr__(name, value)
+        else:
+            setattr(self.default_opt, name, value)
+
+    def __getstate__(self):
+        return dict(vars(self))
+
+    def __setstate__(self, state):
+        vars(self).update(state)
+
+    @property
+    def learning_rate(self):
+        """The wrapped optimizer's current learning rate."""
+        return self.default_opt.learning_rate
+
+    def set_learning_rate(self, lr):
+        """Set the wrapped optimizer's learning rate; an error where it has a scheduler."""
+        self.default_opt.set_learning_rate(lr)
+
+    def set_lr_mult(self, args_lr_mult):
+        """Set the wrapped optimizer's learning rate multipliers."""
+        self.default_opt.set_lr_mult(args_lr_mult)
+
+    def set_wd_mult(self, args_wd_mult):
+        """Set the wrapped optimizer's weight decay multipliers."""
+        self.default_opt.set_wd_mult(args_wd_mult)
+
+    def create_state(self, index, weight):
+        """Create the state of one key: the wrapped optimizer's, None for a full gradient."""
+        return self._optimizer_of(index).create_state(index, weight)
+
+    def create_state_multi_precision(self, index, weight):
+        """Create the state of one key, with a float32 copy of a float16 weight where asked."""
+        return self._optimizer_of(index).create_state_multi_precision(index, weight)
+
+    def update(self, index, weight, grad, state):
+        """Update one key, or several of them given as equally long sequences."""
+        self._route('update', index, weight, grad, state)
+
+    def update_multi_precision(self, index, weight, grad, state):
+        """Update one key or several, with float32 copies of float16 weights where asked."""
+        self._route('update_multi_precision', index, weight, grad, state)
+
+    def _route(self, method, index, weight, grad, state):
+        if not isinstance(index, (list, tuple)):
+            getattr(self._optimizer_of(index), method)(index, weight, grad, state)
+            return
+        steps = []
+        for step in zip(index, weight, grad, state):
+            if self._is_full(step[0]):
+                getattr(self.aux_opt, method)(*step)
+            else:
+                steps.append(step)
+        if steps:
+            getattr(self.default_opt, method)(*zip(*steps))
+
+    def _optimizer_of(self, index):
+        return self.aux_opt if self._is_full(index) else self.default_opt
+
+    def _is_full(self, index):
+        if self._full_keys is not None:
+            return index in self._full_keys
+        names = self.default_opt.idx2name
+        key = names.get(index, index)
+        return (isinstance(key, str) and key.endswith(_SUFFIX)
+                and key[:-len(_SUFFIX)] in names.values())

@@ -1,0 +1,99 @@
+"""SVRG in float64 NumPy: what the tests compare with.
+
+Nothing here imports the package or MXNet. A network is a function from
+weights and rows to the gradients summed over the rows.
+"""
+
+import numpy as np
+
+
+def linear_regression(weights, features, targets):
+    """Half the squared error of ``features @ weight.T + bias``, one output."""
+    residual = features @ weights['fc_weight'].T + weights['fc_bias'] - targets.reshape(-1, 1)
+    return {'fc_weight': residual.T @ features, 'fc_bias': residual.sum(axis=0)}
+
+
+def softmax_regression(weights, features, targets):
+    """Cross-entropy of a softmax over one linear layer."""
+    error = softmax(features @ weights['fc_weight'].T + weights['fc_bias'])
+    error[np.arange(len(targets)), targets.astype(int)] -= 1
+    return {'fc_weight': error.T @ features, 'fc_bias': error.sum(axis=0)}
+
+
+def perceptron(weights, features, targets):
+    """Cross-entropy of a softmax over a hidden layer of tanh units."""
+    hidden = np.tanh(features @ weights['hidden_weight'].T + weights['hidden_bias'])
+    error = softmax(hidden @ weights['fc_weight'].T + weights['fc_bias'])
+    error[np.arange(len(targets)), targets.astype(int)] -= 1
+    back = (error @ weights['fc_weight']) * (1 - hidden ** 2)
+    return {'fc_weight': error.T @ hidden, 'fc_bias': error.sum(axis=0),
+            'hidden_weight': back.T @ features, 'hidden_bias': back.sum(axis=0)}
+
+
+def softmax(scores):
+    powers = np.exp(scores - scores.max(axis=1, keepdims=True))
+    return powers / powers.sum(axis=1, keepdims=True)
+
+
+def batches_of(rows, batch_size):
+    """Row numbers of each batch of an epoch, the last one filled up from the first rows."""
+    return [np.arange(start, start + batch_size) % rows for start in range(0, rows, batch_size)]
+
+
+class Sgd:
+    """SGD with momentum and weight decay, as MXNet defines them."""
+
+    def __init__(self, learning_rate, momentum=0.0, wd=0.0, lr_mult=(), decayed=('weight',),
+                 rescale=1.0):
+        self.learning_rate = learning_rate if callable(learning_rate) else lambda _: learning_rate
+        self.momentum, self.wd, self.rescale = momentum, wd, rescale
+        self.lr_mult, self.decayed = dict(lr_mult), decayed
+        self.velocity, self.updates = {}, 0
+
+    def step(self, weights, gradients):
+        self.updates += 1
+        rate = self.learning_rate(self.updates)
+        for name, gradient in gradients.items():
+            wd = self.wd if name.endswith(tuple(self.decayed)) else 0.0
+            descent = self.rescale * gradient + wd * weights[name]
+            self.velocity[name] = (self.momentum * self.velocity.get(name, 0.0)
+                                   + rate * self.lr_mult.get(name, 1.0) * descent)
+            weights[name] = weights[name] - self.velocity[name]
+
+
+class Svrg:
+    """Johnson and Zhang's algorithm over a fixed order of batches."""
+
+    def __init__(self, network, weights, features, targets, batch_size, optimizer, fixed=()):
+        self.network, self.optimizer, self.fixed = network, optimizer, fixed
+        self.weights = {name: np.array(value, np.float64) for name, value in weights.items()}
+        self.features = np.asarray(features, np.float64)
+        self.targets = np.asarray(targets, np.float64)
+        self.batch_size = batch_size
+        self.snapshot = self.full_gradient = None
+
+    def gradients(self, weights, rows):
+        gradients = self.network(weights, self.features[rows], self.targets[rows])
+        return {name: value for name, value in gradients.items() if name not in self.fixed}
+
+    def take_snapshot(self):
+        count = len(self.features)
+        self.snapshot = dict(self.weights)
+        self.full_gradient = {name: self.batch_size / count * value for name, value
+                              in self.gradients(self.snapshot, np.arange(count)).items()}
+
+    def step(self, rows):
+        gradients = self.gradients(self.weights, rows)
+        if self.snapshot is not None:
+            at_snapshot = self.gradients(self.snapshot, rows)
+            gradients = {name: gradients[name] - at_snapshot[name] + self.full_gradient[name]
+                         for name in gradients}
+        self.optimizer.step(self.weights, gradients)
+
+    def fit(self, num_epoch, update_freq, begin_epoch=0):
+        for epoch in range(begin_epoch, num_epoch):
+            if epoch % update_freq == 0 or self.snapshot is None:
+                self.take_snapshot()
+            for rows in batches_of(len(self.features), self.batch_size):
+                self.step(rows)
+        return self.weights

@@ -1,0 +1,489 @@
+"""The full gradient of one pass, and which rows it is the mean of."""
+
+import contextlib
+import warnings
+
+import mxnet as mx
+import numpy as np
+import pytest
+
+import oracle
+from problems import Problem
+from svrg_optimization import SVRGModule
+
+TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
+
+
+def full_gradient(problem, weights, rows, batch_size=10):
+    gradients = problem.network(weights, problem.features[rows], problem.targets[rows])
+    return {name: value * batch_size / len(rows) for name, value in gradients.items()}
+
+
+def randomize(module, problem, seed):
+    rng = np.random.RandomState(seed)
+    weights = {name: rng.normal(size=value.shape) for name, value in problem.weights.items()}
+    module.set_params({name: mx.nd.array(value) for name, value in weights.items()}, {})
+    return weights
+
+
+def lists_of_batches(iterator):
+    """Wrap an iterator so that each batch comes as a list of halves, one a device."""
+    class Halves:
+        provide_data, provide_label = iterator.provide_data, iterator.provide_label
+        reset = iterator.reset
+
+        def __iter__(self):
+            for batch in iterator:
+                data, label, half = batch.data[0], batch.label[0], len(batch.data[0]) // 2
+                yield [mx.io.DataBatch([data[:half]], [label[:half]], pad=max(0, batch.pad - half)),
+                       mx.io.DataBatch([data[half:]], [label[half:]], pad=min(half, batch.pad))]
+    return Halves()
+
+
+class ShortBatches:
+    """Yield the last batch with fewer rows, its pad being None."""
+
+    def __init__(self, problem, batch_size=10, count=None):
+        self.problem, self.batch_size, self.count = problem, batch_size, count
+
+    def reset(self):
+        pass
+
+    def __iter__(self):
+        features, targets = self.problem.features, self.problem.targets
+        for start in range(0, len(features), self.batch_size):
+            stop = start + self.batch_size
+            yield mx.io.DataBatch([mx.nd.array(features[start:stop])],
+                                  [mx.nd.array(targets[start:stop])])
+
+
+@pytest.mark.parametrize('kvstore', [None, 'local', 'object'])
+@pytest.mark.parametrize('context, work_load_list', [
+    (mx.cpu(), None), (TWO_DEVICES, None), (TWO_DEVICES, [1, 3])])
+@pytest.mark.parametrize('rows', [40, 37, 32])
+def test_four_snapshots_in_a_row(context, work_load_list, rows, kvstore):
+    problem = Problem('perceptron', rows=rows)
+    module = problem.bound(context=context, work_load_list=work_load_list)
+    module.init_optimizer(kvstore=mx.kv.create('local') if kvstore == 'object' else kvstore)
+    train_data = problem.iterator()
+    for seed in range(4):
+        weights = randomize(module, problem, seed)
+        module.update_full_grads(train_data)
+        problem.assert_full_gradient(module, full_gradient(problem, weights, np.arange(rows)))
+
+
+def test_shares_of_the_devices():
+    """With a KVStore each device holds an equal part of the sum."""
+    problem = Problem()
+    module = problem.bound(context=TWO_DEVICES)
+    module.init_optimizer(kvstore='device')
+    assert [sorted(share) for share in module._param_dict] == [['fc_bias', 'fc_weight']] * 2
+    assert not any(value.asnumpy().any() for share in module._param_dict
+                   for value in share.values())
+    module.update_full_grads(problem.iterator())
+    expected = full_gradient(problem, problem.weights, np.arange(40))
+    for device, share in zip(TWO_DEVICES, module._param_dict):
+        for name, value in share.items():
+            assert value.context == device
+            np.testing.assert_allclose(value.asnumpy(), expected[name] / 2, rtol=1e-5, atol=1e-5)
+
+
+def test_without_an_optimizer():
+    problem = Problem(rows=37)
+    module = problem.bound()
+    assert module._param_dict is None
+    module.update_full_grads(problem.iterator())
+    problem.assert_full_gradient(module, full_gradient(problem, problem.weights, np.arange(37)))
+
+
+def test_fewer_rows_than_a_batch():
+    problem = Problem(rows=4)
+    module = problem.bound()
+    module.update_full_grads(problem.iterator())
+    problem.assert_full_gradient(module, full_gradient(problem, problem.weights, np.arange(4)))
+
+
+@pytest.mark.parametrize('wrap', [
+    lambda iterator: iterator,
+    mx.io.PrefetchingIter,
+    lambda iterator: mx.io.ResizeIter(iterator, 3),
+    lambda iterator: mx.io.PrefetchingIter(mx.io.ResizeIter(iterator, 3)),
+])
+def test_roll_over(wrap):
+    """Rows left over by one pass come first in the next, and are counted as its padding."""
+    problem = Problem(rows=38)
+    module = problem.bound()
+    train_data = wrap(problem.iterator(last_batch_handle='roll_over'))
+    whole_passes = not isinstance(getattr(train_data, 'iters', [train_data])[0], mx.io.ResizeIter)
+    for rows in (30, 32, 34) if whole_passes else (30, 30):
+        module.update_full_grads(train_data)
+        expected = full_gradient(problem, problem.weights, np.arange(rows))
+        problem.assert_full_gradient(module, expected)
+
+
+def test_discard():
+    problem = Problem(rows=38)
+    module = problem.bound()
+    for _ in range(2):
+        module.update_full_grads(problem.iterator(last_batch_handle='discard'))
+        problem.assert_full_gradient(module, full_gradient(problem, problem.weights, np.arange(30)))
+
+
+def test_shuffled():
+    problem = Problem(rows=37)
+    module = problem.bound()
+    train_data = problem.iterator(shuffle=True)
+    for _ in range(3):
+        module.update_full_grads(train_data)
+        problem.assert_full_gradient(module, full_gradient(problem, problem.weights, np.arange(37)))
+
+
+@pytest.mark.parametrize('kind, rows', [('csv', 37), ('csv', 40), ('libsvm', 40)])
+def test_iterators_over_files(tmp_path, kind, rows):
+    problem = Problem(rows=rows)
+    data, label = str(tmp_path / 'data'), str(tmp_path / 'label')
+    if kind == 'csv':
+        np.savetxt(data, problem.features, delimiter=',', fmt='%.9g')
+        np.savetxt(label, problem.targets, fmt='%.9g')
+        train_data = mx.io.CSVIter(data_csv=data, data_shape=(4,), label_csv=label,
+                                   label_shape=(1,), batch_size=10, round_batch=False)
+    else:
+        with open(data, 'w') as file:
+            for target, row in zip(problem.targets, problem.features):
+                columns = ' '.join('%d:%.9g' % column for column in enumerate(row))
+                file.write('%.9g %s\n' % (target, columns))
+        train_data = mx.io.LibSVMIter(data_libsvm=data, data_shape=(4,), batch_size=10)
+    module = problem.module()
+    module.bind(train_data.provide_data, [mx.io.DataDesc('label', (10,))])
+    module.init_params(arg_params=problem.arg_params())
+    for _ in range(3):
+        module.update_full_grads(train_data)
+        problem.assert_full_gradient(module,
+                                     full_gradient(problem, problem.weights, np.arange(rows)))
+
+
+@pytest.mark.parametrize('rows', [40, 37, 33])
+@pytest.mark.parametrize('last_batch_handle', ['pad', 'discard'])
+def test_lists_of_batches(rows, last_batch_handle):
+    problem = Problem(rows=rows)
+    module = problem.bound(context=TWO_DEVICES)
+    train_data = lists_of_batches(problem.iterator(last_batch_handle=last_batch_handle))
+    module.update_full_grads(train_data)
+    expected = np.arange(rows if last_batch_handle == 'pad' else rows // 10 * 10)
+    problem.assert_full_gradient(module, full_gradient(problem, problem.weights, expected))
+
+
+def test_short_batch_without_pad():
+    problem = Problem(rows=37)
+    module = problem.bound()
+    for _ in range(2):
+        module.update_full_grads(ShortBatches(problem))
+        problem.assert_full_gradient(module, full_gradient(problem, problem.weights, np.arange(37)))
+
+
+def test_batch_size_is_the_bound_one():
+    """Neither a batch's size nor the iterator's, whatever ran last."""
+    problem = Problem(rows=37)
+    module = problem.bound(batch_size=10)
+    module.init_optimizer()
+    for batch in ShortBatches(problem):
+        module.forward_backward(batch)
+        module.update()
+    module.set_params(problem.arg_params(), {})
+    module.update_full_grads(ShortBatches(problem))
+    problem.assert_full_gradient(module, full_gradient(problem, problem.weights, np.arange(37)))
+    module.update_full_grads(problem.iterator(batch_size=5))
+    problem.assert_full_gradient(module, full_gradient(problem, problem.weights, np.arange(37)))
+    module.reshape([('data', (20, 4))], [('label', (20,))])
+    module.update_full_grads(problem.iterator(batch_size=20))
+    problem.assert_full_gradient(module, full_gradient(problem, problem.weights, np.arange(37), 20))
+
+
+def test_time_major_data():
+    """The batch axis is where the layout says."""
+    rng = np.random.RandomState(0)
+    sequences, targets = rng.normal(size=(3, 7, 2)), rng.normal(size=7)
+    data = mx.sym.transpose(mx.sym.Variable('data'), axes=(1, 0, 2))
+    output = mx.sym.FullyConnected(mx.sym.sum(data, axis=1), num_hidden=1, name='fc')
+    symbol = mx.sym.LinearRegressionOutput(output, mx.sym.Variable('label'))
+    problem = Problem(rows=7, features=2)
+    problem.features, problem.targets = sequences.sum(axis=0), targets
+
+    class TimeMajor:
+        def reset(self):
+            pass
+
+        def __iter__(self):
+            for start in (0, 5):
+                rows = np.arange(start, start + 5) % 7
+                yield mx.io.DataBatch([mx.nd.array(sequences[:, rows])],
+                                      [mx.nd.array(targets[rows])], pad=0 if start == 0 else 3)
+
+    for context in (mx.cpu(), TWO_DEVICES):
+        module = SVRGModule(symbol, label_names=('label',), update_freq=1, context=context)
+        module.bind([mx.io.DataDesc('data', (3, 5, 2), layout='TNC')],
+                    [mx.io.DataDesc('label', (5,), layout='N')])
+        module.init_params(arg_params=problem.arg_params())
+        module.update_full_grads(TimeMajor())
+        expected = full_gradient(problem, problem.weights, np.arange(7), 5)
+        problem.assert_full_gradient(module, expected)
+
+
+@contextlib.contextmanager
+def warnings_of_rows():
+    """Record the warnings of batches that are weighted by their real rows."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter('ignore')
+        warnings.filterwarnings('always', '.*weighted by its real rows')
+        yield caught
+
+
+def weighted_by_real_rows(problem, batch_size=10):
+    """What remains to be done with a padded batch that cannot be cut."""
+    rows = len(problem.features)
+    total = dict.fromkeys(problem.weights, 0.0)
+    for numbers in oracle.batches_of(rows, batch_size):
+        real = min(batch_size, rows - numbers[0])
+        gradients = problem.network(problem.weights, problem.features[numbers],
+                                    problem.targets[numbers])
+        for name, value in gradients.items():
+            total[name] = total[name] + value * real / rows
+    return total
+
+
+def with_batch_size_in_symbol():
+    problem = Problem(rows=37)
+    data = mx.sym.reshape(mx.sym.Variable('data'), shape=(10, 4))
+    output = mx.sym.FullyConnected(data, num_hidden=1, name='fc')
+    problem.symbol = mx.sym.LinearRegressionOutput(output, mx.sym.Variable('label'))
+    return problem, mx.cpu()
+
+
+def with_batch_size_hidden_in_reshape():
+    problem = Problem(rows=38)
+    data = mx.sym.reshape(mx.sym.Variable('data'), shape=(10, -1))
+    output = mx.sym.FullyConnected(data, num_hidden=1, name='fc')
+    problem.symbol = mx.sym.LinearRegressionOutput(output, mx.sym.Variable('label'))
+    return problem, mx.cpu()
+
+
+def with_fewer_rows_than_devices():
+    return Problem(rows=31), TWO_DEVICES
+
+
+@pytest.mark.parametrize('make', [with_batch_size_in_symbol, with_batch_size_hidden_in_reshape,
+                                  with_fewer_rows_than_devices])
+def test_batch_that_cannot_be_cut_is_weighted_and_warned_of_once(make):
+    problem, context = make()
+    module = problem.bound(context=context)
+    with warnings_of_rows() as caught:
+        module.update_full_grads(problem.iterator())
+        module.update_full_grads(problem.iterator())
+    assert len(caught) == 1 and 'cannot be bound for the real rows' in str(caught[0].message)
+    problem.assert_full_gradient(module, weighted_by_real_rows(problem))
+    module.init_optimizer()
+    train_data = problem.iterator()
+    for batch in train_data:
+        module.forward_backward(batch)
+        module.update()
+
+
+def mean_loss(kind):
+    """A problem whose loss is a mean over the batch."""
+    problem = Problem('softmax', rows=37)
+    data, label = mx.sym.Variable('data'), mx.sym.Variable('label')
+    scores = mx.sym.FullyConnected(data, num_hidden=3, name='fc')
+    if kind in ('batch', 'valid'):
+        problem.symbol = mx.sym.SoftmaxOutput(scores, label, normalization=kind)
+    else:
+        losses = -mx.sym.pick(mx.sym.log_softmax(scores), label)
+        problem.symbol = (mx.sym.MakeLoss(mx.sym.mean(losses)) if kind == 'operators' else
+                          mx.sym.MakeLoss(mx.sym.expand_dims(losses, 1), normalization='batch'))
+    return problem
+
+
+@pytest.mark.parametrize('kind, loss_is_mean', [
+    ('batch', None), ('valid', None), ('make_loss', None), ('batch', True), ('operators', True)])
+def test_losses_that_are_means(kind, loss_is_mean):
+    problem = mean_loss(kind)
+    module = problem.bound(loss_is_mean=loss_is_mean)
+    for _ in range(2):
+        module.update_full_grads(problem.iterator())
+        problem.assert_full_gradient(module,
+                                     full_gradient(problem, problem.weights, np.arange(37), 1))
+
+
+@pytest.mark.parametrize('kind', ['batch', 'operators'])
+def test_training_with_a_mean_loss(kind):
+    problem = mean_loss(kind)
+    module = problem.module(2, loss_is_mean=True if kind == 'operators' else None)
+    module.fit(problem.iterator(), eval_metric=[], num_epoch=6, arg_params=problem.arg_params(),
+               optimizer_params={'learning_rate': 0.3, 'rescale_grad': 1.0})
+    problem.assert_weights(module, problem.svrg(learning_rate=0.3).fit(6, 2))
+
+
+def test_vector_of_losses_that_mxnet_takes_for_one_row():
+    """Its gradient is a sum for all that ``normalization='batch'`` says."""
+    problem = Problem('softmax', rows=37)
+    scores = mx.sym.FullyConnected(mx.sym.Variable('data'), num_hidden=3, name='fc')
+    losses = -mx.sym.pick(mx.sym.log_softmax(scores), mx.sym.Variable('label'))
+    problem.symbol = mx.sym.MakeLoss(losses, normalization='batch')
+    module = problem.bound()
+    module.update_full_grads(problem.iterator())
+    problem.assert_full_gradient(module, full_gradient(problem, problem.weights, np.arange(37)))
+
+
+def test_loss_that_moves_no_parameter_does_not_count():
+    problem = Problem('softmax', rows=37)
+    label = mx.sym.Variable('label')
+    scores = mx.sym.FullyConnected(mx.sym.Variable('data'), num_hidden=3, name='fc')
+    loss = mx.sym.SoftmaxOutput(scores, label, normalization='batch', name='loss')
+    shown = mx.sym.MakeLoss(mx.sym.BlockGrad(mx.sym.sum(scores)))
+    problem.symbol = mx.sym.Group([loss, shown, mx.sym.make_loss(mx.sym.sum(loss))])
+    module = problem.bound()
+    module.update_full_grads(problem.iterator())
+    problem.assert_full_gradient(module, full_gradient(problem, problem.weights, np.arange(37), 1))
+
+
+def test_loss_behind_a_stopped_gradient_counts():
+    """MXNet's loss layers ignore the gradient from above, a zero too."""
+    label = mx.sym.Variable('label')
+    scores = mx.sym.FullyConnected(mx.sym.Variable('data'), num_hidden=3, name='fc')
+    problem = Problem('softmax', rows=37)
+    problem.symbol = mx.sym.BlockGrad(mx.sym.SoftmaxOutput(scores, label, normalization='batch'))
+    module = problem.bound()
+    module.update_full_grads(problem.iterator())
+    problem.assert_full_gradient(module, full_gradient(problem, problem.weights, np.arange(37), 1))
+
+
+def test_sum_loss_may_be_declared():
+    problem = Problem('softmax', rows=37)
+    module = problem.bound(loss_is_mean=False)
+    module.update_full_grads(problem.iterator())
+    problem.assert_full_gradient(module, full_gradient(problem, problem.weights, np.arange(37)))
+
+
+def test_losses_of_both_kinds_are_warned_of_where_they_differ():
+    data, label = mx.sym.Variable('data'), mx.sym.Variable('label')
+    scores = mx.sym.FullyConnected(data, num_hidden=3, name='fc')
+    symbol = mx.sym.Group([mx.sym.SoftmaxOutput(scores, label, normalization='batch', name='mean'),
+                           mx.sym.SoftmaxOutput(scores, label, name='sum')])
+
+    def network(weights, features, targets):
+        gradients = oracle.softmax_regression(weights, features, targets)
+        return {name: value * (1 + 1 / len(features)) for name, value in gradients.items()}
+
+    for rows in (40, 37):
+        problem = Problem('softmax', rows=rows)
+        problem.symbol, problem.network = symbol, network
+        module = problem.bound()
+        with warnings_of_rows() as caught:
+            module.update_full_grads(problem.iterator())
+            module.update_full_grads(problem.iterator())
+        assert len(caught) == (rows != 40)
+        assert all('losses that are means' in str(warning.message) for warning in caught)
+        problem.assert_full_gradient(module, weighted_by_real_rows(problem))
+
+
+class Empty:
+    def reset(self):
+        pass
+
+    def __iter__(self):
+        return iter(())
+
+
+class Failing(ShortBatches):
+    """Fail in the middle of a pass."""
+
+    error = KeyboardInterrupt
+
+    def __iter__(self):
+        batches = super().__iter__()
+        yield next(batches)
+        raise self.error
+
+
+@pytest.mark.parametrize('context', [mx.cpu(), TWO_DEVICES])
+@pytest.mark.parametrize('bad, error', [
+    (lambda _: Empty(), ValueError), (Failing, KeyboardInterrupt)])
+def test_failed_pass_leaves_the_snapshot_in_force(bad, error, context):
+    problem = Problem('perceptron')
+    module = problem.bound(context=context)
+    module.init_optimizer(optimizer_params={'learning_rate': 0.1})
+    svrg = problem.svrg()
+
+    def epoch(snapshot):
+        train_data = problem.iterator()
+        if snapshot:
+            module.update_full_grads(train_data)
+            svrg.take_snapshot()
+            train_data.reset()
+        for batch, rows in zip(train_data, oracle.batches_of(40, 10)):
+            module.forward_backward(batch)
+            module.update()
+            svrg.step(rows)
+
+    with pytest.raises(error):
+        module.update_full_grads(bad(problem))
+    epoch(snapshot=False)
+    epoch(snapshot=True)
+    with pytest.raises(error):
+        module.update_full_grads(bad(problem))
+    problem.assert_full_gradient(module, svrg.full_gradient)
+    epoch(snapshot=False)
+    problem.assert_weights(module, svrg.weights)
+
+
+def test_failing_callback_leaves_the_module_usable():
+    problem = Problem()
+    module = problem.bound()
+
+    def fail(param):
+        if param.nbatch == 2:
+            raise RuntimeError('stop here')
+
+    with pytest.raises(RuntimeError, match='stop here'):
+        module.update_full_grads(problem.iterator(), fail)
+    assert module._param_dict is None
+    module.update_full_grads(problem.iterator())
+    problem.assert_full_gradient(module, full_gradient(problem, problem.weights, np.arange(40)))
+
+
+def test_empty_iterator_is_named():
+    module = Problem().bound()
+    with pytest.raises(ValueError, match='train_data must yield at least one row.*Empty'):
+        module.update_full_grads(Empty())
+
+
+@pytest.mark.parametrize('prepare', [
+    lambda problem: problem.module(),
+    lambda problem: bound_without(problem, parameters=False),
+    lambda problem: bound_without(problem, for_training=False),
+])
+def test_module_that_is_not_ready(prepare):
+    problem = Problem()
+    with pytest.raises(RuntimeError, match='bound with for_training=True'):
+        prepare(problem).update_full_grads(problem.iterator())
+
+
+def bound_without(problem, parameters=True, for_training=True):
+    module = problem.module()
+    iterator = problem.iterator()
+    module.bind(iterator.provide_data, iterator.provide_label, for_training=for_training)
+    if parameters:
+        module.init_params()
+    return module
+
+
+def test_accumulate_and_allocate():
+    """What users of mxnet.contrib call by hand."""
+    problem = Problem()
+    module = problem.bound(context=TWO_DEVICES)
+    module.init_optimizer(kvstore=mx.kv.create('local'))
+    values = [mx.nd.ones((1, 4), ctx=device) for device in TWO_DEVICES for _ in range(2)]
+    module._accumulate_kvstore('fc_weight', values)
+    assert all((value.asnumpy() == 4).all() for value in values)
+    assert all((share['fc_weight'].asnumpy() == 2).all() for share in module._param_dict)
+    module._allocate_gradients('fc_weight', [value * 2 for value in values])
+    assert all((share['fc_weight'].asnumpy() == 4).all() for share in module._param_dict)
