@@ -1,0 +1,404 @@
+"""Each step of an SVRGModule, and what becomes of its snapshot."""
+
+import inspect
+import warnings
+
+import mxnet as mx
+import numpy as np
+import pytest
+
+import oracle
+from problems import Problem
+from svrg_optimization import SVRGModule
+
+with warnings.catch_warnings():
+    warnings.simplefilter('ignore')
+    from mxnet.contrib.svrg_optimization import svrg_module as contrib
+
+TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
+
+
+class Training:
+    """A module and its float64 twin, stepped side by side."""
+
+    def __init__(self, problem, optimizer_params=(('learning_rate', 0.1),), **kwargs):
+        self.problem = problem
+        self.module = problem.bound(**kwargs)
+        self.module.init_optimizer(optimizer_params=optimizer_params)
+        self.svrg = problem.svrg(**dict(optimizer_params))
+        self.rows = oracle.batches_of(len(problem.features), 10)
+
+    def batches(self):
+        return zip(self.problem.iterator(), self.rows)
+
+    def snapshot(self):
+        self.module.update_full_grads(self.problem.iterator())
+        self.svrg.take_snapshot()
+
+    def epoch(self):
+        for batch, rows in self.batches():
+            self.module.forward_backward(batch)
+            self.module.update()
+            self.svrg.step(rows)
+
+    def check(self):
+        self.problem.assert_weights(self.module, self.svrg.weights)
+
+
+@pytest.fixture(params=[mx.cpu(), TWO_DEVICES], ids=['one device', 'two devices'])
+def training(request):
+    return Training(Problem('perceptron', rows=37), context=request.param)
+
+
+def test_steps_before_the_first_snapshot_are_plain(training):
+    plain = mx.mod.Module(training.problem.symbol, label_names=('label',),
+                          context=training.module._context)
+    train_data = training.problem.iterator()
+    plain.bind(train_data.provide_data, train_data.provide_label)
+    plain.init_params(arg_params=training.problem.arg_params())
+    plain.init_optimizer(optimizer_params={'learning_rate': 0.1})
+    for batch, rows in training.batches():
+        for module in (plain, training.module):
+            module.forward_backward(batch)
+            module.update()
+        training.svrg.step(rows)
+    training.check()
+    for name, value in plain.get_params()[0].items():
+        np.testing.assert_array_equal(value.asnumpy(),
+                                      training.module.get_params()[0][name].asnumpy())
+    training.snapshot()
+    training.epoch()
+    training.check()
+
+
+def test_forward_without_is_train(training):
+    training.snapshot()
+    for batch, rows in training.batches():
+        training.module.forward(batch)
+        training.module.backward()
+        training.module.update()
+        training.svrg.step(rows)
+    training.check()
+
+
+def test_gradients_without_training_mode_are_corrected_too(training):
+    """Module computes gradients after ``is_train=False`` as well."""
+    training.snapshot()
+    for batch, rows in training.batches():
+        training.module.forward(batch, is_train=False)
+        training.module.backward()
+        training.module.update()
+        training.svrg.step(rows)
+    training.check()
+
+
+def test_evaluation_in_between_changes_nothing(training):
+    training.snapshot()
+    other = Problem('perceptron', rows=21, seed=1)
+    for batch, rows in training.batches():
+        training.module.score(other.iterator(3), 'acc')
+        training.module.forward_backward(batch)
+        training.module.forward(next(other.iterator(7)), is_train=False)
+        training.module.update()
+        training.svrg.step(rows)
+        training.module.predict(other.iterator(3))
+    training.check()
+
+
+def test_snapshot_side_works_only_when_its_gradients_are_needed(training, monkeypatch):
+    module, batch = training.module, next(training.problem.iterator())
+    calls = []
+    for name in ('forward', 'backward'):
+        def counted(*args, name=name, original=getattr(module._mod_aux, name), **kwargs):
+            calls.append(name)
+            original(*args, **kwargs)
+        monkeypatch.setattr(module._mod_aux, name, counted)
+    module.forward_backward(batch)
+    module.update()
+    assert calls == []
+    module.update_full_grads(training.problem.iterator())
+    assert calls == ['forward', 'backward'] * 4
+    del calls[:]
+    module.forward(batch, is_train=False)
+    module.forward(batch, is_train=True)
+    module.score(training.problem.iterator(), 'acc')
+    assert calls == []
+    module.forward_backward(batch)
+    assert calls == ['forward', 'backward']
+
+
+def test_snapshot_between_backward_and_update(training):
+    """The step belongs to the snapshot that was in force when its gradients were computed."""
+    batches = list(training.batches())
+    (batch, rows), (other, other_rows) = batches[0], batches[1]
+    for _ in range(2):
+        training.module.forward_backward(batch)
+        training.module.update_full_grads(training.problem.iterator())
+        taken_at = dict(training.svrg.weights)
+        training.module.update()
+        training.svrg.step(rows)
+        weights, training.svrg.weights = training.svrg.weights, taken_at
+        training.svrg.take_snapshot()
+        training.svrg.weights = weights
+        training.module.forward_backward(other)
+        training.module.update()
+        training.svrg.step(other_rows)
+        training.check()
+
+
+def test_second_update_repeats_the_step(training):
+    training.snapshot()
+    training.epoch()
+    batch, rows = next(iter(training.batches()))
+    training.module.forward_backward(batch)
+    gradients = training.svrg.gradients(training.svrg.weights, rows)
+    at_snapshot = training.svrg.gradients(training.svrg.snapshot, rows)
+    for _ in range(2):
+        training.module.update()
+        training.svrg.optimizer.step(training.svrg.weights, {
+            name: gradients[name] - at_snapshot[name] + training.svrg.full_gradient[name]
+            for name in gradients})
+    training.check()
+
+
+def test_batches_of_another_size(training):
+    """Each has the full gradient added as it is, in the units of a bound batch."""
+    training.snapshot()
+    problem = training.problem
+    for start, stop in ((0, 10), (10, 14), (14, 34), (34, 37)):
+        rows = np.arange(start, stop)
+        batch = mx.io.DataBatch([mx.nd.array(problem.features[rows])],
+                                [mx.nd.array(problem.targets[rows])])
+        training.module.forward_backward(batch)
+        training.module.update()
+        training.svrg.step(rows)
+    training.snapshot()
+    training.epoch()
+    training.check()
+
+
+def test_set_params_keeps_the_snapshot(training):
+    training.snapshot()
+    training.epoch()
+    for kwargs in ({}, {'allow_missing': True}):
+        training.module.set_params(*training.module.get_params(), **kwargs)
+        training.epoch()
+    training.check()
+
+
+def test_set_params_to_other_weights_keeps_the_snapshot():
+    # On one device: where a KVStore updates the weights, Module never tells it of new ones.
+    training = Training(Problem('perceptron'))
+    training.snapshot()
+    training.epoch()
+    arg_params = training.problem.arg_params()
+    training.module.set_params(arg_params, {})
+    training.svrg.weights = {name: value.asnumpy().astype(float)
+                             for name, value in arg_params.items()}
+    training.epoch()
+    training.check()
+
+
+def test_forced_init_params_drops_the_snapshot(training):
+    training.snapshot()
+    training.module.init_params(arg_params=training.problem.arg_params())
+    training.epoch()
+    training.check()
+    weights, _ = training.module.get_params()
+    training.module.init_params(arg_params=weights, force_init=True)
+    assert not any(value.asnumpy().any() for share in training.module._param_dict
+                   for value in share.values())
+    training.svrg.snapshot = None
+    training.epoch()
+    training.snapshot()
+    training.epoch()
+    training.check()
+
+
+def test_snapshot_survives_a_rebind(training):
+    training.snapshot()
+    training.epoch()
+    training.module.get_params()
+    train_data = training.problem.iterator()
+    training.module.bind(train_data.provide_data, train_data.provide_label, for_training=False,
+                         force_rebind=True)
+    training.module.predict(train_data)
+    training.module.bind(train_data.provide_data, train_data.provide_label, force_rebind=True)
+    training.epoch()
+    training.check()
+
+
+def test_reshape_to_another_batch_size(training):
+    training.snapshot()
+    training.module.reshape([('data', (7, 4))], [('label', (7,))])
+    rows = np.arange(7)
+    batch = mx.io.DataBatch([mx.nd.array(training.problem.features[rows])],
+                            [mx.nd.array(training.problem.targets[rows])])
+    training.module.forward_backward(batch)
+    training.module.update()
+    training.svrg.step(rows)
+    training.check()
+
+
+def test_batch_normalization_statistics_are_the_live_modules():
+    rng = np.random.RandomState(0)
+    features, targets = rng.normal(size=(30, 3)), rng.normal(size=30)
+    normalized = mx.sym.BatchNorm(mx.sym.Variable('data'), fix_gamma=False, momentum=0.5,
+                                  name='norm')
+    symbol = mx.sym.LinearRegressionOutput(
+        mx.sym.FullyConnected(normalized, num_hidden=1, name='fc'), mx.sym.Variable('label'))
+    mean = np.zeros(3)
+    module = SVRGModule(symbol, label_names=('label',), update_freq=1)
+    module.fit(mx.io.NDArrayIter(features, targets, 10, label_name='label'), eval_metric=[],
+               num_epoch=2)
+    for start in (0, 10, 20) * 2:
+        mean = 0.5 * mean + 0.5 * features[start:start + 10].mean(axis=0)
+    np.testing.assert_allclose(module.get_params()[1]['norm_moving_mean'].asnumpy(), mean,
+                               rtol=1e-5, atol=1e-5)
+
+
+def test_svrg_gradient_at_the_snapshot_is_the_full_gradient(training):
+    training.snapshot()
+    for batch, _ in training.batches():
+        training.module.forward_backward(batch)
+        training.module._update_svrg_gradients()
+        total = {name: sum(array.asnumpy() for array in arrays) for name, arrays in zip(
+            training.module._exec_group.param_names, training.module._exec_group.grad_arrays)}
+        for name, expected in training.svrg.full_gradient.items():
+            np.testing.assert_allclose(total[name], expected, rtol=1e-5, atol=1e-5)
+
+
+def test_update_rule_by_hand():
+    module = Problem().module()
+    current = mx.nd.array([[1, 2], [3, 4]])
+    result = module._svrg_grads_update_rule(current, mx.nd.array([[1, 1], [1, 1]]),
+                                            mx.nd.array([[10, 20], [30, 40]]))
+    assert result is current
+    assert current.asnumpy().tolist() == [[10, 21], [32, 43]]
+
+
+@pytest.mark.parametrize('update_freq, error', [
+    (0, ValueError), (-1, ValueError), (None, TypeError), (True, TypeError), (False, TypeError),
+    (1.0, TypeError), ('1', TypeError), ([1], TypeError), (np.float32(1), TypeError)])
+def test_bad_update_freq(update_freq, error):
+    symbol = Problem().symbol
+    with pytest.raises(error, match='update_freq must be an int of 1 or more'):
+        SVRGModule(symbol, label_names=('label',), update_freq=update_freq)
+    module = Problem().module(update_freq=3)
+    with pytest.raises(error, match='update_freq must be an int of 1 or more'):
+        module.update_freq = update_freq
+    assert module.update_freq == 3
+
+
+def test_update_freq_has_no_default():
+    with pytest.raises(TypeError, match='update_freq'):
+        SVRGModule(Problem().symbol)
+
+
+@pytest.mark.parametrize('argument, bad', [
+    ('loss_is_mean', 1), ('loss_is_mean', 'yes'), ('full_grad_callback', 1),
+    ('full_grad_callback', [print, None])])
+def test_bad_constructor_arguments(argument, bad):
+    with pytest.raises(TypeError, match='%s must be' % argument):
+        Problem().module(**{argument: bad})
+
+
+def test_new_constructor_arguments_are_keyword_only():
+    arguments = inspect.signature(SVRGModule.__init__).parameters
+    theirs = inspect.signature(contrib.SVRGModule.__init__).parameters
+    assert list(arguments)[:len(theirs)] == list(theirs)
+    assert all(parameter.kind is inspect.Parameter.KEYWORD_ONLY
+               for parameter in list(arguments.values())[len(theirs):])
+
+
+@pytest.mark.parametrize('name', [
+    name for name, member in vars(contrib.SVRGModule).items() if inspect.isfunction(member)])
+def test_signatures_are_those_of_mxnet_contrib(name):
+    """Ours take the same arguments with the same defaults; they may take more at the end."""
+    def describe(function):
+        return [(parameter.name, parameter.kind, str(parameter.default)
+                 if not isinstance(parameter.default, mx.init.Initializer)
+                 else parameter.default.dumps())
+                for parameter in inspect.signature(function).parameters.values()]
+
+    theirs = describe(getattr(contrib.SVRGModule, name))
+    assert describe(getattr(SVRGModule, name))[:len(theirs)] == theirs
+
+
+def test_names_that_users_reach_into():
+    module = Problem().bound(context=TWO_DEVICES)
+    assert type(module._mod_aux) is mx.mod.Module and module._mod_aux.binded
+    assert module._ctx_len == 2
+    module.init_optimizer()
+    assert len(module._param_dict) == 2
+    assert set(module._param_dict[0]) == {'fc_weight', 'fc_bias'}
+
+
+def test_snapshot_module_by_hand():
+    """Code for mxnet.contrib computes full gradients through ``_mod_aux`` itself."""
+    problem = Problem()
+    module = problem.bound()
+    module.init_optimizer()
+    module._mod_aux.set_params(*module.get_params())
+    total = 0
+    for batch in problem.iterator():
+        module.forward(batch)
+        module.backward()
+        module._mod_aux.forward(batch)
+        module._mod_aux.backward()
+        total = total + module._mod_aux._exec_group.grad_arrays[0][0].asnumpy()
+    module.update_full_grads(problem.iterator())
+    np.testing.assert_allclose(module._param_dict[0]['fc_weight'].asnumpy(), total / 4, rtol=1e-6)
+
+
+def test_module_errors_stay_as_they_are():
+    problem = Problem()
+    module, plain = problem.module(), mx.mod.Module(problem.symbol, label_names=('label',))
+    train_data = problem.iterator()
+    for method in ('update', 'backward', 'init_optimizer', 'get_params'):
+        for target in (module, plain):
+            with pytest.raises(AssertionError):
+                getattr(target, method)()
+    for target in (module, plain):
+        with pytest.raises(AssertionError):
+            target.fit(train_data)
+        target.bind(train_data.provide_data, train_data.provide_label)
+        target.init_params()
+        with pytest.raises(TypeError, match='kvstore must be'):
+            target.init_optimizer(kvstore=3)
+        with pytest.raises(ValueError, match='Cannot find optimizer'):
+            target.init_optimizer(optimizer='no_such_optimizer')
+        assert not target.optimizer_initialized
+
+
+def test_repeated_init_optimizer_is_ignored_and_logged(caplog):
+    module = Problem().bound()
+    module.init_optimizer()
+    optimizer = module._optimizer
+    module.init_optimizer(optimizer='adam')
+    assert module._optimizer is optimizer and 'already initialized' in caplog.text
+    module.init_optimizer(optimizer='adam', force_init=True)
+    assert type(module._optimizer.default_opt) is mx.optimizer.Adam
+
+
+def test_repeated_bind_is_ignored_and_logged(training, caplog):
+    training.snapshot()
+    training.module.bind([('data', (5, 4))], [('label', (5,))])
+    assert 'Already bound' in caplog.text
+    training.epoch()
+    training.check()
+
+
+def test_distributed_kvstore_is_an_error_before_anything_changes():
+    module = Problem().bound()
+    with pytest.raises(ValueError, match="must be one of a single machine, not 'dist_sync'"):
+        module.init_optimizer(kvstore='dist_sync')
+    assert not module.optimizer_initialized
+
+
+def test_rescale_grad_is_warned_of_only_for_an_instance():
+    module = Problem().bound()
+    module.init_optimizer(optimizer_params={'learning_rate': 0.1, 'rescale_grad': 1.0})
+    assert module._optimizer.rescale_grad == 1.0
+    with pytest.warns(UserWarning, match='rescale_grad'):
+        Problem().bound().init_optimizer(optimizer=mx.optimizer.SGD())

@@ -1,0 +1,245 @@
+"""The optimizer stands in for the one that it wraps."""
+
+import copy
+import pickle
+
+import mxnet as mx
+import numpy as np
+import pytest
+
+from problems import Problem
+from svrg_optimization.svrg_optimizer import (
+    _AssignmentOptimizer,
+    _SVRGOptimizer,
+    full_gradient_keys,
+)
+
+
+@pytest.mark.parametrize('names, keys', [
+    (['w', 'b'], ['w_full', 'b_full']),
+    (['fullyconnected0_weight', 'full'], ['fullyconnected0_weight_full', 'full_full']),
+    (['w', 'w_full'], ['w_full_full', 'w_full_full_full']),
+    (['w_full', 'w'], ['w_full_full', 'w_full_full_full']),
+    (['w', 'w_full_full', 'w_full'], ['w_full_full_full', 'w_full_full_full_full',
+                                      'w_full_full_full_full_full']),
+    ([], []),
+])
+def test_key_of_each_full_gradient(names, keys):
+    assert full_gradient_keys(names) == dict(zip(names, keys))
+
+
+@pytest.mark.parametrize('param_idx2name, full, plain', [
+    ({0: 'w', 1: 'w_full'}, ['w_full', 1], ['w', 0]),
+    ({0: 'w'}, ['w_full'], ['w', 0, 'b_full', 1]),
+    ({0: 'w_full', 1: 'fullyconnected0_weight'}, ['fullyconnected0_weight_full', 'w_full_full'],
+     ['w_full', 0, 'fullyconnected0_weight', 1]),
+    ({}, [], ['w_full', 'w', 0]),
+])
+def test_routing_without_explicit_keys(param_idx2name, full, plain):
+    optimizer = _SVRGOptimizer('sgd', learning_rate=0.5, param_idx2name=param_idx2name)
+    assert_routes(optimizer, full, plain)
+
+
+def test_routing_by_explicit_keys():
+    optimizer = _SVRGOptimizer('sgd', full_keys=['g', 7], learning_rate=0.5,
+                               param_idx2name={0: 'w', 1: 'w_full'})
+    assert_routes(optimizer, ['g', 7], ['w', 0, 'w_full', 1])
+
+
+def assert_routes(optimizer, full, plain):
+    def step(update, index):
+        weight = mx.nd.ones((2,))
+        update(index, weight, mx.nd.ones((2,)) * 3, optimizer.create_state(index, weight))
+        return weight.asnumpy().tolist()
+
+    for update in (optimizer.update, optimizer.update_multi_precision):
+        assert all(step(update, key) == [3, 3] for key in full)
+        assert all(step(update, key) == [-0.5, -0.5] for key in plain)
+    keys = plain + full
+    weights = [mx.nd.ones((2,)) for _ in keys]
+    optimizer.update(keys, weights, [mx.nd.ones((2,)) * 3] * len(keys), [None] * len(keys))
+    assert [weight.asnumpy()[0] for weight in weights] == [-0.5] * len(plain) + [3] * len(full)
+
+
+def test_kvstore_with_an_optimizer_built_by_hand():
+    kvstore = mx.kv.create('local')
+    kvstore.set_optimizer(_SVRGOptimizer(default_optimizer='sgd', learning_rate=1.0,
+                                         param_idx2name={0: 'weight', 1: 'weight_full'}))
+    for key, expected in ((0, [-2, -2]), (1, [2, 2])):
+        value = mx.nd.zeros((2,))
+        kvstore.init(key, value)
+        kvstore.push(key, [mx.nd.ones((2,)), mx.nd.ones((2,))])
+        kvstore.pull(key, out=value)
+        assert value.asnumpy().tolist() == expected
+
+
+def test_everything_set_reaches_the_wrapped_optimizer():
+    sgd = mx.optimizer.SGD(momentum=0.9, learning_rate=0.1, wd=0.01)
+    optimizer = _SVRGOptimizer(sgd, param_idx2name={0: 'w'})
+    assert isinstance(optimizer, mx.optimizer.Optimizer)
+    assert (optimizer.lr, optimizer.wd, optimizer.momentum, optimizer.aggregate_num) == (
+        0.1, 0.01, 0.9, sgd.aggregate_num)
+    assert optimizer.idx2name is sgd.idx2name and sgd.idx2name == {0: 'w'}
+    optimizer.set_learning_rate(0.2)
+    assert sgd.lr == 0.2 and optimizer.learning_rate == 0.2
+    optimizer.lr = 0.3
+    optimizer.momentum = 0.5
+    optimizer.rescale_grad = 0.25
+    optimizer.lr_scheduler = mx.lr_scheduler.FactorScheduler(10, base_lr=0.7)
+    assert (sgd.lr, sgd.momentum, sgd.rescale_grad, sgd.learning_rate) == (0.3, 0.5, 0.25, 0.7)
+    assert optimizer.learning_rate == 0.7
+    with pytest.raises(UserWarning):
+        optimizer.set_learning_rate(0.1)
+    optimizer.set_lr_mult({'w': 2.0})
+    optimizer.set_wd_mult({'w': 3.0})
+    assert sgd.lr_mult == {'w': 2.0} and sgd.wd_mult == {'w': 3.0}
+    sgd.num_update = 17
+    assert optimizer.num_update == 17
+    with pytest.raises(AttributeError):
+        _ = optimizer.no_such_attribute
+
+
+def test_overridden_methods_of_the_wrapped_optimizer_are_used():
+    class Halving(mx.optimizer.SGD):
+        @property
+        def learning_rate(self):
+            return self.lr / 2
+
+        def set_learning_rate(self, lr):
+            self.lr = lr * 2
+
+    optimizer = _SVRGOptimizer(Halving())
+    optimizer.set_learning_rate(0.3)
+    assert optimizer.lr == 0.6 and optimizer.learning_rate == 0.3
+
+
+def test_table_of_names_is_not_replaced():
+    sgd = mx.optimizer.SGD(param_idx2name={0: 'theirs'})
+    _SVRGOptimizer(sgd, param_idx2name={0: 'ours'})
+    assert sgd.idx2name == {0: 'theirs'}
+
+
+def test_full_gradients_count_no_update():
+    optimizer = _SVRGOptimizer('adam', param_idx2name={0: 'w', 1: 'w_full'})
+    updater = mx.optimizer.get_updater(optimizer)
+    for index in (0, 1, 1, 1):
+        updater(index, mx.nd.ones((2,)), mx.nd.zeros((2,)))
+    assert optimizer.num_update == 1
+
+
+@pytest.mark.parametrize('bad', [None, 3, mx.optimizer.SGD])
+def test_wrapping_something_else(bad):
+    with pytest.raises(TypeError, match='default_optimizer must be'):
+        _SVRGOptimizer(bad)
+
+
+def test_wrapping_an_unknown_name():
+    with pytest.raises(ValueError, match='Cannot find optimizer'):
+        _SVRGOptimizer('no_such_optimizer')
+
+
+@pytest.mark.parametrize('protocol', range(pickle.HIGHEST_PROTOCOL + 1))
+def test_pickling(protocol):
+    optimizer = _SVRGOptimizer('sgd', full_keys=['g'], momentum=0.9, learning_rate=0.1,
+                               param_idx2name={0: 'w'},
+                               lr_scheduler=mx.lr_scheduler.FactorScheduler(10, base_lr=0.1))
+    optimizer.num_update = 5
+    for twin in (pickle.loads(pickle.dumps(optimizer, protocol)), copy.deepcopy(optimizer)):
+        assert type(twin.default_opt) is mx.optimizer.SGD
+        assert type(twin.aux_opt) is _AssignmentOptimizer
+        assert (twin.momentum, twin.learning_rate, twin.num_update) == (0.9, 0.1, 5)
+        assert_routes(_SVRGOptimizer(mx.optimizer.SGD(learning_rate=0.5), full_keys=['g']),
+                      ['g'], ['w'])
+        assert twin._optimizer_of('g') is twin.aux_opt
+        assert twin._optimizer_of('w') is twin.default_opt
+
+
+def test_float16_with_multi_precision():
+    """The state has a float32 copy of the weight, and steps that float16 would lose add up."""
+    optimizer = _SVRGOptimizer('sgd', learning_rate=1.0, momentum=0.5, multi_precision=True)
+    updater = mx.optimizer.get_updater(optimizer)
+    weight = mx.nd.ones((2,), dtype='float16')
+    for _ in range(8):
+        updater(0, mx.nd.full((2,), 2 ** -13, dtype='float16'), weight)
+    assert updater.states[0][1].dtype == np.float32
+    plain = mx.optimizer.get_updater(mx.optimizer.SGD(learning_rate=1.0, momentum=0.5,
+                                                      multi_precision=True))
+    expected = mx.nd.ones((2,), dtype='float16')
+    for _ in range(8):
+        plain(0, mx.nd.full((2,), 2 ** -13, dtype='float16'), expected)
+    assert weight.asnumpy().tolist() == expected.asnumpy().tolist() != [1, 1]
+
+
+def test_multi_tensor_updates_stay_fused(monkeypatch):
+    """SGD updates several parameters in one call, and as many as without the wrapper."""
+    problem = Problem('perceptron')
+    calls = []
+    original = mx.optimizer.SGD._update_impl
+    monkeypatch.setattr(mx.optimizer.SGD, '_update_impl', lambda self, indices, *args, **kwargs: (
+        calls.append(len(indices)), original(self, indices, *args, **kwargs))[1])
+    module = problem.bound()
+    module.init_optimizer()
+    module.forward_backward(next(problem.iterator()))
+    module.update()
+    assert calls == [4]
+
+
+@pytest.mark.parametrize('context, kvstore', [
+    (mx.cpu(), 'local'), ([mx.cpu(0), mx.cpu(1)], 'local'), ([mx.cpu(0), mx.cpu(1)], 'device')])
+def test_states_saved_and_loaded(tmp_path, context, kvstore):
+    """Momentum survives: the steps after loading are those of an unbroken training."""
+    problem = Problem('softmax')
+    file = str(tmp_path / 'optimizer.states')
+
+    def train(module, train_data, begin, end):
+        module.fit(train_data, eval_metric=[], begin_epoch=begin, num_epoch=end, kvstore=kvstore,
+                   arg_params=problem.arg_params(),
+                   optimizer_params={'learning_rate': 0.1, 'momentum': 0.9})
+
+    unbroken = problem.module(context=context)
+    train(unbroken, problem.iterator(), 0, 4)
+    first = problem.module(context=context)
+    train(first, problem.iterator(), 0, 2)
+    first.save_optimizer_states(file)
+    second = problem.bound(context=context)
+    second.set_params(*first.get_params())
+    second.init_optimizer(kvstore, optimizer_params={'learning_rate': 0.1, 'momentum': 0.9})
+    second.load_optimizer_states(file)
+    train(second, problem.iterator(), 2, 4)
+    for name, value in unbroken.get_params()[0].items():
+        np.testing.assert_array_equal(second.get_params()[0][name].asnumpy(), value.asnumpy())
+
+
+def test_create_optimizer_by_hand():
+    problem = Problem()
+    module = problem.bound()
+    kvstore = mx.kv.create('local')
+    optimizer = module._create_optimizer(
+        _SVRGOptimizer.__name__, default_opt='sgd', kvstore=kvstore,
+        optimizer_params=(('learning_rate', 0.01), ('momentum', 0.9)))
+    assert type(optimizer) is _SVRGOptimizer
+    assert type(optimizer.default_opt) is mx.optimizer.SGD
+    assert (optimizer.default_opt.lr, optimizer.default_opt.momentum) == (0.01, 0.9)
+    assert optimizer.default_opt.rescale_grad == 0.1
+    with pytest.raises(ValueError, match="optimizer must be '_SVRGOptimizer', not 'sgd'"):
+        module._create_optimizer('sgd', 'sgd', kvstore, {})
+
+
+def test_wrapped_optimizer_is_not_wrapped_again():
+    problem = Problem()
+    first, second = problem.bound(), problem.bound()
+    first.init_optimizer()
+    second.init_optimizer(optimizer=first._optimizer)
+    assert type(second._optimizer.default_opt) is mx.optimizer.SGD
+
+
+def test_plain_module_takes_an_optimizer_built_by_hand():
+    problem = Problem()
+    module = mx.mod.Module(problem.symbol, label_names=('label',))
+    module.fit(problem.iterator(), eval_metric=[], num_epoch=1, arg_params=problem.arg_params(),
+               optimizer=_SVRGOptimizer('sgd', learning_rate=0.1, rescale_grad=0.1))
+    expected = mx.mod.Module(problem.symbol, label_names=('label',))
+    expected.fit(problem.iterator(), eval_metric=[], num_epoch=1, arg_params=problem.arg_params(),
+                 optimizer_params={'learning_rate': 0.1})
+    for name, value in expected.get_params()[0].items():
+        np.testing.assert_array_equal(module.get_params()[0][name].asnumpy(), value.asnumpy())
