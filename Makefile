@@ -1,0 +1,43 @@
+# make demo   SVRG against SGD on real images: a table and a picture
+# make test   the test suite
+# make lint   the linter
+# make clean  remove what the others made
+#
+# Each makes a virtual environment below .venv first. Another Python than
+# python3 is named so: make test PYTHON=python3.10
+
+PYTHON ?= python3
+SUPPORTED := 3.8 3.9 3.10 3.11
+VERSION := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null)
+VENV := .venv/$(VERSION)
+RUN := MXNET_SUBGRAPH_VERBOSE=0 $(VENV)/bin/python
+INSTALL := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check
+
+.PHONY: demo test lint clean supported-python
+
+demo: $(VENV)/examples.installed
+	$(RUN) examples/svrg_vs_sgd.py
+
+test: $(VENV)/test.installed
+	$(RUN) -m pytest
+
+lint: $(VENV)/test.installed
+	$(RUN) -m ruff check
+
+clean:
+	rm -rf .venv build svrg_optimization.egg-info svrg_vs_sgd.png
+
+$(VENV)/%.installed: setup.py pyproject.toml | supported-python
+	@echo 'Installing into $(VENV) ...'
+	$(PYTHON) -m venv $(VENV)
+	$(INSTALL) --editable '.[$*]'
+	@touch $@
+
+supported-python:
+ifeq ($(VERSION),)
+	@echo "PYTHON=$(PYTHON) does not run. MXNet needs Python 3.8 to 3.11; name one: make demo PYTHON=python3.10" >&2
+	@exit 1
+else ifeq ($(filter $(VERSION),$(SUPPORTED)),)
+	@echo "$(PYTHON) is Python $(VERSION), and MXNet needs Python 3.8 to 3.11. Name another one: make demo PYTHON=python3.10" >&2
+	@exit 1
+endif

@@ -1,0 +1,147 @@
+"""SVRG against SGD on handwritten digits: how close each comes to the optimum.
+
+Trains multinomial logistic regression with L2 on the digits that ship with
+scikit-learn, each image scaled to unit length, by SVRG at a constant learning
+rate and by SGD at a constant and at a decaying one. Each method gets the same
+number of gradient passes over the data (an epoch of SVRG takes two, and one
+more where it begins with a snapshot) and its best learning rate of a grid.
+Prints a table and draws the training loss minus the optimum, which SciPy's
+L-BFGS finds in float64.
+"""
+
+import argparse
+import logging
+import time
+
+import matplotlib
+import mxnet as mx
+import numpy as np
+from scipy.optimize import minimize
+from scipy.special import log_softmax
+from sklearn.datasets import load_digits
+from sklearn.preprocessing import normalize
+
+from svrg_optimization import SVRGModule
+
+matplotlib.use('Agg')
+from matplotlib import pyplot  # noqa: E402
+
+METHODS = ('SVRG, constant rate', 'SGD, decaying rate', 'SGD, constant rate')
+
+
+class LogisticRegression:
+    """The problem: its loss in float64, its optimum, and its network."""
+
+    def __init__(self, features, labels, l2):
+        self.features, self.labels, self.l2 = features, labels, l2
+        self.classes = int(labels.max()) + 1
+        start = np.zeros(self.classes * (features.shape[1] + 1))
+        found = minimize(self._loss_and_gradient, start, jac=True, method='L-BFGS-B',
+                         options={'maxiter': 10000, 'maxfun': 20000, 'maxcor': 50,
+                                  'ftol': 0, 'gtol': 1e-9})
+        self.optimum = found.fun
+
+    def _loss_and_gradient(self, flat):
+        parameters = flat.reshape(self.classes, -1)
+        weight, bias = parameters[:, :-1], parameters[:, -1]
+        log_probabilities = log_softmax(self.features @ weight.T + bias, axis=1)
+        rows = np.arange(len(self.labels))
+        loss = -log_probabilities[rows, self.labels].mean() + self.l2 / 2 * (weight ** 2).sum()
+        error = np.exp(log_probabilities)
+        error[rows, self.labels] -= 1
+        error /= len(rows)
+        gradient = np.column_stack([error.T @ self.features + self.l2 * weight, error.sum(axis=0)])
+        return loss, gradient.ravel()
+
+    def suboptimality(self, arg_params):
+        """Return the training loss of a module's parameters minus the optimum."""
+        parameters = np.column_stack([arg_params['fc_weight'].asnumpy(),
+                                      arg_params['fc_bias'].asnumpy()])
+        return self._loss_and_gradient(parameters.astype(np.float64).ravel())[0] - self.optimum
+
+    def symbol(self):
+        scores = mx.sym.FullyConnected(mx.sym.Variable('data'), num_hidden=self.classes, name='fc')
+        return mx.sym.SoftmaxOutput(scores, name='softmax')
+
+
+def train(problem, method, rate, args):
+    """Train once; return gradient passes and suboptimality after each epoch, and the time."""
+    np.random.seed(args.seed)
+    mx.random.seed(args.seed)
+    train_data = mx.io.NDArrayIter(problem.features, problem.labels, args.batch_size, shuffle=True)
+    optimizer_params = {'learning_rate': rate, 'wd': problem.l2}
+    if method.startswith('SVRG'):
+        module = SVRGModule(problem.symbol(), update_freq=args.update_freq)
+        passes_of_epoch = [2 + (epoch % args.update_freq == 0) for epoch in range(args.passes)]
+    else:
+        module = mx.mod.Module(problem.symbol())
+        passes_of_epoch = [1] * args.passes
+    passes = np.cumsum(passes_of_epoch)
+    passes = passes[passes <= args.passes]
+    if 'decaying' in method:
+        steps = len(passes) * -(-len(problem.labels) // args.batch_size)
+        optimizer_params['lr_scheduler'] = mx.lr_scheduler.PolyScheduler(steps, rate, pwr=1)
+    excesses = []
+
+    def record(epoch, symbol, arg_params, aux_params):
+        excesses.append(problem.suboptimality(arg_params))
+
+    tic = time.time()
+    module.fit(train_data, eval_metric=[], optimizer='sgd', optimizer_params=optimizer_params,
+               initializer=mx.init.Zero(), num_epoch=len(passes), epoch_end_callback=record)
+    return passes, excesses, time.time() - tic
+
+
+def draw(curves, rows, args):
+    figure, axes = pyplot.subplots(figsize=(7, 4.5))
+    for (method, rate, passes, excesses, _), style in zip(curves, ('-', '--', ':')):
+        axes.semilogy(passes, np.maximum(excesses, 1e-12), style, linewidth=2,
+                      label='%s (%g)' % (method, rate))
+    axes.set_xlabel('gradient passes over the data')
+    axes.set_ylabel('training loss minus optimum')
+    axes.set_title('Logistic regression on %d handwritten digits, batch %d, L2 %g'
+                   % (rows, args.batch_size, args.l2), fontsize=11)
+    axes.grid(True, which='major', alpha=0.3)
+    axes.legend()
+    figure.tight_layout()
+    figure.savefig(args.output, dpi=150)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split('\n\n', maxsplit=1)[0],
+                                     formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    parser.add_argument('--passes', type=int, default=90, help='gradient passes of each method')
+    parser.add_argument('--rates', type=float, nargs='+', default=[0.1, 0.3, 1.0, 2.0, 4.0],
+                        help='learning rates to choose from')
+    parser.add_argument('--update-freq', type=int, default=2, help='epochs between snapshots')
+    parser.add_argument('--batch-size', type=int, default=16, help='rows of a batch')
+    parser.add_argument('--l2', type=float, default=1e-3, help='L2 regularization')
+    parser.add_argument('--seed', type=int, default=0, help='seed of the order of the rows')
+    parser.add_argument('--output', default='svrg_vs_sgd.png', help='file of the picture')
+    args = parser.parse_args()
+    logging.getLogger().setLevel(logging.WARNING)
+
+    digits = load_digits()
+    problem = LogisticRegression(normalize(digits.data), digits.target, args.l2)
+    print('%d digits of %d pixels, optimum of the training loss %.6f'
+          % (*problem.features.shape, problem.optimum))
+    curves = []
+    for method in METHODS:
+        runs = []
+        for rate in args.rates:
+            runs.append((method, rate, *train(problem, method, rate, args)))
+            print('  %-20s rate %-5g ends %.1e above the optimum, %.1f s'
+                  % (method, rate, runs[-1][3][-1], runs[-1][4]), flush=True)
+        curves.append(min(runs, key=lambda run: run[3][-1]))
+
+    print('\n%-20s  %5s  %6s  %6s  %18s  %6s'
+          % ('method', 'rate', 'epochs', 'passes', 'loss minus optimum', 'time'))
+    for method, rate, passes, excesses, seconds in curves:
+        print('%-20s  %5g  %6d  %6d  %18.1e  %4.1f s'
+              % (method, rate, len(passes), passes[-1], excesses[-1], seconds))
+    draw(curves, len(problem.labels), args)
+    print('\nThe picture is in %s.' % args.output)
+
+
+if __name__ == '__main__':
+    main()

@@ -1,0 +1,36 @@
+import re
+from pathlib import Path
+
+from setuptools import setup
+
+HERE = Path(__file__).parent
+VERSION = re.search(r"^__version__ = '(.+)'$",
+                    (HERE / 'svrg_optimization' / '__init__.py').read_text(encoding='utf-8'),
+                    re.MULTILINE).group(1)
+EXAMPLES = ['matplotlib', 'scikit-learn', 'scipy']
+
+setup(
+    name='svrg-optimization',
+    version=VERSION,
+    description='SVRG, stochastic variance reduced gradient, for MXNet Modules',
+    long_description=(HERE / 'README.md').read_text(encoding='utf-8'),
+    long_description_content_type='text/markdown',
+    license='Apache-2.0',
+    packages=['svrg_optimization'],
+    python_requires='>=3.8,<3.12',
+    install_requires=['mxnet>=1.8,<2', 'numpy<1.24'],
+    extras_require={
+        'test': ['pytest>=8', 'ruff==0.17.5', *EXAMPLES],
+        'examples': EXAMPLES,
+        'docs': ['sphinx', 'numpydoc', 'pydata-sphinx-theme'],
+    },
+    classifiers=[
+        'License :: OSI Approved :: Apache Software License',
+        'Programming Language :: Python :: 3',
+        'Programming Language :: Python :: 3.8',
+        'Programming Language :: Python :: 3.9',
+        'Programming Language :: Python :: 3.10',
+        'Programming Language :: Python :: 3.11',
+        'Topic :: Scientific/Engineering :: Artificial Intelligence',
+    ],
+)

@@ -1,0 +1,19 @@
+"""The Python of the README runs, in its order, and does what it says."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+
+README = Path(__file__).resolve().parent.parent / 'README.md'
+
+
+def test_python_blocks():
+    text = README.read_text(encoding='utf-8')
+    blocks = re.findall(r'^```python\n(.*?)^```', text, re.MULTILINE | re.DOTALL)
+    assert len(blocks) == 2
+    namespace = {}
+    for block in blocks:
+        exec(compile(block, str(README), 'exec'), namespace)
+        weight = namespace['module'].get_params()[0]['fc_weight'].asnumpy()
+        np.testing.assert_allclose(weight, [[1, -2, 3, -4, 5]], rtol=1e-5)
