@@ -35,9 +35,9 @@ $(VENV)/%.installed: setup.py pyproject.toml | supported-python
 
 supported-python:
 ifeq ($(VERSION),)
-	@echo "PYTHON=$(PYTHON) does not run. MXNet needs Python 3.8 to 3.11; name one: make demo PYTHON=python3.10" >&2
+	@echo "PYTHON=$(PYTHON) does not run. MXNet needs Python 3.8 to 3.11; name one: make $(or $(MAKECMDGOALS),demo) PYTHON=python3.10" >&2
 	@exit 1
 else ifeq ($(filter $(VERSION),$(SUPPORTED)),)
-	@echo "$(PYTHON) is Python $(VERSION), and MXNet needs Python 3.8 to 3.11. Name another one: make demo PYTHON=python3.10" >&2
+	@echo "$(PYTHON) is Python $(VERSION), and MXNet needs Python 3.8 to 3.11. Name another one: make $(or $(MAKECMDGOALS),demo) PYTHON=python3.10" >&2
 	@exit 1
 endif
