@@ -28,6 +28,22 @@ def gradients(module):
             if arrays[0] is not None}
 
 
+def clear_added_gradients(module):
+    """Set to zero the gradients that each backward pass adds to."""
+    group = module._exec_group
+    for name, arrays in gradients(module).items():
+        if group.grad_req[name] == 'add':
+            for array in arrays:
+                array[:] = 0
+
+
+def copy_states(source, target):
+    """Set the states of a module to those of another one."""
+    for arrays, targets in zip(source._exec_group.state_arrays, target._exec_group.state_arrays):
+        for array, to in zip(arrays, targets):
+            array.copyto(to)
+
+
 def weights(module):
     """List the parameters and auxiliary states on all devices, in a fixed order."""
     group = module._exec_group

@@ -1,6 +1,12 @@
 """The full gradient of one snapshot: summed, exchanged, held."""
 
+import numpy as np
 from mxnet import ndarray as nd
+
+
+def dtype_of_sum(dtype):
+    """Tell the dtype in which gradients of a dtype are summed up."""
+    return np.float32 if dtype == np.float16 else dtype
 
 
 class FullGradient:
@@ -22,14 +28,15 @@ class FullGradient:
     Attributes
     ----------
     shares : list of dict of str to NDArray
-        One dict a device, from parameter name to that device's share.
+        One dict a device, from parameter name to that device's share; of the
+        gradient's dtype, but float32 for a float16 one.
     rows : int
         n, the rows that it is a mean over; 0 before the pass is finished.
     """
 
     def __init__(self, gradients, devices):
         self.shares = [{name: nd.zeros(arrays[device].shape, ctx=arrays[device].context,
-                                       dtype=arrays[device].dtype)
+                                       dtype=dtype_of_sum(arrays[device].dtype))
                         for name, arrays in gradients.items()}
                        for device in range(devices)]
         self.rows = 0
@@ -37,8 +44,9 @@ class FullGradient:
     def add(self, gradients, weight):
         """Add `weight` times the gradient of one batch to the sum."""
         for device, share in enumerate(self.shares):
-            for name, total in share.items():
-                gradient = gradients[name][device]
+            for name, arrays in gradients.items():
+                total = share[name]
+                gradient = arrays[device].astype(total.dtype, copy=False)
                 total += gradient if weight == 1 else weight * gradient
 
     def finish(self, batch_size, rows, kvstore=None, keys=None):

@@ -13,8 +13,9 @@ from mxnet.module import Module
 
 from . import executors
 from .batch_rows import count_rows, pads_in_front, without_padding
-from .full_gradient import FullGradient
+from .full_gradient import FullGradient, dtype_of_sum
 from .loss_scale import LossScale
+from .snapshot import Snapshot
 from .snapshot_iterator import SnapshotIterator
 from .svrg_optimizer import _SVRGOptimizer, full_gradient_keys
 
@@ -113,11 +114,11 @@ class SVRGModule(Module):
         self._loss_is_mean = loss_is_mean
         self._full_grad_callback = full_grad_callback
         self._full_keys = full_gradient_keys(self._param_names)
-        self._full_gradient = None
+        self._snapshot = Snapshot()
         self._keeps_snapshot = False
         self._batch_size = None
         self._forwarded = None
-        self._gradients_to_correct = False
+        self._backwards_to_correct = 0
         self._warned = set()
 
     @property
@@ -135,11 +136,8 @@ class SVRGModule(Module):
 
     @property
     def _param_dict(self):
-        return self._full_gradient.shares if self._full_gradient else None
-
-    @property
-    def _has_snapshot(self):
-        return self._full_gradient is not None and self._full_gradient.rows > 0
+        full_gradient = self._snapshot.full_gradient
+        return full_gradient.shares if full_gradient else None
 
     # Binding and parameters
 
@@ -159,15 +157,21 @@ class SVRGModule(Module):
         if for_training:
             shapes = dict(self.data_shapes + (self.label_shapes or []))
             self._loss_scale = LossScale(self.symbol, shapes, self._loss_is_mean)
-            self._mod_aux.bind(self.data_shapes, self.label_shapes, grad_req={
-                name: 'write' if name in self._param_names and request != 'null' else 'null'
-                for name, request in executors.gradient_requests(self).items()})
+            requests = {name: request if name in self._param_names else 'null'
+                        for name, request in executors.gradient_requests(self).items()}
+            shared_snapshot = None
+            if isinstance(shared_module, SVRGModule) and shared_module._mod_aux.binded:
+                shared_snapshot = shared_module._mod_aux
+                self._snapshot = shared_module._snapshot
+            self._mod_aux.bind(self.data_shapes, self.label_shapes, grad_req=requests,
+                               shared_module=shared_snapshot)
+            self._mod_aux.params_initialized = True  # by the first snapshot at the latest
 
     def _reset_bind(self):
         super()._reset_bind()
         self._forwarded = None
-        self._gradients_to_correct = False
-        if self._mod_aux.params_initialized and self._mod_aux.binded:
+        self._backwards_to_correct = 0
+        if self._mod_aux.binded:
             self._mod_aux.get_params()  # from the executors that go away, for the next ones
         self._mod_aux._reset_bind()
 
@@ -187,9 +191,9 @@ class SVRGModule(Module):
         super().init_params(initializer, arg_params, aux_params, allow_missing, force_init,
                             allow_extra)
         if initializes and not self._keeps_snapshot:
-            self._gradients_to_correct = False
-            if self._has_snapshot:
-                self._full_gradient = self._new_full_gradient()
+            self._forget_uncorrected_gradients()
+            if self._snapshot.in_force:
+                self._snapshot.full_gradient = self._new_full_gradient()
 
     def set_params(self, arg_params, aux_params, allow_missing=False, force_init=True,
                    allow_extra=False):
@@ -240,9 +244,10 @@ class SVRGModule(Module):
         if self._kvstore and names:
             self._kvstore.init([self._full_keys[name] for name in names],
                                [mx.nd.zeros(self._arg_params[name].shape,
-                                            dtype=self._arg_params[name].dtype) for name in names])
-        if not self._has_snapshot:
-            self._full_gradient = self._new_full_gradient()
+                                            dtype=dtype_of_sum(self._arg_params[name].dtype))
+                                for name in names])
+        if not self._snapshot.in_force:
+            self._snapshot.full_gradient = self._new_full_gradient()
 
     def _create_optimizer(self, optimizer, default_opt, kvstore, optimizer_params):
         """Wrap an optimizer, made as Module makes it where it is a name.
@@ -299,15 +304,16 @@ class SVRGModule(Module):
         the two are computed.
         """
         super().backward(out_grads)
-        self._gradients_to_correct = False
-        if not self._has_snapshot:
+        if not self._snapshot.in_force:
             return
-        snapshot = self._mod_aux
-        if (snapshot.data_shapes, snapshot.label_shapes) != (self.data_shapes, self.label_shapes):
-            snapshot.reshape(self.data_shapes, self.label_shapes)
-        snapshot.forward(*self._forwarded)
-        snapshot.backward(out_grads)
-        self._gradients_to_correct = True
+        at_snapshot = self._mod_aux
+        if (at_snapshot.data_shapes, at_snapshot.label_shapes) != (self.data_shapes,
+                                                                   self.label_shapes):
+            at_snapshot.reshape(self.data_shapes, self.label_shapes)
+        executors.copy_states(self, at_snapshot)
+        at_snapshot.forward(*self._forwarded)
+        at_snapshot.backward(out_grads)
+        self._backwards_to_correct += 1
 
     def update(self):
         """Step the weights along the SVRG gradient; see ``Module.update``.
@@ -315,21 +321,30 @@ class SVRGModule(Module):
         Where there was no snapshot yet when the gradients were computed, this
         is a step of plain Module.
         """
-        if self.optimizer_initialized:
-            self._correct_gradients()
+        if self.optimizer_initialized and self._backwards_to_correct:
+            self._update_svrg_gradients()
         super().update()
 
-    def _correct_gradients(self):
-        if self._gradients_to_correct:
-            self._update_svrg_gradients()
-            self._gradients_to_correct = False
-
     def _update_svrg_gradients(self):
-        """Turn the batch's gradients into SVRG gradients, in place."""
-        current, at_snapshot = executors.gradients(self), executors.gradients(self._mod_aux)
-        for device, share in enumerate(self._param_dict):
-            for name, full in share.items():
-                self._svrg_grads_update_rule(current[name][device], at_snapshot[name][device], full)
+        r"""Turn the batch's gradients into SVRG gradients, in place.
+
+        Where `grad_req` is 'add', they are sums over k backward passes, and
+        :math:`\mu` is counted k times.
+        """
+        requests = executors.gradient_requests(self)
+        at_snapshot = executors.gradients(self._mod_aux)
+        for name, arrays in executors.gradients(self).items():
+            for device, gradient in enumerate(arrays):
+                full = self._param_dict[device][name]
+                if requests[name] == 'add' and self._backwards_to_correct > 1:
+                    full = full * self._backwards_to_correct
+                self._svrg_grads_update_rule(gradient, at_snapshot[name][device], full)
+        self._forget_uncorrected_gradients()
+
+    def _forget_uncorrected_gradients(self):
+        if self._backwards_to_correct:
+            self._backwards_to_correct = 0
+            executors.clear_added_gradients(self._mod_aux)
 
     def _svrg_grads_update_rule(self, g_curr_batch_curr_weight, g_curr_batch_special_weight,
                                 g_special_weight_all_batch):
@@ -349,8 +364,14 @@ class SVRGModule(Module):
         NDArray
             g, in `g_curr_batch_curr_weight`.
         """
-        g_curr_batch_curr_weight -= g_curr_batch_special_weight
-        g_curr_batch_curr_weight += g_special_weight_all_batch
+        if g_curr_batch_curr_weight.dtype == g_special_weight_all_batch.dtype:
+            g_curr_batch_curr_weight -= g_curr_batch_special_weight
+            g_curr_batch_curr_weight += g_special_weight_all_batch
+        else:
+            dtype = g_special_weight_all_batch.dtype
+            g_curr_batch_curr_weight[:] = (g_curr_batch_curr_weight.astype(dtype)
+                                           - g_curr_batch_special_weight.astype(dtype)
+                                           + g_special_weight_all_batch)
         return g_curr_batch_curr_weight
 
     # Snapshot and full gradient
@@ -392,18 +413,20 @@ class SVRGModule(Module):
             raise RuntimeError('update_full_grads needs a module that is bound with '
                                'for_training=True and has its parameters initialized')
         train_data.reset()
-        self._correct_gradients()
+        if self._backwards_to_correct:
+            self._update_svrg_gradients()
         with self._snapshot_moved():
-            self._full_gradient = self._sum_gradients(train_data, batch_end_callback, epoch)
+            self._snapshot.full_gradient = self._sum_gradients(train_data, batch_end_callback,
+                                                               epoch)
 
     @contextlib.contextmanager
     def _snapshot_moved(self):
         """Move the snapshot to the current weights, and back if what follows fails."""
         snapshot = self._mod_aux
-        before = [weight.copy() for weight in executors.weights(snapshot) if self._has_snapshot]
+        before = [weight.copy() for weight in executors.weights(snapshot)
+                  if self._snapshot.in_force]
         for source, target in zip(executors.weights(self), executors.weights(snapshot)):
             source.copyto(target)
-        snapshot.params_initialized = True
         snapshot._params_dirty = True
         try:
             yield
@@ -429,6 +452,7 @@ class SVRGModule(Module):
         if not all_rows:
             raise ValueError('train_data must yield at least one row of data, and %r yielded none'
                              % (train_data,))
+        executors.clear_added_gradients(self._mod_aux)
         full_gradient.finish(self._batch_size, all_rows, self._kvstore, self._full_keys)
         return full_gradient
 
@@ -454,6 +478,8 @@ class SVRGModule(Module):
             else:
                 self._warn_once('the module cannot be bound for the real rows of a padded batch '
                                 'alone: the batch is weighted by its real rows, padding included')
+        executors.copy_states(self, snapshot)
+        executors.clear_added_gradients(snapshot)
         executors.forward_backward(snapshot, batch)
         return rows, real_rows
 
@@ -475,7 +501,7 @@ class SVRGModule(Module):
         value : list of NDArray
             One value a device; overwritten with their sum.
         """
-        self._full_gradient.exchange(self._kvstore, self._full_keys, {key: value})
+        self._snapshot.full_gradient.exchange(self._kvstore, self._full_keys, {key: value})
 
     def _allocate_gradients(self, key, value):
         """Give each device its share of one parameter's full gradient.
@@ -487,7 +513,7 @@ class SVRGModule(Module):
         value : list of NDArray
             The full gradient, once a device.
         """
-        self._full_gradient.share_out(key, value)
+        self._snapshot.full_gradient.share_out(key, value)
 
     # Training
 
@@ -508,7 +534,7 @@ class SVRGModule(Module):
     fit.__signature__ = inspect.signature(Module.fit)
 
     def _epoch_begins(self, epoch, train_data):
-        if self._has_snapshot and epoch % self.update_freq:
+        if self._snapshot.in_force and epoch % self.update_freq:
             return
         tic = time.time()
         self._take_snapshot(train_data, self._full_grad_callback, epoch)

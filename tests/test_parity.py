@@ -1,0 +1,407 @@
+"""SVRGModule does what Module does: one body of tests for both.
+
+A scenario is run with Module, with an SVRGModule that has no snapshot, and,
+where its results do not depend on the steps taken, with one that has.
+"""
+
+import inspect
+
+import mxnet as mx
+import numpy as np
+import pytest
+
+from svrg_optimization import SVRGModule
+
+TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
+
+
+def classifier(**kwargs):
+    hidden = mx.sym.FullyConnected(mx.sym.Variable('data', **kwargs), num_hidden=4, name='hidden')
+    scores = mx.sym.FullyConnected(mx.sym.Activation(hidden, act_type='tanh', name='tanh'),
+                                   num_hidden=3, name='fc')
+    return mx.sym.SoftmaxOutput(scores, name='softmax')
+
+
+def classifier_data(rows=20, batch_size=5, **kwargs):
+    rng = np.random.RandomState(1)
+    return mx.io.NDArrayIter(rng.normal(size=(rows, 6)).astype('float32'),
+                             rng.randint(3, size=rows).astype('float32'), batch_size, **kwargs)
+
+
+def parameters(module):
+    arg_params, aux_params = module.get_params()
+    return {name: value.asnumpy() for name, value in [*arg_params.items(), *aux_params.items()]}
+
+
+def bound(make, symbol, data=None, **kwargs):
+    module = make(symbol, **kwargs)
+    data = data or classifier_data()
+    module.bind(data.provide_data, data.provide_label)
+    mx.random.seed(3)
+    module.init_params(mx.init.Uniform(0.5))
+    return module
+
+
+def train(make, **kwargs):
+    mx.random.seed(3)
+    module = make(classifier(), **{name: kwargs.pop(name) for name in (
+        'context', 'work_load_list', 'fixed_param_names') if name in kwargs})
+    for batch in before_steps(module, kwargs):
+        module.forward_backward(batch)
+        module.update()
+    return module
+
+
+def before_steps(module, kwargs):
+    data = kwargs.pop('data', None) or classifier_data()
+    module.bind(data.provide_data, data.provide_label, grad_req=kwargs.pop('grad_req', 'write'))
+    module.init_params(mx.init.Uniform(0.5))
+    module.init_optimizer(**kwargs)
+    return data
+
+
+SCENARIOS = []
+
+
+def scenario(function):
+    SCENARIOS.append(pytest.param(function, id=function.__name__))
+    return function
+
+
+@scenario
+def training_with_each_way_to_update(make):
+    for kwargs in ({}, {'context': TWO_DEVICES}, {'context': TWO_DEVICES, 'kvstore': 'device'},
+                   {'kvstore': mx.kv.create('local')}, {'kvstore': None},
+                   {'context': TWO_DEVICES, 'work_load_list': [1, 4]},
+                   {'optimizer': 'adam'}, {'optimizer': mx.optimizer.NAG(momentum=0.9,
+                                                                         rescale_grad=0.2)},
+                   {'grad_req': {'hidden_bias': 'null', 'fc_bias': 'null'}},
+                   {'fixed_param_names': ['fc_bias']}):
+        yield parameters(train(make, **kwargs))
+
+
+@scenario
+def gradients_that_add_up(make):
+    for grad_req in ('add', {'fc_weight': 'add'}):
+        module = bound_with(make, grad_req)
+        for i, batch in enumerate(classifier_data()):
+            module.forward_backward(batch)
+            if i % 2:
+                module.update()
+                for arrays in module._exec_group.grad_arrays:
+                    arrays[0][:] = 0
+        yield parameters(module)
+
+
+def bound_with(make, grad_req):
+    module = make(classifier())
+    data = classifier_data()
+    module.bind(data.provide_data, data.provide_label, grad_req=grad_req)
+    mx.random.seed(3)
+    module.init_params(mx.init.Uniform(0.5))
+    module.init_optimizer()
+    return module
+
+
+@scenario
+def predictions_and_scores(make):
+    module = bound(make, classifier())
+    data = classifier_data(rows=18)
+    yield module.predict(data)
+    yield module.predict(data, num_batch=2)
+    yield module.predict(data, merge_batches=False)
+    yield [outputs[0] for outputs, _, _ in module.iter_predict(data)]
+    yield module.score(data, 'acc')
+    yield module.score(data, mx.metric.create(['acc', 'ce']), num_batch=3)
+    yield module.get_outputs(), module.get_outputs(merge_multi_context=False)
+
+
+@scenario
+def inference_only(make):
+    module = make(classifier())
+    data = classifier_data()
+    module.bind(data.provide_data, data.provide_label, for_training=False)
+    mx.random.seed(3)
+    module.init_params(mx.init.Uniform(0.5))
+    yield module.predict(data)
+    with pytest.raises(AssertionError):
+        module.backward()
+    module.init_optimizer()
+    module.bind(data.provide_data, data.provide_label, force_rebind=True)
+    for batch in data:
+        module.forward_backward(batch)
+        module.update()
+    yield parameters(module)
+
+
+@scenario
+def gradients_of_the_inputs(make):
+    for context in (mx.cpu(), TWO_DEVICES):
+        module = make(classifier(), context=context)
+        data = classifier_data()
+        module.bind(data.provide_data, data.provide_label, inputs_need_grad=True)
+        mx.random.seed(3)
+        module.init_params(mx.init.Uniform(0.5))
+        module.forward_backward(next(data))
+        yield module.get_input_grads(), module.get_input_grads(merge_multi_context=False)
+
+
+@scenario
+def batches_of_other_shapes(make):
+    module = bound(make, classifier())
+    for rows in (5, 2, 9, 5):
+        module.forward(mx.io.DataBatch([mx.nd.ones((rows, 6))], [mx.nd.zeros((rows,))]))
+        yield module.get_outputs(), module.output_shapes, module.data_shapes, module.label_shapes
+    module.reshape([('data', (4, 6))], [('softmax_label', (4,))])
+    yield module.data_shapes, module.label_shapes, module.output_shapes
+
+
+@scenario
+def states(make):
+    stack = mx.rnn.SequentialRNNCell()
+    for i in range(2):
+        stack.add(mx.rnn.LSTMCell(num_hidden=4, prefix='lstm_l%d_' % i))
+    begin_state = stack.begin_state(func=mx.sym.Variable)
+    _, states = stack.unroll(3, begin_state=begin_state, inputs=mx.sym.Variable('data'))
+    names = [symbol.name for symbol in begin_state]
+    module = make(mx.sym.Group(states), context=TWO_DEVICES, label_names=None, state_names=names)
+    module.bind([mx.io.DataDesc('data', (4, 3, 5), layout='NTC')])
+    mx.random.seed(3)
+    module.init_params(mx.init.Uniform(0.5))
+    module.init_optimizer()
+    batch = mx.io.DataBatch([mx.nd.ones((4, 3, 5))], [])
+    module.set_states(value=1)
+    module.forward(batch)
+    yield module.get_outputs()
+    module.set_states(states=module.get_outputs(merge_multi_context=False))
+    module.forward(batch)
+    yield module.get_outputs()
+    module.backward([mx.nd.ones((4, 4))] * 4)
+    module.update()
+    yield parameters(module), module.get_states(merge_multi_context=False)
+
+
+@scenario
+def several_inputs_and_outputs(make):
+    one, two = mx.sym.Variable('one'), mx.sym.Variable('two')
+    label = mx.sym.Variable('label')
+    total = mx.sym.FullyConnected(one, num_hidden=2, name='a') + mx.sym.FullyConnected(
+        two, num_hidden=2, name='b')
+    symbol = mx.sym.Group([mx.sym.SoftmaxOutput(total, label, name='loss'),
+                           mx.sym.BlockGrad(total, name='shown')])
+    rng = np.random.RandomState(0)
+    data = mx.io.NDArrayIter({'one': rng.normal(size=(12, 3)), 'two': rng.normal(size=(12, 4))},
+                             {'label': rng.randint(2, size=12)}, 4)
+    module = bound(make, symbol, data, data_names=('one', 'two'), label_names=('label',))
+    module.init_optimizer()
+    for batch in data:
+        module.forward_backward(batch)
+        module.update()
+    yield parameters(module), module.get_outputs(), module.predict(data)
+    yield module.data_names, module.label_names, module.output_names, module.output_shapes
+
+
+@scenario
+def no_loss_and_gradients_from_above(make):
+    symbol = mx.sym.FullyConnected(mx.sym.Variable('data'), num_hidden=2, name='fc')
+    for context in (mx.cpu(), TWO_DEVICES):
+        module = make(symbol, label_names=None, context=context)
+        module.bind([('data', (4, 3))], inputs_need_grad=True)
+        mx.random.seed(3)
+        module.init_params(mx.init.Uniform(0.5))
+        module.init_optimizer()
+        for _ in range(3):
+            module.forward(mx.io.DataBatch([mx.nd.ones((4, 3))], None))
+            module.backward([mx.nd.arange(8).reshape((4, 2))])
+            module.update()
+        yield parameters(module), module.get_input_grads()
+
+
+@scenario
+def dtypes(make):
+    rng = np.random.RandomState(0)
+    for dtype in ('float64', 'float32'):
+        data = mx.io.NDArrayIter(mx.nd.array(rng.normal(size=(8, 3)), dtype=dtype),
+                                 mx.nd.array(rng.normal(size=8), dtype=dtype), 4,
+                                 label_name='label')
+        symbol = mx.sym.LinearRegressionOutput(
+            mx.sym.FullyConnected(mx.sym.Variable('data'), num_hidden=1, name='fc'),
+            mx.sym.Variable('label'))
+        module = bound(make, symbol, data, label_names=('label',))
+        module.init_optimizer()
+        for batch in data:
+            module.forward_backward(batch)
+            module.update()
+        assert module.get_params()[0]['fc_weight'].dtype == np.dtype(dtype)
+        yield parameters(module), module.get_outputs()
+
+
+@scenario
+def layouts(make):
+    data = mx.sym.transpose(mx.sym.Variable('data'), axes=(1, 0, 2))
+    symbol = mx.sym.MakeLoss(mx.sym.sum(mx.sym.FullyConnected(
+        mx.sym.flatten(data), num_hidden=2, name='fc'), axis=1), name='loss')
+    module = make(symbol, label_names=None, context=TWO_DEVICES)
+    module.bind([mx.io.DataDesc('data', (3, 4, 2), layout='TNC')])
+    mx.random.seed(3)
+    module.init_params(mx.init.Uniform(0.5))
+    module.forward(mx.io.DataBatch([mx.nd.arange(24).reshape((3, 4, 2))], None))
+    module.backward()
+    yield module.get_outputs(), module.output_shapes, [
+        [array.asnumpy() for array in arrays] for arrays in module._exec_group.grad_arrays]
+
+
+@scenario
+def groups_of_contexts(make):
+    with mx.AttrScope(ctx_group='first'):
+        hidden = mx.sym.FullyConnected(mx.sym.Variable('data'), num_hidden=4, name='hidden')
+    with mx.AttrScope(ctx_group='second'):
+        symbol = mx.sym.SoftmaxOutput(mx.sym.FullyConnected(hidden, num_hidden=3, name='fc'),
+                                      name='softmax')
+    module = bound(make, symbol, group2ctxs={'first': [mx.cpu(1)], 'second': [mx.cpu(2)]})
+    module.init_optimizer()
+    for batch in classifier_data():
+        module.forward_backward(batch)
+        module.update()
+    yield parameters(module)
+
+
+@scenario
+def parameters_set_and_initialized(make):
+    module = bound(make, classifier())
+    weights = {'fc_weight': mx.nd.ones((3, 4)), 'fc_bias': mx.nd.ones((3,))}
+    with pytest.raises(RuntimeError):
+        module.set_params(weights, None)
+    module.set_params(weights, None, allow_missing=True)
+    yield parameters(module)
+    with pytest.raises(ValueError):
+        module.set_params({**weights, 'extra': mx.nd.ones((1,))}, None, allow_missing=True)
+    module.set_params({**weights, 'extra': mx.nd.ones((1,))}, None, allow_missing=True,
+                      allow_extra=True)
+    module.set_params({'fc_bias': mx.nd.zeros((3,))}, None, True, False)
+    yield parameters(module)
+    mx.random.seed(5)
+    module.init_params(mx.init.Uniform(0.5), weights, None, True, True)
+    yield parameters(module)
+
+
+@scenario
+def borrowed_optimizer(make):
+    first, second = bound(make, classifier()), bound(make, classifier())
+    first.init_optimizer(optimizer_params={'learning_rate': 0.1, 'momentum': 0.9})
+    second.borrow_optimizer(first)
+    for i, batch in enumerate(classifier_data()):
+        module = (first, second)[i % 2]
+        module.forward_backward(batch)
+        module.update()
+    yield parameters(first), parameters(second)
+
+
+@scenario
+def shared_parameters(make):
+    first = bound(make, classifier())
+    first.init_optimizer()
+    second = make(classifier())
+    second.bind([('data', (2, 6))], [('softmax_label', (2,))], shared_module=first)
+    second.forward_backward(mx.io.DataBatch([mx.nd.ones((2, 6))], [mx.nd.zeros((2,))]))
+    second.update()
+    first.forward(next(classifier_data()))
+    yield first.get_outputs(), parameters(second)
+
+
+@scenario
+def lists_of_batches(make):
+    module = bound(make, classifier(), classifier_data(batch_size=6), context=TWO_DEVICES)
+    module.init_optimizer()
+    pieces = [mx.io.DataBatch([mx.nd.full((3, 6), i)], [mx.nd.full((3,), i)]) for i in (0, 1)]
+    module.forward_backward(pieces)
+    module.update()
+    metric = mx.metric.create('acc')
+    module.update_metric(metric, [piece.label for piece in pieces], pre_sliced=True)
+    yield parameters(module), metric.get()
+
+
+@scenario
+def monitored(make):
+    module = bound(make, classifier())
+    monitor = mx.monitor.Monitor(1, lambda array: array, sort=True)
+    module.install_monitor(monitor)
+    monitor.tic()
+    module.forward_backward(next(classifier_data()))
+    yield [(name, value) for _, name, value in monitor.toc()]
+
+
+@scenario
+def unready(make):
+    module = make(classifier())
+    assert not module.binded and not module.params_initialized and not module.optimizer_initialized
+    for name in ('data_shapes', 'label_shapes', 'output_shapes'):
+        with pytest.raises(AssertionError):
+            getattr(module, name)
+    yield module.data_names, module.label_names, module.output_names, module.symbol.tojson()
+
+
+def with_snapshot(symbol, *args, **kwargs):
+    """Make an SVRGModule whose snapshot is the weights that it is initialized with."""
+    module = SVRGModule(symbol, *args, update_freq=1, **kwargs)
+    initialize = module.init_params
+
+    def init_params(*init_args, **init_kwargs):
+        initialize(*init_args, **init_kwargs)
+        if module.for_training and module.label_shapes == classifier_data().provide_label:
+            module.update_full_grads(classifier_data())
+            module._snapshot.full_gradient.rows = 20
+    module.init_params = init_params
+    return module
+
+
+def without_snapshot(symbol, *args, **kwargs):
+    return SVRGModule(symbol, *args, update_freq=1, **kwargs)
+
+
+def assert_same(actual, expected):
+    if isinstance(expected, dict):
+        assert actual.keys() == expected.keys()
+        for key, value in expected.items():
+            assert_same(actual[key], value)
+    elif isinstance(expected, (list, tuple)):
+        assert len(actual) == len(expected)
+        for left, right in zip(actual, expected):
+            assert_same(left, right)
+    elif isinstance(expected, (mx.nd.NDArray, np.ndarray)):
+        assert actual.dtype == expected.dtype and actual.shape == expected.shape
+        np.testing.assert_array_equal(*(value if isinstance(value, np.ndarray) else value.asnumpy()
+                                        for value in (actual, expected)))
+    else:
+        assert actual == expected
+
+
+@pytest.mark.parametrize('function', SCENARIOS)
+@pytest.mark.filterwarnings('ignore')
+def test_without_a_snapshot(function):
+    for actual, expected in zip(function(without_snapshot), function(mx.mod.Module)):
+        assert_same(actual, expected)
+
+
+@pytest.mark.parametrize('function', [
+    predictions_and_scores, gradients_of_the_inputs, batches_of_other_shapes, monitored])
+@pytest.mark.filterwarnings('ignore')
+def test_what_a_snapshot_does_not_change(function):
+    for actual, expected in zip(function(with_snapshot), function(mx.mod.Module)):
+        assert_same(actual, expected)
+
+
+@pytest.mark.parametrize('name', [
+    name for name, member in inspect.getmembers(mx.mod.Module, inspect.isfunction)
+    if not name.startswith('_')])
+def test_signatures(name):
+    """Each method takes Module's arguments in Module's order, and may take more."""
+    def describe(function):
+        return [(parameter.name, parameter.kind, parameter.default.dumps()
+                 if isinstance(parameter.default, mx.init.Initializer) else parameter.default)
+                for parameter in inspect.signature(function).parameters.values()]
+
+    theirs, ours = describe(getattr(mx.mod.Module, name)), describe(getattr(SVRGModule, name))
+    if name == 'load':
+        ours = [parameter for parameter in ours if parameter[0] != 'update_freq']
+    assert ours == theirs
