@@ -397,7 +397,7 @@ class SVRGModule(Module):
         RuntimeError
             If the module is not bound for training or has no parameters yet.
         ValueError
-            If `train_data` yields no row.
+            If `train_data` yields no row, or the symbol has no loss.
 
         Warns
         -----
@@ -480,7 +480,12 @@ class SVRGModule(Module):
                                 'alone: the batch is weighted by its real rows, padding included')
         executors.copy_states(self, snapshot)
         executors.clear_added_gradients(snapshot)
-        executors.forward_backward(snapshot, batch)
+        try:
+            executors.forward_backward(snapshot, batch)
+        except mx.MXNetError as error:
+            if 'head_gradient is required' not in str(error):
+                raise
+            raise ValueError('the symbol has no loss, and so no full gradient') from error
         return rows, real_rows
 
     def _warn_once(self, message):

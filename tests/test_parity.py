@@ -324,7 +324,7 @@ def lists_of_batches(make):
 @scenario
 def monitored(make):
     module = bound(make, classifier())
-    monitor = mx.monitor.Monitor(1, lambda array: array, sort=True)
+    monitor = mx.monitor.Monitor(1, lambda array: array, r'[a-z]+_output', sort=True)
     module.install_monitor(monitor)
     monitor.tic()
     module.forward_backward(next(classifier_data()))
