@@ -35,7 +35,8 @@ $(VENV)/%.installed: setup.py pyproject.toml | supported-python
 
 supported-python:
 ifeq ($(VERSION),)
-	@echo "PYTHON=$(PYTHON) does not run. MXNet needs Python 3.8 to 3.11; name one: make $(or $(MAKECMDGOALS),demo) PYTHON=python3.10" >&2
+	@echo "There is no $(PYTHON) that runs. MXNet needs Python 3.8 to 3.11: name one that is installed, as in" >&2
+	@echo "    make $(or $(MAKECMDGOALS),demo) PYTHON=/usr/bin/python3.11" >&2
 	@exit 1
 else ifeq ($(filter $(VERSION),$(SUPPORTED)),)
 	@echo "$(PYTHON) is Python $(VERSION), and MXNet needs Python 3.8 to 3.11. Name another one: make $(or $(MAKECMDGOALS),demo) PYTHON=python3.10" >&2

@@ -15,11 +15,20 @@ _SUBMODULES = ('svrg_module', 'svrg_optimizer')
 __all__ = ['SVRGModule', '__version__']
 
 
+def _import(submodule):
+    try:
+        return importlib.import_module('.' + submodule, __name__)
+    except AttributeError as error:
+        # NumPy 1.24 lacks names that MXNet uses, and Python would turn the
+        # error into one that says that the package lacks a name.
+        raise ImportError('mxnet cannot be imported (%s): it needs numpy<1.24' % error) from error
+
+
 def __getattr__(name):
     if name in _SUBMODULES:
-        return importlib.import_module('.' + name, __name__)
+        return _import(name)
     if name in _HOME:
-        return getattr(importlib.import_module('.' + _HOME[name], __name__), name)
+        return getattr(_import(_HOME[name]), name)
     raise AttributeError('module %r has no attribute %r' % (__name__, name))
 
 

@@ -50,6 +50,18 @@ def weights(module):
     return [array for arrays in group.param_arrays + group.aux_arrays for array in arrays]
 
 
+def weights_of_first_device(module):
+    """Map each parameter, and each auxiliary state, to its value on the first device."""
+    first = module._exec_group.execs[0]
+    return ({name: first.arg_dict[name] for name in module._exec_group.param_names},
+            dict(first.aux_dict))
+
+
+def updater(module):
+    """Return the MXNet Updater that holds the states of a module's optimizer."""
+    return module._kvstore._updater if module._update_on_kvstore else module._updater
+
+
 def can_bind(module, batch):
     """Tell whether a bound module could be reshaped for a batch.
 

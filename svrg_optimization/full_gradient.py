@@ -94,6 +94,24 @@ class FullGradient:
         for name, arrays in values.items():
             self.share_out(name, arrays)
 
+    def set_shares(self, shares, rows):
+        """Set the full gradient to one that was held before.
+
+        Parameters
+        ----------
+        shares : list of dict of str to numpy.ndarray
+            One dict a device, on as many devices as there were then.
+        rows : int
+            n, the rows that it is a mean over.
+        """
+        for device, share in enumerate(self.shares):
+            for name, value in share.items():
+                if len(shares) == len(self.shares):
+                    value[:] = shares[device][name]
+                else:
+                    value[:] = sum(saved[name] for saved in shares) / len(self.shares)
+        self.rows = rows
+
     def share_out(self, name, totals):
         """Give each device its part of a full gradient that all of them have whole."""
         for share, total in zip(self.shares, totals):

@@ -11,12 +11,24 @@ class Snapshot:
     full_gradient : FullGradient or None
         The full gradient there; zeros before the first snapshot, None where
         there is not even an optimizer yet.
+    epoch : int or None
+        The epoch of ``fit`` at whose beginning it was taken.
+    num_update : int
+        Updates that had been made when it was taken.
     """
 
     def __init__(self):
         self.full_gradient = None
+        self.epoch = None
+        self.num_update = 0
 
     @property
     def in_force(self):
         """Whether a pass for the full gradient was finished."""
         return self.full_gradient is not None and self.full_gradient.rows > 0
+
+    def replace(self, full_gradient, epoch=None, num_update=0):
+        """Put the full gradient of a new snapshot in the place of the old one's."""
+        self.full_gradient = full_gradient
+        self.epoch = epoch
+        self.num_update = num_update

@@ -3,6 +3,7 @@
 import contextlib
 import inspect
 import logging
+import pickle
 import time
 import warnings
 
@@ -13,11 +14,24 @@ from mxnet.module import Module
 
 from . import executors
 from .batch_rows import count_rows, pads_in_front, without_padding
+from .checkpoint import (
+    Checkpoint,
+    checksum,
+    file_names,
+    files_written_together,
+    write_svrg_file,
+)
 from .full_gradient import FullGradient, dtype_of_sum
 from .loss_scale import LossScale
 from .snapshot import Snapshot
 from .snapshot_iterator import SnapshotIterator
-from .svrg_optimizer import _SVRGOptimizer, full_gradient_keys
+from .svrg_optimizer import (
+    _SVRGOptimizer,
+    full_gradient_keys,
+    set_update_counts,
+    states_in_layout,
+    update_counts,
+)
 
 
 class SVRGModule(Module):
@@ -119,6 +133,8 @@ class SVRGModule(Module):
         self._batch_size = None
         self._forwarded = None
         self._backwards_to_correct = 0
+        self._num_update = 0
+        self._loaded = None
         self._warned = set()
 
     @property
@@ -166,6 +182,7 @@ class SVRGModule(Module):
             self._mod_aux.bind(self.data_shapes, self.label_shapes, grad_req=requests,
                                shared_module=shared_snapshot)
             self._mod_aux.params_initialized = True  # by the first snapshot at the latest
+            self._restore_snapshot()
 
     def _reset_bind(self):
         super()._reset_bind()
@@ -191,9 +208,10 @@ class SVRGModule(Module):
         super().init_params(initializer, arg_params, aux_params, allow_missing, force_init,
                             allow_extra)
         if initializes and not self._keeps_snapshot:
+            self._loaded = None
             self._forget_uncorrected_gradients()
             if self._snapshot.in_force:
-                self._snapshot.full_gradient = self._new_full_gradient()
+                self._snapshot.replace(self._new_full_gradient())
 
     def set_params(self, arg_params, aux_params, allow_missing=False, force_init=True,
                    allow_extra=False):
@@ -247,7 +265,8 @@ class SVRGModule(Module):
                                             dtype=dtype_of_sum(self._arg_params[name].dtype))
                                 for name in names])
         if not self._snapshot.in_force:
-            self._snapshot.full_gradient = self._new_full_gradient()
+            self._snapshot.replace(self._new_full_gradient())
+        self._restore_update_counts(optimizer, optimizer_params)
 
     def _create_optimizer(self, optimizer, default_opt, kvstore, optimizer_params):
         """Wrap an optimizer, made as Module makes it where it is a name.
@@ -324,6 +343,7 @@ class SVRGModule(Module):
         if self.optimizer_initialized and self._backwards_to_correct:
             self._update_svrg_gradients()
         super().update()
+        self._num_update += 1
 
     def _update_svrg_gradients(self):
         r"""Turn the batch's gradients into SVRG gradients, in place.
@@ -406,9 +426,9 @@ class SVRGModule(Module):
             symbol cannot be bound for its real rows or a device would be left
             without any. The batch is weighted by its real rows then.
         """
-        self._take_snapshot(train_data, batch_end_callback or self._full_grad_callback, epoch=0)
+        self._take_snapshot(train_data, batch_end_callback or self._full_grad_callback)
 
-    def _take_snapshot(self, train_data, batch_end_callback, epoch):
+    def _take_snapshot(self, train_data, batch_end_callback, epoch=None):
         if not (self.binded and self.for_training and self.params_initialized):
             raise RuntimeError('update_full_grads needs a module that is bound with '
                                'for_training=True and has its parameters initialized')
@@ -416,8 +436,8 @@ class SVRGModule(Module):
         if self._backwards_to_correct:
             self._update_svrg_gradients()
         with self._snapshot_moved():
-            self._snapshot.full_gradient = self._sum_gradients(train_data, batch_end_callback,
-                                                               epoch)
+            full_gradient = self._sum_gradients(train_data, batch_end_callback, epoch or 0)
+        self._snapshot.replace(full_gradient, epoch, self._num_update)
 
     @contextlib.contextmanager
     def _snapshot_moved(self):
@@ -519,6 +539,175 @@ class SVRGModule(Module):
             The full gradient, once a device.
         """
         self._snapshot.full_gradient.share_out(key, value)
+
+    # Checkpoints
+
+    def save_checkpoint(self, prefix, epoch, save_optimizer_states=False, remove_amp_cast=True):
+        """Save the module, with all that a training needs to go on as if never stopped.
+
+        Module's own files, which plain ``Module.load`` reads, and
+        ``prefix-%04d.svrg`` beside them with the snapshot, the full gradient
+        and the counts of updates. All files are written whole or not at all.
+
+        Parameters
+        ----------
+        prefix : str
+            What the names of the files begin with.
+        epoch : int
+            What they go on with.
+        save_optimizer_states : bool
+            Whether to save the optimizer's states too.
+        remove_amp_cast : bool
+            As in Module.
+        """
+        names = file_names(prefix, epoch)
+        with files_written_together() as write_as:
+            written = {kind: write_as(names[kind]) for kind in ('symbol', 'params')}
+            self.symbol.save(written['symbol'], remove_amp_cast=remove_amp_cast)
+            self.save_params(written['params'])
+            if save_optimizer_states:
+                written['states'] = write_as(names['states'])
+                self.save_optimizer_states(written['states'])
+            facts, arrays = self._checkpoint_of_snapshot()
+            facts['checksums'] = {kind: checksum(written[kind]) if kind in written else None
+                                  for kind in ('params', 'states')}
+            write_svrg_file(write_as(names['svrg']), facts, arrays)
+        logging.info('Saved checkpoint to "%s"', names['params'])
+        if save_optimizer_states:
+            logging.info('Saved optimizer state to "%s"', names['states'])
+
+    def _checkpoint_of_snapshot(self):
+        facts = {'update_freq': self.update_freq, 'num_update': self._num_update,
+                 'optimizer': None, 'snapshot': None}
+        if self.optimizer_initialized:
+            facts['optimizer'] = {**update_counts(self._optimizer), 'copies': self._copies}
+        if not self._snapshot.in_force or not self._mod_aux.binded:
+            return facts, {}
+        shares = self._param_dict
+        facts['snapshot'] = {'epoch': self._snapshot.epoch,
+                             'num_update': self._snapshot.num_update,
+                             'rows': self._snapshot.full_gradient.rows,
+                             'batch_size': self._batch_size, 'devices': len(shares)}
+        if self._kvstore:
+            shares = shares[:1]  # the others are the same
+        arg_params, aux_params = executors.weights_of_first_device(self._mod_aux)
+        arrays = {'arg:' + name: value for name, value in arg_params.items()}
+        arrays.update({'aux:' + name: value for name, value in aux_params.items()})
+        arrays.update({'full:%d:%s' % (device, name): value for device, share in enumerate(shares)
+                       for name, value in share.items()})
+        return facts, arrays
+
+    @classmethod
+    def load(cls, prefix, epoch, load_optimizer_states=False, update_freq=None, **kwargs):
+        """Make a module of a checkpoint, of this class or of plain Module.
+
+        Parameters
+        ----------
+        prefix : str
+            What the names of the files begin with.
+        epoch : int
+            What they go on with.
+        load_optimizer_states : bool
+            Whether to load the optimizer's states and counts of updates when
+            the optimizer is installed. Counts stay out where the user gives
+            `begin_num_update`. The states are pickled: load none that you do
+            not trust.
+        update_freq : int, optional
+            By default that of the checkpoint, and 1 for one of plain Module.
+        **kwargs
+            Further arguments of the constructor. The number of devices may
+            be another than that of the module that was saved.
+
+        Returns
+        -------
+        SVRGModule
+            With the snapshot in force that was so when it was saved.
+
+        Raises
+        ------
+        FileNotFoundError
+            If a file is missing.
+        ValueError
+            If a file is truncated, foreign, or not of the same checkpoint as
+            the others.
+        """
+        checkpoint = Checkpoint(prefix, epoch, load_optimizer_states)
+        facts = checkpoint.facts
+        if update_freq is None:
+            update_freq = facts['update_freq'] if facts else 1
+        module = cls(checkpoint.symbol, update_freq=update_freq, **kwargs)
+        module._arg_params, module._aux_params = checkpoint.arg_params, checkpoint.aux_params
+        module.params_initialized = True
+        module._preload_opt_states = checkpoint.states
+        if facts:
+            module._loaded = checkpoint
+            module._num_update = facts['num_update']
+        return module
+
+    def _restore_snapshot(self):
+        """Put the snapshot of a checkpoint in force, once the module is bound for training."""
+        if self._loaded is None or self._loaded.facts['snapshot'] is None:
+            return
+        facts, arrays = self._loaded.facts['snapshot'], self._loaded.arrays
+        self._loaded.facts['snapshot'] = None
+        full_gradient = self._new_full_gradient()
+        saved = [{key.split(':', 2)[2]: value for key, value in arrays.items()
+                  if key.startswith('full:%d:' % device)} for device in range(facts['devices'])]
+        saved = [share or saved[0] for share in saved]
+        missing = set(full_gradient.shares[0]) - set(saved[0])
+        if missing:
+            self._warn_once('the checkpoint has no full gradient of %s: a new snapshot is needed'
+                            % ', '.join(sorted(missing)))
+            return
+        if facts['batch_size'] != self._batch_size and not self._loss_scale.is_mean:
+            saved = [{name: value * (self._batch_size / facts['batch_size'])
+                      for name, value in share.items()} for share in saved]
+        full_gradient.set_shares(saved, facts['rows'])
+        self._mod_aux.set_params(*({key[4:]: mx.nd.array(value, dtype=value.dtype)
+                                    for key, value in arrays.items() if key.startswith(kind)}
+                                   for kind in ('arg:', 'aux:')))
+        self._snapshot.replace(full_gradient, facts['epoch'], facts['num_update'])
+
+    def _restore_update_counts(self, optimizer, optimizer_params):
+        if self._loaded is None or self._loaded.states is None:
+            return
+        counts, self._loaded.states = self._loaded.facts['optimizer'], None
+        begins = (dict(optimizer_params).get('begin_num_update') if isinstance(optimizer, str)
+                  else optimizer.begin_num_update)
+        if counts and not begins:
+            set_update_counts(self._optimizer.default_opt, counts,
+                              {0, *(context.device_id for context in self._context)})
+
+    @property
+    def _copies(self):
+        """Devices that update weights of their own; 0 where a KVStore does."""
+        return 0 if self._update_on_kvstore else self._ctx_len
+
+    def load_optimizer_states(self, fname):
+        """Load the optimizer's states; see ``Module.load_optimizer_states``.
+
+        Parameters
+        ----------
+        fname : str
+            A file of `save_optimizer_states`. It is unpickled: load none that
+            you do not trust.
+
+        Raises
+        ------
+        ValueError
+            If the file is truncated or holds no states.
+        """
+        try:
+            super().load_optimizer_states(fname)
+        except (pickle.UnpicklingError, EOFError, AttributeError, ImportError,
+                IndexError) as error:
+            raise ValueError('%s is truncated or no file of optimizer states' % fname) from error
+        if self._loaded is not None and fname == self._loaded.states:
+            counts = self._loaded.facts['optimizer']
+            updater = executors.updater(self)
+            updater.states = states_in_layout(updater.states, self._param_names, self._copies,
+                                              counts['copies'])
+            updater.states_synced = dict.fromkeys(updater.states, False)
 
     # Training
 

@@ -4,6 +4,8 @@ Nothing of MXNet but ``mxnet.optimizer`` may be imported here: parameter
 servers unpickle these classes before the rest of MXNet is there.
 """
 
+import copy
+
 from mxnet import optimizer as opt
 
 _SUFFIX = '_full'
@@ -32,6 +34,81 @@ def full_gradient_keys(param_names):
         taken.add(key)
         keys[name] = key
     return keys
+
+
+def update_counts(optimizer):
+    """Read how many updates an optimizer has made.
+
+    Parameters
+    ----------
+    optimizer : mxnet.optimizer.Optimizer
+
+    Returns
+    -------
+    dict
+        Under 'num_update' the optimizer's own, under 'by_name' a dict from
+        parameter name to count.
+    """
+    by_name = {}
+    for counts in optimizer._all_index_update_counts.values():
+        for index, count in counts.items():
+            name = optimizer.idx2name.get(index, index)
+            by_name[name] = max(count, by_name.get(name, 0))
+    return {'num_update': optimizer.num_update, 'by_name': by_name}
+
+
+def set_update_counts(optimizer, counts, device_ids):
+    """Make an optimizer go on from the counts of another one.
+
+    Parameters
+    ----------
+    optimizer : mxnet.optimizer.Optimizer
+    counts : dict
+        As `update_counts` returns it.
+    device_ids : iterable of int
+        The devices that weights are updated on.
+    """
+    by_name = counts['by_name']
+    by_index = {index: by_name[name] for index, name in optimizer.idx2name.items()
+                if name in by_name}
+    optimizer.num_update = counts['num_update']
+    for device_id in device_ids:
+        optimizer._set_current_context(device_id)
+        optimizer._index_update_count.update({**by_name, **by_index})
+
+
+def states_in_layout(states, names, copies, saved_copies):
+    """Give the states of an optimizer the keys of another layout.
+
+    Parameters
+    ----------
+    states : dict
+        Of an MXNet Updater: keyed by parameter name where a KVStore updates
+        the weights, else by the parameter's number times `saved_copies` plus
+        the device's.
+    names : list of str
+        All parameters of the module, in its order.
+    copies : int
+        Devices that update weights of their own now, 0 for a KVStore.
+    saved_copies : int
+        The same when the states were saved.
+
+    Returns
+    -------
+    dict
+    """
+    if copies == saved_copies:
+        return states
+    result = {}
+    for number, name in enumerate(names):
+        key = number * saved_copies if saved_copies else name
+        if key not in states:
+            continue
+        if not copies:
+            result[name] = states[key]
+        for device in range(copies):
+            result[number * copies + device] = copy.deepcopy(states[key])
+    return result
 
 
 def _register(klass):

@@ -41,6 +41,19 @@ def test_names_of_the_package():
         _ = svrg_optimization.no_such_name
 
 
+def test_numpy_that_mxnet_cannot_be_imported_with():
+    """NumPy 1.24 has no ``bool``; that is said, and what to install."""
+    assert run('''
+        import numpy
+        def missing(name):
+            raise AttributeError("module 'numpy' has no attribute %r" % name)
+        numpy.__getattr__ = missing
+        try:
+            from svrg_optimization import SVRGModule
+        except ImportError as error:
+            print(error)''').endswith('it needs numpy<1.24')
+
+
 def test_server_can_unpickle_the_optimizer():
     """A parameter server does it when of MXNet only what precedes mxnet.module is imported."""
     assert run('''

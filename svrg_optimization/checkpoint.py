@@ -1,0 +1,179 @@
+"""Checkpoints: the files of Module, and one beside them with what SVRG needs to go on."""
+
+import contextlib
+import hashlib
+import json
+import os
+import tempfile
+import zipfile
+
+import mxnet as mx
+import numpy as np
+
+_FORMAT = 1
+_FACTS = 'facts'
+
+
+def file_names(prefix, epoch):
+    """Name the files of a checkpoint.
+
+    Returns
+    -------
+    dict of str to str
+        Under 'symbol', 'params' and 'states' the names that Module uses, under
+        'svrg' that of the file beside them.
+    """
+    names = {kind: '%s-%04d.%s' % (prefix, epoch, kind) for kind in ('params', 'states', 'svrg')}
+    names['symbol'] = prefix + '-symbol.json'
+    return names
+
+
+@contextlib.contextmanager
+def files_written_together():
+    """Write several files under other names, and give them theirs when all are whole.
+
+    Yields
+    ------
+    callable
+        Takes the name of a file and returns the name to write it under. The
+        files are not touched if the block fails.
+    """
+    temporary_names = {}
+
+    def write_as(name):
+        handle, temporary = tempfile.mkstemp(dir=os.path.dirname(name) or '.',
+                                             prefix=os.path.basename(name) + '.')
+        os.close(handle)
+        temporary_names[name] = temporary
+        return temporary
+
+    try:
+        yield write_as
+        umask = os.umask(0)
+        os.umask(umask)
+        for name, temporary in temporary_names.items():
+            os.chmod(temporary, 0o666 & ~umask)
+            os.replace(temporary, name)
+    finally:
+        for temporary in temporary_names.values():
+            with contextlib.suppress(FileNotFoundError):
+                os.remove(temporary)
+
+
+def checksum(name):
+    """Return the SHA-256 of a file, in hexadecimal digits."""
+    digest = hashlib.sha256()
+    with open(name, 'rb') as file:
+        for block in iter(lambda: file.read(1 << 20), b''):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def write_svrg_file(name, facts, arrays):
+    """Write facts and arrays to a file.
+
+    Parameters
+    ----------
+    name : str
+    facts : dict
+        Anything that JSON can hold.
+    arrays : dict of str to NDArray
+        Their names must not be 'facts'.
+    """
+    facts = json.dumps({'format': _FORMAT, **facts})
+    with open(name, 'wb') as file:
+        np.savez(file, **{_FACTS: np.array(facts)},
+                 **{key: array.asnumpy() for key, array in arrays.items()})
+
+
+def read_svrg_file(name):
+    """Read the facts and arrays that `write_svrg_file` wrote.
+
+    Returns
+    -------
+    facts : dict
+    arrays : dict of str to numpy.ndarray
+
+    Raises
+    ------
+    ValueError
+        If the file is truncated or was not written by `write_svrg_file`.
+    """
+    try:
+        with np.load(name, allow_pickle=False) as file:
+            arrays = {key: file[key] for key in file.files}
+        facts = json.loads(str(arrays.pop(_FACTS)))
+        known = facts.pop('format')
+    except (zipfile.BadZipFile, ValueError, KeyError, EOFError, TypeError, AttributeError) as error:
+        raise ValueError('%s is truncated or no checkpoint of SVRG: %s' % (name, error)) from error
+    if known != _FORMAT:
+        raise ValueError('%s has format %r, and this version reads format %d' % (
+            name, known, _FORMAT))
+    return facts, arrays
+
+
+class Checkpoint:
+    """A checkpoint that was read and found whole.
+
+    Parameters
+    ----------
+    prefix : str
+    epoch : int
+    with_states : bool
+        Whether the optimizer's states are wanted.
+
+    Attributes
+    ----------
+    symbol : Symbol
+    arg_params, aux_params : dict of str to NDArray
+    states : str or None
+        Name of the file of optimizer states, where they are wanted.
+    facts : dict or None
+        What SVRG needs to go on; None in a checkpoint of plain Module.
+    arrays : dict of str to numpy.ndarray
+
+    Raises
+    ------
+    FileNotFoundError
+        If a file is missing.
+    ValueError
+        If a file is truncated, foreign, or not of the same checkpoint as the
+        others. It names the file or files.
+    """
+
+    def __init__(self, prefix, epoch, with_states):
+        names = file_names(prefix, epoch)
+        kinds = ['symbol', 'params'] + ['states'] * with_states
+        self.facts, self.arrays = None, {}
+        if os.path.exists(names['svrg']):
+            self.facts, self.arrays = read_svrg_file(names['svrg'])
+            for kind, known in self.facts.pop('checksums').items():
+                if kind in kinds:
+                    _check(names[kind], known, names['svrg'])
+        for kind in kinds:
+            if not os.path.exists(names[kind]):
+                raise FileNotFoundError('the checkpoint has no file %s' % names[kind])
+        self.symbol = _read(mx.sym.load, names['symbol'])
+        saved = _read(mx.nd.load, names['params'])
+        if not isinstance(saved, dict) or any(key[:4] not in ('arg:', 'aux:') for key in saved):
+            raise ValueError('%s is no file of parameters' % names['params'])
+        self.arg_params = {key[4:]: value for key, value in saved.items() if key[:4] == 'arg:'}
+        self.aux_params = {key[4:]: value for key, value in saved.items() if key[:4] == 'aux:'}
+        self.states = names['states'] if with_states else None
+
+
+def _check(name, known, svrg_name):
+    if known is None:
+        raise ValueError('%s says that the checkpoint was saved without %s' % (svrg_name, name))
+    if not os.path.exists(name):
+        raise FileNotFoundError('%s belongs to %s, and is missing' % (name, svrg_name))
+    if checksum(name) != known:
+        raise ValueError('%s is not the file that %s was saved with: the one or the other is '
+                         'truncated or of another training' % (name, svrg_name))
+
+
+def _read(read, name):
+    try:
+        return read(name)
+    except (mx.MXNetError, UnicodeDecodeError) as error:  # the latter of MXNet's own message
+        raise ValueError('%s is truncated or no file of MXNet' % name) from error

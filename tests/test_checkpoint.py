@@ -1,0 +1,365 @@
+"""Checkpoints: whole files, the same bits after a stop, and errors that name the file."""
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import mxnet as mx
+import numpy as np
+import pytest
+
+from problems import Problem
+from svrg_optimization import SVRGModule
+
+TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
+SETTINGS = {'sgd': {'learning_rate': 0.1, 'momentum': 0.9, 'wd': 0.01},
+            'adam': {'learning_rate': 0.05}}
+
+
+def train(problem, module, begin, end, optimizer='sgd', prefix=None, kvstore='local', states=True,
+          **params):
+    callback = prefix and mx.callback.module_checkpoint(module, prefix,
+                                                        save_optimizer_states=states)
+    module.fit(problem.iterator(), eval_metric=[], begin_epoch=begin, num_epoch=end,
+               arg_params=problem.arg_params(), optimizer=optimizer, kvstore=kvstore,
+               optimizer_params={**SETTINGS[optimizer], **params}, epoch_end_callback=callback)
+    return module
+
+
+def load(prefix, epoch, load_optimizer_states=True, **kwargs):
+    return SVRGModule.load(prefix, epoch, load_optimizer_states, label_names=('label',), **kwargs)
+
+
+def bits(module):
+    return {name: value.asnumpy().tobytes() for name, value in module.get_params()[0].items()}
+
+
+@pytest.fixture
+def prefix(tmp_path):
+    return str(tmp_path / 'model')
+
+
+@pytest.fixture
+def saved(prefix):
+    """Save a checkpoint after each of three epochs, the snapshot being that of epoch 2 at last."""
+    problem = Problem('softmax', rows=37)
+    train(problem, problem.module(2), 0, 3, prefix=prefix)
+    return prefix
+
+
+@pytest.mark.parametrize('stop', [1, 2, 3, 4, 5])
+@pytest.mark.parametrize('optimizer', ['sgd', 'adam'])
+@pytest.mark.parametrize('context, kvstore', [
+    (mx.cpu(), 'local'), (mx.cpu(), mx.kv.create), (TWO_DEVICES, 'local'), (TWO_DEVICES, 'device')])
+@pytest.mark.parametrize('update_on_kvstore', ['0', '1'])
+def test_same_bits_after_a_stop(monkeypatch, prefix, stop, optimizer, context, kvstore,
+                                update_on_kvstore):
+    monkeypatch.setenv('MXNET_UPDATE_ON_KVSTORE', update_on_kvstore)
+    make = kvstore if callable(kvstore) else lambda: kvstore
+    problem = Problem('perceptron', rows=37)
+    unbroken = train(problem, problem.module(3, context=context), 0, 6, optimizer, kvstore=make())
+    train(problem, problem.module(3, context=context), 0, stop, optimizer, prefix, make())
+    resumed = load(prefix, stop, context=context)
+    train(problem, resumed, stop, 6, optimizer, kvstore=make())
+    assert bits(resumed) == bits(unbroken)
+    assert resumed._num_update == unbroken._num_update == 24
+    assert resumed._optimizer.num_update == unbroken._optimizer.num_update == 24
+
+
+@pytest.mark.parametrize('optimizer', ['sgd', 'adam'])
+def test_same_bits_in_a_new_process(prefix, optimizer):
+    problem = Problem('softmax', rows=37)
+    unbroken = train(problem, problem.module(3), 0, 5, optimizer)
+    train(problem, problem.module(3), 0, 2, optimizer, prefix)
+    subprocess.run([sys.executable, '-c', textwrap.dedent('''
+        import sys
+        from problems import Problem
+        from test_checkpoint import load, train
+        prefix, optimizer = sys.argv[1:]
+        problem = Problem('softmax', rows=37)
+        train(problem, load(prefix, 2), 2, 5, optimizer, prefix)'''), prefix, optimizer],
+        check=True, env={**os.environ, 'PYTHONPATH': os.pathsep.join(
+            [str(Path(__file__).parent), str(Path(__file__).parent.parent)])})
+    assert bits(bound(load(prefix, 5), problem)) == bits(unbroken)
+
+
+def bound(module, problem, **kwargs):
+    train_data = problem.iterator()
+    module.bind(train_data.provide_data, train_data.provide_label, **kwargs)
+    return module
+
+
+def test_files_are_modules_own(saved):
+    """Plain Module reads them, with the optimizer's states."""
+    problem = Problem('softmax', rows=37)
+    plain = mx.mod.Module.load(saved, 3, load_optimizer_states=True, label_names=('label',))
+    train_data = problem.iterator()
+    plain.fit(train_data, eval_metric=[], begin_epoch=3, num_epoch=4,
+              optimizer_params=SETTINGS['sgd'])
+    assert sorted(os.listdir(os.path.dirname(saved))) == ['model-%04d.%s' % (epoch, kind)
+                                                          for epoch in (1, 2, 3) for kind in (
+                                                              'params', 'states', 'svrg')] + [
+        'model-symbol.json']
+
+
+def test_checkpoint_of_plain_module(prefix):
+    """It has no snapshot, and one is taken before the first step."""
+    problem = Problem('softmax', rows=37)
+    plain = mx.mod.Module(problem.symbol, label_names=('label',))
+    plain.fit(problem.iterator(), eval_metric=[], num_epoch=2, arg_params=problem.arg_params(),
+              optimizer_params={'learning_rate': 0.1})
+    plain.save_checkpoint(prefix, 2, save_optimizer_states=True)
+    module = load(prefix, 2)
+    assert module.update_freq == 1
+    assert load(prefix, 2, update_freq=4).update_freq == 4
+    arg_params, _ = plain.get_params()
+    problem.weights = {name: value.asnumpy().astype(float) for name, value in arg_params.items()}
+    module = load(prefix, 2, update_freq=4)
+    module.fit(problem.iterator(), eval_metric=[], begin_epoch=3, num_epoch=6,
+               optimizer_params={'learning_rate': 0.1})
+    problem.assert_weights(module, problem.svrg().fit(6, 4, begin_epoch=3))
+
+
+def test_update_freq_is_the_checkpoints_unless_given(saved):
+    assert load(saved, 3).update_freq == 2
+    assert load(saved, 3, update_freq=5).update_freq == 5
+    with pytest.raises(ValueError, match='update_freq'):
+        load(saved, 3, update_freq=0)
+
+
+def test_snapshot_in_force_after_loading(prefix):
+    """Its full gradient and weights are those of the module that was saved."""
+    problem = Problem('softmax', rows=37)
+    svrg = problem.svrg()
+    module = problem.module(4)
+    module.fit(problem.iterator(), eval_metric=[], num_epoch=2, arg_params=problem.arg_params(),
+               optimizer_params={'learning_rate': 0.1})
+    svrg.fit(2, 4)
+    module.save_checkpoint(prefix, 2)
+    for states in (False,):
+        resumed = bound(load(prefix, 2, states), problem)
+        problem.assert_full_gradient(resumed, svrg.full_gradient)
+        assert (resumed._snapshot.epoch, resumed._snapshot.num_update) == (0, 0)
+        resumed.fit(problem.iterator(), eval_metric=[], begin_epoch=2, num_epoch=4,
+                    optimizer_params={'learning_rate': 0.1})
+        problem.assert_weights(resumed, svrg.fit(4, 4, begin_epoch=2))
+
+
+@pytest.mark.parametrize('before, after', [
+    (mx.cpu(), TWO_DEVICES), (TWO_DEVICES, mx.cpu()), (TWO_DEVICES, [mx.cpu(i) for i in range(3)])])
+@pytest.mark.parametrize('kvstores', ['11', '10', '01', '00'])
+@pytest.mark.parametrize('optimizer', ['sgd', 'adam'])
+def test_another_number_of_devices(monkeypatch, prefix, before, after, kvstores, optimizer):
+    """Momentum and counts come along, whoever updates the weights then and now."""
+    problem = Problem('softmax', rows=37)
+    unbroken = train(problem, problem.module(3), 0, 5, optimizer)
+    monkeypatch.setenv('MXNET_UPDATE_ON_KVSTORE', kvstores[0])
+    train(problem, problem.module(3, context=before), 0, 2, optimizer, prefix,
+          mx.kv.create('local'))
+    monkeypatch.setenv('MXNET_UPDATE_ON_KVSTORE', kvstores[1])
+    resumed = load(prefix, 2, context=after)
+    train(problem, resumed, 2, 5, optimizer, kvstore=mx.kv.create('local'))
+    problem.assert_weights(resumed, {name: value.asnumpy()
+                                     for name, value in unbroken.get_params()[0].items()})
+    problem.assert_full_gradient(resumed, {
+        name: value.asnumpy() for name, value in unbroken._param_dict[0].items()})
+
+
+def test_another_batch_size(prefix):
+    """The full gradient is in the units of the batch that is bound."""
+    problem = Problem('softmax', rows=40)
+    train(problem, problem.module(3), 0, 1, prefix=prefix)
+    module = load(prefix, 1, False)
+    train_data = problem.iterator(20)
+    module.bind(train_data.provide_data, train_data.provide_label)
+    svrg = problem.svrg(20)
+    svrg.take_snapshot()
+    problem.assert_full_gradient(module, svrg.full_gradient)
+
+
+def test_counts_of_updates(saved):
+    """They come with the states, unless the user gives others."""
+    problem = Problem('softmax', rows=37)
+
+    def num_update(load_optimizer_states, **params):
+        module = bound(load(saved, 3, load_optimizer_states), problem)
+        module.init_optimizer(optimizer_params=params)
+        module.forward_backward(next(problem.iterator()))
+        module.update()
+        return module._optimizer.num_update
+
+    assert num_update(True) == 13
+    assert num_update(False) == 1
+    assert num_update(True, begin_num_update=100) == 101
+    for begins, expected in ((0, 13), (100, 101)):
+        module = bound(load(saved, 3), problem)
+        module.init_optimizer(optimizer=mx.optimizer.SGD(momentum=0.9, rescale_grad=0.1,
+                                                         begin_num_update=begins))
+        module.forward_backward(next(problem.iterator()))
+        module.update()
+        assert module._optimizer.num_update == expected
+
+
+def test_lr_scheduler_goes_on(prefix):
+    problem = Problem()
+
+    def scheduler():
+        return mx.lr_scheduler.FactorScheduler(step=5, factor=0.7, base_lr=0.1)
+
+    unbroken = train(problem, problem.module(2), 0, 5, lr_scheduler=scheduler())
+    train(problem, problem.module(2), 0, 3, prefix=prefix, lr_scheduler=scheduler())
+    resumed = train(problem, load(prefix, 3), 3, 5, lr_scheduler=scheduler())
+    assert bits(resumed) == bits(unbroken)
+
+
+def test_before_the_first_snapshot(prefix):
+    problem = Problem()
+    problem.bound(update_freq=3).save_checkpoint(prefix, 0)
+    module = load(prefix, 0, False)
+    module.fit(problem.iterator(), eval_metric=[], begin_epoch=1, num_epoch=4,
+               optimizer_params={'learning_rate': 0.1})
+    problem.assert_weights(module, problem.svrg().fit(4, 3, begin_epoch=1))
+
+
+def test_loaded_for_inference_first(saved):
+    problem = Problem('softmax', rows=37)
+    reference = bound(load(saved, 3), problem)
+    module = bound(load(saved, 3), problem, for_training=False)
+    module.predict(problem.iterator())
+    module.save_checkpoint(saved + '-again', 3)
+    bound(module, problem, force_rebind=True)
+    for name, value in reference._param_dict[0].items():
+        np.testing.assert_array_equal(module._param_dict[0][name].asnumpy(), value.asnumpy())
+
+
+def test_forced_init_params_drops_the_loaded_snapshot(saved):
+    problem = Problem('softmax', rows=37)
+    module = bound(load(saved, 3), problem)
+    module.init_params(force_init=True)
+    assert not module._snapshot.in_force
+
+
+def test_parameter_that_was_fixed_when_saved(prefix):
+    problem = Problem('softmax')
+    train(problem, problem.module(4, fixed_param_names=['fc_bias']), 0, 2, prefix=prefix)
+    with pytest.warns(UserWarning, match='no full gradient of fc_bias'):
+        module = bound(load(prefix, 2), problem)
+    assert not module._snapshot.in_force
+
+
+def test_subclass_loads_itself(saved):
+    class Mine(SVRGModule):
+        pass
+
+    assert type(Mine.load(saved, 3, label_names=('label',))) is Mine
+
+
+def test_log_lines(saved, caplog):
+    problem = Problem('softmax', rows=37)
+    with caplog.at_level('INFO'):
+        bound(load(saved, 3), problem).save_checkpoint(saved, 7)
+    assert caplog.messages == ['Saved checkpoint to "%s-0007.params"' % saved]
+
+
+DAMAGE = {
+    'truncated': lambda content: content[:len(content) // 2],
+    'empty': lambda content: b'',
+    'foreign': lambda content: b'this is another file' * 20,
+    'a changed byte': lambda content: content[:200] + bytes([content[200] ^ 1]) + content[201:],
+}
+
+
+@pytest.mark.parametrize('damage', DAMAGE)
+@pytest.mark.parametrize('kind', ['params', 'states', 'svrg'])
+def test_damaged_file_is_named(saved, kind, damage):
+    name = '%s-0003.%s' % (saved, kind)
+    Path(name).write_bytes(DAMAGE[damage](Path(name).read_bytes()))
+    with pytest.raises(ValueError, match='model-0003.%s' % kind):
+        load(saved, 3)
+    load(saved, 2)
+
+
+@pytest.mark.parametrize('damage', ['truncated', 'empty', 'foreign'])
+@pytest.mark.parametrize('kind', ['0003.params', '0003.states', 'symbol.json'])
+def test_damaged_file_of_plain_module_is_named(saved, kind, damage):
+    os.remove(saved + '-0003.svrg')
+    name = '%s-%s' % (saved, kind)
+    Path(name).write_bytes(DAMAGE[damage](Path(name).read_bytes()))
+    problem = Problem('softmax', rows=37)
+    with pytest.raises(ValueError, match='model-%s' % kind):
+        bound(load(saved, 3), problem).init_optimizer()
+
+
+@pytest.mark.parametrize('kind', ['0003.params', '0003.states', 'symbol.json'])
+@pytest.mark.parametrize('svrg', [True, False])
+def test_missing_file_is_named(saved, kind, svrg):
+    os.remove('%s-%s' % (saved, kind))
+    if not svrg:
+        os.remove(saved + '-0003.svrg')
+    with pytest.raises(FileNotFoundError, match='model-%s' % kind):
+        load(saved, 3)
+
+
+@pytest.mark.parametrize('kind', ['params', 'states'])
+def test_files_of_two_trainings(saved, kind):
+    """A mix of two checkpoints is refused, and both files are named."""
+    os.replace('%s-0002.%s' % (saved, kind), '%s-0003.%s' % (saved, kind))
+    with pytest.raises(ValueError, match=r'model-0003\.%s.*model-0003\.svrg' % kind):
+        load(saved, 3)
+
+
+def test_states_that_were_not_saved(prefix):
+    problem = Problem()
+    train(problem, problem.module(2), 0, 1, prefix=prefix, states=False)
+    assert load(prefix, 1, False)._loaded is not None
+    with pytest.raises(ValueError, match='saved without .*model-0001.states'):
+        load(prefix, 1)
+
+
+def test_newer_format_is_refused(saved):
+    name = saved + '-0003.svrg'
+    with np.load(name) as file:
+        arrays = dict(file)
+    arrays['facts'] = np.array(json.dumps({'format': 99}))
+    with open(name, 'wb') as file:
+        np.savez(file, **arrays)
+    with pytest.raises(ValueError, match='model-0003.svrg has format 99'):
+        load(saved, 3)
+
+
+def test_pickles_are_not_read_in_the_svrg_file(saved):
+    name = saved + '-0003.svrg'
+    with open(name, 'wb') as file:
+        np.savez(file, facts=np.array([object()]))
+    with pytest.raises(ValueError, match='model-0003.svrg is truncated or no checkpoint'):
+        load(saved, 3)
+
+
+@pytest.mark.parametrize('fails', ['save_params', 'save_optimizer_states'])
+def test_failure_while_saving_leaves_the_files_as_they_were(monkeypatch, saved, fails):
+    folder = Path(saved).parent
+    before = {file.name: file.read_bytes() for file in folder.iterdir()}
+    problem = Problem('softmax', rows=37)
+    module = train(problem, load(saved, 3), 3, 4)
+
+    def fail(name):
+        Path(name).write_bytes(b'half')
+        raise OSError('no space left')
+
+    monkeypatch.setattr(module, fails, fail)
+    with pytest.raises(OSError, match='no space left'):
+        module.save_checkpoint(saved, 3, save_optimizer_states=True)
+    assert {file.name: file.read_bytes() for file in folder.iterdir()} == before
+
+
+def test_permissions_follow_the_umask(saved):
+    mask = os.umask(0o027)
+    try:
+        problem = Problem('softmax', rows=37)
+        bound(load(saved, 3), problem).save_checkpoint(saved, 9)
+    finally:
+        os.umask(mask)
+    assert os.stat(saved + '-0009.svrg').st_mode & 0o777 == 0o640
