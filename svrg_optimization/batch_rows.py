@@ -1,12 +1,24 @@
 """The rows of a batch: which are data and which are padding."""
 
 from mxnet import ndarray as nd
-from mxnet.io import DataBatch, DataDesc, PrefetchingIter, ResizeIter
+from mxnet.io import DataBatch, DataDesc
 
 
 def batch_axis(description):
     """Tell which axis of a DataDesc counts the rows; -1 for none."""
     return DataDesc.get_batch_axis(description.layout)
+
+
+def resized(descriptions, rows):
+    """Describe the same data or labels with another number of rows."""
+    result = []
+    for description in descriptions:
+        shape, axis = list(description.shape), batch_axis(description)
+        if axis >= 0:
+            shape[axis] = rows
+        result.append(DataDesc(description.name, tuple(shape), description.dtype,
+                               description.layout))
+    return result
 
 
 def count_rows(batch, data_shapes):
@@ -63,18 +75,6 @@ def without_padding(batch, data_shapes, label_shapes, leading=False):
     labelled = label_shapes and pieces[0][0].label
     return DataBatch(data=real_rows('data', data_shapes),
                      label=real_rows('label', label_shapes) if labelled else None, pad=0)
-
-
-def pads_in_front(train_data):
-    """Tell whether an iterator's padding is at the front of a batch.
-
-    ``NDArrayIter(last_batch_handle='roll_over')`` begins with the rows that
-    the pass before could not place, and counts them as padding.
-    """
-    while isinstance(train_data, (ResizeIter, PrefetchingIter)):
-        train_data = (train_data.data_iter if isinstance(train_data, ResizeIter)
-                      else train_data.iters[0])
-    return getattr(train_data, 'last_batch_handle', None) == 'roll_over'
 
 
 def _cut(array, axis, kept):

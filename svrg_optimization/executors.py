@@ -3,10 +3,12 @@
 No other file reads or changes a Module's executor group.
 """
 
+from mxnet import ndarray as nd
 from mxnet.base import MXNetError
 from mxnet.executor_manager import _split_input_slice
 
-from .batch_rows import batch_axis, count_rows
+from .batch_rows import resized
+from .sparse_rows import is_row_sparse
 
 
 def batch_size(module):
@@ -50,6 +52,18 @@ def weights(module):
     return [array for arrays in group.param_arrays + group.aux_arrays for array in arrays]
 
 
+def pull_sparse_weights(kvstore, module):
+    """Set the row_sparse parameters of a module, in all rows, to what a KVStore has.
+
+    Where a KVStore updates these, the live module has only rows of its batch.
+    """
+    group = module._exec_group
+    for name, arrays in zip(group.param_names, group.param_arrays):
+        if is_row_sparse(arrays[0]):
+            rows = nd.arange(arrays[0].shape[0], dtype='int64')
+            kvstore.row_sparse_pull(name, out=arrays, row_ids=rows)
+
+
 def weights_of_first_device(module):
     """Map each parameter, and each auxiliary state, to its value on the first device."""
     first = module._exec_group.execs[0]
@@ -62,51 +76,23 @@ def updater(module):
     return module._kvstore._updater if module._update_on_kvstore else module._updater
 
 
-def can_bind(module, batch):
-    """Tell whether a bound module could be reshaped for a batch.
+def rows_per_device(module, rows):
+    """Split the rows of a batch over a module's devices.
 
-    It cannot where there are fewer rows than devices, or where the symbol has
-    the batch size written into it.
+    As Module does, by their work loads; but where that leaves a device
+    without a row, as evenly as can be.
 
     Parameters
     ----------
     module : mxnet.module.Module
-        A bound module; it stays as it is.
-    batch : DataBatch
-        A batch of any number of rows, without padding.
+    rows : int
 
     Returns
     -------
-    bool
+    list of int
+        Zeros are among them only where there are fewer rows than devices.
     """
-    parts = _rows_per_device(module, batch)
-    return all(rows > 0 and _shapes_agree(module, batch, rows) for rows in set(parts))
-
-
-def forward_backward(module, batch):
-    """Compute a batch's gradients, on all devices even where there are few rows.
-
-    Module itself fails where a device's work load is too small for a row.
-
-    Parameters
-    ----------
-    module : mxnet.module.Module
-        A module that is bound for training.
-    batch : DataBatch or list of DataBatch
-        A batch of at least as many rows as there are devices.
-    """
-    group, work_load_list = module._exec_group, module._exec_group.workload
-    group.workload = _rows_per_device(module, batch)
-    try:
-        module.forward(batch, is_train=True)
-    finally:
-        group.workload = work_load_list
-    module.backward()
-
-
-def _rows_per_device(module, batch):
-    rows, _ = count_rows(batch, module.data_shapes)
-    work_load_list = module._exec_group.workload
+    work_load_list = module._work_load_list
     try:
         return [part.stop - part.start for part in _split_input_slice(rows, work_load_list)]
     except ValueError:
@@ -114,14 +100,31 @@ def _rows_per_device(module, batch):
         return [rows // devices + (device < rows % devices) for device in range(devices)]
 
 
-def _shapes_agree(module, batch, rows):
-    inputs = {}
-    labels = zip(module.label_shapes or [], batch.label or [])
-    for description, array in [*zip(module.data_shapes, batch.data), *labels]:
-        shape, axis = list(array.shape), batch_axis(description)
-        if axis >= 0:
-            shape[axis] = rows
-        inputs[description.name] = tuple(shape)
+def can_bind(module, data_shapes, label_shapes, parts):
+    """Tell whether a module's symbol could be bound for other shapes with its parameters.
+
+    It cannot where a device would be without a row, or where the symbol has
+    the batch size written into it.
+
+    Parameters
+    ----------
+    module : mxnet.module.Module
+        A bound module.
+    data_shapes, label_shapes : list of DataDesc
+        The other shapes; `label_shapes` may be None.
+    parts : list of int
+        The rows of each device.
+
+    Returns
+    -------
+    bool
+    """
+    return all(rows > 0 and _shapes_agree(module, data_shapes + (label_shapes or []), rows)
+               for rows in set(parts))
+
+
+def _shapes_agree(module, descriptions, rows):
+    inputs = dict(resized(descriptions, rows))
     try:
         inferred, _, _ = module.symbol.infer_shape_partial(**inputs)
     except MXNetError:

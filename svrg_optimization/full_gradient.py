@@ -3,6 +3,8 @@
 import numpy as np
 from mxnet import ndarray as nd
 
+from .sparse_rows import is_row_sparse
+
 
 def dtype_of_sum(dtype):
     """Tell the dtype in which gradients of a dtype are summed up."""
@@ -20,34 +22,52 @@ class FullGradient:
     Parameters
     ----------
     gradients : dict of str to list of NDArray
-        One gradient a device for each parameter, of which only shape, dtype
-        and context are taken.
+        One gradient a device for each parameter, of which only shape, dtype,
+        storage type and context are taken.
     devices : int
         How many devices there are.
+    counts_rows : bool
+        Whether to count, for row_sparse gradients, how often each row occurs.
 
     Attributes
     ----------
     shares : list of dict of str to NDArray
-        One dict a device, from parameter name to that device's share; of the
-        gradient's dtype, but float32 for a float16 one.
+        One dict a device, from parameter name to that device's share; dense,
+        of the gradient's dtype, but float32 for a float16 one.
+    by_row : list of dict of str to NDArray
+        The same for parameters whose rows are counted, but the whole full
+        gradient, each row of it over the part of the batches that contain it.
+    row_counts : dict of str to numpy.ndarray
+        For these parameters, the batches (on each device) that contain a row.
+    batches : int
+        The batches that were summed.
     rows : int
         n, the rows that it is a mean over; 0 before the pass is finished.
     """
 
-    def __init__(self, gradients, devices):
+    def __init__(self, gradients, devices, counts_rows=False):
         self.shares = [{name: nd.zeros(arrays[device].shape, ctx=arrays[device].context,
                                        dtype=dtype_of_sum(arrays[device].dtype))
                         for name, arrays in gradients.items()}
                        for device in range(devices)]
+        self.by_row = [{} for _ in range(devices)]
+        self.row_counts = {name: np.zeros(arrays[0].shape[0], np.int64)
+                           for name, arrays in gradients.items()
+                           if counts_rows and is_row_sparse(arrays[0])}
+        self.batches = 0
         self.rows = 0
 
     def add(self, gradients, weight):
         """Add `weight` times the gradient of one batch to the sum."""
+        self.batches += 1
         for device, share in enumerate(self.shares):
             for name, arrays in gradients.items():
-                total = share[name]
-                gradient = arrays[device].astype(total.dtype, copy=False)
-                total += gradient if weight == 1 else weight * gradient
+                total, gradient = share[name], arrays[device]
+                if name in self.row_counts:
+                    self.row_counts[name][gradient.indices.asnumpy()] += 1
+                if gradient.dtype != total.dtype:
+                    gradient = gradient.astype(total.dtype)
+                nd.elemwise_add(total, gradient if weight == 1 else weight * gradient, out=total)
 
     def finish(self, batch_size, rows, kvstore=None, keys=None):
         """Make the sum over all batches a mean, over all devices.
@@ -74,6 +94,16 @@ class FullGradient:
             for mean in share.values():
                 mean.wait_to_read()
         self.rows = rows
+        self._divide_by_row()
+
+    def _divide_by_row(self):
+        for name, counts in self.row_counts.items():
+            factor = len(self.shares) * self.batches / np.maximum(counts, 1)
+            for share, by_row in zip(self.shares, self.by_row):
+                full = share[name]
+                by_row[name] = nd.broadcast_mul(full, nd.array(
+                    factor.reshape((-1,) + (1,) * (full.ndim - 1)), ctx=full.context,
+                    dtype=full.dtype))
 
     def exchange(self, kvstore, keys, values):
         """Sum values over all devices in a KVStore and share the sums out.
@@ -94,7 +124,7 @@ class FullGradient:
         for name, arrays in values.items():
             self.share_out(name, arrays)
 
-    def set_shares(self, shares, rows):
+    def restore(self, shares, rows, row_counts, batches):
         """Set the full gradient to one that was held before.
 
         Parameters
@@ -103,6 +133,10 @@ class FullGradient:
             One dict a device, on as many devices as there were then.
         rows : int
             n, the rows that it is a mean over.
+        row_counts : dict of str to numpy.ndarray
+            For each parameter whose rows are counted.
+        batches : int
+            The batches that were summed.
         """
         for device, share in enumerate(self.shares):
             for name, value in share.items():
@@ -110,7 +144,10 @@ class FullGradient:
                     value[:] = shares[device][name]
                 else:
                     value[:] = sum(saved[name] for saved in shares) / len(self.shares)
+        self.row_counts = {name: row_counts[name] for name in self.row_counts}
+        self.batches = batches
         self.rows = rows
+        self._divide_by_row()
 
     def share_out(self, name, totals):
         """Give each device its part of a full gradient that all of them have whole."""

@@ -13,7 +13,7 @@ from mxnet.model import BatchEndParam, _create_kvstore
 from mxnet.module import Module
 
 from . import executors
-from .batch_rows import count_rows, pads_in_front, without_padding
+from .batch_rows import count_rows, resized, without_padding
 from .checkpoint import (
     Checkpoint,
     checksum,
@@ -22,9 +22,10 @@ from .checkpoint import (
     write_svrg_file,
 )
 from .full_gradient import FullGradient, dtype_of_sum
+from .iterators import SnapshotIterator, pads_in_front, rewind
 from .loss_scale import LossScale
 from .snapshot import Snapshot
-from .snapshot_iterator import SnapshotIterator
+from .sparse_rows import correct_all_rows, correct_rows_of_batch, is_row_sparse
 from .svrg_optimizer import (
     _SVRGOptimizer,
     full_gradient_keys,
@@ -75,6 +76,12 @@ class SVRGModule(Module):
     full_grad_callback : callable or list of callable, optional
         Called with a BatchEndParam after each batch of a full gradient's
         pass, as a `batch_end_callback` is in an epoch of training.
+    sparse_full_grad : bool
+        Whether to apply, to row_sparse parameters, the full gradient on the
+        rows of a batch alone, each over the part of the batches that contain
+        it [2]_ [3]_. A step then costs as much as the batch has rows, and not
+        the table; it is as right on average, and less exact in each step. By
+        default a step is SVRG exactly and goes over the whole table.
 
     Raises
     ------
@@ -88,6 +95,11 @@ class SVRGModule(Module):
     ----------
     .. [1] R. Johnson and T. Zhang, "Accelerating Stochastic Gradient Descent
        using Predictive Variance Reduction", NIPS 2013, Figure 1.
+    .. [2] H. Mania, X. Pan, D. Papailiopoulos, B. Recht, K. Ramchandran and
+       M. I. Jordan, "Perturbed Iterate Analysis for Asynchronous Stochastic
+       Optimization", arXiv:1507.06970, 2015.
+    .. [3] R. Leblond, F. Pedregosa and S. Lacoste-Julien, "ASAGA: Asynchronous
+       Parallel SAGA", AISTATS 2017.
 
     Examples
     --------
@@ -111,8 +123,10 @@ class SVRGModule(Module):
                  logger=logging, context=mx.cpu(), work_load_list=None,
                  fixed_param_names=None, state_names=None, group2ctxs=None,
                  compression_params=None, update_freq=None, *,
-                 loss_is_mean=None, full_grad_callback=None):
+                 loss_is_mean=None, full_grad_callback=None, sparse_full_grad=False):
         self.update_freq = update_freq
+        if not isinstance(sparse_full_grad, bool):
+            raise TypeError('sparse_full_grad must be True or False, not %r' % (sparse_full_grad,))
         if loss_is_mean is not None and not isinstance(loss_is_mean, bool):
             raise TypeError('loss_is_mean must be None, True or False, not %r' % (loss_is_mean,))
         for callback in _as_list(full_grad_callback) if full_grad_callback is not None else []:
@@ -121,12 +135,12 @@ class SVRGModule(Module):
                                 'not %r' % (full_grad_callback,))
         super().__init__(symbol, data_names, label_names, logger, context, work_load_list,
                          fixed_param_names, state_names, group2ctxs, compression_params)
-        self._mod_aux = Module(symbol, self._data_names, self._label_names, logger, self._context,
-                               self._work_load_list, self._fixed_param_names, self._state_names,
-                               group2ctxs)
+        self._mod_aux = self._new_auxiliary(self._work_load_list)
+        self._mod_short = None
         self._ctx_len = len(self._context)
         self._loss_is_mean = loss_is_mean
         self._full_grad_callback = full_grad_callback
+        self._sparse_full_grad = sparse_full_grad
         self._full_keys = full_gradient_keys(self._param_names)
         self._snapshot = Snapshot()
         self._keeps_snapshot = False
@@ -136,6 +150,11 @@ class SVRGModule(Module):
         self._num_update = 0
         self._loaded = None
         self._warned = set()
+
+    def _new_auxiliary(self, work_load_list):
+        return Module(self._symbol, self._data_names, self._label_names, self.logger,
+                      self._context, work_load_list, self._fixed_param_names, self._state_names,
+                      self._group2ctxs)
 
     @property
     def update_freq(self):
@@ -191,6 +210,7 @@ class SVRGModule(Module):
         if self._mod_aux.binded:
             self._mod_aux.get_params()  # from the executors that go away, for the next ones
         self._mod_aux._reset_bind()
+        self._mod_short = None
 
     def reshape(self, data_shapes, label_shapes=None):
         """Reshape the module for batches of another shape; see ``Module.reshape``."""
@@ -291,7 +311,14 @@ class SVRGModule(Module):
                              'is default_opt' % (_SVRGOptimizer.__name__, optimizer))
         if 'dist' in (kvstore if isinstance(kvstore, str) else getattr(kvstore, 'type', '')):
             raise ValueError('kvstore must be one of a single machine, not %r' % (kvstore,))
-        _, update_on_kvstore = _create_kvstore(kvstore, self._ctx_len, self._arg_params)
+        kvstore, update_on_kvstore = _create_kvstore(kvstore, self._ctx_len, self._arg_params)
+        if kvstore and not update_on_kvstore and self._ctx_len > 1:
+            sparse = [name for name, value in self._arg_params.items() if is_row_sparse(value)]
+            if sparse:
+                raise ValueError('row_sparse parameters on several devices need a kvstore that '
+                                 'updates the weights (MXNET_UPDATE_ON_KVSTORE=1, and no array of '
+                                 'more than 2**24 elements), and %s would be wrong without'
+                                 % ', '.join(sparse))
         copies = 1 if update_on_kvstore else self._ctx_len
         idx2name = {i * copies + device: name for i, name in enumerate(self._param_names)
                     for device in range(copies)}
@@ -355,10 +382,14 @@ class SVRGModule(Module):
         at_snapshot = executors.gradients(self._mod_aux)
         for name, arrays in executors.gradients(self).items():
             for device, gradient in enumerate(arrays):
-                full = self._param_dict[device][name]
+                by_row = self._snapshot.full_gradient.by_row[device]
+                full = by_row.get(name, self._param_dict[device][name])
                 if requests[name] == 'add' and self._backwards_to_correct > 1:
                     full = full * self._backwards_to_correct
-                self._svrg_grads_update_rule(gradient, at_snapshot[name][device], full)
+                if name in by_row:
+                    correct_rows_of_batch(gradient, at_snapshot[name][device], full)
+                else:
+                    self._svrg_grads_update_rule(gradient, at_snapshot[name][device], full)
         self._forget_uncorrected_gradients()
 
     def _forget_uncorrected_gradients(self):
@@ -384,7 +415,10 @@ class SVRGModule(Module):
         NDArray
             g, in `g_curr_batch_curr_weight`.
         """
-        if g_curr_batch_curr_weight.dtype == g_special_weight_all_batch.dtype:
+        if is_row_sparse(g_curr_batch_curr_weight):
+            correct_all_rows(g_curr_batch_curr_weight, g_curr_batch_special_weight,
+                             g_special_weight_all_batch)
+        elif g_curr_batch_curr_weight.dtype == g_special_weight_all_batch.dtype:
             g_curr_batch_curr_weight -= g_curr_batch_special_weight
             g_curr_batch_curr_weight += g_special_weight_all_batch
         else:
@@ -432,7 +466,7 @@ class SVRGModule(Module):
         if not (self.binded and self.for_training and self.params_initialized):
             raise RuntimeError('update_full_grads needs a module that is bound with '
                                'for_training=True and has its parameters initialized')
-        train_data.reset()
+        rewind(train_data)
         if self._backwards_to_correct:
             self._update_svrg_gradients()
         with self._snapshot_moved():
@@ -447,6 +481,8 @@ class SVRGModule(Module):
                   if self._snapshot.in_force]
         for source, target in zip(executors.weights(self), executors.weights(snapshot)):
             source.copyto(target)
+        if self._update_on_kvstore:
+            executors.pull_sparse_weights(self._kvstore, snapshot)
         snapshot._params_dirty = True
         try:
             yield
@@ -460,10 +496,10 @@ class SVRGModule(Module):
         leading = pads_in_front(train_data)
         all_rows = 0
         for nbatch, data_batch in enumerate(train_data):
-            rows, real_rows = self._run_at_snapshot(data_batch, leading)
+            gradients, rows, real_rows = self._gradients_at_snapshot(data_batch, leading)
             if real_rows > 0:
                 weight = self._loss_scale.weight(rows, real_rows, self._batch_size)
-                full_gradient.add(executors.gradients(self._mod_aux), weight)
+                full_gradient.add(gradients, weight)
                 all_rows += real_rows
             if batch_end_callback is not None:
                 param = BatchEndParam(epoch=epoch, nbatch=nbatch, eval_metric=None, locals=locals())
@@ -476,37 +512,58 @@ class SVRGModule(Module):
         full_gradient.finish(self._batch_size, all_rows, self._kvstore, self._full_keys)
         return full_gradient
 
-    def _run_at_snapshot(self, batch, leading):
+    def _gradients_at_snapshot(self, batch, leading):
         """Compute a batch's gradients at the snapshot, without its padding where that can be.
 
-        Returns the rows that were run and how many of these are no padding.
+        Returns the gradients, the rows that were run, and how many of these
+        are no padding.
         """
         snapshot = self._mod_aux
         rows, padding = count_rows(batch, snapshot.data_shapes)
         real_rows = rows - padding
         if real_rows <= 0:
-            return rows, 0
+            return {}, rows, 0
         if self._loss_scale.is_mixed:
             if real_rows != self._batch_size:
                 self._warn_once('the symbol has losses that are sums over a batch and losses that '
                                 'are means: a batch with fewer real rows than are bound is '
                                 'weighted by its real rows, which is right for one kind only')
         elif padding:
-            short = without_padding(batch, snapshot.data_shapes, snapshot.label_shapes, leading)
-            if executors.can_bind(snapshot, short):
-                batch, rows = short, real_rows
+            short = self._bound_for(real_rows)
+            if short is not None:
+                batch = without_padding(batch, snapshot.data_shapes, snapshot.label_shapes, leading)
+                snapshot, rows = short, real_rows
             else:
                 self._warn_once('the module cannot be bound for the real rows of a padded batch '
                                 'alone: the batch is weighted by its real rows, padding included')
         executors.copy_states(self, snapshot)
         executors.clear_added_gradients(snapshot)
         try:
-            executors.forward_backward(snapshot, batch)
+            snapshot.forward(batch, is_train=True)
+            snapshot.backward()
         except mx.MXNetError as error:
             if 'head_gradient is required' not in str(error):
                 raise
             raise ValueError('the symbol has no loss, and so no full gradient') from error
-        return rows, real_rows
+        return executors.gradients(snapshot), rows, real_rows
+
+    def _bound_for(self, rows):
+        """Return a module at the snapshot for batches of so many rows, None if there can be none.
+
+        It shares the parameters of the auxiliary module. That one could not
+        be reshaped instead: MXNet reshapes no executor with csr data.
+        """
+        snapshot = self._mod_aux
+        data_shapes = resized(snapshot.data_shapes, rows)
+        label_shapes = snapshot.label_shapes and resized(snapshot.label_shapes, rows)
+        if self._mod_short is None or self._mod_short.data_shapes != data_shapes:
+            self._mod_short = None
+            parts = executors.rows_per_device(snapshot, rows)
+            if executors.can_bind(snapshot, data_shapes, label_shapes, parts):
+                self._mod_short = self._new_auxiliary(parts)
+                self._mod_short.bind(data_shapes, label_shapes, shared_module=snapshot,
+                                     grad_req=executors.gradient_requests(snapshot))
+        return self._mod_short
 
     def _warn_once(self, message):
         if message not in self._warned:
@@ -514,7 +571,8 @@ class SVRGModule(Module):
             warnings.warn(message, stacklevel=2)
 
     def _new_full_gradient(self):
-        return FullGradient(executors.gradients(self._mod_aux), self._ctx_len)
+        return FullGradient(executors.gradients(self._mod_aux), self._ctx_len,
+                            self._sparse_full_grad)
 
     def _accumulate_kvstore(self, key, value):
         """Sum one parameter's full gradient over all devices in the KVStore.
@@ -587,6 +645,7 @@ class SVRGModule(Module):
         facts['snapshot'] = {'epoch': self._snapshot.epoch,
                              'num_update': self._snapshot.num_update,
                              'rows': self._snapshot.full_gradient.rows,
+                             'batches': self._snapshot.full_gradient.batches,
                              'batch_size': self._batch_size, 'devices': len(shares)}
         if self._kvstore:
             shares = shares[:1]  # the others are the same
@@ -595,6 +654,8 @@ class SVRGModule(Module):
         arrays.update({'aux:' + name: value for name, value in aux_params.items()})
         arrays.update({'full:%d:%s' % (device, name): value for device, share in enumerate(shares)
                        for name, value in share.items()})
+        arrays.update({'rows:' + name: mx.nd.array(counts, dtype='int64') for name, counts
+                       in self._snapshot.full_gradient.row_counts.items()})
         return facts, arrays
 
     @classmethod
@@ -654,7 +715,9 @@ class SVRGModule(Module):
         saved = [{key.split(':', 2)[2]: value for key, value in arrays.items()
                   if key.startswith('full:%d:' % device)} for device in range(facts['devices'])]
         saved = [share or saved[0] for share in saved]
-        missing = set(full_gradient.shares[0]) - set(saved[0])
+        row_counts = {key[5:]: value for key, value in arrays.items() if key[:5] == 'rows:'}
+        missing = {*(set(full_gradient.shares[0]) - set(saved[0])),
+                   *(set(full_gradient.row_counts) - set(row_counts))}
         if missing:
             self._warn_once('the checkpoint has no full gradient of %s: a new snapshot is needed'
                             % ', '.join(sorted(missing)))
@@ -662,7 +725,7 @@ class SVRGModule(Module):
         if facts['batch_size'] != self._batch_size and not self._loss_scale.is_mean:
             saved = [{name: value * (self._batch_size / facts['batch_size'])
                       for name, value in share.items()} for share in saved]
-        full_gradient.set_shares(saved, facts['rows'])
+        full_gradient.restore(saved, facts['rows'], row_counts, facts['batches'])
         self._mod_aux.set_params(*({key[4:]: mx.nd.array(value, dtype=value.dtype)
                                     for key, value in arrays.items() if key.startswith(kind)}
                                    for kind in ('arg:', 'aux:')))

@@ -1,0 +1,74 @@
+"""Data iterators: how a pass begins, and the iterator that Module.fit is given."""
+
+import itertools
+
+from mxnet.io import MXDataIter, PrefetchingIter, ResizeIter
+
+
+def rewind(train_data):
+    """Set an iterator to its beginning.
+
+    The iterators over files that MXNet has in C++ must be read to their end
+    before they are reset, and not be reset where they stand at the beginning:
+    else their next pass begins in the middle of the file and goes on with all
+    of it.
+
+    Parameters
+    ----------
+    train_data : DataIter
+    """
+    if isinstance(_source(train_data), MXDataIter):
+        if isinstance(train_data, MXDataIter) and _is_at_beginning(train_data):
+            return
+        for _ in train_data:
+            pass
+    train_data.reset()
+
+
+def pads_in_front(train_data):
+    """Tell whether an iterator's padding is at the front of a batch.
+
+    ``NDArrayIter(last_batch_handle='roll_over')`` begins with the rows that
+    the pass before could not place, and counts them as padding.
+    """
+    return getattr(_source(train_data), 'last_batch_handle', None) == 'roll_over'
+
+
+def _source(train_data):
+    while isinstance(train_data, (ResizeIter, PrefetchingIter)):
+        train_data = (train_data.data_iter if isinstance(train_data, ResizeIter)
+                      else train_data.iters[0])
+    return train_data
+
+
+def _is_at_beginning(train_data):
+    return train_data.first_batch is not None or train_data._debug_at_begin
+
+
+class SnapshotIterator:
+    """Announce the beginning of each epoch to the module that is trained.
+
+    ``Module.fit`` iterates the training data once an epoch, and resets it at
+    the epoch's end. That is all that SVRG needs of a training loop.
+
+    Parameters
+    ----------
+    train_data : DataIter
+        The data; all else that is asked of this object is answered by it.
+    begin_epoch : int
+        The number of the first epoch.
+    epoch_begins : callable
+        Called with the epoch's number and `train_data`.
+    """
+
+    def __init__(self, train_data, begin_epoch, epoch_begins):
+        self._train_data = train_data
+        self._epochs = itertools.count(begin_epoch)
+        self._epoch_begins = epoch_begins
+
+    def __iter__(self):
+        self._epoch_begins(next(self._epochs), self._train_data)
+        return iter(self._train_data)
+
+    def __getattr__(self, name):
+        return getattr(self._train_data, name)

@@ -1,0 +1,49 @@
+"""SVRG gradients of row_sparse parameters."""
+
+from mxnet import ndarray as nd
+
+
+def is_row_sparse(array):
+    """Tell whether an array holds only some of its rows."""
+    return array.stype == 'row_sparse'
+
+
+def correct_all_rows(gradient, at_snapshot, full):
+    """Turn a row_sparse gradient into the SVRG gradient, which has all rows.
+
+    Rows of zeros are stored too: an optimizer steps only the rows that it is
+    given, and momentum and weight decay move the others as well.
+
+    Parameters
+    ----------
+    gradient, at_snapshot : RowSparseNDArray
+        The batch's gradient at the current weights, which is overwritten, and
+        at the snapshot.
+    full : NDArray
+        The full gradient, dense.
+    """
+    rows = nd.arange(full.shape[0], ctx=full.context, dtype='int64')
+    _assign(gradient, nd.elemwise_add(full, gradient - at_snapshot), rows)
+
+
+def correct_rows_of_batch(gradient, at_snapshot, full_by_row):
+    """Turn a row_sparse gradient into an SVRG gradient of the batch's rows alone.
+
+    Parameters
+    ----------
+    gradient, at_snapshot : RowSparseNDArray
+        The batch's gradient at the current weights, which is overwritten, and
+        at the snapshot.
+    full_by_row : NDArray
+        The full gradient, dense, each row over the part of the batches that
+        contain it.
+    """
+    difference = gradient - at_snapshot
+    rows = difference.indices
+    if len(rows):
+        _assign(gradient, difference.data + nd.take(full_by_row, rows), rows)
+
+
+def _assign(target, data, rows):
+    nd.sparse.row_sparse_array((data, rows), shape=target.shape, ctx=target.context,
+                               dtype=target.dtype).copyto(target)

@@ -1,0 +1,236 @@
+"""row_sparse parameters with csr data: the dense trajectory, and the rows of a batch alone."""
+
+import mxnet as mx
+import numpy as np
+import pytest
+
+import oracle
+from problems import Problem
+from svrg_optimization import SVRGModule
+
+TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
+
+
+class CsrIter(mx.io.DataIter):
+    """Yield csr batches, the last one padded from the first rows."""
+
+    def __init__(self, features, targets, batch_size):
+        super().__init__(batch_size)
+        self.features, self.targets = features, targets
+        self.provide_data = [mx.io.DataDesc('data', (batch_size, features.shape[1]))]
+        self.provide_label = [mx.io.DataDesc('label', (batch_size,))]
+        self.reset()
+
+    def reset(self):
+        self.batches = iter(oracle.batches_of(len(self.features), self.batch_size))
+
+    def next(self):
+        rows = next(self.batches)
+        pad = max(0, rows[0] + self.batch_size - len(self.features))
+        return mx.io.DataBatch([mx.nd.array(self.features[rows]).tostype('csr')],
+                               [mx.nd.array(self.targets[rows])], pad=pad)
+
+
+class SparseProblem(Problem):
+    """Linear regression on sparse rows; its twin is dense."""
+
+    def __init__(self, rows=40, features=12, density=0.25):
+        super().__init__(rows=rows, features=features)
+        rng = np.random.RandomState(0)
+        self.features *= rng.uniform(size=self.features.shape) < density
+        self.features[:, -2:] = 0  # columns that never occur
+        weight = mx.sym.Variable('w', shape=(features, 1), stype='row_sparse')
+        product = mx.sym.sparse.dot(mx.sym.Variable('data', stype='csr'), weight)
+        bias = mx.sym.Variable('fc_bias', shape=(1,))
+        self.symbol = mx.sym.LinearRegressionOutput(mx.sym.broadcast_add(product, bias),
+                                                    mx.sym.Variable('label'))
+        self.network = self.linear_regression
+        self.weights = {'w': self.weights['fc_weight'].T, 'fc_bias': self.weights['fc_bias']}
+
+    @staticmethod
+    def linear_regression(weights, features, targets):
+        gradients = oracle.linear_regression(
+            {'fc_weight': weights['w'].T, 'fc_bias': weights['fc_bias']}, features, targets)
+        return {'w': gradients['fc_weight'].T, 'fc_bias': gradients['fc_bias']}
+
+    def iterator(self, batch_size=10, **kwargs):
+        return CsrIter(self.features, self.targets, batch_size)
+
+    def arg_params(self):
+        return {'w': mx.nd.array(self.weights['w']).tostype('row_sparse'),
+                'fc_bias': mx.nd.array(self.weights['fc_bias'])}
+
+
+def rows_of_batch(batch):
+    return {'w': batch.data[0].indices}
+
+
+def make_kvstore(kind):
+    return mx.kv.create('local') if kind == 'object' else kind
+
+
+def fit(problem, module, kvstore, num_epoch=5, **params):
+    with_rows = kvstore == 'object' or (kvstore and module._ctx_len > 1)
+    module.fit(problem.iterator(), eval_metric=[], num_epoch=num_epoch,
+               arg_params=problem.arg_params(), kvstore=make_kvstore(kvstore),
+               sparse_row_id_fn=rows_of_batch if with_rows else None, optimizer_params=params)
+    return module
+
+
+@pytest.mark.parametrize('context, kvstore', [
+    (mx.cpu(), None), (mx.cpu(), 'local'), (mx.cpu(), 'object'),
+    (TWO_DEVICES, 'local'), (TWO_DEVICES, 'object'), (TWO_DEVICES, 'device')])
+@pytest.mark.parametrize('params', [
+    {'learning_rate': 0.1}, {'learning_rate': 0.05, 'momentum': 0.9, 'wd': 0.01}])
+@pytest.mark.parametrize('rows', [40, 37])
+def test_trajectory_is_the_dense_one(context, kvstore, params, rows):
+    """In all rows, also where no batch has them: weight decay and momentum move these too."""
+    problem = SparseProblem(rows)
+    module = fit(problem, problem.module(2, context=context), kvstore, **params)
+    # By its name MXNet takes `w` for no weight and gives it no weight decay.
+    expected = problem.svrg(**params, decayed=())
+    expected.fit(5, 2)
+    problem.assert_full_gradient(module, expected.full_gradient)
+    problem.assert_weights(module, expected.weights)
+
+
+@pytest.mark.parametrize('context', [mx.cpu(), TWO_DEVICES])
+def test_weight_decay_moves_rows_that_no_batch_has(context):
+    problem = SparseProblem()
+    weight = mx.sym.Variable('w', shape=(12, 1), stype='row_sparse', wd_mult=1.0)
+    product = mx.sym.sparse.dot(mx.sym.Variable('data', stype='csr'), weight)
+    problem.symbol = mx.sym.LinearRegressionOutput(
+        mx.sym.broadcast_add(product, mx.sym.Variable('fc_bias', shape=(1,))),
+        mx.sym.Variable('label'))
+    params = {'learning_rate': 0.05, 'momentum': 0.9, 'wd': 0.1}
+    module = fit(problem, problem.module(2, context=context), 'object', **params)
+    expected = problem.svrg(**params, decayed=('w',)).fit(5, 2)
+    assert np.abs(expected['w'][-2:] - problem.weights['w'][-2:]).min() > 1e-2
+    problem.assert_weights(module, expected)
+
+
+@pytest.mark.parametrize('kvstore', ['local', 'device', 'object'])
+def test_several_devices_without_update_on_kvstore_are_an_error(monkeypatch, kvstore):
+    monkeypatch.setenv('MXNET_UPDATE_ON_KVSTORE', '0')
+    problem = SparseProblem()
+    module = problem.bound(context=TWO_DEVICES)
+    with pytest.raises(ValueError, match='MXNET_UPDATE_ON_KVSTORE=1.*w would be wrong'):
+        module.init_optimizer(kvstore=make_kvstore(kvstore))
+    assert not module.optimizer_initialized
+    single = problem.module(1)
+    single.fit(problem.iterator(), eval_metric=[], num_epoch=5, arg_params=problem.arg_params(),
+               kvstore=mx.kv.create('local'), optimizer_params={'learning_rate': 0.1})
+    problem.assert_weights(single, problem.svrg().fit(5, 1))
+
+
+def test_checkpoint(tmp_path):
+    prefix = str(tmp_path / 'model')
+    problem = SparseProblem()
+    params = {'learning_rate': 0.05, 'momentum': 0.9}
+    for sparse_full_grad in (False, True):
+        settings = {'sparse_full_grad': sparse_full_grad}
+        unbroken = fit(problem, problem.module(3, **settings), None, 5, **params)
+        stopped = fit(problem, problem.module(3, **settings), None, 2, **params)
+        stopped.save_checkpoint(prefix, 2, save_optimizer_states=True)
+        resumed = SVRGModule.load(prefix, 2, True, label_names=('label',), **settings)
+        resumed.fit(problem.iterator(), eval_metric=[], begin_epoch=2, num_epoch=5,
+                    optimizer_params=params)
+        for name, value in unbroken.get_params()[0].items():
+            np.testing.assert_array_equal(resumed.get_params()[0][name].asnumpy(), value.asnumpy())
+
+
+def test_files_of_sparse_rows(tmp_path):
+    problem = SparseProblem()
+    name = str(tmp_path / 'data')
+    with open(name, 'w') as file:
+        for target, row in zip(problem.targets, problem.features):
+            columns = ' '.join('%d:%.9g' % (i, row[i]) for i in np.flatnonzero(row))
+            file.write('%.9g %s\n' % (target, columns))
+    train_data = mx.io.LibSVMIter(data_libsvm=name, data_shape=(12,), batch_size=10)
+    module = problem.module(2)
+    module.bind(train_data.provide_data, [mx.io.DataDesc('label', (10,))])
+    module.fit(train_data, eval_metric=[], num_epoch=4, arg_params=problem.arg_params(),
+               optimizer_params={'learning_rate': 0.1})
+    problem.assert_weights(module, problem.svrg().fit(4, 2))
+
+
+def step_on_rows(svrg, rows, present):
+    """Step float64 SVRG with the full gradient on the batch's columns alone."""
+    columns = np.any(svrg.features[rows] != 0, axis=0)
+    gradients, at_snapshot = (svrg.gradients(weights, rows)
+                              for weights in (svrg.weights, svrg.snapshot))
+    steps = {name: gradients[name] - at_snapshot[name] + svrg.full_gradient[name]
+             for name in gradients}
+    scaled = svrg.full_gradient['w'] / np.maximum(present, 1e-9)[:, None]
+    steps['w'] = np.where(columns[:, None], gradients['w'] - at_snapshot['w'] + scaled, 0)
+    svrg.optimizer.step(svrg.weights, steps)
+    return steps
+
+
+def part_of_batches(svrg, batch_size=10):
+    """For each column the part of the batches that contain it."""
+    return np.mean([np.any(svrg.features[rows[:len(svrg.features) - rows[0]]] != 0, axis=0)
+                    for rows in oracle.batches_of(len(svrg.features), batch_size)], axis=0)
+
+
+@pytest.mark.parametrize('kvstore', [None, 'object'])
+def test_full_gradient_on_the_rows_of_a_batch(kvstore):
+    problem = SparseProblem(density=0.1)
+    module = fit(problem, problem.module(2, sparse_full_grad=True), kvstore, learning_rate=0.1)
+    svrg = problem.svrg()
+    present = part_of_batches(svrg)
+    assert 0 < present[:-2].min() < 1
+    for epoch in range(5):
+        if epoch % 2 == 0:
+            svrg.take_snapshot()
+        for rows in oracle.batches_of(40, 10):
+            step_on_rows(svrg, rows, present)
+    problem.assert_weights(module, svrg.weights)
+
+
+def test_gradient_on_the_rows_of_a_batch_is_unbiased():
+    """Over an epoch at the snapshot the steps add up to those of the whole table."""
+    problem = SparseProblem(density=0.1)
+    svrg = problem.svrg()
+    svrg.take_snapshot()
+    present = part_of_batches(svrg)
+    module = problem.bound(sparse_full_grad=True)
+    module.init_optimizer()
+    module.update_full_grads(problem.iterator())
+    total = 0
+    for batch in problem.iterator():
+        module.forward_backward(batch)
+        module._update_svrg_gradients()
+        gradient = module._exec_group.grad_arrays[
+            module._exec_group.param_names.index('w')][0]
+        columns = np.any(batch.data[0].asnumpy() != 0, axis=0)
+        assert sorted(gradient.indices.asnumpy()) == list(np.flatnonzero(columns))
+        total = total + gradient.asnumpy()
+    np.testing.assert_allclose(total, 4 * svrg.full_gradient['w'], rtol=1e-5, atol=1e-5)
+    assert present.max() <= 1
+
+
+@pytest.mark.parametrize('context', [mx.cpu(), TWO_DEVICES])
+def test_full_gradient_on_the_rows_of_a_batch_converges(context):
+    problem = SparseProblem(rows=60, density=0.3)
+    module = fit(problem, problem.module(1, sparse_full_grad=True, context=context), 'object',
+                 num_epoch=150, learning_rate=0.15)
+    design = np.column_stack([problem.features, np.ones(60)])
+    solution = np.linalg.lstsq(design[:, np.r_[:10, 12]], problem.targets, rcond=None)[0]
+    arg_params, _ = module.get_params()
+    np.testing.assert_allclose(arg_params['w'].asnumpy()[:10, 0], solution[:-1], atol=1e-5)
+    np.testing.assert_allclose(arg_params['fc_bias'].asnumpy(), solution[-1:], atol=1e-5)
+
+
+def test_dense_parameters_do_not_heed_it():
+    problem = Problem('perceptron')
+    module = problem.module(2, sparse_full_grad=True)
+    module.fit(problem.iterator(), eval_metric=[], num_epoch=4, arg_params=problem.arg_params(),
+               optimizer_params={'learning_rate': 0.1})
+    problem.assert_weights(module, problem.svrg().fit(4, 2))
+
+
+@pytest.mark.parametrize('bad', [None, 1, 'yes'])
+def test_bad_sparse_full_grad(bad):
+    with pytest.raises(TypeError, match='sparse_full_grad must be True or False'):
+        Problem().module(sparse_full_grad=bad)
