@@ -40,10 +40,10 @@ def count_rows(batch, data_shapes):
     position = next(i for i, axis in enumerate(axes) if axis >= 0)
     pieces = batch if isinstance(batch, list) else [batch]
     return (sum(piece.data[position].shape[axes[position]] for piece in pieces),
-            sum(piece.pad or 0 for piece in pieces))
+            sum(getattr(piece, 'pad', None) or 0 for piece in pieces))
 
 
-def without_padding(batch, data_shapes, label_shapes, leading=False):
+def without_padding(batch, data_shapes, label_shapes, padding_first=False):
     """Cut the padding off a batch.
 
     Parameters
@@ -52,7 +52,7 @@ def without_padding(batch, data_shapes, label_shapes, leading=False):
         Left as it is; it has at least one real row.
     data_shapes, label_shapes : list of DataDesc
         The module's description of the batch; `label_shapes` may be None.
-    leading : bool
+    padding_first : bool
         Whether the padding is at the front of the batch.
 
     Returns
@@ -64,7 +64,7 @@ def without_padding(batch, data_shapes, label_shapes, leading=False):
     for piece in batch if isinstance(batch, list) else [batch]:
         rows, padding = count_rows(piece, data_shapes)
         if padding < rows:
-            kept = slice(padding, rows) if leading else slice(0, rows - padding)
+            kept = slice(padding, rows) if padding_first else slice(0, rows - padding)
             pieces.append((piece, kept))
 
     def real_rows(kind, descriptions):

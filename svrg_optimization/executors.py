@@ -42,8 +42,36 @@ def clear_added_gradients(module):
 def copy_states(source, target):
     """Set the states of a module to those of another one."""
     for arrays, targets in zip(source._exec_group.state_arrays, target._exec_group.state_arrays):
-        for array, to in zip(arrays, targets):
-            array.copyto(to)
+        _copy_all(arrays, targets)
+
+
+def copy_auxiliary_states(source, target):
+    """Set the auxiliary states of a module to those of another one."""
+    for arrays, targets in zip(source._exec_group.aux_arrays, target._exec_group.aux_arrays):
+        _copy_all(arrays, targets)
+
+
+def _copy_all(arrays, targets):
+    for array, target in zip(arrays, targets):
+        array.copyto(target)
+
+
+def forward_on_inputs_of(source, target, is_train):
+    """Run a module forward on the data, labels and states that another one has.
+
+    Parameters
+    ----------
+    source, target : mxnet.module.Module
+        Two modules of one symbol, bound for the same shapes on the same devices.
+    is_train : bool
+    """
+    names = [description.name for description in
+             source.data_shapes + (source.label_shapes or [])] + source._state_names
+    for executor, to in zip(source._exec_group.execs, target._exec_group.execs):
+        for name in names:
+            if name in executor.arg_dict:
+                executor.arg_dict[name].copyto(to.arg_dict[name])
+        to.forward(is_train=is_train)
 
 
 def weights(module):
@@ -76,7 +104,12 @@ def updater(module):
     return module._kvstore._updater if module._update_on_kvstore else module._updater
 
 
-def rows_per_device(module, rows):
+def rows_bound(module):
+    """List the rows that a module is bound for on each device."""
+    return [part.stop - part.start for part in module._exec_group.slices]
+
+
+def split_rows(module, rows):
     """Split the rows of a batch over a module's devices.
 
     As Module does, by their work loads; but where that leaves a device

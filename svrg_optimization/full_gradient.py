@@ -2,8 +2,44 @@
 
 import numpy as np
 from mxnet import ndarray as nd
+from mxnet.base import _as_list
+from mxnet.model import BatchEndParam
 
+from .iterators import pads_in_front
 from .sparse_rows import is_row_sparse
+
+
+def sum_gradients(full_gradient, train_data, module_of, batch_end_callback, epoch):
+    """Sum the gradients at the snapshot over one pass of the data.
+
+    Parameters
+    ----------
+    full_gradient : FullGradient
+        To which they are added.
+    train_data : DataIter
+        Stands at its beginning.
+    module_of : callable
+        Takes a batch and returns the SVRGModule that computes its gradients.
+    batch_end_callback : callable or list of callable or None
+        Called with a BatchEndParam after each batch.
+    epoch : int
+        For the callback.
+
+    Returns
+    -------
+    int
+        How many rows were summed; padding is not among them.
+    """
+    padding_first = pads_in_front(train_data)
+    rows = 0
+    for nbatch, data_batch in enumerate(train_data):
+        self = module_of(data_batch)  # by this name callbacks look for it, as in Module.fit
+        rows += self._add_gradients_at_snapshot(full_gradient, data_batch, padding_first)
+        if batch_end_callback is not None:
+            param = BatchEndParam(epoch=epoch, nbatch=nbatch, eval_metric=None, locals=locals())
+            for callback in _as_list(batch_end_callback):
+                callback(param)
+    return rows
 
 
 def dtype_of_sum(dtype):
@@ -43,6 +79,8 @@ class FullGradient:
         The batches that were summed.
     rows : int
         n, the rows that it is a mean over; 0 before the pass is finished.
+    batch_size : int or None
+        B, of the batches in whose gradient's units it is.
     """
 
     def __init__(self, gradients, devices, counts_rows=False):
@@ -56,9 +94,10 @@ class FullGradient:
                            if counts_rows and is_row_sparse(arrays[0])}
         self.batches = 0
         self.rows = 0
+        self.batch_size = None
 
-    def add(self, gradients, weight):
-        """Add `weight` times the gradient of one batch to the sum."""
+    def add(self, gradients, weights):
+        """Add the gradients of one batch to the sum, those of each device times its weight."""
         self.batches += 1
         for device, share in enumerate(self.shares):
             for name, arrays in gradients.items():
@@ -67,9 +106,11 @@ class FullGradient:
                     self.row_counts[name][gradient.indices.asnumpy()] += 1
                 if gradient.dtype != total.dtype:
                     gradient = gradient.astype(total.dtype)
-                nd.elemwise_add(total, gradient if weight == 1 else weight * gradient, out=total)
+                if weights[device] != 1:
+                    gradient = gradient * weights[device]
+                nd.elemwise_add(total, gradient, out=total)
 
-    def finish(self, batch_size, rows, kvstore=None, keys=None):
+    def finish(self, batch_size, rows, keys, kvstore, add_devices):
         """Make the sum over all batches a mean, over all devices.
 
         Parameters
@@ -78,18 +119,25 @@ class FullGradient:
             B, the rows of a batch.
         rows : int
             n, the rows that were summed.
-        kvstore : mxnet.kvstore.KVStore, optional
-            Sums over the devices. Without one, each device's share stays its
-            own.
         keys : dict of str to str
             From parameter name to its key in `kvstore`.
+        kvstore : mxnet.kvstore.KVStore or None
+            Adds up the devices.
+        add_devices : bool
+            Whether to add up the devices where there is no `kvstore`; else
+            each device's share stays its own.
         """
         for share in self.shares:
             for total in share.values():
                 total *= batch_size / rows
+        values = {name: [share[name] for share in self.shares] for name in self.shares[0]}
         if kvstore:
-            self.exchange(kvstore, keys, {name: [share[name] for share in self.shares]
-                                          for name in self.shares[0]})
+            self.exchange(kvstore, keys, values)
+        elif add_devices and len(self.shares) > 1:
+            for name, arrays in values.items():
+                total = nd.add_n(*[array.as_in_context(arrays[0].context) for array in arrays])
+                self.share_out(name, [total.as_in_context(array.context) for array in arrays])
+        self.batch_size = batch_size
         for share in self.shares:
             for mean in share.values():
                 mean.wait_to_read()
@@ -124,7 +172,7 @@ class FullGradient:
         for name, arrays in values.items():
             self.share_out(name, arrays)
 
-    def restore(self, shares, rows, row_counts, batches):
+    def restore(self, shares, rows, batch_size, row_counts, batches):
         """Set the full gradient to one that was held before.
 
         Parameters
@@ -133,6 +181,8 @@ class FullGradient:
             One dict a device, on as many devices as there were then.
         rows : int
             n, the rows that it is a mean over.
+        batch_size : int
+            B, of the batches in whose gradient's units it is.
         row_counts : dict of str to numpy.ndarray
             For each parameter whose rows are counted.
         batches : int
@@ -147,6 +197,7 @@ class FullGradient:
         self.row_counts = {name: row_counts[name] for name in self.row_counts}
         self.batches = batches
         self.rows = rows
+        self.batch_size = batch_size
         self._divide_by_row()
 
     def share_out(self, name, totals):

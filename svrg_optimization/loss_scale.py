@@ -38,25 +38,32 @@ class LossScale:
         self.is_mean = bool(means) and all(means)
         self.is_mixed = any(means) and not self.is_mean
 
-    def weight(self, rows, real_rows, batch_size):
-        """Weigh a batch's gradient in a sum over the data.
+    def weights(self, rows, real_part, batch_size):
+        """Weigh a batch's gradients in a sum over the data.
+
+        The sum of all weighted gradients, times B over the real rows of all
+        batches, is the full gradient. A loss that is a mean is one over the
+        rows of each device, and so the gradient of a batch is, in Module, the
+        sum of the devices' means: K times the mean over the batch, on K
+        devices.
 
         Parameters
         ----------
-        rows : int
-            Rows of which the gradient was computed.
-        real_rows : int
-            Those among them that are no padding.
+        rows : list of int
+            Rows of which the gradient was computed, on each device.
+        real_part : float
+            The part of them that is no padding.
         batch_size : int
             B, the rows of a full batch.
 
         Returns
         -------
-        float
-            1 for a full batch. The sum of all weighted gradients, times B
-            over the real rows of all batches, is the full gradient.
+        list of float
+            One weight a device; 1 for an evenly split full batch.
         """
-        return real_rows / (batch_size if self.is_mean else rows)
+        if not self.is_mean:
+            return [real_part] * len(rows)
+        return [real_part * len(rows) * part / batch_size for part in rows]
 
 
 def _means(symbol, shapes):

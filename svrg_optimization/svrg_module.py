@@ -9,7 +9,7 @@ import warnings
 
 import mxnet as mx
 from mxnet.base import _as_list
-from mxnet.model import BatchEndParam, _create_kvstore
+from mxnet.model import _create_kvstore
 from mxnet.module import Module
 
 from . import executors
@@ -21,8 +21,8 @@ from .checkpoint import (
     files_written_together,
     write_svrg_file,
 )
-from .full_gradient import FullGradient, dtype_of_sum
-from .iterators import SnapshotIterator, pads_in_front, rewind
+from .full_gradient import FullGradient, dtype_of_sum, sum_gradients
+from .iterators import SnapshotIterator, rewind
 from .loss_scale import LossScale
 from .snapshot import Snapshot
 from .sparse_rows import correct_all_rows, correct_rows_of_batch, is_row_sparse
@@ -145,9 +145,10 @@ class SVRGModule(Module):
         self._snapshot = Snapshot()
         self._keeps_snapshot = False
         self._batch_size = None
-        self._forwarded = None
+        self._forwarded_for_training = None
         self._backwards_to_correct = 0
         self._num_update = 0
+        self._epoch = None
         self._loaded = None
         self._warned = set()
 
@@ -173,6 +174,13 @@ class SVRGModule(Module):
     def _param_dict(self):
         full_gradient = self._snapshot.full_gradient
         return full_gradient.shares if full_gradient else None
+
+    @_param_dict.setter
+    def _param_dict(self, shares):
+        full_gradient = self._new_full_gradient()
+        full_gradient.shares = shares
+        full_gradient.rows = 1  # of users who compute it themselves: it is in force
+        self._snapshot.replace(full_gradient)
 
     # Binding and parameters
 
@@ -202,10 +210,18 @@ class SVRGModule(Module):
                                shared_module=shared_snapshot)
             self._mod_aux.params_initialized = True  # by the first snapshot at the latest
             self._restore_snapshot()
+            self._check_snapshot_covers_parameters()
+
+    def _check_snapshot_covers_parameters(self):
+        if self._snapshot.in_force:
+            missing = set(executors.gradients(self)) - set(self._param_dict[0])
+            if missing:
+                self._warn_once('the snapshot is dropped, since it has no full gradient of %s'
+                                % ', '.join(sorted(missing)))
+                self._snapshot.replace(self._new_full_gradient())
 
     def _reset_bind(self):
         super()._reset_bind()
-        self._forwarded = None
         self._backwards_to_correct = 0
         if self._mod_aux.binded:
             self._mod_aux.get_params()  # from the executors that go away, for the next ones
@@ -213,7 +229,10 @@ class SVRGModule(Module):
         self._mod_short = None
 
     def reshape(self, data_shapes, label_shapes=None):
-        """Reshape the module for batches of another shape; see ``Module.reshape``."""
+        """Reshape the module for batches of another shape; see ``Module.reshape``.
+
+        The snapshot's side follows when its gradients are needed.
+        """
         super().reshape(data_shapes, label_shapes)
         self._batch_size = executors.batch_size(self)
 
@@ -311,6 +330,7 @@ class SVRGModule(Module):
                              'is default_opt' % (_SVRGOptimizer.__name__, optimizer))
         if 'dist' in (kvstore if isinstance(kvstore, str) else getattr(kvstore, 'type', '')):
             raise ValueError('kvstore must be one of a single machine, not %r' % (kvstore,))
+        # A KVStore made of a name here only shows what Module will decide for its own.
         kvstore, update_on_kvstore = _create_kvstore(kvstore, self._ctx_len, self._arg_params)
         if kvstore and not update_on_kvstore and self._ctx_len > 1:
             sparse = [name for name, value in self._arg_params.items() if is_row_sparse(value)]
@@ -341,7 +361,7 @@ class SVRGModule(Module):
             super().forward(data_batch, is_train)
         finally:
             self._batch_size = batch_size  # a batch of another size does not change B
-        self._forwarded = data_batch, is_train
+        self._forwarded_for_training = self.for_training if is_train is None else is_train
 
     def backward(self, out_grads=None):
         """Compute the batch's gradients at the current weights and at the snapshot.
@@ -356,8 +376,7 @@ class SVRGModule(Module):
         if (at_snapshot.data_shapes, at_snapshot.label_shapes) != (self.data_shapes,
                                                                    self.label_shapes):
             at_snapshot.reshape(self.data_shapes, self.label_shapes)
-        executors.copy_states(self, at_snapshot)
-        at_snapshot.forward(*self._forwarded)
+        executors.forward_on_inputs_of(self, at_snapshot, self._forwarded_for_training)
         at_snapshot.backward(out_grads)
         self._backwards_to_correct += 1
 
@@ -378,19 +397,32 @@ class SVRGModule(Module):
         Where `grad_req` is 'add', they are sums over k backward passes, and
         :math:`\mu` is counted k times.
         """
-        requests = executors.gradient_requests(self)
+        full_gradient = self._snapshot.full_gradient
+        factors = self._units_of_full_gradient()
         at_snapshot = executors.gradients(self._mod_aux)
         for name, arrays in executors.gradients(self).items():
             for device, gradient in enumerate(arrays):
-                by_row = self._snapshot.full_gradient.by_row[device]
-                full = by_row.get(name, self._param_dict[device][name])
-                if requests[name] == 'add' and self._backwards_to_correct > 1:
-                    full = full * self._backwards_to_correct
+                by_row = full_gradient.by_row[device]
+                full = by_row.get(name, full_gradient.shares[device][name])
+                if factors[name] != 1:
+                    full = full * factors[name]
                 if name in by_row:
                     correct_rows_of_batch(gradient, at_snapshot[name][device], full)
-                else:
-                    self._svrg_grads_update_rule(gradient, at_snapshot[name][device], full)
+                    continue
+                corrected = self._svrg_grads_update_rule(gradient, at_snapshot[name][device], full)
+                if corrected is not gradient:
+                    corrected.copyto(gradient)
         self._forget_uncorrected_gradients()
+
+    def _units_of_full_gradient(self):
+        """Tell for each parameter how many times the full gradient is in its gradient."""
+        factor = 1
+        if not self._loss_scale.is_mean:
+            factor = self._batch_size / (self._snapshot.full_gradient.batch_size
+                                         or self._batch_size)
+        backwards = max(self._backwards_to_correct, 1)
+        return {name: factor * backwards if request == 'add' else factor
+                for name, request in executors.gradient_requests(self).items()}
 
     def _forget_uncorrected_gradients(self):
         if self._backwards_to_correct:
@@ -443,8 +475,8 @@ class SVRGModule(Module):
             The rows to take the mean over, as DataBatches or as lists of one
             DataBatch a device.
         batch_end_callback : callable or list of callable, optional
-            Called with a BatchEndParam after each batch, its epoch being 0;
-            by default the constructor's `full_grad_callback`.
+            Called with a BatchEndParam after each batch, its epoch being 0
+            outside of `fit`; by default the constructor's `full_grad_callback`.
 
         Raises
         ------
@@ -460,9 +492,10 @@ class SVRGModule(Module):
             symbol cannot be bound for its real rows or a device would be left
             without any. The batch is weighted by its real rows then.
         """
-        self._take_snapshot(train_data, batch_end_callback or self._full_grad_callback)
+        self._take_snapshot(train_data, batch_end_callback or self._full_grad_callback,
+                            self._epoch, lambda batch: self)
 
-    def _take_snapshot(self, train_data, batch_end_callback, epoch=None):
+    def _take_snapshot(self, train_data, batch_end_callback, epoch, module_of):
         if not (self.binded and self.for_training and self.params_initialized):
             raise RuntimeError('update_full_grads needs a module that is bound with '
                                'for_training=True and has its parameters initialized')
@@ -470,7 +503,16 @@ class SVRGModule(Module):
         if self._backwards_to_correct:
             self._update_svrg_gradients()
         with self._snapshot_moved():
-            full_gradient = self._sum_gradients(train_data, batch_end_callback, epoch or 0)
+            full_gradient = self._new_full_gradient()
+            rows = sum_gradients(full_gradient, train_data, module_of, batch_end_callback,
+                                 epoch or 0)
+            if not rows:
+                raise ValueError('train_data must yield at least one row of data, and %r yielded '
+                                 'none' % (train_data,))
+            # Compression would quantize the full gradient, and the sum over devices needs none.
+            full_gradient.finish(self._batch_size, rows, self._full_keys,
+                                 None if self._compression_params else self._kvstore,
+                                 add_devices=self._kvstore is not None)
         self._snapshot.replace(full_gradient, epoch, self._num_update)
 
     @contextlib.contextmanager
@@ -490,39 +532,20 @@ class SVRGModule(Module):
             for source, target in zip(before, executors.weights(snapshot)):
                 source.copyto(target)
             raise
+        finally:
+            executors.clear_added_gradients(snapshot)
+        executors.copy_auxiliary_states(self, snapshot)  # which the pass has moved on
 
-    def _sum_gradients(self, train_data, batch_end_callback, epoch):
-        full_gradient = self._new_full_gradient()
-        leading = pads_in_front(train_data)
-        all_rows = 0
-        for nbatch, data_batch in enumerate(train_data):
-            gradients, rows, real_rows = self._gradients_at_snapshot(data_batch, leading)
-            if real_rows > 0:
-                weight = self._loss_scale.weight(rows, real_rows, self._batch_size)
-                full_gradient.add(gradients, weight)
-                all_rows += real_rows
-            if batch_end_callback is not None:
-                param = BatchEndParam(epoch=epoch, nbatch=nbatch, eval_metric=None, locals=locals())
-                for callback in _as_list(batch_end_callback):
-                    callback(param)
-        if not all_rows:
-            raise ValueError('train_data must yield at least one row of data, and %r yielded none'
-                             % (train_data,))
-        executors.clear_added_gradients(self._mod_aux)
-        full_gradient.finish(self._batch_size, all_rows, self._kvstore, self._full_keys)
-        return full_gradient
+    def _add_gradients_at_snapshot(self, full_gradient, batch, padding_first):
+        """Add a batch's gradients at the snapshot, without its padding where that can be.
 
-    def _gradients_at_snapshot(self, batch, leading):
-        """Compute a batch's gradients at the snapshot, without its padding where that can be.
-
-        Returns the gradients, the rows that were run, and how many of these
-        are no padding.
+        Returns how many of the batch's rows are no padding.
         """
         snapshot = self._mod_aux
         rows, padding = count_rows(batch, snapshot.data_shapes)
         real_rows = rows - padding
         if real_rows <= 0:
-            return {}, rows, 0
+            return 0
         if self._loss_scale.is_mixed:
             if real_rows != self._batch_size:
                 self._warn_once('the symbol has losses that are sums over a batch and losses that '
@@ -531,7 +554,8 @@ class SVRGModule(Module):
         elif padding:
             short = self._bound_for(real_rows)
             if short is not None:
-                batch = without_padding(batch, snapshot.data_shapes, snapshot.label_shapes, leading)
+                batch = without_padding(batch, snapshot.data_shapes, snapshot.label_shapes,
+                                        padding_first)
                 snapshot, rows = short, real_rows
             else:
                 self._warn_once('the module cannot be bound for the real rows of a padded batch '
@@ -545,7 +569,10 @@ class SVRGModule(Module):
             if 'head_gradient is required' not in str(error):
                 raise
             raise ValueError('the symbol has no loss, and so no full gradient') from error
-        return executors.gradients(snapshot), rows, real_rows
+        weights = self._loss_scale.weights(executors.rows_bound(snapshot), real_rows / rows,
+                                           self._batch_size)
+        full_gradient.add(executors.gradients(snapshot), weights)
+        return real_rows
 
     def _bound_for(self, rows):
         """Return a module at the snapshot for batches of so many rows, None if there can be none.
@@ -558,7 +585,7 @@ class SVRGModule(Module):
         label_shapes = snapshot.label_shapes and resized(snapshot.label_shapes, rows)
         if self._mod_short is None or self._mod_short.data_shapes != data_shapes:
             self._mod_short = None
-            parts = executors.rows_per_device(snapshot, rows)
+            parts = executors.split_rows(snapshot, rows)
             if executors.can_bind(snapshot, data_shapes, label_shapes, parts):
                 self._mod_short = self._new_auxiliary(parts)
                 self._mod_short.bind(data_shapes, label_shapes, shared_module=snapshot,
@@ -646,7 +673,8 @@ class SVRGModule(Module):
                              'num_update': self._snapshot.num_update,
                              'rows': self._snapshot.full_gradient.rows,
                              'batches': self._snapshot.full_gradient.batches,
-                             'batch_size': self._batch_size, 'devices': len(shares)}
+                             'batch_size': self._snapshot.full_gradient.batch_size,
+                             'devices': len(shares)}
         if self._kvstore:
             shares = shares[:1]  # the others are the same
         arg_params, aux_params = executors.weights_of_first_device(self._mod_aux)
@@ -719,13 +747,14 @@ class SVRGModule(Module):
         missing = {*(set(full_gradient.shares[0]) - set(saved[0])),
                    *(set(full_gradient.row_counts) - set(row_counts))}
         if missing:
-            self._warn_once('the checkpoint has no full gradient of %s: a new snapshot is needed'
+            self._warn_once('the snapshot is dropped, since it has no full gradient of %s'
                             % ', '.join(sorted(missing)))
             return
         if facts['batch_size'] != self._batch_size and not self._loss_scale.is_mean:
             saved = [{name: value * (self._batch_size / facts['batch_size'])
                       for name, value in share.items()} for share in saved]
-        full_gradient.restore(saved, facts['rows'], row_counts, facts['batches'])
+        full_gradient.restore(saved, facts['rows'], self._batch_size, row_counts,
+                              facts['batches'])
         self._mod_aux.set_params(*({key[4:]: mx.nd.array(value, dtype=value.dtype)
                                     for key, value in arrays.items() if key.startswith(kind)}
                                    for kind in ('arg:', 'aux:')))
@@ -786,14 +815,18 @@ class SVRGModule(Module):
         call.apply_defaults()
         call.arguments['train_data'] = SnapshotIterator(train_data, call.arguments['begin_epoch'],
                                                         self._epoch_begins)
-        super().fit(*call.args, **call.kwargs)
+        try:
+            super().fit(*call.args, **call.kwargs)
+        finally:
+            self._epoch = None
 
     fit.__signature__ = inspect.signature(Module.fit)
 
     def _epoch_begins(self, epoch, train_data):
+        self._epoch = epoch
         if self._snapshot.in_force and epoch % self.update_freq:
             return
         tic = time.time()
-        self._take_snapshot(train_data, self._full_grad_callback, epoch)
+        self.update_full_grads(train_data)
         self.logger.info('Epoch[%d] Full gradient time=%.3f', epoch, time.time() - tic)
         train_data.reset()

@@ -1,5 +1,6 @@
 """The full gradient of one pass, and which rows it is the mean of."""
 
+import collections
 import contextlib
 import warnings
 
@@ -168,9 +169,37 @@ def test_lists_of_batches(rows, last_batch_handle):
     problem = Problem(rows=rows)
     module = problem.bound(context=TWO_DEVICES)
     train_data = lists_of_batches(problem.iterator(last_batch_handle=last_batch_handle))
-    module.update_full_grads(train_data)
     expected = np.arange(rows if last_batch_handle == 'pad' else rows // 10 * 10)
-    problem.assert_full_gradient(module, full_gradient(problem, problem.weights, expected))
+    for _ in range(3):
+        module.update_full_grads(train_data)
+        problem.assert_full_gradient(module, full_gradient(problem, problem.weights, expected))
+
+
+@pytest.mark.parametrize('lists', [True, False])
+def test_padded_batch_in_the_middle_of_a_pass(lists):
+    problem = Problem(rows=37)
+    module = problem.bound(context=TWO_DEVICES)
+    twice = mx.io.ResizeIter(problem.iterator(), 8)
+    module.update_full_grads(lists_of_batches(twice) if lists else twice)
+    problem.assert_full_gradient(module, full_gradient(problem, problem.weights, np.arange(37)))
+
+
+def test_batches_that_know_of_no_padding():
+    """Anything with a batch's data and labels will do, as in Module."""
+    problem = Problem(rows=40)
+    batch_class = collections.namedtuple('Batch', 'data label')
+
+    class Plain(ShortBatches):
+        provide_data = problem.iterator().provide_data
+        provide_label = problem.iterator().provide_label
+
+        def __iter__(self):
+            return (batch_class(batch.data, batch.label) for batch in super().__iter__())
+
+    module = problem.module()
+    module.fit(Plain(problem), eval_metric=[], num_epoch=3, arg_params=problem.arg_params(),
+               optimizer_params={'learning_rate': 0.1})
+    problem.assert_weights(module, problem.svrg().fit(3, 1))
 
 
 def test_short_batch_without_pad():
@@ -281,11 +310,15 @@ def test_batch_that_cannot_be_cut_is_weighted_and_warned_of_once(make):
         module.update_full_grads(problem.iterator())
     assert len(caught) == 1 and 'cannot be bound for the real rows' in str(caught[0].message)
     problem.assert_full_gradient(module, weighted_by_real_rows(problem))
-    module.init_optimizer()
-    train_data = problem.iterator()
-    for batch in train_data:
+    module.init_optimizer(optimizer_params={'learning_rate': 0.1})
+    svrg = problem.svrg()
+    svrg.take_snapshot()
+    svrg.full_gradient = weighted_by_real_rows(problem)
+    for batch, rows in zip(problem.iterator(), oracle.batches_of(len(problem.features), 10)):
         module.forward_backward(batch)
         module.update()
+        svrg.step(rows)
+    problem.assert_weights(module, svrg.weights)
 
 
 def mean_loss(kind):
@@ -311,6 +344,19 @@ def test_losses_that_are_means(kind, loss_is_mean):
         module.update_full_grads(problem.iterator())
         problem.assert_full_gradient(module,
                                      full_gradient(problem, problem.weights, np.arange(37), 1))
+
+
+@pytest.mark.parametrize('work_load_list', [None, [1, 3]])
+@pytest.mark.parametrize('rows', [40, 37, 33, 32])
+def test_mean_over_several_devices(rows, work_load_list):
+    """Module adds up the devices' means: twice the mean over all rows, each counted alike."""
+    problem = Problem('softmax', rows=rows)
+    problem.symbol = mean_loss('batch').symbol
+    module = problem.bound(context=TWO_DEVICES, work_load_list=work_load_list)
+    module.init_optimizer(kvstore='device')
+    module.update_full_grads(problem.iterator())
+    expected = full_gradient(problem, problem.weights, np.arange(rows), 2)
+    problem.assert_full_gradient(module, expected)
 
 
 @pytest.mark.parametrize('kind', ['batch', 'operators'])

@@ -106,25 +106,30 @@ def test_evaluation_in_between_changes_nothing(training):
 
 
 def test_snapshot_side_works_only_when_its_gradients_are_needed(training, monkeypatch):
+    """Counted in forward and backward runs of executors, on each device."""
     module, batch = training.module, next(training.problem.iterator())
-    calls = []
+    runs = []
     for name in ('forward', 'backward'):
-        def counted(*args, name=name, original=getattr(module._mod_aux, name), **kwargs):
-            calls.append(name)
-            original(*args, **kwargs)
-        monkeypatch.setattr(module._mod_aux, name, counted)
-    module.forward_backward(batch)
+        def counted(executor, *args, original=getattr(mx.executor.Executor, name), **kwargs):
+            runs.append(executor)
+            return original(executor, *args, **kwargs)
+        monkeypatch.setattr(mx.executor.Executor, name, counted)
+
+    def runs_of(function, *args, **kwargs):
+        del runs[:]
+        function(*args, **kwargs)
+        live = set(module._exec_group.execs)
+        return (sum(executor in live for executor in runs) / module._ctx_len,
+                sum(executor not in live for executor in runs) / module._ctx_len)
+
+    assert runs_of(module.forward_backward, batch) == (2, 0)
     module.update()
-    assert calls == []
-    module.update_full_grads(training.problem.iterator())
-    assert calls == ['forward', 'backward'] * 4
-    del calls[:]
-    module.forward(batch, is_train=False)
-    module.forward(batch, is_train=True)
-    module.score(training.problem.iterator(), 'acc')
-    assert calls == []
-    module.forward_backward(batch)
-    assert calls == ['forward', 'backward']
+    assert runs_of(module.update_full_grads, training.problem.iterator()) == (0, 2 * 4)
+    assert runs_of(module.forward, batch, is_train=False) == (1, 0)
+    assert runs_of(module.forward, batch, is_train=True) == (1, 0)
+    assert runs_of(module.score, training.problem.iterator(), 'acc') == (4, 0)
+    assert runs_of(module.forward_backward, batch) == (2, 2)
+    assert runs_of(module.update) == (0, 0)
 
 
 def test_snapshot_between_backward_and_update(training):
@@ -228,15 +233,56 @@ def test_snapshot_survives_a_rebind(training):
     training.check()
 
 
-def test_reshape_to_another_batch_size(training):
+@pytest.mark.parametrize('rebind', [False, True])
+def test_another_batch_size_bound(training, rebind):
+    """The full gradient is in the units of the batch that is bound now."""
     training.snapshot()
-    training.module.reshape([('data', (7, 4))], [('label', (7,))])
+    training.epoch()
+    module, shapes = training.module, ([('data', (7, 4))], [('label', (7,))])
+    module.get_params()
+    if rebind:
+        module.bind(*shapes, force_rebind=True)
+    else:
+        module.reshape(*shapes)
     rows = np.arange(7)
     batch = mx.io.DataBatch([mx.nd.array(training.problem.features[rows])],
                             [mx.nd.array(training.problem.targets[rows])])
-    training.module.forward_backward(batch)
-    training.module.update()
+    module.forward_backward(batch)
+    module.update()
+    training.svrg.full_gradient = {name: value * 0.7 for name, value
+                                   in training.svrg.full_gradient.items()}
     training.svrg.step(rows)
+    training.check()
+
+
+def test_rebind_that_fixes_or_frees_parameters(training):
+    training.snapshot()
+    training.epoch()
+    train_data = training.problem.iterator()
+    training.module.get_params()
+    training.module.bind(train_data.provide_data, train_data.provide_label, force_rebind=True,
+                         grad_req={'fc_bias': 'null'})
+    training.svrg.fixed = ('fc_bias',)
+    training.epoch()
+    training.check()
+    training.snapshot()
+    training.module.get_params()
+    with pytest.warns(UserWarning, match='the snapshot is dropped.*fc_bias'):
+        training.module.bind(train_data.provide_data, train_data.provide_label, force_rebind=True)
+    training.svrg.fixed, training.svrg.snapshot = (), None
+    training.epoch()
+    training.check()
+
+
+def test_batch_overwritten_after_forward(training):
+    """Module has copied it by then."""
+    training.snapshot()
+    for batch, rows in training.batches():
+        training.module.forward(batch)
+        batch.data[0][:] = 7
+        training.module.backward()
+        training.module.update()
+        training.svrg.step(rows)
     training.check()
 
 
@@ -255,6 +301,25 @@ def test_batch_normalization_statistics_are_the_live_modules():
     for start in (0, 10, 20) * 2:
         mean = 0.5 * mean + 0.5 * features[start:start + 10].mean(axis=0)
     np.testing.assert_allclose(module.get_params()[1]['norm_moving_mean'].asnumpy(), mean,
+                               rtol=1e-5, atol=1e-5)
+
+
+def test_auxiliary_states_of_the_snapshot():
+    """They are those at the weights, not what the pass makes of them."""
+    normalized = mx.sym.BatchNorm(mx.sym.Variable('data'), name='norm', momentum=0.5)
+    symbol = mx.sym.LinearRegressionOutput(
+        mx.sym.FullyConnected(normalized, num_hidden=1, name='fc'), mx.sym.Variable('label'))
+    problem = Problem()
+    problem.symbol = symbol
+    module = problem.module()
+    train_data = problem.iterator()
+    module.bind(train_data.provide_data, train_data.provide_label)
+    module.init_params(mx.init.Uniform(0.5))
+    module.forward_backward(next(train_data))
+    mx.nd.waitall()
+    module.update_full_grads(train_data)
+    mean = problem.features[:10].mean(axis=0) / 2
+    np.testing.assert_allclose(module._mod_aux.get_params()[1]['norm_moving_mean'].asnumpy(), mean,
                                rtol=1e-5, atol=1e-5)
 
 
@@ -350,6 +415,41 @@ def test_snapshot_module_by_hand():
         total = total + module._mod_aux._exec_group.grad_arrays[0][0].asnumpy()
     module.update_full_grads(problem.iterator())
     np.testing.assert_allclose(module._param_dict[0]['fc_weight'].asnumpy(), total / 4, rtol=1e-6)
+
+
+def test_full_gradient_set_by_hand():
+    problem = Problem()
+    module = problem.bound()
+    module.init_optimizer(optimizer_params={'learning_rate': 0.1})
+    svrg = problem.svrg()
+    svrg.take_snapshot()
+    module._mod_aux.set_params(*module.get_params())
+    module._param_dict = [{name: mx.nd.array(value) for name, value in svrg.full_gradient.items()}]
+    for batch, rows in zip(problem.iterator(), oracle.batches_of(40, 10)):
+        module.forward_backward(batch)
+        module.update()
+        svrg.step(rows)
+    problem.assert_weights(module, svrg.weights)
+
+
+def test_methods_overridden_in_a_subclass_are_used():
+    """Those of mxnet.contrib: fit calls ``update_full_grads``, and the rule's result counts."""
+    passes = []
+
+    class Halved(SVRGModule):
+        def update_full_grads(self, train_data):
+            passes.append(self._epoch)
+            super().update_full_grads(train_data)
+
+        def _svrg_grads_update_rule(self, g_curr, g_special, g_all):
+            return (g_curr - g_special + g_all) * 0.5
+
+    problem = Problem()
+    module = Halved(problem.symbol, label_names=('label',), update_freq=2)
+    module.fit(problem.iterator(), eval_metric=[], num_epoch=3, arg_params=problem.arg_params(),
+               optimizer_params={'learning_rate': 0.2})
+    assert passes == [0, 2]
+    problem.assert_weights(module, problem.svrg(learning_rate=0.1).fit(3, 2))
 
 
 def test_module_errors_stay_as_they_are():

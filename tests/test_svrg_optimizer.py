@@ -148,10 +148,8 @@ def test_pickling(protocol):
         assert type(twin.default_opt) is mx.optimizer.SGD
         assert type(twin.aux_opt) is _AssignmentOptimizer
         assert (twin.momentum, twin.learning_rate, twin.num_update) == (0.9, 0.1, 5)
-        assert_routes(_SVRGOptimizer(mx.optimizer.SGD(learning_rate=0.5), full_keys=['g']),
-                      ['g'], ['w'])
-        assert twin._optimizer_of('g') is twin.aux_opt
-        assert twin._optimizer_of('w') is twin.default_opt
+        twin.momentum, twin.lr_scheduler, twin.lr = 0.0, None, 0.5
+        assert_routes(twin, ['g'], ['w', 0, 'w_full'])
 
 
 def test_float16_with_multi_precision():

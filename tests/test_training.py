@@ -144,10 +144,25 @@ def test_second_fit_goes_on_with_the_snapshot():
 
 
 def test_fit_with_force_init_takes_a_new_snapshot():
-    problem = Problem()
-    module = fit(problem, 3, update_freq=4)
+    problem, other = Problem(), Problem(seed=1)
+    module = problem.module(4)
+    module.fit(problem.iterator(), eval_metric=[], num_epoch=3, arg_params=other.arg_params())
     fit(problem, 7, module=module, begin_epoch=5, force_init=True)
-    problem.assert_weights(module, problem.svrg().fit(7, 4, begin_epoch=5))
+    svrg = problem.svrg(learning_rate=0.01)  # of the optimizer that is there already
+    problem.assert_weights(module, svrg.fit(7, 4, begin_epoch=5))
+
+
+def test_gradient_compression_spares_the_full_gradient():
+    problem = Problem()
+    module = problem.bound(context=TWO_DEVICES,
+                           compression_params={'type': '2bit', 'threshold': 0.5})
+    module.init_optimizer(kvstore='device', optimizer_params={'learning_rate': 0.1})
+    svrg = problem.svrg()
+    svrg.take_snapshot()
+    module.update_full_grads(problem.iterator())
+    problem.assert_full_gradient(module, svrg.full_gradient)
+    for shares in zip(*(share.values() for share in module._param_dict)):
+        np.testing.assert_array_equal(*(share.asnumpy() for share in shares))
 
 
 def test_optimizer_instance():
