@@ -28,8 +28,33 @@ def file_names(prefix, epoch):
     return names
 
 
+def write_checkpoint(names, writers, facts, arrays):
+    """Write the files of a checkpoint, all whole or none.
+
+    Parameters
+    ----------
+    names : dict of str to str
+        Names of the files.
+    writers : dict of str to callable
+        For each file but 'svrg', under the same keys, a callable that takes
+        the name to write it under.
+    facts : dict
+        For the file 'svrg'; anything that JSON can hold.
+    arrays : dict of str to NDArray
+        For the file 'svrg'.
+    """
+    with _files_written_together() as write_as:
+        written = {}
+        for kind, write in writers.items():
+            written[kind] = write_as(names[kind])
+            write(written[kind])
+        checksums = {kind: _checksum(written[kind]) if kind in written else None
+                     for kind in ('params', 'states')}
+        _write_svrg_file(write_as(names['svrg']), {**facts, 'checksums': checksums}, arrays)
+
+
 @contextlib.contextmanager
-def files_written_together():
+def _files_written_together():
     """Write several files under other names, and give them theirs when all are whole.
 
     Yields
@@ -60,7 +85,7 @@ def files_written_together():
                 os.remove(temporary)
 
 
-def checksum(name):
+def _checksum(name):
     """Return the SHA-256 of a file, in hexadecimal digits."""
     digest = hashlib.sha256()
     with open(name, 'rb') as file:
@@ -69,7 +94,7 @@ def checksum(name):
     return digest.hexdigest()
 
 
-def write_svrg_file(name, facts, arrays):
+def _write_svrg_file(name, facts, arrays):
     """Write facts and arrays to a file.
 
     Parameters
@@ -86,8 +111,8 @@ def write_svrg_file(name, facts, arrays):
                  **{key: array.asnumpy() for key, array in arrays.items()})
 
 
-def read_svrg_file(name):
-    """Read the facts and arrays that `write_svrg_file` wrote.
+def _read_svrg_file(name):
+    """Read the facts and arrays that `_write_svrg_file` wrote.
 
     Returns
     -------
@@ -97,7 +122,7 @@ def read_svrg_file(name):
     Raises
     ------
     ValueError
-        If the file is truncated or was not written by `write_svrg_file`.
+        If the file is truncated or was not written by `_write_svrg_file`.
     """
     try:
         with np.load(name, allow_pickle=False) as file:
@@ -124,7 +149,6 @@ class Checkpoint:
 
     Attributes
     ----------
-    symbol : Symbol
     arg_params, aux_params : dict of str to NDArray
     states : str or None
         Name of the file of optimizer states, where they are wanted.
@@ -143,17 +167,15 @@ class Checkpoint:
 
     def __init__(self, prefix, epoch, with_states):
         names = file_names(prefix, epoch)
-        kinds = ['symbol', 'params'] + ['states'] * with_states
+        kinds = ['params'] + ['states'] * with_states
         self.facts, self.arrays = None, {}
         if os.path.exists(names['svrg']):
-            self.facts, self.arrays = read_svrg_file(names['svrg'])
+            self.facts, self.arrays = _read_svrg_file(names['svrg'])
             for kind, known in self.facts.pop('checksums').items():
                 if kind in kinds:
                     _check(names[kind], known, names['svrg'])
         for kind in kinds:
-            if not os.path.exists(names[kind]):
-                raise FileNotFoundError('the checkpoint has no file %s' % names[kind])
-        self.symbol = _read(mx.sym.load, names['symbol'])
+            _check_exists(names[kind])
         saved = _read(mx.nd.load, names['params'])
         if not isinstance(saved, dict) or any(key[:4] not in ('arg:', 'aux:') for key in saved):
             raise ValueError('%s is no file of parameters' % names['params'])
@@ -161,15 +183,31 @@ class Checkpoint:
         self.aux_params = {key[4:]: value for key, value in saved.items() if key[:4] == 'aux:'}
         self.states = names['states'] if with_states else None
 
+    @property
+    def update_freq(self):
+        """Epochs from one snapshot to the next; 1 in a checkpoint of plain Module."""
+        return self.facts['update_freq'] if self.facts else 1
+
+
+def read_symbol(name):
+    """Read a symbol; a ValueError names a file that is truncated or foreign."""
+    _check_exists(name)
+    return _read(mx.sym.load, name)
+
 
 def _check(name, known, svrg_name):
     if known is None:
         raise ValueError('%s says that the checkpoint was saved without %s' % (svrg_name, name))
     if not os.path.exists(name):
         raise FileNotFoundError('%s belongs to %s, and is missing' % (name, svrg_name))
-    if checksum(name) != known:
+    if _checksum(name) != known:
         raise ValueError('%s is not the file that %s was saved with: the one or the other is '
                          'truncated or of another training' % (name, svrg_name))
+
+
+def _check_exists(name):
+    if not os.path.exists(name):
+        raise FileNotFoundError('the checkpoint has no file %s' % name)
 
 
 def _read(read, name):

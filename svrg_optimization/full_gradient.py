@@ -110,13 +110,11 @@ class FullGradient:
                     gradient = gradient * weights[device]
                 nd.elemwise_add(total, gradient, out=total)
 
-    def finish(self, batch_size, rows, keys, kvstore, add_devices):
+    def finish(self, rows, keys, kvstore, add_devices):
         """Make the sum over all batches a mean, over all devices.
 
         Parameters
         ----------
-        batch_size : int
-            B, the rows of a batch.
         rows : int
             n, the rows that were summed.
         keys : dict of str to str
@@ -129,7 +127,7 @@ class FullGradient:
         """
         for share in self.shares:
             for total in share.values():
-                total *= batch_size / rows
+                total *= self.batch_size / rows
         values = {name: [share[name] for share in self.shares] for name in self.shares[0]}
         if kvstore:
             self.exchange(kvstore, keys, values)
@@ -137,7 +135,6 @@ class FullGradient:
             for name, arrays in values.items():
                 total = nd.add_n(*[array.as_in_context(arrays[0].context) for array in arrays])
                 self.share_out(name, [total.as_in_context(array.context) for array in arrays])
-        self.batch_size = batch_size
         for share in self.shares:
             for mean in share.values():
                 mean.wait_to_read()

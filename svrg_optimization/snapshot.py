@@ -13,13 +13,16 @@ class Snapshot:
         there is not even an optimizer yet.
     epoch : int or None
         The epoch of ``fit`` at whose beginning it was taken.
-    num_update : int
+    taken_at : int
         Updates that had been made when it was taken.
+    num_update : int
+        Updates that have been made, by all modules that share it.
     """
 
     def __init__(self):
         self.full_gradient = None
         self.epoch = None
+        self.taken_at = 0
         self.num_update = 0
 
     @property
@@ -27,8 +30,8 @@ class Snapshot:
         """Whether a pass for the full gradient was finished."""
         return self.full_gradient is not None and self.full_gradient.rows > 0
 
-    def replace(self, full_gradient, epoch=None, num_update=0):
+    def replace(self, full_gradient, epoch=None):
         """Put the full gradient of a new snapshot in the place of the old one's."""
         self.full_gradient = full_gradient
         self.epoch = epoch
-        self.num_update = num_update
+        self.taken_at = self.num_update

@@ -1,30 +1,23 @@
 """SVRGModule, MXNet's Module trained with stochastic variance reduced gradients."""
 
 import contextlib
-import inspect
+import functools
 import logging
 import pickle
-import time
 import warnings
 
 import mxnet as mx
-from mxnet.base import _as_list
 from mxnet.model import _create_kvstore
 from mxnet.module import Module
 
 from . import executors
 from .batch_rows import count_rows, resized, without_padding
-from .checkpoint import (
-    Checkpoint,
-    checksum,
-    file_names,
-    files_written_together,
-    write_svrg_file,
-)
+from .checkpoint import Checkpoint, file_names, read_symbol, write_checkpoint
 from .full_gradient import FullGradient, dtype_of_sum, sum_gradients
-from .iterators import SnapshotIterator, rewind
+from .iterators import rewind
 from .loss_scale import LossScale
 from .snapshot import Snapshot
+from .snapshot_schedule import SnapshotSchedule
 from .sparse_rows import correct_all_rows, correct_rows_of_batch, is_row_sparse
 from .svrg_optimizer import (
     _SVRGOptimizer,
@@ -35,7 +28,7 @@ from .svrg_optimizer import (
 )
 
 
-class SVRGModule(Module):
+class SVRGModule(SnapshotSchedule, Module):
     r"""Train a Module with SVRG, the stochastic variance reduced gradient.
 
     It is used where :class:`mxnet.module.Module` is: change ``mx.mod.Module(symbol,
@@ -124,22 +117,18 @@ class SVRGModule(Module):
                  fixed_param_names=None, state_names=None, group2ctxs=None,
                  compression_params=None, update_freq=None, *,
                  loss_is_mean=None, full_grad_callback=None, sparse_full_grad=False):
-        self.update_freq = update_freq
-        if not isinstance(sparse_full_grad, bool):
-            raise TypeError('sparse_full_grad must be True or False, not %r' % (sparse_full_grad,))
-        if loss_is_mean is not None and not isinstance(loss_is_mean, bool):
-            raise TypeError('loss_is_mean must be None, True or False, not %r' % (loss_is_mean,))
-        for callback in _as_list(full_grad_callback) if full_grad_callback is not None else []:
-            if not callable(callback):
-                raise TypeError('full_grad_callback must be callable, a list of callables or None, '
-                                'not %r' % (full_grad_callback,))
+        self._set_schedule(update_freq, full_grad_callback)
+        for name, value, allowed in (('loss_is_mean', loss_is_mean, (bool, type(None))),
+                                     ('sparse_full_grad', sparse_full_grad, bool)):
+            if not isinstance(value, allowed):
+                raise TypeError('%s must be %sTrue or False, not %r' % (
+                    name, '' if allowed is bool else 'None, ', value))
         super().__init__(symbol, data_names, label_names, logger, context, work_load_list,
                          fixed_param_names, state_names, group2ctxs, compression_params)
         self._mod_aux = self._new_auxiliary(self._work_load_list)
         self._mod_short = None
         self._ctx_len = len(self._context)
         self._loss_is_mean = loss_is_mean
-        self._full_grad_callback = full_grad_callback
         self._sparse_full_grad = sparse_full_grad
         self._full_keys = full_gradient_keys(self._param_names)
         self._snapshot = Snapshot()
@@ -147,8 +136,6 @@ class SVRGModule(Module):
         self._batch_size = None
         self._forwarded_for_training = None
         self._backwards_to_correct = 0
-        self._num_update = 0
-        self._epoch = None
         self._loaded = None
         self._warned = set()
 
@@ -156,19 +143,6 @@ class SVRGModule(Module):
         return Module(self._symbol, self._data_names, self._label_names, self.logger,
                       self._context, work_load_list, self._fixed_param_names, self._state_names,
                       self._group2ctxs)
-
-    @property
-    def update_freq(self):
-        """Epochs from one snapshot to the next, an int of 1 or more."""
-        return self._update_freq
-
-    @update_freq.setter
-    def update_freq(self, update_freq):
-        if not isinstance(update_freq, int) or isinstance(update_freq, bool):
-            raise TypeError('update_freq must be an int of 1 or more, not %r' % (update_freq,))
-        if update_freq < 1:
-            raise ValueError('update_freq must be an int of 1 or more, not %d' % update_freq)
-        self._update_freq = update_freq
 
     @property
     def _param_dict(self):
@@ -255,9 +229,15 @@ class SVRGModule(Module):
     def set_params(self, arg_params, aux_params, allow_missing=False, force_init=True,
                    allow_extra=False):
         """Set the parameters; see ``Module.set_params``. The snapshot stays as it is."""
-        self._keeps_snapshot = True  # of the init_params that Module calls
-        try:
+        with self._keeping_snapshot():
             super().set_params(arg_params, aux_params, allow_missing, force_init, allow_extra)
+
+    @contextlib.contextmanager
+    def _keeping_snapshot(self):
+        """Keep the snapshot in the init_params that Module's set_params calls."""
+        self._keeps_snapshot = True
+        try:
+            yield
         finally:
             self._keeps_snapshot = False
 
@@ -389,7 +369,7 @@ class SVRGModule(Module):
         if self.optimizer_initialized and self._backwards_to_correct:
             self._update_svrg_gradients()
         super().update()
-        self._num_update += 1
+        self._snapshot.num_update += 1
 
     def _update_svrg_gradients(self):
         r"""Turn the batch's gradients into SVRG gradients, in place.
@@ -504,16 +484,17 @@ class SVRGModule(Module):
             self._update_svrg_gradients()
         with self._snapshot_moved():
             full_gradient = self._new_full_gradient()
+            full_gradient.batch_size = self._batch_size
             rows = sum_gradients(full_gradient, train_data, module_of, batch_end_callback,
                                  epoch or 0)
             if not rows:
                 raise ValueError('train_data must yield at least one row of data, and %r yielded '
                                  'none' % (train_data,))
             # Compression would quantize the full gradient, and the sum over devices needs none.
-            full_gradient.finish(self._batch_size, rows, self._full_keys,
+            full_gradient.finish(rows, self._full_keys,
                                  None if self._compression_params else self._kvstore,
                                  add_devices=self._kvstore is not None)
-        self._snapshot.replace(full_gradient, epoch, self._num_update)
+        self._snapshot.replace(full_gradient, epoch)
 
     @contextlib.contextmanager
     def _snapshot_moved(self):
@@ -570,7 +551,7 @@ class SVRGModule(Module):
                 raise
             raise ValueError('the symbol has no loss, and so no full gradient') from error
         weights = self._loss_scale.weights(executors.rows_bound(snapshot), real_rows / rows,
-                                           self._batch_size)
+                                           full_gradient.batch_size)
         full_gradient.add(executors.gradients(snapshot), weights)
         return real_rows
 
@@ -646,23 +627,18 @@ class SVRGModule(Module):
             As in Module.
         """
         names = file_names(prefix, epoch)
-        with files_written_together() as write_as:
-            written = {kind: write_as(names[kind]) for kind in ('symbol', 'params')}
-            self.symbol.save(written['symbol'], remove_amp_cast=remove_amp_cast)
-            self.save_params(written['params'])
-            if save_optimizer_states:
-                written['states'] = write_as(names['states'])
-                self.save_optimizer_states(written['states'])
-            facts, arrays = self._checkpoint_of_snapshot()
-            facts['checksums'] = {kind: checksum(written[kind]) if kind in written else None
-                                  for kind in ('params', 'states')}
-            write_svrg_file(write_as(names['svrg']), facts, arrays)
+        writers = {'symbol': functools.partial(self.symbol.save, remove_amp_cast=remove_amp_cast),
+                   'params': self.save_params}
+        if save_optimizer_states:
+            writers['states'] = self.save_optimizer_states
+        write_checkpoint(names, writers, *self._checkpoint_of_snapshot(self.update_freq))
         logging.info('Saved checkpoint to "%s"', names['params'])
         if save_optimizer_states:
             logging.info('Saved optimizer state to "%s"', names['states'])
 
-    def _checkpoint_of_snapshot(self):
-        facts = {'update_freq': self.update_freq, 'num_update': self._num_update,
+    def _checkpoint_of_snapshot(self, update_freq):
+        """Return what SVRG needs to go on, as facts and as arrays."""
+        facts = {'update_freq': update_freq, 'num_update': self._snapshot.num_update,
                  'optimizer': None, 'snapshot': None}
         if self.optimizer_initialized:
             facts['optimizer'] = {**update_counts(self._optimizer), 'copies': self._copies}
@@ -670,7 +646,7 @@ class SVRGModule(Module):
             return facts, {}
         shares = self._param_dict
         facts['snapshot'] = {'epoch': self._snapshot.epoch,
-                             'num_update': self._snapshot.num_update,
+                             'taken_at': self._snapshot.taken_at,
                              'rows': self._snapshot.full_gradient.rows,
                              'batches': self._snapshot.full_gradient.batches,
                              'batch_size': self._snapshot.full_gradient.batch_size,
@@ -721,17 +697,20 @@ class SVRGModule(Module):
             the others.
         """
         checkpoint = Checkpoint(prefix, epoch, load_optimizer_states)
-        facts = checkpoint.facts
+        symbol = read_symbol(file_names(prefix, epoch)['symbol'])
         if update_freq is None:
-            update_freq = facts['update_freq'] if facts else 1
-        module = cls(checkpoint.symbol, update_freq=update_freq, **kwargs)
-        module._arg_params, module._aux_params = checkpoint.arg_params, checkpoint.aux_params
-        module.params_initialized = True
-        module._preload_opt_states = checkpoint.states
-        if facts:
-            module._loaded = checkpoint
-            module._num_update = facts['num_update']
+            update_freq = checkpoint.update_freq
+        module = cls(symbol, update_freq=update_freq, **kwargs)
+        module._go_on_from(checkpoint)
         return module
+
+    def _go_on_from(self, checkpoint):
+        self._arg_params, self._aux_params = checkpoint.arg_params, checkpoint.aux_params
+        self.params_initialized = True
+        self._preload_opt_states = checkpoint.states
+        if checkpoint.facts:
+            self._loaded = checkpoint
+            self._snapshot.num_update = checkpoint.facts['num_update']
 
     def _restore_snapshot(self):
         """Put the snapshot of a checkpoint in force, once the module is bound for training."""
@@ -758,7 +737,8 @@ class SVRGModule(Module):
         self._mod_aux.set_params(*({key[4:]: mx.nd.array(value, dtype=value.dtype)
                                     for key, value in arrays.items() if key.startswith(kind)}
                                    for kind in ('arg:', 'aux:')))
-        self._snapshot.replace(full_gradient, facts['epoch'], facts['num_update'])
+        self._snapshot.replace(full_gradient, facts['epoch'])
+        self._snapshot.taken_at = facts['taken_at']
 
     def _restore_update_counts(self, optimizer, optimizer_params):
         if self._loaded is None or self._loaded.states is None:
@@ -800,33 +780,3 @@ class SVRGModule(Module):
             updater.states = states_in_layout(updater.states, self._param_names, self._copies,
                                               counts['copies'])
             updater.states_synced = dict.fromkeys(updater.states, False)
-
-    # Training
-
-    def fit(self, train_data, *args, **kwargs):
-        """Train the module; parameters and behaviour are those of ``Module.fit``.
-
-        A snapshot is taken when an epoch begins that `update_freq` divides,
-        and before the first step if there is none. The time of its pass is
-        logged as ``Epoch[%d] Full gradient time=%.3f``, in seconds, and is
-        part of the epoch's ``Time cost``.
-        """
-        call = inspect.signature(super().fit).bind(train_data, *args, **kwargs)
-        call.apply_defaults()
-        call.arguments['train_data'] = SnapshotIterator(train_data, call.arguments['begin_epoch'],
-                                                        self._epoch_begins)
-        try:
-            super().fit(*call.args, **call.kwargs)
-        finally:
-            self._epoch = None
-
-    fit.__signature__ = inspect.signature(Module.fit)
-
-    def _epoch_begins(self, epoch, train_data):
-        self._epoch = epoch
-        if self._snapshot.in_force and epoch % self.update_freq:
-            return
-        tic = time.time()
-        self.update_full_grads(train_data)
-        self.logger.info('Epoch[%d] Full gradient time=%.3f', epoch, time.time() - tic)
-        train_data.reset()

@@ -65,7 +65,7 @@ def test_same_bits_after_a_stop(monkeypatch, prefix, stop, optimizer, context, k
     resumed = load(prefix, stop, context=context)
     train(problem, resumed, stop, 6, optimizer, kvstore=make())
     assert bits(resumed) == bits(unbroken)
-    assert resumed._num_update == unbroken._num_update == 24
+    assert resumed._snapshot.num_update == unbroken._snapshot.num_update == 24
     assert resumed._optimizer.num_update == unbroken._optimizer.num_update == 24
 
 
@@ -142,7 +142,7 @@ def test_snapshot_in_force_after_loading(prefix):
     for states in (False,):
         resumed = bound(load(prefix, 2, states), problem)
         problem.assert_full_gradient(resumed, svrg.full_gradient)
-        assert (resumed._snapshot.epoch, resumed._snapshot.num_update) == (0, 0)
+        assert (resumed._snapshot.epoch, resumed._snapshot.taken_at) == (0, 0)
         resumed.fit(problem.iterator(), eval_metric=[], begin_epoch=2, num_epoch=4,
                     optimizer_params={'learning_rate': 0.1})
         problem.assert_weights(resumed, svrg.fit(4, 4, begin_epoch=2))

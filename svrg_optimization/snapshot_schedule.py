@@ -1,0 +1,68 @@
+"""When a training takes snapshots: every so many epochs of ``fit``."""
+
+import inspect
+import time
+
+from mxnet.base import _as_list
+from mxnet.module import BaseModule
+
+from .iterators import SnapshotIterator
+
+
+class SnapshotSchedule:
+    """Take snapshots in ``fit``, for any MXNet module that has full gradients.
+
+    A class that also inherits from a module gives it ``update_full_grads``
+    and the attribute ``_snapshot``.
+    """
+
+    def _set_schedule(self, update_freq, full_grad_callback):
+        """Check and keep the constructor's arguments of these names."""
+        self.update_freq = update_freq
+        for callback in _as_list(full_grad_callback) if full_grad_callback is not None else []:
+            if not callable(callback):
+                raise TypeError('full_grad_callback must be callable, a list of callables or None, '
+                                'not %r' % (full_grad_callback,))
+        self._full_grad_callback = full_grad_callback
+        self._epoch = None
+
+    @property
+    def update_freq(self):
+        """Epochs from one snapshot to the next, an int of 1 or more."""
+        return self._update_freq
+
+    @update_freq.setter
+    def update_freq(self, update_freq):
+        if not isinstance(update_freq, int) or isinstance(update_freq, bool):
+            raise TypeError('update_freq must be an int of 1 or more, not %r' % (update_freq,))
+        if update_freq < 1:
+            raise ValueError('update_freq must be an int of 1 or more, not %d' % update_freq)
+        self._update_freq = update_freq
+
+    def fit(self, train_data, *args, **kwargs):
+        """Train the module; parameters and behaviour are those of ``Module.fit``.
+
+        A snapshot is taken when an epoch begins that `update_freq` divides,
+        and before the first step if there is none. The time of its pass is
+        logged as ``Epoch[%d] Full gradient time=%.3f``, in seconds, and is
+        part of the epoch's ``Time cost``.
+        """
+        call = inspect.signature(super().fit).bind(train_data, *args, **kwargs)
+        call.apply_defaults()
+        call.arguments['train_data'] = SnapshotIterator(train_data, call.arguments['begin_epoch'],
+                                                        self._epoch_begins)
+        try:
+            super().fit(*call.args, **call.kwargs)
+        finally:
+            self._epoch = None
+
+    fit.__signature__ = inspect.signature(BaseModule.fit)
+
+    def _epoch_begins(self, epoch, train_data):
+        self._epoch = epoch
+        if self._snapshot.in_force and epoch % self.update_freq:
+            return
+        tic = time.time()
+        self.update_full_grads(train_data)
+        self.logger.info('Epoch[%d] Full gradient time=%.3f', epoch, time.time() - tic)
+        train_data.reset()
