@@ -129,6 +129,7 @@ class SVRGModule(SnapshotSchedule, Module):
         self._mod_short = None
         self._ctx_len = len(self._context)
         self._loss_is_mean = loss_is_mean
+        self._loss_scale = None
         self._sparse_full_grad = sparse_full_grad
         self._full_keys = full_gradient_keys(self._param_names)
         self._snapshot = Snapshot()
@@ -366,10 +367,14 @@ class SVRGModule(SnapshotSchedule, Module):
         Where there was no snapshot yet when the gradients were computed, this
         is a step of plain Module.
         """
-        if self.optimizer_initialized and self._backwards_to_correct:
-            self._update_svrg_gradients()
+        if self.optimizer_initialized:
+            self._correct_gradients()
         super().update()
         self._snapshot.num_update += 1
+
+    def _correct_gradients(self):
+        if self._backwards_to_correct:
+            self._update_svrg_gradients()
 
     def _update_svrg_gradients(self):
         r"""Turn the batch's gradients into SVRG gradients, in place.
@@ -480,8 +485,7 @@ class SVRGModule(SnapshotSchedule, Module):
             raise RuntimeError('update_full_grads needs a module that is bound with '
                                'for_training=True and has its parameters initialized')
         rewind(train_data)
-        if self._backwards_to_correct:
-            self._update_svrg_gradients()
+        self._correct_gradients()
         with self._snapshot_moved():
             full_gradient = self._new_full_gradient()
             full_gradient.batch_size = self._batch_size

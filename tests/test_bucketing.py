@@ -1,0 +1,256 @@
+"""SVRGBucketingModule: one snapshot and one full gradient over all buckets."""
+
+import mxnet as mx
+import numpy as np
+import pytest
+
+import oracle
+from problems import Problem
+from svrg_optimization import SVRGBucketingModule
+
+TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
+LENGTHS = (3, 5, 8)
+
+
+class BucketIter(mx.io.DataIter):
+    """Yield batches of sequences of one length each; the last batch of a length is padded."""
+
+    def __init__(self, problem, batch_size):
+        super().__init__(batch_size)
+        self.problem, self.default_bucket_key = problem, max(LENGTHS)
+        self.provide_data = self.describe(max(LENGTHS))
+        self.provide_label = [mx.io.DataDesc('label', (batch_size,))]
+        self.reset()
+
+    def describe(self, length):
+        return [mx.io.DataDesc('data', (self.batch_size, length))]
+
+    def reset(self):
+        self.plan = iter(self.problem.plan(self.batch_size))
+
+    def next(self):
+        length, rows, pad = next(self.plan)
+        return mx.io.DataBatch([mx.nd.array(self.problem.features[rows, :length])],
+                               [mx.nd.array(self.problem.targets[rows])], pad=pad,
+                               bucket_key=length, provide_data=self.describe(length),
+                               provide_label=self.provide_label)
+
+
+class Sequences(Problem):
+    """Regression on the sum of embedded steps; short sequences are long ones with zeros."""
+
+    def __init__(self, counts=(14, 10, 16)):
+        super().__init__(rows=sum(counts), features=max(LENGTHS))
+        self.lengths = np.repeat(LENGTHS, counts)
+        for row, length in enumerate(self.lengths):
+            self.features[row, length:] = 0
+        self.weights = {'fc_weight': self.weights['fc_weight'][:, :3], 'fc_bias':
+                        self.weights['fc_bias']}
+        self.network = self.linear_regression
+
+    @staticmethod
+    def sums(features):
+        """Sum, sum of squares and sum of cubes of each sequence: of any length."""
+        return np.stack([(features ** power).sum(axis=1) for power in (1, 2, 3)], axis=1) / 4
+
+    def linear_regression(self, weights, features, targets):
+        return oracle.linear_regression(weights, self.sums(features), targets)
+
+    def sym_gen(self, length):
+        data = mx.sym.Variable('data')
+        sums = mx.sym.stack(*[mx.sym.sum(data ** power, axis=1) for power in (1, 2, 3)],
+                            axis=1) / 4
+        output = mx.sym.FullyConnected(sums, num_hidden=1, name='fc')
+        symbol = mx.sym.LinearRegressionOutput(output, mx.sym.Variable('label'), name='loss')
+        return symbol, ('data',), ('label',)
+
+    def plan(self, batch_size):
+        """Length, rows and padding of each batch of an epoch; lengths alternate."""
+        batches = []
+        for length in LENGTHS:
+            own = np.flatnonzero(self.lengths == length)
+            for start in range(0, len(own), batch_size):
+                rows = own[np.arange(start, start + batch_size) % len(own)]
+                batches.append((length, rows, max(0, start + batch_size - len(own))))
+        return batches[::2] + batches[1::2]
+
+    def bucketing(self, update_freq=1, **kwargs):
+        return SVRGBucketingModule(self.sym_gen, max(LENGTHS), update_freq=update_freq, **kwargs)
+
+    def iterator(self, batch_size=4, **kwargs):
+        return BucketIter(self, batch_size)
+
+    def expect(self, num_epoch, update_freq, begin_epoch=0, svrg=None, **sgd):
+        svrg = svrg or self.svrg(4, **sgd)
+        for epoch in range(begin_epoch, num_epoch):
+            if epoch % update_freq == 0 or svrg.snapshot is None:
+                svrg.take_snapshot()
+            for _, rows, _ in self.plan(4):
+                svrg.step(rows)
+        return svrg
+
+
+SETTINGS = {'learning_rate': 0.02, 'momentum': 0.8, 'wd': 0.01}
+
+
+def fit(problem, module, begin, end, **kwargs):
+    kwargs.setdefault('optimizer_params', SETTINGS)
+    module.fit(problem.iterator(), eval_metric=[], begin_epoch=begin, num_epoch=end,
+               arg_params=problem.arg_params(), **kwargs)
+    return module
+
+
+@pytest.mark.parametrize('context, kvstore', [
+    (mx.cpu(), 'local'), (mx.cpu(), 'object'), (TWO_DEVICES, 'local'), (TWO_DEVICES, 'device')])
+@pytest.mark.parametrize('update_on_kvstore', ['0', '1'])
+def test_trains_as_zero_padded_sequences_do(monkeypatch, context, kvstore, update_on_kvstore):
+    """The float64 twin sees all sequences at full length, filled up with zeros."""
+    monkeypatch.setenv('MXNET_UPDATE_ON_KVSTORE', update_on_kvstore)
+    problem = Sequences()
+    module = fit(problem, problem.bucketing(2, context=context), 0, 5,
+                 kvstore=mx.kv.create('local') if kvstore == 'object' else kvstore)
+    expected = problem.expect(5, 2, **SETTINGS)
+    problem.assert_weights(module, expected.weights)
+    problem.assert_full_gradient(module, expected.full_gradient)
+
+
+def test_full_gradient_over_all_buckets_time_after_time():
+    problem = Sequences()
+    module = problem.bucketing()
+    train_data = problem.iterator()
+    module.bind(train_data.provide_data, train_data.provide_label)
+    module.init_params(arg_params=problem.arg_params())
+    module.init_optimizer()
+    svrg = problem.svrg(4)
+    svrg.take_snapshot()
+    for _ in range(4):
+        module.update_full_grads(train_data)
+        problem.assert_full_gradient(module, svrg.full_gradient)
+    assert module._curr_bucket_key == max(LENGTHS)
+
+
+def test_bucket_that_first_appears_after_the_snapshot():
+    problem = Sequences()
+    module = problem.bucketing()
+    train_data = problem.iterator()
+    module.bind(train_data.provide_data, train_data.provide_label)
+    module.init_params(arg_params=problem.arg_params())
+    module.init_optimizer(optimizer_params=SETTINGS)
+    batches = [(batch, rows) for batch, (_, rows, _) in zip(train_data, problem.plan(4))]
+    longest = [pair for pair in batches if pair[0].bucket_key == max(LENGTHS)]
+
+    class Longest:
+        def reset(self):
+            pass
+
+        def __iter__(self):
+            return (batch for batch, _ in longest)
+
+    svrg = problem.svrg(4, **SETTINGS)
+    module.update_full_grads(Longest())
+    rows = np.concatenate([rows for _, rows in longest])
+    svrg.take_snapshot()
+    svrg.full_gradient = {name: value * 4 / len(rows) for name, value
+                          in svrg.gradients(svrg.snapshot, rows).items()}
+    assert list(module._buckets) == [max(LENGTHS)]
+    for batch, rows in batches:
+        module.forward_backward(batch)
+        module.update()
+        svrg.step(rows)
+    assert sorted(module._buckets) == sorted(LENGTHS)
+    problem.assert_weights(module, svrg.weights)
+
+
+def test_set_params_keeps_and_forced_init_params_drops_the_snapshot():
+    problem = Sequences()
+    module = fit(problem, problem.bucketing(4), 0, 1)
+    svrg = problem.expect(1, 4, **SETTINGS)
+    module.set_params(*module.get_params())
+    assert module._snapshot.in_force
+    fit(problem, module, 1, 2)
+    problem.assert_weights(module, problem.expect(2, 4, 1, svrg).weights)
+    module.init_params(arg_params=module.get_params()[0], force_init=True)
+    assert not module._snapshot.in_force
+
+
+def test_rebind_keeps_the_snapshot():
+    problem = Sequences()
+    module = fit(problem, problem.bucketing(4), 0, 2)
+    svrg = problem.expect(2, 4, **SETTINGS)
+    fit(problem, module, 2, 4, force_rebind=True)
+    problem.assert_weights(module, problem.expect(4, 4, 2, svrg).weights)
+
+
+def test_monitor_and_prediction():
+    problem = Sequences()
+    module = fit(problem, problem.bucketing(), 0, 2, monitor=mx.monitor.Monitor(1, pattern='fc.*'))
+    plain = mx.mod.BucketingModule(problem.sym_gen, max(LENGTHS))
+    train_data = problem.iterator()
+    plain.bind(train_data.provide_data, train_data.provide_label, for_training=False)
+    plain.init_params(arg_params=module.get_params()[0])
+    assert module.score(problem.iterator(), 'mse') == plain.score(problem.iterator(), 'mse')
+
+
+@pytest.mark.parametrize('stop', [1, 2, 3, 4])
+@pytest.mark.parametrize('optimizer', ['sgd', 'adam'])
+def test_same_bits_after_a_stop(tmp_path, stop, optimizer):
+    prefix = str(tmp_path / 'model')
+    problem = Sequences()
+    params = SETTINGS if optimizer == 'sgd' else {'learning_rate': 0.02}
+    unbroken = fit(problem, problem.bucketing(3), 0, 5, optimizer=optimizer,
+                   optimizer_params=params)
+    stopped = problem.bucketing(3)
+    fit(problem, stopped, 0, stop, optimizer=optimizer, optimizer_params=params,
+        epoch_end_callback=mx.callback.module_checkpoint(stopped, prefix,
+                                                         save_optimizer_states=True))
+    resumed = SVRGBucketingModule.load(prefix, stop, problem.sym_gen, max(LENGTHS), True)
+    assert resumed.update_freq == 3
+    fit(problem, resumed, stop, 5, optimizer=optimizer, optimizer_params=params)
+    for name, value in unbroken.get_params()[0].items():
+        assert resumed.get_params()[0][name].asnumpy().tobytes() == value.asnumpy().tobytes()
+
+
+def test_files_are_bucketing_modules_own(tmp_path):
+    prefix = str(tmp_path / 'model')
+    problem = Sequences()
+    module = fit(problem, problem.bucketing(), 0, 2)
+    module.save_checkpoint(prefix, 2)
+    plain = mx.mod.BucketingModule.load(prefix, 2, problem.sym_gen, max(LENGTHS))
+    train_data = problem.iterator()
+    plain.bind(train_data.provide_data, train_data.provide_label, for_training=False)
+    assert plain.score(problem.iterator(), 'mse') == module.score(problem.iterator(), 'mse')
+
+
+def test_checkpoint_of_plain_bucketing_module(tmp_path):
+    prefix = str(tmp_path / 'model')
+    problem = Sequences()
+    plain = mx.mod.BucketingModule(problem.sym_gen, max(LENGTHS))
+    train_data = problem.iterator()
+    plain.bind(train_data.provide_data, train_data.provide_label)
+    plain.init_params(arg_params=problem.arg_params())
+    plain.save_checkpoint(prefix, 0)
+    module = SVRGBucketingModule.load(prefix, 0, problem.sym_gen, max(LENGTHS), update_freq=4)
+    module.fit(problem.iterator(), eval_metric=[], begin_epoch=1, num_epoch=3,
+               optimizer_params=SETTINGS)
+    problem.assert_weights(module, problem.expect(3, 4, 1, **SETTINGS).weights)
+
+
+def test_load_dict():
+    problem = Sequences()
+    symbols = {length: problem.sym_gen(length)[0] for length in LENGTHS}
+    module = SVRGBucketingModule.load_dict(symbols, problem.sym_gen, max(LENGTHS),
+                                           problem.arg_params(), {}, update_freq=2)
+    module.fit(problem.iterator(), eval_metric=[], num_epoch=3, optimizer_params=SETTINGS)
+    problem.assert_weights(module, problem.expect(3, 2, **SETTINGS).weights)
+
+
+@pytest.mark.parametrize('bad, error', [(0, ValueError), (None, TypeError), (True, TypeError)])
+def test_bad_update_freq(bad, error):
+    with pytest.raises(error, match='update_freq must be an int of 1 or more'):
+        Sequences().bucketing(bad)
+
+
+def test_update_full_grads_before_bind():
+    problem = Sequences()
+    with pytest.raises(RuntimeError, match='bound'):
+        problem.bucketing().update_full_grads(problem.iterator())
