@@ -56,21 +56,48 @@ def _copy_all(arrays, targets):
         array.copyto(target)
 
 
-def forward_on_inputs_of(source, target, is_train):
-    """Run a module forward on the data, labels and states that another one has.
+def hide_outputs_behind(module, symbol):
+    """Let a module that is bound with further outputs show only those of a symbol."""
+    group = module._exec_group
+    group.symbol = symbol
+    group.output_names = symbol.list_outputs()
+    group.num_outputs = len(group.output_names)
+    group.output_layouts = group.output_layouts[:group.num_outputs]
+
+
+def keep_all(module, mask_names):
+    """Set the masks that a module takes in to ones, which leave everything as it is."""
+    for executor in module._exec_group.execs:
+        for name in mask_names:
+            executor.arg_dict[name][:] = 1
+
+
+def draw_masks(module, masks):
+    """Draw the masks that a module takes in, for each device."""
+    for executor in module._exec_group.execs:
+        masks.draw(executor.arg_dict)
+
+
+def forward_on_inputs_of(source, target, is_train, mask_names):
+    """Run a module forward on the data, labels, states and masks that another one has.
 
     Parameters
     ----------
     source, target : mxnet.module.Module
-        Two modules of one symbol, bound for the same shapes on the same devices.
+        Two modules of one network, bound for the same shapes on the same devices.
     is_train : bool
+    mask_names : list of str
+        Masks that the one gives out behind its outputs and the other takes in.
     """
+    outputs = source._exec_group.num_outputs
     names = [description.name for description in
              source.data_shapes + (source.label_shapes or [])] + source._state_names
     for executor, to in zip(source._exec_group.execs, target._exec_group.execs):
         for name in names:
             if name in executor.arg_dict:
                 executor.arg_dict[name].copyto(to.arg_dict[name])
+        for name, mask in zip(mask_names, executor.outputs[outputs:]):
+            mask.copyto(to.arg_dict[name])
         to.forward(is_train=is_train)
 
 
@@ -133,7 +160,7 @@ def split_rows(module, rows):
         return [rows // devices + (device < rows % devices) for device in range(devices)]
 
 
-def can_bind(module, data_shapes, label_shapes, parts):
+def can_bind(module, data_shapes, label_shapes, parts, resizable=()):
     """Tell whether a module's symbol could be bound for other shapes with its parameters.
 
     It cannot where a device would be without a row, or where the symbol has
@@ -147,16 +174,19 @@ def can_bind(module, data_shapes, label_shapes, parts):
         The other shapes; `label_shapes` may be None.
     parts : list of int
         The rows of each device.
+    resizable : list of str
+        Arguments that may have other shapes than they have now.
 
     Returns
     -------
     bool
     """
-    return all(rows > 0 and _shapes_agree(module, data_shapes + (label_shapes or []), rows)
+    free = {*module.label_names, *resizable}
+    return all(rows > 0 and _shapes_agree(module, data_shapes + (label_shapes or []), rows, free)
                for rows in set(parts))
 
 
-def _shapes_agree(module, descriptions, rows):
+def _shapes_agree(module, descriptions, rows, free):
     inputs = dict(resized(descriptions, rows))
     try:
         inferred, _, _ = module.symbol.infer_shape_partial(**inputs)
@@ -165,4 +195,4 @@ def _shapes_agree(module, descriptions, rows):
     bound = module._exec_group.execs[0].arg_dict
     return all(shape == bound[name].shape
                for name, shape in zip(module.symbol.list_arguments(), inferred)
-               if name not in inputs and name not in module.label_names)
+               if name not in inputs and name not in free)

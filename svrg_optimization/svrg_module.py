@@ -13,6 +13,7 @@ from mxnet.module import Module
 from . import executors
 from .batch_rows import count_rows, resized, without_padding
 from .checkpoint import Checkpoint, file_names, read_symbol, write_checkpoint
+from .dropout_masks import DropoutMasks
 from .full_gradient import FullGradient, dtype_of_sum, sum_gradients
 from .iterators import rewind
 from .loss_scale import LossScale
@@ -125,8 +126,10 @@ class SVRGModule(SnapshotSchedule, Module):
                     name, '' if allowed is bool else 'None, ', value))
         super().__init__(symbol, data_names, label_names, logger, context, work_load_list,
                          fixed_param_names, state_names, group2ctxs, compression_params)
+        self._masks = DropoutMasks(symbol)
         self._mod_aux = self._new_auxiliary(self._work_load_list)
-        self._mod_short = None
+        self._mod_other_shape = None
+        self._at_snapshot = self._mod_aux
         self._ctx_len = len(self._context)
         self._loss_is_mean = loss_is_mean
         self._loss_scale = None
@@ -141,9 +144,9 @@ class SVRGModule(SnapshotSchedule, Module):
         self._warned = set()
 
     def _new_auxiliary(self, work_load_list):
-        return Module(self._symbol, self._data_names, self._label_names, self.logger,
-                      self._context, work_load_list, self._fixed_param_names, self._state_names,
-                      self._group2ctxs)
+        return Module(self._masks.symbol_taking, self._data_names, self._label_names, self.logger,
+                      self._context, work_load_list, self._fixed_param_names,
+                      self._state_names + self._masks.names, self._group2ctxs)
 
     @property
     def _param_dict(self):
@@ -167,10 +170,17 @@ class SVRGModule(SnapshotSchedule, Module):
         was taken before a `force_rebind` stays in force.
         """
         already_bound = self.binded and not force_rebind
-        super().bind(data_shapes, label_shapes, for_training, inputs_need_grad, force_rebind,
-                     shared_module, grad_req)
+        symbol = self._symbol
+        if for_training:
+            self._symbol = self._masks.symbol_giving
+        try:
+            super().bind(data_shapes, label_shapes, for_training, inputs_need_grad, force_rebind,
+                         shared_module, grad_req)
+        finally:
+            self._symbol = symbol
         if already_bound:
             return
+        executors.hide_outputs_behind(self, symbol)
         self._batch_size = executors.batch_size(self)
         if for_training:
             shapes = dict(self.data_shapes + (self.label_shapes or []))
@@ -184,6 +194,11 @@ class SVRGModule(SnapshotSchedule, Module):
             self._mod_aux.bind(self.data_shapes, self.label_shapes, grad_req=requests,
                                shared_module=shared_snapshot)
             self._mod_aux.params_initialized = True  # by the first snapshot at the latest
+            executors.keep_all(self._mod_aux, self._masks.names)
+            if self._masks.unshared:
+                self._warn_once('%s: these layers draw random numbers anew at the snapshot, and '
+                                'the difference of the gradients is as noisy as they are; only '
+                                'Dropout layers share theirs' % ', '.join(self._masks.unshared))
             self._restore_snapshot()
             self._check_snapshot_covers_parameters()
 
@@ -201,12 +216,13 @@ class SVRGModule(SnapshotSchedule, Module):
         if self._mod_aux.binded:
             self._mod_aux.get_params()  # from the executors that go away, for the next ones
         self._mod_aux._reset_bind()
-        self._mod_short = None
+        self._mod_other_shape = None
+        self._at_snapshot = self._mod_aux
 
     def reshape(self, data_shapes, label_shapes=None):
         """Reshape the module for batches of another shape; see ``Module.reshape``.
 
-        The snapshot's side follows when its gradients are needed.
+        The snapshot's side follows where its gradients are needed.
         """
         super().reshape(data_shapes, label_shapes)
         self._batch_size = executors.batch_size(self)
@@ -353,12 +369,11 @@ class SVRGModule(SnapshotSchedule, Module):
         super().backward(out_grads)
         if not self._snapshot.in_force:
             return
-        at_snapshot = self._mod_aux
-        if (at_snapshot.data_shapes, at_snapshot.label_shapes) != (self.data_shapes,
-                                                                   self.label_shapes):
-            at_snapshot.reshape(self.data_shapes, self.label_shapes)
-        executors.forward_on_inputs_of(self, at_snapshot, self._forwarded_for_training)
-        at_snapshot.backward(out_grads)
+        self._at_snapshot = self._auxiliary_for(self.data_shapes, self.label_shapes,
+                                                executors.rows_bound(self))
+        executors.forward_on_inputs_of(self, self._at_snapshot, self._forwarded_for_training,
+                                       self._masks.names)
+        self._at_snapshot.backward(out_grads)
         self._backwards_to_correct += 1
 
     def update(self):
@@ -384,7 +399,7 @@ class SVRGModule(SnapshotSchedule, Module):
         """
         full_gradient = self._snapshot.full_gradient
         factors = self._units_of_full_gradient()
-        at_snapshot = executors.gradients(self._mod_aux)
+        at_snapshot = executors.gradients(self._at_snapshot)
         for name, arrays in executors.gradients(self).items():
             for device, gradient in enumerate(arrays):
                 by_row = full_gradient.by_row[device]
@@ -412,7 +427,7 @@ class SVRGModule(SnapshotSchedule, Module):
     def _forget_uncorrected_gradients(self):
         if self._backwards_to_correct:
             self._backwards_to_correct = 0
-            executors.clear_added_gradients(self._mod_aux)
+            executors.clear_added_gradients(self._at_snapshot)
 
     def _svrg_grads_update_rule(self, g_curr_batch_curr_weight, g_curr_batch_special_weight,
                                 g_special_weight_all_batch):
@@ -537,7 +552,7 @@ class SVRGModule(SnapshotSchedule, Module):
                                 'are means: a batch with fewer real rows than are bound is '
                                 'weighted by its real rows, which is right for one kind only')
         elif padding:
-            short = self._bound_for(real_rows)
+            short = self._short_auxiliary(real_rows)
             if short is not None:
                 batch = without_padding(batch, snapshot.data_shapes, snapshot.label_shapes,
                                         padding_first)
@@ -546,6 +561,7 @@ class SVRGModule(SnapshotSchedule, Module):
                 self._warn_once('the module cannot be bound for the real rows of a padded batch '
                                 'alone: the batch is weighted by its real rows, padding included')
         executors.copy_states(self, snapshot)
+        executors.draw_masks(snapshot, self._masks)
         executors.clear_added_gradients(snapshot)
         try:
             snapshot.forward(batch, is_train=True)
@@ -559,23 +575,31 @@ class SVRGModule(SnapshotSchedule, Module):
         full_gradient.add(executors.gradients(snapshot), weights)
         return real_rows
 
-    def _bound_for(self, rows):
-        """Return a module at the snapshot for batches of so many rows, None if there can be none.
-
-        It shares the parameters of the auxiliary module. That one could not
-        be reshaped instead: MXNet reshapes no executor with csr data.
-        """
+    def _short_auxiliary(self, rows):
+        """Return a module at the snapshot for batches of so many rows, None if there is none."""
         snapshot = self._mod_aux
         data_shapes = resized(snapshot.data_shapes, rows)
         label_shapes = snapshot.label_shapes and resized(snapshot.label_shapes, rows)
-        if self._mod_short is None or self._mod_short.data_shapes != data_shapes:
-            self._mod_short = None
-            parts = executors.split_rows(snapshot, rows)
-            if executors.can_bind(snapshot, data_shapes, label_shapes, parts):
-                self._mod_short = self._new_auxiliary(parts)
-                self._mod_short.bind(data_shapes, label_shapes, shared_module=snapshot,
-                                     grad_req=executors.gradient_requests(snapshot))
-        return self._mod_short
+        parts = executors.split_rows(snapshot, rows)
+        if executors.can_bind(snapshot, data_shapes, label_shapes, parts, self._masks.names):
+            return self._auxiliary_for(data_shapes, label_shapes, parts)
+        return None
+
+    def _auxiliary_for(self, data_shapes, label_shapes, parts):
+        """Return a module at the snapshot that is bound for batches of some shapes.
+
+        For other shapes than those of the auxiliary module it is one that
+        shares its parameters. To reshape that one would not do: MXNet
+        reshapes no executor with csr data, and none with masks.
+        """
+        for module in (self._mod_aux, self._mod_other_shape):
+            if module is not None and executors.rows_bound(module) == parts and (
+                    module.data_shapes, module.label_shapes) == (data_shapes, label_shapes):
+                return module
+        self._mod_other_shape = self._new_auxiliary(parts)
+        self._mod_other_shape.bind(data_shapes, label_shapes, shared_module=self._mod_aux,
+                                   grad_req=executors.gradient_requests(self._mod_aux))
+        return self._mod_other_shape
 
     def _warn_once(self, message):
         if message not in self._warned:

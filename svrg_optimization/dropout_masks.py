@@ -1,0 +1,110 @@
+"""Dropout whose masks two modules share, by symbols that have the masks as nodes.
+
+``x * Dropout(ones_like(x))`` has the bits of ``Dropout(x)`` and draws as much
+from MXNet's random stream. The live module's symbol gives each mask out; the
+symbol of the snapshot's module takes it in.
+"""
+
+import json
+import re
+
+import mxnet as mx
+
+_RANDOM = re.compile(
+    r'_npx_dropout|_image_random_\w+|_?random_(?!pdf)\w+|_?sample_\w+|_?shuffle|normal|uniform'
+    r'|_npi_(bernoulli|choice|exponential|gamma|multinomial|normal|normal_n|random_randint|shuffle'
+    r'|uniform|uniform_n)')
+
+
+class DropoutMasks:
+    """The Dropout layers of a symbol, and the symbols that share their masks.
+
+    Parameters
+    ----------
+    symbol : Symbol
+
+    Attributes
+    ----------
+    names : list of str
+        Of the masks, in the order in which Dropout draws them.
+    symbol_giving : Symbol
+        The same network with the masks as further outputs, behind its own.
+    symbol_taking : Symbol
+        The same network with the masks as further arguments.
+    unshared : list of str
+        The layers that draw random numbers in other ways.
+    """
+
+    def __init__(self, symbol):
+        graph = json.loads(symbol.tojson())
+        taken = {node['name'] for node in graph['nodes']}
+        self._drawing = {}
+        self.unshared = []
+        for node in graph['nodes']:
+            if node['op'] == 'Dropout':
+                name = node['name'] + '_mask'
+                while name in taken:
+                    name += '_mask'
+                taken.add(name)
+                self._drawing[node['name']] = (name, node.get('attrs', {}))
+            elif _is_random(node):
+                self.unshared.append(node['name'])
+        self.names = [name for name, _ in self._drawing.values()]
+        self.symbol_giving = self.symbol_taking = symbol
+        if self.names:
+            self.symbol_giving = self._rewritten(graph, gives=True)
+            self.symbol_taking = self._rewritten(graph, gives=False)
+
+    def draw(self, arrays):
+        """Draw new masks.
+
+        Parameters
+        ----------
+        arrays : dict of str to NDArray
+            Holds an array for each mask's name, which is overwritten.
+        """
+        with mx.autograd.train_mode():
+            for name, attrs in self._drawing.values():
+                settings = {key: value for key, value in attrs.items() if not key.startswith('__')}
+                mx.nd.Dropout(mx.nd.ones_like(arrays[name]), out=arrays[name], **settings)
+
+    def _rewritten(self, graph, gives):
+        """Replace each Dropout by a product with its mask."""
+        nodes, places, masks = [], [], []
+
+        def add(op, name, inputs, attrs):
+            nodes.append({'op': op, 'name': name, 'inputs': inputs, 'attrs': attrs})
+            return [len(nodes) - 1, 0, 0]
+
+        for node in graph['nodes']:
+            inputs = [[places[place], *rest] for place, *rest in node['inputs']]
+            if node['op'] == 'Dropout':
+                name, attrs = self._drawing[node['name']]
+                scope = {key: value for key, value in attrs.items() if key.startswith('__')}
+                if gives:
+                    ones = add('ones_like', name + '_ones', inputs, scope)
+                    mask = add('Dropout', name + '_drawn', [ones], attrs)
+                    mask = add('BlockGrad', name, [mask], scope)
+                    masks.append(mask)
+                else:
+                    mask = add('null', name, [], scope)
+                place, _, _ = add('elemwise_mul', node['name'], [*inputs, mask], scope)
+            else:
+                place = len(nodes)
+                nodes.append({**node, 'inputs': inputs})
+            places.append(place)
+        heads = [[places[place], *rest] for place, *rest in graph['heads']]
+        arguments = [place for place, node in enumerate(nodes) if node['op'] == 'null']
+        return mx.sym.load_json(json.dumps({**{key: value for key, value in graph.items()
+                                               if key == 'attrs'},
+                                            'nodes': nodes, 'arg_nodes': arguments,
+                                            'heads': heads + masks}))
+
+
+def _is_random(node):
+    attrs = node.get('attrs', {})
+    inside = [inner for graph in node.get('subgraphs', []) for inner in graph['nodes']]
+    return (_RANDOM.fullmatch(node['op']) is not None
+            or (node['op'] == 'RNN' and float(attrs.get('p', 0)) > 0)
+            or (node['op'] == 'LeakyReLU' and attrs.get('act_type') == 'rrelu')
+            or any(inner['op'] == 'Dropout' or _is_random(inner) for inner in inside))

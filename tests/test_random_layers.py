@@ -1,0 +1,266 @@
+"""Dropout: both gradients of a step see one mask, and the random stream is Module's."""
+
+import mxnet as mx
+import numpy as np
+import pytest
+
+from problems import Problem
+from svrg_optimization import SVRGBucketingModule, SVRGModule
+
+TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
+
+
+class DropoutProblem(Problem):
+    """A perceptron with Dropout before and behind its hidden layer."""
+
+    def __init__(self, rows=40, **dropout):
+        super().__init__('perceptron', rows=rows)
+        data = mx.sym.Dropout(mx.sym.Variable('data'), p=0.25, name='first')
+        hidden = mx.sym.Activation(mx.sym.FullyConnected(data, num_hidden=5, name='hidden'),
+                                   act_type='tanh')
+        dropped = mx.sym.Dropout(hidden, p=0.5, name='second', **dropout)
+        self.symbol = mx.sym.SoftmaxOutput(
+            mx.sym.FullyConnected(dropped, num_hidden=3, name='fc'), mx.sym.Variable('label'),
+            name='loss')
+
+
+def run(module, problem, epochs=2):
+    """Train by hand; return all that can be seen of each step, and what the stream holds then."""
+    train_data = problem.iterator()
+    seen = []
+    mx.random.seed(11)
+    for _ in range(epochs):
+        train_data.reset()
+        for batch in train_data:
+            module.forward(batch)
+            seen.append(module.get_outputs()[0].asnumpy())
+            module.backward()
+            seen += [array.asnumpy() for arrays in module._exec_group.grad_arrays
+                     for array in arrays]
+            module.update()
+            seen.append(module.get_outputs()[0].asnumpy())
+    seen.append(module.predict(problem.iterator()).asnumpy())
+    return seen, mx.nd.random.uniform(shape=(4,)).asnumpy()
+
+
+@pytest.mark.parametrize('context', [mx.cpu(), TWO_DEVICES])
+@pytest.mark.parametrize('dropout', [{}, {'axes': (0,)}, {'mode': 'always'}])
+def test_without_a_snapshot_the_bits_are_modules(context, dropout):
+    problem = DropoutProblem(**dropout)
+    results = []
+    for make in (mx.mod.Module, lambda *args, **kw: SVRGModule(*args, update_freq=1, **kw)):
+        module = make(problem.symbol, label_names=('label',), context=context)
+        train_data = problem.iterator()
+        module.bind(train_data.provide_data, train_data.provide_label)
+        module.init_params(arg_params=problem.arg_params())
+        module.init_optimizer()
+        assert module.output_names == ['loss_output']
+        assert module.output_shapes == [('loss_output', (10, 3))]
+        results.append(run(module, problem))
+    for ours, theirs in zip(*(seen for seen, _ in results)):
+        np.testing.assert_array_equal(ours, theirs)
+    np.testing.assert_array_equal(*(stream for _, stream in results))
+
+
+@pytest.mark.parametrize('context', [mx.cpu(), TWO_DEVICES])
+def test_stream_after_steps_with_a_snapshot_is_modules(context):
+    """The masks at the snapshot are not drawn anew."""
+    problem = DropoutProblem()
+    plain = mx.mod.Module(problem.symbol, label_names=('label',), context=context)
+    train_data = problem.iterator()
+    plain.bind(train_data.provide_data, train_data.provide_label)
+    plain.init_params(arg_params=problem.arg_params())
+    plain.init_optimizer(optimizer_params={'learning_rate': 0.0})
+    module = problem.bound(context=context)
+    module.init_optimizer(optimizer_params={'learning_rate': 0.0})
+    module.update_full_grads(train_data)
+    _, expected = run(plain, problem)
+    seen, actual = run(module, problem)
+    np.testing.assert_array_equal(actual, expected)
+
+
+@pytest.mark.parametrize('context', [mx.cpu(), TWO_DEVICES])
+@pytest.mark.parametrize('is_train', [None, False])
+def test_gradients_at_the_snapshot_cancel(context, is_train):
+    """At the snapshot the SVRG gradient is the full gradient, whatever the masks."""
+    problem = DropoutProblem()
+    module = problem.bound(context=context)
+    module.init_optimizer()
+    module.update_full_grads(problem.iterator())
+    for batch in problem.iterator():
+        module.forward(batch, is_train)
+        module.backward()
+        for current, snapshot in zip(module._exec_group.grad_arrays,
+                                     module._at_snapshot._exec_group.grad_arrays):
+            for left, right in zip(current, snapshot):
+                np.testing.assert_array_equal(left.asnumpy(), right.asnumpy())
+                assert left.asnumpy().any()
+
+
+def masked_gradients(weights, features, targets, masks):
+    """Float64 gradients of the perceptron under given masks."""
+    dropped = features * masks[0]
+    hidden = np.tanh(dropped @ weights['hidden_weight'].T + weights['hidden_bias'])
+    second = hidden * masks[1]
+    scores = second @ weights['fc_weight'].T + weights['fc_bias']
+    error = np.exp(scores - scores.max(axis=1, keepdims=True))
+    error /= error.sum(axis=1, keepdims=True)
+    error[np.arange(len(targets)), targets.astype(int)] -= 1
+    back = (error @ weights['fc_weight']) * masks[1] * (1 - hidden ** 2)
+    return {'fc_weight': error.T @ second, 'fc_bias': error.sum(axis=0),
+            'hidden_weight': back.T @ dropped, 'hidden_bias': back.sum(axis=0)}
+
+
+def test_training_with_the_masks_that_were_drawn():
+    """Float64 SVRG under the masks of each step and of the pass."""
+    problem = DropoutProblem(rows=37)
+    module = problem.bound()
+    module.init_optimizer(optimizer_params={'learning_rate': 0.1, 'momentum': 0.5})
+    svrg = problem.svrg(momentum=0.5)
+    pass_masks = []
+
+    def masks_of_pass(param):
+        executor = module._mod_aux._exec_group.execs[0]
+        if param.nbatch == 3:
+            executor = module._mod_other_shape._exec_group.execs[0]
+        pass_masks.append([executor.arg_dict[name].asnumpy().astype(float)
+                           for name in ('first_mask', 'second_mask')])
+
+    for epoch in range(3):
+        if epoch != 1:
+            del pass_masks[:]
+            module.update_full_grads(problem.iterator(), masks_of_pass)
+            snapshot = dict(svrg.weights)
+            total = dict.fromkeys(snapshot, 0.0)
+            for i, masks in enumerate(pass_masks):
+                rows = np.arange(10 * i, min(10 * i + 10, 37))
+                assert len(masks[0]) == len(rows) and set(np.unique(masks[1])) == {0, 2}
+                gradients = masked_gradients(snapshot, problem.features[rows],
+                                             problem.targets[rows], masks)
+                total = {name: total[name] + gradients[name] for name in total}
+            full = {name: value * 10 / 37 for name, value in total.items()}
+            problem.assert_full_gradient(module, full)
+        for batch in problem.iterator():
+            module.forward_backward(batch)
+            masks = [mask.asnumpy().astype(float)
+                     for mask in module._exec_group.execs[0].outputs[1:]]
+            module.update()
+            data = batch.data[0].asnumpy().astype(float), batch.label[0].asnumpy()
+            now = masked_gradients(svrg.weights, *data, masks)
+            then = masked_gradients(snapshot, *data, masks)
+            svrg.optimizer.step(svrg.weights, {name: now[name] - then[name] + full[name]
+                                               for name in now})
+    problem.assert_weights(module, svrg.weights)
+
+
+def test_fit_on_batches_of_other_shapes():
+    """Natural short batches, padded ones and another batch size, all with masks."""
+    problem = DropoutProblem(rows=37)
+    module = problem.module(2, context=TWO_DEVICES)
+    module.fit(problem.iterator(), eval_metric='acc', num_epoch=3)
+    module.forward_backward(mx.io.DataBatch([mx.nd.ones((6, 4))], [mx.nd.ones((6,))]))
+    module.update()
+    module.reshape([('data', (4, 4))], [('label', (4,))])
+    module.forward_backward(mx.io.DataBatch([mx.nd.ones((4, 4))], [mx.nd.ones((4,))]))
+    module.update()
+    assert all(np.isfinite(value.asnumpy()).all() for value in module.get_params()[0].values())
+
+
+def test_checkpoint_holds_the_symbol_of_the_user(tmp_path):
+    prefix = str(tmp_path / 'model')
+    problem = DropoutProblem()
+    module = problem.module(3)
+    module.fit(problem.iterator(), eval_metric=[], num_epoch=1)
+    module.save_checkpoint(prefix, 1)
+    assert mx.sym.load(prefix + '-symbol.json').tojson() == problem.symbol.tojson()
+    resumed = SVRGModule.load(prefix, 1, label_names=('label',))
+    resumed.fit(problem.iterator(), eval_metric=[], begin_epoch=1, num_epoch=2)
+    assert resumed._snapshot.taken_at == 0
+
+
+def test_names_that_are_taken():
+    data = mx.sym.Variable('data')
+    dropped = mx.sym.Dropout(mx.sym.broadcast_mul(data, mx.sym.Variable('drop_mask', shape=(1, 4))),
+                             name='drop')
+    problem = Problem()
+    problem.symbol = mx.sym.LinearRegressionOutput(
+        mx.sym.FullyConnected(dropped, num_hidden=1, name='fc'), mx.sym.Variable('label'))
+    module = problem.module()
+    module.fit(problem.iterator(), eval_metric=[], num_epoch=2,
+               arg_params={**problem.arg_params(), 'drop_mask': mx.nd.ones((1, 4))})
+    assert 'drop_mask' in module._param_dict[0]
+
+
+def test_bucketing():
+    """Masks of several shapes, with parameters that are shared."""
+    def sym_gen(length):
+        dropped = mx.sym.Dropout(mx.sym.Variable('data'), p=0.5)
+        pooled = mx.sym.sum(dropped, axis=1, keepdims=True)
+        output = mx.sym.FullyConnected(pooled, num_hidden=1, name='fc')
+        return (mx.sym.LinearRegressionOutput(output, mx.sym.Variable('label')), ('data',),
+                ('label',))
+
+    def batch(length):
+        return mx.io.DataBatch([mx.nd.ones((4, length))], [mx.nd.ones((4,))], pad=0,
+                               bucket_key=length, provide_data=[('data', (4, length))],
+                               provide_label=[('label', (4,))])
+
+    class Buckets:
+        def reset(self):
+            pass
+
+        def __iter__(self):
+            return (batch(length) for length in (3, 6, 3))
+
+    module = SVRGBucketingModule(sym_gen, 6, update_freq=1)
+    module.bind([('data', (4, 6))], [('label', (4,))])
+    module.init_params()
+    module.init_optimizer()
+    for _ in range(2):
+        module.update_full_grads(Buckets())
+        for length in (3, 6, 3):
+            module.forward_backward(batch(length))
+            bucket = module._curr_module
+            np.testing.assert_array_equal(
+                bucket._exec_group.execs[0].outputs[-1].asnumpy(),
+                bucket._at_snapshot._exec_group.execs[0].arg_arrays[1].asnumpy())
+            module.update()
+
+
+def rnn(data, dropout):
+    output = mx.sym.RNN(mx.sym.expand_dims(data, 0), mx.sym.Variable('p_weight'), mx.sym.Variable('s'),
+                        mode='rnn_tanh', state_size=4, num_layers=2, p=dropout, name='noise')
+    return mx.sym.reshape(output, shape=(10, 4))
+
+
+def bind_twice(layer):
+    data = layer(mx.sym.Variable('data'))
+    symbol = mx.sym.LinearRegressionOutput(
+        mx.sym.FullyConnected(data, num_hidden=1, name='fc'), mx.sym.Variable('label'))
+    module = SVRGModule(symbol, label_names=('label',), state_names=[
+        name for name in symbol.list_arguments() if name == 's'], update_freq=1)
+    for force_rebind in (False, True):
+        module.bind([('data', (10, 4))], [('label', (10,))], force_rebind=force_rebind)
+        module.init_params(mx.init.Uniform(0.1))
+
+
+@pytest.mark.parametrize('layer', [
+    lambda data: data + mx.sym.random.normal(shape=(10, 4), name='noise'),
+    lambda data: mx.sym.LeakyReLU(data, act_type='rrelu', name='noise')[0],
+    lambda data: data + mx.sym.BlockGrad(mx.sym.shuffle(data, name='noise')),
+    lambda data: rnn(data, 0.5),
+])
+def test_other_random_layers_are_warned_of_once(layer):
+    with pytest.warns(UserWarning, match='noise: these layers draw random numbers anew') as caught:
+        bind_twice(layer)
+    assert sum('random numbers' in str(warning.message) for warning in caught) == 1
+
+
+@pytest.mark.parametrize('layer', [
+    lambda data: mx.sym.LeakyReLU(data, act_type='leaky'),
+    mx.sym.gamma,
+    lambda data: rnn(data, 0),
+    mx.sym.Dropout,
+])
+def test_layers_that_are_not_warned_of(layer):
+    bind_twice(layer)
