@@ -20,3 +20,12 @@ def test_svrg_beats_sgd_on_digits(tmp_path):
     assert epochs == (36, 90, 90) and passes == (90, 90, 90)
     assert excess[0] < 1e-5 and excess[0] * 50 < excess[2]
     assert picture.read_bytes().startswith(b'\x89PNG')
+
+
+def test_benchmark_of_sparse_rows():
+    result = subprocess.run(
+        [sys.executable, str(EXAMPLES / 'benchmarks' / 'sparse_rows.py'), '--columns', '1000',
+         '2000', '--rounds', '1', '--batches', '3'], check=True, capture_output=True, text=True)
+    rows = [line.split('|')[1:-1] for line in result.stdout.splitlines() if line.startswith('| ')]
+    assert [row[0].strip() for row in rows] == ['rows of the table', '1000', '2000']
+    assert all(float(cell) > 0 for row in rows[1:] for cell in row)
