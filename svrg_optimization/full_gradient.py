@@ -62,6 +62,8 @@ class FullGradient:
         storage type and context are taken.
     devices : int
         How many devices there are.
+    batch_size : int
+        B, the rows of a batch.
     counts_rows : bool
         Whether to count, for row_sparse gradients, how often each row occurs.
 
@@ -79,11 +81,11 @@ class FullGradient:
         The batches that were summed.
     rows : int
         n, the rows that it is a mean over; 0 before the pass is finished.
-    batch_size : int or None
+    batch_size : int
         B, of the batches in whose gradient's units it is.
     """
 
-    def __init__(self, gradients, devices, counts_rows=False):
+    def __init__(self, gradients, devices, batch_size, counts_rows=False):
         self.shares = [{name: nd.zeros(arrays[device].shape, ctx=arrays[device].context,
                                        dtype=dtype_of_sum(arrays[device].dtype))
                         for name, arrays in gradients.items()}
@@ -94,7 +96,7 @@ class FullGradient:
                            if counts_rows and is_row_sparse(arrays[0])}
         self.batches = 0
         self.rows = 0
-        self.batch_size = None
+        self.batch_size = batch_size
 
     def add(self, gradients, weights):
         """Add the gradients of one batch to the sum, those of each device times its weight."""
@@ -169,33 +171,66 @@ class FullGradient:
         for name, arrays in values.items():
             self.share_out(name, arrays)
 
-    def restore(self, shares, rows, batch_size, row_counts, batches):
-        """Set the full gradient to one that was held before.
+    def pack(self, shares_differ):
+        """Return what `unpack` needs to make this full gradient again.
 
         Parameters
         ----------
-        shares : list of dict of str to numpy.ndarray
-            One dict a device, on as many devices as there were then.
-        rows : int
-            n, the rows that it is a mean over.
-        batch_size : int
-            B, of the batches in whose gradient's units it is.
-        row_counts : dict of str to numpy.ndarray
-            For each parameter whose rows are counted.
-        batches : int
-            The batches that were summed.
+        shares_differ : bool
+            Whether the shares of all devices must be kept and not only one.
+
+        Returns
+        -------
+        facts : dict
+            Anything that JSON can hold.
+        arrays : dict of str to NDArray
         """
+        facts = {'rows': self.rows, 'batches': self.batches, 'batch_size': self.batch_size,
+                 'devices': len(self.shares)}
+        kept = self.shares if shares_differ else self.shares[:1]
+        arrays = {'full:%d:%s' % (device, name): value for device, share in enumerate(kept)
+                  for name, value in share.items()}
+        arrays.update({'rows:' + name: nd.array(counts, dtype='int64')
+                       for name, counts in self.row_counts.items()})
+        return facts, arrays
+
+    def unpack(self, facts, arrays, in_units_of_batch):
+        """Set the full gradient to one that was packed, on any number of devices.
+
+        Parameters
+        ----------
+        facts : dict
+        arrays : dict of str to numpy.ndarray
+            What `pack` returned; there may be more of them.
+        in_units_of_batch : bool
+            Whether it scales with the size of the batch that is bound.
+
+        Returns
+        -------
+        set of str
+            The parameters that it lacks. Where there are any, nothing is set.
+        """
+        saved = [{} for _ in range(facts['devices'])]
+        for key, value in arrays.items():
+            if key.startswith('full:'):
+                _, device, name = key.split(':', 2)
+                saved[int(device)][name] = value
+        saved = [share or saved[0] for share in saved]
+        row_counts = {key[5:]: value for key, value in arrays.items() if key.startswith('rows:')}
+        lacking = (set(self.shares[0]) - set(saved[0])) | (set(self.row_counts) - set(row_counts))
+        if lacking:
+            return lacking
+        units = self.batch_size / facts['batch_size'] if in_units_of_batch else 1
         for device, share in enumerate(self.shares):
             for name, value in share.items():
-                if len(shares) == len(self.shares):
-                    value[:] = shares[device][name]
+                if len(saved) == len(self.shares):
+                    value[:] = saved[device][name] * units
                 else:
-                    value[:] = sum(saved[name] for saved in shares) / len(self.shares)
+                    value[:] = sum(other[name] for other in saved) * (units / len(self.shares))
         self.row_counts = {name: row_counts[name] for name in self.row_counts}
-        self.batches = batches
-        self.rows = rows
-        self.batch_size = batch_size
+        self.batches, self.rows = facts['batches'], facts['rows']
         self._divide_by_row()
+        return lacking
 
     def share_out(self, name, totals):
         """Give each device its part of a full gradient that all of them have whole."""

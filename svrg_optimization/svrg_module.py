@@ -204,11 +204,14 @@ class SVRGModule(SnapshotSchedule, Module):
 
     def _check_snapshot_covers_parameters(self):
         if self._snapshot.in_force:
-            missing = set(executors.gradients(self)) - set(self._param_dict[0])
-            if missing:
-                self._warn_once('the snapshot is dropped, since it has no full gradient of %s'
-                                % ', '.join(sorted(missing)))
+            lacking = set(executors.gradients(self)) - set(self._param_dict[0])
+            if lacking:
+                self._warn_of_dropped_snapshot(lacking)
                 self._snapshot.replace(self._new_full_gradient())
+
+    def _warn_of_dropped_snapshot(self, lacking):
+        self._warn_once('the snapshot is dropped, since it has no full gradient of %s'
+                        % ', '.join(sorted(lacking)))
 
     def _reset_bind(self):
         super()._reset_bind()
@@ -418,8 +421,7 @@ class SVRGModule(SnapshotSchedule, Module):
         """Tell for each parameter how many times the full gradient is in its gradient."""
         factor = 1
         if not self._loss_scale.is_mean:
-            factor = self._batch_size / (self._snapshot.full_gradient.batch_size
-                                         or self._batch_size)
+            factor = self._batch_size / self._snapshot.full_gradient.batch_size
         backwards = max(self._backwards_to_correct, 1)
         return {name: factor * backwards if request == 'add' else factor
                 for name, request in executors.gradient_requests(self).items()}
@@ -503,17 +505,24 @@ class SVRGModule(SnapshotSchedule, Module):
         self._correct_gradients()
         with self._snapshot_moved():
             full_gradient = self._new_full_gradient()
-            full_gradient.batch_size = self._batch_size
             rows = sum_gradients(full_gradient, train_data, module_of, batch_end_callback,
                                  epoch or 0)
             if not rows:
                 raise ValueError('train_data must yield at least one row of data, and %r yielded '
                                  'none' % (train_data,))
-            # Compression would quantize the full gradient, and the sum over devices needs none.
-            full_gradient.finish(rows, self._full_keys,
-                                 None if self._compression_params else self._kvstore,
+            full_gradient.finish(rows, self._full_keys, self._kvstore_of_full_gradient(),
                                  add_devices=self._kvstore is not None)
         self._snapshot.replace(full_gradient, epoch)
+
+    def _kvstore_of_full_gradient(self):
+        """Return the KVStore that sums the full gradient over the devices, None if there is none.
+
+        Compression would quantize it, and the KVStore of an optimizer that was
+        borrowed from a plain Module has no keys for it.
+        """
+        if self._compression_params or not isinstance(self._optimizer, _SVRGOptimizer):
+            return None
+        return self._kvstore
 
     @contextlib.contextmanager
     def _snapshot_moved(self):
@@ -607,7 +616,7 @@ class SVRGModule(SnapshotSchedule, Module):
             warnings.warn(message, stacklevel=2)
 
     def _new_full_gradient(self):
-        return FullGradient(executors.gradients(self._mod_aux), self._ctx_len,
+        return FullGradient(executors.gradients(self._mod_aux), self._ctx_len, self._batch_size,
                             self._sparse_full_grad)
 
     def _accumulate_kvstore(self, key, value):
@@ -672,22 +681,12 @@ class SVRGModule(SnapshotSchedule, Module):
             facts['optimizer'] = {**update_counts(self._optimizer), 'copies': self._copies}
         if not self._snapshot.in_force or not self._mod_aux.binded:
             return facts, {}
-        shares = self._param_dict
-        facts['snapshot'] = {'epoch': self._snapshot.epoch,
-                             'taken_at': self._snapshot.taken_at,
-                             'rows': self._snapshot.full_gradient.rows,
-                             'batches': self._snapshot.full_gradient.batches,
-                             'batch_size': self._snapshot.full_gradient.batch_size,
-                             'devices': len(shares)}
-        if self._kvstore:
-            shares = shares[:1]  # the others are the same
+        packed, arrays = self._snapshot.full_gradient.pack(shares_differ=self._kvstore is None)
+        facts['snapshot'] = {**packed, 'epoch': self._snapshot.epoch,
+                             'taken_at': self._snapshot.taken_at}
         arg_params, aux_params = executors.weights_of_first_device(self._mod_aux)
-        arrays = {'arg:' + name: value for name, value in arg_params.items()}
+        arrays.update({'arg:' + name: value for name, value in arg_params.items()})
         arrays.update({'aux:' + name: value for name, value in aux_params.items()})
-        arrays.update({'full:%d:%s' % (device, name): value for device, share in enumerate(shares)
-                       for name, value in share.items()})
-        arrays.update({'rows:' + name: mx.nd.array(counts, dtype='int64') for name, counts
-                       in self._snapshot.full_gradient.row_counts.items()})
         return facts, arrays
 
     @classmethod
@@ -745,23 +744,12 @@ class SVRGModule(SnapshotSchedule, Module):
         if self._loaded is None or self._loaded.facts['snapshot'] is None:
             return
         facts, arrays = self._loaded.facts['snapshot'], self._loaded.arrays
-        self._loaded.facts['snapshot'] = None
+        self._loaded.facts['snapshot'], self._loaded.arrays = None, {}
         full_gradient = self._new_full_gradient()
-        saved = [{key.split(':', 2)[2]: value for key, value in arrays.items()
-                  if key.startswith('full:%d:' % device)} for device in range(facts['devices'])]
-        saved = [share or saved[0] for share in saved]
-        row_counts = {key[5:]: value for key, value in arrays.items() if key[:5] == 'rows:'}
-        missing = {*(set(full_gradient.shares[0]) - set(saved[0])),
-                   *(set(full_gradient.row_counts) - set(row_counts))}
-        if missing:
-            self._warn_once('the snapshot is dropped, since it has no full gradient of %s'
-                            % ', '.join(sorted(missing)))
+        lacking = full_gradient.unpack(facts, arrays, not self._loss_scale.is_mean)
+        if lacking:
+            self._warn_of_dropped_snapshot(lacking)
             return
-        if facts['batch_size'] != self._batch_size and not self._loss_scale.is_mean:
-            saved = [{name: value * (self._batch_size / facts['batch_size'])
-                      for name, value in share.items()} for share in saved]
-        full_gradient.restore(saved, facts['rows'], self._batch_size, row_counts,
-                              facts['batches'])
         self._mod_aux.set_params(*({key[4:]: mx.nd.array(value, dtype=value.dtype)
                                     for key, value in arrays.items() if key.startswith(kind)}
                                    for kind in ('arg:', 'aux:')))

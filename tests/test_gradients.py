@@ -215,14 +215,16 @@ def test_snapshot_shared_by_modules_that_share_weights():
     problem.assert_weights(second, svrg.weights)
 
 
-def test_snapshot_is_never_shared_with_live_parameters():
+@pytest.mark.parametrize('context', [mx.cpu(), [mx.cpu(0), mx.cpu(1)]])
+def test_snapshot_is_never_shared_with_live_parameters(context):
+    """Nor do the keys of the full gradient have to be in the KVStore that is borrowed."""
     problem = Problem()
-    plain = mx.mod.Module(problem.symbol, label_names=('label',))
+    plain = mx.mod.Module(problem.symbol, label_names=('label',), context=context)
     train_data = problem.iterator()
     plain.bind(train_data.provide_data, train_data.provide_label)
     plain.init_params(arg_params=problem.arg_params())
     plain.init_optimizer(optimizer_params={'learning_rate': 0.1})
-    module = problem.module()
+    module = problem.module(context=context)
     module.bind(train_data.provide_data, train_data.provide_label, shared_module=plain)
     svrg = problem.svrg()
     module.update_full_grads(train_data)

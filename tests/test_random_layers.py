@@ -228,8 +228,9 @@ def test_bucketing():
 
 
 def rnn(data, dropout):
-    output = mx.sym.RNN(mx.sym.expand_dims(data, 0), mx.sym.Variable('p_weight'), mx.sym.Variable('s'),
-                        mode='rnn_tanh', state_size=4, num_layers=2, p=dropout, name='noise')
+    output = mx.sym.RNN(mx.sym.expand_dims(data, 0), mx.sym.Variable('p_weight'),
+                        mx.sym.Variable('s'), mode='rnn_tanh', state_size=4, num_layers=2,
+                        p=dropout, name='noise')
     return mx.sym.reshape(output, shape=(10, 4))
 
 
