@@ -5,6 +5,8 @@ where its results do not depend on the steps taken, with one that has.
 """
 
 import inspect
+import os
+import tempfile
 
 import mxnet as mx
 import numpy as np
@@ -329,6 +331,31 @@ def monitored(make):
     monitor.tic()
     module.forward_backward(next(classifier_data()))
     yield [(name, value) for _, name, value in monitor.toc()]
+
+
+@scenario
+def parameters_in_a_file(make):
+    first, second = bound(make, classifier()), make(classifier())
+    data = classifier_data()
+    second.bind(data.provide_data, data.provide_label)
+    with tempfile.TemporaryDirectory() as folder:
+        first.save_params(os.path.join(folder, 'params'))
+        second.init_params()
+        second.load_params(os.path.join(folder, 'params'))
+    yield parameters(first), parameters(second)
+
+
+@scenario
+def names_that_an_optimizer_knows(make):
+    for context in (mx.cpu(), TWO_DEVICES):
+        for kvstore in (None, 'local', mx.kv.create('local')):
+            for optimizer in ('sgd', mx.optimizer.SGD(rescale_grad=0.2)):
+                if kvstore is not None and not isinstance(kvstore, str):
+                    kvstore = mx.kv.create('local')
+                module = bound(make, classifier(), context=context)
+                module.init_optimizer(kvstore, optimizer)
+                yield (module._optimizer.idx2name, module._optimizer.wd_mult,
+                       module._optimizer.rescale_grad, module._update_on_kvstore)
 
 
 @scenario
