@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 import json
 import os
+import pickle
 import tempfile
 import zipfile
 
@@ -12,6 +13,7 @@ import numpy as np
 
 _FORMAT = 1
 _FACTS = 'facts'
+_FACTS_OF_FORMAT = {'update_freq', 'num_update', 'optimizer', 'snapshot', 'checksums'}
 
 
 def file_names(prefix, epoch):
@@ -23,9 +25,21 @@ def file_names(prefix, epoch):
         Under 'symbol', 'params' and 'states' the names that Module uses, under
         'svrg' that of the file beside them.
     """
+    prefix = os.fspath(prefix)
     names = {kind: '%s-%04d.%s' % (prefix, epoch, kind) for kind in ('params', 'states', 'svrg')}
     names['symbol'] = prefix + '-symbol.json'
     return names
+
+
+def prefixed(kind, arrays):
+    """Give the names of arrays a prefix, as Module does in its files; see `of_kind`."""
+    return {'%s:%s' % (kind, name): array for name, array in arrays.items()}
+
+
+def of_kind(kind, arrays):
+    """Pick the arrays of one prefix, and take it off their names."""
+    return {name[len(kind) + 1:]: array for name, array in arrays.items()
+            if name.startswith(kind + ':')}
 
 
 def write_checkpoint(names, writers, facts, arrays):
@@ -40,7 +54,7 @@ def write_checkpoint(names, writers, facts, arrays):
         the name to write it under.
     facts : dict
         For the file 'svrg'; anything that JSON can hold.
-    arrays : dict of str to NDArray
+    arrays : dict of str to NDArray or numpy.ndarray
         For the file 'svrg'.
     """
     with _files_written_together() as write_as:
@@ -102,13 +116,14 @@ def _write_svrg_file(name, facts, arrays):
     name : str
     facts : dict
         Anything that JSON can hold.
-    arrays : dict of str to NDArray
+    arrays : dict of str to NDArray or numpy.ndarray
         Their names must not be 'facts'.
     """
     facts = json.dumps({'format': _FORMAT, **facts})
     with open(name, 'wb') as file:
         np.savez(file, **{_FACTS: np.array(facts)},
-                 **{key: array.asnumpy() for key, array in arrays.items()})
+                 **{key: array.asnumpy() if isinstance(array, mx.nd.NDArray) else array
+                    for key, array in arrays.items()})
 
 
 def _read_svrg_file(name):
@@ -134,6 +149,9 @@ def _read_svrg_file(name):
     if known != _FORMAT:
         raise ValueError('%s has format %r, and this version reads format %d' % (
             name, known, _FORMAT))
+    if set(facts) != _FACTS_OF_FORMAT:
+        raise ValueError('%s is no checkpoint of SVRG: it has the facts %s' % (
+            name, ', '.join(sorted(facts))))
     return facts, arrays
 
 
@@ -179,8 +197,9 @@ class Checkpoint:
         saved = _read(mx.nd.load, names['params'])
         if not isinstance(saved, dict) or any(key[:4] not in ('arg:', 'aux:') for key in saved):
             raise ValueError('%s is no file of parameters' % names['params'])
-        self.arg_params = {key[4:]: value for key, value in saved.items() if key[:4] == 'arg:'}
-        self.aux_params = {key[4:]: value for key, value in saved.items() if key[:4] == 'aux:'}
+        self.arg_params, self.aux_params = of_kind('arg', saved), of_kind('aux', saved)
+        if with_states and self.facts is None:
+            _check_states(names['states'])
         self.states = names['states'] if with_states else None
 
     @property
@@ -203,6 +222,23 @@ def _check(name, known, svrg_name):
     if _checksum(name) != known:
         raise ValueError('%s is not the file that %s was saved with: the one or the other is '
                          'truncated or of another training' % (name, svrg_name))
+
+
+def check_unpickles(read, name):
+    """Call a function that unpickles a file; a ValueError names one that is no pickle."""
+    try:
+        return read(name)
+    except (pickle.UnpicklingError, EOFError, AttributeError, ImportError, IndexError,
+            UnicodeDecodeError) as error:
+        raise ValueError('%s is truncated or no file of optimizer states' % name) from error
+
+
+def _check_states(name):
+    def unpickle(name):
+        with open(name, 'rb') as file:
+            pickle.load(file)
+
+    check_unpickles(unpickle, name)
 
 
 def _check_exists(name):

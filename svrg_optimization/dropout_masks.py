@@ -40,13 +40,13 @@ class DropoutMasks:
         taken = {node['name'] for node in graph['nodes']}
         self._drawing = {}
         self.unshared = []
-        for node in graph['nodes']:
+        for number, node in enumerate(graph['nodes']):
             if node['op'] == 'Dropout':
                 name = node['name'] + '_mask'
                 while name in taken:
                     name += '_mask'
                 taken.add(name)
-                self._drawing[node['name']] = (name, node.get('attrs', {}))
+                self._drawing[number] = (name, node.get('attrs', {}))
             elif _is_random(node):
                 self.unshared.append(node['name'])
         self.names = [name for name, _ in self._drawing.values()]
@@ -76,10 +76,10 @@ class DropoutMasks:
             nodes.append({'op': op, 'name': name, 'inputs': inputs, 'attrs': attrs})
             return [len(nodes) - 1, 0, 0]
 
-        for node in graph['nodes']:
+        for number, node in enumerate(graph['nodes']):
             inputs = [[places[place], *rest] for place, *rest in node['inputs']]
-            if node['op'] == 'Dropout':
-                name, attrs = self._drawing[node['name']]
+            if number in self._drawing:
+                name, attrs = self._drawing[number]
                 scope = {key: value for key, value in attrs.items() if key.startswith('__')}
                 if gives:
                     ones = add('ones_like', name + '_ones', inputs, scope)

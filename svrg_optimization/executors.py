@@ -65,7 +65,7 @@ def hide_outputs_behind(module, symbol):
     group.output_layouts = group.output_layouts[:group.num_outputs]
 
 
-def keep_all(module, mask_names):
+def set_masks_to_ones(module, mask_names):
     """Set the masks that a module takes in to ones, which leave everything as it is."""
     for executor in module._exec_group.execs:
         for name in mask_names:
@@ -117,6 +117,15 @@ def pull_sparse_weights(kvstore, module):
         if is_row_sparse(arrays[0]):
             rows = nd.arange(arrays[0].shape[0], dtype='int64')
             kvstore.row_sparse_pull(name, out=arrays, row_ids=rows)
+
+
+def sparse_parameters(module):
+    """List the parameters that are row_sparse, or whose gradients are."""
+    group = module._exec_group
+    gradients_of = gradients(module)
+    return [name for name, arrays in zip(group.param_names, group.param_arrays)
+            if is_row_sparse(arrays[0]) or (name in gradients_of
+                                            and is_row_sparse(gradients_of[name][0]))]
 
 
 def weights_of_first_device(module):

@@ -2,44 +2,9 @@
 
 import numpy as np
 from mxnet import ndarray as nd
-from mxnet.base import _as_list
-from mxnet.model import BatchEndParam
 
-from .iterators import pads_in_front
+from .checkpoint import of_kind, prefixed
 from .sparse_rows import is_row_sparse
-
-
-def sum_gradients(full_gradient, train_data, module_of, batch_end_callback, epoch):
-    """Sum the gradients at the snapshot over one pass of the data.
-
-    Parameters
-    ----------
-    full_gradient : FullGradient
-        To which they are added.
-    train_data : DataIter
-        Stands at its beginning.
-    module_of : callable
-        Takes a batch and returns the SVRGModule that computes its gradients.
-    batch_end_callback : callable or list of callable or None
-        Called with a BatchEndParam after each batch.
-    epoch : int
-        For the callback.
-
-    Returns
-    -------
-    int
-        How many rows were summed; padding is not among them.
-    """
-    padding_first = pads_in_front(train_data)
-    rows = 0
-    for nbatch, data_batch in enumerate(train_data):
-        self = module_of(data_batch)  # by this name callbacks look for it, as in Module.fit
-        rows += self._add_gradients_at_snapshot(full_gradient, data_batch, padding_first)
-        if batch_end_callback is not None:
-            param = BatchEndParam(epoch=epoch, nbatch=nbatch, eval_metric=None, locals=locals())
-            for callback in _as_list(batch_end_callback):
-                callback(param)
-    return rows
 
 
 def dtype_of_sum(dtype):
@@ -80,7 +45,9 @@ class FullGradient:
     batches : int
         The batches that were summed.
     rows : int
-        n, the rows that it is a mean over; 0 before the pass is finished.
+        n, the rows that it is a mean over.
+    finished : bool
+        Whether the pass was finished; until then all is 0, or a sum.
     batch_size : int
         B, of the batches in whose gradient's units it is.
     """
@@ -96,21 +63,26 @@ class FullGradient:
                            if counts_rows and is_row_sparse(arrays[0])}
         self.batches = 0
         self.rows = 0
+        self.finished = False
         self.batch_size = batch_size
 
     def add(self, gradients, weights):
         """Add the gradients of one batch to the sum, those of each device times its weight."""
-        self.batches += 1
         for device, share in enumerate(self.shares):
             for name, arrays in gradients.items():
                 total, gradient = share[name], arrays[device]
-                if name in self.row_counts:
-                    self.row_counts[name][gradient.indices.asnumpy()] += 1
                 if gradient.dtype != total.dtype:
                     gradient = gradient.astype(total.dtype)
                 if weights[device] != 1:
                     gradient = gradient * weights[device]
                 nd.elemwise_add(total, gradient, out=total)
+
+    def count_rows_in(self, gradients):
+        """Count a batch, and in it the rows of the parameters whose rows are counted."""
+        self.batches += 1
+        for name, counts in self.row_counts.items():
+            for gradient in gradients[name]:
+                counts[gradient.indices.asnumpy()] += 1
 
     def finish(self, rows, keys, kvstore, add_devices):
         """Make the sum over all batches a mean, over all devices.
@@ -141,6 +113,7 @@ class FullGradient:
             for mean in share.values():
                 mean.wait_to_read()
         self.rows = rows
+        self.finished = True
         self._divide_by_row()
 
     def _divide_by_row(self):
@@ -183,15 +156,14 @@ class FullGradient:
         -------
         facts : dict
             Anything that JSON can hold.
-        arrays : dict of str to NDArray
+        arrays : dict of str to NDArray or numpy.ndarray
         """
         facts = {'rows': self.rows, 'batches': self.batches, 'batch_size': self.batch_size,
                  'devices': len(self.shares)}
         kept = self.shares if shares_differ else self.shares[:1]
-        arrays = {'full:%d:%s' % (device, name): value for device, share in enumerate(kept)
-                  for name, value in share.items()}
-        arrays.update({'rows:' + name: nd.array(counts, dtype='int64')
-                       for name, counts in self.row_counts.items()})
+        arrays = prefixed('rows', self.row_counts)
+        for device, share in enumerate(kept):
+            arrays.update(prefixed('full:%d' % device, share))
         return facts, arrays
 
     def unpack(self, facts, arrays, in_units_of_batch):
@@ -210,13 +182,9 @@ class FullGradient:
         set of str
             The parameters that it lacks. Where there are any, nothing is set.
         """
-        saved = [{} for _ in range(facts['devices'])]
-        for key, value in arrays.items():
-            if key.startswith('full:'):
-                _, device, name = key.split(':', 2)
-                saved[int(device)][name] = value
+        saved = [of_kind('full:%d' % device, arrays) for device in range(facts['devices'])]
         saved = [share or saved[0] for share in saved]
-        row_counts = {key[5:]: value for key, value in arrays.items() if key.startswith('rows:')}
+        row_counts = of_kind('rows', arrays)
         lacking = (set(self.shares[0]) - set(saved[0])) | (set(self.row_counts) - set(row_counts))
         if lacking:
             return lacking
@@ -229,6 +197,7 @@ class FullGradient:
                     value[:] = sum(other[name] for other in saved) * (units / len(self.shares))
         self.row_counts = {name: row_counts[name] for name in self.row_counts}
         self.batches, self.rows = facts['batches'], facts['rows']
+        self.finished = True
         self._divide_by_row()
         return lacking
 

@@ -17,6 +17,8 @@ class Snapshot:
         Updates that had been made when it was taken.
     num_update : int
         Updates that have been made, by all modules that share it.
+    backwards_to_correct : int
+        Backward passes whose gradients have not been corrected yet.
     """
 
     def __init__(self):
@@ -24,14 +26,15 @@ class Snapshot:
         self.epoch = None
         self.taken_at = 0
         self.num_update = 0
+        self.backwards_to_correct = 0
 
     @property
     def in_force(self):
         """Whether a pass for the full gradient was finished."""
-        return self.full_gradient is not None and self.full_gradient.rows > 0
+        return self.full_gradient is not None and self.full_gradient.finished
 
     def replace(self, full_gradient, epoch=None):
         """Put the full gradient of a new snapshot in the place of the old one's."""
         self.full_gradient = full_gradient
-        self.epoch = epoch
+        self.epoch = None if epoch is None else int(epoch)
         self.taken_at = self.num_update

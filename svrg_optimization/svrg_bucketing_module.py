@@ -1,7 +1,9 @@
 """SVRGBucketingModule, MXNet's BucketingModule trained with SVRG."""
 
+import contextlib
 import functools
 import logging
+import os
 
 import mxnet as mx
 import numpy as np
@@ -46,16 +48,19 @@ class SVRGBucketingModule(SnapshotSchedule, BucketingModule):
         self._set_schedule(update_freq, full_grad_callback)
         super().__init__(sym_gen, default_bucket_key, logger, context, work_load_list,
                          fixed_param_names, state_names, group2ctxs, compression_params)
-        self._of_svrg = {'loss_is_mean': loss_is_mean, 'sparse_full_grad': sparse_full_grad}
+        self._svrg_arguments = {'loss_is_mean': loss_is_mean, 'sparse_full_grad': sparse_full_grad}
+        self._warned = set()
         self._buckets[default_bucket_key] = self._new_bucket(default_bucket_key)
 
     def _new_bucket(self, bucket_key, symbol=None):
         generated, data_names, label_names = self._call_sym_gen(bucket_key)
         symbol = generated if symbol is None else symbol
-        return SVRGModule(symbol, data_names, label_names, self.logger, self._context,
-                          self._work_load_list, self._fixed_param_names, self._state_names,
-                          self._group2ctxs, self._compression_params, self.update_freq,
-                          **self._of_svrg)
+        bucket = SVRGModule(symbol, data_names, label_names, self.logger, self._context,
+                            self._work_load_list, self._fixed_param_names, self._state_names,
+                            self._group2ctxs, self._compression_params, self.update_freq,
+                            **self._svrg_arguments)
+        bucket._warned = self._warned
+        return bucket
 
     @property
     def _default_bucket(self):
@@ -84,13 +89,16 @@ class SVRGBucketingModule(SnapshotSchedule, BucketingModule):
             assert self.binded, 'call bind before switching bucket'
             self._buckets[bucket_key] = self._new_bucket(bucket_key)
         super().switch_bucket(bucket_key, data_shapes, label_shapes)
+        # B is one for all, also where a bucket first appears with a short batch.
+        self._curr_module._batch_size = self._default_bucket._batch_size
         if is_new and self._monitor is not None:
             self._curr_module.install_monitor(self._monitor)
 
     def set_params(self, arg_params, aux_params, allow_missing=False, force_init=True,
                    allow_extra=False):
         """Set the parameters; see ``Module.set_params``. The snapshot stays as it is."""
-        with self._curr_module._keeping_snapshot():
+        current = self._curr_module
+        with current._keeping_snapshot() if current else contextlib.nullcontext():
             super().set_params(arg_params, aux_params, allow_missing, force_init, allow_extra)
 
     def update_full_grads(self, train_data, batch_end_callback=None):
@@ -107,8 +115,7 @@ class SVRGBucketingModule(SnapshotSchedule, BucketingModule):
         """
         if not self.binded:
             raise RuntimeError('update_full_grads needs a module that is bound')
-        for bucket in self._buckets.values():
-            bucket._correct_gradients()
+        self._curr_module._correct_gradients()
         current = self._curr_bucket_key
         try:
             self._default_bucket._take_snapshot(
@@ -136,16 +143,17 @@ class SVRGBucketingModule(SnapshotSchedule, BucketingModule):
         epoch : int
             What they go on with.
         save_optimizer_states : bool
-            Whether to save the optimizer's states too.
+            Whether to save the optimizer's states too. It is the third
+            argument, as ``mx.callback.module_checkpoint`` has it.
         remove_amp_cast : bool
-            As in BucketingModule.
+            As in BucketingModule, where it is the third.
         """
-        names = {**file_names(prefix, epoch), 'buckets': prefix + '.buckets'}
+        names = {**file_names(prefix, epoch), 'buckets': os.fspath(prefix) + '.buckets'}
         writers = {'params': self.save_params}
         for key in self._buckets:
-            names[key] = '%s-%s-symbol.json' % (prefix, key)
+            names['bucket', key] = '%s-%s-symbol.json' % (prefix, key)
             symbol, _, _ = self._call_sym_gen(key)
-            writers[key] = functools.partial(symbol.save, remove_amp_cast=remove_amp_cast)
+            writers['bucket', key] = functools.partial(symbol.save, remove_amp_cast=remove_amp_cast)
         keys = mx.nd.array(list(self._buckets), dtype=np.int32)
         writers['buckets'] = functools.partial(mx.nd.save, data=keys)
         if save_optimizer_states:

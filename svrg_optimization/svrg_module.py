@@ -3,19 +3,27 @@
 import contextlib
 import functools
 import logging
-import pickle
 import warnings
 
 import mxnet as mx
-from mxnet.model import _create_kvstore
+from mxnet.base import _as_list
+from mxnet.model import BatchEndParam, _create_kvstore
 from mxnet.module import Module
 
 from . import executors
 from .batch_rows import count_rows, resized, without_padding
-from .checkpoint import Checkpoint, file_names, read_symbol, write_checkpoint
+from .checkpoint import (
+    Checkpoint,
+    check_unpickles,
+    file_names,
+    of_kind,
+    prefixed,
+    read_symbol,
+    write_checkpoint,
+)
 from .dropout_masks import DropoutMasks
-from .full_gradient import FullGradient, dtype_of_sum, sum_gradients
-from .iterators import rewind
+from .full_gradient import FullGradient, dtype_of_sum
+from .iterators import pads_in_front, rewind
 from .loss_scale import LossScale
 from .snapshot import Snapshot
 from .snapshot_schedule import SnapshotSchedule
@@ -139,8 +147,8 @@ class SVRGModule(SnapshotSchedule, Module):
         self._keeps_snapshot = False
         self._batch_size = None
         self._forwarded_for_training = None
-        self._backwards_to_correct = 0
-        self._loaded = None
+        self._loaded_snapshot = None
+        self._loaded_counts = None
         self._warned = set()
 
     def _new_auxiliary(self, work_load_list):
@@ -157,7 +165,7 @@ class SVRGModule(SnapshotSchedule, Module):
     def _param_dict(self, shares):
         full_gradient = self._new_full_gradient()
         full_gradient.shares = shares
-        full_gradient.rows = 1  # of users who compute it themselves: it is in force
+        full_gradient.finished = True
         self._snapshot.replace(full_gradient)
 
     # Binding and parameters
@@ -194,7 +202,7 @@ class SVRGModule(SnapshotSchedule, Module):
             self._mod_aux.bind(self.data_shapes, self.label_shapes, grad_req=requests,
                                shared_module=shared_snapshot)
             self._mod_aux.params_initialized = True  # by the first snapshot at the latest
-            executors.keep_all(self._mod_aux, self._masks.names)
+            executors.set_masks_to_ones(self._mod_aux, self._masks.names)
             if self._masks.unshared:
                 self._warn_once('%s: these layers draw random numbers anew at the snapshot, and '
                                 'the difference of the gradients is as noisy as they are; only '
@@ -215,7 +223,7 @@ class SVRGModule(SnapshotSchedule, Module):
 
     def _reset_bind(self):
         super()._reset_bind()
-        self._backwards_to_correct = 0
+        self._snapshot.backwards_to_correct = 0
         if self._mod_aux.binded:
             self._mod_aux.get_params()  # from the executors that go away, for the next ones
         self._mod_aux._reset_bind()
@@ -241,7 +249,7 @@ class SVRGModule(SnapshotSchedule, Module):
         super().init_params(initializer, arg_params, aux_params, allow_missing, force_init,
                             allow_extra)
         if initializes and not self._keeps_snapshot:
-            self._loaded = None
+            self._loaded_snapshot = None
             self._forget_uncorrected_gradients()
             if self._snapshot.in_force:
                 self._snapshot.replace(self._new_full_gradient())
@@ -290,6 +298,7 @@ class SVRGModule(SnapshotSchedule, Module):
                 self.optimizer_initialized and not force_init):
             super().init_optimizer(kvstore, optimizer, optimizer_params, force_init)
             return
+        loads_states = self._preload_opt_states is not None
         svrg_optimizer = self._create_optimizer(_SVRGOptimizer.__name__, optimizer, kvstore,
                                                 optimizer_params)
         with warnings.catch_warnings():
@@ -305,7 +314,8 @@ class SVRGModule(SnapshotSchedule, Module):
                                 for name in names])
         if not self._snapshot.in_force:
             self._snapshot.replace(self._new_full_gradient())
-        self._restore_update_counts(optimizer, optimizer_params)
+        if loads_states and self._loaded_counts:
+            self._restore_update_counts(self._loaded_counts, optimizer, optimizer_params)
 
     def _create_optimizer(self, optimizer, default_opt, kvstore, optimizer_params):
         """Wrap an optimizer, made as Module makes it where it is a name.
@@ -333,9 +343,9 @@ class SVRGModule(SnapshotSchedule, Module):
         # A KVStore made of a name here only shows what Module will decide for its own.
         kvstore, update_on_kvstore = _create_kvstore(kvstore, self._ctx_len, self._arg_params)
         if kvstore and not update_on_kvstore and self._ctx_len > 1:
-            sparse = [name for name, value in self._arg_params.items() if is_row_sparse(value)]
+            sparse = executors.sparse_parameters(self)
             if sparse:
-                raise ValueError('row_sparse parameters on several devices need a kvstore that '
+                raise ValueError('row_sparse gradients on several devices need a kvstore that '
                                  'updates the weights (MXNET_UPDATE_ON_KVSTORE=1, and no array of '
                                  'more than 2**24 elements), and %s would be wrong without'
                                  % ', '.join(sparse))
@@ -377,7 +387,7 @@ class SVRGModule(SnapshotSchedule, Module):
         executors.forward_on_inputs_of(self, self._at_snapshot, self._forwarded_for_training,
                                        self._masks.names)
         self._at_snapshot.backward(out_grads)
-        self._backwards_to_correct += 1
+        self._snapshot.backwards_to_correct += 1
 
     def update(self):
         """Step the weights along the SVRG gradient; see ``Module.update``.
@@ -391,7 +401,7 @@ class SVRGModule(SnapshotSchedule, Module):
         self._snapshot.num_update += 1
 
     def _correct_gradients(self):
-        if self._backwards_to_correct:
+        if self._snapshot.backwards_to_correct:
             self._update_svrg_gradients()
 
     def _update_svrg_gradients(self):
@@ -422,13 +432,13 @@ class SVRGModule(SnapshotSchedule, Module):
         factor = 1
         if not self._loss_scale.is_mean:
             factor = self._batch_size / self._snapshot.full_gradient.batch_size
-        backwards = max(self._backwards_to_correct, 1)
+        backwards = max(self._snapshot.backwards_to_correct, 1)
         return {name: factor * backwards if request == 'add' else factor
                 for name, request in executors.gradient_requests(self).items()}
 
     def _forget_uncorrected_gradients(self):
-        if self._backwards_to_correct:
-            self._backwards_to_correct = 0
+        if self._snapshot.backwards_to_correct:
+            self._snapshot.backwards_to_correct = 0
             executors.clear_added_gradients(self._at_snapshot)
 
     def _svrg_grads_update_rule(self, g_curr_batch_curr_weight, g_curr_batch_special_weight,
@@ -505,14 +515,26 @@ class SVRGModule(SnapshotSchedule, Module):
         self._correct_gradients()
         with self._snapshot_moved():
             full_gradient = self._new_full_gradient()
-            rows = sum_gradients(full_gradient, train_data, module_of, batch_end_callback,
-                                 epoch or 0)
+            rows = self._sum_gradients(full_gradient, train_data, module_of, batch_end_callback,
+                                       epoch or 0)
             if not rows:
                 raise ValueError('train_data must yield at least one row of data, and %r yielded '
                                  'none' % (train_data,))
             full_gradient.finish(rows, self._full_keys, self._kvstore_of_full_gradient(),
                                  add_devices=self._kvstore is not None)
         self._snapshot.replace(full_gradient, epoch)
+
+    def _sum_gradients(self, full_gradient, train_data, module_of, batch_end_callback, epoch):
+        padding_first = pads_in_front(train_data)
+        rows = 0
+        for nbatch, data_batch in enumerate(train_data):
+            rows += module_of(data_batch)._add_gradients_at_snapshot(full_gradient, data_batch,
+                                                                     padding_first)
+            if batch_end_callback is not None:
+                param = BatchEndParam(epoch=epoch, nbatch=nbatch, eval_metric=None, locals=locals())
+                for callback in _as_list(batch_end_callback):
+                    callback(param)
+        return rows
 
     def _kvstore_of_full_gradient(self):
         """Return the KVStore that sums the full gradient over the devices, None if there is none.
@@ -550,8 +572,8 @@ class SVRGModule(SnapshotSchedule, Module):
 
         Returns how many of the batch's rows are no padding.
         """
-        snapshot = self._mod_aux
-        rows, padding = count_rows(batch, snapshot.data_shapes)
+        auxiliary = self._mod_aux
+        rows, padding = count_rows(batch, auxiliary.data_shapes)
         real_rows = rows - padding
         if real_rows <= 0:
             return 0
@@ -563,26 +585,33 @@ class SVRGModule(SnapshotSchedule, Module):
         elif padding:
             short = self._short_auxiliary(real_rows)
             if short is not None:
-                batch = without_padding(batch, snapshot.data_shapes, snapshot.label_shapes,
+                if full_gradient.row_counts:  # in which a step finds the padding's rows too
+                    full_gradient.count_rows_in(self._gradients_at_snapshot(auxiliary, batch))
+                batch = without_padding(batch, auxiliary.data_shapes, auxiliary.label_shapes,
                                         padding_first)
-                snapshot, rows = short, real_rows
+                auxiliary, rows = short, real_rows
             else:
                 self._warn_once('the module cannot be bound for the real rows of a padded batch '
                                 'alone: the batch is weighted by its real rows, padding included')
-        executors.copy_states(self, snapshot)
-        executors.draw_masks(snapshot, self._masks)
-        executors.clear_added_gradients(snapshot)
+        gradients = self._gradients_at_snapshot(auxiliary, batch)
+        if auxiliary is self._mod_aux or not full_gradient.row_counts:
+            full_gradient.count_rows_in(gradients)
+        full_gradient.add(gradients, self._loss_scale.weights(
+            executors.rows_bound(auxiliary), real_rows / rows, full_gradient.batch_size))
+        return real_rows
+
+    def _gradients_at_snapshot(self, auxiliary, batch):
+        executors.copy_states(self, auxiliary)
+        executors.draw_masks(auxiliary, self._masks)
+        executors.clear_added_gradients(auxiliary)
         try:
-            snapshot.forward(batch, is_train=True)
-            snapshot.backward()
+            auxiliary.forward(batch, is_train=True)
+            auxiliary.backward()
         except mx.MXNetError as error:
             if 'head_gradient is required' not in str(error):
                 raise
             raise ValueError('the symbol has no loss, and so no full gradient') from error
-        weights = self._loss_scale.weights(executors.rows_bound(snapshot), real_rows / rows,
-                                           full_gradient.batch_size)
-        full_gradient.add(executors.gradients(snapshot), weights)
-        return real_rows
+        return executors.gradients(auxiliary)
 
     def _short_auxiliary(self, rows):
         """Return a module at the snapshot for batches of so many rows, None if there is none."""
@@ -676,18 +705,19 @@ class SVRGModule(SnapshotSchedule, Module):
     def _checkpoint_of_snapshot(self, update_freq):
         """Return what SVRG needs to go on, as facts and as arrays."""
         facts = {'update_freq': update_freq, 'num_update': self._snapshot.num_update,
-                 'optimizer': None, 'snapshot': None}
+                 'optimizer': self._loaded_counts, 'snapshot': None}
         if self.optimizer_initialized:
             facts['optimizer'] = {**update_counts(self._optimizer), 'copies': self._copies}
+        if self._loaded_snapshot is not None:
+            facts['snapshot'], arrays = self._loaded_snapshot
+            return facts, arrays
         if not self._snapshot.in_force or not self._mod_aux.binded:
             return facts, {}
         packed, arrays = self._snapshot.full_gradient.pack(shares_differ=self._kvstore is None)
         facts['snapshot'] = {**packed, 'epoch': self._snapshot.epoch,
                              'taken_at': self._snapshot.taken_at}
         arg_params, aux_params = executors.weights_of_first_device(self._mod_aux)
-        arrays.update({'arg:' + name: value for name, value in arg_params.items()})
-        arrays.update({'aux:' + name: value for name, value in aux_params.items()})
-        return facts, arrays
+        return facts, {**arrays, **prefixed('arg', arg_params), **prefixed('aux', aux_params)}
 
     @classmethod
     def load(cls, prefix, epoch, load_optimizer_states=False, update_freq=None, **kwargs):
@@ -735,34 +765,36 @@ class SVRGModule(SnapshotSchedule, Module):
         self._arg_params, self._aux_params = checkpoint.arg_params, checkpoint.aux_params
         self.params_initialized = True
         self._preload_opt_states = checkpoint.states
-        if checkpoint.facts:
-            self._loaded = checkpoint
-            self._snapshot.num_update = checkpoint.facts['num_update']
+        facts = checkpoint.facts
+        if facts:
+            self._snapshot.num_update = facts['num_update']
+            self._loaded_counts = facts['optimizer']
+            if facts['snapshot']:
+                self._loaded_snapshot = facts['snapshot'], checkpoint.arrays
 
     def _restore_snapshot(self):
         """Put the snapshot of a checkpoint in force, once the module is bound for training."""
-        if self._loaded is None or self._loaded.facts['snapshot'] is None:
+        if self._loaded_snapshot is None:
             return
-        facts, arrays = self._loaded.facts['snapshot'], self._loaded.arrays
-        self._loaded.facts['snapshot'], self._loaded.arrays = None, {}
+        (facts, arrays), self._loaded_snapshot = self._loaded_snapshot, None
         full_gradient = self._new_full_gradient()
         lacking = full_gradient.unpack(facts, arrays, not self._loss_scale.is_mean)
         if lacking:
             self._warn_of_dropped_snapshot(lacking)
             return
-        self._mod_aux.set_params(*({key[4:]: mx.nd.array(value, dtype=value.dtype)
-                                    for key, value in arrays.items() if key.startswith(kind)}
-                                   for kind in ('arg:', 'aux:')))
+        self._mod_aux.set_params(*({name: mx.nd.array(value, dtype=value.dtype)
+                                    for name, value in of_kind(kind, arrays).items()}
+                                   for kind in ('arg', 'aux')))
         self._snapshot.replace(full_gradient, facts['epoch'])
         self._snapshot.taken_at = facts['taken_at']
 
-    def _restore_update_counts(self, optimizer, optimizer_params):
-        if self._loaded is None or self._loaded.states is None:
-            return
-        counts, self._loaded.states = self._loaded.facts['optimizer'], None
-        begins = (dict(optimizer_params).get('begin_num_update') if isinstance(optimizer, str)
-                  else optimizer.begin_num_update)
-        if counts and not begins:
+    def _restore_update_counts(self, counts, optimizer, optimizer_params):
+        """Go on from a checkpoint's counts, unless the user has given where to begin."""
+        if isinstance(optimizer, str):
+            begins = 'begin_num_update' in dict(optimizer_params)
+        else:
+            begins = optimizer.begin_num_update > 0
+        if not begins:
             set_update_counts(self._optimizer.default_opt, counts,
                               {0, *(context.device_id for context in self._context)})
 
@@ -785,14 +817,9 @@ class SVRGModule(SnapshotSchedule, Module):
         ValueError
             If the file is truncated or holds no states.
         """
-        try:
-            super().load_optimizer_states(fname)
-        except (pickle.UnpicklingError, EOFError, AttributeError, ImportError,
-                IndexError) as error:
-            raise ValueError('%s is truncated or no file of optimizer states' % fname) from error
-        if self._loaded is not None and fname == self._loaded.states:
-            counts = self._loaded.facts['optimizer']
+        check_unpickles(super().load_optimizer_states, fname)
+        if self._loaded_counts and fname == self._preload_opt_states:
             updater = executors.updater(self)
             updater.states = states_in_layout(updater.states, self._param_names, self._copies,
-                                              counts['copies'])
+                                              self._loaded_counts['copies'])
             updater.states_synced = dict.fromkeys(updater.states, False)

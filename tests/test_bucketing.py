@@ -244,6 +244,101 @@ def test_load_dict():
     problem.assert_weights(module, problem.expect(3, 2, **SETTINGS).weights)
 
 
+@pytest.mark.parametrize('passes', [1, 2, 3])
+def test_gradients_that_add_up_over_buckets(passes):
+    """k backward passes, of whichever buckets, have k corrections."""
+    problem = Sequences()
+    module = problem.bucketing()
+    train_data = problem.iterator()
+    module.bind(train_data.provide_data, train_data.provide_label, grad_req='add')
+    module.init_params(arg_params=problem.arg_params())
+    module.init_optimizer(optimizer_params={'learning_rate': 0.02})
+    svrg = problem.svrg(4, learning_rate=0.02)
+    for _ in range(2):
+        module.update_full_grads(train_data)
+        svrg.take_snapshot()
+        train_data.reset()
+        total = dict.fromkeys(svrg.weights, 0.0)
+        for number, (batch, (_, rows, _)) in enumerate(zip(train_data, problem.plan(4)), 1):
+            module.forward_backward(batch)
+            now, then = (svrg.gradients(weights, rows)
+                         for weights in (svrg.weights, svrg.snapshot))
+            total = {name: total[name] + now[name] - then[name] + svrg.full_gradient[name]
+                     for name in total}
+            if number % passes == 0:
+                module.update()
+                svrg.optimizer.step(svrg.weights, total)
+                for arrays in module._curr_module._exec_group.grad_arrays:
+                    arrays[0][:] = 0
+                total = dict.fromkeys(svrg.weights, 0.0)
+        for arrays in module._curr_module._exec_group.grad_arrays:
+            arrays[0][:] = 0
+        module.update_full_grads(train_data)  # which takes care of what was not stepped
+        for arrays in module._curr_module._exec_group.grad_arrays:
+            arrays[0][:] = 0
+    problem.assert_weights(module, svrg.weights)
+
+
+def test_bucket_that_first_appears_with_a_short_batch():
+    problem = Sequences()
+    module = problem.bucketing()
+    train_data = problem.iterator()
+    module.bind(train_data.provide_data, train_data.provide_label)
+    module.init_params(arg_params=problem.arg_params())
+    module.init_optimizer(optimizer_params=SETTINGS)
+    svrg = problem.svrg(4, **SETTINGS)
+    plan = [(3, np.arange(2)), (3, np.arange(2, 6)), (8, np.arange(24, 28)), (5, np.arange(14, 15)),
+            (5, np.arange(15, 19))]
+
+    class Short(BucketIter):
+        def reset(self):
+            self.plan = iter([(length, rows, None) for length, rows in plan])
+
+        def next(self):
+            batch = super().next()
+            rows = len(batch.label[0])
+            batch.provide_data = [('data', (rows, batch.bucket_key))]
+            batch.provide_label = [('label', (rows,))]
+            return batch
+
+    rows = np.concatenate([rows for _, rows in plan])
+    for _ in range(3):
+        short = Short(problem, 4)
+        module.update_full_grads(short)
+        svrg.take_snapshot()
+        svrg.full_gradient = {name: value * 4 / len(rows) for name, value
+                              in svrg.gradients(svrg.snapshot, rows).items()}
+        problem.assert_full_gradient(module, svrg.full_gradient)
+        short.reset()
+        for batch, (_, numbers) in zip(short, plan):
+            module.forward_backward(batch)
+            module.update()
+            svrg.step(numbers)
+    problem.assert_weights(module, svrg.weights)
+
+
+def test_warnings_come_once_for_all_buckets():
+    def sym_gen(length):
+        data = mx.sym.Variable('data') + mx.sym.random.normal(shape=(4, length), name='noise')
+        output = mx.sym.FullyConnected(mx.sym.sum(data, axis=1, keepdims=True), num_hidden=1)
+        return (mx.sym.LinearRegressionOutput(output, mx.sym.Variable('label')), ('data',),
+                ('label',))
+
+    module = SVRGBucketingModule(sym_gen, 8, update_freq=1)
+    with pytest.warns(UserWarning, match='random numbers') as caught:
+        module.bind([('data', (4, 8))], [('label', (4,))])
+        module.init_params()
+        for length in (3, 5):
+            module.switch_bucket(length, [('data', (4, length))], [('label', (4,))])
+    assert sum('random numbers' in str(warning.message) for warning in caught) == 1
+
+
+def test_set_params_before_bind():
+    for make in (Sequences().bucketing, lambda: mx.mod.BucketingModule(Sequences().sym_gen, 8)):
+        with pytest.raises(AssertionError, match='call bind before'):
+            make().set_params({}, {})
+
+
 @pytest.mark.parametrize('bad, error', [(0, ValueError), (None, TypeError), (True, TypeError)])
 def test_bad_update_freq(bad, error):
     with pytest.raises(error, match='update_freq must be an int of 1 or more'):

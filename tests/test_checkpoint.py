@@ -194,6 +194,7 @@ def test_counts_of_updates(saved):
     assert num_update(True) == 13
     assert num_update(False) == 1
     assert num_update(True, begin_num_update=100) == 101
+    assert num_update(True, begin_num_update=0) == 1
     for begins, expected in ((0, 13), (100, 101)):
         module = bound(load(saved, 3), problem)
         module.init_optimizer(optimizer=mx.optimizer.SGD(momentum=0.9, rescale_grad=0.1,
@@ -233,6 +234,22 @@ def test_loaded_for_inference_first(saved):
     bound(module, problem, force_rebind=True)
     for name, value in reference._param_dict[0].items():
         np.testing.assert_array_equal(module._param_dict[0][name].asnumpy(), value.asnumpy())
+
+
+@pytest.mark.parametrize('bind', [None, False, True])
+def test_saved_again_as_it_was_loaded(saved, bind):
+    """Before it is bound, bound for inference, and bound for training."""
+    problem = Problem('softmax', rows=37)
+    module = load(saved, 3)
+    if bind is not None:
+        bound(module, problem, for_training=bind)
+    module.save_checkpoint(Path(saved + '-again'), 3)
+    expected = train(problem, load(saved, 3, False), 3, 6)
+    assert bits(train(problem, load(saved + '-again', 3, False), 3, 6)) == bits(expected)
+    with np.load(saved + '-0003.svrg') as first, np.load(saved + '-again-0003.svrg') as second:
+        assert set(first.files) == set(second.files)
+        facts, again = (json.loads(str(file['facts'])) for file in (first, second))
+    assert (facts['optimizer'], facts['snapshot']) == (again['optimizer'], again['snapshot'])
 
 
 def test_forced_init_params_drops_the_loaded_snapshot(saved):
@@ -288,9 +305,8 @@ def test_damaged_file_of_plain_module_is_named(saved, kind, damage):
     os.remove(saved + '-0003.svrg')
     name = '%s-%s' % (saved, kind)
     Path(name).write_bytes(DAMAGE[damage](Path(name).read_bytes()))
-    problem = Problem('softmax', rows=37)
     with pytest.raises(ValueError, match='model-%s' % kind):
-        bound(load(saved, 3), problem).init_optimizer()
+        load(saved, 3)
 
 
 @pytest.mark.parametrize('kind', ['0003.params', '0003.states', 'symbol.json'])
@@ -314,20 +330,34 @@ def test_files_of_two_trainings(saved, kind):
 def test_states_that_were_not_saved(prefix):
     problem = Problem()
     train(problem, problem.module(2), 0, 1, prefix=prefix, states=False)
-    assert load(prefix, 1, False)._loaded is not None
+    assert load(prefix, 1, False)._loaded_snapshot is not None
     with pytest.raises(ValueError, match='saved without .*model-0001.states'):
         load(prefix, 1)
 
 
-def test_newer_format_is_refused(saved):
+@pytest.mark.parametrize('facts, message', [
+    ({'format': 99}, 'model-0003.svrg has format 99'),
+    ({'format': 1, 'update_freq': 2}, 'model-0003.svrg is no checkpoint of SVRG'),
+    ({}, 'model-0003.svrg is truncated or no checkpoint of SVRG'),
+    ([], 'model-0003.svrg is truncated or no checkpoint of SVRG'),
+])
+def test_other_formats_are_refused(saved, facts, message):
     name = saved + '-0003.svrg'
     with np.load(name) as file:
         arrays = dict(file)
-    arrays['facts'] = np.array(json.dumps({'format': 99}))
+    arrays['facts'] = np.array(json.dumps(facts))
     with open(name, 'wb') as file:
         np.savez(file, **arrays)
-    with pytest.raises(ValueError, match='model-0003.svrg has format 99'):
+    with pytest.raises(ValueError, match=message):
         load(saved, 3)
+
+
+def test_paths_and_epochs_of_other_types(prefix):
+    problem = Problem()
+    module = problem.module(2)
+    module.fit(problem.iterator(), eval_metric=[], begin_epoch=np.int64(0), num_epoch=np.int64(1))
+    module.save_checkpoint(Path(prefix), np.int64(1))
+    assert load(Path(prefix), 1, False)._loaded_snapshot is not None
 
 
 def test_pickles_are_not_read_in_the_svrg_file(saved):

@@ -191,6 +191,22 @@ def test_names_that_are_taken():
     assert 'drop_mask' in module._param_dict[0]
 
 
+def test_layers_of_one_name():
+    """As in a Gluon block that calls one Dropout twice."""
+    dropped = mx.sym.Dropout(mx.sym.Variable('data'), name='drop')
+    hidden = mx.sym.FullyConnected(dropped, num_hidden=5, name='hidden')
+    problem = Problem('softmax')
+    problem.symbol = mx.sym.SoftmaxOutput(
+        mx.sym.FullyConnected(mx.sym.Dropout(hidden, name='drop'), num_hidden=3, name='fc'),
+        mx.sym.Variable('label'))
+    module = problem.module()
+    module.fit(problem.iterator(), eval_metric=[], num_epoch=2, initializer=mx.init.Uniform(0.5))
+    for left, right in zip(module._exec_group.execs[0].outputs[1:], module._masks.names):
+        np.testing.assert_array_equal(
+            left.asnumpy(), module._at_snapshot._exec_group.execs[0].arg_dict[right].asnumpy())
+    assert len(module._masks.names) == 2
+
+
 def test_bucketing():
     """Masks of several shapes, with parameters that are shared."""
     def sym_gen(length):
