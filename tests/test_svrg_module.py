@@ -278,8 +278,9 @@ def test_batch_overwritten_after_forward(training):
     """Module has copied it by then."""
     training.snapshot()
     for batch, rows in training.batches():
-        training.module.forward(batch)
-        batch.data[0][:] = 7
+        data = batch.data[0].copy()
+        training.module.forward(mx.io.DataBatch([data], batch.label))
+        data[:] = 7
         training.module.backward()
         training.module.update()
         training.svrg.step(rows)
