@@ -1,7 +1,6 @@
 """SVRGModule, MXNet's Module trained with stochastic variance reduced gradients."""
 
 import contextlib
-import functools
 import logging
 import warnings
 
@@ -11,33 +10,20 @@ from mxnet.model import BatchEndParam, _create_kvstore
 from mxnet.module import Module
 
 from . import executors
-from .batch_rows import count_rows, resized, without_padding
-from .checkpoint import (
-    Checkpoint,
-    check_unpickles,
-    file_names,
-    of_kind,
-    prefixed,
-    read_symbol,
-    write_checkpoint,
-)
+from .auxiliary import Auxiliary
+from .batch_rows import count_rows, without_padding
 from .dropout_masks import DropoutMasks
 from .full_gradient import FullGradient, dtype_of_sum
 from .iterators import pads_in_front, rewind
 from .loss_scale import LossScale
 from .snapshot import Snapshot
+from .snapshot_checkpoints import SnapshotCheckpoints
 from .snapshot_schedule import SnapshotSchedule
 from .sparse_rows import correct_all_rows, correct_rows_of_batch, is_row_sparse
-from .svrg_optimizer import (
-    _SVRGOptimizer,
-    full_gradient_keys,
-    set_update_counts,
-    states_in_layout,
-    update_counts,
-)
+from .svrg_optimizer import _SVRGOptimizer, full_gradient_keys
 
 
-class SVRGModule(SnapshotSchedule, Module):
+class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, Module):
     r"""Train a Module with SVRG, the stochastic variance reduced gradient.
 
     It is used where :class:`mxnet.module.Module` is: change ``mx.mod.Module(symbol,
@@ -135,9 +121,7 @@ class SVRGModule(SnapshotSchedule, Module):
         super().__init__(symbol, data_names, label_names, logger, context, work_load_list,
                          fixed_param_names, state_names, group2ctxs, compression_params)
         self._masks = DropoutMasks(symbol)
-        self._mod_aux = self._new_auxiliary(self._work_load_list)
-        self._mod_other_shape = None
-        self._at_snapshot = self._mod_aux
+        self._auxiliary = Auxiliary(self._new_auxiliary, self._work_load_list, self._masks)
         self._ctx_len = len(self._context)
         self._loss_is_mean = loss_is_mean
         self._loss_scale = None
@@ -147,14 +131,17 @@ class SVRGModule(SnapshotSchedule, Module):
         self._keeps_snapshot = False
         self._batch_size = None
         self._forwarded_for_training = None
-        self._loaded_snapshot = None
-        self._loaded_counts = None
+        self._loaded_snapshot = self._loaded_counts = None
         self._warned = set()
 
     def _new_auxiliary(self, work_load_list):
         return Module(self._masks.symbol_taking, self._data_names, self._label_names, self.logger,
                       self._context, work_load_list, self._fixed_param_names,
                       self._state_names + self._masks.names, self._group2ctxs)
+
+    @property
+    def _mod_aux(self):
+        return self._auxiliary.module
 
     @property
     def _param_dict(self):
@@ -193,16 +180,11 @@ class SVRGModule(SnapshotSchedule, Module):
         if for_training:
             shapes = dict(self.data_shapes + (self.label_shapes or []))
             self._loss_scale = LossScale(self.symbol, shapes, self._loss_is_mean)
-            requests = {name: request if name in self._param_names else 'null'
-                        for name, request in executors.gradient_requests(self).items()}
-            shared_snapshot = None
+            shared_auxiliary = None
             if isinstance(shared_module, SVRGModule) and shared_module._mod_aux.binded:
-                shared_snapshot = shared_module._mod_aux
+                shared_auxiliary = shared_module._auxiliary
                 self._snapshot = shared_module._snapshot
-            self._mod_aux.bind(self.data_shapes, self.label_shapes, grad_req=requests,
-                               shared_module=shared_snapshot)
-            self._mod_aux.params_initialized = True  # by the first snapshot at the latest
-            executors.set_masks_to_ones(self._mod_aux, self._masks.names)
+            self._auxiliary.bind(self, self._param_names, shared_auxiliary)
             if self._masks.unshared:
                 self._warn_once('%s: these layers draw random numbers anew at the snapshot, and '
                                 'the difference of the gradients is as noisy as they are; only '
@@ -224,11 +206,7 @@ class SVRGModule(SnapshotSchedule, Module):
     def _reset_bind(self):
         super()._reset_bind()
         self._snapshot.backwards_to_correct = 0
-        if self._mod_aux.binded:
-            self._mod_aux.get_params()  # from the executors that go away, for the next ones
-        self._mod_aux._reset_bind()
-        self._mod_other_shape = None
-        self._at_snapshot = self._mod_aux
+        self._auxiliary.reset_bind()
 
     def reshape(self, data_shapes, label_shapes=None):
         """Reshape the module for batches of another shape; see ``Module.reshape``.
@@ -382,11 +360,7 @@ class SVRGModule(SnapshotSchedule, Module):
         super().backward(out_grads)
         if not self._snapshot.in_force:
             return
-        self._at_snapshot = self._auxiliary_for(self.data_shapes, self.label_shapes,
-                                                executors.rows_bound(self))
-        executors.forward_on_inputs_of(self, self._at_snapshot, self._forwarded_for_training,
-                                       self._masks.names)
-        self._at_snapshot.backward(out_grads)
+        self._auxiliary.run_on_inputs_of(self, self._forwarded_for_training, out_grads)
         self._snapshot.backwards_to_correct += 1
 
     def update(self):
@@ -412,7 +386,7 @@ class SVRGModule(SnapshotSchedule, Module):
         """
         full_gradient = self._snapshot.full_gradient
         factors = self._units_of_full_gradient()
-        at_snapshot = executors.gradients(self._at_snapshot)
+        at_snapshot = self._auxiliary.latest_gradients()
         for name, arrays in executors.gradients(self).items():
             for device, gradient in enumerate(arrays):
                 by_row = full_gradient.by_row[device]
@@ -439,7 +413,7 @@ class SVRGModule(SnapshotSchedule, Module):
     def _forget_uncorrected_gradients(self):
         if self._snapshot.backwards_to_correct:
             self._snapshot.backwards_to_correct = 0
-            executors.clear_added_gradients(self._at_snapshot)
+            self._auxiliary.clear_added_gradients()
 
     def _svrg_grads_update_rule(self, g_curr_batch_curr_weight, g_curr_batch_special_weight,
                                 g_special_weight_all_batch):
@@ -513,7 +487,8 @@ class SVRGModule(SnapshotSchedule, Module):
                                'for_training=True and has its parameters initialized')
         rewind(train_data)
         self._correct_gradients()
-        with self._snapshot_moved():
+        kvstore = self._kvstore if self._update_on_kvstore else None
+        with self._auxiliary.moved_to_weights_of(self, kvstore, self._snapshot.in_force):
             full_gradient = self._new_full_gradient()
             rows = self._sum_gradients(full_gradient, train_data, module_of, batch_end_callback,
                                        epoch or 0)
@@ -546,34 +521,13 @@ class SVRGModule(SnapshotSchedule, Module):
             return None
         return self._kvstore
 
-    @contextlib.contextmanager
-    def _snapshot_moved(self):
-        """Move the snapshot to the current weights, and back if what follows fails."""
-        snapshot = self._mod_aux
-        before = [weight.copy() for weight in executors.weights(snapshot)
-                  if self._snapshot.in_force]
-        for source, target in zip(executors.weights(self), executors.weights(snapshot)):
-            source.copyto(target)
-        if self._update_on_kvstore:
-            executors.pull_sparse_weights(self._kvstore, snapshot)
-        snapshot._params_dirty = True
-        try:
-            yield
-        except BaseException:
-            for source, target in zip(before, executors.weights(snapshot)):
-                source.copyto(target)
-            raise
-        finally:
-            executors.clear_added_gradients(snapshot)
-        executors.copy_auxiliary_states(self, snapshot)  # which the pass has moved on
-
     def _add_gradients_at_snapshot(self, full_gradient, batch, padding_first):
         """Add a batch's gradients at the snapshot, without its padding where that can be.
 
         Returns how many of the batch's rows are no padding.
         """
-        auxiliary = self._mod_aux
-        rows, padding = count_rows(batch, auxiliary.data_shapes)
+        module = self._mod_aux
+        rows, padding = count_rows(batch, module.data_shapes)
         real_rows = rows - padding
         if real_rows <= 0:
             return 0
@@ -583,61 +537,22 @@ class SVRGModule(SnapshotSchedule, Module):
                                 'are means: a batch with fewer real rows than are bound is '
                                 'weighted by its real rows, which is right for one kind only')
         elif padding:
-            short = self._short_auxiliary(real_rows)
+            short = self._auxiliary.short(real_rows)
             if short is not None:
                 if full_gradient.row_counts:  # in which a step finds the padding's rows too
-                    full_gradient.count_rows_in(self._gradients_at_snapshot(auxiliary, batch))
-                batch = without_padding(batch, auxiliary.data_shapes, auxiliary.label_shapes,
+                    full_gradient.count_rows_in(self._auxiliary.gradients_of(module, batch, self))
+                batch = without_padding(batch, module.data_shapes, module.label_shapes,
                                         padding_first)
-                auxiliary, rows = short, real_rows
+                module, rows = short, real_rows
             else:
                 self._warn_once('the module cannot be bound for the real rows of a padded batch '
                                 'alone: the batch is weighted by its real rows, padding included')
-        gradients = self._gradients_at_snapshot(auxiliary, batch)
-        if auxiliary is self._mod_aux or not full_gradient.row_counts:
+        gradients = self._auxiliary.gradients_of(module, batch, self)
+        if module is self._mod_aux or not full_gradient.row_counts:
             full_gradient.count_rows_in(gradients)
         full_gradient.add(gradients, self._loss_scale.weights(
-            executors.rows_bound(auxiliary), real_rows / rows, full_gradient.batch_size))
+            executors.rows_bound(module), real_rows / rows, full_gradient.batch_size))
         return real_rows
-
-    def _gradients_at_snapshot(self, auxiliary, batch):
-        executors.copy_states(self, auxiliary)
-        executors.draw_masks(auxiliary, self._masks)
-        executors.clear_added_gradients(auxiliary)
-        try:
-            auxiliary.forward(batch, is_train=True)
-            auxiliary.backward()
-        except mx.MXNetError as error:
-            if 'head_gradient is required' not in str(error):
-                raise
-            raise ValueError('the symbol has no loss, and so no full gradient') from error
-        return executors.gradients(auxiliary)
-
-    def _short_auxiliary(self, rows):
-        """Return a module at the snapshot for batches of so many rows, None if there is none."""
-        snapshot = self._mod_aux
-        data_shapes = resized(snapshot.data_shapes, rows)
-        label_shapes = snapshot.label_shapes and resized(snapshot.label_shapes, rows)
-        parts = executors.split_rows(snapshot, rows)
-        if executors.can_bind(snapshot, data_shapes, label_shapes, parts, self._masks.names):
-            return self._auxiliary_for(data_shapes, label_shapes, parts)
-        return None
-
-    def _auxiliary_for(self, data_shapes, label_shapes, parts):
-        """Return a module at the snapshot that is bound for batches of some shapes.
-
-        For other shapes than those of the auxiliary module it is one that
-        shares its parameters. To reshape that one would not do: MXNet
-        reshapes no executor with csr data, and none with masks.
-        """
-        for module in (self._mod_aux, self._mod_other_shape):
-            if module is not None and executors.rows_bound(module) == parts and (
-                    module.data_shapes, module.label_shapes) == (data_shapes, label_shapes):
-                return module
-        self._mod_other_shape = self._new_auxiliary(parts)
-        self._mod_other_shape.bind(data_shapes, label_shapes, shared_module=self._mod_aux,
-                                   grad_req=executors.gradient_requests(self._mod_aux))
-        return self._mod_other_shape
 
     def _warn_once(self, message):
         if message not in self._warned:
@@ -671,155 +586,3 @@ class SVRGModule(SnapshotSchedule, Module):
             The full gradient, once a device.
         """
         self._snapshot.full_gradient.share_out(key, value)
-
-    # Checkpoints
-
-    def save_checkpoint(self, prefix, epoch, save_optimizer_states=False, remove_amp_cast=True):
-        """Save the module, with all that a training needs to go on as if never stopped.
-
-        Module's own files, which plain ``Module.load`` reads, and
-        ``prefix-%04d.svrg`` beside them with the snapshot, the full gradient
-        and the counts of updates. All files are written whole or not at all.
-
-        Parameters
-        ----------
-        prefix : str
-            What the names of the files begin with.
-        epoch : int
-            What they go on with.
-        save_optimizer_states : bool
-            Whether to save the optimizer's states too.
-        remove_amp_cast : bool
-            As in Module.
-        """
-        names = file_names(prefix, epoch)
-        writers = {'symbol': functools.partial(self.symbol.save, remove_amp_cast=remove_amp_cast),
-                   'params': self.save_params}
-        if save_optimizer_states:
-            writers['states'] = self.save_optimizer_states
-        write_checkpoint(names, writers, *self._checkpoint_of_snapshot(self.update_freq))
-        logging.info('Saved checkpoint to "%s"', names['params'])
-        if save_optimizer_states:
-            logging.info('Saved optimizer state to "%s"', names['states'])
-
-    def _checkpoint_of_snapshot(self, update_freq):
-        """Return what SVRG needs to go on, as facts and as arrays."""
-        facts = {'update_freq': update_freq, 'num_update': self._snapshot.num_update,
-                 'optimizer': self._loaded_counts, 'snapshot': None}
-        if self.optimizer_initialized:
-            facts['optimizer'] = {**update_counts(self._optimizer), 'copies': self._copies}
-        if self._loaded_snapshot is not None:
-            facts['snapshot'], arrays = self._loaded_snapshot
-            return facts, arrays
-        if not self._snapshot.in_force or not self._mod_aux.binded:
-            return facts, {}
-        packed, arrays = self._snapshot.full_gradient.pack(shares_differ=self._kvstore is None)
-        facts['snapshot'] = {**packed, 'epoch': self._snapshot.epoch,
-                             'taken_at': self._snapshot.taken_at}
-        arg_params, aux_params = executors.weights_of_first_device(self._mod_aux)
-        return facts, {**arrays, **prefixed('arg', arg_params), **prefixed('aux', aux_params)}
-
-    @classmethod
-    def load(cls, prefix, epoch, load_optimizer_states=False, update_freq=None, **kwargs):
-        """Make a module of a checkpoint, of this class or of plain Module.
-
-        Parameters
-        ----------
-        prefix : str
-            What the names of the files begin with.
-        epoch : int
-            What they go on with.
-        load_optimizer_states : bool
-            Whether to load the optimizer's states and counts of updates when
-            the optimizer is installed. Counts stay out where the user gives
-            `begin_num_update`. The states are pickled: load none that you do
-            not trust.
-        update_freq : int, optional
-            By default that of the checkpoint, and 1 for one of plain Module.
-        **kwargs
-            Further arguments of the constructor. The number of devices may
-            be another than that of the module that was saved.
-
-        Returns
-        -------
-        SVRGModule
-            With the snapshot in force that was so when it was saved.
-
-        Raises
-        ------
-        FileNotFoundError
-            If a file is missing.
-        ValueError
-            If a file is truncated, foreign, or not of the same checkpoint as
-            the others.
-        """
-        checkpoint = Checkpoint(prefix, epoch, load_optimizer_states)
-        symbol = read_symbol(file_names(prefix, epoch)['symbol'])
-        if update_freq is None:
-            update_freq = checkpoint.update_freq
-        module = cls(symbol, update_freq=update_freq, **kwargs)
-        module._go_on_from(checkpoint)
-        return module
-
-    def _go_on_from(self, checkpoint):
-        self._arg_params, self._aux_params = checkpoint.arg_params, checkpoint.aux_params
-        self.params_initialized = True
-        self._preload_opt_states = checkpoint.states
-        facts = checkpoint.facts
-        if facts:
-            self._snapshot.num_update = facts['num_update']
-            self._loaded_counts = facts['optimizer']
-            if facts['snapshot']:
-                self._loaded_snapshot = facts['snapshot'], checkpoint.arrays
-
-    def _restore_snapshot(self):
-        """Put the snapshot of a checkpoint in force, once the module is bound for training."""
-        if self._loaded_snapshot is None:
-            return
-        (facts, arrays), self._loaded_snapshot = self._loaded_snapshot, None
-        full_gradient = self._new_full_gradient()
-        lacking = full_gradient.unpack(facts, arrays, not self._loss_scale.is_mean)
-        if lacking:
-            self._warn_of_dropped_snapshot(lacking)
-            return
-        self._mod_aux.set_params(*({name: mx.nd.array(value, dtype=value.dtype)
-                                    for name, value in of_kind(kind, arrays).items()}
-                                   for kind in ('arg', 'aux')))
-        self._snapshot.replace(full_gradient, facts['epoch'])
-        self._snapshot.taken_at = facts['taken_at']
-
-    def _restore_update_counts(self, counts, optimizer, optimizer_params):
-        """Go on from a checkpoint's counts, unless the user has given where to begin."""
-        if isinstance(optimizer, str):
-            begins = 'begin_num_update' in dict(optimizer_params)
-        else:
-            begins = optimizer.begin_num_update > 0
-        if not begins:
-            set_update_counts(self._optimizer.default_opt, counts,
-                              {0, *(context.device_id for context in self._context)})
-
-    @property
-    def _copies(self):
-        """Devices that update weights of their own; 0 where a KVStore does."""
-        return 0 if self._update_on_kvstore else self._ctx_len
-
-    def load_optimizer_states(self, fname):
-        """Load the optimizer's states; see ``Module.load_optimizer_states``.
-
-        Parameters
-        ----------
-        fname : str
-            A file of `save_optimizer_states`. It is unpickled: load none that
-            you do not trust.
-
-        Raises
-        ------
-        ValueError
-            If the file is truncated or holds no states.
-        """
-        check_unpickles(super().load_optimizer_states, fname)
-        if self._loaded_counts and fname == self._preload_opt_states:
-            updater = executors.updater(self)
-            updater.states = states_in_layout(updater.states, self._param_names, self._copies,
-                                              self._loaded_counts['copies'])
-            updater.states_synced = dict.fromkeys(updater.states, False)

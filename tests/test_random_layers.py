@@ -91,7 +91,7 @@ def test_gradients_at_the_snapshot_cancel(context, is_train):
         module.forward(batch, is_train)
         module.backward()
         for current, snapshot in zip(module._exec_group.grad_arrays,
-                                     module._at_snapshot._exec_group.grad_arrays):
+                                     module._auxiliary._latest._exec_group.grad_arrays):
             for left, right in zip(current, snapshot):
                 np.testing.assert_array_equal(left.asnumpy(), right.asnumpy())
                 assert left.asnumpy().any()
@@ -122,7 +122,7 @@ def test_training_with_the_masks_that_were_drawn():
     def masks_of_pass(param):
         executor = module._mod_aux._exec_group.execs[0]
         if param.nbatch == 3:
-            executor = module._mod_other_shape._exec_group.execs[0]
+            executor = module._auxiliary._other._exec_group.execs[0]
         pass_masks.append([executor.arg_dict[name].asnumpy().astype(float)
                            for name in ('first_mask', 'second_mask')])
 
@@ -203,7 +203,8 @@ def test_layers_of_one_name():
     module.fit(problem.iterator(), eval_metric=[], num_epoch=2, initializer=mx.init.Uniform(0.5))
     for left, right in zip(module._exec_group.execs[0].outputs[1:], module._masks.names):
         np.testing.assert_array_equal(
-            left.asnumpy(), module._at_snapshot._exec_group.execs[0].arg_dict[right].asnumpy())
+            left.asnumpy(),
+            module._auxiliary._latest._exec_group.execs[0].arg_dict[right].asnumpy())
     assert len(module._masks.names) == 2
 
 
@@ -239,7 +240,7 @@ def test_bucketing():
             bucket = module._curr_module
             np.testing.assert_array_equal(
                 bucket._exec_group.execs[0].outputs[-1].asnumpy(),
-                bucket._at_snapshot._exec_group.execs[0].arg_arrays[1].asnumpy())
+                bucket._auxiliary._latest._exec_group.execs[0].arg_arrays[1].asnumpy())
             module.update()
 
 

@@ -1,0 +1,157 @@
+"""The module that computes gradients at the snapshot."""
+
+import contextlib
+
+import mxnet as mx
+
+from . import executors
+from .batch_rows import resized
+
+
+class Auxiliary:
+    """An auxiliary module at the snapshot, with a second one for batches of another shape.
+
+    The second shares the parameters of the first. To reshape the first would
+    not do: MXNet reshapes no executor with csr data, and none with masks.
+
+    Parameters
+    ----------
+    new_module : callable
+        Takes a `work_load_list` and returns an unbound Module.
+    work_load_list : list of number
+        That of the live module.
+    masks : DropoutMasks
+        Which the module takes in.
+
+    Attributes
+    ----------
+    module : mxnet.module.Module
+        The first.
+    """
+
+    def __init__(self, new_module, work_load_list, masks):
+        self._new_module = new_module
+        self._masks = masks
+        self.module = new_module(work_load_list)
+        self._other = None
+        self._latest = self.module
+
+    def bind(self, live, param_names, shared_auxiliary=None):
+        """Bind for the batches and gradients that a live module is bound for.
+
+        Parameters
+        ----------
+        live : mxnet.module.Module
+        param_names : list of str
+            The parameters, which alone have gradients here.
+        shared_auxiliary : Auxiliary, optional
+            One to share the parameters with.
+        """
+        requests = {name: request if name in param_names else 'null'
+                    for name, request in executors.gradient_requests(live).items()}
+        self.module.bind(live.data_shapes, live.label_shapes, grad_req=requests,
+                         shared_module=shared_auxiliary and shared_auxiliary.module)
+        self.module.params_initialized = True  # by the first snapshot at the latest
+        executors.set_masks_to_ones(self.module, self._masks.names)
+
+    def reset_bind(self):
+        """Forget the executors, but not the parameters."""
+        if self.module.binded:
+            self.module.get_params()  # from the executors that go away, for the next ones
+        self.module._reset_bind()
+        self._other = None
+        self._latest = self.module
+
+    @contextlib.contextmanager
+    def moved_to_weights_of(self, live, kvstore, can_go_back):
+        """Move the snapshot to the weights of a module, and back if what follows fails.
+
+        Parameters
+        ----------
+        live : mxnet.module.Module
+        kvstore : mxnet.kvstore.KVStore or None
+            That updates its weights.
+        can_go_back : bool
+            Whether there is a snapshot to go back to.
+        """
+        before = [weight.copy() for weight in executors.weights(self.module) if can_go_back]
+        for source, target in zip(executors.weights(live), executors.weights(self.module)):
+            source.copyto(target)
+        if kvstore:
+            executors.pull_sparse_weights(kvstore, self.module)
+        self.module._params_dirty = True
+        try:
+            yield
+        except BaseException:
+            for source, target in zip(before, executors.weights(self.module)):
+                source.copyto(target)
+            raise
+        finally:
+            executors.clear_added_gradients(self.module)
+        executors.copy_auxiliary_states(live, self.module)  # which the pass has moved on
+
+    def gradients_of(self, module, batch, live):
+        """Compute the gradients of a batch under new masks, with the states of the live module.
+
+        Parameters
+        ----------
+        module : mxnet.module.Module
+            `self.module`, or what `short` returned.
+        batch : DataBatch or list of DataBatch
+        live : mxnet.module.Module
+
+        Returns
+        -------
+        dict of str to list of NDArray
+            From parameter name to one gradient a device.
+
+        Raises
+        ------
+        ValueError
+            If the symbol has no loss.
+        """
+        executors.copy_states(live, module)
+        executors.draw_masks(module, self._masks)
+        executors.clear_added_gradients(module)
+        try:
+            module.forward(batch, is_train=True)
+            module.backward()
+        except mx.MXNetError as error:
+            if 'head_gradient is required' not in str(error):
+                raise
+            raise ValueError('the symbol has no loss, and so no full gradient') from error
+        return executors.gradients(module)
+
+    def run_on_inputs_of(self, live, is_train, out_grads):
+        """Compute gradients on the batch, the states and the masks that the live module has."""
+        self._latest = self._bound_for(live.data_shapes, live.label_shapes,
+                                       executors.rows_bound(live))
+        executors.forward_on_inputs_of(live, self._latest, is_train, self._masks.names)
+        self._latest.backward(out_grads)
+
+    def latest_gradients(self):
+        """Map each parameter to its gradients of the latest run, one a device."""
+        return executors.gradients(self._latest)
+
+    def clear_added_gradients(self):
+        """Set to zero the gradients that each run adds to."""
+        executors.clear_added_gradients(self._latest)
+
+    def short(self, rows):
+        """Return a module for batches of so many rows, None if there can be none."""
+        data_shapes = resized(self.module.data_shapes, rows)
+        label_shapes = self.module.label_shapes and resized(self.module.label_shapes, rows)
+        parts = executors.split_rows(self.module, rows)
+        if executors.can_bind(self.module, data_shapes, label_shapes, parts, self._masks.names):
+            return self._bound_for(data_shapes, label_shapes, parts)
+        return None
+
+    def _bound_for(self, data_shapes, label_shapes, parts):
+        for module in (self.module, self._other):
+            if module is not None and executors.rows_bound(module) == parts and (
+                    module.data_shapes, module.label_shapes) == (data_shapes, label_shapes):
+                return module
+        self._other = self._new_module(parts)
+        self._other.bind(data_shapes, label_shapes, shared_module=self.module,
+                         grad_req=executors.gradient_requests(self.module))
+        return self._other

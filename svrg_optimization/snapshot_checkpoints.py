@@ -1,0 +1,176 @@
+"""How a module is saved with its snapshot, and made again."""
+
+import functools
+import logging
+
+import mxnet as mx
+
+from . import executors
+from .checkpoint import (
+    Checkpoint,
+    check_unpickles,
+    file_names,
+    of_kind,
+    prefixed,
+    read_symbol,
+    write_checkpoint,
+)
+from .svrg_optimizer import set_update_counts, states_in_layout, update_counts
+
+
+class SnapshotCheckpoints:
+    """Save and load an SVRGModule, which this is a part of.
+
+    What was loaded waits in `_loaded_snapshot`, for a module that is bound for
+    training, and in `_loaded_counts`, for an optimizer.
+    """
+
+    def save_checkpoint(self, prefix, epoch, save_optimizer_states=False, remove_amp_cast=True):
+        """Save the module, with all that a training needs to go on as if never stopped.
+
+        Module's own files, which plain ``Module.load`` reads, and
+        ``prefix-%04d.svrg`` beside them with the snapshot, the full gradient
+        and the counts of updates. All files are written whole or not at all.
+
+        Parameters
+        ----------
+        prefix : str
+            What the names of the files begin with.
+        epoch : int
+            What they go on with.
+        save_optimizer_states : bool
+            Whether to save the optimizer's states too.
+        remove_amp_cast : bool
+            As in Module.
+        """
+        names = file_names(prefix, epoch)
+        writers = {'symbol': functools.partial(self.symbol.save, remove_amp_cast=remove_amp_cast),
+                   'params': self.save_params}
+        if save_optimizer_states:
+            writers['states'] = self.save_optimizer_states
+        write_checkpoint(names, writers, *self._checkpoint_of_snapshot(self.update_freq))
+        logging.info('Saved checkpoint to "%s"', names['params'])
+        if save_optimizer_states:
+            logging.info('Saved optimizer state to "%s"', names['states'])
+
+    def _checkpoint_of_snapshot(self, update_freq):
+        """Return what SVRG needs to go on, as facts and as arrays."""
+        facts = {'update_freq': update_freq, 'num_update': self._snapshot.num_update,
+                 'optimizer': self._loaded_counts, 'snapshot': None}
+        if self.optimizer_initialized:
+            facts['optimizer'] = {**update_counts(self._optimizer), 'copies': self._copies}
+        if self._loaded_snapshot is not None:
+            facts['snapshot'], arrays = self._loaded_snapshot
+            return facts, arrays
+        if not self._snapshot.in_force or not self._mod_aux.binded:
+            return facts, {}
+        packed, arrays = self._snapshot.full_gradient.pack(shares_differ=self._kvstore is None)
+        facts['snapshot'] = {**packed, 'epoch': self._snapshot.epoch,
+                             'taken_at': self._snapshot.taken_at}
+        arg_params, aux_params = executors.weights_of_first_device(self._mod_aux)
+        return facts, {**arrays, **prefixed('arg', arg_params), **prefixed('aux', aux_params)}
+
+    @classmethod
+    def load(cls, prefix, epoch, load_optimizer_states=False, update_freq=None, **kwargs):
+        """Make a module of a checkpoint, of this class or of plain Module.
+
+        Parameters
+        ----------
+        prefix : str
+            What the names of the files begin with.
+        epoch : int
+            What they go on with.
+        load_optimizer_states : bool
+            Whether to load the optimizer's states and counts of updates when
+            the optimizer is installed. Counts stay out where the user gives
+            `begin_num_update`. The states are pickled: load none that you do
+            not trust.
+        update_freq : int, optional
+            By default that of the checkpoint, and 1 for one of plain Module.
+        **kwargs
+            Further arguments of the constructor. The number of devices may
+            be another than that of the module that was saved.
+
+        Returns
+        -------
+        SVRGModule
+            With the snapshot in force that was so when it was saved.
+
+        Raises
+        ------
+        FileNotFoundError
+            If a file is missing.
+        ValueError
+            If a file is truncated, foreign, or not of the same checkpoint as
+            the others.
+        """
+        checkpoint = Checkpoint(prefix, epoch, load_optimizer_states)
+        symbol = read_symbol(file_names(prefix, epoch)['symbol'])
+        if update_freq is None:
+            update_freq = checkpoint.update_freq
+        module = cls(symbol, update_freq=update_freq, **kwargs)
+        module._go_on_from(checkpoint)
+        return module
+
+    def _go_on_from(self, checkpoint):
+        self._arg_params, self._aux_params = checkpoint.arg_params, checkpoint.aux_params
+        self.params_initialized = True
+        self._preload_opt_states = checkpoint.states
+        facts = checkpoint.facts
+        if facts:
+            self._snapshot.num_update = facts['num_update']
+            self._loaded_counts = facts['optimizer']
+            if facts['snapshot']:
+                self._loaded_snapshot = facts['snapshot'], checkpoint.arrays
+
+    def _restore_snapshot(self):
+        """Put the snapshot of a checkpoint in force, once the module is bound for training."""
+        if self._loaded_snapshot is None:
+            return
+        (facts, arrays), self._loaded_snapshot = self._loaded_snapshot, None
+        full_gradient = self._new_full_gradient()
+        lacking = full_gradient.unpack(facts, arrays, not self._loss_scale.is_mean)
+        if lacking:
+            self._warn_of_dropped_snapshot(lacking)
+            return
+        self._mod_aux.set_params(*({name: mx.nd.array(value, dtype=value.dtype)
+                                    for name, value in of_kind(kind, arrays).items()}
+                                   for kind in ('arg', 'aux')))
+        self._snapshot.replace(full_gradient, facts['epoch'])
+        self._snapshot.taken_at = facts['taken_at']
+
+    def _restore_update_counts(self, counts, optimizer, optimizer_params):
+        """Go on from a checkpoint's counts, unless the user has given where to begin."""
+        if isinstance(optimizer, str):
+            begins = 'begin_num_update' in dict(optimizer_params)
+        else:
+            begins = optimizer.begin_num_update > 0
+        if not begins:
+            set_update_counts(self._optimizer.default_opt, counts,
+                              {0, *(context.device_id for context in self._context)})
+
+    @property
+    def _copies(self):
+        """Devices that update weights of their own; 0 where a KVStore does."""
+        return 0 if self._update_on_kvstore else self._ctx_len
+
+    def load_optimizer_states(self, fname):
+        """Load the optimizer's states; see ``Module.load_optimizer_states``.
+
+        Parameters
+        ----------
+        fname : str
+            A file of `save_optimizer_states`. It is unpickled: load none that
+            you do not trust.
+
+        Raises
+        ------
+        ValueError
+            If the file is truncated or holds no states.
+        """
+        check_unpickles(super().load_optimizer_states, fname)
+        if self._loaded_counts and fname == self._preload_opt_states:
+            updater = executors.updater(self)
+            updater.states = states_in_layout(updater.states, self._param_names, self._copies,
+                                              self._loaded_counts['copies'])
+            updater.states_synced = dict.fromkeys(updater.states, False)
