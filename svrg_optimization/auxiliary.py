@@ -5,7 +5,7 @@ import contextlib
 import mxnet as mx
 
 from . import executors
-from .batch_rows import resized
+from .batch_rows import count_rows, shapes_of
 
 
 class Auxiliary:
@@ -96,7 +96,7 @@ class Auxiliary:
         Parameters
         ----------
         module : mxnet.module.Module
-            `self.module`, or what `short` returned.
+            What `module_for` returned.
         batch : DataBatch or list of DataBatch
         live : mxnet.module.Module
 
@@ -137,20 +137,33 @@ class Auxiliary:
         """Set to zero the gradients that each run adds to."""
         executors.clear_added_gradients(self._latest)
 
-    def short(self, rows):
-        """Return a module for batches of so many rows, None if there can be none."""
-        data_shapes = resized(self.module.data_shapes, rows)
-        label_shapes = self.module.label_shapes and resized(self.module.label_shapes, rows)
-        parts = executors.split_rows(self.module, rows)
-        if executors.can_bind(self.module, data_shapes, label_shapes, parts, self._masks.names):
-            return self._bound_for(data_shapes, label_shapes, parts)
-        return None
+    def module_for(self, batch):
+        """Return the module that computes a batch's gradients, None if there can be none.
 
-    def _bound_for(self, data_shapes, label_shapes, parts):
+        There is none where a device would be without a row, or where the
+        symbol has another batch size written into it.
+        """
+        data_shapes, label_shapes = shapes_of(batch, self.module.data_shapes,
+                                              self.module.label_shapes)
+        rows, _ = count_rows(batch, data_shapes)
+        parts = executors.split_rows(self.module, rows)
+        module = self._already_bound_for(data_shapes, label_shapes, parts)
+        if module is None and executors.can_bind(self.module, data_shapes, label_shapes, parts,
+                                                 self._masks.names):
+            module = self._bound_for(data_shapes, label_shapes, parts)
+        return module
+
+    def _already_bound_for(self, data_shapes, label_shapes, parts):
         for module in (self.module, self._other):
             if module is not None and executors.rows_bound(module) == parts and (
                     module.data_shapes, module.label_shapes) == (data_shapes, label_shapes):
                 return module
+        return None
+
+    def _bound_for(self, data_shapes, label_shapes, parts):
+        module = self._already_bound_for(data_shapes, label_shapes, parts)
+        if module is not None:
+            return module
         self._other = self._new_module(parts)
         self._other.bind(data_shapes, label_shapes, shared_module=self.module,
                          grad_req=executors.gradient_requests(self.module))

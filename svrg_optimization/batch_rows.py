@@ -21,6 +21,32 @@ def resized(descriptions, rows):
     return result
 
 
+def shapes_of(batch, data_shapes, label_shapes):
+    """Describe the data and the labels of a batch.
+
+    Parameters
+    ----------
+    batch : DataBatch or list of DataBatch
+        Of a list only the number of rows may be another than is described.
+    data_shapes, label_shapes : list of DataDesc
+        The module's description of its batches; `label_shapes` may be None.
+
+    Returns
+    -------
+    data_shapes, label_shapes : list of DataDesc
+        Of this batch; where it has no labels, those that it would have.
+    """
+    rows, _ = count_rows(batch, data_shapes)
+
+    def describe(kind, descriptions):
+        arrays = [] if isinstance(batch, list) else getattr(batch, kind) or []
+        return [DataDesc(description.name, arrays[i].shape, description.dtype, description.layout)
+                if i < len(arrays) else description
+                for i, description in enumerate(resized(descriptions, rows))]
+
+    return describe('data', data_shapes), label_shapes and describe('label', label_shapes)
+
+
 def count_rows(batch, data_shapes):
     """Count the rows of a batch.
 

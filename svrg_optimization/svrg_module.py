@@ -526,32 +526,34 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, Module):
 
         Returns how many of the batch's rows are no padding.
         """
-        module = self._mod_aux
-        rows, padding = count_rows(batch, module.data_shapes)
+        auxiliary, data_shapes = self._auxiliary, self._mod_aux.data_shapes
+        rows, padding = count_rows(batch, data_shapes)
         real_rows = rows - padding
         if real_rows <= 0:
             return 0
+        run, module = batch, None
         if self._loss_scale.is_mixed:
             if real_rows != self._batch_size:
                 self._warn_once('the symbol has losses that are sums over a batch and losses that '
                                 'are means: a batch with fewer real rows than are bound is '
                                 'weighted by its real rows, which is right for one kind only')
         elif padding:
-            short = self._auxiliary.short(real_rows)
-            if short is not None:
-                if full_gradient.row_counts:  # in which a step finds the padding's rows too
-                    full_gradient.count_rows_in(self._auxiliary.gradients_of(module, batch, self))
-                batch = without_padding(batch, module.data_shapes, module.label_shapes,
-                                        padding_first)
-                module, rows = short, real_rows
-            else:
+            run = without_padding(batch, data_shapes, self._mod_aux.label_shapes, padding_first)
+            module = auxiliary.module_for(run)
+            if module is None:
+                run = batch
                 self._warn_once('the module cannot be bound for the real rows of a padded batch '
                                 'alone: the batch is weighted by its real rows, padding included')
-        gradients = self._auxiliary.gradients_of(module, batch, self)
-        if module is self._mod_aux or not full_gradient.row_counts:
-            full_gradient.count_rows_in(gradients)
+        module = module or auxiliary.module_for(batch) or auxiliary.module
+        gradients = auxiliary.gradients_of(module, run, self)
+        real_part = real_rows / rows if run is batch else 1
         full_gradient.add(gradients, self._loss_scale.weights(
-            executors.rows_bound(module), real_rows / rows, full_gradient.batch_size))
+            executors.rows_bound(module), real_part, full_gradient.batch_size))
+        if full_gradient.row_counts and run is not batch:
+            # A step finds the rows of the padding too.
+            whole = auxiliary.module_for(batch) or auxiliary.module
+            gradients = auxiliary.gradients_of(whole, batch, self)
+        full_gradient.count_rows_in(gradients)
         return real_rows
 
     def _warn_once(self, message):

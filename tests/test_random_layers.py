@@ -158,6 +158,20 @@ def test_fit_on_batches_of_other_shapes():
     problem = DropoutProblem(rows=37)
     module = problem.module(2, context=TWO_DEVICES)
     module.fit(problem.iterator(), eval_metric='acc', num_epoch=3)
+
+    class Short:
+        provide_data, provide_label = problem.iterator().provide_data, [('label', (10,))]
+
+        def reset(self):
+            pass
+
+        def __iter__(self):
+            for rows in (slice(0, 10), slice(10, 14), slice(14, 37)):
+                yield mx.io.DataBatch([mx.nd.array(problem.features[rows])],
+                                      [mx.nd.array(problem.targets[rows])])
+
+    module.fit(Short(), eval_metric='acc', begin_epoch=2, num_epoch=4)
+    assert module._snapshot.full_gradient.rows == 37
     module.forward_backward(mx.io.DataBatch([mx.nd.ones((6, 4))], [mx.nd.ones((6,))]))
     module.update()
     module.reshape([('data', (4, 4))], [('label', (4,))])
