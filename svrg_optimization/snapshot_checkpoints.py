@@ -15,6 +15,7 @@ from .checkpoint import (
     read_symbol,
     write_checkpoint,
 )
+from .sparse_rows import is_row_sparse
 from .svrg_optimizer import set_update_counts, states_in_layout, update_counts
 
 
@@ -52,6 +53,19 @@ class SnapshotCheckpoints:
         logging.info('Saved checkpoint to "%s"', names['params'])
         if save_optimizer_states:
             logging.info('Saved optimizer state to "%s"', names['states'])
+
+    def _sync_params_from_devices(self):
+        """Read the weights back as they are.
+
+        Module takes their mean over the devices, which on three of them need
+        not be the weight that all three have.
+        """
+        super()._sync_params_from_devices()
+        if self._kvstore:
+            weights, _ = executors.weights_of_first_device(self)
+            for name, weight in weights.items():
+                if not is_row_sparse(weight):
+                    weight.astype(self._arg_params[name].dtype).copyto(self._arg_params[name])
 
     def _checkpoint_of_snapshot(self, update_freq):
         """Return what SVRG needs to go on, as facts and as arrays."""

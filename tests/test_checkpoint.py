@@ -53,7 +53,8 @@ def saved(prefix):
 @pytest.mark.parametrize('stop', [1, 2, 3, 4, 5])
 @pytest.mark.parametrize('optimizer', ['sgd', 'adam'])
 @pytest.mark.parametrize('context, kvstore', [
-    (mx.cpu(), 'local'), (mx.cpu(), mx.kv.create), (TWO_DEVICES, 'local'), (TWO_DEVICES, 'device')])
+    (mx.cpu(), 'local'), (mx.cpu(), mx.kv.create), (TWO_DEVICES, 'local'), (TWO_DEVICES, 'device'),
+    ([mx.cpu(i) for i in range(3)], 'local')])
 @pytest.mark.parametrize('update_on_kvstore', ['0', '1'])
 def test_same_bits_after_a_stop(monkeypatch, prefix, stop, optimizer, context, kvstore,
                                 update_on_kvstore):
