@@ -124,8 +124,8 @@ class Auxiliary:
 
     def run_on_inputs_of(self, live, is_train, out_grads):
         """Compute gradients on the batch, the states and the masks that the live module has."""
-        self._latest = self._bound_for(live.data_shapes, live.label_shapes,
-                                       executors.rows_bound(live))
+        shapes = live.data_shapes, live.label_shapes, executors.rows_bound(live)
+        self._latest = self._already_bound_for(*shapes) or self._bind_other(*shapes)
         executors.forward_on_inputs_of(live, self._latest, is_train, self._masks.names)
         self._latest.backward(out_grads)
 
@@ -150,7 +150,7 @@ class Auxiliary:
         module = self._already_bound_for(data_shapes, label_shapes, parts)
         if module is None and executors.can_bind(self.module, data_shapes, label_shapes, parts,
                                                  self._masks.names):
-            module = self._bound_for(data_shapes, label_shapes, parts)
+            module = self._bind_other(data_shapes, label_shapes, parts)
         return module
 
     def _already_bound_for(self, data_shapes, label_shapes, parts):
@@ -160,10 +160,7 @@ class Auxiliary:
                 return module
         return None
 
-    def _bound_for(self, data_shapes, label_shapes, parts):
-        module = self._already_bound_for(data_shapes, label_shapes, parts)
-        if module is not None:
-            return module
+    def _bind_other(self, data_shapes, label_shapes, parts):
         self._other = self._new_module(parts)
         self._other.bind(data_shapes, label_shapes, shared_module=self.module,
                          grad_req=executors.gradient_requests(self.module))

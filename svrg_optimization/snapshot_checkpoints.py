@@ -76,12 +76,13 @@ class SnapshotCheckpoints:
         if self._loaded_snapshot is not None:
             facts['snapshot'], arrays = self._loaded_snapshot
             return facts, arrays
-        if not self._snapshot.in_force or not self._mod_aux.binded:
+        if not self._snapshot.in_force:
             return facts, {}
         packed, arrays = self._snapshot.full_gradient.pack(shares_differ=self._kvstore is None)
         facts['snapshot'] = {**packed, 'epoch': self._snapshot.epoch,
                              'taken_at': self._snapshot.taken_at}
-        arg_params, aux_params = executors.weights_of_first_device(self._mod_aux)
+        arg_params, aux_params = (executors.weights_of_first_device(self._mod_aux)
+                                  if self._mod_aux.binded else self._mod_aux.get_params())
         return facts, {**arrays, **prefixed('arg', arg_params), **prefixed('aux', aux_params)}
 
     @classmethod

@@ -43,11 +43,11 @@ class Problem:
     def module(self, update_freq=1, **kwargs):
         return SVRGModule(self.symbol, label_names=('label',), update_freq=update_freq, **kwargs)
 
-    def bound(self, batch_size=10, update_freq=1, **kwargs):
+    def bound(self, batch_size=10, update_freq=1, grad_req='write', **kwargs):
         """Return a module bound for training with the problem's initial weights."""
         module = self.module(update_freq, **kwargs)
         iterator = self.iterator(batch_size)
-        module.bind(iterator.provide_data, iterator.provide_label)
+        module.bind(iterator.provide_data, iterator.provide_label, grad_req=grad_req)
         module.init_params(arg_params=self.arg_params())
         return module
 

@@ -74,7 +74,7 @@ class Sequences(Problem):
                 batches.append((length, rows, max(0, start + batch_size - len(own))))
         return batches[::2] + batches[1::2]
 
-    def bucketing(self, update_freq=1, **kwargs):
+    def module(self, update_freq=1, **kwargs):
         return SVRGBucketingModule(self.sym_gen, max(LENGTHS), update_freq=update_freq, **kwargs)
 
     def iterator(self, batch_size=4, **kwargs):
@@ -107,7 +107,7 @@ def test_trains_as_zero_padded_sequences_do(monkeypatch, context, kvstore, updat
     """The float64 twin sees all sequences at full length, filled up with zeros."""
     monkeypatch.setenv('MXNET_UPDATE_ON_KVSTORE', update_on_kvstore)
     problem = Sequences()
-    module = fit(problem, problem.bucketing(2, context=context), 0, 5,
+    module = fit(problem, problem.module(2, context=context), 0, 5,
                  kvstore=mx.kv.create('local') if kvstore == 'object' else kvstore)
     expected = problem.expect(5, 2, **SETTINGS)
     problem.assert_weights(module, expected.weights)
@@ -116,10 +116,8 @@ def test_trains_as_zero_padded_sequences_do(monkeypatch, context, kvstore, updat
 
 def test_full_gradient_over_all_buckets_time_after_time():
     problem = Sequences()
-    module = problem.bucketing()
+    module = problem.bound(4)
     train_data = problem.iterator()
-    module.bind(train_data.provide_data, train_data.provide_label)
-    module.init_params(arg_params=problem.arg_params())
     module.init_optimizer()
     svrg = problem.svrg(4)
     svrg.take_snapshot()
@@ -131,10 +129,8 @@ def test_full_gradient_over_all_buckets_time_after_time():
 
 def test_bucket_that_first_appears_after_the_snapshot():
     problem = Sequences()
-    module = problem.bucketing()
+    module = problem.bound(4)
     train_data = problem.iterator()
-    module.bind(train_data.provide_data, train_data.provide_label)
-    module.init_params(arg_params=problem.arg_params())
     module.init_optimizer(optimizer_params=SETTINGS)
     batches = [(batch, rows) for batch, (_, rows, _) in zip(train_data, problem.plan(4))]
     longest = [pair for pair in batches if pair[0].bucket_key == max(LENGTHS)]
@@ -163,7 +159,7 @@ def test_bucket_that_first_appears_after_the_snapshot():
 
 def test_set_params_keeps_and_forced_init_params_drops_the_snapshot():
     problem = Sequences()
-    module = fit(problem, problem.bucketing(4), 0, 1)
+    module = fit(problem, problem.module(4), 0, 1)
     svrg = problem.expect(1, 4, **SETTINGS)
     module.set_params(*module.get_params())
     assert module._snapshot.in_force
@@ -175,7 +171,7 @@ def test_set_params_keeps_and_forced_init_params_drops_the_snapshot():
 
 def test_rebind_keeps_the_snapshot():
     problem = Sequences()
-    module = fit(problem, problem.bucketing(4), 0, 2)
+    module = fit(problem, problem.module(4), 0, 2)
     svrg = problem.expect(2, 4, **SETTINGS)
     fit(problem, module, 2, 4, force_rebind=True)
     problem.assert_weights(module, problem.expect(4, 4, 2, svrg).weights)
@@ -183,7 +179,7 @@ def test_rebind_keeps_the_snapshot():
 
 def test_monitor_and_prediction():
     problem = Sequences()
-    module = fit(problem, problem.bucketing(), 0, 2, monitor=mx.monitor.Monitor(1, pattern='fc.*'))
+    module = fit(problem, problem.module(), 0, 2, monitor=mx.monitor.Monitor(1, pattern='fc.*'))
     plain = mx.mod.BucketingModule(problem.sym_gen, max(LENGTHS))
     train_data = problem.iterator()
     plain.bind(train_data.provide_data, train_data.provide_label, for_training=False)
@@ -197,9 +193,9 @@ def test_same_bits_after_a_stop(tmp_path, stop, optimizer):
     prefix = str(tmp_path / 'model')
     problem = Sequences()
     params = SETTINGS if optimizer == 'sgd' else {'learning_rate': 0.02}
-    unbroken = fit(problem, problem.bucketing(3), 0, 5, optimizer=optimizer,
+    unbroken = fit(problem, problem.module(3), 0, 5, optimizer=optimizer,
                    optimizer_params=params)
-    stopped = problem.bucketing(3)
+    stopped = problem.module(3)
     fit(problem, stopped, 0, stop, optimizer=optimizer, optimizer_params=params,
         epoch_end_callback=mx.callback.module_checkpoint(stopped, prefix,
                                                          save_optimizer_states=True))
@@ -213,7 +209,7 @@ def test_same_bits_after_a_stop(tmp_path, stop, optimizer):
 def test_files_are_bucketing_modules_own(tmp_path):
     prefix = str(tmp_path / 'model')
     problem = Sequences()
-    module = fit(problem, problem.bucketing(), 0, 2)
+    module = fit(problem, problem.module(), 0, 2)
     module.save_checkpoint(prefix, 2)
     plain = mx.mod.BucketingModule.load(prefix, 2, problem.sym_gen, max(LENGTHS))
     train_data = problem.iterator()
@@ -248,10 +244,8 @@ def test_load_dict():
 def test_gradients_that_add_up_over_buckets(passes):
     """k backward passes, of whichever buckets, have k corrections."""
     problem = Sequences()
-    module = problem.bucketing()
+    module = problem.bound(4, grad_req='add')
     train_data = problem.iterator()
-    module.bind(train_data.provide_data, train_data.provide_label, grad_req='add')
-    module.init_params(arg_params=problem.arg_params())
     module.init_optimizer(optimizer_params={'learning_rate': 0.02})
     svrg = problem.svrg(4, learning_rate=0.02)
     for _ in range(2):
@@ -281,10 +275,7 @@ def test_gradients_that_add_up_over_buckets(passes):
 
 def test_bucket_that_first_appears_with_a_short_batch():
     problem = Sequences()
-    module = problem.bucketing()
-    train_data = problem.iterator()
-    module.bind(train_data.provide_data, train_data.provide_label)
-    module.init_params(arg_params=problem.arg_params())
+    module = problem.bound(4)
     module.init_optimizer(optimizer_params=SETTINGS)
     svrg = problem.svrg(4, **SETTINGS)
     plan = [(3, np.arange(2)), (3, np.arange(2, 6)), (8, np.arange(24, 28)), (5, np.arange(14, 15)),
@@ -334,7 +325,7 @@ def test_warnings_come_once_for_all_buckets():
 
 
 def test_set_params_before_bind():
-    for make in (Sequences().bucketing, lambda: mx.mod.BucketingModule(Sequences().sym_gen, 8)):
+    for make in (Sequences().module, lambda: mx.mod.BucketingModule(Sequences().sym_gen, 8)):
         with pytest.raises(AssertionError, match='call bind before'):
             make().set_params({}, {})
 
@@ -342,10 +333,10 @@ def test_set_params_before_bind():
 @pytest.mark.parametrize('bad, error', [(0, ValueError), (None, TypeError), (True, TypeError)])
 def test_bad_update_freq(bad, error):
     with pytest.raises(error, match='update_freq must be an int of 1 or more'):
-        Sequences().bucketing(bad)
+        Sequences().module(bad)
 
 
 def test_update_full_grads_before_bind():
     problem = Sequences()
     with pytest.raises(RuntimeError, match='bound'):
-        problem.bucketing().update_full_grads(problem.iterator())
+        problem.module().update_full_grads(problem.iterator())

@@ -253,6 +253,17 @@ def test_saved_again_as_it_was_loaded(saved, bind):
     assert (facts['optimizer'], facts['snapshot']) == (again['optimizer'], again['snapshot'])
 
 
+def test_saved_while_bound_for_inference(prefix):
+    """The snapshot of a training that is over for now goes into the file all the same."""
+    problem = Problem('softmax', rows=37)
+    unbroken = train(problem, problem.module(4), 0, 5)
+    module = train(problem, problem.module(4), 0, 2)
+    module.get_params()
+    bound(module, problem, for_training=False, force_rebind=True)
+    module.save_checkpoint(prefix, 2, save_optimizer_states=True)
+    assert bits(train(problem, load(prefix, 2), 2, 5)) == bits(unbroken)
+
+
 def test_forced_init_params_drops_the_loaded_snapshot(saved):
     problem = Problem('softmax', rows=37)
     module = bound(load(saved, 3), problem)

@@ -10,10 +10,7 @@ from svrg_optimization import SVRGModule
 
 
 def bound(problem, grad_req, context=None):
-    module = problem.module(context=context or mx.cpu())
-    train_data = problem.iterator()
-    module.bind(train_data.provide_data, train_data.provide_label, grad_req=grad_req)
-    module.init_params(arg_params=problem.arg_params())
+    module = problem.bound(grad_req=grad_req, context=context or mx.cpu())
     module.init_optimizer(optimizer_params={'learning_rate': 0.05, 'momentum': 0.5})
     return module
 
