@@ -103,6 +103,32 @@ def without_padding(batch, data_shapes, label_shapes, padding_first=False):
                      label=real_rows('label', label_shapes) if labelled else None, pad=0)
 
 
+def repeated(batch, times, data_shapes, label_shapes):
+    """Repeat all rows of a batch, so many times one after the other.
+
+    Parameters
+    ----------
+    batch : DataBatch
+        Left as it is.
+    times : int
+    data_shapes, label_shapes : list of DataDesc
+        The module's description of the batch; `label_shapes` may be None.
+
+    Returns
+    -------
+    DataBatch
+    """
+    if times == 1:
+        return batch
+
+    def all_rows(kind, descriptions):
+        return [_join([array] * times, batch_axis(description))
+                for array, description in zip(getattr(batch, kind), descriptions)]
+
+    return DataBatch(data=all_rows('data', data_shapes),
+                     label=batch.label and all_rows('label', label_shapes), pad=0)
+
+
 def _cut(array, axis, kept):
     if axis < 0:
         return array

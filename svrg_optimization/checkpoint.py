@@ -6,6 +6,7 @@ import json
 import os
 import pickle
 import tempfile
+import warnings
 import zipfile
 
 import mxnet as mx
@@ -168,8 +169,10 @@ class Checkpoint:
     Attributes
     ----------
     arg_params, aux_params : dict of str to NDArray
+    with_states : bool
+        Whether the optimizer's states are wanted.
     states : str or None
-        Name of the file of optimizer states, where they are wanted.
+        Name of the file of these, where they are wanted and could be saved.
     facts : dict or None
         What SVRG needs to go on; None in a checkpoint of plain Module.
     arrays : dict of str to numpy.ndarray
@@ -185,11 +188,18 @@ class Checkpoint:
 
     def __init__(self, prefix, epoch, with_states):
         names = file_names(prefix, epoch)
-        kinds = ['params'] + ['states'] * with_states
+        self.with_states = with_states
         self.facts, self.arrays = None, {}
         if os.path.exists(names['svrg']):
             self.facts, self.arrays = _read_svrg_file(names['svrg'])
-            for kind, known in self.facts.pop('checksums').items():
+            checksums = self.facts.pop('checksums')
+            if with_states and checksums['states'] is None and self._states_were_on_servers:
+                warnings.warn('%s was saved without the states of the optimizer, which were on '
+                              'servers: they begin anew' % names['svrg'], stacklevel=3)
+                with_states = False
+        kinds = ['params'] + ['states'] * with_states
+        if self.facts:
+            for kind, known in checksums.items():
                 if kind in kinds:
                     _check(names[kind], known, names['svrg'])
         for kind in kinds:
@@ -201,6 +211,10 @@ class Checkpoint:
         if with_states and self.facts is None:
             _check_states(names['states'])
         self.states = names['states'] if with_states else None
+
+    @property
+    def _states_were_on_servers(self):
+        return bool((self.facts['optimizer'] or {}).get('on_servers'))
 
     @property
     def update_freq(self):

@@ -107,6 +107,15 @@ def weights(module):
     return [array for arrays in group.param_arrays + group.aux_arrays for array in arrays]
 
 
+def pull_dense_weights(kvstore, module):
+    """Set the dense parameters of a module to what a KVStore has."""
+    group = module._exec_group
+    for index, (name, arrays) in enumerate(zip(group.param_names, group.param_arrays)):
+        if not is_row_sparse(arrays[0]):
+            kvstore.pull(name, out=arrays, priority=-index)
+    module._params_dirty = True
+
+
 def pull_sparse_weights(kvstore, module):
     """Set the row_sparse parameters of a module, in all rows, to what a KVStore has.
 
@@ -120,12 +129,12 @@ def pull_sparse_weights(kvstore, module):
 
 
 def sparse_parameters(module):
-    """List the parameters that are row_sparse, or whose gradients are."""
+    """List the parameters that are row_sparse, and the dense ones whose gradients are."""
     group = module._exec_group
-    gradients_of = gradients(module)
-    return [name for name, arrays in zip(group.param_names, group.param_arrays)
-            if is_row_sparse(arrays[0]) or (name in gradients_of
-                                            and is_row_sparse(gradients_of[name][0]))]
+    sparse = [name for name, arrays in zip(group.param_names, group.param_arrays)
+              if is_row_sparse(arrays[0])]
+    return sparse, [name for name, arrays in gradients(module).items()
+                    if is_row_sparse(arrays[0]) and name not in sparse]
 
 
 def weights_of_first_device(module):

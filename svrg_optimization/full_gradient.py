@@ -4,12 +4,18 @@ import numpy as np
 from mxnet import ndarray as nd
 
 from .checkpoint import of_kind, prefixed
+from .kvstores import is_distributed, sum_over_devices_and_workers
 from .sparse_rows import is_row_sparse
 
 
 def dtype_of_sum(dtype):
     """Tell the dtype in which gradients of a dtype are summed up."""
     return np.float32 if dtype == np.float16 else dtype
+
+
+def length_of_tally(kvstore):
+    """Tell how many numbers the workers tell each other of a pass."""
+    return 2 + kvstore.num_workers
 
 
 class FullGradient:
@@ -29,6 +35,8 @@ class FullGradient:
         How many devices there are.
     batch_size : int
         B, the rows of a batch.
+    loss_is_mean : bool
+        Whether gradients are means over a batch, and not sums.
     counts_rows : bool
         Whether to count, for row_sparse gradients, how often each row occurs.
 
@@ -44,6 +52,8 @@ class FullGradient:
         For these parameters, the batches (on each device) that contain a row.
     batches : int
         The batches that were summed.
+    batches_of_workers : list of int
+        How many there were of each worker, by rank, with those of padding alone.
     rows : int
         n, the rows that it is a mean over.
     finished : bool
@@ -52,7 +62,7 @@ class FullGradient:
         B, of the batches in whose gradient's units it is.
     """
 
-    def __init__(self, gradients, devices, batch_size, counts_rows=False):
+    def __init__(self, gradients, devices, batch_size, loss_is_mean, counts_rows=False):
         self.shares = [{name: nd.zeros(arrays[device].shape, ctx=arrays[device].context,
                                        dtype=dtype_of_sum(arrays[device].dtype))
                         for name, arrays in gradients.items()}
@@ -62,9 +72,11 @@ class FullGradient:
                            for name, arrays in gradients.items()
                            if counts_rows and is_row_sparse(arrays[0])}
         self.batches = 0
+        self.batches_of_workers = []
         self.rows = 0
         self.finished = False
         self.batch_size = batch_size
+        self._loss_is_mean = loss_is_mean
 
     def add(self, gradients, weights):
         """Add the gradients of one batch to the sum, those of each device times its weight."""
@@ -77,44 +89,87 @@ class FullGradient:
                     gradient = gradient * weights[device]
                 nd.elemwise_add(total, gradient, out=total)
 
-    def count_rows_in(self, gradients):
-        """Count a batch, and in it the rows of the parameters whose rows are counted."""
+    def count(self, gradients, rows):
+        """Count a batch of so many rows, and in it those of the parameters whose rows are counted.
+
+        Parameters
+        ----------
+        gradients : dict of str to list of NDArray
+            The batch's.
+        rows : int
+            Without padding.
+        """
         self.batches += 1
+        self.rows += rows
         for name, counts in self.row_counts.items():
             for gradient in gradients[name]:
                 counts[gradient.indices.asnumpy()] += 1
 
-    def finish(self, rows, keys, kvstore, add_devices):
-        """Make the sum over all batches a mean, over all devices.
+    def finish(self, yielded, keys, kvstore, add_devices):
+        """Make the sum over all batches a mean, over all devices and workers.
+
+        Where `rows` is 0 on all workers, there is none, and it is not finished.
 
         Parameters
         ----------
-        rows : int
-            n, the rows that were summed.
-        keys : dict of str to str
-            From parameter name to its key in `kvstore`.
+        yielded : int
+            Batches that the pass had, with those of padding alone.
+        keys : KVStoreKeys
+            The module's keys in `kvstore`.
         kvstore : mxnet.kvstore.KVStore or None
-            Adds up the devices.
+            Adds up the devices and the workers.
         add_devices : bool
             Whether to add up the devices where there is no `kvstore`; else
             each device's share stays its own.
         """
-        for share in self.shares:
-            for total in share.values():
-                total *= self.batch_size / rows
         values = {name: [share[name] for share in self.shares] for name in self.shares[0]}
-        if kvstore:
+        self.batches_of_workers = [yielded]
+        units = self.batch_size
+        if kvstore and is_distributed(kvstore):
+            if self._loss_is_mean:
+                # Batches of the workers may differ in size: send sums over rows.
+                self._scale(self.batch_size)
+                units = 1
+            self._sum_over_workers(keys, kvstore, values)
+        elif kvstore:
             self.exchange(kvstore, keys, values)
         elif add_devices and len(self.shares) > 1:
             for name, arrays in values.items():
                 total = nd.add_n(*[array.as_in_context(arrays[0].context) for array in arrays])
                 self.share_out(name, [total.as_in_context(array.context) for array in arrays])
+        if not self.rows:
+            return
+        self._scale(units / self.rows)
         for share in self.shares:
             for mean in share.values():
                 mean.wait_to_read()
-        self.rows = rows
         self.finished = True
         self._divide_by_row()
+
+    def _scale(self, factor):
+        for share in self.shares:
+            for total in share.values():
+                total *= factor
+
+    def _sum_over_workers(self, keys, kvstore, values):
+        """Sum the gradients over all devices and workers, and what was counted."""
+        context = next((arrays[0].context for arrays in values.values()), None)
+
+        def as_value(counts):
+            return [nd.array(counts, ctx=context, dtype=np.float64)]
+
+        tally = np.zeros(length_of_tally(kvstore))
+        tally[:2] = self.rows, self.batches
+        tally[2 + kvstore.rank] = self.batches_of_workers[0]
+        counted = {keys.tally: as_value(tally)}
+        counted.update((keys.row_counts[name], as_value(counts))
+                       for name, counts in self.row_counts.items())
+        self.exchange(kvstore, keys, values, counted)
+        tally = counted[keys.tally][0].asnumpy()
+        self.rows, self.batches = int(tally[0]), int(tally[1])
+        self.batches_of_workers = tally[2:].astype(int).tolist()
+        for name in self.row_counts:
+            self.row_counts[name] = counted[keys.row_counts[name]][0].asnumpy().astype(np.int64)
 
     def _divide_by_row(self):
         for name, counts in self.row_counts.items():
@@ -125,22 +180,22 @@ class FullGradient:
                     factor.reshape((-1,) + (1,) * (full.ndim - 1)), ctx=full.context,
                     dtype=full.dtype))
 
-    def exchange(self, kvstore, keys, values):
-        """Sum values over all devices in a KVStore and share the sums out.
+    def exchange(self, kvstore, keys, values, counted=()):
+        """Sum values over all devices and workers and share the sums out.
 
         Parameters
         ----------
         kvstore : mxnet.kvstore.KVStore
             Holds a key for each full gradient.
-        keys : dict of str to str
-            From parameter name to its key.
+        keys : KVStoreKeys
+            The module's keys in it.
         values : dict of str to list of NDArray
             From parameter name to one value a device; overwritten with the sum.
+        counted : dict of str to list of NDArray
+            Further values to sum, by key; overwritten too.
         """
-        for priority, (name, arrays) in enumerate(values.items()):
-            kvstore.push(keys[name], arrays, priority=-priority)
-        for priority, (name, arrays) in enumerate(values.items()):
-            kvstore.pull(keys[name], out=arrays, priority=-priority)
+        sum_over_devices_and_workers(kvstore, {
+            **{keys.full[name]: arrays for name, arrays in values.items()}, **dict(counted)})
         for name, arrays in values.items():
             self.share_out(name, arrays)
 
@@ -166,7 +221,7 @@ class FullGradient:
             arrays.update(prefixed('full:%d' % device, share))
         return facts, arrays
 
-    def unpack(self, facts, arrays, in_units_of_batch):
+    def unpack(self, facts, arrays):
         """Set the full gradient to one that was packed, on any number of devices.
 
         Parameters
@@ -174,8 +229,6 @@ class FullGradient:
         facts : dict
         arrays : dict of str to numpy.ndarray
             What `pack` returned; there may be more of them.
-        in_units_of_batch : bool
-            Whether it scales with the size of the batch that is bound.
 
         Returns
         -------
@@ -188,7 +241,7 @@ class FullGradient:
         lacking = (set(self.shares[0]) - set(saved[0])) | (set(self.row_counts) - set(row_counts))
         if lacking:
             return lacking
-        units = self.batch_size / facts['batch_size'] if in_units_of_batch else 1
+        units = 1 if self._loss_is_mean else self.batch_size / facts['batch_size']
         for device, share in enumerate(self.shares):
             for name, value in share.items():
                 if len(saved) == len(self.shares):

@@ -15,6 +15,7 @@ from .checkpoint import (
     read_symbol,
     write_checkpoint,
 )
+from .kvstores import is_asynchronous, is_distributed
 from .sparse_rows import is_row_sparse
 from .svrg_optimizer import set_update_counts, states_in_layout, update_counts
 
@@ -47,6 +48,11 @@ class SnapshotCheckpoints:
         names = file_names(prefix, epoch)
         writers = {'symbol': functools.partial(self.symbol.save, remove_amp_cast=remove_amp_cast),
                    'params': self.save_params}
+        if save_optimizer_states and self._servers_hold_states:
+            self._warn_once('the states of the optimizer are on the servers, and MXNet cannot save '
+                            'them: all else is saved. With MXNET_UPDATE_ON_KVSTORE=0 the workers '
+                            'hold them')
+            save_optimizer_states = False
         if save_optimizer_states:
             writers['states'] = self.save_optimizer_states
         write_checkpoint(names, writers, *self._checkpoint_of_snapshot(self.update_freq))
@@ -72,7 +78,8 @@ class SnapshotCheckpoints:
         facts = {'update_freq': update_freq, 'num_update': self._snapshot.num_update,
                  'optimizer': self._loaded_counts, 'snapshot': None}
         if self.optimizer_initialized:
-            facts['optimizer'] = {**update_counts(self._optimizer), 'copies': self._copies}
+            facts['optimizer'] = {**self._update_counts(), 'copies': self._copies,
+                                  'on_servers': self._servers_hold_states}
         if self._loaded_snapshot is not None:
             facts['snapshot'], arrays = self._loaded_snapshot
             return facts, arrays
@@ -118,6 +125,12 @@ class SnapshotCheckpoints:
         ValueError
             If a file is truncated, foreign, or not of the same checkpoint as
             the others.
+
+        Warns
+        -----
+        UserWarning
+            If the states were on the servers of a KVStore, and so could not
+            be saved: with `load_optimizer_states` only the counts are loaded.
         """
         checkpoint = Checkpoint(prefix, epoch, load_optimizer_states)
         symbol = read_symbol(file_names(prefix, epoch)['symbol'])
@@ -131,6 +144,7 @@ class SnapshotCheckpoints:
         self._arg_params, self._aux_params = checkpoint.arg_params, checkpoint.aux_params
         self.params_initialized = True
         self._preload_opt_states = checkpoint.states
+        self._goes_on_counting = checkpoint.with_states
         facts = checkpoint.facts
         if facts:
             self._snapshot.num_update = facts['num_update']
@@ -144,7 +158,7 @@ class SnapshotCheckpoints:
             return
         (facts, arrays), self._loaded_snapshot = self._loaded_snapshot, None
         full_gradient = self._new_full_gradient()
-        lacking = full_gradient.unpack(facts, arrays, not self._loss_scale.is_mean)
+        lacking = full_gradient.unpack(facts, arrays)
         if lacking:
             self._warn_of_dropped_snapshot(lacking)
             return
@@ -154,15 +168,35 @@ class SnapshotCheckpoints:
         self._snapshot.replace(full_gradient, facts['epoch'])
         self._snapshot.taken_at = facts['taken_at']
 
-    def _restore_update_counts(self, counts, optimizer, optimizer_params):
+    def _restore_update_counts(self, default_opt, optimizer, optimizer_params):
         """Go on from a checkpoint's counts, unless the user has given where to begin."""
+        goes_on, self._goes_on_counting = self._goes_on_counting, False
+        if not goes_on or not self._loaded_counts:
+            return
         if isinstance(optimizer, str):
             begins = 'begin_num_update' in dict(optimizer_params)
         else:
             begins = optimizer.begin_num_update > 0
         if not begins:
-            set_update_counts(self._optimizer.default_opt, counts,
+            set_update_counts(default_opt, self._loaded_counts,
                               {0, *(context.device_id for context in self._context)})
+
+    def _update_counts(self):
+        """Read the optimizer's counts of updates, or tell what they are on the servers."""
+        if not self._servers_hold_states:
+            return update_counts(self._optimizer)
+        counts, num_update = self._counts_at_start
+        steps = self._snapshot.num_update - num_update
+        if is_asynchronous(self._kvstore):
+            steps *= self._kvstore.num_workers  # each worker's push is an update
+        begin = self._optimizer.begin_num_update
+        return {'num_update': counts['num_update'] + steps,
+                'by_name': {name: counts['by_name'].get(name, begin) + steps
+                            for name in self._trainable}}
+
+    @property
+    def _servers_hold_states(self):
+        return self._update_on_kvstore and is_distributed(self._kvstore)
 
     @property
     def _copies(self):

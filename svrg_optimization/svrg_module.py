@@ -6,21 +6,31 @@ import warnings
 
 import mxnet as mx
 from mxnet.base import _as_list
-from mxnet.model import BatchEndParam, _create_kvstore
+from mxnet.kvstore import KVStore
+from mxnet.model import BatchEndParam
 from mxnet.module import Module
 
-from . import executors
+from . import executors, kvstores
 from .auxiliary import Auxiliary
-from .batch_rows import count_rows, without_padding
+from .batch_rows import count_rows, repeated, without_padding
 from .dropout_masks import DropoutMasks
-from .full_gradient import FullGradient, dtype_of_sum
+from .full_gradient import FullGradient, dtype_of_sum, length_of_tally
 from .iterators import pads_in_front, rewind
+from .kvstore_keys import (
+    KVStoreKeys,
+    Tenant,
+    check_number_of_first_key,
+    check_room,
+    keys_in,
+    known_kvstores,
+    tenants_of,
+)
 from .loss_scale import LossScale
 from .snapshot import Snapshot
 from .snapshot_checkpoints import SnapshotCheckpoints
 from .snapshot_schedule import SnapshotSchedule
 from .sparse_rows import correct_all_rows, correct_rows_of_batch, is_row_sparse
-from .svrg_optimizer import _SVRGOptimizer, full_gradient_keys
+from .svrg_optimizer import _SVRGOptimizer, update_counts
 
 
 class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, Module):
@@ -126,18 +136,23 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, Module):
         self._loss_is_mean = loss_is_mean
         self._loss_scale = None
         self._sparse_full_grad = sparse_full_grad
-        self._full_keys = full_gradient_keys(self._param_names)
+        self._keys = KVStoreKeys(self._param_names, self._trainable)
         self._snapshot = Snapshot()
         self._keeps_snapshot = False
         self._batch_size = None
         self._forwarded_for_training = None
         self._loaded_snapshot = self._loaded_counts = None
+        self._goes_on_counting = False
         self._warned = set()
 
     def _new_auxiliary(self, work_load_list):
         return Module(self._masks.symbol_taking, self._data_names, self._label_names, self.logger,
                       self._context, work_load_list, self._fixed_param_names,
                       self._state_names + self._masks.names, self._group2ctxs)
+
+    @property
+    def _trainable(self):
+        return [name for name in self._param_names if name not in self._fixed_param_names]
 
     @property
     def _mod_aux(self):
@@ -177,9 +192,9 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, Module):
             return
         executors.hide_outputs_behind(self, symbol)
         self._batch_size = executors.batch_size(self)
+        shapes = dict(self.data_shapes + (self.label_shapes or []))
+        self._loss_scale = LossScale(self.symbol, shapes, self._loss_is_mean)
         if for_training:
-            shapes = dict(self.data_shapes + (self.label_shapes or []))
-            self._loss_scale = LossScale(self.symbol, shapes, self._loss_is_mean)
             shared_auxiliary = None
             if isinstance(shared_module, SVRGModule) and shared_module._mod_aux.binded:
                 shared_auxiliary = shared_module._auxiliary
@@ -259,7 +274,9 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, Module):
         Parameters
         ----------
         kvstore : str or KVStore
-            As in Module; of one machine.
+            As in Module. A process has one connection to its servers: all
+            modules that are given the same name of a distributed KVStore
+            share one.
         optimizer : str or Optimizer
             Any optimizer of MXNet, by name or as an instance.
         optimizer_params : dict
@@ -270,30 +287,83 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, Module):
         Raises
         ------
         ValueError
-            If `kvstore` is a distributed one.
+            Before any key exists, if MXNet would abort, hang or be wrong
+            with this `kvstore`: a distributed one with `compression_params`;
+            ``dist_async`` with ``MXNET_UPDATE_ON_KVSTORE=0``; row_sparse
+            gradients that it does not sum rightly; optimizer states to load
+            that its servers would hold; one that a module with the same
+            parameter names, one that has begun its training, or a plain
+            Module uses.
         """
         if not self.binded or not self.params_initialized or (
                 self.optimizer_initialized and not force_init):
             super().init_optimizer(kvstore, optimizer, optimizer_params, force_init)
             return
-        loads_states = self._preload_opt_states is not None
+        kvstore, updates = self._usable_kvstore(kvstore)
+        if isinstance(kvstore, KVStore):
+            check_room(kvstore, self._param_names, updates)
+            self._keys = KVStoreKeys(self._param_names, self._trainable,
+                                     self._new_full_gradient().row_counts, keys_in(kvstore))
         svrg_optimizer = self._create_optimizer(_SVRGOptimizer.__name__, optimizer, kvstore,
                                                 optimizer_params)
+        self._restore_update_counts(svrg_optimizer.default_opt, optimizer, optimizer_params)
+        if kvstores.is_distributed(kvstore):
+            self._place_keys_on_servers(svrg_optimizer, kvstore, updates)
+        if isinstance(kvstore, KVStore) and updates:
+            for tenant in tenants_of(kvstore):
+                svrg_optimizer.share_kvstore_with(tenant.optimizer, tenant.keys.on_servers)
         with warnings.catch_warnings():
             if isinstance(optimizer, str):
                 # Module compares rescale_grad only where the user made the optimizer.
                 warnings.filterwarnings('ignore', 'Optimizer created manually outside Module')
             super().init_optimizer(kvstore, svrg_optimizer, optimizer_params, force_init)
-        names = [name for name in self._param_names if name not in self._fixed_param_names]
-        if self._kvstore and names:
-            self._kvstore.init([self._full_keys[name] for name in names],
-                               [mx.nd.zeros(self._arg_params[name].shape,
-                                            dtype=dtype_of_sum(self._arg_params[name].dtype))
-                                for name in names])
+        if self._kvstore:
+            self._create_keys_of_full_gradient()
+            tenants_of(self._kvstore).append(Tenant(self._keys, svrg_optimizer, self._snapshot))
+        self._counts_at_start = update_counts(svrg_optimizer), self._snapshot.num_update
         if not self._snapshot.in_force:
             self._snapshot.replace(self._new_full_gradient())
-        if loads_states and self._loaded_counts:
-            self._restore_update_counts(self._loaded_counts, optimizer, optimizer_params)
+
+    def _place_keys_on_servers(self, svrg_optimizer, kvstore, updates):
+        first_number = kvstores.number_of_new_key(kvstore, self._keys.first)
+        if updates:
+            check_number_of_first_key(kvstore, first_number)
+            svrg_optimizer.place_on_servers(
+                dict(enumerate(self._keys.on_servers, first_number)),
+                kvstore.num_workers if kvstores.is_asynchronous(kvstore) else 1)
+
+    def _create_keys_of_full_gradient(self):
+        values = {key: mx.nd.zeros(self._arg_params[name].shape,
+                                   dtype=dtype_of_sum(self._arg_params[name].dtype))
+                  for name, key in self._keys.full.items()}
+        if kvstores.is_distributed(self._kvstore):
+            values.update((key, mx.nd.zeros(self._arg_params[name].shape[:1], dtype='float64'))
+                          for name, key in self._keys.row_counts.items())
+            values[self._keys.tally] = mx.nd.zeros(length_of_tally(self._kvstore), dtype='float64')
+            # Module leaves the workers without rank 0's weights: all where they update them
+            # themselves, and their copies on the host in any case.
+            executors.pull_dense_weights(self._kvstore, self)
+        if values:
+            self._kvstore.init(list(values), list(values.values()))
+
+    def borrow_optimizer(self, shared_module):
+        """Borrow the optimizer of another module; see ``Module.borrow_optimizer``.
+
+        Raises
+        ------
+        ValueError
+            If it is that of a plain Module with a distributed KVStore, which
+            has no keys for full gradients.
+        """
+        if not isinstance(shared_module, SVRGModule):
+            if kvstores.is_distributed(shared_module._kvstore):
+                raise ValueError('shared_module must be an SVRGModule where its kvstore is '
+                                 'distributed (%r), not %r'
+                                 % (shared_module._kvstore.type, shared_module))
+        else:
+            self._keys = shared_module._keys
+            self._counts_at_start = shared_module._counts_at_start
+        super().borrow_optimizer(shared_module)
 
     def _create_optimizer(self, optimizer, default_opt, kvstore, optimizer_params):
         """Wrap an optimizer, made as Module makes it where it is a name.
@@ -316,29 +386,30 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, Module):
         if optimizer.lower() != _SVRGOptimizer.__name__.lower():
             raise ValueError('optimizer must be %r, not %r; the optimizer that steps the weights '
                              'is default_opt' % (_SVRGOptimizer.__name__, optimizer))
-        if 'dist' in (kvstore if isinstance(kvstore, str) else getattr(kvstore, 'type', '')):
-            raise ValueError('kvstore must be one of a single machine, not %r' % (kvstore,))
-        # A KVStore made of a name here only shows what Module will decide for its own.
-        kvstore, update_on_kvstore = _create_kvstore(kvstore, self._ctx_len, self._arg_params)
-        if kvstore and not update_on_kvstore and self._ctx_len > 1:
-            sparse = executors.sparse_parameters(self)
-            if sparse:
-                raise ValueError('row_sparse gradients on several devices need a kvstore that '
-                                 'updates the weights (MXNET_UPDATE_ON_KVSTORE=1, and no array of '
-                                 'more than 2**24 elements), and %s would be wrong without'
-                                 % ', '.join(sparse))
+        update_on_kvstore = kvstores.will_update(kvstore, self._ctx_len, self._arg_params)
         copies = 1 if update_on_kvstore else self._ctx_len
         idx2name = {i * copies + device: name for i, name in enumerate(self._param_names)
                     for device in range(copies)}
-        full_keys = self._full_keys.values()
+        full_keys = self._keys.assigned
         if isinstance(default_opt, _SVRGOptimizer):
             default_opt = default_opt.default_opt
         if not isinstance(default_opt, str):
             return _SVRGOptimizer(default_opt, full_keys=full_keys, param_idx2name=idx2name)
         params = dict(optimizer_params)
-        params.setdefault('rescale_grad', 1.0 / executors.batch_size(self))
+        params.setdefault('rescale_grad', 1.0 / (executors.batch_size(self)
+                                                 * kvstores.batches_of_a_step(kvstore)))
         return _SVRGOptimizer(default_opt, full_keys=full_keys, sym=self.symbol,
                               param_idx2name=idx2name, **params)
+
+    def _usable_kvstore(self, kvstore):
+        """Check a KVStore; return it, an object where it is distributed, and whether it updates."""
+        updates = kvstores.will_update(kvstore, self._ctx_len, self._arg_params)
+        kvstores.check_usable(kvstore, updates, self._ctx_len, self._compression_params,
+                              *executors.sparse_parameters(self),
+                              loads_states=self._preload_opt_states is not None)
+        if isinstance(kvstore, str) and kvstores.is_distributed(kvstore):
+            kvstore = kvstores.open_distributed(kvstore, known_kvstores())
+        return kvstore, updates
 
     # A step
 
@@ -488,28 +559,41 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, Module):
         rewind(train_data)
         self._correct_gradients()
         kvstore = self._kvstore if self._update_on_kvstore else None
+        if kvstore and kvstores.is_asynchronous(kvstore):
+            kvstores.wait_for_all_workers(kvstore)
+            executors.pull_dense_weights(kvstore, self)
         with self._auxiliary.moved_to_weights_of(self, kvstore, self._snapshot.in_force):
             full_gradient = self._new_full_gradient()
-            rows = self._sum_gradients(full_gradient, train_data, module_of, batch_end_callback,
-                                       epoch or 0)
-            if not rows:
+            yielded = self._sum_gradients(full_gradient, train_data, module_of,
+                                          batch_end_callback, epoch or 0)
+            full_gradient.finish(yielded, self._keys, self._kvstore_of_full_gradient(),
+                                 add_devices=self._kvstore is not None)
+            if not full_gradient.finished:
                 raise ValueError('train_data must yield at least one row of data, and %r yielded '
                                  'none' % (train_data,))
-            full_gradient.finish(rows, self._full_keys, self._kvstore_of_full_gradient(),
-                                 add_devices=self._kvstore is not None)
+            if epoch is not None:
+                self._check_batches(full_gradient.batches_of_workers)
         self._snapshot.replace(full_gradient, epoch)
+
+    def _check_batches(self, batches_of_workers):
+        """Raise a ValueError where workers that step together would wait for ever."""
+        if len(set(batches_of_workers)) > 1 and not kvstores.is_asynchronous(self._kvstore):
+            raise ValueError('train_data must have as many batches on each worker with the kvstore '
+                             '%r, and it has, in the order of ranks, %s'
+                             % (self._kvstore.type, batches_of_workers))
 
     def _sum_gradients(self, full_gradient, train_data, module_of, batch_end_callback, epoch):
         padding_first = pads_in_front(train_data)
-        rows = 0
+        yielded = 0
         for nbatch, data_batch in enumerate(train_data):
-            rows += module_of(data_batch)._add_gradients_at_snapshot(full_gradient, data_batch,
-                                                                     padding_first)
+            yielded += 1
+            module_of(data_batch)._add_gradients_at_snapshot(full_gradient, data_batch,
+                                                             padding_first)
             if batch_end_callback is not None:
                 param = BatchEndParam(epoch=epoch, nbatch=nbatch, eval_metric=None, locals=locals())
                 for callback in _as_list(batch_end_callback):
                     callback(param)
-        return rows
+        return yielded
 
     def _kvstore_of_full_gradient(self):
         """Return the KVStore that sums the full gradient over the devices, None if there is none.
@@ -522,39 +606,38 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, Module):
         return self._kvstore
 
     def _add_gradients_at_snapshot(self, full_gradient, batch, padding_first):
-        """Add a batch's gradients at the snapshot, without its padding where that can be.
-
-        Returns how many of the batch's rows are no padding.
-        """
+        """Add a batch's gradients at the snapshot, without its padding where that can be."""
         auxiliary, data_shapes = self._auxiliary, self._mod_aux.data_shapes
         rows, padding = count_rows(batch, data_shapes)
         real_rows = rows - padding
         if real_rows <= 0:
-            return 0
-        run, module = batch, None
+            return
+        run, module, real_part = batch, None, real_rows / rows
         if self._loss_scale.is_mixed:
             if real_rows != self._batch_size:
                 self._warn_once('the symbol has losses that are sums over a batch and losses that '
                                 'are means: a batch with fewer real rows than are bound is '
                                 'weighted by its real rows, which is right for one kind only')
         elif padding:
-            run = without_padding(batch, data_shapes, self._mod_aux.label_shapes, padding_first)
-            module = auxiliary.module_for(run)
-            if module is None:
-                run = batch
+            cut = without_padding(batch, data_shapes, self._mod_aux.label_shapes, padding_first)
+            # Fewer rows than devices: each device gets all of them.
+            copies = self._ctx_len if real_rows < self._ctx_len else 1
+            cut = repeated(cut, copies, data_shapes, self._mod_aux.label_shapes)
+            module = auxiliary.module_for(cut)
+            if module:
+                run, real_part = cut, 1 / copies
+            else:
                 self._warn_once('the module cannot be bound for the real rows of a padded batch '
                                 'alone: the batch is weighted by its real rows, padding included')
         module = module or auxiliary.module_for(batch) or auxiliary.module
         gradients = auxiliary.gradients_of(module, run, self)
-        real_part = real_rows / rows if run is batch else 1
         full_gradient.add(gradients, self._loss_scale.weights(
             executors.rows_bound(module), real_part, full_gradient.batch_size))
         if full_gradient.row_counts and run is not batch:
             # A step finds the rows of the padding too.
             whole = auxiliary.module_for(batch) or auxiliary.module
             gradients = auxiliary.gradients_of(whole, batch, self)
-        full_gradient.count_rows_in(gradients)
-        return real_rows
+        full_gradient.count(gradients, real_rows)
 
     def _warn_once(self, message):
         if message not in self._warned:
@@ -563,7 +646,7 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, Module):
 
     def _new_full_gradient(self):
         return FullGradient(executors.gradients(self._mod_aux), self._ctx_len, self._batch_size,
-                            self._sparse_full_grad)
+                            self._loss_scale.is_mean, self._sparse_full_grad)
 
     def _accumulate_kvstore(self, key, value):
         """Sum one parameter's full gradient over all devices in the KVStore.
@@ -575,7 +658,7 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, Module):
         value : list of NDArray
             One value a device; overwritten with their sum.
         """
-        self._snapshot.full_gradient.exchange(self._kvstore, self._full_keys, {key: value})
+        self._snapshot.full_gradient.exchange(self._kvstore, self._keys, {key: value})
 
     def _allocate_gradients(self, key, value):
         """Give each device its share of one parameter's full gradient.

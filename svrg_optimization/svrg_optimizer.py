@@ -11,28 +11,35 @@ from mxnet import optimizer as opt
 _SUFFIX = '_full'
 
 
-def full_gradient_keys(param_names):
+def unused_key(name, suffix, taken):
+    """Add a suffix to a name, repeatedly while the result is taken."""
+    key = name + suffix
+    while key in taken:
+        key += suffix
+    return key
+
+
+def full_gradient_keys(param_names, taken=()):
     """Name the KVStore key of each parameter's full gradient.
 
     Parameters
     ----------
     param_names : list of str
         All parameters of the module.
+    taken : iterable of str
+        Further keys of the KVStore.
 
     Returns
     -------
     dict of str to str
         From parameter name to key: ``<name>_full``, with the suffix repeated
-        where a parameter or an earlier key has that name already.
+        where a parameter or another key has that name already.
     """
-    taken = set(param_names)
+    taken = {*taken, *param_names}
     keys = {}
     for name in param_names:
-        key = name + _SUFFIX
-        while key in taken:
-            key += _SUFFIX
-        taken.add(key)
-        keys[name] = key
+        keys[name] = unused_key(name, _SUFFIX, taken)
+        taken.add(keys[name])
     return keys
 
 
@@ -126,12 +133,19 @@ class _AssignmentOptimizer(opt.Optimizer):
     """Assign the pushed value to the stored one.
 
     As a KVStore's updater it makes of a key a place in which the values of
-    all devices and workers are summed.
+    all devices and workers are summed. Where the pushes of workers arrive one
+    by one (dist_async), `pushes_per_sum` of them are summed.
     """
 
+    pushes_per_sum = 1
+
     def update(self, index, weight, grad, state):
-        """Copy `grad` into `weight`, of the same shape; `state` is None."""
-        grad.copyto(weight)
+        """Copy `grad` into `weight`, of the same shape, or add it; `state` is None."""
+        self._update_count(index)
+        if (self._index_update_count[index] - 1) % self.pushes_per_sum:
+            weight += grad
+        else:
+            grad.copyto(weight)
 
 
 @_register
@@ -183,7 +197,7 @@ class _SVRGOptimizer(opt.Optimizer):
     ([-0.05000000074505806, -0.05000000074505806], [1.0, 1.0])
     """
 
-    _OWN = frozenset(['default_opt', 'aux_opt', '_full_keys'])
+    _OWN = frozenset(['default_opt', 'aux_opt', '_full_keys', '_keys_by_number', '_others'])
 
     def __init__(self, default_optimizer, *, full_keys=None, **kwargs):
         # Optimizer.__init__ would give this object a learning rate, update
@@ -200,6 +214,26 @@ class _SVRGOptimizer(opt.Optimizer):
         self.default_opt = default_opt
         self.aux_opt = _AssignmentOptimizer()
         self._full_keys = None if full_keys is None else frozenset(full_keys)
+        self._keys_by_number = {}
+        self._others = {}
+
+    def place_on_servers(self, keys_by_number, pushes_per_sum):
+        """Prepare for servers, which call keys by number.
+
+        Parameters
+        ----------
+        keys_by_number : dict of int to str
+            The key of each number; the optimizers see keys alone.
+        pushes_per_sum : int
+            Pushes of a full gradient that make up one sum.
+        """
+        self._keys_by_number = dict(keys_by_number)
+        self.aux_opt.pushes_per_sum = pushes_per_sum
+
+    def share_kvstore_with(self, other, keys):
+        """Leave some keys to another _SVRGOptimizer, of a module in the same KVStore."""
+        self._others.update(dict.fromkeys(keys, other))
+        self._keys_by_number.update(other._keys_by_number)
 
     def __getattr__(self, name):
         if name in self._OWN:
@@ -237,11 +271,13 @@ class _SVRGOptimizer(opt.Optimizer):
 
     def create_state(self, index, weight):
         """Create the state of one key: the wrapped optimizer's, None for a full gradient."""
-        return self._optimizer_of(index).create_state(index, weight)
+        key = self._key_of(index)
+        return self._optimizer_of(key).create_state(key, weight)
 
     def create_state_multi_precision(self, index, weight):
         """Create the state of one key, with a float32 copy of a float16 weight where asked."""
-        return self._optimizer_of(index).create_state_multi_precision(index, weight)
+        key = self._key_of(index)
+        return self._optimizer_of(key).create_state_multi_precision(key, weight)
 
     def update(self, index, weight, grad, state):
         """Update one key, or several of them given as equally long sequences."""
@@ -253,24 +289,31 @@ class _SVRGOptimizer(opt.Optimizer):
 
     def _route(self, method, index, weight, grad, state):
         if not isinstance(index, (list, tuple)):
-            getattr(self._optimizer_of(index), method)(index, weight, grad, state)
+            key = self._key_of(index)
+            getattr(self._optimizer_of(key), method)(key, weight, grad, state)
             return
         steps = []
-        for step in zip(index, weight, grad, state):
-            if self._is_full(step[0]):
-                getattr(self.aux_opt, method)(*step)
-            else:
+        for step in zip(map(self._key_of, index), weight, grad, state):
+            optimizer = self._optimizer_of(step[0])
+            if optimizer is self.default_opt:
                 steps.append(step)
+            else:
+                getattr(optimizer, method)(*step)
         if steps:
             getattr(self.default_opt, method)(*zip(*steps))
 
-    def _optimizer_of(self, index):
-        return self.aux_opt if self._is_full(index) else self.default_opt
+    def _key_of(self, index):
+        return self._keys_by_number.get(index, index)
 
-    def _is_full(self, index):
+    def _optimizer_of(self, key):
+        if key in self._others:
+            return self._others[key]
+        return self.aux_opt if self._is_full(key) else self.default_opt
+
+    def _is_full(self, key):
         if self._full_keys is not None:
-            return index in self._full_keys
+            return key in self._full_keys
         names = self.default_opt.idx2name
-        key = names.get(index, index)
+        key = names.get(key, key)
         return (isinstance(key, str) and key.endswith(_SUFFIX)
                 and key[:-len(_SUFFIX)] in names.values())

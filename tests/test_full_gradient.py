@@ -315,12 +315,7 @@ def with_batch_size_hidden_in_reshape():
     return problem, mx.cpu()
 
 
-def with_fewer_rows_than_devices():
-    return Problem(rows=31), TWO_DEVICES
-
-
-@pytest.mark.parametrize('make', [with_batch_size_in_symbol, with_batch_size_hidden_in_reshape,
-                                  with_fewer_rows_than_devices])
+@pytest.mark.parametrize('make', [with_batch_size_in_symbol, with_batch_size_hidden_in_reshape])
 def test_batch_that_cannot_be_cut_is_weighted_and_warned_of_once(make):
     problem, context = make()
     module = problem.bound(context=context)
@@ -338,6 +333,21 @@ def test_batch_that_cannot_be_cut_is_weighted_and_warned_of_once(make):
         module.update()
         svrg.step(rows)
     problem.assert_weights(module, svrg.weights)
+
+
+@pytest.mark.parametrize('normalization', ['null', 'batch'])
+@pytest.mark.parametrize('rows', [30 + rest for rest in (1, 2, 3)])
+def test_last_batch_with_fewer_rows_than_devices(rows, normalization):
+    problem = Problem('softmax', rows=rows)
+    scores = mx.sym.FullyConnected(mx.sym.Variable('data'), num_hidden=3, name='fc')
+    problem.symbol = mx.sym.SoftmaxOutput(scores, mx.sym.Variable('label'),
+                                          normalization=normalization)
+    module = problem.bound(context=[mx.cpu(0), mx.cpu(1), mx.cpu(2), mx.cpu(3)], batch_size=8)
+    module.update_full_grads(problem.iterator(8))
+    units = 4 if normalization == 'batch' else 8
+    problem.assert_full_gradient(module, {
+        name: value * units / rows for name, value in
+        problem.network(problem.weights, problem.features, problem.targets).items()})
 
 
 def mean_loss(kind):

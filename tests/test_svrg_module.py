@@ -491,13 +491,6 @@ def test_repeated_bind_is_ignored_and_logged(training, caplog):
     training.check()
 
 
-def test_distributed_kvstore_is_an_error_before_anything_changes():
-    module = Problem().bound()
-    with pytest.raises(ValueError, match="must be one of a single machine, not 'dist_sync'"):
-        module.init_optimizer(kvstore='dist_sync')
-    assert not module.optimizer_initialized
-
-
 def test_rescale_grad_is_warned_of_only_for_an_instance():
     module = Problem().bound()
     module.init_optimizer(optimizer_params={'learning_rate': 0.1, 'rescale_grad': 1.0})

@@ -1,0 +1,163 @@
+"""KVStores: their kinds, the one that a worker has, and how values are summed in them."""
+
+import atexit
+import os
+import re
+
+from mxnet import kv as kv_of_mxnet
+from mxnet import ndarray as nd
+from mxnet.base import MXNetError
+from mxnet.model import _create_kvstore
+
+_opened_by_name = []
+
+
+def kind_of(kvstore):
+    """Return the kind of a KVStore, an object or its name; '' for none."""
+    return kvstore if isinstance(kvstore, str) else getattr(kvstore, 'type', '')
+
+
+def is_distributed(kvstore):
+    """Tell whether a KVStore, an object or its name, spans several processes."""
+    return 'dist' in kind_of(kvstore)
+
+
+def is_asynchronous(kvstore):
+    """Tell whether servers act on the push of each worker by itself."""
+    return is_distributed(kvstore) and '_async' in kind_of(kvstore)
+
+
+def batches_of_a_step(kvstore):
+    """Tell how many workers' gradients one step of the weights is made of."""
+    return kvstore.num_workers if is_distributed(kvstore) and '_sync' in kvstore.type else 1
+
+
+def will_update(kvstore, devices, arg_params):
+    """Tell whether Module will let a KVStore, an object or its name, update the weights."""
+    if isinstance(kvstore, str) and is_distributed(kvstore):
+        return bool(int(os.getenv('MXNET_UPDATE_ON_KVSTORE', '1')))
+    # One made of a name here only shows what Module will decide for its own.
+    return _create_kvstore(kvstore, devices, arg_params)[1]
+
+
+def check_usable(kvstore, updates, devices, compression_params, sparse_weights, sparse_gradients,
+                 loads_states):
+    """Raise a ValueError where MXNet's KVStore would abort, hang or be wrong.
+
+    Parameters
+    ----------
+    kvstore : str or KVStore or None
+    updates : bool
+        Whether it updates the weights.
+    devices : int
+        Devices of each worker.
+    compression_params : dict or None
+    sparse_weights, sparse_gradients : list of str
+        Parameters that are row_sparse, and dense ones whose gradients are.
+    loads_states : bool
+        Whether states of the optimizer wait to be loaded.
+    """
+    distributed = is_distributed(kvstore)
+    if distributed and compression_params:
+        raise ValueError('compression_params must be None with the distributed kvstore %r, not %r: '
+                         'it would compress the full gradient too'
+                         % (kind_of(kvstore), compression_params))
+    if is_asynchronous(kvstore) and not updates:
+        raise ValueError('kvstore %r needs MXNET_UPDATE_ON_KVSTORE=1: its servers must update the '
+                         'weights' % kind_of(kvstore))
+    if distributed and sparse_gradients:
+        raise ValueError('kvstore must not be distributed (%r) where dense parameters have '
+                         'row_sparse gradients, as %s has: the servers would abort'
+                         % (kind_of(kvstore), ', '.join(sparse_gradients)))
+    sparse = sparse_weights + sparse_gradients
+    if sparse and kvstore is not None and not updates and (distributed or devices > 1):
+        raise ValueError('row_sparse gradients on several devices or workers need a kvstore that '
+                         'updates the weights (MXNET_UPDATE_ON_KVSTORE=1, and no array of more '
+                         'than 2**24 elements), and %s would be wrong without' % ', '.join(sparse))
+    if distributed and updates and loads_states:
+        raise ValueError('load_optimizer_states must be False where the servers of the kvstore %r '
+                         'hold the states: MXNet cannot load them there. With '
+                         'MXNET_UPDATE_ON_KVSTORE=0 the workers hold them'
+                         % kind_of(kvstore))
+
+
+def open_distributed(kind, known):
+    """Return this worker's connection to the servers.
+
+    A process has one: MXNet waits for ever when a second is made.
+
+    Parameters
+    ----------
+    kind : str
+        Its name, as ``mxnet.kv.create`` takes it.
+    known : iterable of KVStore
+        KVStores that the user has made.
+
+    Raises
+    ------
+    ValueError
+        If there is one of another kind already, or no cluster to connect to.
+    """
+    if 'DMLC_PS_ROOT_URI' not in os.environ:
+        raise ValueError('kvstore %r needs a cluster, whose scheduler the environment names '
+                         '(DMLC_PS_ROOT_URI): start the script with a launcher' % kind)
+    for kvstore in _opened_by_name + [kvstore for kvstore in known if is_distributed(kvstore)]:
+        if kvstore.type != kind:
+            raise ValueError('kvstore must be %r, as this process is connected to its servers '
+                             'already, not %r' % (kvstore.type, kind))
+        return kvstore
+    _opened_by_name.append(kv_of_mxnet.create(kind))
+    atexit.register(_opened_by_name.clear)
+    return _opened_by_name[0]
+
+
+def number_of_new_key(kvstore, key):
+    """Create a key on the servers and return its number there.
+
+    Servers number the keys in the order of their creation. MXNet tells the
+    number in one place only, the error about a push of another size.
+
+    Raises
+    ------
+    ValueError
+        If the KVStore compresses gradients; then there is no such error.
+    """
+    value = nd.zeros((1,))
+    kvstore.init(key, value)
+    kvstore.pull(key, out=value)
+    value.wait_to_read()
+    try:
+        kvstore.push(key, nd.zeros((2,)))
+    except MXNetError as error:
+        number = re.search(r'Key is (\d+)', str(error))
+        if number is None:
+            raise
+        return int(number.group(1))
+    raise ValueError('kvstore must not compress gradients (set_gradient_compression): it would '
+                     'compress the full gradient too')
+
+
+def sum_over_devices_and_workers(kvstore, values):
+    """Sum values over the devices of all workers.
+
+    All are pushed before the first is pulled.
+
+    Parameters
+    ----------
+    kvstore : mxnet.kvstore.KVStore
+        Its keys of these values assign what is pushed.
+    values : dict of str to list of NDArray
+        From key to one value a device; overwritten with the sum.
+    """
+    for priority, (key, arrays) in enumerate(values.items()):
+        kvstore.push(key, arrays, priority=-priority)
+    if is_asynchronous(kvstore):
+        wait_for_all_workers(kvstore)
+    for priority, (key, arrays) in enumerate(values.items()):
+        kvstore.pull(key, out=arrays, priority=-priority)
+
+
+def wait_for_all_workers(kvstore):
+    """Wait until all workers are here and the servers have done all that these have asked for."""
+    nd.waitall()
+    kvstore._barrier()

@@ -1,0 +1,111 @@
+"""Real ps-lite clusters on the loopback device, for the tests."""
+
+import contextlib
+import os
+import pickle
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+HERE = Path(__file__).parent
+LAUNCHER = HERE.parent / 'examples' / 'distributed' / 'launch.py'
+SECONDS = 120
+
+
+class Job:
+    """A job that the launcher runs, and what it prints.
+
+    Used as a context manager it leaves no process behind.
+    """
+
+    def __init__(self, command, workers, servers, environment):
+        self._process = subprocess.Popen(
+            [sys.executable, str(LAUNCHER), '--workers', str(workers), '--servers', str(servers),
+             '--', *command],
+            env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self.lines = []
+        self._printed = threading.Condition()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self):
+        for line in self._process.stdout:
+            with self._printed:
+                self.lines.append(line)
+                self._printed.notify_all()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        if self._process.poll() is None:
+            self._process.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(15)
+        if self._process.poll() is None:
+            self._process.kill()
+        for pid in self.pids().values():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self._process.wait()
+        self._reader.join(5)
+
+    @property
+    def output(self):
+        return ''.join(self.lines)
+
+    def pids(self):
+        """Map each process of the cluster, by the launcher's name for it, to its number."""
+        return {name: int(pid) for name, pid in
+                re.findall(r'^\[launcher\] (.+) is process (\d+)$', self.output, re.MULTILINE)}
+
+    def wait_for(self, pattern, seconds=SECONDS):
+        """Wait until a line is printed that a pattern matches."""
+        deadline = time.monotonic() + seconds
+        with self._printed:
+            while not any(re.search(pattern, line) for line in self.lines):
+                left = deadline - time.monotonic()
+                assert left > 0 and self._process.poll() is None, self.output
+                self._printed.wait(min(left, 0.5))
+
+    def exit_status(self, seconds=SECONDS):
+        """Wait for the end of the job."""
+        try:
+            status = self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            raise AssertionError('the job did not end:\n' + self.output) from None
+        self._reader.join(5)
+        return status
+
+
+def job(command, workers=2, servers=1, **environment):
+    """Start a command as the workers of a cluster."""
+    inherited = {name: value for name, value in os.environ.items()
+                 if not name.startswith(('DMLC_', 'PS_', 'MXNET_'))}
+    paths = [str(HERE), str(HERE.parent), inherited.get('PYTHONPATH', '')]
+    inherited.update(PYTHONPATH=os.pathsep.join(filter(None, paths)), MXNET_SUBGRAPH_VERBOSE='0',
+                     MXNET_STORAGE_FALLBACK_LOG_VERBOSE='0', OMP_NUM_THREADS='1', **environment)
+    return Job(command, workers, servers, inherited)
+
+
+def run_workers(scenario, directory, workers=2, servers=1, environment=None, **arguments):
+    """Run a function of tests/workers.py as each worker of a cluster.
+
+    Returns what it returned, in the order of the workers' ranks, and fails on
+    any traceback in any role's output.
+    """
+    results = [Path(directory) / ('result-%d' % rank) for rank in range(workers)]
+    for result in results:
+        result.unlink(missing_ok=True)
+    given = Path(directory) / 'arguments'
+    given.write_bytes(pickle.dumps(arguments))
+    command = [sys.executable, str(HERE / 'workers.py'), scenario, str(directory)]
+    with job(command, workers, servers, **(environment or {})) as running:
+        status = running.exit_status()
+    assert 'Traceback' not in running.output, running.output
+    assert status == 0, running.output
+    return [pickle.loads(result.read_bytes()) for result in results]

@@ -1,0 +1,120 @@
+"""Distributed training in real clusters, against float64."""
+
+import numpy as np
+import pytest
+
+import oracle
+from cluster import run_workers
+from problems import Problem
+
+PROBLEM = {'kind': 'perceptron', 'rows': 57, 'features': 6}
+
+
+def full_gradient(problem, weights, batch_size):
+    """Compute the float64 full gradient over all rows, in the units of a worker's batch."""
+    weights = {name: value.astype(np.float64) for name, value in weights.items()}
+    rows = len(problem.features)
+    return {name: batch_size / rows * value for name, value in problem.network(
+        weights, problem.features, problem.targets).items()}
+
+
+def assert_close(actual, expected, tolerance=1e-5):
+    assert set(actual) == set(expected)
+    for name, value in expected.items():
+        np.testing.assert_allclose(actual[name], value, rtol=tolerance, atol=tolerance,
+                                   err_msg=name)
+
+
+def train_on_union(problem, sizes, batch_size, num_epoch, update_freq, **sgd):
+    """Train in float64 as one process would on the union of the workers' batches."""
+    workers = len(sizes)
+    svrg = oracle.Svrg(problem.network, problem.weights, problem.features, problem.targets,
+                       workers * batch_size,
+                       oracle.Sgd(rescale=1 / (workers * batch_size), **sgd))
+    begins = np.cumsum([0, *sizes[:-1]])
+    shards = [[begin + rows for rows in oracle.batches_of(size, batch_size)]
+              for begin, size in zip(begins, sizes)]
+    for epoch in range(num_epoch):
+        if epoch % update_freq == 0:
+            svrg.take_snapshot()
+        for batches in zip(*shards):
+            svrg.step(np.concatenate(batches))
+    return svrg.weights
+
+
+# kind, shard sizes, batch sizes, servers, devices, environment
+CLUSTERS = [
+    ('dist_sync', [20, 37], [8, 6], 1, 1, {}),
+    ('dist_async', [30, 0, 27], [8, 8, 8], 2, 1, {}),
+    ('dist_device_sync', [25, 32], [8, 8], 1, 2, {'MXNET_UPDATE_ON_KVSTORE': '0'}),
+]
+MORE_CLUSTERS = [
+    (kind, sizes, [8] * len(sizes), servers, devices, environment)
+    for kind in ('dist_sync', 'dist_device_sync', 'dist_async')
+    for sizes in ([57], [20, 37], [10, 30, 17], [5, 0, 40, 12])
+    for servers, devices in ((1, 1), (2, 2))
+    for environment in ({}, {'MXNET_UPDATE_ON_KVSTORE': '0'})
+    if not (kind == 'dist_async' and environment)
+] + [
+    (kind, [20, 37], [8, 8], 2, 1, {'MXNET_KVSTORE_BIGARRAY_BOUND': '10'})
+    for kind in ('dist_sync', 'dist_async')
+]
+
+
+@pytest.mark.parametrize('cluster', CLUSTERS + [
+    pytest.param(cluster, marks=pytest.mark.exhaustive) for cluster in MORE_CLUSTERS], ids=str)
+def test_full_gradients(tmp_path, cluster):
+    kind, sizes, batch_sizes, servers, devices, environment = cluster
+    found = run_workers('snapshots', tmp_path, len(sizes), servers, environment, kind=kind,
+                        problem=PROBLEM, sizes=sizes, batch_sizes=batch_sizes, devices=devices,
+                        seeds=list(range(len(sizes))))
+    problem = Problem(**PROBLEM)
+    for number, of_workers in enumerate(zip(*found)):
+        for rank, snapshot in enumerate(of_workers):
+            for name, value in snapshot['weights'].items():
+                np.testing.assert_array_equal(value, of_workers[0]['weights'][name])
+                np.testing.assert_array_equal(value, snapshot['live'][name])
+            assert_close(snapshot['full'], full_gradient(problem, snapshot['weights'],
+                                                         batch_sizes[rank]))
+            assert snapshot['barriers'] == (2 if kind == 'dist_async' else 0)
+        if number:
+            before = found[0][number - 1]['weights']['fc_weight']
+            assert np.abs(of_workers[0]['weights']['fc_weight'] - before).max() > 1e-4
+
+
+@pytest.mark.parametrize('environment', [
+    {}, {'MXNET_KVSTORE_BIGARRAY_BOUND': '10', 'MXNET_UPDATE_ON_KVSTORE': '0'}], ids=str)
+def test_same_steps_as_one_process_on_the_union_of_the_batches(tmp_path, environment):
+    sizes, sgd = [28, 29], {'learning_rate': 0.2, 'momentum': 0.9, 'wd': 0.01}
+    results = run_workers('fit', tmp_path, 2, 2, environment, problem=PROBLEM, sizes=sizes,
+                          batch_size=8, num_epoch=5, update_freq=2, devices=2, optimizer=sgd)
+    expected = train_on_union(Problem(**PROBLEM), sizes, 8, 5, 2, **sgd)
+    for weights in results:
+        assert_close(weights, expected)
+
+
+def test_asynchronous_training_converges_to_the_optimum(tmp_path):
+    given = {'rows': 60, 'features': 5}
+    results = run_workers('fit', tmp_path, 3, 1, kind='dist_async', problem=given,
+                          sizes=[15, 25, 20], batch_size=5, num_epoch=60,
+                          optimizer={'learning_rate': 0.05})
+    problem = Problem(**given)
+    design = np.column_stack([problem.features, np.ones(60)])
+    optimum = np.linalg.lstsq(design, problem.targets, rcond=None)[0]
+    for weights in results:
+        assert_close(weights, {'fc_weight': optimum[None, :-1], 'fc_bias': optimum[-1:]})
+
+
+@pytest.mark.parametrize('sizes, batches', [([17, 40], [3, 5]), ([57, 0], [8, 0])])
+def test_fit_finds_different_numbers_of_batches_before_the_first_step(tmp_path, sizes, batches):
+    messages = run_workers('fit_with_error', tmp_path, problem=PROBLEM, sizes=sizes, batch_size=8)
+    assert messages[0] == messages[1]
+    message, steps, in_force = messages[0]
+    assert message.endswith('in the order of ranks, %s' % batches)
+    assert not steps and not in_force
+
+
+def test_all_shards_empty_is_an_error_everywhere(tmp_path):
+    for message, steps, in_force in run_workers('fit_with_error', tmp_path, problem=PROBLEM,
+                                                sizes=[0, 0], batch_size=8):
+        assert 'at least one row' in message and not steps and not in_force
