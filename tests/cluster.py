@@ -72,6 +72,10 @@ class Job:
                 assert left > 0 and self._process.poll() is None, self.output
                 self._printed.wait(min(left, 0.5))
 
+    def send(self, number):
+        """Send a signal to the launcher."""
+        self._process.send_signal(number)
+
     def exit_status(self, seconds=SECONDS):
         """Wait for the end of the job."""
         try:

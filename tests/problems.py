@@ -73,3 +73,53 @@ class Problem:
             key = self.renamed.get(name, name)
             actual = sum(share[key].asnumpy() for share in module._param_dict)
             np.testing.assert_allclose(actual, value, rtol=tolerance, atol=tolerance, err_msg=name)
+
+
+class CsrIter(mx.io.DataIter):
+    """Yield csr batches, the last one padded from the first rows."""
+
+    def __init__(self, features, targets, batch_size):
+        super().__init__(batch_size)
+        self.features, self.targets = features, targets
+        self.provide_data = [mx.io.DataDesc('data', (batch_size, features.shape[1]))]
+        self.provide_label = [mx.io.DataDesc('label', (batch_size,))]
+        self.reset()
+
+    def reset(self):
+        self.batches = iter(oracle.batches_of(len(self.features), self.batch_size))
+
+    def next(self):
+        rows = next(self.batches)
+        pad = max(0, rows[0] + self.batch_size - len(self.features))
+        return mx.io.DataBatch([mx.nd.array(self.features[rows]).tostype('csr')],
+                               [mx.nd.array(self.targets[rows])], pad=pad)
+
+
+class SparseProblem(Problem):
+    """Linear regression on sparse rows; its twin is dense."""
+
+    def __init__(self, rows=40, features=12, density=0.25):
+        super().__init__(rows=rows, features=features)
+        rng = np.random.RandomState(0)
+        self.features *= rng.uniform(size=self.features.shape) < density
+        self.features[:, -2:] = 0  # columns that never occur
+        weight = mx.sym.Variable('w', shape=(features, 1), stype='row_sparse')
+        product = mx.sym.sparse.dot(mx.sym.Variable('data', stype='csr'), weight)
+        bias = mx.sym.Variable('fc_bias', shape=(1,))
+        self.symbol = mx.sym.LinearRegressionOutput(mx.sym.broadcast_add(product, bias),
+                                                    mx.sym.Variable('label'))
+        self.network = self.linear_regression
+        self.weights = {'w': self.weights['fc_weight'].T, 'fc_bias': self.weights['fc_bias']}
+
+    @staticmethod
+    def linear_regression(weights, features, targets):
+        gradients = oracle.linear_regression(
+            {'fc_weight': weights['w'].T, 'fc_bias': weights['fc_bias']}, features, targets)
+        return {'w': gradients['fc_weight'].T, 'fc_bias': gradients['fc_bias']}
+
+    def iterator(self, batch_size=10, **_):
+        return CsrIter(self.features, self.targets, batch_size)
+
+    def arg_params(self):
+        return {'w': mx.nd.array(self.weights['w']).tostype('row_sparse'),
+                'fc_bias': mx.nd.array(self.weights['fc_bias'])}

@@ -5,7 +5,7 @@ import pytest
 
 import oracle
 from cluster import run_workers
-from problems import Problem
+from problems import Problem, SparseProblem
 
 PROBLEM = {'kind': 'perceptron', 'rows': 57, 'features': 6}
 
@@ -89,8 +89,8 @@ def test_same_steps_as_one_process_on_the_union_of_the_batches(tmp_path, environ
     results = run_workers('fit', tmp_path, 2, 2, environment, problem=PROBLEM, sizes=sizes,
                           batch_size=8, num_epoch=5, update_freq=2, devices=2, optimizer=sgd)
     expected = train_on_union(Problem(**PROBLEM), sizes, 8, 5, 2, **sgd)
-    for weights in results:
-        assert_close(weights, expected)
+    for result in results:
+        assert_close(result['weights'], expected)
 
 
 def test_asynchronous_training_converges_to_the_optimum(tmp_path):
@@ -101,8 +101,8 @@ def test_asynchronous_training_converges_to_the_optimum(tmp_path):
     problem = Problem(**given)
     design = np.column_stack([problem.features, np.ones(60)])
     optimum = np.linalg.lstsq(design, problem.targets, rcond=None)[0]
-    for weights in results:
-        assert_close(weights, {'fc_weight': optimum[None, :-1], 'fc_bias': optimum[-1:]})
+    for result in results:
+        assert_close(result['weights'], {'fc_weight': optimum[None, :-1], 'fc_bias': optimum[-1:]})
 
 
 @pytest.mark.parametrize('sizes, batches', [([17, 40], [3, 5]), ([57, 0], [8, 0])])
@@ -118,3 +118,94 @@ def test_all_shards_empty_is_an_error_everywhere(tmp_path):
     for message, steps, in_force in run_workers('fit_with_error', tmp_path, problem=PROBLEM,
                                                 sizes=[0, 0], batch_size=8):
         assert 'at least one row' in message and not steps and not in_force
+
+
+@pytest.mark.parametrize('kind', ['dist_sync', pytest.param('dist_async',
+                                                            marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize('servers, bound', [(1, '1000000'), (2, '6')])
+def test_row_sparse_parameters(tmp_path, kind, servers, bound):
+    sizes, sgd = [19, 21], {'learning_rate': 0.1}
+    results = run_workers('fit', tmp_path, 2, servers, {'MXNET_KVSTORE_BIGARRAY_BOUND': bound},
+                          kind=kind, problem={'sparse': True}, sizes=sizes, batch_size=6,
+                          num_epoch=4 if kind == 'dist_sync' else 1, optimizer=sgd)
+    problem = SparseProblem()
+    if kind == 'dist_async':
+        for result in results:
+            assert_close(result['full'], full_gradient(problem, problem.weights, 6))
+        return
+    expected = train_on_union(problem, sizes, 6, 4, 1, **sgd)
+    for result in results:
+        assert_close(result['weights'], expected)
+
+
+def test_rows_are_counted_over_all_workers(tmp_path):
+    sizes = [19, 21]
+    results = run_workers('fit', tmp_path, problem={'sparse': True}, sizes=sizes, batch_size=6,
+                          num_epoch=1, optimizer={'learning_rate': 0.1}, sparse_full_grad=True)
+    problem = SparseProblem()
+    batches = [begin + rows for begin, size in zip([0, 19], sizes)
+               for rows in oracle.batches_of(size, 6)]
+    counts = sum((problem.features[rows] != 0).any(axis=0).astype(int) for rows in batches)
+    for result in results:
+        assert result['batches'] == len(batches) == 8
+        np.testing.assert_array_equal(result['row_counts']['w'], counts)
+
+
+@pytest.mark.parametrize('environment', [{}, {'MXNET_UPDATE_ON_KVSTORE': '0'}], ids=str)
+def test_two_modules_in_one_kvstore(tmp_path, environment):
+    optimizers = [{'learning_rate': 0.1, 'momentum': 0.9}, {'learning_rate': 0.3, 'wd': 0.1}]
+    results = run_workers('two_modules', tmp_path, environment=environment, steps=3,
+                          optimizers=optimizers)
+    problems = [Problem(rows=24, seed=0), Problem('softmax', rows=24, seed=1)]
+    for weights in results:
+        for problem, optimizer, actual in zip(problems, optimizers, weights):
+            expected = train_on_union(problem, [12, 12], 4, 3, 1, **optimizer)
+            assert_close({name.replace('other', 'fc'): value for name, value in actual.items()},
+                         expected)
+
+
+def test_kvstores_that_cannot_be_shared(tmp_path):
+    for same, by_name, of_other_kind, stepped in run_workers('kvstores_that_cannot_be_shared',
+                                                             tmp_path):
+        assert same == by_name and 'keys fc_bias, fc_weight' in same
+        assert "must be 'dist_sync'" in of_other_kind and "not 'dist_async'" in of_other_kind
+        assert 'has begun its training' in stepped
+
+
+@pytest.mark.parametrize('environment', [{}, {'MXNET_UPDATE_ON_KVSTORE': '0'}], ids=str)
+def test_kvstore_of_a_plain_module(tmp_path, environment):
+    results = run_workers('kvstore_of_plain_module', tmp_path, environment=environment)
+    for result in results:
+        if not environment:
+            assert 'must not update the weights of a plain Module' in result
+        else:
+            assert_close(result, train_on_union(Problem(rows=24), [12, 12], 4, 2, 1,
+                                                learning_rate=0.1))
+
+
+def test_compressing_kvstore_is_an_error(tmp_path):
+    for message in run_workers('compressing_kvstore', tmp_path):
+        assert 'must not compress gradients' in message
+
+
+@pytest.mark.parametrize('kind, environment', [
+    ('dist_sync', {}), ('dist_sync', {'MXNET_UPDATE_ON_KVSTORE': '0'}), ('dist_async', {})],
+    ids=str)
+def test_resumed_training_goes_on_with_counts_and_states(tmp_path, kind, environment):
+    """A schedule of rates goes on; momentum too, where the workers hold the states."""
+    alone = kind == 'dist_async'  # then the order of the steps is known
+    sizes = [40] if alone else [19, 21]
+    sgd = {'learning_rate': 0.2, 'momentum': 0.5 if environment else 0.0}
+    given = {'workers': len(sizes), 'environment': environment, 'kind': kind,
+             'problem': {'rows': 40}, 'sizes': sizes, 'batch_size': 6, 'update_freq': 3,
+             'optimizer': sgd, 'scheduler': {'step': 5, 'factor': 0.7},
+             'prefix': str(tmp_path / 'model')}
+    warned = run_workers('fit', tmp_path, num_epoch=4, **given)[0]['warnings']
+    assert len(warned) == (0 if environment else 1)
+    assert all('are on the servers' in message for message in warned)
+    results = run_workers('fit', tmp_path, num_epoch=7, resume_at=4, **given)
+    problem = Problem(rows=40)
+    expected = train_on_union(problem, sizes, 6, 7, 3, momentum=sgd['momentum'],
+                              learning_rate=lambda n: 0.2 * 0.7 ** ((n - 1) // 5))
+    for result in results:
+        assert_close(result['weights'], expected)

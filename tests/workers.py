@@ -13,7 +13,8 @@ from pathlib import Path
 
 import mxnet as mx
 
-from problems import Problem
+from problems import CsrIter, Problem, SparseProblem
+from svrg_optimization import SVRGModule
 
 
 class NoBatches:
@@ -30,12 +31,20 @@ class NoBatches:
         """Begin anew, with nothing."""
 
 
+def problem_of(arguments):
+    """Make a problem of the arguments that a test gives."""
+    arguments = dict(arguments)
+    return (SparseProblem if arguments.pop('sparse', False) else Problem)(**arguments)
+
+
 def shard_of(problem, sizes, rank, batch_size):
     """Return the iterator over the rows of one rank; sizes are those of all shards."""
     begin = sum(sizes[:rank])
     rows = slice(begin, begin + sizes[rank])
     if not sizes[rank]:
         return NoBatches(problem.iterator(batch_size))
+    if isinstance(problem, SparseProblem):
+        return CsrIter(problem.features[rows], problem.targets[rows], batch_size)
     return mx.io.NDArrayIter(problem.features[rows], problem.targets[rows], batch_size,
                              label_name='label')
 
@@ -79,7 +88,7 @@ def recording_barriers(kvstore):
 
 def snapshots(kvstore, problem, sizes, batch_sizes, devices=1, count=10, seeds=None):
     """Take snapshots, with some steps between; return what each of them found."""
-    problem = Problem(**problem)
+    problem = problem_of(problem)
     rank = kvstore.rank
     train_data = shard_of(problem, sizes, rank, batch_sizes[rank])
     module = bound(problem, kvstore, train_data, devices, seeds and seeds[rank])
@@ -97,19 +106,48 @@ def snapshots(kvstore, problem, sizes, batch_sizes, devices=1, count=10, seeds=N
     return found
 
 
-def fit(kvstore, problem, sizes, batch_size, num_epoch, update_freq=1, devices=1, optimizer=None):
-    """Train with fit; return the weights after it."""
-    problem = Problem(**problem)
+def fit(kvstore, problem, sizes, batch_size, num_epoch, update_freq=1, devices=1, optimizer=None,
+        prefix=None, resume_at=0, scheduler=None, **arguments):
+    """Train with fit, from a checkpoint or from the problem's weights.
+
+    Returns the weights after it, the full gradient, and the warnings.
+    """
+    problem = problem_of(problem)
     train_data = shard_of(problem, sizes, kvstore.rank, batch_size)
-    module = problem.module(update_freq, context=[mx.cpu(i) for i in range(devices)])
-    module.fit(train_data, kvstore=kvstore, arg_params=problem.arg_params(), eval_metric='mse',
-               optimizer_params=optimizer, num_epoch=num_epoch)
-    return weights_of(module)
+    context = [mx.cpu(i) for i in range(devices)]
+    optimizer = dict(optimizer)
+    if scheduler:
+        optimizer['lr_scheduler'] = mx.lr_scheduler.FactorScheduler(**scheduler)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.filterwarnings('always', '.*the states of the optimizer')
+        if resume_at:
+            module = SVRGModule.load(prefix, resume_at, load_optimizer_states=True,
+                                     label_names=('label',), context=context)
+        else:
+            module = problem.module(update_freq, context=context, **arguments)
+
+        def save(epoch, *_):
+            if prefix and kvstore.rank == 0:
+                module.save_checkpoint(prefix, epoch + 1, save_optimizer_states=True)
+
+        module.fit(train_data, kvstore=kvstore, arg_params=module._arg_params or
+                   problem.arg_params(), eval_metric='mse', optimizer_params=optimizer,
+                   begin_epoch=resume_at, num_epoch=num_epoch, epoch_end_callback=save,
+                   sparse_row_id_fn=rows_of_batch if isinstance(problem, SparseProblem) else None)
+    return {'weights': weights_of(module), 'full': full_gradient_of(module),
+            'warnings': [str(warning.message) for warning in caught],
+            'row_counts': module._snapshot.full_gradient.row_counts,
+            'batches': module._snapshot.full_gradient.batches}
+
+
+def rows_of_batch(batch):
+    """Tell which rows of a row_sparse parameter a batch needs."""
+    return {'w': batch.data[0].indices}
 
 
 def fit_with_error(kvstore, problem, sizes, batch_size):
     """Call fit where it must raise; return the message and whether a step was made."""
-    problem = Problem(**problem)
+    problem = problem_of(problem)
     train_data = shard_of(problem, sizes, kvstore.rank, batch_size)
     module = problem.module()
     steps = []
@@ -119,6 +157,72 @@ def fit_with_error(kvstore, problem, sizes, batch_size):
     except ValueError as error:
         return str(error), len(steps), module._snapshot.in_force
     return None
+
+
+def two_modules(kvstore, steps, optimizers):
+    """Train two modules in turns in one KVStore, the second with other names and another rate."""
+    problems = [Problem(rows=24, seed=0),
+                Problem('softmax', rows=24, seed=1, weight={'name': 'other_weight'},
+                        bias={'name': 'other_bias'})]
+    shards = [shard_of(problem, [12, 12], kvstore.rank, 4) for problem in problems]
+    modules = [bound(problem, kvstore, shard, optimizer=optimizer)
+               for problem, shard, optimizer in zip(problems, shards, optimizers)]
+    for _ in range(steps):
+        for module, shard in zip(modules, shards):
+            module.update_full_grads(shard)
+            shard.reset()
+            for batch in shard:
+                module.forward_backward(batch)
+                module.update()
+    return [weights_of(module) for module in modules]
+
+
+def error_of(call, *arguments):
+    """Return the message of the ValueError that a call must raise."""
+    try:
+        call(*arguments)
+    except ValueError as error:
+        return str(error)
+    return None
+
+
+def kvstores_that_cannot_be_shared(kvstore):
+    """Offer a KVStore to modules that would mix their values in it; return the messages."""
+    problem = Problem(rows=24)
+    shard = shard_of(problem, [12, 12], kvstore.rank, 4)
+    first = bound(problem, kvstore, shard)
+    second = Problem(rows=24, weight={'name': 'v'}, bias={'name': 'b'})
+    messages = [error_of(bound, problem, kvstore, shard),
+                error_of(bound, problem, kvstore.type, shard),
+                error_of(bound, problem, 'dist_async', shard)]
+    first.update_full_grads(shard)
+    first.forward_backward(next(iter(problem.iterator(4))))
+    first.update()
+    return [*messages, error_of(bound, second, kvstore, shard)]
+
+
+def kvstore_of_plain_module(kvstore):
+    """Give a module a KVStore that a plain Module uses; return the message, or its weights."""
+    problem = Problem(rows=24)
+    shard = shard_of(problem, [12, 12], kvstore.rank, 4)
+    plain = mx.mod.Module(mx.sym.FullyConnected(mx.sym.Variable('data'), num_hidden=2, name='p'),
+                          label_names=None)
+    plain.bind(shard.provide_data)
+    plain.init_params()
+    plain.init_optimizer(kvstore)
+    try:
+        module = bound(problem, kvstore, shard)
+    except ValueError as error:
+        return str(error)
+    module.fit(shard, num_epoch=2, eval_metric='mse')
+    return weights_of(module)
+
+
+def compressing_kvstore(kvstore):
+    """Give a module a KVStore that was told to compress; return the message."""
+    problem = Problem(rows=24)
+    kvstore.set_gradient_compression({'type': '2bit', 'threshold': 0.5})
+    return error_of(bound, problem, kvstore, problem.iterator(4))
 
 
 def main():
@@ -133,6 +237,7 @@ def main():
 
 if __name__ == '__main__':
     warnings.simplefilter('error', UserWarning)
+    warnings.filterwarnings('ignore', 'Parameters already initialized')
     try:
         main()
     except BaseException:

@@ -57,7 +57,7 @@ class Process:
 
     def _pass_output_through(self):
         for line in self._popen.stdout:
-            print('[%s] %s' % (self.name, line.rstrip('\n')), flush=True)
+            say(line.rstrip('\n'), self.name)
 
     def is_running(self):
         return self._popen.poll() is None
@@ -86,8 +86,9 @@ class Process:
         self._reader.join(timeout=1)
 
 
-def say(message):
-    print('[launcher] ' + message, flush=True)
+def say(message, name='launcher'):
+    sys.stdout.write('[%s] %s\n' % (name, message))  # in one piece, since several threads write
+    sys.stdout.flush()
 
 
 def start(workers, servers, command):

@@ -1,0 +1,194 @@
+"""What becomes of a distributed job when a process of it dies."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import mxnet as mx
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+from scipy.special import log_softmax
+
+from cluster import LAUNCHER, job
+
+TRAIN = LAUNCHER.with_name('train.py')
+DURING_PASS, DURING_TRAINING = r'Iter\[4\] Batch \[60\]', r'Epoch\[5\] Batch \[60-'
+ROWS, FEATURES, CLASSES, L2 = 1600, 6, 3, 0.01
+
+
+@pytest.fixture(scope='module')
+def data(tmp_path_factory):
+    """Write a LIBSVM file; return its name, the features and the labels."""
+    rng = np.random.RandomState(0)
+    features = rng.normal(size=(ROWS, FEATURES)).round(4)
+    labels = (features @ rng.normal(size=(FEATURES, CLASSES))
+              + rng.gumbel(size=(ROWS, CLASSES))).argmax(axis=1)
+    path = tmp_path_factory.mktemp('data') / 'rows.libsvm'
+    path.write_text(''.join('%d %s\n' % (label, ' '.join(
+        '%d:%s' % (i + 1, value) for i, value in enumerate(row)))
+        for label, row in zip(labels, features)))
+    return path, features, labels
+
+
+def training(data, prefix, kind='dist_sync', epochs=7, rate=0.02, momentum=0.0, resume=False,
+             **environment):
+    path, _, _ = data
+    return job([sys.executable, str(TRAIN), '--data', str(path), '--prefix', str(prefix),
+                '--kv-store', kind, '--epochs', str(epochs), '--batch-size', '5',
+                '--learning-rate', str(rate), '--momentum', str(momentum), '--l2', str(L2),
+                '--log-every', '20'] + ['--resume'] * resume, 2, 1, **environment)
+
+
+def weights(prefix, epoch):
+    saved = mx.nd.load('%s-%04d.params' % (prefix, epoch))
+    return {name: value.asnumpy() for name, value in saved.items()}
+
+
+def run_to_end(running):
+    with running:
+        status = running.exit_status()
+    assert status == 0, running.output
+    assert 'Traceback' not in running.output, running.output
+    return running.output
+
+
+def kill_and_resume(data, prefix, victim, moment, epochs=7, **given):
+    """Kill a process of a job, check how the job ends, and resume it."""
+    with training(data, prefix, epochs=epochs, **given) as running:
+        running.wait_for(moment)
+        pid = running.pids()[victim]
+        os.kill(pid, signal.SIGKILL)
+        tic = time.monotonic()
+        assert running.exit_status(20) != 0
+        assert time.monotonic() - tic < 10
+        assert ('%s (process %d) was killed by SIGKILL: ending the others' % (victim, pid)
+                in running.output)
+        assert not any(is_running(pid) for pid in running.pids().values())
+    assert not Path('%s-%04d.params' % (prefix, epochs)).exists()
+    output = run_to_end(training(data, prefix, epochs=epochs, resume=True, **given))
+    assert 'from epoch 4 on' in output or 'from epoch 5 on' in output, output
+
+
+def is_running(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return Path('/proc/%d/stat' % pid).read_text().rpartition(')')[2].split()[0] != 'Z'
+
+
+CASES = [(victim, moment) for victim in ('worker 0', 'worker 1', 'server 0', 'scheduler')
+         for moment in (DURING_PASS, DURING_TRAINING)]
+
+
+def usual(usual_cases):
+    return [case if case in usual_cases else pytest.param(*case, marks=pytest.mark.exhaustive)
+            for case in CASES]
+
+
+@pytest.fixture(scope='module')
+def undisturbed(data, tmp_path_factory):
+    """Return the last weights of a job that nothing happened to; run each such job once."""
+    known = {}
+
+    def run(momentum, **environment):
+        if momentum not in known:
+            prefix = tmp_path_factory.mktemp('undisturbed') / 'model'
+            run_to_end(training(data, prefix, momentum=momentum, **environment))
+            known[momentum] = weights(prefix, 7)
+        return known[momentum]
+
+    return run
+
+
+def assert_same_weights(actual, expected):
+    assert set(actual) == set(expected)
+    for name, value in expected.items():
+        np.testing.assert_allclose(actual[name], value, rtol=1e-5, atol=1e-5, err_msg=name)
+
+
+@pytest.mark.parametrize('victim, moment', usual([('worker 1', DURING_TRAINING)]))
+def test_synchronous_job_without_momentum(data, undisturbed, tmp_path, victim, moment):
+    kill_and_resume(data, tmp_path / 'model', victim, moment)
+    assert_same_weights(weights(tmp_path / 'model', 7), undisturbed(0.0))
+
+
+@pytest.mark.parametrize('victim, moment', usual([('server 0', DURING_PASS)]))
+def test_synchronous_job_with_momentum_on_the_workers(data, undisturbed, tmp_path, victim, moment):
+    environment = {'MXNET_UPDATE_ON_KVSTORE': '0'}
+    kill_and_resume(data, tmp_path / 'model', victim, moment, momentum=0.8, **environment)
+    assert_same_weights(weights(tmp_path / 'model', 7), undisturbed(0.8, **environment))
+
+
+@pytest.mark.parametrize('victim, moment', usual([('scheduler', DURING_PASS)]))
+def test_asynchronous_job(data, tmp_path, victim, moment):
+    kill_and_resume(data, tmp_path / 'model', victim, moment, kind='dist_async', epochs=40,
+                    rate=0.05)
+    found = weights(tmp_path / 'model', 40)
+    optimum = optimum_of(*data[1:])
+    np.testing.assert_allclose(found['arg:fc_weight'], optimum[:, :-1], atol=1e-5)
+    np.testing.assert_allclose(found['arg:fc_bias'] - found['arg:fc_bias'].mean(),
+                               optimum[:, -1] - optimum[:, -1].mean(), atol=1e-5)
+
+
+def optimum_of(features, labels):
+    """Compute the optimal weights and biases of the regularized problem in float64."""
+    design = np.column_stack([features, np.ones(ROWS)])
+    penalty = np.array([L2] * FEATURES + [0])
+
+    def loss_and_gradient(flat):
+        parameters = flat.reshape(CLASSES, -1)
+        log_probabilities = log_softmax(design @ parameters.T, axis=1)
+        error = np.exp(log_probabilities)
+        error[np.arange(ROWS), labels] -= 1
+        loss = -log_probabilities[np.arange(ROWS), labels].mean()
+        return (loss + (penalty * parameters ** 2).sum() / 2,
+                (error.T @ design / ROWS + penalty * parameters).ravel())
+
+    found = minimize(loss_and_gradient, np.zeros(CLASSES * (FEATURES + 1)), jac=True,
+                     method='L-BFGS-B', options={'ftol': 0, 'gtol': 1e-11, 'maxiter': 10000})
+    return found.x.reshape(CLASSES, -1)
+
+
+def test_first_epoch_is_resumed_from_nothing(data, tmp_path):
+    output = run_to_end(training(data, tmp_path / 'model', epochs=1, resume=True))
+    assert 'from epoch 0 on' in output
+
+
+@pytest.mark.parametrize('number, expected', [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_launcher_that_is_ended_ends_all(data, tmp_path, number, expected):
+    with training(data, tmp_path / 'model', epochs=1000) as running:
+        running.wait_for('Epoch.0. Time cost')
+        running.send(number)
+        assert running.exit_status(15) == expected
+        assert not any(is_running(pid) for pid in running.pids().values())
+
+
+@pytest.mark.skipif(not sys.platform.startswith('linux'), reason='needs prctl of Linux')
+def test_launcher_that_is_killed_takes_all_with_it(data, tmp_path):
+    with training(data, tmp_path / 'model', epochs=1000) as running:
+        running.wait_for('Epoch.0. Time cost')
+        running.send(signal.SIGKILL)
+        running.exit_status(15)
+        deadline = time.monotonic() + 10
+        while any(map(is_running, running.pids().values())) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert not any(is_running(pid) for pid in running.pids().values())
+
+
+def test_worker_with_an_error_ends_the_job(tmp_path):
+    with job([sys.executable, str(TRAIN), '--data', str(tmp_path / 'missing')]) as running:
+        assert running.exit_status(30) == 1
+    assert 'FileNotFoundError' in running.output
+    assert 'exited with status 1: ending the others' in running.output
+
+
+@pytest.mark.parametrize('arguments', [['-n', '0', 'true'], ['-s', 'x', 'true'], []])
+def test_wrong_arguments_of_the_launcher(arguments):
+    found = subprocess.run([sys.executable, str(LAUNCHER), *arguments], stderr=subprocess.PIPE,
+                           text=True, timeout=30, check=False)
+    assert found.returncode == 2 and 'usage' in found.stderr

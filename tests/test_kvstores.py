@@ -1,0 +1,161 @@
+"""KVStores that cannot be right are errors before anything has changed; none needs a cluster."""
+
+import gc
+
+import mxnet as mx
+import numpy as np
+import pytest
+
+from problems import Problem, SparseProblem
+from svrg_optimization import SVRGModule
+from svrg_optimization.kvstore_keys import KVStoreKeys
+
+DISTRIBUTED = ['dist', 'dist_sync', 'dist_device_sync', 'dist_async', 'dist_async_device']
+
+
+def assert_unusable(module, kvstore, message):
+    with pytest.raises(ValueError, match=message):
+        module.init_optimizer(kvstore)
+    assert not module.optimizer_initialized
+    assert module._kvstore is None and module._optimizer is None
+
+
+@pytest.mark.parametrize('kvstore', DISTRIBUTED)
+def test_compression(kvstore):
+    compression = {'type': '2bit', 'threshold': 0.5}
+    module = Problem().bound(compression_params=compression)
+    assert_unusable(module, kvstore, "compression_params must be None.*%r, not {'type'" % kvstore)
+
+
+@pytest.mark.parametrize('kvstore', ['dist_async', 'dist_async_device'])
+def test_asynchronous_without_update_on_kvstore(monkeypatch, kvstore):
+    monkeypatch.setenv('MXNET_UPDATE_ON_KVSTORE', '0')
+    assert_unusable(Problem().bound(), kvstore, 'kvstore %r needs MXNET_UPDATE_ON_KVSTORE=1'
+                    % kvstore)
+
+
+@pytest.mark.parametrize('kvstore', ['dist_sync', 'dist_device_sync'])
+def test_row_sparse_parameters_without_update_on_kvstore(monkeypatch, kvstore):
+    monkeypatch.setenv('MXNET_UPDATE_ON_KVSTORE', '0')
+    assert_unusable(SparseProblem().bound(), kvstore,
+                    'MXNET_UPDATE_ON_KVSTORE=1.*w would be wrong')
+
+
+@pytest.mark.parametrize('kvstore', DISTRIBUTED)
+def test_row_sparse_gradients_of_dense_parameters(kvstore):
+    embedded = mx.sym.Embedding(mx.sym.Variable('data'), mx.sym.Variable('table'), input_dim=6,
+                                output_dim=1, sparse_grad=True)
+    symbol = mx.sym.LinearRegressionOutput(mx.sym.flatten(embedded), mx.sym.Variable('label'))
+    module = SVRGModule(symbol, label_names=('label',), update_freq=1)
+    module.bind([('data', (4, 1))], [('label', (4,))])
+    module.init_params(mx.init.Constant(1))
+    assert_unusable(module, kvstore, 'row_sparse gradients, as table has')
+
+
+@pytest.mark.parametrize('kvstore', DISTRIBUTED)
+def test_without_a_cluster(monkeypatch, kvstore):
+    monkeypatch.delenv('DMLC_PS_ROOT_URI', raising=False)
+    assert_unusable(Problem().bound(), kvstore, 'kvstore %r needs a cluster' % kvstore)
+
+
+def test_states_that_servers_would_hold(tmp_path):
+    problem = Problem()
+    module = problem.bound()
+    module.init_optimizer()
+    module.save_checkpoint(str(tmp_path / 'model'), 1, save_optimizer_states=True)
+    loaded = SVRGModule.load(str(tmp_path / 'model'), 1, load_optimizer_states=True,
+                             label_names=('label',))
+    iterator = problem.iterator()
+    loaded.bind(iterator.provide_data, iterator.provide_label)
+    assert_unusable(loaded, 'dist_sync', 'load_optimizer_states must be False')
+
+
+def other(**kwargs):
+    return Problem('softmax', rows=20, seed=1, weight={'name': 'other_weight'},
+                   bias={'name': 'other_bias'}, **kwargs)
+
+
+@pytest.mark.parametrize('update_on_kvstore', ['0', '1'])
+def test_two_modules_in_one_local_kvstore(monkeypatch, update_on_kvstore):
+    monkeypatch.setenv('MXNET_UPDATE_ON_KVSTORE', update_on_kvstore)
+    kvstore = mx.kv.create('local')
+    problems = [Problem(rows=20), other()]
+    optimizers = [{'learning_rate': 0.1, 'momentum': 0.9}, {'learning_rate': 0.3, 'wd': 0.1}]
+    modules = [problem.bound(context=[mx.cpu(0), mx.cpu(1)]) for problem in problems]
+    for module, optimizer in zip(modules, optimizers):
+        module.init_optimizer(kvstore, 'sgd', optimizer)
+    for _ in range(4):
+        for problem, module in zip(problems, modules):
+            module.update_full_grads(problem.iterator())
+            for batch in problem.iterator():
+                module.forward_backward(batch)
+                module.update()
+    for problem, module, optimizer in zip(problems, modules, optimizers):
+        problem.assert_weights(module, problem.svrg(**optimizer).fit(4, 1))
+
+
+def test_full_gradients_of_another_module_are_no_parameters(monkeypatch):
+    """One module has a parameter named as the other would name its full gradient."""
+    monkeypatch.setenv('MXNET_UPDATE_ON_KVSTORE', '1')
+    kvstore = mx.kv.create('local')
+    problems = [Problem(rows=20), Problem(rows=20, seed=1, weight={'name': 'fc_weight_fulls'},
+                                          bias={'name': 'v'})]
+    modules = [problem.bound() for problem in problems]
+    for module in modules:
+        module.init_optimizer(kvstore)
+    clash = Problem(weight={'name': 'fc_weight_full'}, bias={'name': 'w'}).bound()
+    assert_unusable(clash, kvstore, 'already holds a module with the keys fc_weight_full:')
+
+
+def test_module_after_the_first_step_of_another():
+    kvstore = mx.kv.create('local')
+    problem = Problem(rows=20)
+    module = problem.bound()
+    module.init_optimizer(kvstore)
+    module.forward_backward(next(problem.iterator()))
+    module.update()
+    assert_unusable(other().bound(), kvstore, 'has begun its training')
+    del module
+    gc.collect()
+    other().bound().init_optimizer(kvstore)  # now nobody's states are lost
+
+
+def test_same_names_twice():
+    kvstore = mx.kv.create('local')
+    problem = Problem()
+    module = problem.bound()
+    module.init_optimizer(kvstore)
+    assert_unusable(problem.bound(), kvstore, 'with the keys fc_bias, fc_weight: give this')
+    optimizer = module._optimizer
+    with pytest.raises(ValueError, match='keys fc_bias, fc_weight'):
+        module.init_optimizer(kvstore, force_init=True)
+    assert module._optimizer is optimizer
+    module.fit(problem.iterator(), num_epoch=2, arg_params=problem.arg_params(),
+               eval_metric='mse')
+
+
+def test_kvstore_that_updates_the_weights_of_a_plain_module():
+    kvstore = mx.kv.create('local')
+    plain = mx.mod.Module(mx.sym.FullyConnected(mx.sym.Variable('data'), num_hidden=2, name='p'),
+                          label_names=None)
+    plain.bind([('data', (4, 3))])
+    plain.init_params()
+    plain.init_optimizer(kvstore)
+    assert_unusable(Problem().bound(), kvstore, 'must not update the weights of a plain Module')
+
+
+def test_keys_have_the_order_of_their_creation():
+    keys = KVStoreKeys(['a', 'b', 'a_full', 'svrg_tally'], ['a', 'b'], ['b'], taken=['b_full'])
+    assert keys.full == {'a': 'a_full_full', 'b': 'b_full_full'}
+    assert keys.on_servers == [keys.first, 'a', 'b', 'a_full', 'svrg_tally', 'a_full_full',
+                               'b_full_full', 'b_rows', 'svrg_tally_tally']
+    assert len(set(keys.on_servers)) == 9
+
+
+def test_a_module_without_trainable_parameters():
+    problem = Problem()
+    module = problem.bound(fixed_param_names=['fc_weight', 'fc_bias'])
+    module.init_optimizer(mx.kv.create('local'))
+    module.fit(problem.iterator(), num_epoch=1, eval_metric='mse')
+    np.testing.assert_array_equal(module.get_params()[0]['fc_bias'].asnumpy(),
+                                  problem.arg_params()['fc_bias'].asnumpy())
