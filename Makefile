@@ -1,5 +1,6 @@
 # make demo   SVRG against SGD on real images: a table and a picture
 # make test   the test suite
+# make test-distributed   all tests of distributed training; `make test` has some of them
 # make lint   the linter
 # make clean  remove what the others made
 #
@@ -13,13 +14,17 @@ VENV := .venv/$(VERSION)
 RUN := MXNET_SUBGRAPH_VERBOSE=0 $(VENV)/bin/python
 INSTALL := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test lint clean supported-python
+.PHONY: demo test test-distributed lint clean supported-python
 
 demo: $(VENV)/examples.installed
 	$(RUN) examples/svrg_vs_sgd.py
 
 test: $(VENV)/test.installed
 	$(RUN) -m pytest
+
+test-distributed: $(VENV)/test.installed
+	$(RUN) -m pytest -m 'exhaustive or not exhaustive' tests/test_distributed.py \
+		tests/test_faults.py tests/test_kvstores.py
 
 lint: $(VENV)/test.installed
 	$(RUN) -m ruff check

@@ -6,6 +6,7 @@ import pytest
 import oracle
 from cluster import run_workers
 from problems import Problem, SparseProblem
+from test_bucketing import SETTINGS, Sequences
 
 PROBLEM = {'kind': 'perceptron', 'rows': 57, 'features': 6}
 
@@ -149,6 +150,15 @@ def test_rows_are_counted_over_all_workers(tmp_path):
     for result in results:
         assert result['batches'] == len(batches) == 8
         np.testing.assert_array_equal(result['row_counts']['w'], counts)
+
+
+def test_buckets(tmp_path):
+    """The gradient is linear in the targets: the mean over the workers is that of the mean."""
+    results = run_workers('fit_buckets', tmp_path, num_epoch=5, optimizer=SETTINGS)
+    problem = Sequences()
+    problem.targets += 0.5
+    for weights in results:
+        assert_close(weights, problem.expect(5, 2, **SETTINGS).weights)
 
 
 @pytest.mark.parametrize('environment', [{}, {'MXNET_UPDATE_ON_KVSTORE': '0'}], ids=str)

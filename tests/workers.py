@@ -15,6 +15,7 @@ import mxnet as mx
 
 from problems import CsrIter, Problem, SparseProblem
 from svrg_optimization import SVRGModule
+from test_bucketing import Sequences
 
 
 class NoBatches:
@@ -175,6 +176,16 @@ def two_modules(kvstore, steps, optimizers):
                 module.forward_backward(batch)
                 module.update()
     return [weights_of(module) for module in modules]
+
+
+def fit_buckets(kvstore, num_epoch, optimizer):
+    """Train a bucketing module, on targets that are greater by the worker's rank."""
+    problem = Sequences()
+    problem.targets += kvstore.rank
+    module = problem.module(2)
+    module.fit(problem.iterator(), kvstore=kvstore, arg_params=problem.arg_params(),
+               eval_metric='mse', optimizer_params=optimizer, num_epoch=num_epoch)
+    return weights_of(module)
 
 
 def error_of(call, *arguments):
