@@ -48,17 +48,21 @@ class SnapshotCheckpoints:
         names = file_names(prefix, epoch)
         writers = {'symbol': functools.partial(self.symbol.save, remove_amp_cast=remove_amp_cast),
                    'params': self.save_params}
-        if save_optimizer_states and self._servers_hold_states:
+        if save_optimizer_states:
+            writers.update(self._writers_of_states())
+        write_checkpoint(names, writers, *self._checkpoint_of_snapshot(self.update_freq))
+        logging.info('Saved checkpoint to "%s"', names['params'])
+        if 'states' in writers:
+            logging.info('Saved optimizer state to "%s"', names['states'])
+
+    def _writers_of_states(self):
+        """Return what writes the states of the optimizer, or warn that nothing can."""
+        if self._servers_hold_states:
             self._warn_once('the states of the optimizer are on the servers, and MXNet cannot save '
                             'them: all else is saved. With MXNET_UPDATE_ON_KVSTORE=0 the workers '
                             'hold them')
-            save_optimizer_states = False
-        if save_optimizer_states:
-            writers['states'] = self.save_optimizer_states
-        write_checkpoint(names, writers, *self._checkpoint_of_snapshot(self.update_freq))
-        logging.info('Saved checkpoint to "%s"', names['params'])
-        if save_optimizer_states:
-            logging.info('Saved optimizer state to "%s"', names['states'])
+            return {}
+        return {'states': self.save_optimizer_states}
 
     def _sync_params_from_devices(self):
         """Read the weights back as they are.

@@ -157,7 +157,7 @@ class SVRGBucketingModule(SnapshotSchedule, BucketingModule):
         keys = mx.nd.array(list(self._buckets), dtype=np.int32)
         writers['buckets'] = functools.partial(mx.nd.save, data=keys)
         if save_optimizer_states:
-            writers['states'] = self._curr_module.save_optimizer_states
+            writers.update(self._curr_module._writers_of_states())
         write_checkpoint(names, writers,
                          *self._default_bucket._checkpoint_of_snapshot(self.update_freq))
 

@@ -154,11 +154,13 @@ def test_rows_are_counted_over_all_workers(tmp_path):
 
 def test_buckets(tmp_path):
     """The gradient is linear in the targets: the mean over the workers is that of the mean."""
-    results = run_workers('fit_buckets', tmp_path, num_epoch=5, optimizer=SETTINGS)
+    results = run_workers('fit_buckets', tmp_path, num_epoch=5, optimizer=SETTINGS,
+                          directory=tmp_path)
     problem = Sequences()
     problem.targets += 0.5
-    for weights in results:
+    for weights, warned in results:
         assert_close(weights, problem.expect(5, 2, **SETTINGS).weights)
+        assert warned == 1
 
 
 @pytest.mark.parametrize('environment', [{}, {'MXNET_UPDATE_ON_KVSTORE': '0'}], ids=str)

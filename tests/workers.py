@@ -178,14 +178,18 @@ def two_modules(kvstore, steps, optimizers):
     return [weights_of(module) for module in modules]
 
 
-def fit_buckets(kvstore, num_epoch, optimizer):
-    """Train a bucketing module, on targets that are greater by the worker's rank."""
+def fit_buckets(kvstore, num_epoch, optimizer, directory):
+    """Train a bucketing module, on targets that are greater by the worker's rank, and save it."""
     problem = Sequences()
     problem.targets += kvstore.rank
     module = problem.module(2)
     module.fit(problem.iterator(), kvstore=kvstore, arg_params=problem.arg_params(),
                eval_metric='mse', optimizer_params=optimizer, num_epoch=num_epoch)
-    return weights_of(module)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.filterwarnings('always', '.*the states of the optimizer')
+        module.save_checkpoint('%s/%d' % (directory, kvstore.rank), 1, save_optimizer_states=True)
+        module.save_checkpoint('%s/%d' % (directory, kvstore.rank), 2, save_optimizer_states=True)
+    return weights_of(module), len(caught)
 
 
 def error_of(call, *arguments):
