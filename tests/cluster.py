@@ -96,18 +96,18 @@ def job(command, workers=2, servers=1, **environment):
     return Job(command, workers, servers, inherited)
 
 
-def run_workers(scenario, directory, workers=2, servers=1, environment=None, **arguments):
+def run_workers(scenario, tmp_path, workers=2, servers=1, environment=None, **arguments):
     """Run a function of tests/workers.py as each worker of a cluster.
 
     Returns what it returned, in the order of the workers' ranks, and fails on
     any traceback in any role's output.
     """
-    results = [Path(directory) / ('result-%d' % rank) for rank in range(workers)]
+    results = [Path(tmp_path) / ('result-%d' % rank) for rank in range(workers)]
     for result in results:
         result.unlink(missing_ok=True)
-    given = Path(directory) / 'arguments'
+    given = Path(tmp_path) / 'arguments'
     given.write_bytes(pickle.dumps(arguments))
-    command = [sys.executable, str(HERE / 'workers.py'), scenario, str(directory)]
+    command = [sys.executable, str(HERE / 'workers.py'), scenario, str(tmp_path)]
     with job(command, workers, servers, **(environment or {})) as running:
         status = running.exit_status()
     assert 'Traceback' not in running.output, running.output
