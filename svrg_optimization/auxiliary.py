@@ -7,6 +7,9 @@ import mxnet as mx
 from . import executors
 from .batch_rows import count_rows, shapes_of
 
+# To share less memory would not be worth a copy of the outputs in each step.
+_WORTH_SHARING = 1 << 18
+
 
 class Auxiliary:
     """An auxiliary module at the snapshot, with a second one for batches of another shape.
@@ -26,15 +29,21 @@ class Auxiliary:
     Attributes
     ----------
     module : mxnet.module.Module
-        The first.
+        The first. Where it can be, it has the inputs of the live module.
+    shares_inputs : bool
+        Whether it has.
+    shares_pool : bool
+        Whether it has the memory of the live module's activations too.
     """
 
     def __init__(self, new_module, work_load_list, masks):
         self._new_module = new_module
         self._masks = masks
         self.module = new_module(work_load_list)
-        self._other = None
+        self._other = self._adding = None
+        self._has_sum = False
         self._latest = self.module
+        self.shares_inputs = self.shares_pool = False
 
     def bind(self, live, param_names, shared_auxiliary=None):
         """Bind for the batches and gradients that a live module is bound for.
@@ -52,6 +61,11 @@ class Auxiliary:
         self.module.bind(live.data_shapes, live.label_shapes, grad_req=requests,
                          shared_module=shared_auxiliary and shared_auxiliary.module)
         self.module.params_initialized = True  # by the first snapshot at the latest
+        self.shares_inputs = shared_auxiliary is None and executors.has_dense_inputs(live)
+        self.shares_pool = (self.shares_inputs
+                            and executors.bytes_of_activations(live) > _WORTH_SHARING)
+        if self.shares_inputs:
+            executors.bind_on_inputs_of(live, self.module, self.shares_pool)
         executors.set_masks_to_ones(self.module, self._masks.names)
 
     def reset_bind(self):
@@ -59,8 +73,9 @@ class Auxiliary:
         if self.module.binded:
             self.module.get_params()  # from the executors that go away, for the next ones
         self.module._reset_bind()
-        self._other = None
+        self._other = self._adding = None
         self._latest = self.module
+        self.shares_inputs = self.shares_pool = False
 
     @contextlib.contextmanager
     def moved_to_weights_of(self, live, kvstore, can_go_back):
@@ -87,6 +102,7 @@ class Auxiliary:
                 source.copyto(target)
             raise
         finally:
+            self._has_sum = False
             executors.clear_added_gradients(self.module)
         executors.copy_auxiliary_states(live, self.module)  # which the pass has moved on
 
@@ -110,23 +126,64 @@ class Auxiliary:
         ValueError
             If the symbol has no loss.
         """
+        executors.clear_added_gradients(module)
+        self._run(module, batch, live)
+        return executors.gradients(module)
+
+    def _run(self, module, batch, live):
         executors.copy_states(live, module)
         executors.draw_masks(module, self._masks)
-        executors.clear_added_gradients(module)
         try:
-            module.forward(batch, is_train=True)
-            module.backward()
+            executors.run(module, batch)
         except mx.MXNetError as error:
             if 'head_gradient is required' not in str(error):
                 raise
             raise ValueError('the symbol has no loss, and so no full gradient') from error
-        return executors.gradients(module)
+
+    def adds_up(self, batch):
+        """Tell whether `add_gradients_of` can take a batch."""
+        if isinstance(batch, list) or not executors.add_up(self.module):
+            return False
+        return executors.is_bound_for(self.module, batch)
+
+    def add_gradients_of(self, batch, live):
+        """Add the gradients of a batch to the sum that `take_sum` returns.
+
+        They are summed on the devices, by backward passes.
+        """
+        if self._adding is None:
+            self._adding = self._new_adding_module(live)
+        if not self._has_sum:
+            executors.clear_added_gradients(self._adding)
+            self._has_sum = True
+        self._run(self._adding, batch, live)
+
+    def take_sum(self):
+        """Return the sum of the gradients of batches, None if none was added up.
+
+        The next gradients overwrite it.
+        """
+        has_sum, self._has_sum = self._has_sum, False
+        return executors.gradients(self._adding) if has_sum else None
+
+    def _new_adding_module(self, live):
+        adding = self._new_module(self.module._work_load_list)
+        requests = {name: 'add' if request == 'write' else request
+                    for name, request in executors.gradient_requests(self.module).items()}
+        executors.lend_inputs(self.module, executors.input_names(live) + self._masks.names)
+        adding.bind(self.module.data_shapes, self.module.label_shapes, grad_req=requests,
+                    shared_module=self.module)
+        executors.lend_inputs(self.module, [])
+        return adding
 
     def run_on_inputs_of(self, live, is_train, out_grads):
         """Compute gradients on the batch, the states and the masks that the live module has."""
         shapes = live.data_shapes, live.label_shapes, executors.rows_bound(live)
         self._latest = self._already_bound_for(*shapes) or self._bind_other(*shapes)
-        executors.forward_on_inputs_of(live, self._latest, is_train, self._masks.names)
+        has_inputs = (self._latest is self.module and self.shares_inputs
+                      and not executors.has_been_reshaped(live))
+        executors.forward_on_inputs_of(live, self._latest, is_train, self._masks.names,
+                                       copies_inputs=not has_inputs)
         self._latest.backward(out_grads)
 
     def latest_gradients(self):

@@ -3,6 +3,9 @@
 No other file reads or changes a Module's executor group.
 """
 
+import contextlib
+
+import numpy as np
 from mxnet import ndarray as nd
 from mxnet.base import MXNetError
 from mxnet.executor_manager import _split_input_slice
@@ -78,7 +81,127 @@ def draw_masks(module, masks):
         masks.draw(executor.arg_dict)
 
 
-def forward_on_inputs_of(source, target, is_train, mask_names):
+def input_names(module):
+    """List the data, labels and states that the executors of a module take in."""
+    names = [description.name for description in module.data_shapes + (module.label_shapes or [])]
+    return names + module._state_names
+
+
+def has_dense_inputs(module):
+    """Tell whether another module may be bound on the inputs of this one."""
+    group = module._exec_group
+    return not any(group.group2ctxs) and all(
+        executor.arg_dict[name].stype == 'default'
+        for executor in group.execs for name in input_names(module) if name in executor.arg_dict)
+
+
+def has_been_reshaped(module):
+    """Tell whether the executors of a module are others than those that it was bound with."""
+    return module._exec_group._default_execs is not None
+
+
+def bytes_of_activations(module):
+    """Estimate the bytes that the layers of a module's network put out, on its first device."""
+    executor = module._exec_group.execs[0]
+    internals = module.symbol.get_internals()
+    arguments = {*internals.list_arguments(), *internals.list_auxiliary_states()}
+    _, shapes, _ = internals.infer_shape_partial(
+        **{name: executor.arg_dict[name].shape for name in input_names(module)
+           if name in executor.arg_dict})
+    return sum(4 * int(np.prod(shape)) for name, shape in zip(internals.list_outputs(), shapes)
+               if name not in arguments)
+
+
+def bind_on_inputs_of(live, module, share_pool):
+    """Bind a module again, with parameters of its own, on the inputs of another.
+
+    Both are of one network, and bound for the same shapes.
+
+    Parameters
+    ----------
+    live, module : mxnet.module.Module
+    share_pool : bool
+        Whether the memory of activations is the other's too: then what its
+        executors hold there, their outputs among it, is overwritten when
+        this one runs.
+    """
+    group = module._exec_group
+    for i, (executor, of_live) in enumerate(zip(group.execs, live._exec_group.execs)):
+        inputs = {name: of_live.arg_dict[name] for name in input_names(live)
+                  if name in executor.arg_dict}
+        arrays = {**executor.arg_dict, **executor.aux_dict}
+        group.execs[i] = group.symbol.simple_bind(
+            group.contexts[i], group.grad_req,
+            {name: array.dtype for name, array in arrays.items()},
+            shared_arg_names=[] if share_pool else list(executor.arg_dict.keys() - inputs),
+            shared_exec=of_live if share_pool else None, shared_buffer=dict(inputs),
+            **{name: array.shape for name, array in executor.arg_dict.items()})
+        group.shared_data_arrays[i] = {}
+        for name, array in arrays.items():
+            if name not in inputs:
+                array.copyto({**group.execs[i].arg_dict, **group.execs[i].aux_dict}[name])
+    group._collect_arrays()
+    if len(group.execs) == 1 and group.contexts[0].device_type == 'cpu':
+        # No second copy on the host of what is there already.
+        for copies, arrays in ((module._arg_params, group.execs[0].arg_dict),
+                               (module._aux_params, group.execs[0].aux_dict)):
+            copies.update((name, arrays[name]) for name in list(copies))
+
+
+def lend_inputs(module, names):
+    """Let the next module that is bound with this one as `shared_module` use its inputs."""
+    group = module._exec_group
+    for arrays, executor in zip(group.shared_data_arrays, group.execs):
+        arrays.clear()
+        arrays.update((name, executor.arg_dict[name]) for name in names
+                      if name in executor.arg_dict)
+
+
+def take_outputs_out_of_pool(module):
+    """Copy the outputs of a module to where no other that runs in its pool overwrites them."""
+    count = module._exec_group.num_outputs
+    for executor in module._exec_group.execs:
+        executor.outputs[:count] = [output.copy() for output in executor.outputs[:count]]
+
+
+@contextlib.contextmanager
+def forward_repeated_after(module, is_train):
+    """Let others run on a module's inputs and in its pool between its forward and its backward."""
+    group = module._exec_group
+    kept = [(array, array.copy()) for executor in group.execs
+            for name, array in executor.arg_dict.items() if name in input_names(module)]
+    try:
+        yield
+    finally:
+        states = [(array, array.copy()) for arrays in group.aux_arrays for array in arrays]
+        for array, value in kept:
+            value.copyto(array)
+        for executor in group.execs:
+            executor.forward(is_train=is_train)
+        for array, value in states:
+            value.copyto(array)
+
+
+def add_up(module):
+    """Tell whether backward passes can add up the gradients of a module, as exact as a sum."""
+    return all(array.stype == 'default' and array.dtype != np.float16
+               for arrays in gradients(module).values() for array in arrays)
+
+
+def is_bound_for(module, batch):
+    """Tell whether a DataBatch has the shapes that a module is bound for."""
+    return ([array.shape for array in batch.data] == [shape for _, shape in module.data_shapes]
+            and [array.shape for array in batch.label or []]
+            == [shape for _, shape in module.label_shapes or []])
+
+
+def run(module, batch):
+    """Run a module forward and backward on a batch of the shapes that it is bound for."""
+    module._exec_group.forward(batch, is_train=True)
+    module._exec_group.backward()
+
+
+def forward_on_inputs_of(source, target, is_train, mask_names, copies_inputs):
     """Run a module forward on the data, labels, states and masks that another one has.
 
     Parameters
@@ -88,10 +211,11 @@ def forward_on_inputs_of(source, target, is_train, mask_names):
     is_train : bool
     mask_names : list of str
         Masks that the one gives out behind its outputs and the other takes in.
+    copies_inputs : bool
+        Whether the other has not the same inputs anyway.
     """
     outputs = source._exec_group.num_outputs
-    names = [description.name for description in
-             source.data_shapes + (source.label_shapes or [])] + source._state_names
+    names = input_names(source) if copies_inputs else []
     for executor, to in zip(source._exec_group.execs, target._exec_group.execs):
         for name in names:
             if name in executor.arg_dict:

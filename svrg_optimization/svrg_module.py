@@ -29,8 +29,9 @@ from .loss_scale import LossScale
 from .snapshot import Snapshot
 from .snapshot_checkpoints import SnapshotCheckpoints
 from .snapshot_schedule import SnapshotSchedule
-from .sparse_rows import correct_all_rows, correct_rows_of_batch, is_row_sparse
+from .sparse_rows import correct_rows_of_batch
 from .svrg_optimizer import _SVRGOptimizer, update_counts
+from .variance_reduction import correct, correct_small, small_parameters
 
 
 class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, Module):
@@ -140,7 +141,9 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, Module):
         self._snapshot = Snapshot()
         self._keeps_snapshot = False
         self._batch_size = None
+        self._small = None
         self._forwarded_for_training = None
+        self._awaits_backward = False
         self._loaded_snapshot = self._loaded_counts = None
         self._goes_on_counting = False
         self._warned = set()
@@ -192,6 +195,7 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, Module):
             return
         executors.hide_outputs_behind(self, symbol)
         self._batch_size = executors.batch_size(self)
+        self._small = None
         shapes = dict(self.data_shapes + (self.label_shapes or []))
         self._loss_scale = LossScale(self.symbol, shapes, self._loss_is_mean)
         if for_training:
@@ -421,6 +425,9 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, Module):
         finally:
             self._batch_size = batch_size  # a batch of another size does not change B
         self._forwarded_for_training = self.for_training if is_train is None else is_train
+        self._awaits_backward = bool(self._forwarded_for_training)
+        if self._auxiliary.shares_pool:
+            executors.take_outputs_out_of_pool(self)
 
     def backward(self, out_grads=None):
         """Compute the batch's gradients at the current weights and at the snapshot.
@@ -429,6 +436,7 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, Module):
         the two are computed.
         """
         super().backward(out_grads)
+        self._awaits_backward = False
         if not self._snapshot.in_force:
             return
         self._auxiliary.run_on_inputs_of(self, self._forwarded_for_training, out_grads)
@@ -457,9 +465,21 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, Module):
         """
         full_gradient = self._snapshot.full_gradient
         factors = self._units_of_full_gradient()
+        gradients = executors.gradients(self)
         at_snapshot = self._auxiliary.latest_gradients()
-        for name, arrays in executors.gradients(self).items():
-            for device, gradient in enumerate(arrays):
+        if self._small is None:
+            rule_is_ours = (getattr(self._svrg_grads_update_rule, '__func__', None)
+                            is SVRGModule._svrg_grads_update_rule)
+            self._small = (small_parameters(gradients, full_gradient.shares[0]) if rule_is_ours
+                           else [])
+        fused = [[name for name in names if factors[name] == 1] for names in self._small]
+        for device, shares in enumerate(full_gradient.shares):
+            for names in fused:
+                correct_small([gradients[name][device] for name in names],
+                              [at_snapshot[name][device] for name in names],
+                              [shares[name] for name in names])
+        for name in set(gradients).difference(*fused):
+            for device, gradient in enumerate(gradients[name]):
                 by_row = full_gradient.by_row[device]
                 full = by_row.get(name, full_gradient.shares[device][name])
                 if factors[name] != 1:
@@ -504,17 +524,7 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, Module):
         NDArray
             g, in `g_curr_batch_curr_weight`.
         """
-        if is_row_sparse(g_curr_batch_curr_weight):
-            correct_all_rows(g_curr_batch_curr_weight, g_curr_batch_special_weight,
-                             g_special_weight_all_batch)
-        elif g_curr_batch_curr_weight.dtype == g_special_weight_all_batch.dtype:
-            g_curr_batch_curr_weight -= g_curr_batch_special_weight
-            g_curr_batch_curr_weight += g_special_weight_all_batch
-        else:
-            dtype = g_special_weight_all_batch.dtype
-            g_curr_batch_curr_weight[:] = (g_curr_batch_curr_weight.astype(dtype)
-                                           - g_curr_batch_special_weight.astype(dtype)
-                                           + g_special_weight_all_batch)
+        correct(g_curr_batch_curr_weight, g_curr_batch_special_weight, g_special_weight_all_batch)
         return g_curr_batch_curr_weight
 
     # Snapshot and full gradient
@@ -550,9 +560,9 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, Module):
             without any. The batch is weighted by its real rows then.
         """
         self._take_snapshot(train_data, batch_end_callback or self._full_grad_callback,
-                            self._epoch, lambda batch: self)
+                            self._epoch)
 
-    def _take_snapshot(self, train_data, batch_end_callback, epoch, module_of):
+    def _take_snapshot(self, train_data, batch_end_callback, epoch, module_of=None):
         if not (self.binded and self.for_training and self.params_initialized):
             raise RuntimeError('update_full_grads needs a module that is bound with '
                                'for_training=True and has its parameters initialized')
@@ -562,7 +572,8 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, Module):
         if kvstore and kvstores.is_asynchronous(kvstore):
             kvstores.wait_for_all_workers(kvstore)
             executors.pull_dense_weights(kvstore, self)
-        with self._auxiliary.moved_to_weights_of(self, kvstore, self._snapshot.in_force):
+        with self._live_forward_kept(), self._auxiliary.moved_to_weights_of(
+                self, kvstore, self._snapshot.in_force):
             full_gradient = self._new_full_gradient()
             yielded = self._sum_gradients(full_gradient, train_data, module_of,
                                           batch_end_callback, epoch or 0)
@@ -575,6 +586,12 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, Module):
                 self._check_batches(full_gradient.batches_of_workers)
         self._snapshot.replace(full_gradient, epoch)
 
+    def _live_forward_kept(self):
+        """Let a forward that awaits its backward outlast a pass in the same memory."""
+        if self._awaits_backward and (self._auxiliary.shares_inputs or self._auxiliary.shares_pool):
+            return executors.forward_repeated_after(self, self._forwarded_for_training)
+        return contextlib.nullcontext()
+
     def _check_batches(self, batches_of_workers):
         """Raise a ValueError where workers that step together would wait for ever."""
         if len(set(batches_of_workers)) > 1 and not kvstores.is_asynchronous(self._kvstore):
@@ -584,16 +601,24 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, Module):
 
     def _sum_gradients(self, full_gradient, train_data, module_of, batch_end_callback, epoch):
         padding_first = pads_in_front(train_data)
+        adds_up = module_of is None and self._gradients_add_up(full_gradient)
         yielded = 0
         for nbatch, data_batch in enumerate(train_data):
             yielded += 1
-            module_of(data_batch)._add_gradients_at_snapshot(full_gradient, data_batch,
-                                                             padding_first)
+            module = self if module_of is None else module_of(data_batch)
+            module._add_gradients_at_snapshot(full_gradient, data_batch, padding_first, adds_up)
             if batch_end_callback is not None:
                 param = BatchEndParam(epoch=epoch, nbatch=nbatch, eval_metric=None, locals=locals())
                 for callback in _as_list(batch_end_callback):
                     callback(param)
+        self._take_sum_of_gradients(full_gradient)
         return yielded
+
+    def _gradients_add_up(self, full_gradient):
+        """Tell whether the gradients of full batches need no look at each of them."""
+        return (not self._loss_scale.is_mixed and not full_gradient.row_counts
+                and set(self._loss_scale.weights(executors.rows_bound(self._mod_aux), 1,
+                                                 full_gradient.batch_size)) == {1})
 
     def _kvstore_of_full_gradient(self):
         """Return the KVStore that sums the full gradient over the devices, None if there is none.
@@ -605,13 +630,18 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, Module):
             return None
         return self._kvstore
 
-    def _add_gradients_at_snapshot(self, full_gradient, batch, padding_first):
+    def _add_gradients_at_snapshot(self, full_gradient, batch, padding_first, adds_up):
         """Add a batch's gradients at the snapshot, without its padding where that can be."""
         auxiliary, data_shapes = self._auxiliary, self._mod_aux.data_shapes
         rows, padding = count_rows(batch, data_shapes)
         real_rows = rows - padding
         if real_rows <= 0:
             return
+        if adds_up and not padding and auxiliary.adds_up(batch):
+            auxiliary.add_gradients_of(batch, self)
+            full_gradient.count({}, real_rows)
+            return
+        self._take_sum_of_gradients(full_gradient)
         run, module, real_part = batch, None, real_rows / rows
         if self._loss_scale.is_mixed:
             if real_rows != self._batch_size:
@@ -638,6 +668,11 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, Module):
             whole = auxiliary.module_for(batch) or auxiliary.module
             gradients = auxiliary.gradients_of(whole, batch, self)
         full_gradient.count(gradients, real_rows)
+
+    def _take_sum_of_gradients(self, full_gradient):
+        gradients = self._auxiliary.take_sum()
+        if gradients is not None:
+            full_gradient.add(gradients, [1] * self._ctx_len)
 
     def _warn_once(self, message):
         if message not in self._warned:
