@@ -142,14 +142,15 @@ class Auxiliary:
 
     def adds_up(self, batch):
         """Tell whether `add_gradients_of` can take a batch."""
-        if isinstance(batch, list) or not executors.add_up(self.module):
-            return False
-        return executors.is_bound_for(self.module, batch)
+        return not isinstance(batch, list) and executors.is_bound_for(self.module, batch)
 
     def add_gradients_of(self, batch, live):
-        """Add the gradients of a batch to the sum that `take_sum` returns.
+        """Add gradients of a batch to the sum that `take_sum` returns.
 
-        They are summed on the devices, by backward passes.
+        Returns
+        -------
+        dict of str to list of NDArray
+            Those that are not added up, as from `gradients_of`.
         """
         if self._adding is None:
             self._adding = self._new_adding_module(live)
@@ -157,23 +158,27 @@ class Auxiliary:
             executors.clear_added_gradients(self._adding)
             self._has_sum = True
         self._run(self._adding, batch, live)
+        return self._not_added
 
     def take_sum(self):
-        """Return the sum of the gradients of batches, None if none was added up.
+        """Return the gradients that were added up since this was called last.
 
-        The next gradients overwrite it.
+        The next gradients overwrite them.
         """
         has_sum, self._has_sum = self._has_sum, False
-        return executors.gradients(self._adding) if has_sum else None
+        return self._added if has_sum else {}
 
     def _new_adding_module(self, live):
         adding = self._new_module(self.module._work_load_list)
-        requests = {name: 'add' if request == 'write' else request
-                    for name, request in executors.gradient_requests(self.module).items()}
+        requests = executors.requests_that_add_up(self.module)
         executors.lend_inputs(self.module, executors.input_names(live) + self._masks.names)
         adding.bind(self.module.data_shapes, self.module.label_shapes, grad_req=requests,
                     shared_module=self.module)
         executors.lend_inputs(self.module, [])
+        self._added, self._not_added = {}, {}
+        for name, arrays in executors.gradients(adding).items():
+            gradients = self._added if requests[name] == 'add' else self._not_added
+            gradients[name] = arrays
         return adding
 
     def run_on_inputs_of(self, live, is_train, out_grads):

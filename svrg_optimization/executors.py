@@ -12,6 +12,7 @@ from mxnet.executor_manager import _split_input_slice
 
 from .batch_rows import resized
 from .sparse_rows import is_row_sparse
+from .variance_reduction import is_small
 
 
 def batch_size(module):
@@ -154,7 +155,8 @@ def lend_inputs(module, names):
     for arrays, executor in zip(group.shared_data_arrays, group.execs):
         arrays.clear()
         arrays.update((name, executor.arg_dict[name]) for name in names
-                      if name in executor.arg_dict)
+                      if name in executor.arg_dict
+                      and executor.arg_dict[name].stype == 'default')
 
 
 def take_outputs_out_of_pool(module):
@@ -182,10 +184,17 @@ def forward_repeated_after(module, is_train):
             value.copyto(array)
 
 
-def add_up(module):
-    """Tell whether backward passes can add up the gradients of a module, as exact as a sum."""
-    return all(array.stype == 'default' and array.dtype != np.float16
-               for arrays in gradients(module).values() for array in arrays)
+def requests_that_add_up(module):
+    """Request of small gradients that backward passes add them up, where that is exact.
+
+    To add up large ones takes backward passes longer than an addition of its own.
+    """
+    requests = dict(gradient_requests(module))
+    for name, arrays in gradients(module).items():
+        array = arrays[0]
+        if array.stype == 'default' and array.dtype != np.float16 and is_small(array):
+            requests[name] = 'add'
+    return requests
 
 
 def is_bound_for(module, batch):

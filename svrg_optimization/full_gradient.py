@@ -78,15 +78,16 @@ class FullGradient:
         self.batch_size = batch_size
         self._loss_is_mean = loss_is_mean
 
-    def add(self, gradients, weights):
-        """Add the gradients of one batch to the sum, those of each device times its weight."""
+    def add(self, gradients, weights=None):
+        """Add gradients to the sum, those of each device times its weight, if there are any."""
         for device, share in enumerate(self.shares):
+            weight = weights[device] if weights else 1
             for name, arrays in gradients.items():
                 total, gradient = share[name], arrays[device]
                 if gradient.dtype != total.dtype:
                     gradient = gradient.astype(total.dtype)
-                if weights[device] != 1:
-                    gradient = gradient * weights[device]
+                if weight != 1:
+                    gradient = gradient * weight
                 nd.elemwise_add(total, gradient, out=total)
 
     def count(self, gradients, rows):

@@ -611,7 +611,7 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, Module):
                 param = BatchEndParam(epoch=epoch, nbatch=nbatch, eval_metric=None, locals=locals())
                 for callback in _as_list(batch_end_callback):
                     callback(param)
-        self._take_sum_of_gradients(full_gradient)
+        full_gradient.add(self._auxiliary.take_sum())
         return yielded
 
     def _gradients_add_up(self, full_gradient):
@@ -638,10 +638,10 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, Module):
         if real_rows <= 0:
             return
         if adds_up and not padding and auxiliary.adds_up(batch):
-            auxiliary.add_gradients_of(batch, self)
+            full_gradient.add(auxiliary.add_gradients_of(batch, self))
             full_gradient.count({}, real_rows)
             return
-        self._take_sum_of_gradients(full_gradient)
+        full_gradient.add(auxiliary.take_sum())
         run, module, real_part = batch, None, real_rows / rows
         if self._loss_scale.is_mixed:
             if real_rows != self._batch_size:
@@ -668,11 +668,6 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, Module):
             whole = auxiliary.module_for(batch) or auxiliary.module
             gradients = auxiliary.gradients_of(whole, batch, self)
         full_gradient.count(gradients, real_rows)
-
-    def _take_sum_of_gradients(self, full_gradient):
-        gradients = self._auxiliary.take_sum()
-        if gradients is not None:
-            full_gradient.add(gradients, [1] * self._ctx_len)
 
     def _warn_once(self, message):
         if message not in self._warned:

@@ -10,6 +10,11 @@ _SMALL = 1 << 14
 _ARRAYS_OF_AN_OPERATION = 60
 
 
+def is_small(array):
+    """Tell whether an array takes more time in operations of its own than with others."""
+    return array.size <= _SMALL
+
+
 def correct(gradient, at_snapshot, full):
     """Turn one gradient into the SVRG gradient, in place.
 
@@ -71,7 +76,7 @@ def small_parameters(gradients, full):
     groups = {}
     for name, arrays in gradients.items():
         gradient = arrays[0]
-        if gradient.stype == 'default' and gradient.size <= _SMALL and (
+        if gradient.stype == 'default' and is_small(gradient) and (
                 gradient.dtype == full[name].dtype):
             groups.setdefault(gradient.dtype, []).append(name)
     return list(groups.values())
