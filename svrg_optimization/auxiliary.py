@@ -43,6 +43,7 @@ class Auxiliary:
         self._other = self._adding = None
         self._has_sum = False
         self._latest = self.module
+        self._latest_gradients = None
         self.shares_inputs = self.shares_pool = False
 
     def bind(self, live, param_names, shared_auxiliary=None):
@@ -190,10 +191,23 @@ class Auxiliary:
         executors.forward_on_inputs_of(live, self._latest, is_train, self._masks.names,
                                        copies_inputs=not has_inputs)
         self._latest.backward(out_grads)
+        self._latest_gradients = executors.gradients(self._latest)
+
+    def use(self, gradients):
+        """Take gradients that are known already as those of the latest run."""
+        requests = executors.gradient_requests(self.module)
+        self._latest = self.module
+        self._latest_gradients = executors.gradients(self.module)
+        for name, arrays in gradients.items():
+            if requests[name] != 'add':
+                self._latest_gradients[name] = arrays
+                continue
+            for total, array in zip(self._latest_gradients[name], arrays):
+                total += array
 
     def latest_gradients(self):
         """Map each parameter to its gradients of the latest run, one a device."""
-        return executors.gradients(self._latest)
+        return self._latest_gradients
 
     def clear_added_gradients(self):
         """Set to zero the gradients that each run adds to."""

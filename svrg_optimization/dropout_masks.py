@@ -31,6 +31,8 @@ class DropoutMasks:
         The same network with the masks as further outputs, behind its own.
     symbol_taking : Symbol
         The same network with the masks as further arguments.
+    layers : list of str
+        The Dropout layers.
     unshared : list of str
         The layers that draw random numbers in other ways.
     """
@@ -39,13 +41,14 @@ class DropoutMasks:
         graph = json.loads(symbol.tojson())
         taken = {node['name'] for node in graph['nodes']}
         self._drawing = {}
-        self.unshared = []
+        self.layers, self.unshared = [], []
         for number, node in enumerate(graph['nodes']):
             if node['op'] == 'Dropout':
                 name = node['name'] + '_mask'
                 while name in taken:
                     name += '_mask'
                 taken.add(name)
+                self.layers.append(node['name'])
                 self._drawing[number] = (name, node.get('attrs', {}))
             elif _is_random(node):
                 self.unshared.append(node['name'])

@@ -96,6 +96,17 @@ def has_dense_inputs(module):
         for executor in group.execs for name in input_names(module) if name in executor.arg_dict)
 
 
+def can_reshape(module, rows):
+    """Tell whether a module can be reshaped for batches of another number of rows."""
+    if not has_dense_inputs(module):
+        return False  # MXNet reshapes no executor with csr data
+    try:
+        _split_input_slice(rows, module._work_load_list)
+    except ValueError:
+        return False
+    return True
+
+
 def has_been_reshaped(module):
     """Tell whether the executors of a module are others than those that it was bound with."""
     return module._exec_group._default_execs is not None

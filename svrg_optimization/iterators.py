@@ -2,7 +2,7 @@
 
 import itertools
 
-from mxnet.io import MXDataIter, PrefetchingIter, ResizeIter
+from mxnet.io import MXDataIter, NDArrayIter, PrefetchingIter, ResizeIter
 
 
 def rewind(train_data):
@@ -32,6 +32,11 @@ def pads_in_front(train_data):
     the pass before could not place, and counts them as padding.
     """
     return getattr(_source(train_data), 'last_batch_handle', None) == 'roll_over'
+
+
+def yields_new_arrays(train_data):
+    """Tell whether an iterator is known not to write to a batch that it has yielded."""
+    return type(train_data) is NDArrayIter
 
 
 def _source(train_data):

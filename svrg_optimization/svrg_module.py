@@ -12,10 +12,11 @@ from mxnet.module import Module
 
 from . import executors, kvstores
 from .auxiliary import Auxiliary
-from .batch_rows import count_rows, repeated, without_padding
 from .dropout_masks import DropoutMasks
 from .full_gradient import FullGradient, dtype_of_sum, length_of_tally
-from .iterators import pads_in_front, rewind
+from .gradient_pass import GradientPass
+from .held_batches import HeldBatch, HeldBatches
+from .iterators import rewind
 from .kvstore_keys import (
     KVStoreKeys,
     Tenant,
@@ -32,6 +33,19 @@ from .snapshot_schedule import SnapshotSchedule
 from .sparse_rows import correct_rows_of_batch
 from .svrg_optimizer import _SVRGOptimizer, update_counts
 from .variance_reduction import correct, correct_small, small_parameters
+
+
+def _bytes_to_hold(store_snapshot_grads):
+    """Check the constructor's argument of this name; return a number of bytes, 0 for none."""
+    if isinstance(store_snapshot_grads, bool):
+        return store_snapshot_grads * 2 ** 30
+    if not isinstance(store_snapshot_grads, int):
+        raise TypeError('store_snapshot_grads must be True, False or an int of 1 or more, not %r'
+                        % (store_snapshot_grads,))
+    if store_snapshot_grads < 1:
+        raise ValueError('store_snapshot_grads must be True, False or an int of 1 or more, not %d'
+                         % store_snapshot_grads)
+    return store_snapshot_grads
 
 
 class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, Module):
@@ -82,13 +96,33 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, Module):
         the table; it is as right on average, and less exact in each step. By
         default a step is SVRG exactly and goes over the whole table.
 
+    store_snapshot_grads : bool or int
+        Whether to hold the batches of a full gradient's pass, each with its
+        gradient at the snapshot: True for as many as 1 GiB takes, or a number
+        of bytes. `fit` then trains on the held batches until the next
+        snapshot, in a new random order in each epoch, with one forward and
+        one backward pass a step: 1 + 1/update_freq passes an epoch. It is
+        SVRG on the finite sum of these batches, which random augmentation
+        does not change until the next snapshot ("transform locking" [4]_).
+
     Raises
     ------
     ValueError
-        If `update_freq` is below 1.
+        If `update_freq` is below 1, or `store_snapshot_grads` is below 1, or
+        is asked for where the network has random layers or states, which
+        would be others at a step than in the pass.
     TypeError
         If `update_freq` is no int, `loss_is_mean` none of None, True and
-        False, or `full_grad_callback` not callable.
+        False, `full_grad_callback` not callable, or `store_snapshot_grads`
+        no bool or int.
+
+    Warns
+    -----
+    UserWarning
+        Once for each, with the counts, if `store_snapshot_grads` has no room
+        for the gradients of all batches, which are then computed again at
+        their steps, or for the data alone, in which case nothing is held until
+        the next snapshot.
 
     References
     ----------
@@ -99,6 +133,8 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, Module):
        Optimization", arXiv:1507.06970, 2015.
     .. [3] R. Leblond, F. Pedregosa and S. Lacoste-Julien, "ASAGA: Asynchronous
        Parallel SAGA", AISTATS 2017.
+    .. [4] A. Defazio and L. Bottou, "On the Ineffectiveness of Variance
+       Reduced Optimization for Deep Learning", NeurIPS 2019, Section 3.
 
     Examples
     --------
@@ -122,7 +158,8 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, Module):
                  logger=logging, context=mx.cpu(), work_load_list=None,
                  fixed_param_names=None, state_names=None, group2ctxs=None,
                  compression_params=None, update_freq=None, *,
-                 loss_is_mean=None, full_grad_callback=None, sparse_full_grad=False):
+                 loss_is_mean=None, full_grad_callback=None, sparse_full_grad=False,
+                 store_snapshot_grads=False):
         self._set_schedule(update_freq, full_grad_callback)
         for name, value, allowed in (('loss_is_mean', loss_is_mean, (bool, type(None))),
                                      ('sparse_full_grad', sparse_full_grad, bool)):
@@ -132,6 +169,10 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, Module):
         super().__init__(symbol, data_names, label_names, logger, context, work_load_list,
                          fixed_param_names, state_names, group2ctxs, compression_params)
         self._masks = DropoutMasks(symbol)
+        self._budget = _bytes_to_hold(store_snapshot_grads)
+        if self._budget:
+            self._check_batches_can_be_held()
+        self._held = self._held_order = None
         self._auxiliary = Auxiliary(self._new_auxiliary, self._work_load_list, self._masks)
         self._ctx_len = len(self._context)
         self._loss_is_mean = loss_is_mean
@@ -142,7 +183,7 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, Module):
         self._keeps_snapshot = False
         self._batch_size = None
         self._small = None
-        self._forwarded_for_training = None
+        self._forwarded_for_training = self._forwarded_batch = None
         self._awaits_backward = False
         self._loaded_snapshot = self._loaded_counts = None
         self._goes_on_counting = False
@@ -152,6 +193,14 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, Module):
         return Module(self._masks.symbol_taking, self._data_names, self._label_names, self.logger,
                       self._context, work_load_list, self._fixed_param_names,
                       self._state_names + self._masks.names, self._group2ctxs)
+
+    def _check_batches_can_be_held(self):
+        for kind, names in (('random layers', self._masks.layers + self._masks.unshared),
+                            ('states', self._state_names)):
+            if names:
+                raise ValueError('store_snapshot_grads must be False for a network with %s: %s '
+                                 'would be others at a step than in the pass'
+                                 % (kind, ', '.join(names)))
 
     @property
     def _trainable(self):
@@ -426,6 +475,7 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, Module):
             self._batch_size = batch_size  # a batch of another size does not change B
         self._forwarded_for_training = self.for_training if is_train is None else is_train
         self._awaits_backward = bool(self._forwarded_for_training)
+        self._forwarded_batch = data_batch
         if self._auxiliary.shares_pool:
             executors.take_outputs_out_of_pool(self)
 
@@ -439,8 +489,20 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, Module):
         self._awaits_backward = False
         if not self._snapshot.in_force:
             return
-        self._auxiliary.run_on_inputs_of(self, self._forwarded_for_training, out_grads)
+        stored = self._stored_gradients(self._forwarded_batch, out_grads)
+        if stored:
+            self._auxiliary.use(stored)
+        else:
+            self._auxiliary.run_on_inputs_of(self, self._forwarded_for_training, out_grads)
         self._snapshot.backwards_to_correct += 1
+
+    def _stored_gradients(self, batch, out_grads):
+        """Return a batch's gradients at the snapshot, None if they are not stored."""
+        if (not isinstance(batch, HeldBatch) or out_grads is not None
+                or not self._forwarded_for_training
+                or batch.full_gradient is not self._snapshot.full_gradient):
+            return None
+        return batch.at_snapshot
 
     def update(self):
         """Step the weights along the SVRG gradient; see ``Module.update``.
@@ -572,9 +634,12 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, Module):
         if kvstore and kvstores.is_asynchronous(kvstore):
             kvstores.wait_for_all_workers(kvstore)
             executors.pull_dense_weights(kvstore, self)
+        self._held = None
         with self._live_forward_kept(), self._auxiliary.moved_to_weights_of(
                 self, kvstore, self._snapshot.in_force):
             full_gradient = self._new_full_gradient()
+            if self._budget and module_of is None:
+                self._held = HeldBatches(self._budget, full_gradient)
             yielded = self._sum_gradients(full_gradient, train_data, module_of,
                                           batch_end_callback, epoch or 0)
             full_gradient.finish(yielded, self._keys, self._kvstore_of_full_gradient(),
@@ -600,25 +665,19 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, Module):
                              % (self._kvstore.type, batches_of_workers))
 
     def _sum_gradients(self, full_gradient, train_data, module_of, batch_end_callback, epoch):
-        padding_first = pads_in_front(train_data)
-        adds_up = module_of is None and self._gradients_add_up(full_gradient)
+        """Sum the gradients over all batches; return how many these were."""
+        gradient_pass = GradientPass(full_gradient, train_data, self if module_of is None else None,
+                                     self._held)
         yielded = 0
         for nbatch, data_batch in enumerate(train_data):
             yielded += 1
-            module = self if module_of is None else module_of(data_batch)
-            module._add_gradients_at_snapshot(full_gradient, data_batch, padding_first, adds_up)
+            gradient_pass.add(self if module_of is None else module_of(data_batch), data_batch)
             if batch_end_callback is not None:
                 param = BatchEndParam(epoch=epoch, nbatch=nbatch, eval_metric=None, locals=locals())
                 for callback in _as_list(batch_end_callback):
                     callback(param)
-        full_gradient.add(self._auxiliary.take_sum())
+        gradient_pass.finish()
         return yielded
-
-    def _gradients_add_up(self, full_gradient):
-        """Tell whether the gradients of full batches need no look at each of them."""
-        return (not self._loss_scale.is_mixed and not full_gradient.row_counts
-                and set(self._loss_scale.weights(executors.rows_bound(self._mod_aux), 1,
-                                                 full_gradient.batch_size)) == {1})
 
     def _kvstore_of_full_gradient(self):
         """Return the KVStore that sums the full gradient over the devices, None if there is none.
@@ -629,45 +688,6 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, Module):
         if self._compression_params or not isinstance(self._optimizer, _SVRGOptimizer):
             return None
         return self._kvstore
-
-    def _add_gradients_at_snapshot(self, full_gradient, batch, padding_first, adds_up):
-        """Add a batch's gradients at the snapshot, without its padding where that can be."""
-        auxiliary, data_shapes = self._auxiliary, self._mod_aux.data_shapes
-        rows, padding = count_rows(batch, data_shapes)
-        real_rows = rows - padding
-        if real_rows <= 0:
-            return
-        if adds_up and not padding and auxiliary.adds_up(batch):
-            full_gradient.add(auxiliary.add_gradients_of(batch, self))
-            full_gradient.count({}, real_rows)
-            return
-        full_gradient.add(auxiliary.take_sum())
-        run, module, real_part = batch, None, real_rows / rows
-        if self._loss_scale.is_mixed:
-            if real_rows != self._batch_size:
-                self._warn_once('the symbol has losses that are sums over a batch and losses that '
-                                'are means: a batch with fewer real rows than are bound is '
-                                'weighted by its real rows, which is right for one kind only')
-        elif padding:
-            cut = without_padding(batch, data_shapes, self._mod_aux.label_shapes, padding_first)
-            # Fewer rows than devices: each device gets all of them.
-            copies = self._ctx_len if real_rows < self._ctx_len else 1
-            cut = repeated(cut, copies, data_shapes, self._mod_aux.label_shapes)
-            module = auxiliary.module_for(cut)
-            if module:
-                run, real_part = cut, 1 / copies
-            else:
-                self._warn_once('the module cannot be bound for the real rows of a padded batch '
-                                'alone: the batch is weighted by its real rows, padding included')
-        module = module or auxiliary.module_for(batch) or auxiliary.module
-        gradients = auxiliary.gradients_of(module, run, self)
-        full_gradient.add(gradients, self._loss_scale.weights(
-            executors.rows_bound(module), real_part, full_gradient.batch_size))
-        if full_gradient.row_counts and run is not batch:
-            # A step finds the rows of the padding too.
-            whole = auxiliary.module_for(batch) or auxiliary.module
-            gradients = auxiliary.gradients_of(whole, batch, self)
-        full_gradient.count(gradients, real_rows)
 
     def _warn_once(self, message):
         if message not in self._warned:

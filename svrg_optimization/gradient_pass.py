@@ -1,0 +1,107 @@
+"""A pass over the data that sums the gradients at the snapshot."""
+
+from . import executors
+from .batch_rows import count_rows, repeated, without_padding
+from .iterators import pads_in_front, yields_new_arrays
+
+
+class GradientPass:
+    """Sum the gradients of batches, and hold the batches where that is asked for.
+
+    Parameters
+    ----------
+    full_gradient : FullGradient
+        Receives the sum.
+    train_data : DataIter
+        Which yields the batches.
+    alone : SVRGModule or None
+        The module that takes all batches; None where there are several.
+    held : HeldBatches, optional
+        Receives the batches and their gradients.
+    """
+
+    def __init__(self, full_gradient, train_data, alone, held=None):
+        self.full_gradient = full_gradient
+        self._padding_first = pads_in_front(train_data)
+        self._copies = not yields_new_arrays(train_data)
+        self._held = held
+        self._alone = alone
+        self._adds_up = alone is not None and held is None and self._gradients_add_up(alone)
+
+    def _gradients_add_up(self, module):
+        """Tell whether the gradients of full batches need no look at each of them."""
+        return (not module._loss_scale.is_mixed and not self.full_gradient.row_counts
+                and set(module._loss_scale.weights(executors.rows_bound(module._mod_aux), 1,
+                                                   self.full_gradient.batch_size)) == {1})
+
+    def finish(self):
+        """Complete the sum."""
+        if self._alone is not None:
+            self.full_gradient.add(self._alone._auxiliary.take_sum())
+
+    def add(self, module, batch):
+        """Add a batch's gradients, without its padding where that can be.
+
+        Parameters
+        ----------
+        module : SVRGModule
+            That takes the batch.
+        batch : DataBatch or list of DataBatch
+        """
+        auxiliary, full_gradient = module._auxiliary, self.full_gradient
+        rows, padding = count_rows(batch, module._mod_aux.data_shapes)
+        real_rows = rows - padding
+        if real_rows <= 0:
+            self._hold(batch, {})
+            return
+        if self._adds_up and not padding and auxiliary.adds_up(batch):
+            full_gradient.add(auxiliary.add_gradients_of(batch, module))
+            full_gradient.count({}, real_rows)
+            return
+        full_gradient.add(auxiliary.take_sum())
+        cut, copies, bound = self._without_padding(module, batch, real_rows, padding)
+        real_part = 1 / copies
+        if bound is None:
+            cut, bound = batch, auxiliary.module_for(batch) or auxiliary.module
+            real_part = real_rows / rows
+        gradients = auxiliary.gradients_of(bound, cut, module)
+        full_gradient.add(gradients, module._loss_scale.weights(
+            executors.rows_bound(bound), real_part, full_gradient.batch_size))
+        steps_on_cut = cut is batch or (self._held is not None and copies == 1
+                                        and executors.can_reshape(module, real_rows))
+        if not steps_on_cut and (full_gradient.row_counts or self._held is not None):
+            # A step sees the rows of the padding too.
+            cut, bound = batch, auxiliary.module_for(batch) or auxiliary.module
+            gradients = auxiliary.gradients_of(bound, cut, module)
+        full_gradient.count(gradients, real_rows)
+        self._hold(cut, gradients)
+
+    def _without_padding(self, module, batch, real_rows, padding):
+        """Cut the padding off a batch.
+
+        Returns the real rows, how often each is among them, and the module
+        that computes their gradients: None where there is no padding, or none
+        that can be cut off.
+        """
+        if module._loss_scale.is_mixed:
+            if real_rows != module._batch_size:
+                module._warn_once('the symbol has losses that are sums over a batch and losses '
+                                  'that are means: a batch with fewer real rows than are bound is '
+                                  'weighted by its real rows, which is right for one kind only')
+            return batch, 1, None
+        if not padding:
+            return batch, 1, None
+        shapes = module._mod_aux.data_shapes, module._mod_aux.label_shapes
+        cut = without_padding(batch, *shapes, self._padding_first)
+        # Fewer rows than devices: each device gets all of them.
+        copies = module._ctx_len if real_rows < module._ctx_len else 1
+        cut = repeated(cut, copies, *shapes)
+        bound = module._auxiliary.module_for(cut)
+        if bound is None:
+            module._warn_once('the module cannot be bound for the real rows of a padded batch '
+                              'alone: the batch is weighted by its real rows, padding included')
+        return cut, copies, bound
+
+    def _hold(self, batch, gradients):
+        if self._held is not None:
+            self._held.add(batch, gradients, self._copies)
