@@ -40,8 +40,7 @@ class Auxiliary:
         self._new_module = new_module
         self._masks = masks
         self.module = new_module(work_load_list)
-        self._other = self._adding = None
-        self._has_sum = False
+        self._other = None
         self._latest = self.module
         self._latest_gradients = None
         self.shares_inputs = self.shares_pool = False
@@ -74,7 +73,7 @@ class Auxiliary:
         if self.module.binded:
             self.module.get_params()  # from the executors that go away, for the next ones
         self.module._reset_bind()
-        self._other = self._adding = None
+        self._other = None
         self._latest = self.module
         self.shares_inputs = self.shares_pool = False
 
@@ -103,7 +102,6 @@ class Auxiliary:
                 source.copyto(target)
             raise
         finally:
-            self._has_sum = False
             executors.clear_added_gradients(self.module)
         executors.copy_auxiliary_states(live, self.module)  # which the pass has moved on
 
@@ -127,60 +125,16 @@ class Auxiliary:
         ValueError
             If the symbol has no loss.
         """
-        executors.clear_added_gradients(module)
-        self._run(module, batch, live)
-        return executors.gradients(module)
-
-    def _run(self, module, batch, live):
         executors.copy_states(live, module)
         executors.draw_masks(module, self._masks)
+        executors.clear_added_gradients(module)
         try:
             executors.run(module, batch)
         except mx.MXNetError as error:
             if 'head_gradient is required' not in str(error):
                 raise
             raise ValueError('the symbol has no loss, and so no full gradient') from error
-
-    def adds_up(self, batch):
-        """Tell whether `add_gradients_of` can take a batch."""
-        return not isinstance(batch, list) and executors.is_bound_for(self.module, batch)
-
-    def add_gradients_of(self, batch, live):
-        """Add gradients of a batch to the sum that `take_sum` returns.
-
-        Returns
-        -------
-        dict of str to list of NDArray
-            Those that are not added up, as from `gradients_of`.
-        """
-        if self._adding is None:
-            self._adding = self._new_adding_module(live)
-        if not self._has_sum:
-            executors.clear_added_gradients(self._adding)
-            self._has_sum = True
-        self._run(self._adding, batch, live)
-        return self._not_added
-
-    def take_sum(self):
-        """Return the gradients that were added up since this was called last.
-
-        The next gradients overwrite them.
-        """
-        has_sum, self._has_sum = self._has_sum, False
-        return self._added if has_sum else {}
-
-    def _new_adding_module(self, live):
-        adding = self._new_module(self.module._work_load_list)
-        requests = executors.requests_that_add_up(self.module)
-        executors.lend_inputs(self.module, executors.input_names(live) + self._masks.names)
-        adding.bind(self.module.data_shapes, self.module.label_shapes, grad_req=requests,
-                    shared_module=self.module)
-        executors.lend_inputs(self.module, [])
-        self._added, self._not_added = {}, {}
-        for name, arrays in executors.gradients(adding).items():
-            gradients = self._added if requests[name] == 'add' else self._not_added
-            gradients[name] = arrays
-        return adding
+        return executors.gradients(module)
 
     def run_on_inputs_of(self, live, is_train, out_grads):
         """Compute gradients on the batch, the states and the masks that the live module has."""
@@ -219,6 +173,8 @@ class Auxiliary:
         There is none where a device would be without a row, or where the
         symbol has another batch size written into it.
         """
+        if not isinstance(batch, list) and executors.is_bound_for(self.module, batch):
+            return self.module
         data_shapes, label_shapes = shapes_of(batch, self.module.data_shapes,
                                               self.module.label_shapes)
         rows, _ = count_rows(batch, data_shapes)

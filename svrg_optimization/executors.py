@@ -12,7 +12,6 @@ from mxnet.executor_manager import _split_input_slice
 
 from .batch_rows import resized
 from .sparse_rows import is_row_sparse
-from .variance_reduction import is_small
 
 
 def batch_size(module):
@@ -160,16 +159,6 @@ def bind_on_inputs_of(live, module, share_pool):
             copies.update((name, arrays[name]) for name in list(copies))
 
 
-def lend_inputs(module, names):
-    """Let the next module that is bound with this one as `shared_module` use its inputs."""
-    group = module._exec_group
-    for arrays, executor in zip(group.shared_data_arrays, group.execs):
-        arrays.clear()
-        arrays.update((name, executor.arg_dict[name]) for name in names
-                      if name in executor.arg_dict
-                      and executor.arg_dict[name].stype == 'default')
-
-
 def take_outputs_out_of_pool(module):
     """Copy the outputs of a module to where no other that runs in its pool overwrites them."""
     count = module._exec_group.num_outputs
@@ -193,19 +182,6 @@ def forward_repeated_after(module, is_train):
             executor.forward(is_train=is_train)
         for array, value in states:
             value.copyto(array)
-
-
-def requests_that_add_up(module):
-    """Request of small gradients that backward passes add them up, where that is exact.
-
-    To add up large ones takes backward passes longer than an addition of its own.
-    """
-    requests = dict(gradient_requests(module))
-    for name, arrays in gradients(module).items():
-        array = arrays[0]
-        if array.stype == 'default' and array.dtype != np.float16 and is_small(array):
-            requests[name] = 'add'
-    return requests
 
 
 def is_bound_for(module, batch):

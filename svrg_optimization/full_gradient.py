@@ -6,11 +6,7 @@ from mxnet import ndarray as nd
 from .checkpoint import of_kind, prefixed
 from .kvstores import is_distributed, sum_over_devices_and_workers
 from .sparse_rows import is_row_sparse
-
-
-def dtype_of_sum(dtype):
-    """Tell the dtype in which gradients of a dtype are summed up."""
-    return np.float32 if dtype == np.float16 else dtype
+from .variance_reduction import add_small, dtype_of_sum, small_parameters
 
 
 def length_of_tally(kvstore):
@@ -56,6 +52,8 @@ class FullGradient:
         How many there were of each worker, by rank, with those of padding alone.
     rows : int
         n, the rows that it is a mean over.
+    small : list of list of str
+        Parameters that are summed many in one operation.
     finished : bool
         Whether the pass was finished; until then all is 0, or a sum.
     batch_size : int
@@ -68,6 +66,7 @@ class FullGradient:
                         for name, arrays in gradients.items()}
                        for device in range(devices)]
         self.by_row = [{} for _ in range(devices)]
+        self.small = small_parameters(gradients)
         self.row_counts = {name: np.zeros(arrays[0].shape[0], np.int64)
                            for name, arrays in gradients.items()
                            if counts_rows and is_row_sparse(arrays[0])}
@@ -78,16 +77,20 @@ class FullGradient:
         self.batch_size = batch_size
         self._loss_is_mean = loss_is_mean
 
-    def add(self, gradients, weights=None):
-        """Add gradients to the sum, those of each device times its weight, if there are any."""
+    def add(self, gradients, weights):
+        """Add the gradients of one batch to the sum, those of each device times its weight."""
         for device, share in enumerate(self.shares):
-            weight = weights[device] if weights else 1
-            for name, arrays in gradients.items():
-                total, gradient = share[name], arrays[device]
+            fused = [[name for name in names if name in gradients]
+                     for names in self.small if weights[device] == 1]
+            for names in fused:
+                add_small([share[name] for name in names],
+                          [gradients[name][device] for name in names])
+            for name in gradients.keys() - set().union(*fused):
+                total, gradient = share[name], gradients[name][device]
                 if gradient.dtype != total.dtype:
                     gradient = gradient.astype(total.dtype)
-                if weight != 1:
-                    gradient = gradient * weight
+                if weights[device] != 1:
+                    gradient = gradient * weights[device]
                 nd.elemwise_add(total, gradient, out=total)
 
     def count(self, gradients, rows):

@@ -14,30 +14,15 @@ class GradientPass:
         Receives the sum.
     train_data : DataIter
         Which yields the batches.
-    alone : SVRGModule or None
-        The module that takes all batches; None where there are several.
     held : HeldBatches, optional
         Receives the batches and their gradients.
     """
 
-    def __init__(self, full_gradient, train_data, alone, held=None):
+    def __init__(self, full_gradient, train_data, held=None):
         self.full_gradient = full_gradient
         self._padding_first = pads_in_front(train_data)
         self._copies = not yields_new_arrays(train_data)
         self._held = held
-        self._alone = alone
-        self._adds_up = alone is not None and held is None and self._gradients_add_up(alone)
-
-    def _gradients_add_up(self, module):
-        """Tell whether the gradients of full batches need no look at each of them."""
-        return (not module._loss_scale.is_mixed and not self.full_gradient.row_counts
-                and set(module._loss_scale.weights(executors.rows_bound(module._mod_aux), 1,
-                                                   self.full_gradient.batch_size)) == {1})
-
-    def finish(self):
-        """Complete the sum."""
-        if self._alone is not None:
-            self.full_gradient.add(self._alone._auxiliary.take_sum())
 
     def add(self, module, batch):
         """Add a batch's gradients, without its padding where that can be.
@@ -54,11 +39,6 @@ class GradientPass:
         if real_rows <= 0:
             self._hold(batch, {})
             return
-        if self._adds_up and not padding and auxiliary.adds_up(batch):
-            full_gradient.add(auxiliary.add_gradients_of(batch, module))
-            full_gradient.count({}, real_rows)
-            return
-        full_gradient.add(auxiliary.take_sum())
         cut, copies, bound = self._without_padding(module, batch, real_rows, padding)
         real_part = 1 / copies
         if bound is None:

@@ -13,7 +13,7 @@ from mxnet.module import Module
 from . import executors, kvstores
 from .auxiliary import Auxiliary
 from .dropout_masks import DropoutMasks
-from .full_gradient import FullGradient, dtype_of_sum, length_of_tally
+from .full_gradient import FullGradient, length_of_tally
 from .gradient_pass import GradientPass
 from .held_batches import HeldBatch, HeldBatches
 from .iterators import rewind
@@ -32,7 +32,7 @@ from .snapshot_checkpoints import SnapshotCheckpoints
 from .snapshot_schedule import SnapshotSchedule
 from .sparse_rows import correct_rows_of_batch
 from .svrg_optimizer import _SVRGOptimizer, update_counts
-from .variance_reduction import correct, correct_small, small_parameters
+from .variance_reduction import correct, correct_small, dtype_of_sum
 
 
 def _bytes_to_hold(store_snapshot_grads):
@@ -182,7 +182,6 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, Module):
         self._snapshot = Snapshot()
         self._keeps_snapshot = False
         self._batch_size = None
-        self._small = None
         self._forwarded_for_training = self._forwarded_batch = None
         self._awaits_backward = False
         self._loaded_snapshot = self._loaded_counts = None
@@ -244,7 +243,6 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, Module):
             return
         executors.hide_outputs_behind(self, symbol)
         self._batch_size = executors.batch_size(self)
-        self._small = None
         shapes = dict(self.data_shapes + (self.label_shapes or []))
         self._loss_scale = LossScale(self.symbol, shapes, self._loss_is_mean)
         if for_training:
@@ -529,18 +527,16 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, Module):
         factors = self._units_of_full_gradient()
         gradients = executors.gradients(self)
         at_snapshot = self._auxiliary.latest_gradients()
-        if self._small is None:
-            rule_is_ours = (getattr(self._svrg_grads_update_rule, '__func__', None)
-                            is SVRGModule._svrg_grads_update_rule)
-            self._small = (small_parameters(gradients, full_gradient.shares[0]) if rule_is_ours
-                           else [])
-        fused = [[name for name in names if factors[name] == 1] for names in self._small]
+        rule_is_ours = (getattr(self._svrg_grads_update_rule, '__func__', None)
+                        is SVRGModule._svrg_grads_update_rule)
+        fused = [[name for name in names if name in gradients and factors[name] == 1]
+                 for names in full_gradient.small] if rule_is_ours else []
         for device, shares in enumerate(full_gradient.shares):
             for names in fused:
                 correct_small([gradients[name][device] for name in names],
                               [at_snapshot[name][device] for name in names],
                               [shares[name] for name in names])
-        for name in set(gradients).difference(*fused):
+        for name in gradients.keys() - set().union(*fused):
             for device, gradient in enumerate(gradients[name]):
                 by_row = full_gradient.by_row[device]
                 full = by_row.get(name, full_gradient.shares[device][name])
@@ -666,8 +662,7 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, Module):
 
     def _sum_gradients(self, full_gradient, train_data, module_of, batch_end_callback, epoch):
         """Sum the gradients over all batches; return how many these were."""
-        gradient_pass = GradientPass(full_gradient, train_data, self if module_of is None else None,
-                                     self._held)
+        gradient_pass = GradientPass(full_gradient, train_data, self._held)
         yielded = 0
         for nbatch, data_batch in enumerate(train_data):
             yielded += 1
@@ -676,7 +671,6 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, Module):
                 param = BatchEndParam(epoch=epoch, nbatch=nbatch, eval_metric=None, locals=locals())
                 for callback in _as_list(batch_end_callback):
                     callback(param)
-        gradient_pass.finish()
         return yielded
 
     def _kvstore_of_full_gradient(self):

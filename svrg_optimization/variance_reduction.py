@@ -1,18 +1,22 @@
-r"""The SVRG gradient, :math:`g = \nabla f_{batch}(w) - \nabla f_{batch}(\tilde w) + \mu`."""
+r"""Sums of gradients: :math:`g = \nabla f_{batch}(w) - \nabla f_{batch}(\tilde w) + \mu`, and μ.
 
+Small arrays, of which each operation takes longer than its arithmetic, are
+summed many in one operation. MXNet has none that adds, but a step of sgd does.
+"""
+
+import numpy as np
 from mxnet import ndarray as nd
 
 from .sparse_rows import correct_all_rows, is_row_sparse
 
-# An array up to this size takes less time in one operation over many arrays;
-# a larger one in vectorized operations of its own.
+# Elements up to which that is faster than vectorized operations of an array's own.
 _SMALL = 1 << 14
 _ARRAYS_OF_AN_OPERATION = 60
 
 
-def is_small(array):
-    """Tell whether an array takes more time in operations of its own than with others."""
-    return array.size <= _SMALL
+def dtype_of_sum(dtype):
+    """Tell the dtype in which gradients of a dtype are summed up."""
+    return np.float32 if dtype == np.float16 else dtype
 
 
 def correct(gradient, at_snapshot, full):
@@ -38,35 +42,52 @@ def correct(gradient, at_snapshot, full):
 
 
 def correct_small(gradients, at_snapshot, full):
-    """Turn several gradients into SVRG gradients, in place, in one operation for many.
+    """Turn several gradients into SVRG gradients, in place, with the same bits as `correct`.
 
-    A step of sgd with momentum computes it, to the same bits: the weight is
-    the full gradient, the momentum is the gradient, and both rates are 1.
+    A step of sgd with momentum does it whose weight is the full gradient,
+    whose momentum is the gradient, and whose rates are 1.
 
     Parameters
     ----------
     gradients, at_snapshot, full : list of NDArray
         As for `correct`, but dense, of one dtype and on one device.
     """
-    for begin in range(0, len(gradients), _ARRAYS_OF_AN_OPERATION):
-        part = slice(begin, begin + _ARRAYS_OF_AN_OPERATION)
-        targets = gradients[part]
-        arrays = [array for triple in zip(full[part], at_snapshot[part], targets)
-                  for array in triple]
+    for targets, *others in _parts(gradients, full, at_snapshot, gradients):
         count = len(targets)
-        nd.multi_sgd_mom_update(*arrays, lrs=(1,) * count, wds=(0,) * count, momentum=1,
-                                num_weights=count, out=targets)
+        nd.multi_sgd_mom_update(*_interleaved(others), lrs=(1,) * count, wds=(0,) * count,
+                                momentum=1, num_weights=count, out=targets)
 
 
-def small_parameters(gradients, full):
-    """Group the parameters whose gradients `correct_small` may take.
+def add_small(totals, gradients):
+    """Add gradients to sums, in place: steps of sgd with a rate of -1.
+
+    Parameters
+    ----------
+    totals, gradients : list of NDArray
+        Dense, of one dtype and on one device.
+    """
+    for targets, *others in _parts(totals, totals, gradients):
+        count = len(targets)
+        nd.multi_sgd_update(*_interleaved(others), lrs=(-1,) * count, wds=(0,) * count,
+                            num_weights=count, out=targets)
+
+
+def _parts(*lists):
+    for begin in range(0, len(lists[0]), _ARRAYS_OF_AN_OPERATION):
+        yield [arrays[begin:begin + _ARRAYS_OF_AN_OPERATION] for arrays in lists]
+
+
+def _interleaved(lists):
+    return [array for arrays in zip(*lists) for array in arrays]
+
+
+def small_parameters(gradients):
+    """Group the parameters whose gradients are small, dense and summed in their own dtype.
 
     Parameters
     ----------
     gradients : dict of str to list of NDArray
         One gradient a device for each parameter.
-    full : dict of str to NDArray
-        Their full gradients on one device.
 
     Returns
     -------
@@ -76,7 +97,7 @@ def small_parameters(gradients, full):
     groups = {}
     for name, arrays in gradients.items():
         gradient = arrays[0]
-        if gradient.stype == 'default' and is_small(gradient) and (
-                gradient.dtype == full[name].dtype):
+        if gradient.stype == 'default' and gradient.size <= _SMALL and (
+                gradient.dtype == dtype_of_sum(gradient.dtype)):
             groups.setdefault(gradient.dtype, []).append(name)
     return list(groups.values())
