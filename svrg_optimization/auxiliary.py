@@ -39,7 +39,7 @@ class Auxiliary:
     def __init__(self, new_module, work_load_list, masks):
         self._new_module = new_module
         self._masks = masks
-        self.module = new_module(work_load_list)
+        self.module = new_module(work_load_list=work_load_list)
         self._other = None
         self._latest = self.module
         self._latest_gradients = None
@@ -193,7 +193,7 @@ class Auxiliary:
         return None
 
     def _bind_other(self, data_shapes, label_shapes, parts):
-        self._other = self._new_module(parts)
+        self._other = self._new_module(work_load_list=parts)
         self._other.bind(data_shapes, label_shapes, shared_module=self.module,
                          grad_req=executors.gradient_requests(self.module))
         return self._other

@@ -221,6 +221,12 @@ def forward_on_inputs_of(source, target, is_train, mask_names, copies_inputs):
         to.forward(is_train=is_train)
 
 
+def parameters(module):
+    """Map each parameter to a list of its values, one a device."""
+    group = module._exec_group
+    return dict(zip(group.param_names, group.param_arrays))
+
+
 def weights(module):
     """List the parameters and auxiliary states on all devices, in a fixed order."""
     group = module._exec_group

@@ -9,9 +9,30 @@ from .sparse_rows import is_row_sparse
 from .variance_reduction import add_small, dtype_of_sum, small_parameters
 
 
-def length_of_tally(kvstore):
-    """Tell how many numbers the workers tell each other of a pass."""
-    return 2 + kvstore.num_workers
+class Tally:
+    """What the workers tell each other of a pass: rows and batches, and the batches of each.
+
+    Parameters
+    ----------
+    kvstore : mxnet.kvstore.KVStore
+    rows, batches : int
+        Of this worker's pass, those of padding alone left out.
+    yielded : int
+        All of its batches.
+    context : Context
+        The device that the numbers are sent from.
+    """
+
+    def __init__(self, kvstore, rows=0, batches=0, yielded=0, context=None):
+        numbers = np.zeros(2 + kvstore.num_workers)
+        numbers[:2] = rows, batches
+        numbers[2 + kvstore.rank] = yielded
+        self.value = nd.array(numbers, ctx=context, dtype=np.float64)
+
+    def read(self):
+        """Return the rows, the batches, and a list of the batches of each worker, by rank."""
+        numbers = self.value.asnumpy().astype(int).tolist()
+        return numbers[0], numbers[1], numbers[2:]
 
 
 class FullGradient:
@@ -158,20 +179,12 @@ class FullGradient:
     def _sum_over_workers(self, keys, kvstore, values):
         """Sum the gradients over all devices and workers, and what was counted."""
         context = next((arrays[0].context for arrays in values.values()), None)
-
-        def as_value(counts):
-            return [nd.array(counts, ctx=context, dtype=np.float64)]
-
-        tally = np.zeros(length_of_tally(kvstore))
-        tally[:2] = self.rows, self.batches
-        tally[2 + kvstore.rank] = self.batches_of_workers[0]
-        counted = {keys.tally: as_value(tally)}
-        counted.update((keys.row_counts[name], as_value(counts))
-                       for name, counts in self.row_counts.items())
+        tally = Tally(kvstore, self.rows, self.batches, self.batches_of_workers[0], context)
+        counted = {keys.row_counts[name]: [nd.array(counts, ctx=context, dtype=np.float64)]
+                   for name, counts in self.row_counts.items()}
+        counted[keys.tally] = [tally.value]
         self.exchange(kvstore, keys, values, counted)
-        tally = counted[keys.tally][0].asnumpy()
-        self.rows, self.batches = int(tally[0]), int(tally[1])
-        self.batches_of_workers = tally[2:].astype(int).tolist()
+        self.rows, self.batches, self.batches_of_workers = tally.read()
         for name in self.row_counts:
             self.row_counts[name] = counted[keys.row_counts[name]][0].asnumpy().astype(np.int64)
 

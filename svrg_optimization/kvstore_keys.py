@@ -1,10 +1,10 @@
 """The keys that modules have in a KVStore."""
 
+import functools
 import weakref
 
-from .svrg_optimizer import full_gradient_keys, unused_key
-
-_tenants = weakref.WeakKeyDictionary()
+from .kvstores import number_of_new_key
+from .svrg_optimizer import _SVRGOptimizer, full_gradient_keys, unused_key
 
 
 class KVStoreKeys:
@@ -20,6 +20,8 @@ class KVStoreKeys:
         Those of which workers count how often each row occurs.
     taken : iterable of str
         Keys that the KVStore has already.
+    first : str, optional
+        The first key, where it has been created.
 
     Attributes
     ----------
@@ -35,7 +37,7 @@ class KVStoreKeys:
         Created before all others, to learn the servers' numbers.
     """
 
-    def __init__(self, param_names, trainable, counted=(), taken=()):
+    def __init__(self, param_names, trainable, counted=(), taken=(), first=None):
         self.params = list(param_names)
         taken = {*taken, *param_names}
         self.full = full_gradient_keys(trainable, taken)
@@ -43,7 +45,7 @@ class KVStoreKeys:
         self.row_counts = {name: unused_key(name, '_rows', taken) for name in counted}
         taken.update(self.row_counts.values())
         self.tally = unused_key('svrg', '_tally', taken)
-        self.first = unused_key('svrg', '_first', taken)
+        self.first = first or unused_key('svrg', '_first', taken)
 
     @property
     def assigned(self):
@@ -65,11 +67,14 @@ class Tenant:
     optimizer : _SVRGOptimizer
     snapshot : Snapshot
         The module's; it counts the updates.
+    updates : bool
+        Whether the KVStore updates the weights.
     """
 
-    def __init__(self, keys, optimizer, snapshot):
+    def __init__(self, keys, optimizer, snapshot, updates):
         self.keys = keys
         self.optimizer = optimizer
+        self.updates = updates
         self._snapshot = weakref.ref(snapshot)
         self._updates_before = snapshot.num_update
 
@@ -80,55 +85,108 @@ class Tenant:
         return snapshot is not None and snapshot.num_update > self._updates_before
 
 
-def tenants_of(kvstore):
-    """List the modules that have keys in a KVStore; the list may be added to."""
-    return _tenants.setdefault(kvstore, [])
+class Tenants:
+    """The modules that have keys in one KVStore.
 
-
-def known_kvstores():
-    """List the KVStores in use in which modules have keys."""
-    return list(_tenants)
-
-
-def keys_in(kvstore):
-    """Collect the keys that modules have in a KVStore."""
-    return {key for tenant in tenants_of(kvstore) for key in tenant.keys.on_servers}
-
-
-def check_room(kvstore, param_names, updates):
-    """Raise a ValueError where a KVStore cannot take the keys of one more module.
-
-    Parameters
+    Attributes
     ----------
-    kvstore : mxnet.kvstore.KVStore
-    param_names : list of str
-        That module's parameters.
-    updates : bool
-        Whether it updates the weights.
+    modules : list of Tenant
+    compresses : bool or None
+        Whether the KVStore compresses gradients, once that is known.
     """
-    tenants = tenants_of(kvstore)
-    duplicates = keys_in(kvstore).intersection(param_names)
-    if duplicates:
-        raise ValueError('kvstore already holds a module with the keys %s: give this module a '
-                         'kvstore of its own, or other parameter names'
-                         % ', '.join(sorted(duplicates)))
-    if not updates:
-        return
-    if any(tenant.has_stepped for tenant in tenants):
-        raise ValueError('kvstore already updates the weights of a module that has begun its '
-                         'training, and would lose the states of its optimizer: call '
-                         'init_optimizer of all modules before the first step, or set '
-                         'MXNET_UPDATE_ON_KVSTORE=0')
-    if not tenants and getattr(kvstore, '_updater', None) is not None:
-        raise _foreign_keys()
+
+    def __init__(self):
+        self.modules = []
+        self.compresses = None
+        self._first = None
+
+    @property
+    def keys(self):
+        """The keys of all of them, and one that awaits the next."""
+        keys = {key for tenant in self.modules for key in tenant.keys.on_servers}
+        return keys | {self._first[0]} if self._first else keys
+
+    def check_room(self, kvstore, param_names, updates):
+        """Raise a ValueError where the KVStore cannot take the keys of one more module.
+
+        Parameters
+        ----------
+        kvstore : mxnet.kvstore.KVStore
+        param_names : list of str
+            That module's parameters.
+        updates : bool
+            Whether the KVStore would update its weights.
+        """
+        duplicates = self.keys.intersection(param_names)
+        if duplicates:
+            raise ValueError('kvstore already holds a module with the keys %s: give this module a '
+                             'kvstore of its own, or other parameter names'
+                             % ', '.join(sorted(duplicates)))
+        if any(tenant.updates != updates for tenant in self.modules):
+            raise ValueError('kvstore must update the weights of all modules or of none: '
+                             'MXNET_UPDATE_ON_KVSTORE is %d now, and was %d when it took another '
+                             'module' % (updates, not updates))
+        if not updates:
+            return
+        if any(tenant.has_stepped for tenant in self.modules):
+            raise ValueError('kvstore already updates the weights of a module that has begun its '
+                             'training, and would lose the states of its optimizer: call '
+                             'init_optimizer of all modules before the first step, or set '
+                             'MXNET_UPDATE_ON_KVSTORE=0')
+        if not self.modules and getattr(kvstore, '_updater', None) is not None:
+            raise _foreign_keys()
+
+    def keys_for(self, param_names, trainable, counted):
+        """Name the keys of one more module; see KVStoreKeys."""
+        first = self._first and self._first[0]
+        return KVStoreKeys(param_names, trainable, counted, self.keys - {first}, first)
+
+    def number_of_first_key(self, kvstore, keys, updates):
+        """Create the first key of one more module on the servers; return its number there.
+
+        A key that was created for a module whose optimizer could not be
+        installed then is that of the next one.
+
+        Raises
+        ------
+        ValueError
+            If the KVStore compresses gradients, or has keys of others than
+            SVRG modules whose weights it would not update any more.
+        """
+        if self._first is None and not self.compresses:
+            self._first = keys.first, number_of_new_key(kvstore, keys.first)
+            self.compresses = self._first[1] is None
+        if self.compresses:
+            raise ValueError('kvstore must not compress gradients (set_gradient_compression): it '
+                             'would compress the full gradient too')
+        _, number = self._first
+        if updates and number != sum(len(tenant.keys.on_servers) for tenant in self.modules):
+            raise _foreign_keys()
+        return number
+
+    def add(self, kvstore, tenant):
+        """Add a module, and let no other optimizer replace its own from now on."""
+        self.modules.append(tenant)
+        self._first = None
+        if tenant.updates and 'set_optimizer' not in vars(kvstore):
+            kvstore.set_optimizer = functools.partial(_set_optimizer, weakref.ref(kvstore))
 
 
-def check_number_of_first_key(kvstore, number):
-    """Raise a ValueError where others than SVRG modules have keys, whose updates would be lost."""
-    if number != sum(len(tenant.keys.on_servers) for tenant in tenants_of(kvstore)):
+_tenants = weakref.WeakKeyDictionary()
+
+
+def tenants_of(kvstore):
+    """Return the modules that have keys in a KVStore."""
+    return _tenants.setdefault(kvstore, Tenants())
+
+
+def _set_optimizer(kvstore, optimizer):
+    kvstore = kvstore()
+    if not isinstance(optimizer, _SVRGOptimizer):
         raise _foreign_keys()
+    type(kvstore).set_optimizer(kvstore, optimizer)
 
 
 def _foreign_keys():
-    return ValueError('kvstore must not update the weights of a plain Module as well: it has one '
-                      'optimizer for all its keys')
+    return ValueError('kvstore must not update the weights of a plain Module and of an SVRGModule: '
+                      'it has one optimizer for all its keys')

@@ -1,6 +1,7 @@
 """KVStores: their kinds, the one that a worker has, and how values are summed in them."""
 
 import atexit
+import gc
 import os
 import re
 
@@ -81,7 +82,7 @@ def check_usable(kvstore, updates, devices, compression_params, sparse_weights, 
                          % kind_of(kvstore))
 
 
-def open_distributed(kind, known):
+def open_distributed(kind):
     """Return this worker's connection to the servers.
 
     A process has one: MXNet waits for ever when a second is made.
@@ -90,8 +91,6 @@ def open_distributed(kind, known):
     ----------
     kind : str
         Its name, as ``mxnet.kv.create`` takes it.
-    known : iterable of KVStore
-        KVStores that the user has made.
 
     Raises
     ------
@@ -101,26 +100,23 @@ def open_distributed(kind, known):
     if 'DMLC_PS_ROOT_URI' not in os.environ:
         raise ValueError('kvstore %r needs a cluster, whose scheduler the environment names '
                          '(DMLC_PS_ROOT_URI): start the script with a launcher' % kind)
-    for kvstore in _opened_by_name + [kvstore for kvstore in known if is_distributed(kvstore)]:
-        if kvstore.type != kind:
-            raise ValueError('kvstore must be %r, as this process is connected to its servers '
-                             'already, not %r' % (kvstore.type, kind))
-        return kvstore
+    for kvstore in gc.get_objects():
+        if issubclass(type(kvstore), kv_of_mxnet.KVStore) and is_distributed(kvstore):
+            if kvstore.type != kind:
+                raise ValueError('kvstore must be %r, as this process is connected to its servers '
+                                 'already, not %r' % (kvstore.type, kind))
+            return kvstore
     _opened_by_name.append(kv_of_mxnet.create(kind))
     atexit.register(_opened_by_name.clear)
     return _opened_by_name[0]
 
 
 def number_of_new_key(kvstore, key):
-    """Create a key on the servers and return its number there.
+    """Create a key on the servers and return its number there, None if gradients are compressed.
 
     Servers number the keys in the order of their creation. MXNet tells the
-    number in one place only, the error about a push of another size.
-
-    Raises
-    ------
-    ValueError
-        If the KVStore compresses gradients; then there is no such error.
+    number in one place only, the error about a push of another size, which
+    there is not where the KVStore compresses what is pushed.
     """
     value = nd.zeros((1,))
     kvstore.init(key, value)
@@ -133,8 +129,16 @@ def number_of_new_key(kvstore, key):
         if number is None:
             raise
         return int(number.group(1))
-    raise ValueError('kvstore must not compress gradients (set_gradient_compression): it would '
-                     'compress the full gradient too')
+    return None
+
+
+def compresses(kvstore, key, contexts):
+    """Create a key in a KVStore of one machine, and tell whether gradients are compressed."""
+    kvstore.init(key, nd.zeros((1,)))
+    values = [nd.array([2.0 ** -10], ctx=context) for context in contexts]
+    kvstore.push(key, values)
+    kvstore.pull(key, out=values)
+    return values[0].asscalar() != len(contexts) * 2.0 ** -10
 
 
 def sum_over_devices_and_workers(kvstore, values):
@@ -153,6 +157,24 @@ def sum_over_devices_and_workers(kvstore, values):
         kvstore.push(key, arrays, priority=-priority)
     if is_asynchronous(kvstore):
         wait_for_all_workers(kvstore)
+    for priority, (key, arrays) in enumerate(values.items()):
+        kvstore.pull(key, out=arrays, priority=-priority)
+
+
+def set_to_those_of_first_worker(kvstore, values):
+    """Give all workers the values of the one of rank 0.
+
+    Parameters
+    ----------
+    kvstore : mxnet.kvstore.KVStore
+        Distributed, and synchronous; its keys of these values assign what is
+        pushed.
+    values : dict of str to list of NDArray
+        From key to one value a device; overwritten.
+    """
+    for priority, (key, arrays) in enumerate(values.items()):
+        first = arrays[0].copy() if kvstore.rank == 0 else nd.zeros_like(arrays[0])
+        kvstore.push(key, first, priority=-priority)
     for priority, (key, arrays) in enumerate(values.items()):
         kvstore.pull(key, out=arrays, priority=-priority)
 

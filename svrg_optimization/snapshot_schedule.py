@@ -12,8 +12,8 @@ from .iterators import SnapshotIterator
 class SnapshotSchedule:
     """Take snapshots in ``fit``, for any MXNet module that has full gradients.
 
-    A class that also inherits from a module gives it ``update_full_grads``
-    and the attribute ``_snapshot``.
+    A class that also inherits from a module gives it ``update_full_grads``,
+    ``_check_numbers_of_batches`` and the attribute ``_snapshot``.
     """
 
     def _set_schedule(self, update_freq, full_grad_callback):
@@ -59,8 +59,10 @@ class SnapshotSchedule:
     fit.__signature__ = inspect.signature(BaseModule.fit)
 
     def _epoch_begins(self, epoch, train_data):
-        self._epoch = epoch
+        is_first, self._epoch = self._epoch is None, epoch
         if self._snapshot.in_force and epoch % self.update_freq:
+            if is_first:
+                self._check_numbers_of_batches(train_data)
             return
         tic = time.time()
         self.update_full_grads(train_data)

@@ -124,6 +124,9 @@ class SVRGBucketingModule(SnapshotSchedule, BucketingModule):
         finally:
             self.switch_bucket(current, None, None)
 
+    def _check_numbers_of_batches(self, train_data):
+        self._default_bucket._check_numbers_of_batches(train_data)
+
     def _bucket_of(self, batch):
         self.switch_bucket(batch.bucket_key, batch.provide_data, batch.provide_label)
         return self._curr_module

@@ -1,7 +1,9 @@
 """SVRGModule, MXNet's Module trained with stochastic variance reduced gradients."""
 
 import contextlib
+import functools
 import logging
+import pickle
 import warnings
 
 import mxnet as mx
@@ -13,19 +15,11 @@ from mxnet.module import Module
 from . import executors, kvstores
 from .auxiliary import Auxiliary
 from .dropout_masks import DropoutMasks
-from .full_gradient import FullGradient, length_of_tally
+from .full_gradient import FullGradient, Tally
 from .gradient_pass import GradientPass
 from .held_batches import HeldBatch, HeldBatches
 from .iterators import rewind
-from .kvstore_keys import (
-    KVStoreKeys,
-    Tenant,
-    check_number_of_first_key,
-    check_room,
-    keys_in,
-    known_kvstores,
-    tenants_of,
-)
+from .kvstore_keys import KVStoreKeys, Tenant, Tenants, tenants_of
 from .loss_scale import LossScale
 from .snapshot import Snapshot
 from .snapshot_checkpoints import SnapshotCheckpoints
@@ -173,7 +167,11 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, Module):
         if self._budget:
             self._check_batches_can_be_held()
         self._held = self._held_order = None
-        self._auxiliary = Auxiliary(self._new_auxiliary, self._work_load_list, self._masks)
+        new_auxiliary = functools.partial(
+            Module, self._masks.symbol_taking, self._data_names, self._label_names, self.logger,
+            self._context, fixed_param_names=self._fixed_param_names, group2ctxs=self._group2ctxs,
+            state_names=self._state_names + self._masks.names)
+        self._auxiliary = Auxiliary(new_auxiliary, self._work_load_list, self._masks)
         self._ctx_len = len(self._context)
         self._loss_is_mean = loss_is_mean
         self._loss_scale = None
@@ -187,11 +185,6 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, Module):
         self._loaded_snapshot = self._loaded_counts = None
         self._goes_on_counting = False
         self._warned = set()
-
-    def _new_auxiliary(self, work_load_list):
-        return Module(self._masks.symbol_taking, self._data_names, self._label_names, self.logger,
-                      self._context, work_load_list, self._fixed_param_names,
-                      self._state_names + self._masks.names, self._group2ctxs)
 
     def _check_batches_can_be_held(self):
         for kind, names in (('random layers', self._masks.layers + self._masks.unshared),
@@ -351,17 +344,19 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, Module):
             super().init_optimizer(kvstore, optimizer, optimizer_params, force_init)
             return
         kvstore, updates = self._usable_kvstore(kvstore)
-        if isinstance(kvstore, KVStore):
-            check_room(kvstore, self._param_names, updates)
-            self._keys = KVStoreKeys(self._param_names, self._trainable,
-                                     self._new_full_gradient().row_counts, keys_in(kvstore))
+        tenants = tenants_of(kvstore) if isinstance(kvstore, KVStore) else Tenants()
+        tenants.check_room(kvstore, self._param_names, updates)
+        self._keys = tenants.keys_for(self._param_names, self._trainable,
+                                      self._new_full_gradient().row_counts)
         svrg_optimizer = self._create_optimizer(_SVRGOptimizer.__name__, optimizer, kvstore,
                                                 optimizer_params)
         self._restore_update_counts(svrg_optimizer.default_opt, optimizer, optimizer_params)
         if kvstores.is_distributed(kvstore):
-            self._place_keys_on_servers(svrg_optimizer, kvstore, updates)
-        if isinstance(kvstore, KVStore) and updates:
-            for tenant in tenants_of(kvstore):
+            self._place_keys_on_servers(svrg_optimizer, kvstore, tenants, updates)
+        elif isinstance(kvstore, KVStore) and self._ctx_len > 1 and tenants.compresses is None:
+            tenants.compresses = kvstores.compresses(kvstore, self._keys.first, self._context)
+        if updates:
+            for tenant in tenants.modules:
                 svrg_optimizer.share_kvstore_with(tenant.optimizer, tenant.keys.on_servers)
         with warnings.catch_warnings():
             if isinstance(optimizer, str):
@@ -370,17 +365,19 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, Module):
             super().init_optimizer(kvstore, svrg_optimizer, optimizer_params, force_init)
         if self._kvstore:
             self._create_keys_of_full_gradient()
-            tenants_of(self._kvstore).append(Tenant(self._keys, svrg_optimizer, self._snapshot))
+            tenants_of(self._kvstore).add(
+                self._kvstore, Tenant(self._keys, svrg_optimizer, self._snapshot, updates))
         self._counts_at_start = update_counts(svrg_optimizer), self._snapshot.num_update
         if not self._snapshot.in_force:
             self._snapshot.replace(self._new_full_gradient())
 
-    def _place_keys_on_servers(self, svrg_optimizer, kvstore, updates):
-        first_number = kvstores.number_of_new_key(kvstore, self._keys.first)
+    def _place_keys_on_servers(self, svrg_optimizer, kvstore, tenants, updates):
         if updates:
-            check_number_of_first_key(kvstore, first_number)
+            pickle.dumps(svrg_optimizer, 0)  # as MXNet will, when keys exist already
+        number = tenants.number_of_first_key(kvstore, self._keys, updates)
+        if updates:
             svrg_optimizer.place_on_servers(
-                dict(enumerate(self._keys.on_servers, first_number)),
+                dict(enumerate(self._keys.on_servers, number)),
                 kvstore.num_workers if kvstores.is_asynchronous(kvstore) else 1)
 
     def _create_keys_of_full_gradient(self):
@@ -390,7 +387,7 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, Module):
         if kvstores.is_distributed(self._kvstore):
             values.update((key, mx.nd.zeros(self._arg_params[name].shape[:1], dtype='float64'))
                           for name, key in self._keys.row_counts.items())
-            values[self._keys.tally] = mx.nd.zeros(length_of_tally(self._kvstore), dtype='float64')
+            values[self._keys.tally] = Tally(self._kvstore).value
             # Module leaves the workers without rank 0's weights: all where they update them
             # themselves, and their copies on the host in any case.
             executors.pull_dense_weights(self._kvstore, self)
@@ -459,7 +456,7 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, Module):
                               *executors.sparse_parameters(self),
                               loads_states=self._preload_opt_states is not None)
         if isinstance(kvstore, str) and kvstores.is_distributed(kvstore):
-            kvstore = kvstores.open_distributed(kvstore, known_kvstores())
+            kvstore = kvstores.open_distributed(kvstore)
         return kvstore, updates
 
     # A step
@@ -627,9 +624,8 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, Module):
         rewind(train_data)
         self._correct_gradients()
         kvstore = self._kvstore if self._update_on_kvstore else None
-        if kvstore and kvstores.is_asynchronous(kvstore):
-            kvstores.wait_for_all_workers(kvstore)
-            executors.pull_dense_weights(kvstore, self)
+        if kvstores.is_distributed(self._kvstore):
+            self._meet_at_same_weights()
         self._held = None
         with self._live_forward_kept(), self._auxiliary.moved_to_weights_of(
                 self, kvstore, self._snapshot.in_force):
@@ -647,11 +643,36 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, Module):
                 self._check_batches(full_gradient.batches_of_workers)
         self._snapshot.replace(full_gradient, epoch)
 
+    def _meet_at_same_weights(self):
+        """Move all workers to the servers' weights, or to those of rank 0 where workers update."""
+        if kvstores.is_asynchronous(self._kvstore):
+            kvstores.wait_for_all_workers(self._kvstore)
+        if self._update_on_kvstore:
+            executors.pull_dense_weights(self._kvstore, self)
+        else:
+            kvstores.set_to_those_of_first_worker(self._kvstore, executors.parameters(self))
+            self._params_dirty = True
+
     def _live_forward_kept(self):
         """Let a forward that awaits its backward outlast a pass in the same memory."""
         if self._awaits_backward and (self._auxiliary.shares_inputs or self._auxiliary.shares_pool):
             return executors.forward_repeated_after(self, self._forwarded_for_training)
         return contextlib.nullcontext()
+
+    def _check_numbers_of_batches(self, train_data):
+        """Raise a ValueError on all workers where one has more batches than another.
+
+        For a training that begins without a pass for the full gradient, which
+        would tell.
+        """
+        if not kvstores.is_distributed(self._kvstore) or kvstores.is_asynchronous(self._kvstore):
+            return
+        rewind(train_data)
+        tally = Tally(self._kvstore, yielded=sum(1 for _ in train_data))
+        train_data.reset()
+        kvstores.sum_over_devices_and_workers(self._kvstore, {self._keys.tally: [tally.value]})
+        _, _, batches_of_workers = tally.read()
+        self._check_batches(batches_of_workers)
 
     def _check_batches(self, batches_of_workers):
         """Raise a ValueError where workers that step together would wait for ever."""
@@ -679,7 +700,9 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, Module):
         Compression would quantize it, and the KVStore of an optimizer that was
         borrowed from a plain Module has no keys for it.
         """
-        if self._compression_params or not isinstance(self._optimizer, _SVRGOptimizer):
+        if self._kvstore is None or not isinstance(self._optimizer, _SVRGOptimizer):
+            return None
+        if self._compression_params or tenants_of(self._kvstore).compresses:
             return None
         return self._kvstore
 

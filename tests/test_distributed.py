@@ -195,6 +195,36 @@ def test_kvstore_of_a_plain_module(tmp_path, environment):
                                                 learning_rate=0.1))
 
 
+@pytest.mark.parametrize('environment', [{}, {'MXNET_UPDATE_ON_KVSTORE': '0'}], ids=str)
+def test_snapshot_is_at_the_same_weights_whatever_the_workers_set(tmp_path, environment):
+    results = run_workers('fit_again', tmp_path, environment=environment, problem=PROBLEM,
+                          sizes=[28, 29], batch_size=8, optimizer={'learning_rate': 0.1})
+    problem = Problem(**PROBLEM)
+    for at_snapshot, live, full in results:
+        for name, value in at_snapshot.items():
+            np.testing.assert_array_equal(value, live[name])
+            np.testing.assert_array_equal(value, results[0][0][name])
+        assert_close(full, full_gradient(problem, at_snapshot, 8))
+
+
+def test_fit_between_snapshots_finds_different_numbers_of_batches(tmp_path):
+    problem = Problem()
+    module = problem.module(2)
+    module.fit(problem.iterator(8), num_epoch=1, eval_metric='mse')
+    module.save_checkpoint(str(tmp_path / 'model'), 1)
+    results = run_workers('resume_with_other_shards', tmp_path, prefix=str(tmp_path / 'model'),
+                          sizes=[30, 10])
+    for message, steps in results:
+        assert message.endswith('in the order of ranks, [4, 2]') and not steps
+
+
+def test_init_optimizer_after_one_that_failed(tmp_path):
+    problem = Problem(rows=24)
+    for message, full, is_same_kvstore in run_workers('init_optimizer_twice', tmp_path):
+        assert message == 'not this one' and is_same_kvstore
+        assert_close(full, full_gradient(problem, problem.weights, 4))
+
+
 def test_compressing_kvstore_is_an_error(tmp_path):
     for message in run_workers('compressing_kvstore', tmp_path):
         assert 'must not compress gradients' in message

@@ -1,6 +1,7 @@
 """What becomes of a distributed job when a process of it dies."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -178,6 +179,43 @@ def test_launcher_that_is_killed_takes_all_with_it(data, tmp_path):
         while any(map(is_running, running.pids().values())) and time.monotonic() < deadline:
             time.sleep(0.05)
         assert not any(is_running(pid) for pid in running.pids().values())
+
+
+def test_command_that_is_not_there():
+    with job(['no-such-command']) as running:
+        assert running.exit_status(15) == 127
+    assert 'no-such-command: cannot be started' in running.output
+    assert not any(is_running(pid) for pid in running.pids().values())
+
+
+def test_worker_that_goes_on_without_its_kvstore(tmp_path):
+    """The servers end when it is freed, which is no failure."""
+    script = ('import mxnet as mx, time; kv = mx.kv.create("dist_sync"); kv._barrier(); del kv; '
+              'time.sleep(7); print("still here")')
+    with job([sys.executable, '-c', script]) as running:
+        assert running.exit_status(60) == 0, running.output
+    assert running.output.count('still here') == 2
+
+
+def test_processes_that_a_worker_has_started_are_ended_too(tmp_path):
+    script = 'trap "" TERM; sleep 1000 & echo child is $!; wait'
+    with job(['sh', '-c', script], workers=1) as running:
+        running.wait_for('child is')
+        child = int(re.search(r'child is (\d+)', running.output).group(1))
+        os.kill(running.pids()['worker 0'], signal.SIGKILL)
+        assert running.exit_status(20) == 137
+        assert not is_running(child)
+
+
+def test_launcher_whose_output_nobody_reads(tmp_path):
+    script = 'import sys; [print("line", i, flush=True) for i in range(10**6)]'
+    command = [sys.executable, str(LAUNCHER), '-n', '1', '--', sys.executable, '-c', script]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True,
+                          stderr=subprocess.DEVNULL) as running:
+        pids = [int(running.stdout.readline().split()[-1]) for _ in range(3)]
+        running.stdout.close()
+        assert running.wait(30) != 0
+    assert not any(map(is_running, pids))
 
 
 def test_worker_with_an_error_ends_the_job(tmp_path):

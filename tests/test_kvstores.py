@@ -1,6 +1,7 @@
 """KVStores that cannot be right are errors before anything has changed; none needs a cluster."""
 
 import gc
+import weakref
 
 import mxnet as mx
 import numpy as np
@@ -159,3 +160,61 @@ def test_a_module_without_trainable_parameters():
     module.fit(problem.iterator(), num_epoch=1, eval_metric='mse')
     np.testing.assert_array_equal(module.get_params()[0]['fc_bias'].asnumpy(),
                                   problem.arg_params()['fc_bias'].asnumpy())
+
+
+def test_plain_module_after_another(monkeypatch):
+    monkeypatch.setenv('MXNET_UPDATE_ON_KVSTORE', '1')
+    kvstore = mx.kv.create('local')
+    problem = Problem(rows=20)
+    module = problem.bound()
+    module.init_optimizer(kvstore, 'sgd', {'learning_rate': 0.1})
+    plain = mx.mod.Module(mx.sym.FullyConnected(mx.sym.Variable('data'), num_hidden=2, name='p'),
+                          label_names=None)
+    plain.bind([('data', (4, 3))])
+    plain.init_params()
+    with pytest.raises(ValueError, match='must not update the weights of a plain Module'):
+        plain.init_optimizer(kvstore)
+    module.update_full_grads(problem.iterator())
+    for batch in problem.iterator():
+        module.forward_backward(batch)
+        module.update()
+    problem.assert_weights(module, problem.svrg().fit(1, 1))
+
+
+def test_kvstore_and_module_are_freed_without_a_collection():
+    """Else MXNet's connection to servers would outlive the training, and hang at exit."""
+    gc.disable()
+    try:
+        problem = Problem(rows=20)
+        kvstore = mx.kv.create('local')
+        module = problem.module()
+        module.fit(problem.iterator(), num_epoch=2, kvstore=kvstore, eval_metric='mse')
+        known = weakref.ref(kvstore), weakref.ref(module)
+        del kvstore, module
+        assert [reference() for reference in known] == [None, None]
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize('first', ['0', '1'])
+def test_all_modules_of_a_kvstore_update_alike(monkeypatch, first):
+    kvstore = mx.kv.create('local')
+    monkeypatch.setenv('MXNET_UPDATE_ON_KVSTORE', first)
+    Problem().bound().init_optimizer(kvstore)
+    monkeypatch.setenv('MXNET_UPDATE_ON_KVSTORE', str(1 - int(first)))
+    module = other().bound()
+    with pytest.raises(ValueError, match='all modules or of none'):
+        module.init_optimizer(kvstore)
+
+
+def test_kvstore_that_was_told_to_compress(monkeypatch):
+    problem = Problem(rows=37)
+    kvstore = mx.kv.create('device')
+    kvstore.set_gradient_compression({'type': '2bit', 'threshold': 0.5})
+    module = problem.bound(context=[mx.cpu(0), mx.cpu(1)])
+    module.init_optimizer(kvstore)
+    for _ in range(2):
+        module.update_full_grads(problem.iterator())
+        problem.assert_full_gradient(module, {
+            name: value * 10 / 37 for name, value in
+            problem.network(problem.weights, problem.features, problem.targets).items()})

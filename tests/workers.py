@@ -4,6 +4,7 @@ Run as a script by every worker of a cluster. The function's result is written
 to a file, from which the test reads it.
 """
 
+import functools
 import os
 import pickle
 import sys
@@ -176,6 +177,52 @@ def two_modules(kvstore, steps, optimizers):
                 module.forward_backward(batch)
                 module.update()
     return [weights_of(module) for module in modules]
+
+
+def fit_again(kvstore, problem, sizes, batch_size, optimizer):
+    """Train, give each worker other random weights, and take a snapshot."""
+    problem = problem_of(problem)
+    train_data = shard_of(problem, sizes, kvstore.rank, batch_size)
+    module = bound(problem, kvstore, train_data, optimizer=optimizer)
+    module.fit(train_data, eval_metric='mse', num_epoch=1)
+    mx.random.seed(kvstore.rank)
+    module.init_params(mx.init.Normal(1), force_init=True)
+    module.update_full_grads(train_data)
+    return weights_of(module._mod_aux), weights_of(module), full_gradient_of(module)
+
+
+def resume_with_other_shards(kvstore, prefix, sizes):
+    """Go on between two snapshots on shards of different sizes; return the message and steps."""
+    problem = Problem()
+    module = SVRGModule.load(prefix, 1, label_names=('label',))
+    steps = []
+    message = error_of(functools.partial(
+        module.fit, shard_of(problem, sizes, kvstore.rank, 8), kvstore=kvstore, eval_metric='mse',
+        begin_epoch=1, num_epoch=2, batch_end_callback=steps.append))
+    return message, len(steps)
+
+
+class Unpicklable(mx.optimizer.SGD):
+    """An optimizer that cannot be sent to servers."""
+
+    def __reduce__(self):
+        raise TypeError('not this one')
+
+
+def init_optimizer_twice(kvstore):
+    """Install an optimizer that fails, and then one by the KVStore's name; return a full gradient.
+
+    The KVStore by its name must be the one that there is.
+    """
+    problem = Problem(rows=24)
+    module = problem.bound(4)
+    try:
+        module.init_optimizer(kvstore, Unpicklable())
+    except TypeError as error:
+        message = str(error)
+    module.init_optimizer(kvstore.type, 'sgd', {'learning_rate': 0.1})
+    module.update_full_grads(shard_of(problem, [12, 12], kvstore.rank, 4))
+    return message, full_gradient_of(module), module._kvstore is kvstore
 
 
 def fit_buckets(kvstore, num_epoch, optimizer, directory):

@@ -56,8 +56,11 @@ class Process:
         self._reader.start()
 
     def _pass_output_through(self):
-        for line in self._popen.stdout:
-            say(line.rstrip('\n'), self.name)
+        try:
+            for line in self._popen.stdout:
+                say(line.rstrip('\n'), self.name)
+        except OSError:
+            os.kill(os.getpid(), signal.SIGTERM)  # nobody reads our output any more
 
     def is_running(self):
         return self._popen.poll() is None
@@ -115,21 +118,16 @@ def start(workers, servers, command):
 
 
 def first_failure(serving, working):
-    """Wait for the end of the job; return a process that died, None if there was none."""
-    deadline = None
-    while True:
+    """Wait for the end of the job; return a process that died, None if there was none.
+
+    Servers end with status 0 when the workers disconnect, which need not be their end.
+    """
+    while any(process.is_running() for process in working):
         for process in serving + working:
             if process.has_failed():
                 return process
-        if not any(process.is_running() for process in working):
-            return None
-        # Servers end when the workers do: one that is gone before is lost, if none follows.
-        gone = [process for process in serving if not process.is_running()]
-        if gone:
-            deadline = deadline or time.monotonic() + SECONDS_TO_TERMINATE
-            if time.monotonic() > deadline:
-                return gone[0]
         time.sleep(0.05)
+    return next((process for process in working if process.has_failed()), None)
 
 
 def wait_until_ended(processes, seconds):
@@ -139,17 +137,22 @@ def wait_until_ended(processes, seconds):
 
 
 def end(processes):
-    """End all processes, by force where they do not follow."""
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        for process in processes:
-            if process.is_running():
-                process.send(number)
-        wait_until_ended(processes, SECONDS_TO_TERMINATE)
+    """End all processes and those that they have started, by force where they do not follow."""
+    for process in processes:
+        process.send(signal.SIGTERM)
+    wait_until_ended(processes, SECONDS_TO_TERMINATE)
+    for process in processes:
+        process.send(signal.SIGKILL)
+    wait_until_ended(processes, SECONDS_TO_TERMINATE)
 
 
 def run(workers, servers, command):
     """Run a job; return the exit status."""
-    serving, working = start(workers, servers, command)
+    try:
+        serving, working = start(workers, servers, command)
+    except OSError as error:
+        say('%s: cannot be started: %s' % (' '.join(command), error))
+        return 127
     everyone = serving + working
     try:
         failed = first_failure(serving, working)
@@ -182,6 +185,7 @@ def main():
     parser.add_argument('-s', '--servers', type=positive, default=1)
     parser.add_argument('command', nargs='+', help='what each worker runs')
     args = parser.parse_args()
+    sys.stdout.reconfigure(errors='backslashreplace')
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGINT, stop)
     sys.exit(run(args.workers, args.servers, args.command))
