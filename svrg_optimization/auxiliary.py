@@ -105,6 +105,17 @@ class Auxiliary:
             executors.clear_added_gradients(self.module)
         executors.copy_auxiliary_states(live, self.module)  # which the pass has moved on
 
+    @contextlib.contextmanager
+    def staying_where_it_is(self):
+        """Let a pass leave no trace in the auxiliary states and in gradients that are added to."""
+        before = [state.copy() for state in executors.auxiliary_states(self.module)]
+        try:
+            yield
+        finally:
+            executors.clear_added_gradients(self.module)
+            for source, target in zip(before, executors.auxiliary_states(self.module)):
+                source.copyto(target)
+
     def gradients_of(self, module, batch, live):
         """Compute the gradients of a batch under new masks, with the states of the live module.
 

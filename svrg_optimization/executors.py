@@ -48,6 +48,11 @@ def copy_states(source, target):
         _copy_all(arrays, targets)
 
 
+def auxiliary_states(module):
+    """List the auxiliary states on all devices."""
+    return [array for arrays in module._exec_group.aux_arrays for array in arrays]
+
+
 def copy_auxiliary_states(source, target):
     """Set the auxiliary states of a module to those of another one."""
     for arrays, targets in zip(source._exec_group.aux_arrays, target._exec_group.aux_arrays):

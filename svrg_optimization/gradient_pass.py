@@ -54,7 +54,7 @@ class GradientPass:
             cut, bound = batch, auxiliary.module_for(batch) or auxiliary.module
             gradients = auxiliary.gradients_of(bound, cut, module)
         full_gradient.count(gradients, real_rows)
-        self._hold(cut, gradients)
+        self._hold(cut, gradients, cut is not batch)
 
     def _without_padding(self, module, batch, real_rows, padding):
         """Cut the padding off a batch.
@@ -82,6 +82,11 @@ class GradientPass:
                               'alone: the batch is weighted by its real rows, padding included')
         return cut, copies, bound
 
-    def _hold(self, batch, gradients):
-        if self._held is not None:
-            self._held.add(batch, gradients, self._copies)
+    def _hold(self, batch, gradients, is_cut=False):
+        if self._held is None:
+            return
+        if isinstance(batch, list):
+            raise ValueError('store_snapshot_grads must be False where train_data yields lists of '
+                             'batches')
+        # What was cut is a part of the batch's memory.
+        self._held.add(batch, gradients, self._copies or is_cut)

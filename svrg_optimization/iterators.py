@@ -63,17 +63,28 @@ class SnapshotIterator:
     begin_epoch : int
         The number of the first epoch.
     epoch_begins : callable
-        Called with the epoch's number and `train_data`.
+        Called with the epoch's number and `train_data`; returns batches to
+        train on in their place, or None.
     """
 
     def __init__(self, train_data, begin_epoch, epoch_begins):
         self._train_data = train_data
         self._epochs = itertools.count(begin_epoch)
         self._epoch_begins = epoch_begins
+        self._is_read = False
 
     def __iter__(self):
-        self._epoch_begins(next(self._epochs), self._train_data)
+        held = self._epoch_begins(next(self._epochs), self._train_data)
+        if held is not None:
+            return iter(held)
+        self._is_read = True
         return iter(self._train_data)
+
+    def reset(self):
+        """Reset the data, unless they are at their beginning."""
+        if self._is_read:
+            self._train_data.reset()
+            self._is_read = False
 
     def __getattr__(self, name):
         return getattr(self._train_data, name)

@@ -11,6 +11,7 @@ from mxnet.base import MXNetError
 from mxnet.model import _create_kvstore
 
 _opened_by_name = []
+_at_exit = []
 
 
 def kind_of(kvstore):
@@ -159,6 +160,15 @@ def sum_over_devices_and_workers(kvstore, values):
         wait_for_all_workers(kvstore)
     for priority, (key, arrays) in enumerate(values.items()):
         kvstore.pull(key, out=arrays, priority=-priority)
+
+
+def push_all_before_exit():
+    """Let this process send what it has pushed before it exits.
+
+    MXNet drops what waits then, and the other workers would wait for it.
+    """
+    if not _at_exit:
+        _at_exit.append(atexit.register(nd.waitall))
 
 
 def set_to_those_of_first_worker(kvstore, values):

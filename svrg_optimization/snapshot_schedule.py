@@ -13,7 +13,8 @@ class SnapshotSchedule:
     """Take snapshots in ``fit``, for any MXNet module that has full gradients.
 
     A class that also inherits from a module gives it ``update_full_grads``,
-    ``_check_numbers_of_batches`` and the attribute ``_snapshot``.
+    ``_check_numbers_of_batches`` and the attribute ``_snapshot``; if it holds
+    batches, ``_hold_again`` and ``_held_batches`` too.
     """
 
     def _set_schedule(self, update_freq, full_grad_callback):
@@ -59,12 +60,20 @@ class SnapshotSchedule:
     fit.__signature__ = inspect.signature(BaseModule.fit)
 
     def _epoch_begins(self, epoch, train_data):
+        """Take a snapshot where one is due; return held batches to train on, if there are any."""
         is_first, self._epoch = self._epoch is None, epoch
-        if self._snapshot.in_force and epoch % self.update_freq:
-            if is_first:
-                self._check_numbers_of_batches(train_data)
-            return
-        tic = time.time()
-        self.update_full_grads(train_data)
-        self.logger.info('Epoch[%d] Full gradient time=%.3f', epoch, time.time() - tic)
-        train_data.reset()
+        if not self._snapshot.in_force or epoch % self.update_freq == 0:
+            tic = time.time()
+            self.update_full_grads(train_data)
+            self.logger.info('Epoch[%d] Full gradient time=%.3f', epoch, time.time() - tic)
+            train_data.reset()
+        elif is_first:
+            self._check_numbers_of_batches(train_data)
+            self._hold_again(train_data)
+        return self._held_batches()
+
+    def _hold_again(self, train_data):
+        """Hold the batches for a snapshot that was taken before."""
+
+    def _held_batches(self):
+        """Return the held batches in a new random order, None if there are none."""

@@ -7,6 +7,7 @@ import pickle
 import warnings
 
 import mxnet as mx
+import numpy as np
 from mxnet.base import _as_list
 from mxnet.kvstore import KVStore
 from mxnet.model import BatchEndParam
@@ -372,6 +373,7 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, Module):
             self._snapshot.replace(self._new_full_gradient())
 
     def _place_keys_on_servers(self, svrg_optimizer, kvstore, tenants, updates):
+        kvstores.push_all_before_exit()
         if updates:
             pickle.dumps(svrg_optimizer, 0)  # as MXNet will, when keys exist already
         number = tenants.number_of_first_key(kvstore, self._keys, updates)
@@ -626,22 +628,81 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, Module):
         kvstore = self._kvstore if self._update_on_kvstore else None
         if kvstores.is_distributed(self._kvstore):
             self._meet_at_same_weights()
-        self._held = None
-        with self._live_forward_kept(), self._auxiliary.moved_to_weights_of(
-                self, kvstore, self._snapshot.in_force):
-            full_gradient = self._new_full_gradient()
-            if self._budget and module_of is None:
-                self._held = HeldBatches(self._budget, full_gradient)
-            yielded = self._sum_gradients(full_gradient, train_data, module_of,
-                                          batch_end_callback, epoch or 0)
-            full_gradient.finish(yielded, self._keys, self._kvstore_of_full_gradient(),
-                                 add_devices=self._kvstore is not None)
-            if not full_gradient.finished:
-                raise ValueError('train_data must yield at least one row of data, and %r yielded '
-                                 'none' % (train_data,))
-            if epoch is not None:
-                self._check_batches(full_gradient.batches_of_workers)
+        with self._auxiliary.moved_to_weights_of(self, kvstore, self._snapshot.in_force):
+            full_gradient = self._full_gradient_at_snapshot(
+                train_data, batch_end_callback, epoch, module_of)
         self._snapshot.replace(full_gradient, epoch)
+
+    def _full_gradient_at_snapshot(self, train_data, batch_end_callback, epoch, module_of=None):
+        self._held = None
+        full_gradient = self._new_full_gradient()
+        if self._budget and module_of is None:
+            held = HeldBatches(self._budget, full_gradient)
+        else:
+            held = None
+        with self._live_forward_kept():
+            yielded = self._sum_gradients(full_gradient, train_data, module_of,
+                                          batch_end_callback, epoch or 0, held)
+        full_gradient.finish(yielded, self._keys, self._kvstore_of_full_gradient(),
+                             add_devices=self._kvstore is not None)
+        if not full_gradient.finished:
+            raise ValueError('train_data must yield at least one row of data, and %r yielded '
+                             'none' % (train_data,))
+        if epoch is not None:
+            self._check_batches(full_gradient.batches_of_workers)
+        if held:
+            self._hold(held, yielded)
+        return full_gradient
+
+    # Held batches
+
+    def _hold(self, held, yielded):
+        if held.exceeded_at:
+            self._warn_once('store_snapshot_grads: the first %d of %d batches are more than %d '
+                            'bytes of data alone: none is held until the next snapshot'
+                            % (held.exceeded_at, yielded, self._budget), 'nothing held')
+            return
+        if held.stored < len(held.batches):
+            self._warn_once('store_snapshot_grads: %d bytes have room for all %d batches and the '
+                            'gradients of %d: the others are computed again at each step'
+                            % (self._budget, len(held.batches), held.stored), 'not all stored')
+        self._held = held
+        if self._held_order is None:
+            self._held_order = np.random.RandomState(np.random.randint(2 ** 31))
+
+    def _hold_again(self, train_data):
+        if not self._budget:
+            return
+        rewind(train_data)
+        with self._auxiliary.staying_where_it_is():
+            full_gradient = self._full_gradient_at_snapshot(train_data, None, self._epoch)
+        self._snapshot.full_gradient = full_gradient
+        train_data.reset()
+
+    def _held_batches(self):
+        return self._held and self._held.in_order_of(self._held_order)
+
+    def training_batches(self, train_data):
+        """Return what to train an epoch on, in a loop of your own.
+
+        That is the batches held since the last `update_full_grads`, in a new
+        random order, where `store_snapshot_grads` holds them; else the data,
+        reset.
+
+        Parameters
+        ----------
+        train_data : DataIter
+            That `update_full_grads` was given.
+
+        Returns
+        -------
+        iterable of DataBatch
+        """
+        held = self._held_batches()
+        if held is None:
+            rewind(train_data)
+            return train_data
+        return held
 
     def _meet_at_same_weights(self):
         """Move all workers to the servers' weights, or to those of rank 0 where workers update."""
@@ -681,9 +742,10 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, Module):
                              '%r, and it has, in the order of ranks, %s'
                              % (self._kvstore.type, batches_of_workers))
 
-    def _sum_gradients(self, full_gradient, train_data, module_of, batch_end_callback, epoch):
+    def _sum_gradients(self, full_gradient, train_data, module_of, batch_end_callback, epoch,
+                       held):
         """Sum the gradients over all batches; return how many these were."""
-        gradient_pass = GradientPass(full_gradient, train_data, self._held)
+        gradient_pass = GradientPass(full_gradient, train_data, held)
         yielded = 0
         for nbatch, data_batch in enumerate(train_data):
             yielded += 1
@@ -692,6 +754,7 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, Module):
                 param = BatchEndParam(epoch=epoch, nbatch=nbatch, eval_metric=None, locals=locals())
                 for callback in _as_list(batch_end_callback):
                     callback(param)
+                del param  # or it would be among its own locals, and never be freed
         return yielded
 
     def _kvstore_of_full_gradient(self):
@@ -706,9 +769,9 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, Module):
             return None
         return self._kvstore
 
-    def _warn_once(self, message):
-        if message not in self._warned:
-            self._warned.add(message)
+    def _warn_once(self, message, kind=None):
+        if (kind or message) not in self._warned:
+            self._warned.add(kind or message)
             warnings.warn(message, stacklevel=2)
 
     def _new_full_gradient(self):

@@ -1,0 +1,296 @@
+"""store_snapshot_grads: SVRG on held batches, with one forward and backward pass a step."""
+
+import warnings
+
+import mxnet as mx
+import numpy as np
+import pytest
+
+from problems import Problem, SparseProblem
+from svrg_optimization import SVRGModule
+from svrg_optimization.auxiliary import Auxiliary
+from svrg_optimization.held_batches import bytes_of
+
+TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
+SETTINGS = {'learning_rate': 0.1, 'momentum': 0.5, 'wd': 0.01}
+
+
+class ReusingIter(mx.io.NDArrayIter):
+    """Yield batches in the same arrays each time."""
+
+    def next(self):
+        batch = super().next()
+        for kind in ('data', 'label'):
+            buffers = self.__dict__.setdefault('buffers_' + kind, [
+                mx.nd.empty(array.shape) for array in getattr(batch, kind)])
+            for array, buffer in zip(getattr(batch, kind), buffers):
+                array.copyto(buffer)
+            setattr(batch, kind, buffers)
+        return batch
+
+
+@pytest.fixture
+def runs(monkeypatch):
+    """Count how often gradients at the snapshot are computed outside of a pass."""
+    calls = []
+    compute = Auxiliary.run_on_inputs_of
+    monkeypatch.setattr(Auxiliary, 'run_on_inputs_of',
+                        lambda *args: (calls.append(None), compute(*args)))
+    return calls
+
+
+def rows_of(problem, batch):
+    """Tell which rows of the problem a batch has, by their values."""
+    data = batch.data[0].asnumpy()
+    return np.array([np.abs(problem.features - row).sum(axis=1).argmin() for row in data])
+
+
+def train(problem, module, epochs, train_data, begin=0, **kwargs):
+    """Train with fit; return the rows of each step of each epoch."""
+    steps = {epoch: [] for epoch in range(begin, epochs)}
+
+    def record(param):
+        steps[param.epoch].append(rows_of(problem, param.locals['data_batch']))
+
+    module.fit(train_data, eval_metric='mse', num_epoch=epochs, begin_epoch=begin,
+               arg_params=problem.arg_params(), optimizer_params=SETTINGS,
+               batch_end_callback=record, **kwargs)
+    return steps
+
+
+def expect(problem, steps, update_freq, svrg=None):
+    svrg = svrg or problem.svrg(**SETTINGS)
+    for epoch, batches in steps.items():
+        if epoch % update_freq == 0:
+            svrg.take_snapshot()
+        for rows in batches:
+            svrg.step(rows)
+    return svrg
+
+
+@pytest.mark.parametrize('rows', [40, 37])
+@pytest.mark.parametrize('kind', ['linear', 'perceptron'])
+@pytest.mark.parametrize('context, kvstore', [
+    (mx.cpu(), None), (mx.cpu(), 'object'), (TWO_DEVICES, 'local')])
+@pytest.mark.parametrize('shuffle', [False, True])
+def test_is_svrg_without_gradients_at_the_snapshot(runs, rows, kind, context, kvstore, shuffle):
+    np.random.seed(0)
+    problem = Problem(kind, rows=rows)
+    module = problem.module(2, context=context, store_snapshot_grads=True)
+    steps = train(problem, module, 5, problem.iterator(shuffle=shuffle),
+                  kvstore=mx.kv.create('local') if kvstore == 'object' else kvstore)
+    problem.assert_weights(module, expect(problem, steps, 2).weights)
+    assert not runs
+    for batches in steps.values():
+        assert sorted(np.concatenate(batches)) == list(range(rows))
+    orders = [[rows[0] for rows in batches] for batches in steps.values()]
+    assert len({tuple(order) for order in orders}) > 2
+    sets = [{tuple(sorted(rows)) for rows in batches} for batches in steps.values()]
+    assert sets[0] == sets[1] and sets[2] == sets[3]
+    if shuffle:
+        assert sets[1] != sets[2]
+
+
+@pytest.mark.parametrize('make', [
+    lambda problem: ReusingIter(problem.features, problem.targets, 10, label_name='label'),
+    lambda problem: mx.io.PrefetchingIter(problem.iterator())])
+def test_iterators_that_may_reuse_their_arrays_are_copied_from(runs, make):
+    problem = Problem(rows=40)
+    module = problem.module(1, store_snapshot_grads=10 ** 9)
+    steps = train(problem, module, 3, make(problem))
+    problem.assert_weights(module, expect(problem, steps, 1).weights)
+    assert not runs
+
+
+def cost_of_batch(problem, rows=10):
+    return 4 * rows * (problem.features.shape[1] + 1)
+
+
+def cost_of_gradient(problem):
+    return 4 * sum(value.size for value in problem.weights.values())
+
+
+@pytest.mark.parametrize('stored', [0, 1, 3])
+def test_gradients_that_do_not_fit_are_computed_again(runs, stored):
+    problem = Problem('perceptron', rows=40)
+    budget = 4 * cost_of_batch(problem) + stored * cost_of_gradient(problem)
+    module = problem.module(2, store_snapshot_grads=budget)
+    message = ('store_snapshot_grads: %d bytes have room for all 4 batches and the gradients of '
+               '%d: the others' % (budget, stored))
+    with pytest.warns(UserWarning, match=message) as caught:
+        steps = train(problem, module, 5, problem.iterator())
+    assert sum('store_snapshot_grads' in str(warning.message) for warning in caught) == 1
+    problem.assert_weights(module, expect(problem, steps, 2).weights)
+    assert len(runs) == 5 * (4 - stored)
+
+
+def test_data_that_do_not_fit_are_read_from_the_iterator(runs):
+    problem = Problem(rows=40)
+    module = problem.module(2, store_snapshot_grads=3 * cost_of_batch(problem) + 20)
+    with pytest.warns(UserWarning, match='first 4 of 4 batches are more than 620 bytes') as caught:
+        steps = train(problem, module, 4, problem.iterator())
+    assert sum('store_snapshot_grads' in str(warning.message) for warning in caught) == 1
+    assert module._held is None and len(runs) == 16
+    assert all((np.concatenate(batches) == np.arange(40)).all() for batches in steps.values())
+    problem.assert_weights(module, problem.svrg(**SETTINGS).fit(4, 2))
+
+
+def test_budget_is_kept(runs):
+    problem = Problem('perceptron', rows=200)
+    for budget in range(1, 30000, 1700):
+        module = problem.bound(store_snapshot_grads=budget)
+        with warnings.catch_warnings():
+            warnings.simplefilter('ignore', UserWarning)
+            module.update_full_grads(problem.iterator())
+        held = module._held.batches if module._held else []
+        total = sum(bytes_of(array) for batch in held for array in batch.data + batch.label)
+        total += sum(bytes_of(array) for batch in held for arrays in
+                     (batch.at_snapshot or {}).values() for array in arrays)
+        assert total <= budget
+        if held:
+            room = budget - total
+            stored = sum(batch.at_snapshot is not None for batch in held)
+            assert stored == 20 or room < cost_of_gradient(problem)
+
+
+def test_order_has_a_generator_of_its_own():
+    def order(seed, draws):
+        np.random.seed(seed)
+        problem = Problem(rows=40)
+        module = problem.module(1, store_snapshot_grads=True)
+        drawn = []
+
+        def draw(_):
+            drawn.append(np.random.uniform(size=draws).sum())
+
+        steps = []
+        module.fit(problem.iterator(), num_epoch=3, eval_metric='mse', epoch_end_callback=[],
+                   arg_params=problem.arg_params(), batch_end_callback=[draw, lambda param:
+                   steps.append(tuple(rows_of(problem, param.locals['data_batch'])))])
+        return steps
+
+    assert order(1, 0) == order(1, 3) != order(2, 0)
+
+
+def test_loop_of_ones_own(runs):
+    problem = Problem(rows=37)
+    module = problem.bound(store_snapshot_grads=True)
+    module.init_optimizer(optimizer_params=SETTINGS)
+    train_data, steps = problem.iterator(), {}
+    for epoch in range(4):
+        if epoch % 2 == 0:
+            module.update_full_grads(train_data)
+        steps[epoch] = []
+        for batch in module.training_batches(train_data):
+            module.forward_backward(batch)
+            module.update()
+            steps[epoch].append(rows_of(problem, batch))
+    problem.assert_weights(module, expect(problem, steps, 2).weights)
+    assert not runs
+    plain = problem.bound()
+    plain.init_optimizer()
+    plain.update_full_grads(train_data)
+    assert len(list(plain.training_batches(train_data))) == 4
+
+
+def test_batch_of_another_snapshot_is_computed_anew(runs):
+    problem = Problem(rows=40)
+    module = problem.bound(store_snapshot_grads=True)
+    module.init_optimizer(optimizer_params=SETTINGS)
+    module.update_full_grads(problem.iterator())
+    old = module.training_batches(problem.iterator())
+    svrg = problem.svrg(**SETTINGS)
+    svrg.take_snapshot()
+    for batch in old:
+        module.forward_backward(batch)
+        module.update()
+        svrg.step(rows_of(problem, batch))
+    module.update_full_grads(problem.iterator())
+    svrg.take_snapshot()
+    assert not runs
+    for batch in old:
+        module.forward_backward(batch)
+        module.update()
+        svrg.step(rows_of(problem, batch))
+    assert len(runs) == 4
+    problem.assert_weights(module, svrg.weights)
+
+
+def test_gradients_that_are_added_up(runs):
+    problem = Problem(rows=40)
+    module = problem.bound(grad_req='add', store_snapshot_grads=True)
+    module.init_optimizer(optimizer_params={'learning_rate': 0.05})
+    module.update_full_grads(problem.iterator())
+    svrg = problem.svrg(learning_rate=0.05)
+    svrg.take_snapshot()
+    batches = module.training_batches(problem.iterator())
+    for pair in (batches[:2], batches[2:]):
+        for array in [array for arrays in module._exec_group.grad_arrays for array in arrays]:
+            array[:] = 0
+        for batch in pair:
+            module.forward_backward(batch)
+        module.update()
+        total = {}
+        for batch in pair:
+            rows = rows_of(problem, batch)
+            now, then = (svrg.gradients(weights, rows) for weights in (svrg.weights, svrg.snapshot))
+            for name in now:
+                total[name] = (total.get(name, 0) + now[name] - then[name]
+                               + svrg.full_gradient[name])
+        svrg.optimizer.step(svrg.weights, total)
+    problem.assert_weights(module, svrg.weights)
+    assert not runs
+
+
+def test_sparse_data_and_gradients(runs):
+    problem = SparseProblem(rows=37)
+    module = problem.module(1, store_snapshot_grads=True)
+    params = {'learning_rate': 0.1}
+    steps = []
+    module.fit(problem.iterator(), eval_metric='mse', num_epoch=3, optimizer_params=params,
+               arg_params=problem.arg_params(), batch_end_callback=lambda param: steps.append(
+                   (param.epoch, rows_of(problem, param.locals['data_batch']))))
+    svrg = problem.svrg(**params)
+    for number, (_, rows) in enumerate(steps):
+        if number % 4 == 0:
+            svrg.take_snapshot()
+        svrg.step(rows)
+    problem.assert_weights(module, svrg.weights)
+    assert not runs
+
+
+def test_resumed_between_snapshots(tmp_path, runs):
+    """The held batches are made again, at the snapshot of the checkpoint."""
+    problem = Problem('perceptron', rows=37)
+    module = problem.module(3, store_snapshot_grads=True)
+    steps = train(problem, module, 2, problem.iterator())
+    svrg = expect(problem, steps, 3)
+    module.save_checkpoint(str(tmp_path / 'model'), 2, save_optimizer_states=True)
+    resumed = SVRGModule.load(str(tmp_path / 'model'), 2, load_optimizer_states=True,
+                              label_names=('label',), store_snapshot_grads=True)
+    steps = train(problem, resumed, 5, problem.iterator(), begin=2)
+    problem.assert_weights(resumed, expect(problem, steps, 3, svrg).weights)
+    assert not runs
+
+
+def test_wrong_values():
+    problem = Problem()
+    for value in (0, -1):
+        with pytest.raises(ValueError, match='must be True, False or an int of 1 or more, not %d'
+                           % value):
+            problem.module(store_snapshot_grads=value)
+    for value in ('1', None, 1.5):
+        with pytest.raises(TypeError, match='must be True, False or an int of 1 or more, not'):
+            problem.module(store_snapshot_grads=value)
+
+
+@pytest.mark.parametrize('layer', ['Dropout', 'random'])
+def test_random_layers_are_an_error(layer):
+    data = mx.sym.Variable('data')
+    noisy = mx.sym.Dropout(data, name='noise') if layer == 'Dropout' else (
+        mx.sym.random.uniform(shape=(10, 4), name='noise') * data)
+    symbol = mx.sym.LinearRegressionOutput(mx.sym.FullyConnected(noisy, num_hidden=1),
+                                           mx.sym.Variable('label'))
+    with pytest.raises(ValueError, match='store_snapshot_grads must be False for a network with '
+                                         'random layers: noise'):
+        SVRGModule(symbol, label_names=('label',), update_freq=1, store_snapshot_grads=True)
