@@ -7,6 +7,9 @@ import mxnet as mx
 from . import executors
 from .batch_rows import count_rows, shapes_of
 
+# Bytes of several small batches that are computed as one.
+_MERGED_BATCHES = 1 << 20
+_MOST_MERGED = 16
 # To share less memory would not be worth a copy of the outputs in each step.
 _WORTH_SHARING = 1 << 18
 
@@ -40,7 +43,7 @@ class Auxiliary:
         self._new_module = new_module
         self._masks = masks
         self.module = new_module(work_load_list=work_load_list)
-        self._other = None
+        self._other = self._merged = None
         self._latest = self.module
         self._latest_gradients = None
         self.shares_inputs = self.shares_pool = False
@@ -73,7 +76,7 @@ class Auxiliary:
         if self.module.binded:
             self.module.get_params()  # from the executors that go away, for the next ones
         self.module._reset_bind()
-        self._other = None
+        self._other = self._merged = None
         self._latest = self.module
         self.shares_inputs = self.shares_pool = False
 
@@ -147,15 +150,34 @@ class Auxiliary:
             raise ValueError('the symbol has no loss, and so no full gradient') from error
         return executors.gradients(module)
 
+    def batches_to_merge(self):
+        """Tell how many batches of rows that do not depend on each other to compute as one.
+
+        That saves the time that a small batch takes besides its arithmetic.
+        """
+        if not executors.can_merge_batches(self.module):
+            return 1
+        return min(_MOST_MERGED, _MERGED_BATCHES // executors.bytes_of_batch(self.module))
+
+    def gradients_of_merged(self, batches):
+        """Compute the sum of the gradients of several batches of the size that is bound."""
+        if self._merged is None or self._merged_count != len(batches):
+            self._merged, self._merged_count = self._new_module(), len(batches)
+            executors.bind_for_merged(self._merged, self.module, len(batches))
+        executors.run_merged(self._merged, batches)
+        return executors.gradients(self._merged)
+
     def run_on_inputs_of(self, live, is_train, out_grads):
         """Compute gradients on the batch, the states and the masks that the live module has."""
-        shapes = live.data_shapes, live.label_shapes, executors.rows_bound(live)
-        self._latest = self._already_bound_for(*shapes) or self._bind_other(*shapes)
-        has_inputs = (self._latest is self.module and self.shares_inputs
-                      and not executors.has_been_reshaped(live))
+        if self.shares_inputs and not executors.has_been_reshaped(live):
+            self._latest, copies_inputs = self.module, False
+        else:
+            shapes = live.data_shapes, live.label_shapes, executors.rows_bound(live)
+            self._latest = self._already_bound_for(*shapes) or self._bind_other(*shapes)
+            copies_inputs = True
         executors.forward_on_inputs_of(live, self._latest, is_train, self._masks.names,
-                                       copies_inputs=not has_inputs)
-        self._latest.backward(out_grads)
+                                       copies_inputs)
+        executors.backward(self._latest, out_grads)
         self._latest_gradients = executors.gradients(self._latest)
 
     def use(self, gradients):

@@ -10,7 +10,7 @@ from mxnet import ndarray as nd
 from mxnet.base import MXNetError
 from mxnet.executor_manager import _split_input_slice
 
-from .batch_rows import resized
+from .batch_rows import batch_axis, resized
 from .sparse_rows import is_row_sparse
 
 
@@ -187,6 +187,52 @@ def forward_repeated_after(module, is_train):
             executor.forward(is_train=is_train)
         for array, value in states:
             value.copyto(array)
+
+
+def backward(module, out_grads=None):
+    """Run a module backward."""
+    module._exec_group.backward(out_grads)
+
+
+def can_merge_batches(module):
+    """Tell whether several batches of a module can be computed as one of many rows."""
+    descriptions = module.data_shapes + (module.label_shapes or [])
+    return (len(module._context) == 1 and not module._state_names and has_dense_inputs(module)
+            and all(batch_axis(description) == 0 for description in descriptions)
+            and can_bind(module, resized(module.data_shapes, 2 * batch_size(module)),
+                         module.label_shapes and resized(module.label_shapes,
+                                                         2 * batch_size(module)),
+                         [2 * batch_size(module)]))
+
+
+def bytes_of_batch(module):
+    """Estimate the bytes of a batch's inputs and of what the layers put out."""
+    executor = module._exec_group.execs[0]
+    inputs = sum(4 * executor.arg_dict[name].size for name in input_names(module)
+                 if name in executor.arg_dict)
+    return inputs + bytes_of_activations(module)
+
+
+def bind_for_merged(module, single, count):
+    """Bind a module for several batches of another one, with its parameters."""
+    rows = count * batch_size(single)
+    module.bind(resized(single.data_shapes, rows),
+                single.label_shapes and resized(single.label_shapes, rows),
+                shared_module=single, grad_req=gradient_requests(single))
+
+
+def run_merged(module, batches):
+    """Run a module that is bound for several batches forward and backward on them."""
+    group = module._exec_group
+    executor = group.execs[0]
+    clear_added_gradients(module)
+    for kind, names in (('data', module.data_names), ('label', module.label_names)):
+        for i, name in enumerate(names):
+            if name in executor.arg_dict:
+                nd.concat(*[getattr(batch, kind)[i] for batch in batches], dim=0,
+                          out=executor.arg_dict[name])
+    executor.forward(is_train=True)
+    executor.backward()
 
 
 def is_bound_for(module, batch):

@@ -114,17 +114,19 @@ class FullGradient:
                     gradient = gradient * weights[device]
                 nd.elemwise_add(total, gradient, out=total)
 
-    def count(self, gradients, rows):
-        """Count a batch of so many rows, and in it those of the parameters whose rows are counted.
+    def count(self, gradients, rows, batches=1):
+        """Count batches of so many rows, and in them the rows of parameters that are counted.
 
         Parameters
         ----------
         gradients : dict of str to list of NDArray
-            The batch's.
+            Those of a batch.
         rows : int
             Without padding.
+        batches : int
+            Where no parameter's rows are counted, any number.
         """
-        self.batches += 1
+        self.batches += batches
         self.rows += rows
         for name, counts in self.row_counts.items():
             for gradient in gradients[name]:

@@ -14,15 +14,29 @@ class GradientPass:
         Receives the sum.
     train_data : DataIter
         Which yields the batches.
+    module : SVRGModule or None
+        That takes all batches; None where there are several.
     held : HeldBatches, optional
         Receives the batches and their gradients.
     """
 
-    def __init__(self, full_gradient, train_data, held=None):
+    def __init__(self, full_gradient, train_data, module, held=None):
         self.full_gradient = full_gradient
         self._padding_first = pads_in_front(train_data)
         self._copies = not yields_new_arrays(train_data)
+        self._module = module
         self._held = held
+        self._merged = 1
+        if (module is not None and held is None and not self._copies
+                and not full_gradient.row_counts and module._loss_scale.is_row_wise):
+            self._merged = module._auxiliary.batches_to_merge()
+        self._waiting = []
+
+    def finish(self):
+        """Add what waits to be merged with further batches."""
+        waiting, self._waiting, self._merged = self._waiting, [], 1
+        for batch in waiting:
+            self.add(self._module, batch)
 
     def add(self, module, batch):
         """Add a batch's gradients, without its padding where that can be.
@@ -38,6 +52,14 @@ class GradientPass:
         real_rows = rows - padding
         if real_rows <= 0:
             self._hold(batch, {})
+            return
+        if self._merged > 1 and not padding and executors.is_bound_for(module._mod_aux, batch):
+            self._waiting.append(batch)
+            if len(self._waiting) == self._merged:
+                gradients = auxiliary.gradients_of_merged(self._waiting)
+                full_gradient.add(gradients, [1])
+                full_gradient.count({}, self._merged * rows, self._merged)
+                self._waiting = []
             return
         cut, copies, bound = self._without_padding(module, batch, real_rows, padding)
         real_part = 1 / copies

@@ -11,6 +11,22 @@ _LOSSES = _NORMALIZED_LOSSES + _SUM_LOSSES
 _GRADIENT_STOPS = ('BlockGrad', 'stop_gradient')
 
 
+# Layers that compute each row of a batch by itself.
+_ROW_WISE = ('null', 'FullyConnected', 'Convolution', 'Activation', 'Pooling', 'Flatten',
+             'SoftmaxOutput', 'LinearRegressionOutput', 'LogisticRegressionOutput',
+             'MAERegressionOutput', 'SVMOutput')
+
+
+def is_row_wise(symbol):
+    """Tell whether a network's loss is known to be a sum of one term for each row."""
+    nodes = json.loads(symbol.tojson())['nodes']
+    return all(node['op'] in _ROW_WISE and _is_sum(node) for node in nodes)
+
+
+def _is_sum(node):
+    return node.get('attrs', {}).get('normalization', 'null') == 'null'
+
+
 class LossScale:
     """How the gradient of a batch scales with the batch's rows.
 
@@ -31,12 +47,15 @@ class LossScale:
         Whether all losses are means.
     is_mixed : bool
         Whether some losses are sums and some are means.
+    is_row_wise : bool
+        Whether several batches may be computed as one.
     """
 
     def __init__(self, symbol, shapes, loss_is_mean=None):
         means = _means(symbol, shapes) if loss_is_mean is None else [loss_is_mean]
         self.is_mean = bool(means) and all(means)
         self.is_mixed = any(means) and not self.is_mean
+        self.is_row_wise = bool(means) and not any(means) and is_row_wise(symbol)
 
     def weights(self, rows, real_part, batch_size):
         """Weigh a batch's gradients in a sum over the data.

@@ -181,7 +181,7 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, Module):
         self._snapshot = Snapshot()
         self._keeps_snapshot = False
         self._batch_size = None
-        self._forwarded_for_training = self._forwarded_batch = None
+        self._forwarded_for_training = self._held_batch = None
         self._awaits_backward = False
         self._loaded_snapshot = self._loaded_counts = None
         self._goes_on_counting = False
@@ -472,7 +472,7 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, Module):
             self._batch_size = batch_size  # a batch of another size does not change B
         self._forwarded_for_training = self.for_training if is_train is None else is_train
         self._awaits_backward = bool(self._forwarded_for_training)
-        self._forwarded_batch = data_batch
+        self._held_batch = data_batch if isinstance(data_batch, HeldBatch) else None
         if self._auxiliary.shares_pool:
             executors.take_outputs_out_of_pool(self)
 
@@ -486,17 +486,17 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, Module):
         self._awaits_backward = False
         if not self._snapshot.in_force:
             return
-        stored = self._stored_gradients(self._forwarded_batch, out_grads)
+        stored = self._stored_gradients(out_grads)
         if stored:
             self._auxiliary.use(stored)
         else:
             self._auxiliary.run_on_inputs_of(self, self._forwarded_for_training, out_grads)
         self._snapshot.backwards_to_correct += 1
 
-    def _stored_gradients(self, batch, out_grads):
-        """Return a batch's gradients at the snapshot, None if they are not stored."""
-        if (not isinstance(batch, HeldBatch) or out_grads is not None
-                or not self._forwarded_for_training
+    def _stored_gradients(self, out_grads):
+        """Return the batch's gradients at the snapshot, None if they are not stored."""
+        batch = self._held_batch
+        if (batch is None or out_grads is not None or not self._forwarded_for_training
                 or batch.full_gradient is not self._snapshot.full_gradient):
             return None
         return batch.at_snapshot
@@ -745,7 +745,8 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, Module):
     def _sum_gradients(self, full_gradient, train_data, module_of, batch_end_callback, epoch,
                        held):
         """Sum the gradients over all batches; return how many these were."""
-        gradient_pass = GradientPass(full_gradient, train_data, held)
+        alone = self if module_of is None else None
+        gradient_pass = GradientPass(full_gradient, train_data, alone, held)
         yielded = 0
         for nbatch, data_batch in enumerate(train_data):
             yielded += 1
@@ -755,6 +756,7 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, Module):
                 for callback in _as_list(batch_end_callback):
                     callback(param)
                 del param  # or it would be among its own locals, and never be freed
+        gradient_pass.finish()
         return yielded
 
     def _kvstore_of_full_gradient(self):

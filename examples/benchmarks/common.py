@@ -1,0 +1,132 @@
+"""What the benchmarks share: networks, interleaved timing, and how results are written."""
+
+import argparse
+import logging
+import os
+import platform
+import time
+import warnings
+from pathlib import Path
+
+import matplotlib
+import mxnet as mx
+import numpy as np
+
+matplotlib.use('Agg')
+from matplotlib import pyplot  # noqa: E402
+
+RESULTS = Path(__file__).parent.parent.parent / 'docs' / 'benchmarks'
+
+
+def linear(features=90):
+    data, label = mx.sym.Variable('data'), mx.sym.Variable('softmax_label')
+    return mx.sym.LinearRegressionOutput(mx.sym.FullyConnected(data, num_hidden=1, name='fc'),
+                                         label), (features,)
+
+
+def softmax(features=784, classes=10):
+    scores = mx.sym.FullyConnected(mx.sym.Variable('data'), num_hidden=classes, name='fc')
+    return mx.sym.SoftmaxOutput(scores, name='softmax'), (features,)
+
+
+def perceptron(features=784, hidden=(512, 256), classes=10):
+    layer = mx.sym.Variable('data')
+    for i, units in enumerate(hidden):
+        layer = mx.sym.FullyConnected(layer, num_hidden=units, name='hidden%d' % i)
+        layer = mx.sym.Activation(layer, act_type='relu')
+    scores = mx.sym.FullyConnected(layer, num_hidden=classes, name='fc')
+    return mx.sym.SoftmaxOutput(scores, name='softmax'), (features,)
+
+
+def lenet():
+    layer = mx.sym.Variable('data')
+    for i, filters in enumerate((20, 50)):
+        layer = mx.sym.Convolution(layer, kernel=(5, 5), num_filter=filters, name='conv%d' % i)
+        layer = mx.sym.Activation(layer, act_type='tanh')
+        layer = mx.sym.Pooling(layer, pool_type='max', kernel=(2, 2), stride=(2, 2))
+    layer = mx.sym.FullyConnected(mx.sym.flatten(layer), num_hidden=500, name='hidden')
+    scores = mx.sym.FullyConnected(mx.sym.Activation(layer, act_type='tanh'), num_hidden=10,
+                                   name='fc')
+    return mx.sym.SoftmaxOutput(scores, name='softmax'), (1, 28, 28)
+
+
+def many_small(layers=80, channels=8):
+    """160 small parameters, in as many convolutions as a thin ResNet has layers."""
+    layer = mx.sym.Variable('data')
+    for i in range(layers):
+        layer = mx.sym.Convolution(layer, kernel=(3, 3), pad=(1, 1), num_filter=channels,
+                                   name='conv%d' % i)
+    return mx.sym.SoftmaxOutput(mx.sym.flatten(mx.sym.Pooling(
+        layer, global_pool=True, kernel=(4, 4), pool_type='avg')), name='softmax'), (3, 4, 4)
+
+
+def iterator(shape, rows, batch_size, seed=0, **kwargs):
+    rng = np.random.RandomState(seed)
+    return mx.io.NDArrayIter(rng.normal(size=(rows, *shape)).astype(np.float32),
+                             rng.randint(8, size=rows), batch_size, **kwargs)
+
+
+def seconds_of(function):
+    """Time one call, with all that it has asked MXNet for."""
+    mx.nd.waitall()
+    tic = time.perf_counter()
+    function()
+    mx.nd.waitall()
+    return time.perf_counter() - tic
+
+
+def least_seconds(functions, rounds):
+    """Call functions in turns; return the least time of each.
+
+    Parameters
+    ----------
+    functions : dict of object to callable
+    rounds : int
+    """
+    least = {}
+    for _ in range(rounds):
+        for name, function in functions.items():
+            least[name] = min(seconds_of(function), least.get(name, np.inf))
+    return least
+
+
+def parser(description):
+    """Return an argument parser for a benchmark."""
+    made = argparse.ArgumentParser(description=description,
+                                   formatter_class=argparse.RawDescriptionHelpFormatter)
+    made.add_argument('--rounds', type=int, default=5)
+    made.add_argument('--output', type=Path, default=RESULTS,
+                      help='directory for the table and the picture')
+    return made
+
+
+def quiet():
+    """Silence what the trained modules log."""
+    logging.disable(logging.INFO)
+    warnings.filterwarnings('ignore', 'Parameters already initialized')
+    warnings.filterwarnings('ignore', 'Optimizer created manually')
+
+
+def environment():
+    """Tell what the figures were measured on."""
+    return 'mxnet %s, NumPy %s, Python %s, %s, %d cores, float32' % (
+        mx.__version__, np.__version__, platform.python_version(), platform.machine(),
+        os.cpu_count())
+
+
+def write(output, name, setting, header, rows):
+    """Print a table and write it as Markdown, with the setting and the environment below."""
+    lines = ['| %s |' % ' | '.join(header), '|%s' % ('---|' * len(header))]
+    lines += ['| %s |' % ' | '.join(map(str, row)) for row in rows]
+    text = '\n'.join(lines) + '\n\n%s\n(`python examples/benchmarks/%s.py`; %s.)\n' % (
+        setting, name, environment())
+    print('\n' + text)
+    output.mkdir(parents=True, exist_ok=True)
+    (output / (name + '.md')).write_text(text)
+
+
+def save_picture(output, name, figure):
+    figure.tight_layout()
+    output.mkdir(parents=True, exist_ok=True)
+    figure.savefig(output / (name + '.png'), dpi=110)
+    pyplot.close(figure)

@@ -1,0 +1,94 @@
+"""What does an epoch of SVRG cost, over an epoch of plain Module?
+
+Times an epoch through `fit` of SVRGModule with update_freq 1 and 2, with stored
+snapshot gradients, of Module, and of mxnet.contrib's SVRGModule. All run in one
+process, in turns; the least time of several rounds counts. SVRG computes two
+gradients a step and one more a batch in the pass: 3 passes with update_freq=1,
+2.5 on average with 2, and 2 with stored gradients.
+"""
+
+import mxnet as mx
+from mxnet.contrib.svrg_optimization.svrg_module import SVRGModule as ContribModule
+
+import common
+from common import pyplot
+from svrg_optimization import SVRGModule
+
+MODELS = {
+    'linear, 90 features': (common.linear, 100, 20000),
+    'softmax 784-10': (common.softmax, 128, 12800),
+    'MLP 784-512-256-10': (common.perceptron, 128, 6400),
+    'LeNet': (common.lenet, 128, 1280),
+    '160 small parameters': (common.many_small, 32, 640),
+}
+METHODS = ('Module', 'update_freq=1', 'update_freq=2', 'stored, update_freq=1',
+           'stored, update_freq=2', 'contrib, update_freq=1')
+
+
+def make(method, symbol):
+    if method == 'Module':
+        return mx.mod.Module(symbol)
+    update_freq = int(method[-1])
+    if method.startswith('contrib'):
+        return ContribModule(symbol, update_freq=update_freq)
+    return SVRGModule(symbol, update_freq=update_freq,
+                      store_snapshot_grads=method.startswith('stored'))
+
+
+def epochs_of(method, symbol, train_data):
+    """Return a function that trains some epochs, and how many; the first call is done."""
+    module = make(method, symbol)
+    count = int(method[-1]) if method[-1] in '12' else 1
+    metric = 'mse' if 'regression' in symbol.list_outputs()[0] else 'acc'
+
+    def train():
+        train_data.reset()
+        module.fit(train_data, eval_metric=metric, num_epoch=count,
+                   optimizer_params={'learning_rate': 1e-4})
+
+    train()
+    return train, count
+
+
+def measure(network, batch_size, rows, rounds):
+    """Return each method's seconds an epoch."""
+    symbol, shape = network()
+    functions, counts = {}, {}
+    for method in METHODS:
+        if method.startswith('contrib') and network is common.lenet:
+            continue  # it takes minutes an epoch
+        functions[method], counts[method] = epochs_of(
+            method, symbol, common.iterator(shape, rows, batch_size))
+    least = common.least_seconds(functions, rounds)
+    return {method: seconds / counts[method] for method, seconds in least.items()}
+
+
+def main():
+    args = common.parser(__doc__).parse_args()
+    common.quiet()
+    rows, ratios = [], {}
+    for name, (network, batch_size, count) in MODELS.items():
+        seconds = measure(network, batch_size, count, args.rounds)
+        ratios[name] = {method: value / seconds['Module'] for method, value in seconds.items()}
+        rows.append([name, '%.2f' % (1e3 * seconds['Module'] * batch_size / count)] + [
+            '%.2f' % ratios[name][method] if method in ratios[name] else 'not run'
+            for method in METHODS[1:]])
+        print(name, ' '.join('%s %.2f' % item for item in ratios[name].items()), flush=True)
+    common.write(args.output, 'epoch_cost',
+                 'An epoch over an epoch of Module; least of %d rounds in turns.' % args.rounds,
+                 ['model', 'Module, ms a batch', *METHODS[1:]], rows)
+    figure, axes = pyplot.subplots(figsize=(8, 3.6))
+    shown = METHODS[1:5]
+    for i, method in enumerate(shown):
+        axes.bar([x + 0.2 * i for x in range(len(ratios))],
+                 [ratios[name][method] for name in ratios], 0.2, label=method)
+    axes.set_xticks([x + 0.3 for x in range(len(ratios))])
+    axes.set_xticklabels(ratios, fontsize=8)
+    axes.set_ylabel('epoch / epoch of Module')
+    axes.axhline(1, color='black', linewidth=0.8)
+    axes.legend(fontsize=8)
+    common.save_picture(args.output, 'epoch_cost', figure)
+
+
+if __name__ == '__main__':
+    main()
