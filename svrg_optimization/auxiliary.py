@@ -7,8 +7,10 @@ import mxnet as mx
 from . import executors
 from .batch_rows import count_rows, shapes_of
 
-# Bytes of several small batches that are computed as one.
-_MERGED_BATCHES = 1 << 20
+# Where parameters are few, a batch takes longer than its arithmetic: several
+# are computed as one, within so many bytes.
+_FEW_PARAMETERS = 1 << 15
+_MERGED_BATCHES = 1 << 22
 _MOST_MERGED = 16
 # To share less memory would not be worth a copy of the outputs in each step.
 _WORTH_SHARING = 1 << 18
@@ -155,7 +157,8 @@ class Auxiliary:
 
         That saves the time that a small batch takes besides its arithmetic.
         """
-        if not executors.can_merge_batches(self.module):
+        size = sum(arrays[0].size for arrays in executors.parameters(self.module).values())
+        if size > _FEW_PARAMETERS or not executors.can_merge_batches(self.module):
             return 1
         return min(_MOST_MERGED, _MERGED_BATCHES // executors.bytes_of_batch(self.module))
 

@@ -6,7 +6,10 @@ from mxnet import ndarray as nd
 from .checkpoint import of_kind, prefixed
 from .kvstores import is_distributed, sum_over_devices_and_workers
 from .sparse_rows import is_row_sparse
-from .variance_reduction import add_small, dtype_of_sum, small_parameters
+from .variance_reduction import add_small, copies_of_small, dtype_of_sum, small_parameters
+
+# Gradients of one parameter that one operation adds up.
+_SUMMED_AT_ONCE = 64
 
 
 class Tally:
@@ -113,6 +116,35 @@ class FullGradient:
                 if weights[device] != 1:
                     gradient = gradient * weights[device]
                 nd.elemwise_add(total, gradient, out=total)
+
+    def sums_stored(self, gradients):
+        """Tell whether `add_stored` can take gradients like these."""
+        return all(arrays[0].stype == 'default' and arrays[0].dtype == self.shares[0][name].dtype
+                   for name, arrays in gradients.items())
+
+    def add_stored(self, stored):
+        """Add the gradients of several batches to the sum.
+
+        Parameters
+        ----------
+        stored : list of dict of str to list of NDArray
+            For each batch, as in `add`; all of one weight, 1.
+        """
+        for device, share in enumerate(self.shares):
+            for name, total in share.items():
+                arrays = [gradients[name][device] for gradients in stored]
+                for begin in range(0, len(arrays), _SUMMED_AT_ONCE):
+                    nd.add_n(total, *arrays[begin:begin + _SUMMED_AT_ONCE], out=total)
+
+    def copies_of(self, gradients):
+        """Copy the gradients of a batch, as `add_stored` takes them."""
+        copies = {name: [array.copy() for array in gradients[name]]
+                  for name in gradients.keys() - set().union(*self.small)}
+        for names in self.small:
+            of_devices = [copies_of_small([gradients[name][device] for name in names])
+                          for device in range(len(self.shares))]
+            copies.update(zip(names, map(list, zip(*of_devices))))
+        return copies
 
     def count(self, gradients, rows, batches=1):
         """Count batches of so many rows, and in them the rows of parameters that are counted.

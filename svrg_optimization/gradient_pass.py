@@ -31,12 +31,16 @@ class GradientPass:
                 and not full_gradient.row_counts and module._loss_scale.is_row_wise):
             self._merged = module._auxiliary.batches_to_merge()
         self._waiting = []
+        self._sums_stored = held is not None and full_gradient.sums_stored(
+            executors.gradients(module._mod_aux)) and not module._loss_scale.is_mixed
+        self._unsummed = []
 
     def finish(self):
-        """Add what waits to be merged with further batches."""
+        """Add what waits to be merged with further batches, or is stored and not added yet."""
         waiting, self._waiting, self._merged = self._waiting, [], 1
         for batch in waiting:
             self.add(self._module, batch)
+        self.full_gradient.add_stored(self._unsummed)
 
     def add(self, module, batch):
         """Add a batch's gradients, without its padding where that can be.
@@ -60,6 +64,9 @@ class GradientPass:
                 full_gradient.add(gradients, [1])
                 full_gradient.count({}, self._merged * rows, self._merged)
                 self._waiting = []
+            return
+        if self._sums_stored and not padding and self._is_of_weight_1(module, batch):
+            self._add_when_finished(module, batch, rows)
             return
         cut, copies, bound = self._without_padding(module, batch, real_rows, padding)
         real_part = 1 / copies
@@ -104,6 +111,21 @@ class GradientPass:
                               'alone: the batch is weighted by its real rows, padding included')
         return cut, copies, bound
 
+    def _is_of_weight_1(self, module, batch):
+        return (not isinstance(batch, list) and executors.is_bound_for(module._mod_aux, batch)
+                and set(module._loss_scale.weights(executors.rows_bound(module._mod_aux), 1,
+                                                   self.full_gradient.batch_size)) == {1})
+
+    def _add_when_finished(self, module, batch, rows):
+        """Store a batch's gradients, and add them to the sum with all others at the end."""
+        gradients = module._auxiliary.gradients_of(module._mod_aux, batch, module)
+        self._hold(batch, gradients)
+        if self._held.latest is not None:
+            self._unsummed.append(self._held.latest)
+        else:
+            self.full_gradient.add(gradients, [1] * len(self.full_gradient.shares))
+        self.full_gradient.count(gradients, rows)
+
     def _hold(self, batch, gradients, is_cut=False):
         if self._held is None:
             return
@@ -111,4 +133,7 @@ class GradientPass:
             raise ValueError('store_snapshot_grads must be False where train_data yields lists of '
                              'batches')
         # What was cut is a part of the batch's memory.
-        self._held.add(batch, gradients, self._copies or is_cut)
+        for dropped in self._held.add(batch, gradients, self._copies or is_cut):
+            if any(dropped is stored for stored in self._unsummed):
+                self.full_gradient.add_stored([dropped])
+                self._unsummed = [stored for stored in self._unsummed if stored is not dropped]

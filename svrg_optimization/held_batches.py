@@ -6,9 +6,10 @@ from mxnet.io import DataBatch
 
 def bytes_of(array):
     """Count the bytes of an array's values, and of the indices of a sparse one."""
-    parts = [array] if array.stype == 'default' else [
-        array.data, array.indices, *([array.indptr] if array.stype == 'csr' else [])]
-    return sum(part.size * np.dtype(part.dtype).itemsize for part in parts)
+    if array.stype == 'default':
+        return array.size * np.dtype(array.dtype).itemsize
+    parts = [array.data, array.indices, *([array.indptr] if array.stype == 'csr' else [])]
+    return sum(map(bytes_of, parts))
 
 
 class HeldBatch(DataBatch):
@@ -54,7 +55,8 @@ class HeldBatches:
         self.exceeded_at = None
         self._left = budget
         self._full_gradient = full_gradient
-        self._costs = []
+        self._stored = []
+        self._costs = {}
 
     def add(self, batch, gradients, copies):
         """Hold a batch.
@@ -66,34 +68,56 @@ class HeldBatches:
             Its gradients at the snapshot, which are copied; empty for none.
         copies : bool
             Whether to copy its data, which are else not written to any more.
+
+        Returns
+        -------
+        list of dict of str to list of NDArray
+            Gradients that were stored until now, and had to make room.
         """
         if self.exceeded_at:
-            return
+            return []
         data, label = [array.copy() if copies else array for array in batch.data], batch.label
         if copies and label:
             label = [array.copy() for array in label]
         held = HeldBatch(data, label, batch.pad, self._full_gradient)
         self.batches.append(held)
-        self._left -= sum(map(bytes_of, [*data, *(label or [])]))
-        while self._left < 0 and self._costs:
-            dropped, cost = self._costs.pop()
-            dropped.at_snapshot = None
-            self._left += cost
+        self._left -= self._cost('data', data) + self._cost('label', label or [])
+        dropped = []
+        while self._left < 0 and self._stored:
+            latest = self._stored.pop()
+            dropped.append(latest.at_snapshot)
+            latest.at_snapshot = None
+            self._left += self._cost_of_gradients(dropped[-1])
         if self._left < 0:
             self.exceeded_at = len(self.batches)
             self.batches = []
-            return
-        cost = sum(bytes_of(array) for arrays in gradients.values() for array in arrays)
-        if gradients and cost <= self._left:
-            held.at_snapshot = {name: [array.copy() for array in arrays]
-                                for name, arrays in gradients.items()}
-            self._left -= cost
-            self._costs.append((held, cost))
+        elif gradients and self._cost_of_gradients(gradients) <= self._left:
+            held.at_snapshot = self._full_gradient.copies_of(gradients)
+            self._left -= self._cost_of_gradients(gradients)
+            self._stored.append(held)
+        return dropped
+
+    def _cost_of_gradients(self, gradients):
+        return sum(self._cost(name, arrays) for name, arrays in gradients.items())
+
+    def _cost(self, kind, arrays):
+        """Count the bytes of arrays; dense ones of a kind and a shape have the same."""
+        if any(array.stype != 'default' for array in arrays):
+            return sum(map(bytes_of, arrays))
+        key = kind, arrays[0].shape if arrays else None
+        if key not in self._costs:
+            self._costs[key] = sum(map(bytes_of, arrays))
+        return self._costs[key]
 
     @property
     def stored(self):
         """How many batches have their gradients."""
-        return len(self._costs)
+        return len(self._stored)
+
+    @property
+    def latest(self):
+        """The stored gradients of the batch that was added last, None if they are not."""
+        return self.batches[-1].at_snapshot if self.batches else None
 
     def in_order_of(self, generator):
         """List the batches in a random order.

@@ -9,6 +9,7 @@ import copy
 from mxnet import optimizer as opt
 
 _SUFFIX = '_full'
+_LARGE = 1 << 14
 
 
 def unused_key(name, suffix, taken):
@@ -197,7 +198,8 @@ class _SVRGOptimizer(opt.Optimizer):
     ([-0.05000000074505806, -0.05000000074505806], [1.0, 1.0])
     """
 
-    _OWN = frozenset(['default_opt', 'aux_opt', '_full_keys', '_keys_by_number', '_others'])
+    _OWN = frozenset(['default_opt', 'aux_opt', '_full_keys', '_keys_by_number', '_others',
+                      '_stepped_alone'])
 
     def __init__(self, default_optimizer, *, full_keys=None, **kwargs):
         # Optimizer.__init__ would give this object a learning rate, update
@@ -216,6 +218,7 @@ class _SVRGOptimizer(opt.Optimizer):
         self._full_keys = None if full_keys is None else frozenset(full_keys)
         self._keys_by_number = {}
         self._others = {}
+        self._stepped_alone = {}
 
     def place_on_servers(self, keys_by_number, pushes_per_sum):
         """Prepare for servers, which call keys by number.
@@ -295,12 +298,22 @@ class _SVRGOptimizer(opt.Optimizer):
         steps = []
         for step in zip(map(self._key_of, index), weight, grad, state):
             optimizer = self._optimizer_of(step[0])
-            if optimizer is self.default_opt:
+            if optimizer is self.default_opt and not self._is_stepped_alone(*step[:2]):
                 steps.append(step)
             else:
                 getattr(optimizer, method)(*step)
         if steps:
             getattr(self.default_opt, method)(*zip(*steps))
+
+    def _is_stepped_alone(self, key, weight):
+        """Tell whether a weight is so large that a step of sgd for several takes longer.
+
+        The bits are the same.
+        """
+        if key not in self._stepped_alone:
+            self._stepped_alone[key] = (type(self.default_opt) is opt.SGD
+                                        and weight.size > _LARGE)
+        return self._stepped_alone[key]
 
     def _key_of(self, index):
         return self._keys_by_number.get(index, index)

@@ -72,6 +72,27 @@ def add_small(totals, gradients):
                             num_weights=count, out=targets)
 
 
+def copies_of_small(gradients):
+    """Copy gradients, many in one operation where they are float32.
+
+    Parameters
+    ----------
+    gradients : list of NDArray
+        Dense, of one dtype and on one device.
+
+    Returns
+    -------
+    list of NDArray
+    """
+    if gradients[0].dtype != np.float32:  # oneDNN has no other
+        return [gradient.copy() for gradient in gradients]
+    copies = []
+    for [part] in _parts(gradients):
+        made = nd.amp_multicast(*part, num_outputs=len(part))
+        copies += [made] if len(part) == 1 else made
+    return copies
+
+
 def _parts(*lists):
     for begin in range(0, len(lists[0]), _ARRAYS_OF_AN_OPERATION):
         yield [arrays[begin:begin + _ARRAYS_OF_AN_OPERATION] for arrays in lists]

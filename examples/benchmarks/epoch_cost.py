@@ -7,11 +7,11 @@ gradients a step and one more a batch in the pass: 3 passes with update_freq=1,
 2.5 on average with 2, and 2 with stored gradients.
 """
 
+import common
 import mxnet as mx
+from common import pyplot
 from mxnet.contrib.svrg_optimization.svrg_module import SVRGModule as ContribModule
 
-import common
-from common import pyplot
 from svrg_optimization import SVRGModule
 
 MODELS = {
