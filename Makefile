@@ -1,6 +1,7 @@
 # make demo   SVRG against SGD on real images: a table and a picture
 # make test   the test suite
 # make test-distributed   all tests of distributed training; `make test` has some of them
+# make bench  all benchmarks: their tables and pictures go to docs/benchmarks
 # make lint   the linter
 # make clean  remove what the others made
 #
@@ -14,7 +15,7 @@ VENV := .venv/$(VERSION)
 RUN := MXNET_SUBGRAPH_VERBOSE=0 $(VENV)/bin/python
 INSTALL := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test test-distributed lint clean supported-python
+.PHONY: demo test test-distributed bench lint clean supported-python
 
 demo: $(VENV)/examples.installed
 	$(RUN) examples/svrg_vs_sgd.py
@@ -25,6 +26,10 @@ test: $(VENV)/test.installed
 test-distributed: $(VENV)/test.installed
 	$(RUN) -m pytest -m 'exhaustive or not exhaustive' tests/test_distributed.py \
 		tests/test_faults.py tests/test_kvstores.py
+
+bench: $(VENV)/examples.installed
+	for name in epoch_cost time_to_suboptimality memory growth; do \
+		$(RUN) examples/benchmarks/$$name.py || exit 1; done
 
 lint: $(VENV)/test.installed
 	$(RUN) -m ruff check

@@ -157,8 +157,8 @@ class Auxiliary:
 
         That saves the time that a small batch takes besides its arithmetic.
         """
-        size = sum(arrays[0].size for arrays in executors.parameters(self.module).values())
-        if size > _FEW_PARAMETERS or not executors.can_merge_batches(self.module):
+        if (executors.count_of_weights(self.module) > _FEW_PARAMETERS
+                or not executors.can_merge_batches(self.module)):
             return 1
         return min(_MOST_MERGED, _MERGED_BATCHES // executors.bytes_of_batch(self.module))
 

@@ -278,6 +278,11 @@ def parameters(module):
     return dict(zip(group.param_names, group.param_arrays))
 
 
+def count_of_weights(module):
+    """Count the numbers in all parameters of a module."""
+    return sum(int(np.prod(arrays[0].shape)) for arrays in parameters(module).values())
+
+
 def weights(module):
     """List the parameters and auxiliary states on all devices, in a fixed order."""
     group = module._exec_group

@@ -167,7 +167,7 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, Module):
         self._budget = _bytes_to_hold(store_snapshot_grads)
         if self._budget:
             self._check_batches_can_be_held()
-        self._held = self._held_order = None
+        self._held = self._held_data = self._held_order = None
         new_auxiliary = functools.partial(
             Module, self._masks.symbol_taking, self._data_names, self._label_names, self.logger,
             self._context, fixed_param_names=self._fixed_param_names, group2ctxs=self._group2ctxs,
@@ -634,7 +634,7 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, Module):
         self._snapshot.replace(full_gradient, epoch)
 
     def _full_gradient_at_snapshot(self, train_data, batch_end_callback, epoch, module_of=None):
-        self._held = None
+        self._held = self._held_data = None
         full_gradient = self._new_full_gradient()
         if self._budget and module_of is None:
             held = HeldBatches(self._budget, full_gradient)
@@ -652,6 +652,7 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, Module):
             self._check_batches(full_gradient.batches_of_workers)
         if held:
             self._hold(held, yielded)
+            self._held_data = train_data
         return full_gradient
 
     # Held batches
@@ -671,7 +672,7 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, Module):
             self._held_order = np.random.RandomState(np.random.randint(2 ** 31))
 
     def _hold_again(self, train_data):
-        if not self._budget:
+        if not self._budget or train_data is self._held_data:
             return
         rewind(train_data)
         with self._auxiliary.staying_where_it_is():

@@ -312,7 +312,7 @@ class _SVRGOptimizer(opt.Optimizer):
         """
         if key not in self._stepped_alone:
             self._stepped_alone[key] = (type(self.default_opt) is opt.SGD
-                                        and weight.size > _LARGE)
+                                        and weight.stype == 'default' and weight.size > _LARGE)
         return self._stepped_alone[key]
 
     def _key_of(self, index):

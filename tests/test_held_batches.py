@@ -273,6 +273,21 @@ def test_resumed_between_snapshots(tmp_path, runs):
     assert not runs
 
 
+def test_fit_that_is_called_epoch_by_epoch_holds_once(monkeypatch, runs):
+    problem = Problem(rows=40)
+    module = problem.module(3, store_snapshot_grads=True)
+    train_data, steps, passes = problem.iterator(), {}, []
+    compute = Auxiliary.gradients_of
+    monkeypatch.setattr(Auxiliary, 'gradients_of',
+                        lambda *args: passes.append(None) or compute(*args))
+    for epoch in range(5):
+        steps.update(train(problem, module, epoch + 1, train_data, begin=epoch))
+    problem.assert_weights(module, expect(problem, steps, 3).weights)
+    assert len(passes) == 2 * 4 and not runs
+    train(problem, module, 6, problem.iterator(), begin=5)
+    assert len(passes) == 3 * 4  # other data
+
+
 def test_wrong_values():
     problem = Problem()
     for value in (0, -1):

@@ -66,6 +66,14 @@ def iterator(shape, rows, batch_size, seed=0, **kwargs):
                              rng.randint(8, size=rows), batch_size, **kwargs)
 
 
+def bytes_of_weights(symbol, shape, batch_size):
+    """Count the bytes of a network's parameters."""
+    shapes, _, _ = symbol.infer_shape(data=(batch_size, *shape))
+    inputs = ('data', 'softmax_label')
+    return sum(4 * int(np.prod(size)) for name, size in zip(symbol.list_arguments(), shapes)
+               if name not in inputs)
+
+
 def seconds_of(function):
     """Time one call, with all that it has asked MXNet for."""
     mx.nd.waitall()

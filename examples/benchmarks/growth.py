@@ -1,0 +1,65 @@
+"""Does the time of SVRG grow linearly with rows, features, parameters and update_freq?
+
+Times epochs of softmax regression, or of a perceptron, while one of them is
+doubled again and again, and fits the exponent of the growth over the larger
+half of the sizes: 1 is linear. Where a batch's time is that of the dispatch of
+its operations and not of its arithmetic, the exponent is below 1. For
+update_freq it is the time of a run of so many epochs, with one pass each.
+"""
+
+import common
+import mxnet as mx
+import numpy as np
+from common import pyplot
+
+from svrg_optimization import SVRGModule
+
+
+def trainer(network, shape, rows, batch_size, update_freq=1):
+    """Return a function that trains `update_freq` epochs, beginning with a pass."""
+    train_data = common.iterator(shape, rows, batch_size)
+    module = SVRGModule(network, update_freq=update_freq)
+
+    def train():
+        module.fit(train_data, eval_metric=[], num_epoch=update_freq,
+                   optimizer_params={'learning_rate': 1e-4})
+
+    train()
+    return train
+
+
+CASES = {
+    'rows': [(rows, (*common.softmax(256), rows, 128)) for rows in (2048, 4096, 8192, 16384)],
+    'features': [(features, (*common.softmax(features), 2048, 128))
+                 for features in (2048, 4096, 8192, 16384)],
+    'parameters': [(hidden * 794, (*common.perceptron(hidden=(hidden,)), 2048, 128))
+                   for hidden in (512, 1024, 2048, 4096)],
+    'update_freq': [(update_freq, (*common.softmax(256), 4096, 128, update_freq))
+                    for update_freq in (4, 8, 16, 32)],
+}
+
+
+def main():
+    args = common.parser(__doc__).parse_args()
+    common.quiet()
+    rows = []
+    figure, axes = pyplot.subplots(1, len(CASES), figsize=(11, 2.8))
+    for (what, cases), plot in zip(CASES.items(), axes):
+        least = common.least_seconds({size: trainer(*arguments) for size, arguments in cases},
+                                     args.rounds)
+        sizes, seconds = np.array(list(least)), np.array(list(least.values()))
+        half = len(sizes) // 2
+        exponent = np.polyfit(np.log(sizes[half - 1:]), np.log(seconds[half - 1:]), 1)[0]
+        rows.append([what, ', '.join(map(str, sizes)),
+                     ', '.join('%.0f' % (1e3 * value) for value in seconds), '%.2f' % exponent])
+        plot.loglog(sizes, 1e3 * seconds, 'o-')
+        plot.loglog(sizes, 1e3 * seconds[-1] * sizes / sizes[-1], ':', color='gray')
+        plot.set(xlabel=what, ylabel='ms')
+    common.write(args.output, 'growth', 'Least of %d rounds in turns.' % args.rounds,
+                 ['what grows', 'sizes', 'ms', 'exponent'], rows)
+    common.save_picture(args.output, 'growth', figure)
+    mx.nd.waitall()
+
+
+if __name__ == '__main__':
+    main()

@@ -1,0 +1,213 @@
+"""How long does each method take to come within 1e-2, 1e-4 and 1e-6 of the optimum?
+
+L2-regularized logistic regression: multinomial on generated dense rows with a
+decaying spectrum (784 features, 10 classes), or binary on a LIBSVM file that
+--data names. Compares SVRG, with and without stored snapshot gradients,
+mxnet.contrib's SVRG, plain Module with SGD at the best constant and the best
+decaying rate of a grid, and scikit-learn's SAGA and L-BFGS. The optimum is
+SciPy's L-BFGS in float64. A method's clock stops while its loss is computed.
+"""
+
+import time
+import warnings
+
+import common
+import mxnet as mx
+import numpy as np
+from common import pyplot
+from mxnet.contrib.svrg_optimization.svrg_module import SVRGModule as ContribModule
+from scipy.optimize import minimize
+from scipy.special import log_softmax
+from sklearn.datasets import load_svmlight_file
+from sklearn.linear_model import LogisticRegression
+
+from svrg_optimization import SVRGModule
+
+LEVELS = (1e-2, 1e-4, 1e-6)
+
+
+class Problem:
+    """The data, the loss in float64, and its optimum."""
+
+    def __init__(self, features, labels, l2):
+        self.features, self.labels, self.l2 = features, labels, l2
+        self.classes = int(labels.max()) + 1
+        design = np.column_stack([features, np.ones(len(features))]).astype(np.float64)
+        self.start = self.suboptimum = 0.0
+        found = minimize(self._loss_and_gradient, np.zeros(self.classes * design.shape[1]),
+                         (design,), jac=True, method='L-BFGS-B',
+                         options={'maxiter': 5000, 'maxfun': 10000, 'maxcor': 30, 'ftol': 0,
+                                  'gtol': 1e-9})
+        self.optimum = found.fun
+        self._design = design
+
+    def _loss_and_gradient(self, flat, design):
+        weights = flat.reshape(self.classes, -1)
+        log_probabilities = log_softmax(design @ weights.T, axis=1)
+        rows = np.arange(len(self.labels))
+        loss = (-log_probabilities[rows, self.labels].mean()
+                + self.l2 / 2 * (weights[:, :-1] ** 2).sum())
+        error = np.exp(log_probabilities)
+        error[rows, self.labels] -= 1
+        gradient = error.T @ design / len(rows)
+        gradient[:, :-1] += self.l2 * weights[:, :-1]
+        return loss, gradient.ravel()
+
+    def suboptimality(self, weight, bias):
+        """Return the loss of a solution minus the optimum."""
+        flat = np.column_stack([weight, bias]).astype(np.float64).ravel()
+        return self._loss_and_gradient(flat, self._design)[0] - self.optimum
+
+    @classmethod
+    def generated(cls, rows, l2, seed=0):
+        rng = np.random.RandomState(seed)
+        features = rng.normal(size=(rows, 784)) / np.sqrt(np.arange(1, 785))
+        scores = features @ rng.normal(size=(784, 10))
+        labels = (scores + rng.gumbel(size=scores.shape)).argmax(axis=1)
+        return cls(features.astype(np.float32), labels, l2)
+
+    @classmethod
+    def of_file(cls, path, l2):
+        features, labels = load_svmlight_file(path)
+        features = features.toarray()
+        features /= np.maximum(np.linalg.norm(features, axis=1), 1e-12).mean()
+        return cls(features.astype(np.float32), np.unique(labels, return_inverse=True)[1], l2)
+
+
+class Decay(mx.lr_scheduler.LRScheduler):
+    """Divide the rate by 1 + updates / period."""
+
+    def __init__(self, period, **kwargs):
+        super().__init__(**kwargs)
+        self.period = period
+
+    def __call__(self, num_update):
+        return self.base_lr / (1 + num_update / self.period)
+
+
+def train(problem, method, rate, batch_size, epochs, seconds):
+    """Train by a method; return the time, the passes and the suboptimality after each epoch."""
+    np.random.seed(0)
+    mx.random.seed(0)
+    train_data = mx.io.NDArrayIter(problem.features, problem.labels, batch_size, shuffle=True)
+    scores = mx.sym.FullyConnected(mx.sym.Variable('data'), num_hidden=problem.classes, name='fc')
+    symbol = mx.sym.SoftmaxOutput(scores, name='softmax')
+    params = {'learning_rate': rate, 'wd': problem.l2}
+    passes_of_epoch = 1
+    if method.startswith('Module'):
+        module = mx.mod.Module(symbol)
+        if 'decaying' in method:
+            params['lr_scheduler'] = Decay(2 * len(problem.labels) // batch_size, base_lr=rate)
+    elif method.startswith('contrib'):
+        module, passes_of_epoch = ContribModule(symbol, update_freq=2), 2.5
+    else:
+        stored = 'stored' in method
+        module = SVRGModule(symbol, update_freq=2, store_snapshot_grads=stored)
+        passes_of_epoch = 1.5 if stored else 2.5
+    module.bind(train_data.provide_data, train_data.provide_label)
+    module.init_params(mx.init.Zero())
+    module.init_optimizer(optimizer_params=params)
+    clock, curve = 0.0, []
+    for epoch in range(epochs):
+        tic = time.perf_counter()
+        module.fit(train_data, eval_metric=[], begin_epoch=epoch, num_epoch=epoch + 1)
+        mx.nd.waitall()
+        clock += time.perf_counter() - tic
+        weights, _ = module.get_params()
+        found = problem.suboptimality(weights['fc_weight'].asnumpy(), weights['fc_bias'].asnumpy())
+        curve.append((clock, passes_of_epoch * (epoch + 1), found))
+        if not found < 1e3 or found < LEVELS[-1] / 2 or clock > seconds:
+            break
+    return curve
+
+
+def train_sklearn(problem, solver, seconds):
+    """Fit scikit-learn's model to more and more iterations; return the same."""
+    curve = []
+    l2 = problem.l2 * len(problem.labels)
+    for iterations in (2, 4, 6, 8, 11, 15, 20, 27, 36, 48, 64, 85, 113, 150, 200, 400):
+        model = LogisticRegression(C=1 / l2, solver=solver, max_iter=iterations, tol=1e-12,
+                                   random_state=0)
+        with warnings.catch_warnings():
+            warnings.simplefilter('ignore')
+            tic = time.perf_counter()
+            model.fit(problem.features, problem.labels)
+            clock = time.perf_counter() - tic
+        weight, bias = model.coef_, model.intercept_
+        if len(weight) == 1:  # one column for two classes: half of it each keeps the loss
+            weight, bias = np.vstack([-weight / 2, weight / 2]), np.append(-bias, bias) / 2
+        found = problem.suboptimality(weight, bias)
+        curve.append((clock, iterations, found))
+        if found < LEVELS[-1] / 2 or clock > seconds:
+            break
+    return curve
+
+
+def reached(curve, level):
+    """Return the time and the passes after which a curve is below a level for good."""
+    for i, (clock, passes, found) in enumerate(curve):
+        if found < level:
+            return clock, passes, i
+    return np.inf, np.inf, None
+
+
+def best_of_grid(problem, method, rates, args):
+    """Return the best curve of a method over learning rates, and the rate."""
+    curves = {rate: train(problem, method, rate, args.batch_size, args.epochs, args.seconds)
+              for rate in rates}
+
+    def quality(rate):
+        curve = curves[rate]
+        return [reached(curve, level)[0] for level in reversed(LEVELS)] + [
+            np.nanmin([np.inf] + [found for _, _, found in curve])]
+
+    return min(curves.items(), key=lambda item: quality(item[0]))
+
+
+def main():
+    parser = common.parser(__doc__)
+    parser.add_argument('--data', metavar='FILE', help='a LIBSVM file; else rows are generated')
+    parser.add_argument('--rows', type=int, default=12800)
+    parser.add_argument('--l2', type=float, default=1e-3)
+    parser.add_argument('--batch-size', type=int, default=64)
+    parser.add_argument('--epochs', type=int, default=60)
+    parser.add_argument('--seconds', type=float, default=12, help='at most, of each training')
+    parser.add_argument('--rates', type=float, nargs='+', default=[0.5, 1.0, 2.0, 4.0])
+    args = parser.parse_args()
+    common.quiet()
+    problem = (Problem.of_file(args.data, args.l2) if args.data
+               else Problem.generated(args.rows, args.l2))
+    curves, chosen = {}, {}
+    for method in ('SVRG, stored', 'SVRG', 'contrib SVRG', 'Module, constant rate',
+                   'Module, decaying rate'):
+        rates = args.rates
+        if method.startswith('contrib'):
+            rates = [chosen['SVRG']]  # each of its epochs takes seconds
+        chosen[method], curves[method] = best_of_grid(problem, method, rates, args)
+    for solver in ('saga', 'lbfgs'):
+        name = 'scikit-learn, ' + {'saga': 'SAGA', 'lbfgs': 'L-BFGS'}[solver]
+        curves[name] = train_sklearn(problem, solver, args.seconds)
+    rows = []
+    for method, curve in curves.items():
+        row = [method, chosen.get(method, '')]
+        for level in LEVELS:
+            clock, passes, _ = reached(curve, level)
+            row.append('%.2f s, %g passes' % (clock, passes) if clock < np.inf else 'not reached')
+        rows.append(row)
+    name = 'time_to_suboptimality'
+    setting = ('%d rows, %d features, %d classes, λ = %g, batches of %d, update_freq=2, best of '
+               'the rates %s.' % (*problem.features.shape, problem.classes, args.l2,
+                                  args.batch_size, args.rates))
+    common.write(args.output, name, setting,
+                 ['method', 'rate'] + ['to %g' % level for level in LEVELS], rows)
+    figure, axes = pyplot.subplots(figsize=(7, 4))
+    for method, curve in curves.items():
+        axes.semilogy([clock for clock, _, _ in curve],
+                      [max(found, 1e-12) for _, _, found in curve], label=method)
+    axes.set(xlabel='seconds', ylabel='loss minus optimum', ylim=(1e-8, 3))
+    axes.legend(fontsize=8)
+    common.save_picture(args.output, name, figure)
+
+
+if __name__ == '__main__':
+    main()
