@@ -64,10 +64,13 @@ def measure(network, batch_size, rows, rounds):
 
 
 def main():
-    args = common.parser(__doc__).parse_args()
+    parser = common.parser(__doc__)
+    parser.add_argument('--models', nargs='+', choices=MODELS, default=list(MODELS))
+    args = parser.parse_args()
     common.quiet()
     rows, ratios = [], {}
-    for name, (network, batch_size, count) in MODELS.items():
+    for name in args.models:
+        network, batch_size, count = MODELS[name]
         seconds = measure(network, batch_size, count, args.rounds)
         ratios[name] = {method: value / seconds['Module'] for method, value in seconds.items()}
         rows.append([name, '%.2f' % (1e3 * seconds['Module'] * batch_size / count)] + [
