@@ -67,7 +67,9 @@ class Auxiliary:
                          shared_module=shared_auxiliary and shared_auxiliary.module)
         self.module.params_initialized = True  # by the first snapshot at the latest
         self.shares_inputs = shared_auxiliary is None and executors.has_dense_inputs(live)
-        self.shares_pool = (self.shares_inputs
+        # MXNet shares the auxiliary states with the pool, and masks are read out of it.
+        self.shares_pool = (self.shares_inputs and not self._masks.names
+                            and not executors.auxiliary_states(live)
                             and executors.bytes_of_activations(live) > _WORTH_SHARING)
         if self.shares_inputs:
             executors.bind_on_inputs_of(live, self.module, self.shares_pool)

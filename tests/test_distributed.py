@@ -121,6 +121,23 @@ def test_all_shards_empty_is_an_error_everywhere(tmp_path):
         assert 'at least one row' in message and not steps and not in_force
 
 
+def test_stored_snapshot_gradients(tmp_path):
+    """The steps are those of one process on the unions of the batches that the workers drew."""
+    sgd = {'learning_rate': 0.1, 'momentum': 0.5}
+    results = run_workers('fit_held', tmp_path, problem=PROBLEM, sizes=[28, 29], batch_size=8,
+                          num_epoch=4, update_freq=2, optimizer=sgd)
+    problem = Problem(**PROBLEM)
+    svrg = oracle.Svrg(problem.network, problem.weights, problem.features, problem.targets, 16,
+                       oracle.Sgd(rescale=1 / 16, **sgd))
+    for number, batches in enumerate(zip(*(steps for _, steps in results))):
+        if number % 8 == 0:
+            svrg.take_snapshot()
+        svrg.step(np.array([np.abs(problem.features - row).sum(axis=1).argmin()
+                            for row in np.concatenate(batches)]))
+    for weights, _ in results:
+        assert_close(weights, svrg.weights)
+
+
 @pytest.mark.parametrize('kind', ['dist_sync', pytest.param('dist_async',
                                                             marks=pytest.mark.exhaustive)])
 @pytest.mark.parametrize('servers, bound', [(1, '1000000'), (2, '6')])

@@ -179,6 +179,18 @@ def two_modules(kvstore, steps, optimizers):
     return [weights_of(module) for module in modules]
 
 
+def fit_held(kvstore, problem, sizes, batch_size, num_epoch, update_freq, optimizer):
+    """Train on held batches; return the weights, and the rows of each step by their values."""
+    problem = problem_of(problem)
+    module = problem.module(update_freq, store_snapshot_grads=True)
+    steps = []
+    module.fit(shard_of(problem, sizes, kvstore.rank, batch_size), kvstore=kvstore,
+               arg_params=problem.arg_params(), eval_metric='mse', optimizer_params=optimizer,
+               num_epoch=num_epoch, batch_end_callback=lambda param: steps.append(
+                   param.locals['data_batch'].data[0].asnumpy()))
+    return weights_of(module), steps
+
+
 def fit_again(kvstore, problem, sizes, batch_size, optimizer):
     """Train, give each worker other random weights, and take a snapshot."""
     problem = problem_of(problem)
