@@ -66,13 +66,16 @@ class Auxiliary:
         self.module.bind(live.data_shapes, live.label_shapes, grad_req=requests,
                          shared_module=shared_auxiliary and shared_auxiliary.module)
         self.module.params_initialized = True  # by the first snapshot at the latest
-        self.shares_inputs = shared_auxiliary is None and executors.has_dense_inputs(live)
-        # MXNet shares the auxiliary states with the pool, and masks are read out of it.
-        self.shares_pool = (self.shares_inputs and not self._masks.names
-                            and not executors.auxiliary_states(live)
+        is_random = self._masks.names or self._masks.unshared
+        self.shares_inputs = (shared_auxiliary is None and not is_random
+                              and executors.has_dense_inputs(live))
+        # MXNet shares the auxiliary states with the pool.
+        self.shares_pool = (self.shares_inputs and not executors.auxiliary_states(live)
                             and executors.bytes_of_activations(live) > _WORTH_SHARING)
         if self.shares_inputs:
             executors.bind_on_inputs_of(live, self.module, self.shares_pool)
+        elif shared_auxiliary:
+            self.shares_pool = shared_auxiliary.shares_pool
         executors.set_masks_to_ones(self.module, self._masks.names)
 
     def reset_bind(self):
@@ -174,7 +177,8 @@ class Auxiliary:
 
     def run_on_inputs_of(self, live, is_train, out_grads):
         """Compute gradients on the batch, the states and the masks that the live module has."""
-        if self.shares_inputs and not executors.has_been_reshaped(live):
+        if self.shares_inputs and not (executors.has_been_reshaped(live)
+                                       or executors.has_been_reshaped(self.module)):
             self._latest, copies_inputs = self.module, False
         else:
             shapes = live.data_shapes, live.label_shapes, executors.rows_bound(live)
@@ -198,8 +202,15 @@ class Auxiliary:
                 total += array
 
     def latest_gradients(self):
-        """Map each parameter to its gradients of the latest run, one a device."""
-        return self._latest_gradients
+        """Map each parameter to its gradients of the latest run, one a device.
+
+        Where a module that shares the parameters made it, they are in the same arrays.
+        """
+        return self._latest_gradients or executors.gradients(self._latest)
+
+    def forget_gradients(self):
+        """Let go of gradients that `use` has taken."""
+        self._latest_gradients = None
 
     def clear_added_gradients(self):
         """Set to zero the gradients that each run adds to."""

@@ -171,21 +171,25 @@ def take_outputs_out_of_pool(module):
         executor.outputs[:count] = [output.copy() for output in executor.outputs[:count]]
 
 
+def repeat_forward(module, is_train):
+    """Run a module forward again on the inputs that it has."""
+    states = [(array, array.copy()) for array in auxiliary_states(module)]
+    for executor in module._exec_group.execs:
+        executor.forward(is_train=is_train)
+    for array, value in states:
+        value.copyto(array)
+
+
 @contextlib.contextmanager
-def forward_repeated_after(module, is_train):
-    """Let others run on a module's inputs and in its pool between its forward and its backward."""
-    group = module._exec_group
-    kept = [(array, array.copy()) for executor in group.execs
-            for name, array in executor.arg_dict.items() if name in input_names(module)]
+def inputs_kept(module):
+    """Let others run on a module's inputs for a while."""
+    names = input_names(module)
+    kept = [(array, array.copy()) for executor in module._exec_group.execs
+            for name, array in executor.arg_dict.items() if name in names]
     try:
         yield
     finally:
-        states = [(array, array.copy()) for arrays in group.aux_arrays for array in arrays]
         for array, value in kept:
-            value.copyto(array)
-        for executor in group.execs:
-            executor.forward(is_train=is_train)
-        for array, value in states:
             value.copyto(array)
 
 
@@ -226,13 +230,23 @@ def run_merged(module, batches):
     group = module._exec_group
     executor = group.execs[0]
     clear_added_gradients(module)
-    for kind, names in (('data', module.data_names), ('label', module.label_names)):
-        for i, name in enumerate(names):
-            if name in executor.arg_dict:
+    for kind, descriptions in (('data', module.data_shapes), ('label', module.label_shapes or [])):
+        for i, description in enumerate(descriptions):
+            if description.name in executor.arg_dict:
                 nd.concat(*[getattr(batch, kind)[i] for batch in batches], dim=0,
-                          out=executor.arg_dict[name])
+                          out=executor.arg_dict[description.name])
     executor.forward(is_train=True)
     executor.backward()
+
+
+def has_dtypes_of(module, batch):
+    """Tell whether a DataBatch has the dtypes that a module is bound for."""
+    arguments = module._exec_group.execs[0].arg_dict
+    return all(array.dtype == arguments[description.name].dtype
+               for arrays, descriptions in ((batch.data, module.data_shapes),
+                                            (batch.label or [], module.label_shapes or []))
+               for array, description in zip(arrays, descriptions)
+               if description.name in arguments)
 
 
 def is_bound_for(module, batch):

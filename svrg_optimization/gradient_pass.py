@@ -57,7 +57,8 @@ class GradientPass:
         if real_rows <= 0:
             self._hold(batch, {})
             return
-        if self._merged > 1 and not padding and executors.is_bound_for(module._mod_aux, batch):
+        if (self._merged > 1 and not padding and executors.is_bound_for(module._mod_aux, batch)
+                and executors.has_dtypes_of(module._mod_aux, batch)):
             self._waiting.append(batch)
             if len(self._waiting) == self._merged:
                 gradients = auxiliary.gradients_of_merged(self._waiting)

@@ -81,7 +81,7 @@ class HeldBatches:
             label = [array.copy() for array in label]
         held = HeldBatch(data, label, batch.pad, self._full_gradient)
         self.batches.append(held)
-        self._left -= self._cost('data', data) + self._cost('label', label or [])
+        self._left -= self._cost(data) + self._cost(label or [])
         dropped = []
         while self._left < 0 and self._stored:
             latest = self._stored.pop()
@@ -98,13 +98,13 @@ class HeldBatches:
         return dropped
 
     def _cost_of_gradients(self, gradients):
-        return sum(self._cost(name, arrays) for name, arrays in gradients.items())
+        return sum(map(self._cost, gradients.values()))
 
-    def _cost(self, kind, arrays):
-        """Count the bytes of arrays; dense ones of a kind and a shape have the same."""
+    def _cost(self, arrays):
+        """Count the bytes of arrays; dense ones of the same shapes and dtypes have the same."""
         if any(array.stype != 'default' for array in arrays):
             return sum(map(bytes_of, arrays))
-        key = kind, arrays[0].shape if arrays else None
+        key = tuple((array.shape, array.dtype) for array in arrays)
         if key not in self._costs:
             self._costs[key] = sum(map(bytes_of, arrays))
         return self._costs[key]

@@ -17,10 +17,28 @@ _ROW_WISE = ('null', 'FullyConnected', 'Convolution', 'Activation', 'Pooling', '
              'MAERegressionOutput', 'SVMOutput')
 
 
-def is_row_wise(symbol):
-    """Tell whether a network's loss is known to be a sum of one term for each row."""
+def is_row_wise(symbol, inputs):
+    """Tell whether a network's loss is known to be a sum of one term for each row.
+
+    Parameters
+    ----------
+    symbol : mxnet.symbol.Symbol
+    inputs : iterable of str
+        Names of data and labels, whose first axis counts the rows.
+    """
     nodes = json.loads(symbol.tojson())['nodes']
-    return all(node['op'] in _ROW_WISE and _is_sum(node) for node in nodes)
+    has_rows = []
+    for node in nodes:
+        if node['op'] not in _ROW_WISE or not _is_sum(node):
+            return False
+        from_rows = [has_rows[source[0]] for source in node['inputs']]
+        if node['op'] in _LOSSES:
+            if not all(from_rows):
+                return False  # its term would count once and not for each batch
+        elif any(from_rows[1:]):
+            return False  # rows as weights
+        has_rows.append(node['name'] in inputs if node['op'] == 'null' else any(from_rows))
+    return True
 
 
 def _is_sum(node):
@@ -55,7 +73,7 @@ class LossScale:
         means = _means(symbol, shapes) if loss_is_mean is None else [loss_is_mean]
         self.is_mean = bool(means) and all(means)
         self.is_mixed = any(means) and not self.is_mean
-        self.is_row_wise = bool(means) and not any(means) and is_row_wise(symbol)
+        self.is_row_wise = bool(means) and not any(means) and is_row_wise(symbol, shapes)
 
     def weights(self, rows, real_part, batch_size):
         """Weigh a batch's gradients in a sum over the data.

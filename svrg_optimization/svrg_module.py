@@ -183,6 +183,7 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, Module):
         self._batch_size = None
         self._forwarded_for_training = self._held_batch = None
         self._awaits_backward = False
+        self._activations_are_live = True
         self._loaded_snapshot = self._loaded_counts = None
         self._goes_on_counting = False
         self._warned = set()
@@ -473,6 +474,10 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, Module):
         self._forwarded_for_training = self.for_training if is_train is None else is_train
         self._awaits_backward = bool(self._forwarded_for_training)
         self._held_batch = data_batch if isinstance(data_batch, HeldBatch) else None
+        self._take_outputs_out_of_pool()
+
+    def _take_outputs_out_of_pool(self):
+        self._activations_are_live = True
         if self._auxiliary.shares_pool:
             executors.take_outputs_out_of_pool(self)
 
@@ -482,6 +487,9 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, Module):
         See ``Module.backward``. Before the first snapshot only the first of
         the two are computed.
         """
+        if not self._activations_are_live:
+            executors.repeat_forward(self, self._forwarded_for_training)
+            self._take_outputs_out_of_pool()
         super().backward(out_grads)
         self._awaits_backward = False
         if not self._snapshot.in_force:
@@ -491,6 +499,7 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, Module):
             self._auxiliary.use(stored)
         else:
             self._auxiliary.run_on_inputs_of(self, self._forwarded_for_training, out_grads)
+            self._activations_are_live = not self._auxiliary.shares_pool
         self._snapshot.backwards_to_correct += 1
 
     def _stored_gradients(self, out_grads):
@@ -634,13 +643,15 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, Module):
         self._snapshot.replace(full_gradient, epoch)
 
     def _full_gradient_at_snapshot(self, train_data, batch_end_callback, epoch, module_of=None):
-        self._held = self._held_data = None
+        self._held = self._held_data = self._held_batch = None
+        self._auxiliary.forget_gradients()
         full_gradient = self._new_full_gradient()
         if self._budget and module_of is None:
             held = HeldBatches(self._budget, full_gradient)
         else:
             held = None
-        with self._live_forward_kept():
+        with self._live_inputs_kept():
+            self._activations_are_live = not self._auxiliary.shares_pool
             yielded = self._sum_gradients(full_gradient, train_data, module_of,
                                           batch_end_callback, epoch or 0, held)
         full_gradient.finish(yielded, self._keys, self._kvstore_of_full_gradient(),
@@ -715,11 +726,14 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, Module):
             kvstores.set_to_those_of_first_worker(self._kvstore, executors.parameters(self))
             self._params_dirty = True
 
-    def _live_forward_kept(self):
-        """Let a forward that awaits its backward outlast a pass in the same memory."""
-        if self._awaits_backward and (self._auxiliary.shares_inputs or self._auxiliary.shares_pool):
-            return executors.forward_repeated_after(self, self._forwarded_for_training)
-        return contextlib.nullcontext()
+    @contextlib.contextmanager
+    def _live_inputs_kept(self):
+        """Let a forward that awaits its backward outlast a pass on the same inputs."""
+        if not self._awaits_backward or not self._auxiliary.shares_inputs:
+            yield
+            return
+        with executors.inputs_kept(self):
+            yield
 
     def _check_numbers_of_batches(self, train_data):
         """Raise a ValueError on all workers where one has more batches than another.

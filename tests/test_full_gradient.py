@@ -562,3 +562,58 @@ def test_accumulate_and_allocate():
     assert all((share['fc_weight'].asnumpy() == 2).all() for share in module._param_dict)
     module._allocate_gradients('fc_weight', [value * 2 for value in values])
     assert all((share['fc_weight'].asnumpy() == 4).all() for share in module._param_dict)
+
+
+def with_loss_of_weights_alone():
+    """Its second term counts once for each batch, whatever its rows are."""
+    problem = Problem(rows=40)
+    weight = mx.sym.Variable('fc_weight', shape=(1, 4))
+    output = mx.sym.FullyConnected(mx.sym.Variable('data'), weight=weight, num_hidden=1, name='fc')
+    pull = mx.sym.LinearRegressionOutput(weight, mx.sym.Variable('zero', shape=(1, 4)),
+                                         grad_scale=20)
+    problem.symbol = mx.sym.Group([
+        mx.sym.LinearRegressionOutput(output, mx.sym.Variable('label')), pull])
+    network = problem.network
+
+    def with_pull(weights, features, targets):
+        gradients = network(weights, features, targets)
+        # MXNet divides a regression's gradient by the outputs of a row.
+        batches = len(features) / 10
+        return {**gradients, 'fc_weight': gradients['fc_weight'] + batches * 20 / 4
+                * weights['fc_weight']}
+
+    problem.network = with_pull
+    return problem
+
+
+def test_batches_are_not_merged_where_a_loss_has_no_rows():
+    problem = with_loss_of_weights_alone()
+    module = problem.module(fixed_param_names=['zero'])
+    iterator = problem.iterator()
+    module.bind(iterator.provide_data, iterator.provide_label)
+    module.init_params(arg_params={**problem.arg_params(), 'zero': mx.nd.zeros((1, 4))})
+    module.update_full_grads(iterator)
+    problem.assert_full_gradient(module, full_gradient(problem, problem.weights, np.arange(40)))
+
+
+@pytest.mark.parametrize('dtype', ['uint8', 'int32', 'float64'])
+def test_data_of_another_dtype_than_is_bound(dtype):
+    problem = Problem(rows=40)
+    problem.features = np.round(4 * np.abs(problem.features))
+    module = problem.bound()
+    data = mx.io.NDArrayIter(mx.nd.array(problem.features, dtype=dtype), problem.targets, 10,
+                             label_name='label')
+    module.update_full_grads(data)
+    problem.assert_full_gradient(module, full_gradient(problem, problem.weights, np.arange(40)))
+
+
+def test_data_without_labels():
+    """What Module takes for the labels then are zeros."""
+    problem = Problem(rows=40)
+    module = problem.module()
+    with pytest.warns(UserWarning, match='label_shapes'):
+        module.bind([('data', (10, 4))], None)
+    module.init_params(arg_params=problem.arg_params())
+    module.update_full_grads(mx.io.NDArrayIter(problem.features, None, 10))
+    problem.targets[:] = 0
+    problem.assert_full_gradient(module, full_gradient(problem, problem.weights, np.arange(40)))

@@ -153,6 +153,28 @@ def test_budget_is_kept(runs):
             assert stored == 20 or room < cost_of_gradient(problem)
 
 
+def test_budget_is_kept_where_inputs_grow():
+    """The second input's shape changes from batch to batch, the first one's does not."""
+    one, two = mx.sym.Variable('one'), mx.sym.Variable('two')
+    total = mx.sym.FullyConnected(one, num_hidden=1, name='fc') + mx.sym.FullyConnected(
+        mx.sym.sum(two, axis=1), num_hidden=1, name='fc2')
+    symbol = mx.sym.LinearRegressionOutput(total, mx.sym.Variable('label'))
+    batches = [mx.io.DataBatch([mx.nd.ones((4, 3)), mx.nd.ones((4, length, 5))],
+                               [mx.nd.ones((4,))], pad=0) for length in [2] + 9 * [100]]
+
+    class Batches(list):
+        def reset(self):
+            pass
+
+    module = SVRGModule(symbol, ('one', 'two'), ('label',), update_freq=1,
+                        store_snapshot_grads=5000)
+    module.bind([('one', (4, 3)), ('two', (4, 2, 5))], [('label', (4,))])
+    module.init_params(mx.init.One())
+    with pytest.warns(UserWarning, match='first 2 of 10 batches'):
+        module.update_full_grads(Batches(batches))
+    assert module._held is None
+
+
 def test_order_has_a_generator_of_its_own():
     def order(seed, draws):
         np.random.seed(seed)

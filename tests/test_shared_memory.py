@@ -152,4 +152,76 @@ def test_networks_whose_pool_is_not_shared(layer):
         getattr(mx.sym, layer)(hidden), num_hidden=1), mx.sym.Variable('label'))
     module = SVRGModule(symbol, label_names=('label',), update_freq=1)
     module.bind([('data', (4, 2))], [('label', (4,))])
-    assert module._auxiliary.shares_inputs and not module._auxiliary.shares_pool
+    assert module._auxiliary.shares_inputs == (layer == 'BatchNorm')
+    assert not module._auxiliary.shares_pool
+
+
+def test_second_backward_after_one_forward():
+    problem = Problem('perceptron')
+    iterator = problem.iterator()
+    gradients = {}
+    for make in (problem.module, lambda: mx.mod.Module(problem.symbol, label_names=('label',))):
+        module = make()
+        module.bind(iterator.provide_data, iterator.provide_label, inputs_need_grad=True)
+        module.init_params(arg_params=problem.arg_params())
+        if isinstance(module, SVRGModule):
+            module.update_full_grads(iterator)
+        module.forward(next(problem.iterator()))
+        for _ in range(3):
+            module.backward()
+            gradients.setdefault(type(module), []).append(module.get_input_grads()[0].asnumpy())
+    for actual, expected in zip(*gradients.values()):
+        np.testing.assert_array_equal(actual, expected)
+
+
+def test_outputs_after_a_pass_between_forward_and_backward_and_another():
+    problem = Problem('perceptron')
+    module = problem.bound()
+    module.init_optimizer(optimizer_params=SETTINGS)
+    expected = outputs_of(problem, problem.weights, np.arange(10))
+    module.forward(next(problem.iterator()))
+    for step in (module.backward, module.update, lambda: None):
+        module.update_full_grads(problem.iterator())
+        step()
+        assert_outputs(module, expected)
+
+
+def test_modules_that_share_their_parameters():
+    """The second's executors run in the first's pool, those of its snapshot too."""
+    problem = Problem('perceptron')
+    first = problem.bound()
+    first.init_optimizer(optimizer_params=SETTINGS)
+    second = problem.module()
+    second.bind([('data', (4, 4))], [('label', (4,))], shared_module=first)
+    second.borrow_optimizer(first)
+    first.update_full_grads(problem.iterator())
+    rows = np.arange(4)
+    batch = mx.io.DataBatch([mx.nd.array(problem.features[rows])],
+                            [mx.nd.array(problem.targets[rows])])
+    expected = outputs_of(problem, problem.weights, rows)
+    second.forward(batch)
+    second.update_full_grads(problem.iterator(4))
+    second.backward()
+    assert_outputs(second, expected)
+    svrg = problem.svrg(4, **SETTINGS)
+    svrg.optimizer.rescale = 1 / 10  # the optimizer is that of the first
+    svrg.take_snapshot()
+    second.update()
+    svrg.step(rows)
+    problem.assert_weights(second, svrg.weights)
+
+
+def test_auxiliary_module_that_its_user_reshapes():
+    problem = Problem('perceptron')
+    module = problem.bound()
+    module.init_optimizer(optimizer_params=SETTINGS)
+    svrg = problem.svrg(**SETTINGS)
+    module.update_full_grads(problem.iterator())
+    svrg.take_snapshot()
+    for batch_size in (7, 40):
+        module._mod_aux.predict(problem.iterator(batch_size))
+        for batch, rows in zip(problem.iterator(), oracle.batches_of(40, 10)):
+            module.forward_backward(batch)
+            module.update()
+            svrg.step(rows)
+    problem.assert_weights(module, svrg.weights)
