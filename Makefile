@@ -28,14 +28,15 @@ test-distributed: $(VENV)/test.installed
 		tests/test_faults.py tests/test_kvstores.py
 
 bench: $(VENV)/examples.installed
-	for name in epoch_cost time_to_suboptimality memory growth; do \
+	for name in epoch_cost time_to_suboptimality memory growth operations; do \
 		$(RUN) examples/benchmarks/$$name.py || exit 1; done
 
 lint: $(VENV)/test.installed
 	$(RUN) -m ruff check
 
 clean:
-	rm -rf .venv build svrg_optimization.egg-info svrg_vs_sgd.png
+	rm -rf .venv build svrg_optimization.egg-info svrg_vs_sgd.png examples/distributed/run \
+		.pytest_cache .ruff_cache
 
 $(VENV)/%.installed: setup.py pyproject.toml | supported-python
 	@echo 'Installing into $(VENV) ...'

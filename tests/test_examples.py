@@ -35,16 +35,22 @@ def test_benchmark_of_sparse_rows():
 
 
 @pytest.mark.parametrize('name, arguments, methods', [
-    ('epoch_cost', ['--models', 'linear, 90 features'], ['linear, 90 features']),
+    ('epoch_cost', ['--models', 'linear, 90 features', '--rounds', '1'],
+     ['linear, 90 features']),
     ('time_to_suboptimality', ['--rows', '512', '--epochs', '2', '--rates', '1'],
      ['SVRG, stored', 'SVRG', 'contrib SVRG', 'Module, constant rate', 'Module, decaying rate',
       'scikit-learn, SAGA', 'scikit-learn, L-BFGS']),
     ('memory', [], ['LeNet'] * 3 + ['MLP 784-512-256-10'] * 3),
-    pytest.param('growth', [], ['rows', 'features', 'parameters', 'update_freq'],
+    ('operations', ['--times', '2'],
+     ['bare passes of %s' % model for model in ('linear', 'softmax', 'MLP', 'LeNet')] + [
+         'SVRG gradients of 160 small parameters', 'copies of 160 small gradients',
+         'step of sgd for the MLP', 'gradients of the MLP, added up',
+         'a batch of the pass, linear']),
+    pytest.param('growth', ['--rounds', '1'], ['rows', 'features', 'parameters', 'update_freq'],
                  marks=pytest.mark.exhaustive),
 ])
 def test_benchmarks_write_a_table_and_a_picture(tmp_path, name, arguments, methods):
-    subprocess.run([sys.executable, str(EXAMPLES / 'benchmarks' / (name + '.py')), '--rounds', '1',
+    subprocess.run([sys.executable, str(EXAMPLES / 'benchmarks' / (name + '.py')),
                     '--output', str(tmp_path), *arguments], check=True, capture_output=True)
     lines = (tmp_path / (name + '.md')).read_text().splitlines()
     table = [[cell.strip() for cell in line.split('|')[1:-1]] for line in lines

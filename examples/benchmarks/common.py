@@ -98,11 +98,13 @@ def least_seconds(functions, rounds):
     return least
 
 
-def parser(description):
+def parser(description, has_rounds=True):
     """Return an argument parser for a benchmark."""
     made = argparse.ArgumentParser(description=description,
                                    formatter_class=argparse.RawDescriptionHelpFormatter)
-    made.add_argument('--rounds', type=int, default=5)
+    if has_rounds:
+        made.add_argument('--rounds', type=int, default=5,
+                          help='of which the least time counts (default: 5)')
     made.add_argument('--output', type=Path, default=RESULTS,
                       help='directory for the table and the picture')
     return made
@@ -110,7 +112,7 @@ def parser(description):
 
 def quiet():
     """Silence what the trained modules log."""
-    logging.disable(logging.INFO)
+    logging.disable(logging.WARNING)
     warnings.filterwarnings('ignore', 'Parameters already initialized')
     warnings.filterwarnings('ignore', 'Optimizer created manually')
 

@@ -1,8 +1,8 @@
 """Does the time of SVRG grow linearly with rows, features, parameters and update_freq?
 
 Times epochs of softmax regression, or of a perceptron, while one of them is
-doubled again and again, and fits the exponent of the growth over the larger
-half of the sizes: 1 is linear. Where a batch's time is that of the dispatch of
+doubled again and again, and fits the exponent of the growth over the three
+largest sizes: 1 is linear. Where a batch's time is that of the dispatch of
 its operations and not of its arithmetic, the exponent is below 1. For
 update_freq it is the time of a run of so many epochs, with one pass each.
 """
@@ -55,7 +55,12 @@ def main():
         plot.loglog(sizes, 1e3 * seconds, 'o-')
         plot.loglog(sizes, 1e3 * seconds[-1] * sizes / sizes[-1], ':', color='gray')
         plot.set(xlabel=what, ylabel='ms')
-    common.write(args.output, 'growth', 'Least of %d rounds in turns.' % args.rounds,
+        plot.set_xticks([sizes[0], sizes[-1]])
+        plot.set_xticklabels([sizes[0], sizes[-1]])
+        plot.minorticks_off()
+    common.write(args.output, 'growth',
+                 'Least of %d rounds in turns; the exponent is that of the three largest sizes.'
+                 % args.rounds,
                  ['what grows', 'sizes', 'ms', 'exponent'], rows)
     common.save_picture(args.output, 'growth', figure)
     mx.nd.waitall()

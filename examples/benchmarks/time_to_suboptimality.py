@@ -92,17 +92,18 @@ def train(problem, method, rate, batch_size, epochs, seconds):
     scores = mx.sym.FullyConnected(mx.sym.Variable('data'), num_hidden=problem.classes, name='fc')
     symbol = mx.sym.SoftmaxOutput(scores, name='softmax')
     params = {'learning_rate': rate, 'wd': problem.l2}
-    passes_of_epoch = 1
+    update_freq, passes_of_step, passes_of_snapshot = 1, 1, 0
     if method.startswith('Module'):
         module = mx.mod.Module(symbol)
         if 'decaying' in method:
             params['lr_scheduler'] = Decay(2 * len(problem.labels) // batch_size, base_lr=rate)
     elif method.startswith('contrib'):
-        module, passes_of_epoch = ContribModule(symbol, update_freq=2), 2.5
+        module = ContribModule(symbol, update_freq=2)
+        update_freq, passes_of_step, passes_of_snapshot = 2, 2, 1
     else:
         stored = 'stored' in method
         module = SVRGModule(symbol, update_freq=2, store_snapshot_grads=stored)
-        passes_of_epoch = 1.5 if stored else 2.5
+        update_freq, passes_of_step, passes_of_snapshot = 2, 1 if stored else 2, 1
     module.bind(train_data.provide_data, train_data.provide_label)
     module.init_params(mx.init.Zero())
     module.init_optimizer(optimizer_params=params)
@@ -114,7 +115,8 @@ def train(problem, method, rate, batch_size, epochs, seconds):
         clock += time.perf_counter() - tic
         weights, _ = module.get_params()
         found = problem.suboptimality(weights['fc_weight'].asnumpy(), weights['fc_bias'].asnumpy())
-        curve.append((clock, passes_of_epoch * (epoch + 1), found))
+        passes = (epoch + 1) * passes_of_step + (epoch // update_freq + 1) * passes_of_snapshot
+        curve.append((clock, passes, found))
         if not found < 1e3 or found < LEVELS[-1] / 2 or clock > seconds:
             break
     return curve
@@ -145,17 +147,17 @@ def train_sklearn(problem, solver, seconds):
 
 
 def reached(curve, level):
-    """Return the time and the passes after which a curve is below a level for good."""
-    for i, (clock, passes, found) in enumerate(curve):
+    """Return the time and the passes after which a curve is below a level for the first time."""
+    for clock, passes, found in curve:
         if found < level:
-            return clock, passes, i
-    return np.inf, np.inf, None
+            return clock, passes
+    return np.inf, np.inf
 
 
-def best_of_grid(problem, method, rates, args):
-    """Return the best curve of a method over learning rates, and the rate."""
+def best_of_grid(problem, method, args):
+    """Return the learning rate at which a method does best, and its curve."""
     curves = {rate: train(problem, method, rate, args.batch_size, args.epochs, args.seconds)
-              for rate in rates}
+              for rate in args.rates}
 
     def quality(rate):
         curve = curves[rate]
@@ -166,7 +168,7 @@ def best_of_grid(problem, method, rates, args):
 
 
 def main():
-    parser = common.parser(__doc__)
+    parser = common.parser(__doc__, has_rounds=False)
     parser.add_argument('--data', metavar='FILE', help='a LIBSVM file; else rows are generated')
     parser.add_argument('--rows', type=int, default=12800)
     parser.add_argument('--l2', type=float, default=1e-3)
@@ -181,10 +183,7 @@ def main():
     curves, chosen = {}, {}
     for method in ('SVRG, stored', 'SVRG', 'contrib SVRG', 'Module, constant rate',
                    'Module, decaying rate'):
-        rates = args.rates
-        if method.startswith('contrib'):
-            rates = [chosen['SVRG']]  # each of its epochs takes seconds
-        chosen[method], curves[method] = best_of_grid(problem, method, rates, args)
+        chosen[method], curves[method] = best_of_grid(problem, method, args)
     for solver in ('saga', 'lbfgs'):
         name = 'scikit-learn, ' + {'saga': 'SAGA', 'lbfgs': 'L-BFGS'}[solver]
         curves[name] = train_sklearn(problem, solver, args.seconds)
@@ -192,13 +191,14 @@ def main():
     for method, curve in curves.items():
         row = [method, chosen.get(method, '')]
         for level in LEVELS:
-            clock, passes, _ = reached(curve, level)
+            clock, passes = reached(curve, level)
             row.append('%.2f s, %g passes' % (clock, passes) if clock < np.inf else 'not reached')
         rows.append(row)
     name = 'time_to_suboptimality'
-    setting = ('%d rows, %d features, %d classes, λ = %g, batches of %d, update_freq=2, best of '
-               'the rates %s.' % (*problem.features.shape, problem.classes, args.l2,
-                                  args.batch_size, args.rates))
+    setting = ('%d rows, %d features, %d classes, λ = %g, batches of %d, update_freq=2, the best '
+               'of the rates %s, at most %d epochs or %g s each; passes of scikit-learn are '
+               'its iterations.' % (*problem.features.shape, problem.classes, args.l2,
+                                  args.batch_size, args.rates, args.epochs, args.seconds))
     common.write(args.output, name, setting,
                  ['method', 'rate'] + ['to %g' % level for level in LEVELS], rows)
     figure, axes = pyplot.subplots(figsize=(7, 4))

@@ -175,6 +175,8 @@ def positive(text):
 
 
 def stop(number, _):
+    with contextlib.suppress(OSError):  # nobody may read it any more
+        say('received %s: ending all' % signal.Signals(number).name)
     sys.exit(128 + number)
 
 

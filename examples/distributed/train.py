@@ -4,7 +4,8 @@
 
 Each worker trains on its share of the rows. The worker of rank 0 saves a
 checkpoint after each epoch; the same command with --resume goes on from the
-last one. Without a launcher it trains alone, with --kv-store local.
+last one of that prefix: give each job a prefix of its own. Without a launcher
+it trains alone.
 """
 
 import argparse
@@ -97,8 +98,9 @@ def main():
                              'that all workers see')
     parser.add_argument('--resume', action='store_true',
                         help='go on from the last checkpoint, if there is one')
-    parser.add_argument('--kv-store', default='dist_sync',
-                        help='dist_sync, dist_device_sync, dist_async or local')
+    parser.add_argument('--kv-store', default='dist_sync' if 'DMLC_ROLE' in os.environ else 'local',
+                        help='dist_sync (default below a launcher), dist_device_sync, dist_async '
+                             'or local (default else)')
     parser.add_argument('--data', metavar='FILE', help='a LIBSVM file; by default the digits')
     parser.add_argument('--epochs', type=int, default=20)
     parser.add_argument('--batch-size', type=int, default=50, help='of each worker')

@@ -1,0 +1,154 @@
+"""What takes the time of a step, and what does it gain to do it in another way?
+
+Times the executors' bare forward and backward passes for larger and larger
+batches, and the operations of a step in the way that SVRGModule does them and
+in another. Least of several rounds in turns, in microseconds.
+"""
+
+import common
+import mxnet as mx
+from common import pyplot
+
+from svrg_optimization import SVRGModule, auxiliary, variance_reduction
+
+MLP = [(512, 784), (512,), (256, 512), (256,), (10, 256), (10,)]
+SMALL = [(16, 16, 3, 3), (16,)] * 80
+
+
+def arrays(shapes):
+    return [mx.nd.random.normal(shape=shape) for shape in shapes]
+
+
+def bare_pass(network, batch_size, times=1, request='write'):
+    """Return a function that runs a network forward and backward on so many batches at once."""
+    symbol, shape = network()
+    rows = times * batch_size
+    executor = symbol.simple_bind(mx.cpu(), grad_req={
+        name: 'null' if name in ('data', 'softmax_label') else request
+        for name in symbol.list_arguments()}, data=(rows, *shape))
+
+    def run():
+        executor.forward(is_train=True)
+        executor.backward()
+
+    return run
+
+
+def added_up(network, batch_size):
+    """Return a function that adds a batch's gradients to sums, in additions of their own."""
+    symbol, shape = network()
+    executor = symbol.simple_bind(mx.cpu(), grad_req={
+        name: 'null' if name in ('data', 'softmax_label') else 'write'
+        for name in symbol.list_arguments()}, data=(batch_size, *shape))
+    gradients = [array for array in executor.grad_arrays if array is not None]
+    totals = [mx.nd.zeros(array.shape) for array in gradients]
+
+    def run():
+        executor.forward(is_train=True)
+        executor.backward()
+        for total, gradient in zip(totals, gradients):
+            mx.nd.elemwise_add(total, gradient, out=total)
+
+    return run
+
+
+def step_of_sgd(shapes, together):
+    """Return a function that steps weights, in one operation for several or in one each."""
+    optimizer = mx.optimizer.SGD(learning_rate=1e-3)
+    if not together:
+        optimizer.aggregate_num = 0
+    updater = mx.optimizer.get_updater(optimizer)
+    gradients, weights = arrays(shapes), arrays(shapes)
+    return lambda: updater(list(range(len(shapes))), gradients, weights)
+
+
+def corrections(shapes, together):
+    """Return a function that makes SVRG gradients, in one operation for many or two for each."""
+    gradients, at_snapshot, full = arrays(shapes), arrays(shapes), arrays(shapes)
+
+    def each():
+        for three in zip(gradients, at_snapshot, full):
+            variance_reduction.correct(*three)
+
+    if together:
+        return lambda: variance_reduction.correct_small(gradients, at_snapshot, full)
+    return each
+
+
+def copies(shapes, together):
+    gradients = arrays(shapes)
+    if together:
+        return lambda: variance_reduction.copies_of_small(gradients)
+    return lambda: [gradient.copy() for gradient in gradients]
+
+
+def batch_of_pass(merged):
+    """Return a function that makes a pass over 200 batches of the linear model."""
+    symbol, shape = common.linear()
+    train_data = common.iterator(shape, 20000, 100)
+    module = SVRGModule(symbol, update_freq=1)
+    module.bind(train_data.provide_data, train_data.provide_label)
+    module.init_params()
+
+    def run():
+        most, auxiliary._MOST_MERGED = auxiliary._MOST_MERGED, 16 if merged else 1
+        module.update_full_grads(train_data)
+        auxiliary._MOST_MERGED = most
+
+    run()
+    return run
+
+
+def microseconds(functions, times, calls):
+    """Return the least time of a call of each, in turns."""
+    def repeated(function):
+        return lambda: [function() for _ in range(calls)]
+
+    least = common.least_seconds({name: repeated(function) for name, function
+                                  in functions.items()}, times)
+    return {name: 1e6 * seconds / calls for name, seconds in least.items()}
+
+
+def main():
+    parser = common.parser(__doc__, has_rounds=False)
+    parser.add_argument('--times', type=int, default=12, help='rounds (default: 12)')
+    args = parser.parse_args()
+    common.quiet()
+    rows = []
+    figure, axes = pyplot.subplots(figsize=(6, 3))
+    for name, network, batch_size, most in (('linear', common.linear, 100, 16),
+                                            ('softmax', common.softmax, 128, 16),
+                                            ('MLP', common.perceptron, 128, 4),
+                                            ('LeNet', common.lenet, 128, 2)):
+        sizes = [size for size in (1, 2, 4, 8, 16) if size <= most]
+        found = microseconds({size: bare_pass(network, batch_size, size) for size in sizes},
+                             args.times, max(1, 16 // most))
+        found = {size: value / size for size, value in found.items()}
+        rows.append(['bare passes of %s' % name, '%.0f' % found[1],
+                     '%.0f, %d batches as one' % (found[most], most)])
+        axes.semilogx(sizes, [value / found[1] for value in found.values()], 'o-', label=name)
+    for name, first, second, calls, unit in (
+            ('SVRG gradients of 160 small parameters', corrections(SMALL, False),
+             corrections(SMALL, True), 10, 'many in one operation'),
+            ('copies of 160 small gradients', copies(SMALL, False), copies(SMALL, True), 10,
+             'many in one operation'),
+            ('step of sgd for the MLP', step_of_sgd(MLP, True), step_of_sgd(MLP, False), 10,
+             'one operation each'),
+            ('gradients of the MLP, added up', bare_pass(common.perceptron, 128, 1, 'add'),
+             added_up(common.perceptron, 128), 5, 'in operations of their own'),
+            ('a batch of the pass, linear', batch_of_pass(False), batch_of_pass(True), 1,
+             'up to 16 as one')):
+        found = microseconds({'first': first, 'second': second}, args.times, calls)
+        batches = 200 if name.startswith('a batch') else 1
+        rows.append([name, '%.0f' % (found['first'] / batches),
+                     '%.0f, %s' % (found['second'] / batches, unit)])
+    common.write(args.output, 'operations',
+                 'Least of %d rounds in turns, in µs; batches of 128, of 100 for the linear model.'
+                 % args.times, ['what', 'plain', 'in another way'], rows)
+    axes.set(xlabel='batches computed as one', ylabel='time of a batch / alone')
+    axes.legend(fontsize=8)
+    common.save_picture(args.output, 'operations', figure)
+
+
+if __name__ == '__main__':
+    main()
