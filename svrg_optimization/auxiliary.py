@@ -7,10 +7,11 @@ import mxnet as mx
 from . import executors
 from .batch_rows import count_rows, shapes_of
 
-# Where parameters are few, a batch takes longer than its arithmetic: several
-# are computed as one, within so many bytes.
+# Where parameters are few and batches small, a batch takes longer than its
+# arithmetic: several are computed as one. Larger batches that wait to be would
+# cost more, in pages of memory that come and go.
 _FEW_PARAMETERS = 1 << 15
-_MERGED_BATCHES = 1 << 22
+_SMALL_BATCH = 1 << 17
 _MOST_MERGED = 16
 # To share less memory would not be worth a copy of the outputs in each step.
 _WORTH_SHARING = 1 << 18
@@ -162,10 +163,10 @@ class Auxiliary:
 
         That saves the time that a small batch takes besides its arithmetic.
         """
-        if (executors.count_of_weights(self.module) > _FEW_PARAMETERS
-                or not executors.can_merge_batches(self.module)):
-            return 1
-        return min(_MOST_MERGED, _MERGED_BATCHES // executors.bytes_of_batch(self.module))
+        merges = (executors.count_of_weights(self.module) <= _FEW_PARAMETERS
+                  and executors.can_merge_batches(self.module)
+                  and executors.bytes_of_batch(self.module) <= _SMALL_BATCH)
+        return _MOST_MERGED if merges else 1
 
     def gradients_of_merged(self, batches):
         """Compute the sum of the gradients of several batches of the size that is bound."""

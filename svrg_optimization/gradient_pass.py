@@ -30,7 +30,7 @@ class GradientPass:
         if (module is not None and held is None and not self._copies
                 and not full_gradient.row_counts and module._loss_scale.is_row_wise):
             self._merged = module._auxiliary.batches_to_merge()
-        self._waiting = []
+        self._waiting, self._like_first = [], None
         self._sums_stored = held is not None and full_gradient.sums_stored(
             executors.gradients(module._mod_aux)) and not module._loss_scale.is_mixed
         self._unsummed = []
@@ -51,20 +51,14 @@ class GradientPass:
             That takes the batch.
         batch : DataBatch or list of DataBatch
         """
+        if self._merged > 1 and not batch.pad and self._is_as_bound(module, batch):
+            self._merge(module, batch)
+            return
         auxiliary, full_gradient = module._auxiliary, self.full_gradient
         rows, padding = count_rows(batch, module._mod_aux.data_shapes)
         real_rows = rows - padding
         if real_rows <= 0:
             self._hold(batch, {})
-            return
-        if (self._merged > 1 and not padding and executors.is_bound_for(module._mod_aux, batch)
-                and executors.has_dtypes_of(module._mod_aux, batch)):
-            self._waiting.append(batch)
-            if len(self._waiting) == self._merged:
-                gradients = auxiliary.gradients_of_merged(self._waiting)
-                full_gradient.add(gradients, [1])
-                full_gradient.count({}, self._merged * rows, self._merged)
-                self._waiting = []
             return
         if self._sums_stored and not padding and self._is_of_weight_1(module, batch):
             self._add_when_finished(module, batch, rows)
@@ -111,6 +105,26 @@ class GradientPass:
             module._warn_once('the module cannot be bound for the real rows of a padded batch '
                               'alone: the batch is weighted by its real rows, padding included')
         return cut, copies, bound
+
+    def _is_as_bound(self, module, batch):
+        """Tell whether a batch is of the shapes and dtypes that are bound.
+
+        Only of an NDArrayIter, all of whose batches are as the first one.
+        """
+        if self._like_first is None:
+            self._like_first = (executors.is_bound_for(module._mod_aux, batch)
+                                and executors.has_dtypes_of(module._mod_aux, batch))
+        return self._like_first
+
+    def _merge(self, module, batch):
+        """Let a batch wait until there are enough to compute them as one."""
+        self._waiting.append(batch)
+        if len(self._waiting) == self._merged:
+            gradients = module._auxiliary.gradients_of_merged(self._waiting)
+            self.full_gradient.add(gradients, [1])
+            self.full_gradient.count({}, self._merged * executors.batch_size(module._mod_aux),
+                                     self._merged)
+            self._waiting = []
 
     def _is_of_weight_1(self, module, batch):
         return (not isinstance(batch, list) and executors.is_bound_for(module._mod_aux, batch)
