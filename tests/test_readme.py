@@ -17,3 +17,13 @@ def test_python_blocks():
         exec(compile(block, str(README), 'exec'), namespace)
         weight = namespace['module'].get_params()[0]['fc_weight'].asnumpy()
         np.testing.assert_allclose(weight, [[1, -2, 3, -4, 5]], rtol=1e-5)
+
+
+def test_performance_page_has_the_tables_that_the_benchmarks_wrote():
+    docs = README.parent / 'docs'
+    page = (docs / 'performance.md').read_text(encoding='utf-8')
+    results = sorted((docs / 'benchmarks').glob('*.md'))
+    assert len(results) == 5
+    for result in results:
+        assert result.read_text(encoding='utf-8').strip() in page
+        assert 'benchmarks/%s.png' % result.stem in page
