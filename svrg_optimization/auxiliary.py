@@ -46,7 +46,7 @@ class Auxiliary:
         self._new_module = new_module
         self._masks = masks
         self.module = new_module(work_load_list=work_load_list)
-        self._other = self._merged = None
+        self._other = self._merged = self._merges = None
         self._latest = self.module
         self._latest_gradients = None
         self.shares_inputs = self.shares_pool = False
@@ -84,7 +84,7 @@ class Auxiliary:
         if self.module.binded:
             self.module.get_params()  # from the executors that go away, for the next ones
         self.module._reset_bind()
-        self._other = self._merged = None
+        self._other = self._merged = self._merges = None
         self._latest = self.module
         self.shares_inputs = self.shares_pool = False
 
@@ -101,31 +101,29 @@ class Auxiliary:
             Whether there is a snapshot to go back to.
         """
         before = [weight.copy() for weight in executors.weights(self.module) if can_go_back]
-        for source, target in zip(executors.weights(live), executors.weights(self.module)):
-            source.copyto(target)
+        executors.copy_all(executors.weights(live), executors.weights(self.module))
         if kvstore:
             executors.pull_sparse_weights(kvstore, self.module)
         self.module._params_dirty = True
         try:
             yield
         except BaseException:
-            for source, target in zip(before, executors.weights(self.module)):
-                source.copyto(target)
+            executors.copy_all(before, executors.weights(self.module))
             raise
         finally:
             executors.clear_added_gradients(self.module)
-        executors.copy_auxiliary_states(live, self.module)  # which the pass has moved on
+        # The pass has moved them on.
+        executors.copy_all(executors.auxiliary_states(live),
+                           executors.auxiliary_states(self.module))
 
     @contextlib.contextmanager
     def staying_where_it_is(self):
         """Let a pass leave no trace in the auxiliary states and in gradients that are added to."""
-        before = [state.copy() for state in executors.auxiliary_states(self.module)]
-        try:
-            yield
-        finally:
-            executors.clear_added_gradients(self.module)
-            for source, target in zip(before, executors.auxiliary_states(self.module)):
-                source.copyto(target)
+        with executors.kept(executors.auxiliary_states(self.module)):
+            try:
+                yield
+            finally:
+                executors.clear_added_gradients(self.module)
 
     def gradients_of(self, module, batch, live):
         """Compute the gradients of a batch under new masks, with the states of the live module.
@@ -163,15 +161,16 @@ class Auxiliary:
 
         That saves the time that a small batch takes besides its arithmetic.
         """
-        merges = (executors.count_of_weights(self.module) <= _FEW_PARAMETERS
-                  and executors.can_merge_batches(self.module)
-                  and executors.bytes_of_batch(self.module) <= _SMALL_BATCH)
-        return _MOST_MERGED if merges else 1
+        if self._merges is None:
+            self._merges = (executors.count_of_weights(self.module) <= _FEW_PARAMETERS
+                            and executors.can_merge_batches(self.module)
+                            and executors.bytes_of_batch(self.module) <= _SMALL_BATCH)
+        return _MOST_MERGED if self._merges else 1
 
     def gradients_of_merged(self, batches):
-        """Compute the sum of the gradients of several batches of the size that is bound."""
-        if self._merged is None or self._merged_count != len(batches):
-            self._merged, self._merged_count = self._new_module(), len(batches)
+        """Sum the gradients of `batches_to_merge` batches of the size that is bound."""
+        if self._merged is None:
+            self._merged = self._new_module()
             executors.bind_for_merged(self._merged, self.module, len(batches))
         executors.run_merged(self._merged, batches)
         return executors.gradients(self._merged)

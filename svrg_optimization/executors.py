@@ -45,7 +45,7 @@ def clear_added_gradients(module):
 def copy_states(source, target):
     """Set the states of a module to those of another one."""
     for arrays, targets in zip(source._exec_group.state_arrays, target._exec_group.state_arrays):
-        _copy_all(arrays, targets)
+        copy_all(arrays, targets)
 
 
 def auxiliary_states(module):
@@ -53,15 +53,20 @@ def auxiliary_states(module):
     return [array for arrays in module._exec_group.aux_arrays for array in arrays]
 
 
-def copy_auxiliary_states(source, target):
-    """Set the auxiliary states of a module to those of another one."""
-    for arrays, targets in zip(source._exec_group.aux_arrays, target._exec_group.aux_arrays):
-        _copy_all(arrays, targets)
-
-
-def _copy_all(arrays, targets):
+def copy_all(arrays, targets):
+    """Copy arrays to others."""
     for array, target in zip(arrays, targets):
         array.copyto(target)
+
+
+@contextlib.contextmanager
+def kept(arrays):
+    """Give arrays their values back after others have used them."""
+    before = [array.copy() for array in arrays]
+    try:
+        yield
+    finally:
+        copy_all(before, arrays)
 
 
 def hide_outputs_behind(module, symbol):
@@ -143,18 +148,18 @@ def bind_on_inputs_of(live, module, share_pool):
     """
     group = module._exec_group
     for i, (executor, of_live) in enumerate(zip(group.execs, live._exec_group.execs)):
-        inputs = {name: of_live.arg_dict[name] for name in input_names(live)
+        shared = {name: of_live.arg_dict[name] for name in input_names(live)
                   if name in executor.arg_dict}
         arrays = {**executor.arg_dict, **executor.aux_dict}
         group.execs[i] = group.symbol.simple_bind(
             group.contexts[i], group.grad_req,
             {name: array.dtype for name, array in arrays.items()},
-            shared_arg_names=[] if share_pool else list(executor.arg_dict.keys() - inputs),
-            shared_exec=of_live if share_pool else None, shared_buffer=dict(inputs),
+            shared_arg_names=[] if share_pool else list(executor.arg_dict.keys() - shared),
+            shared_exec=of_live if share_pool else None, shared_buffer=dict(shared),
             **{name: array.shape for name, array in executor.arg_dict.items()})
         group.shared_data_arrays[i] = {}
         for name, array in arrays.items():
-            if name not in inputs:
+            if name not in shared:
                 array.copyto({**group.execs[i].arg_dict, **group.execs[i].aux_dict}[name])
     group._collect_arrays()
     if len(group.execs) == 1 and group.contexts[0].device_type == 'cpu':
@@ -173,24 +178,16 @@ def take_outputs_out_of_pool(module):
 
 def repeat_forward(module, is_train):
     """Run a module forward again on the inputs that it has."""
-    states = [(array, array.copy()) for array in auxiliary_states(module)]
-    for executor in module._exec_group.execs:
-        executor.forward(is_train=is_train)
-    for array, value in states:
-        value.copyto(array)
+    with kept(auxiliary_states(module)):
+        for executor in module._exec_group.execs:
+            executor.forward(is_train=is_train)
 
 
-@contextlib.contextmanager
-def inputs_kept(module):
-    """Let others run on a module's inputs for a while."""
+def inputs(module):
+    """List the data, labels and states on all devices."""
     names = input_names(module)
-    kept = [(array, array.copy()) for executor in module._exec_group.execs
+    return [array for executor in module._exec_group.execs
             for name, array in executor.arg_dict.items() if name in names]
-    try:
-        yield
-    finally:
-        for array, value in kept:
-            value.copyto(array)
 
 
 def backward(module, out_grads=None):
@@ -211,10 +208,7 @@ def can_merge_batches(module):
 
 def bytes_of_batch(module):
     """Estimate the bytes of a batch's inputs and of what the layers put out."""
-    executor = module._exec_group.execs[0]
-    inputs = sum(4 * executor.arg_dict[name].size for name in input_names(module)
-                 if name in executor.arg_dict)
-    return inputs + bytes_of_activations(module)
+    return sum(4 * array.size for array in inputs(module)) + bytes_of_activations(module)
 
 
 def bind_for_merged(module, single, count):
@@ -305,8 +299,7 @@ def weights(module):
 
 def pull_dense_weights(kvstore, module):
     """Set the dense parameters of a module to what a KVStore has."""
-    group = module._exec_group
-    for index, (name, arrays) in enumerate(zip(group.param_names, group.param_arrays)):
+    for index, (name, arrays) in enumerate(parameters(module).items()):
         if not is_row_sparse(arrays[0]):
             kvstore.pull(name, out=arrays, priority=-index)
     module._params_dirty = True
@@ -317,8 +310,7 @@ def pull_sparse_weights(kvstore, module):
 
     Where a KVStore updates these, the live module has only rows of its batch.
     """
-    group = module._exec_group
-    for name, arrays in zip(group.param_names, group.param_arrays):
+    for name, arrays in parameters(module).items():
         if is_row_sparse(arrays[0]):
             rows = nd.arange(arrays[0].shape[0], dtype='int64')
             kvstore.row_sparse_pull(name, out=arrays, row_ids=rows)
@@ -326,9 +318,7 @@ def pull_sparse_weights(kvstore, module):
 
 def sparse_parameters(module):
     """List the parameters that are row_sparse, and the dense ones whose gradients are."""
-    group = module._exec_group
-    sparse = [name for name, arrays in zip(group.param_names, group.param_arrays)
-              if is_row_sparse(arrays[0])]
+    sparse = [name for name, arrays in parameters(module).items() if is_row_sparse(arrays[0])]
     return sparse, [name for name, arrays in gradients(module).items()
                     if is_row_sparse(arrays[0]) and name not in sparse]
 
@@ -401,12 +391,12 @@ def can_bind(module, data_shapes, label_shapes, parts, resizable=()):
 
 
 def _shapes_agree(module, descriptions, rows, free):
-    inputs = dict(resized(descriptions, rows))
+    shapes = dict(resized(descriptions, rows))
     try:
-        inferred, _, _ = module.symbol.infer_shape_partial(**inputs)
+        inferred, _, _ = module.symbol.infer_shape_partial(**shapes)
     except MXNetError:
         return False
     bound = module._exec_group.execs[0].arg_dict
     return all(shape == bound[name].shape
                for name, shape in zip(module.symbol.list_arguments(), inferred)
-               if name not in inputs and name not in free)
+               if name not in shapes and name not in free)

@@ -31,8 +31,11 @@ class GradientPass:
                 and not full_gradient.row_counts and module._loss_scale.is_row_wise):
             self._merged = module._auxiliary.batches_to_merge()
         self._waiting, self._like_first = [], None
-        self._sums_stored = held is not None and full_gradient.sums_stored(
-            executors.gradients(module._mod_aux)) and not module._loss_scale.is_mixed
+        self._sums_stored = (
+            held is not None and not module._loss_scale.is_mixed
+            and full_gradient.sums_stored(executors.gradients(module._mod_aux))
+            and set(module._loss_scale.weights(executors.rows_bound(module._mod_aux), 1,
+                                               full_gradient.batch_size)) == {1})
         self._unsummed = []
 
     def finish(self):
@@ -60,7 +63,8 @@ class GradientPass:
         if real_rows <= 0:
             self._hold(batch, {})
             return
-        if self._sums_stored and not padding and self._is_of_weight_1(module, batch):
+        if (self._sums_stored and not padding and not isinstance(batch, list)
+                and executors.is_bound_for(module._mod_aux, batch)):
             self._add_when_finished(module, batch, rows)
             return
         cut, copies, bound = self._without_padding(module, batch, real_rows, padding)
@@ -125,11 +129,6 @@ class GradientPass:
             self.full_gradient.count({}, self._merged * executors.batch_size(module._mod_aux),
                                      self._merged)
             self._waiting = []
-
-    def _is_of_weight_1(self, module, batch):
-        return (not isinstance(batch, list) and executors.is_bound_for(module._mod_aux, batch)
-                and set(module._loss_scale.weights(executors.rows_bound(module._mod_aux), 1,
-                                                   self.full_gradient.batch_size)) == {1})
 
     def _add_when_finished(self, module, batch, rows):
         """Store a batch's gradients, and add them to the sum with all others at the end."""

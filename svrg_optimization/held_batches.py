@@ -91,10 +91,12 @@ class HeldBatches:
         if self._left < 0:
             self.exceeded_at = len(self.batches)
             self.batches = []
-        elif gradients and self._cost_of_gradients(gradients) <= self._left:
-            held.at_snapshot = self._full_gradient.copies_of(gradients)
-            self._left -= self._cost_of_gradients(gradients)
-            self._stored.append(held)
+        elif gradients:
+            cost = self._cost_of_gradients(gradients)
+            if cost <= self._left:
+                held.at_snapshot = self._full_gradient.copies_of(gradients)
+                self._left -= cost
+                self._stored.append(held)
         return dropped
 
     def _cost_of_gradients(self, gradients):

@@ -182,11 +182,10 @@ def set_to_those_of_first_worker(kvstore, values):
     values : dict of str to list of NDArray
         From key to one value a device; overwritten.
     """
-    for priority, (key, arrays) in enumerate(values.items()):
-        first = arrays[0].copy() if kvstore.rank == 0 else nd.zeros_like(arrays[0])
-        kvstore.push(key, first, priority=-priority)
-    for priority, (key, arrays) in enumerate(values.items()):
-        kvstore.pull(key, out=arrays, priority=-priority)
+    for arrays in values.values():
+        for array in arrays[1 if kvstore.rank == 0 else 0:]:
+            array[:] = 0
+    sum_over_devices_and_workers(kvstore, values)
 
 
 def wait_for_all_workers(kvstore):

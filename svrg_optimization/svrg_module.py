@@ -646,10 +646,8 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, Module):
         self._held = self._held_data = self._held_batch = None
         self._auxiliary.forget_gradients()
         full_gradient = self._new_full_gradient()
-        if self._budget and module_of is None:
-            held = HeldBatches(self._budget, full_gradient)
-        else:
-            held = None
+        held = (HeldBatches(self._budget, full_gradient)
+                if self._budget and module_of is None else None)
         with self._live_inputs_kept():
             self._activations_are_live = not self._auxiliary.shares_pool
             yielded = self._sum_gradients(full_gradient, train_data, module_of,
@@ -666,56 +664,6 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, Module):
             self._held_data = train_data
         return full_gradient
 
-    # Held batches
-
-    def _hold(self, held, yielded):
-        if held.exceeded_at:
-            self._warn_once('store_snapshot_grads: the first %d of %d batches are more than %d '
-                            'bytes of data alone: none is held until the next snapshot'
-                            % (held.exceeded_at, yielded, self._budget), 'nothing held')
-            return
-        if held.stored < len(held.batches):
-            self._warn_once('store_snapshot_grads: %d bytes have room for all %d batches and the '
-                            'gradients of %d: the others are computed again at each step'
-                            % (self._budget, len(held.batches), held.stored), 'not all stored')
-        self._held = held
-        if self._held_order is None:
-            self._held_order = np.random.RandomState(np.random.randint(2 ** 31))
-
-    def _hold_again(self, train_data):
-        if not self._budget or train_data is self._held_data:
-            return
-        rewind(train_data)
-        with self._auxiliary.staying_where_it_is():
-            full_gradient = self._full_gradient_at_snapshot(train_data, None, self._epoch)
-        self._snapshot.full_gradient = full_gradient
-        train_data.reset()
-
-    def _held_batches(self):
-        return self._held and self._held.in_order_of(self._held_order)
-
-    def training_batches(self, train_data):
-        """Return what to train an epoch on, in a loop of your own.
-
-        That is the batches held since the last `update_full_grads`, in a new
-        random order, where `store_snapshot_grads` holds them; else the data,
-        reset.
-
-        Parameters
-        ----------
-        train_data : DataIter
-            That `update_full_grads` was given.
-
-        Returns
-        -------
-        iterable of DataBatch
-        """
-        held = self._held_batches()
-        if held is None:
-            rewind(train_data)
-            return train_data
-        return held
-
     def _meet_at_same_weights(self):
         """Move all workers to the servers' weights, or to those of rank 0 where workers update."""
         if kvstores.is_asynchronous(self._kvstore):
@@ -726,14 +674,11 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, Module):
             kvstores.set_to_those_of_first_worker(self._kvstore, executors.parameters(self))
             self._params_dirty = True
 
-    @contextlib.contextmanager
     def _live_inputs_kept(self):
         """Let a forward that awaits its backward outlast a pass on the same inputs."""
-        if not self._awaits_backward or not self._auxiliary.shares_inputs:
-            yield
-            return
-        with executors.inputs_kept(self):
-            yield
+        if self._awaits_backward and self._auxiliary.shares_inputs:
+            return executors.kept(executors.inputs(self))
+        return contextlib.nullcontext()
 
     def _check_numbers_of_batches(self, train_data):
         """Raise a ValueError on all workers where one has more batches than another.
@@ -818,3 +763,53 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, Module):
             The full gradient, once a device.
         """
         self._snapshot.full_gradient.share_out(key, value)
+
+    # Held batches
+
+    def _hold(self, held, yielded):
+        if held.exceeded_at:
+            self._warn_once('store_snapshot_grads: the first %d of %d batches are more than %d '
+                            'bytes of data alone: none is held until the next snapshot'
+                            % (held.exceeded_at, yielded, self._budget), 'nothing held')
+            return
+        if held.stored < len(held.batches):
+            self._warn_once('store_snapshot_grads: %d bytes have room for all %d batches and the '
+                            'gradients of %d: the others are computed again at each step'
+                            % (self._budget, len(held.batches), held.stored), 'not all stored')
+        self._held = held
+        if self._held_order is None:
+            self._held_order = np.random.RandomState(np.random.randint(2 ** 31))
+
+    def _hold_again(self, train_data):
+        if not self._budget or train_data is self._held_data:
+            return
+        rewind(train_data)
+        with self._auxiliary.staying_where_it_is():
+            full_gradient = self._full_gradient_at_snapshot(train_data, None, self._epoch)
+        self._snapshot.full_gradient = full_gradient
+        train_data.reset()
+
+    def _held_batches(self):
+        return self._held and self._held.in_order_of(self._held_order)
+
+    def training_batches(self, train_data):
+        """Return what to train an epoch on, in a loop of your own.
+
+        That is the batches held since the last `update_full_grads`, in a new
+        random order, where `store_snapshot_grads` holds them; else the data,
+        reset.
+
+        Parameters
+        ----------
+        train_data : DataIter
+            That `update_full_grads` was given.
+
+        Returns
+        -------
+        iterable of DataBatch
+        """
+        held = self._held_batches()
+        if held is None:
+            rewind(train_data)
+            return train_data
+        return held

@@ -19,13 +19,16 @@ def arrays(shapes):
     return [mx.nd.random.normal(shape=shape) for shape in shapes]
 
 
-def bare_pass(network, batch_size, times=1, request='write'):
-    """Return a function that runs a network forward and backward on so many batches at once."""
+def executor_of(network, rows, request):
     symbol, shape = network()
-    rows = times * batch_size
-    executor = symbol.simple_bind(mx.cpu(), grad_req={
+    return symbol.simple_bind(mx.cpu(), grad_req={
         name: 'null' if name in ('data', 'softmax_label') else request
         for name in symbol.list_arguments()}, data=(rows, *shape))
+
+
+def bare_pass(network, batch_size, times=1, request='write'):
+    """Return a function that runs a network forward and backward on so many batches at once."""
+    executor = executor_of(network, times * batch_size, request)
 
     def run():
         executor.forward(is_train=True)
@@ -36,10 +39,7 @@ def bare_pass(network, batch_size, times=1, request='write'):
 
 def added_up(network, batch_size):
     """Return a function that adds a batch's gradients to sums, in additions of their own."""
-    symbol, shape = network()
-    executor = symbol.simple_bind(mx.cpu(), grad_req={
-        name: 'null' if name in ('data', 'softmax_label') else 'write'
-        for name in symbol.list_arguments()}, data=(batch_size, *shape))
+    executor = executor_of(network, batch_size, 'write')
     gradients = [array for array in executor.grad_arrays if array is not None]
     totals = [mx.nd.zeros(array.shape) for array in gradients]
 
