@@ -8,6 +8,7 @@ decaying rate of a grid, and scikit-learn's SAGA and L-BFGS. The optimum is
 SciPy's L-BFGS in float64. A method's clock stops while its loss is computed.
 """
 
+import contextlib
 import time
 import warnings
 
@@ -84,6 +85,20 @@ class Decay(mx.lr_scheduler.LRScheduler):
         return self.base_lr / (1 + num_update / self.period)
 
 
+class Clock:
+    """Seconds between calls of `start` and `stop`."""
+
+    def __init__(self):
+        self.seconds = 0.0
+
+    def start(self):
+        self._tic = time.perf_counter()
+
+    def stop(self):
+        mx.nd.waitall()
+        self.seconds += time.perf_counter() - self._tic
+
+
 def train(problem, method, rate, batch_size, epochs, seconds):
     """Train by a method; return the time, the passes and the suboptimality after each epoch."""
     np.random.seed(0)
@@ -104,21 +119,21 @@ def train(problem, method, rate, batch_size, epochs, seconds):
         stored = 'stored' in method
         module = SVRGModule(symbol, update_freq=2, store_snapshot_grads=stored)
         update_freq, passes_of_step, passes_of_snapshot = 2, 1 if stored else 2, 1
-    module.bind(train_data.provide_data, train_data.provide_label)
-    module.init_params(mx.init.Zero())
-    module.init_optimizer(optimizer_params=params)
-    clock, curve = 0.0, []
-    for epoch in range(epochs):
-        tic = time.perf_counter()
-        module.fit(train_data, eval_metric=[], begin_epoch=epoch, num_epoch=epoch + 1)
-        mx.nd.waitall()
-        clock += time.perf_counter() - tic
-        weights, _ = module.get_params()
-        found = problem.suboptimality(weights['fc_weight'].asnumpy(), weights['fc_bias'].asnumpy())
+    clock, curve = Clock(), []
+
+    def record(epoch, _, weights, __):
+        clock.stop()
         passes = (epoch + 1) * passes_of_step + (epoch // update_freq + 1) * passes_of_snapshot
-        curve.append((clock, passes, found))
-        if not found < 1e3 or found < LEVELS[-1] / 2 or clock > seconds:
-            break
+        found = problem.suboptimality(weights['fc_weight'].asnumpy(), weights['fc_bias'].asnumpy())
+        curve.append((clock.seconds, passes, found))
+        if not found < 1e3 or found < LEVELS[-1] / 2 or clock.seconds > seconds:
+            raise StopIteration
+        clock.start()
+
+    clock.start()
+    with contextlib.suppress(StopIteration):
+        module.fit(train_data, eval_metric=[], num_epoch=epochs, initializer=mx.init.Zero(),
+                   optimizer_params=params, epoch_end_callback=record)
     return curve
 
 
