@@ -6,13 +6,14 @@ import mxnet as mx
 
 from . import executors
 from .batch_rows import count_rows, shapes_of
+from .side_by_side import SideBySide
 
 # Where parameters are few and batches small, a batch takes longer than its
-# arithmetic: several are computed as one. Larger batches that wait to be would
-# cost more, in pages of memory that come and go.
+# arithmetic: several are computed at once. Larger batches that wait for that
+# would cost more, in pages of memory that come and go.
 _FEW_PARAMETERS = 1 << 15
 _SMALL_BATCH = 1 << 17
-_MOST_MERGED = 16
+_BATCHES_AT_ONCE = 16
 # To share less memory would not be worth a copy of the outputs in each step.
 _WORTH_SHARING = 1 << 18
 
@@ -46,7 +47,7 @@ class Auxiliary:
         self._new_module = new_module
         self._masks = masks
         self.module = new_module(work_load_list=work_load_list)
-        self._other = self._merged = self._merges = None
+        self._forget_further_executors()
         self._latest = self.module
         self._latest_gradients = None
         self.shares_inputs = self.shares_pool = False
@@ -84,9 +85,12 @@ class Auxiliary:
         if self.module.binded:
             self.module.get_params()  # from the executors that go away, for the next ones
         self.module._reset_bind()
-        self._other = self._merged = self._merges = None
+        self._forget_further_executors()
         self._latest = self.module
         self.shares_inputs = self.shares_pool = False
+
+    def _forget_further_executors(self):
+        self._other = self._merged = self._side_by_side = self._is_small = None
 
     @contextlib.contextmanager
     def moved_to_weights_of(self, live, kvstore, can_go_back):
@@ -157,15 +161,22 @@ class Auxiliary:
         return executors.gradients(module)
 
     def batches_to_merge(self):
-        """Tell how many batches of rows that do not depend on each other to compute as one.
+        """Tell how many batches of rows that do not depend on each other to compute as one."""
+        if self._batches_are_small() and executors.can_merge_batches(self.module):
+            return _BATCHES_AT_ONCE
+        return 1
 
-        That saves the time that a small batch takes besides its arithmetic.
-        """
-        if self._merges is None:
-            self._merges = (executors.count_of_weights(self.module) <= _FEW_PARAMETERS
-                            and executors.can_merge_batches(self.module)
-                            and executors.bytes_of_batch(self.module) <= _SMALL_BATCH)
-        return _MOST_MERGED if self._merges else 1
+    def batches_side_by_side(self):
+        """Tell how many batches to compute at once, each with gradients of its own."""
+        if self._batches_are_small() and executors.can_run_side_by_side(self.module):
+            return _BATCHES_AT_ONCE
+        return 1
+
+    def _batches_are_small(self):
+        if self._is_small is None:
+            self._is_small = (executors.count_of_weights(self.module) <= _FEW_PARAMETERS
+                              and executors.bytes_of_batch(self.module) <= _SMALL_BATCH)
+        return self._is_small
 
     def gradients_of_merged(self, batches):
         """Sum the gradients of `batches_to_merge` batches of the size that is bound."""
@@ -174,6 +185,13 @@ class Auxiliary:
             executors.bind_for_merged(self._merged, self.module, len(batches))
         executors.run_merged(self._merged, batches)
         return executors.gradients(self._merged)
+
+    def gradients_of_each(self, batches):
+        """List the gradients of `batches_side_by_side` batches of the size that is bound."""
+        if self._side_by_side is None:
+            self._side_by_side = SideBySide(self.module, len(batches))
+        self._side_by_side.run(batches, self.module)
+        return self._side_by_side.gradients
 
     def run_on_inputs_of(self, live, is_train, out_grads):
         """Compute gradients on the batch, the states and the masks that the live module has."""

@@ -195,6 +195,18 @@ def backward(module, out_grads=None):
     module._exec_group.backward(out_grads)
 
 
+def arguments(module):
+    """Map the inputs and parameters of a module that is bound on one device to their arrays."""
+    [executor] = module._exec_group.execs
+    return executor.arg_dict
+
+
+def can_run_side_by_side(module):
+    """Tell whether copies of a module's network may be run on several batches at once."""
+    return (len(module._context) == 1 and not module._state_names and has_dense_inputs(module)
+            and not auxiliary_states(module))
+
+
 def can_merge_batches(module):
     """Tell whether several batches of a module can be computed as one of many rows."""
     descriptions = module.data_shapes + (module.label_shapes or [])
@@ -221,16 +233,20 @@ def bind_for_merged(module, single, count):
 
 def run_merged(module, batches):
     """Run a module that is bound for several batches forward and backward on them."""
-    group = module._exec_group
-    executor = group.execs[0]
+    executor = module._exec_group.execs[0]
     clear_added_gradients(module)
-    for kind, descriptions in (('data', module.data_shapes), ('label', module.label_shapes or [])):
-        for i, description in enumerate(descriptions):
-            if description.name in executor.arg_dict:
-                nd.concat(*[getattr(batch, kind)[i] for batch in batches], dim=0,
-                          out=executor.arg_dict[description.name])
+    join_batches(batches, module, executor.arg_dict)
     executor.forward(is_train=True)
     executor.backward()
+
+
+def join_batches(batches, module, inputs):
+    """Copy several batches for a module, one behind the other, to arrays that are named."""
+    for kind, descriptions in (('data', module.data_shapes), ('label', module.label_shapes or [])):
+        for i, description in enumerate(descriptions):
+            if description.name in inputs:
+                nd.concat(*[getattr(batch, kind)[i] for batch in batches], dim=0,
+                          out=inputs[description.name])
 
 
 def has_dtypes_of(module, batch):

@@ -136,14 +136,18 @@ class FullGradient:
                 for begin in range(0, len(arrays), _SUMMED_AT_ONCE):
                     nd.add_n(total, *arrays[begin:begin + _SUMMED_AT_ONCE], out=total)
 
-    def copies_of(self, gradients):
-        """Copy the gradients of a batch, as `add_stored` takes them."""
-        copies = {name: [array.copy() for array in gradients[name]]
-                  for name in gradients.keys() - set().union(*self.small)}
+    def copies_of(self, batches):
+        """Copy the gradients of several batches, as `add_stored` takes them."""
+        large = self.shares[0].keys() - set().union(*self.small)
+        copies = [{name: [array.copy() for array in gradients[name]] for name in large}
+                  for gradients in batches]
         for names in self.small:
-            of_devices = [copies_of_small([gradients[name][device] for name in names])
+            of_devices = [iter(copies_of_small([gradients[name][device] for gradients in batches
+                                                for name in names]))
                           for device in range(len(self.shares))]
-            copies.update(zip(names, map(list, zip(*of_devices))))
+            for copy in copies:
+                for name in names:
+                    copy[name] = [next(arrays) for arrays in of_devices]
         return copies
 
     def count(self, gradients, rows, batches=1):

@@ -26,10 +26,6 @@ class GradientPass:
         self._copies = not yields_new_arrays(train_data)
         self._module = module
         self._held = held
-        self._merged = 1
-        if (module is not None and held is None and not self._copies
-                and not full_gradient.row_counts and module._loss_scale.is_row_wise):
-            self._merged = module._auxiliary.batches_to_merge()
         self._waiting, self._like_first = [], None
         self._sums_stored = (
             held is not None and not module._loss_scale.is_mixed
@@ -37,12 +33,23 @@ class GradientPass:
             and set(module._loss_scale.weights(executors.rows_bound(module._mod_aux), 1,
                                                full_gradient.batch_size)) == {1})
         self._unsummed = []
+        self._at_once = self._batches_at_once()
+
+    def _batches_at_once(self):
+        """Tell how many batches to compute at once."""
+        if self._module is None or self._copies or self.full_gradient.row_counts:
+            return 1
+        auxiliary = self._module._auxiliary
+        if self._sums_stored:
+            return auxiliary.batches_side_by_side()
+        if self._held is None and self._module._loss_scale.is_row_wise:
+            return auxiliary.batches_to_merge()
+        return 1
 
     def finish(self):
-        """Add what waits to be merged with further batches, or is stored and not added yet."""
-        waiting, self._waiting, self._merged = self._waiting, [], 1
-        for batch in waiting:
-            self.add(self._module, batch)
+        """Add what waits for further batches, or is stored and not added yet."""
+        for batch in self._waiting:
+            self._compute(self._module._auxiliary, batch)
         self.full_gradient.add_stored(self._unsummed)
 
     def add(self, module, batch):
@@ -54,18 +61,18 @@ class GradientPass:
             That takes the batch.
         batch : DataBatch or list of DataBatch
         """
-        if self._merged > 1 and not batch.pad and self._is_as_bound(module, batch):
-            self._merge(module, batch)
+        if self._at_once > 1 and not batch.pad and self._is_as_bound(module, batch):
+            self._let_wait(batch)
             return
         auxiliary, full_gradient = module._auxiliary, self.full_gradient
         rows, padding = count_rows(batch, module._mod_aux.data_shapes)
         real_rows = rows - padding
         if real_rows <= 0:
-            self._hold(batch, {})
+            self._hold(batch)
             return
         if (self._sums_stored and not padding and not isinstance(batch, list)
                 and executors.is_bound_for(module._mod_aux, batch)):
-            self._add_when_finished(module, batch, rows)
+            self._compute(auxiliary, self._hold(batch))
             return
         cut, copies, bound = self._without_padding(module, batch, real_rows, padding)
         real_part = 1 / copies
@@ -82,7 +89,8 @@ class GradientPass:
             cut, bound = batch, auxiliary.module_for(batch) or auxiliary.module
             gradients = auxiliary.gradients_of(bound, cut, module)
         full_gradient.count(gradients, real_rows)
-        self._hold(cut, gradients, cut is not batch)
+        if self._held is not None:
+            self._held.store([self._hold(cut, cut is not batch)], [gradients])
 
     def _without_padding(self, module, batch, real_rows, padding):
         """Cut the padding off a batch.
@@ -120,34 +128,50 @@ class GradientPass:
                                 and executors.has_dtypes_of(module._mod_aux, batch))
         return self._like_first
 
-    def _merge(self, module, batch):
-        """Let a batch wait until there are enough to compute them as one."""
-        self._waiting.append(batch)
-        if len(self._waiting) == self._merged:
-            gradients = module._auxiliary.gradients_of_merged(self._waiting)
-            self.full_gradient.add(gradients, [1])
-            self.full_gradient.count({}, self._merged * executors.batch_size(module._mod_aux),
-                                     self._merged)
-            self._waiting = []
-
-    def _add_when_finished(self, module, batch, rows):
-        """Store a batch's gradients, and add them to the sum with all others at the end."""
-        gradients = module._auxiliary.gradients_of(module._mod_aux, batch, module)
-        self._hold(batch, gradients)
-        if self._held.latest is not None:
-            self._unsummed.append(self._held.latest)
-        else:
-            self.full_gradient.add(gradients, [1] * len(self.full_gradient.shares))
-        self.full_gradient.count(gradients, rows)
-
-    def _hold(self, batch, gradients, is_cut=False):
-        if self._held is None:
+    def _let_wait(self, batch):
+        """Let a batch wait until there are enough to compute them at once."""
+        self._waiting.append(self._hold(batch))
+        if len(self._waiting) < self._at_once:
             return
+        auxiliary = self._module._auxiliary
+        if self._held is None:
+            self.full_gradient.add(auxiliary.gradients_of_merged(self._waiting), [1])
+        else:
+            self._store(self._waiting, auxiliary.gradients_of_each(self._waiting))
+        self.full_gradient.count({}, self._at_once * executors.batch_size(self._module._mod_aux),
+                                 self._at_once)
+        self._waiting = []
+
+    def _compute(self, auxiliary, batch):
+        """Add the gradients of a batch that is as bound, once all are there if it is held."""
+        gradients = auxiliary.gradients_of(auxiliary.module, batch, self._module)
+        if self._held is None:
+            self.full_gradient.add(gradients, [1] * len(self.full_gradient.shares))
+        else:
+            self._store([batch], [gradients])
+        self.full_gradient.count(gradients, executors.batch_size(auxiliary.module))
+
+    def _store(self, batches, gradients):
+        """Store gradients, and add those that have no room."""
+        self._held.store(batches, gradients)
+        for held, of_batch in zip(batches, gradients):
+            if held.at_snapshot is None:
+                self.full_gradient.add(of_batch, [1] * len(self.full_gradient.shares))
+            else:
+                self._unsummed.append(held.at_snapshot)
+
+    def _hold(self, batch, is_cut=False):
+        """Hold a batch where that is asked for; return it as it is to be stored."""
+        if self._held is None:
+            return batch
         if isinstance(batch, list):
             raise ValueError('store_snapshot_grads must be False where train_data yields lists of '
                              'batches')
         # What was cut is a part of the batch's memory.
-        for dropped in self._held.add(batch, gradients, self._copies or is_cut):
+        held = self._held.add(batch, self._copies or is_cut)
+        for dropped in self._held.dropped:
             if any(dropped is stored for stored in self._unsummed):
                 self.full_gradient.add_stored([dropped])
                 self._unsummed = [stored for stored in self._unsummed if stored is not dropped]
+        self._held.dropped.clear()
+        return held

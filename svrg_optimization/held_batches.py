@@ -48,56 +48,71 @@ class HeldBatches:
         Empty where the data exceed the budget.
     exceeded_at : int or None
         The batch whose data did not fit any more, counted from 1.
+    dropped : list of dict of str to list of NDArray
+        Gradients that were stored once, and had to make room.
     """
 
     def __init__(self, budget, full_gradient):
         self.batches = []
         self.exceeded_at = None
+        self.dropped = []
         self._left = budget
         self._full_gradient = full_gradient
         self._stored = []
         self._costs = {}
 
-    def add(self, batch, gradients, copies):
-        """Hold a batch.
+    def add(self, batch, copies):
+        """Hold a batch, without gradients so far.
 
         Parameters
         ----------
         batch : DataBatch
-        gradients : dict of str to list of NDArray
-            Its gradients at the snapshot, which are copied; empty for none.
         copies : bool
             Whether to copy its data, which are else not written to any more.
 
         Returns
         -------
-        list of dict of str to list of NDArray
-            Gradients that were stored until now, and had to make room.
+        HeldBatch
         """
-        if self.exceeded_at:
-            return []
-        data, label = [array.copy() if copies else array for array in batch.data], batch.label
-        if copies and label:
-            label = [array.copy() for array in label]
+        data, label = batch.data, batch.label
+        if copies and not self.exceeded_at:
+            data = [array.copy() for array in data]
+            label = label and [array.copy() for array in label]
         held = HeldBatch(data, label, batch.pad, self._full_gradient)
+        if self.exceeded_at:
+            return held
         self.batches.append(held)
         self._left -= self._cost(data) + self._cost(label or [])
-        dropped = []
         while self._left < 0 and self._stored:
             latest = self._stored.pop()
-            dropped.append(latest.at_snapshot)
+            self.dropped.append(latest.at_snapshot)
             latest.at_snapshot = None
-            self._left += self._cost_of_gradients(dropped[-1])
+            self._left += self._cost_of_gradients(self.dropped[-1])
         if self._left < 0:
             self.exceeded_at = len(self.batches)
             self.batches = []
-        elif gradients:
-            cost = self._cost_of_gradients(gradients)
+        return held
+
+    def store(self, batches, gradients):
+        """Store copies of the gradients of batches, as far as they fit.
+
+        Parameters
+        ----------
+        batches : list of HeldBatch
+        gradients : list of dict of str to list of NDArray
+        """
+        if self.exceeded_at:
+            return
+        fit = []
+        for held, of_batch in zip(batches, gradients):
+            cost = self._cost_of_gradients(of_batch)
             if cost <= self._left:
-                held.at_snapshot = self._full_gradient.copies_of(gradients)
                 self._left -= cost
-                self._stored.append(held)
-        return dropped
+                fit.append((held, of_batch))
+        copies = self._full_gradient.copies_of([of_batch for _, of_batch in fit])
+        for (held, _), copy in zip(fit, copies):
+            held.at_snapshot = copy
+            self._stored.append(held)
 
     def _cost_of_gradients(self, gradients):
         return sum(map(self._cost, gradients.values()))
@@ -115,11 +130,6 @@ class HeldBatches:
     def stored(self):
         """How many batches have their gradients."""
         return len(self._stored)
-
-    @property
-    def latest(self):
-        """The stored gradients of the batch that was added last, None if they are not."""
-        return self.batches[-1].at_snapshot if self.batches else None
 
     def in_order_of(self, generator):
         """List the batches in a random order.

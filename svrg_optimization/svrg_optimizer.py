@@ -199,7 +199,7 @@ class _SVRGOptimizer(opt.Optimizer):
     """
 
     _OWN = frozenset(['default_opt', 'aux_opt', '_full_keys', '_keys_by_number', '_others',
-                      '_stepped_alone'])
+                      '_is_one_step'])
 
     def __init__(self, default_optimizer, *, full_keys=None, **kwargs):
         # Optimizer.__init__ would give this object a learning rate, update
@@ -218,7 +218,7 @@ class _SVRGOptimizer(opt.Optimizer):
         self._full_keys = None if full_keys is None else frozenset(full_keys)
         self._keys_by_number = {}
         self._others = {}
-        self._stepped_alone = {}
+        self._is_one_step = {}
 
     def place_on_servers(self, keys_by_number, pushes_per_sum):
         """Prepare for servers, which call keys by number.
@@ -231,12 +231,14 @@ class _SVRGOptimizer(opt.Optimizer):
             Pushes of a full gradient that make up one sum.
         """
         self._keys_by_number = dict(keys_by_number)
+        self._is_one_step.clear()
         self.aux_opt.pushes_per_sum = pushes_per_sum
 
     def share_kvstore_with(self, other, keys):
         """Leave some keys to another _SVRGOptimizer, of a module in the same KVStore."""
         self._others.update(dict.fromkeys(keys, other))
         self._keys_by_number.update(other._keys_by_number)
+        self._is_one_step.clear()
 
     def __getattr__(self, name):
         if name in self._OWN:
@@ -295,6 +297,14 @@ class _SVRGOptimizer(opt.Optimizer):
             key = self._key_of(index)
             getattr(self._optimizer_of(key), method)(key, weight, grad, state)
             return
+        indices = tuple(index)
+        if indices not in self._is_one_step:
+            self._is_one_step[indices] = not self._keys_by_number and all(
+                self._optimizer_of(key) is self.default_opt
+                and not self._is_stepped_alone(key, of_key) for key, of_key in zip(index, weight))
+        if self._is_one_step[indices]:
+            getattr(self.default_opt, method)(index, weight, grad, state)
+            return
         steps = []
         for step in zip(map(self._key_of, index), weight, grad, state):
             optimizer = self._optimizer_of(step[0])
@@ -310,10 +320,8 @@ class _SVRGOptimizer(opt.Optimizer):
 
         The bits are the same.
         """
-        if key not in self._stepped_alone:
-            self._stepped_alone[key] = (type(self.default_opt) is opt.SGD
-                                        and weight.stype == 'default' and weight.size > _LARGE)
-        return self._stepped_alone[key]
+        return (type(self.default_opt) is opt.SGD and weight.stype == 'default'
+                and weight.size > _LARGE)
 
     def _key_of(self, index):
         return self._keys_by_number.get(index, index)

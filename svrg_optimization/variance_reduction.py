@@ -84,7 +84,7 @@ def copies_of_small(gradients):
     -------
     list of NDArray
     """
-    if gradients[0].dtype != np.float32:  # oneDNN has no other
+    if any(gradient.dtype != np.float32 for gradient in gradients):  # oneDNN has no other
         return [gradient.copy() for gradient in gradients]
     copies = []
     for [part] in _parts(gradients):

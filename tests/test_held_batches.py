@@ -10,6 +10,7 @@ from problems import Problem, SparseProblem
 from svrg_optimization import SVRGModule
 from svrg_optimization.auxiliary import Auxiliary
 from svrg_optimization.held_batches import bytes_of
+from svrg_optimization.side_by_side import SideBySide
 
 TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
 SETTINGS = {'learning_rate': 0.1, 'momentum': 0.5, 'wd': 0.01}
@@ -122,6 +123,63 @@ def test_gradients_that_do_not_fit_are_computed_again(runs, stored):
     assert sum('store_snapshot_grads' in str(warning.message) for warning in caught) == 1
     problem.assert_weights(module, expect(problem, steps, 2).weights)
     assert len(runs) == 5 * (4 - stored)
+
+
+@pytest.fixture
+def runs_side_by_side(monkeypatch):
+    """List how many batches each run of copies side by side has."""
+    counts = []
+    run = SideBySide.run
+    monkeypatch.setattr(SideBySide, 'run', lambda copies, batches, module: (
+        counts.append(len(batches)), run(copies, batches, module)))
+    return counts
+
+
+@pytest.mark.parametrize('kind', ['linear', 'perceptron'])
+@pytest.mark.parametrize('rows', [370, 373])
+@pytest.mark.parametrize('stored', [37, 20, 16, 3])
+def test_small_batches_are_computed_side_by_side(runs, runs_side_by_side, kind, rows, stored):
+    problem = Problem(kind, rows=rows)
+    budget = rows * cost_of_batch(problem, 1) + stored * cost_of_gradient(problem)
+    module = problem.module(1, store_snapshot_grads=budget)
+    with warnings.catch_warnings():
+        warnings.simplefilter('ignore', UserWarning)
+        steps = train(problem, module, 2, problem.iterator())
+    svrg = expect(problem, steps, 1)
+    problem.assert_weights(module, svrg.weights)
+    assert module._snapshot.full_gradient.rows == rows
+    problem.assert_full_gradient(module, svrg.full_gradient)
+    assert runs_side_by_side == 2 * [16, 16]
+    assert len(runs) == 2 * (len(steps[0]) - stored)
+
+
+def test_copies_side_by_side_follow_the_snapshot(runs_side_by_side):
+    problem = Problem('perceptron', rows=160)
+    module = problem.bound(store_snapshot_grads=True)
+    svrg = problem.svrg()
+    rng = np.random.RandomState(0)
+    for _ in range(3):
+        weights = {name: rng.normal(size=value.shape) for name, value in svrg.weights.items()}
+        module.set_params({name: mx.nd.array(value) for name, value in weights.items()}, {})
+        module.update_full_grads(problem.iterator())
+        held = module._held.batches
+        assert len(held) == 16
+        for batch in held:
+            expected = svrg.gradients(weights, rows_of(problem, batch))
+            for name, value in expected.items():
+                np.testing.assert_allclose(batch.at_snapshot[name][0].asnumpy(), value,
+                                           rtol=1e-5, atol=1e-5)
+    assert runs_side_by_side == [16, 16, 16]
+
+
+def test_auxiliary_states_see_one_batch_after_the_other(runs_side_by_side):
+    rows = np.random.RandomState(0).normal(size=(160, 3))
+    loss = mx.sym.LinearRegressionOutput(mx.sym.FullyConnected(mx.sym.BatchNorm(
+        mx.sym.Variable('data'), fix_gamma=False), num_hidden=1), mx.sym.Variable('label'))
+    module = SVRGModule(loss, label_names=('label',), update_freq=1, store_snapshot_grads=True)
+    train_data = mx.io.NDArrayIter(rows, rows.sum(axis=1), 10, label_name='label')
+    module.fit(train_data, eval_metric='mse', num_epoch=1)
+    assert not runs_side_by_side and len(module._held.batches) == 16
 
 
 def test_data_that_do_not_fit_are_read_from_the_iterator(runs):
