@@ -45,7 +45,7 @@ def test_benchmark_of_sparse_rows():
      ['bare passes of %s' % model for model in ('linear', 'softmax', 'MLP', 'LeNet')] + [
          'SVRG gradients of 160 small parameters', 'copies of 160 small gradients',
          'step of sgd for the MLP', 'gradients of the MLP, added up',
-         'a batch of the pass, linear']),
+         'a batch of the pass, linear', 'a batch of the pass, linear, stored']),
     pytest.param('growth', ['--rounds', '1'], ['rows', 'features', 'parameters', 'update_freq'],
                  marks=pytest.mark.exhaustive),
 ])

@@ -82,18 +82,18 @@ def copies(shapes, together):
     return lambda: [gradient.copy() for gradient in gradients]
 
 
-def batch_of_pass(merged):
+def batch_of_pass(at_once, stored=False):
     """Return a function that makes a pass over 200 batches of the linear model."""
     symbol, shape = common.linear()
     train_data = common.iterator(shape, 20000, 100)
-    module = SVRGModule(symbol, update_freq=1)
+    module = SVRGModule(symbol, update_freq=1, store_snapshot_grads=stored)
     module.bind(train_data.provide_data, train_data.provide_label)
     module.init_params()
 
     def run():
-        most, auxiliary._MOST_MERGED = auxiliary._MOST_MERGED, 16 if merged else 1
+        default, auxiliary._BATCHES_AT_ONCE = auxiliary._BATCHES_AT_ONCE, at_once
         module.update_full_grads(train_data)
-        auxiliary._MOST_MERGED = most
+        auxiliary._BATCHES_AT_ONCE = default
 
     run()
     return run
@@ -136,8 +136,10 @@ def main():
              'one operation each'),
             ('gradients of the MLP, added up', bare_pass(common.perceptron, 128, 1, 'add'),
              added_up(common.perceptron, 128), 5, 'in operations of their own'),
-            ('a batch of the pass, linear', batch_of_pass(False), batch_of_pass(True), 1,
-             'up to 16 as one')):
+            ('a batch of the pass, linear', batch_of_pass(1), batch_of_pass(16), 1,
+             '16 as one'),
+            ('a batch of the pass, linear, stored', batch_of_pass(1, True),
+             batch_of_pass(16, True), 1, '16 side by side')):
         found = microseconds({'first': first, 'second': second}, args.times, calls)
         batches = 200 if name.startswith('a batch') else 1
         rows.append([name, '%.0f' % (found['first'] / batches),
