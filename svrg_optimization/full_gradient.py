@@ -7,35 +7,10 @@ from .checkpoint import of_kind, prefixed
 from .kvstores import is_distributed, sum_over_devices_and_workers
 from .sparse_rows import is_row_sparse
 from .variance_reduction import add_small, copies_of_small, dtype_of_sum, small_parameters
+from .workers import Tally
 
 # Gradients of one parameter that one operation adds up.
 _SUMMED_AT_ONCE = 64
-
-
-class Tally:
-    """What the workers tell each other of a pass: rows and batches, and the batches of each.
-
-    Parameters
-    ----------
-    kvstore : mxnet.kvstore.KVStore
-    rows, batches : int
-        Of this worker's pass, those of padding alone left out.
-    yielded : int
-        All of its batches.
-    context : Context
-        The device that the numbers are sent from.
-    """
-
-    def __init__(self, kvstore, rows=0, batches=0, yielded=0, context=None):
-        numbers = np.zeros(2 + kvstore.num_workers)
-        numbers[:2] = rows, batches
-        numbers[2 + kvstore.rank] = yielded
-        self.value = nd.array(numbers, ctx=context, dtype=np.float64)
-
-    def read(self):
-        """Return the rows, the batches, and a list of the batches of each worker, by rank."""
-        numbers = self.value.asnumpy().astype(int).tolist()
-        return numbers[0], numbers[1], numbers[2:]
 
 
 class FullGradient:

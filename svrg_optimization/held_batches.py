@@ -131,11 +131,77 @@ class HeldBatches:
         """How many batches have their gradients."""
         return len(self._stored)
 
-    def in_order_of(self, generator):
-        """List the batches in a random order.
+
+class Holding:
+    """What is held from one snapshot to the next.
+
+    Parameters
+    ----------
+    store_snapshot_grads : bool or int
+        The constructor's argument of this name.
+
+    Attributes
+    ----------
+    budget : int
+        In bytes; 0 where nothing is to be held.
+    held : HeldBatches or None
+        Those of the latest pass; None before it, and where they do not fit.
+    """
+
+    def __init__(self, store_snapshot_grads):
+        self.budget = _bytes_to_hold(store_snapshot_grads)
+        self.held = self._train_data = self._generator = None
+
+    def begin(self, full_gradient):
+        """Let go of what is held; return what receives the batches of a new pass, if any does."""
+        self.held = self._train_data = None
+        return HeldBatches(self.budget, full_gradient) if self.budget else None
+
+    def keep(self, held, yielded, train_data, warn_once):
+        """Hold the batches of a pass, and warn of what does not fit.
 
         Parameters
         ----------
-        generator : numpy.random.RandomState
+        held : HeldBatches
+        yielded : int
+            How many batches there were.
+        train_data : DataIter
+            That they are of.
+        warn_once : callable
+            Takes a message and what it is about.
         """
-        return [self.batches[i] for i in generator.permutation(len(self.batches))]
+        self._train_data = train_data
+        if held.exceeded_at:
+            warn_once('store_snapshot_grads: the first %d of %d batches are more than %d bytes of '
+                      'data alone: none is held until the next snapshot'
+                      % (held.exceeded_at, yielded, self.budget), 'nothing held')
+            return
+        if held.stored < len(held.batches):
+            warn_once('store_snapshot_grads: %d bytes have room for all %d batches and the '
+                      'gradients of %d: the others are computed again at each step'
+                      % (self.budget, len(held.batches), held.stored), 'not all stored')
+        self.held = held
+        if self._generator is None:
+            self._generator = np.random.RandomState(np.random.randint(2 ** 31))
+
+    def is_of(self, train_data):
+        """Tell whether the latest pass was over this iterator."""
+        return train_data is self._train_data
+
+    def shuffled(self):
+        """List the held batches in a new random order; None where none are held."""
+        if self.held is None:
+            return None
+        return [self.held.batches[i] for i in self._generator.permutation(len(self.held.batches))]
+
+
+def _bytes_to_hold(store_snapshot_grads):
+    if isinstance(store_snapshot_grads, bool):
+        return store_snapshot_grads * 2 ** 30
+    if not isinstance(store_snapshot_grads, int):
+        raise TypeError('store_snapshot_grads must be True, False or an int of 1 or more, not %r'
+                        % (store_snapshot_grads,))
+    if store_snapshot_grads < 1:
+        raise ValueError('store_snapshot_grads must be True, False or an int of 1 or more, not %d'
+                         % store_snapshot_grads)
+    return store_snapshot_grads

@@ -7,7 +7,6 @@ import pickle
 import warnings
 
 import mxnet as mx
-import numpy as np
 from mxnet.base import _as_list
 from mxnet.kvstore import KVStore
 from mxnet.model import BatchEndParam
@@ -16,9 +15,9 @@ from mxnet.module import Module
 from . import executors, kvstores
 from .auxiliary import Auxiliary
 from .dropout_masks import DropoutMasks
-from .full_gradient import FullGradient, Tally
+from .full_gradient import FullGradient
 from .gradient_pass import GradientPass
-from .held_batches import HeldBatch, HeldBatches
+from .held_batches import HeldBatch, Holding
 from .iterators import rewind
 from .kvstore_keys import KVStoreKeys, Tenant, Tenants, tenants_of
 from .loss_scale import LossScale
@@ -28,19 +27,7 @@ from .snapshot_schedule import SnapshotSchedule
 from .sparse_rows import correct_rows_of_batch
 from .svrg_optimizer import _SVRGOptimizer, update_counts
 from .variance_reduction import correct, correct_small, dtype_of_sum
-
-
-def _bytes_to_hold(store_snapshot_grads):
-    """Check the constructor's argument of this name; return a number of bytes, 0 for none."""
-    if isinstance(store_snapshot_grads, bool):
-        return store_snapshot_grads * 2 ** 30
-    if not isinstance(store_snapshot_grads, int):
-        raise TypeError('store_snapshot_grads must be True, False or an int of 1 or more, not %r'
-                        % (store_snapshot_grads,))
-    if store_snapshot_grads < 1:
-        raise ValueError('store_snapshot_grads must be True, False or an int of 1 or more, not %d'
-                         % store_snapshot_grads)
-    return store_snapshot_grads
+from .workers import Tally, check_batches, count_batches, meet_at_same_weights
 
 
 class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, Module):
@@ -164,10 +151,9 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, Module):
         super().__init__(symbol, data_names, label_names, logger, context, work_load_list,
                          fixed_param_names, state_names, group2ctxs, compression_params)
         self._masks = DropoutMasks(symbol)
-        self._budget = _bytes_to_hold(store_snapshot_grads)
-        if self._budget:
+        self._holding = Holding(store_snapshot_grads)
+        if self._holding.budget:
             self._check_batches_can_be_held()
-        self._held = self._held_data = self._held_order = None
         new_auxiliary = functools.partial(
             Module, self._masks.symbol_taking, self._data_names, self._label_names, self.logger,
             self._context, fixed_param_names=self._fixed_param_names, group2ctxs=self._group2ctxs,
@@ -636,18 +622,17 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, Module):
         self._correct_gradients()
         kvstore = self._kvstore if self._update_on_kvstore else None
         if kvstores.is_distributed(self._kvstore):
-            self._meet_at_same_weights()
+            meet_at_same_weights(self._kvstore, self, self._update_on_kvstore)
         with self._auxiliary.moved_to_weights_of(self, kvstore, self._snapshot.in_force):
             full_gradient = self._full_gradient_at_snapshot(
                 train_data, batch_end_callback, epoch, module_of)
         self._snapshot.replace(full_gradient, epoch)
 
     def _full_gradient_at_snapshot(self, train_data, batch_end_callback, epoch, module_of=None):
-        self._held = self._held_data = self._held_batch = None
+        self._held_batch = None
         self._auxiliary.forget_gradients()
         full_gradient = self._new_full_gradient()
-        held = (HeldBatches(self._budget, full_gradient)
-                if self._budget and module_of is None else None)
+        held = self._holding.begin(full_gradient) if module_of is None else None
         with self._live_inputs_kept():
             self._activations_are_live = not self._auxiliary.shares_pool
             yielded = self._sum_gradients(full_gradient, train_data, module_of,
@@ -658,21 +643,10 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, Module):
             raise ValueError('train_data must yield at least one row of data, and %r yielded '
                              'none' % (train_data,))
         if epoch is not None:
-            self._check_batches(full_gradient.batches_of_workers)
+            check_batches(self._kvstore, full_gradient.batches_of_workers)
         if held:
-            self._hold(held, yielded)
-            self._held_data = train_data
+            self._holding.keep(held, yielded, train_data, self._warn_once)
         return full_gradient
-
-    def _meet_at_same_weights(self):
-        """Move all workers to the servers' weights, or to those of rank 0 where workers update."""
-        if kvstores.is_asynchronous(self._kvstore):
-            kvstores.wait_for_all_workers(self._kvstore)
-        if self._update_on_kvstore:
-            executors.pull_dense_weights(self._kvstore, self)
-        else:
-            kvstores.set_to_those_of_first_worker(self._kvstore, executors.parameters(self))
-            self._params_dirty = True
 
     def _live_inputs_kept(self):
         """Let a forward that awaits its backward outlast a pass on the same inputs."""
@@ -686,21 +660,8 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, Module):
         For a training that begins without a pass for the full gradient, which
         would tell.
         """
-        if not kvstores.is_distributed(self._kvstore) or kvstores.is_asynchronous(self._kvstore):
-            return
-        rewind(train_data)
-        tally = Tally(self._kvstore, yielded=sum(1 for _ in train_data))
-        train_data.reset()
-        kvstores.sum_over_devices_and_workers(self._kvstore, {self._keys.tally: [tally.value]})
-        _, _, batches_of_workers = tally.read()
-        self._check_batches(batches_of_workers)
-
-    def _check_batches(self, batches_of_workers):
-        """Raise a ValueError where workers that step together would wait for ever."""
-        if len(set(batches_of_workers)) > 1 and not kvstores.is_asynchronous(self._kvstore):
-            raise ValueError('train_data must have as many batches on each worker with the kvstore '
-                             '%r, and it has, in the order of ranks, %s'
-                             % (self._kvstore.type, batches_of_workers))
+        if kvstores.is_distributed(self._kvstore) and not kvstores.is_asynchronous(self._kvstore):
+            check_batches(self._kvstore, count_batches(self._kvstore, self._keys.tally, train_data))
 
     def _sum_gradients(self, full_gradient, train_data, module_of, batch_end_callback, epoch,
                        held):
@@ -766,22 +727,8 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, Module):
 
     # Held batches
 
-    def _hold(self, held, yielded):
-        if held.exceeded_at:
-            self._warn_once('store_snapshot_grads: the first %d of %d batches are more than %d '
-                            'bytes of data alone: none is held until the next snapshot'
-                            % (held.exceeded_at, yielded, self._budget), 'nothing held')
-            return
-        if held.stored < len(held.batches):
-            self._warn_once('store_snapshot_grads: %d bytes have room for all %d batches and the '
-                            'gradients of %d: the others are computed again at each step'
-                            % (self._budget, len(held.batches), held.stored), 'not all stored')
-        self._held = held
-        if self._held_order is None:
-            self._held_order = np.random.RandomState(np.random.randint(2 ** 31))
-
     def _hold_again(self, train_data):
-        if not self._budget or train_data is self._held_data:
+        if not self._holding.budget or self._holding.is_of(train_data):
             return
         rewind(train_data)
         with self._auxiliary.staying_where_it_is():
@@ -790,7 +737,7 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, Module):
         train_data.reset()
 
     def _held_batches(self):
-        return self._held and self._held.in_order_of(self._held_order)
+        return self._holding.shuffled()
 
     def training_batches(self, train_data):
         """Return what to train an epoch on, in a loop of your own.

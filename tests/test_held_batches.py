@@ -162,7 +162,7 @@ def test_copies_side_by_side_follow_the_snapshot(runs_side_by_side):
         weights = {name: rng.normal(size=value.shape) for name, value in svrg.weights.items()}
         module.set_params({name: mx.nd.array(value) for name, value in weights.items()}, {})
         module.update_full_grads(problem.iterator())
-        held = module._held.batches
+        held = module._holding.held.batches
         assert len(held) == 16
         for batch in held:
             expected = svrg.gradients(weights, rows_of(problem, batch))
@@ -179,7 +179,7 @@ def test_auxiliary_states_see_one_batch_after_the_other(runs_side_by_side):
     module = SVRGModule(loss, label_names=('label',), update_freq=1, store_snapshot_grads=True)
     train_data = mx.io.NDArrayIter(rows, rows.sum(axis=1), 10, label_name='label')
     module.fit(train_data, eval_metric='mse', num_epoch=1)
-    assert not runs_side_by_side and len(module._held.batches) == 16
+    assert not runs_side_by_side and len(module._holding.held.batches) == 16
 
 
 def test_data_that_do_not_fit_are_read_from_the_iterator(runs):
@@ -188,7 +188,7 @@ def test_data_that_do_not_fit_are_read_from_the_iterator(runs):
     with pytest.warns(UserWarning, match='first 4 of 4 batches are more than 620 bytes') as caught:
         steps = train(problem, module, 4, problem.iterator())
     assert sum('store_snapshot_grads' in str(warning.message) for warning in caught) == 1
-    assert module._held is None and len(runs) == 16
+    assert module._holding.held is None and len(runs) == 16
     assert all((np.concatenate(batches) == np.arange(40)).all() for batches in steps.values())
     problem.assert_weights(module, problem.svrg(**SETTINGS).fit(4, 2))
 
@@ -200,7 +200,7 @@ def test_budget_is_kept(runs):
         with warnings.catch_warnings():
             warnings.simplefilter('ignore', UserWarning)
             module.update_full_grads(problem.iterator())
-        held = module._held.batches if module._held else []
+        held = module._holding.held.batches if module._holding.held else []
         total = sum(bytes_of(array) for batch in held for array in batch.data + batch.label)
         total += sum(bytes_of(array) for batch in held for arrays in
                      (batch.at_snapshot or {}).values() for array in arrays)
@@ -230,7 +230,7 @@ def test_budget_is_kept_where_inputs_grow():
     module.init_params(mx.init.One())
     with pytest.warns(UserWarning, match='first 2 of 10 batches'):
         module.update_full_grads(Batches(batches))
-    assert module._held is None
+    assert module._holding.held is None
 
 
 def test_order_has_a_generator_of_its_own():
