@@ -9,10 +9,12 @@ import importlib
 
 __version__ = '0.1.0'
 
-_HOME = {'SVRGModule': 'svrg_module', 'SVRGBucketingModule': 'svrg_bucketing_module'}
-_SUBMODULES = ('svrg_module', 'svrg_bucketing_module', 'svrg_optimizer')
+_HOME = {'SVRGModule': 'svrg_module', 'SVRGBucketingModule': 'svrg_bucketing_module',
+         'LinearDecay': 'alpha', 'BarzilaiBorwein': 'step_size'}
+_SUBMODULES = ('svrg_module', 'svrg_bucketing_module', 'svrg_optimizer', 'diagnostics')
 
-__all__ = ['SVRGModule', 'SVRGBucketingModule', '__version__']
+__all__ = ['SVRGModule', 'SVRGBucketingModule', 'LinearDecay', 'BarzilaiBorwein', 'diagnostics',
+           '__version__']
 
 
 def _import(submodule):

@@ -14,7 +14,7 @@ import numpy as np
 
 _FORMAT = 1
 _FACTS = 'facts'
-_FACTS_OF_FORMAT = {'update_freq', 'num_update', 'optimizer', 'snapshot', 'checksums'}
+_FACTS_OF_FORMAT = {'update_freq', 'alpha', 'num_update', 'optimizer', 'snapshot', 'checksums'}
 
 
 def file_names(prefix, epoch):
@@ -216,10 +216,23 @@ class Checkpoint:
     def _states_were_on_servers(self):
         return bool((self.facts['optimizer'] or {}).get('on_servers'))
 
-    @property
-    def update_freq(self):
-        """Epochs from one snapshot to the next; 1 in a checkpoint of plain Module."""
-        return self.facts['update_freq'] if self.facts else 1
+    def arguments_to_go_on(self, update_freq, given):
+        """Return arguments of a module's constructor: those of the saved one, where none are given.
+
+        Parameters
+        ----------
+        update_freq : int or None
+            None for that of the saved module, which is 1 for a plain Module.
+        given : dict
+            Further arguments.
+        """
+        saved = self.facts or {'update_freq': 1, 'alpha': 1.}
+        if saved['alpha'] is None and 'alpha' not in given:
+            warnings.warn('the checkpoint was saved with a schedule of alpha, which it cannot '
+                          'hold: give one with alpha=, or it is 1', stacklevel=3)
+        alpha = 1. if saved['alpha'] is None else saved['alpha']
+        return {'alpha': alpha, **given,
+                'update_freq': saved['update_freq'] if update_freq is None else update_freq}
 
 
 def read_symbol(name):

@@ -50,7 +50,8 @@ class SnapshotCheckpoints:
                    'params': self.save_params}
         if save_optimizer_states:
             writers.update(self._writers_of_states())
-        write_checkpoint(names, writers, *self._checkpoint_of_snapshot(self.update_freq))
+        write_checkpoint(names, writers,
+                         *self._checkpoint_of_snapshot(self.update_freq, self.alpha))
         logging.info('Saved checkpoint to "%s"', names['params'])
         if 'states' in writers:
             logging.info('Saved optimizer state to "%s"', names['states'])
@@ -77,9 +78,10 @@ class SnapshotCheckpoints:
                 if not is_row_sparse(weight):
                     weight.astype(self._arg_params[name].dtype).copyto(self._arg_params[name])
 
-    def _checkpoint_of_snapshot(self, update_freq):
+    def _checkpoint_of_snapshot(self, update_freq, alpha):
         """Return what SVRG needs to go on, as facts and as arrays."""
-        facts = {'update_freq': update_freq, 'num_update': self._snapshot.num_update,
+        facts = {'update_freq': update_freq, 'alpha': None if callable(alpha) else float(alpha),
+                 'num_update': self._snapshot.num_update,
                  'optimizer': self._loaded_counts, 'snapshot': None}
         if self.optimizer_initialized:
             facts['optimizer'] = {**self._update_counts(), 'copies': self._copies,
@@ -114,7 +116,8 @@ class SnapshotCheckpoints:
         update_freq : int, optional
             By default that of the checkpoint, and 1 for one of plain Module.
         **kwargs
-            Further arguments of the constructor. The number of devices may
+            Further arguments of the constructor. `alpha` is by default that
+            of the checkpoint, if it was a number. The number of devices may
             be another than that of the module that was saved.
 
         Returns
@@ -135,12 +138,12 @@ class SnapshotCheckpoints:
         UserWarning
             If the states were on the servers of a KVStore, and so could not
             be saved: with `load_optimizer_states` only the counts are loaded.
+            If `alpha` was a schedule, which a file cannot hold, and none is
+            given.
         """
         checkpoint = Checkpoint(prefix, epoch, load_optimizer_states)
         symbol = read_symbol(file_names(prefix, epoch)['symbol'])
-        if update_freq is None:
-            update_freq = checkpoint.update_freq
-        module = cls(symbol, update_freq=update_freq, **kwargs)
+        module = cls(symbol, **checkpoint.arguments_to_go_on(update_freq, kwargs))
         module._go_on_from(checkpoint)
         return module
 

@@ -1,4 +1,4 @@
-"""When a training takes snapshots: every so many epochs of ``fit``."""
+"""When a training takes snapshots: every so many epochs of ``fit``, unless α is 0."""
 
 import inspect
 import time
@@ -6,6 +6,7 @@ import time
 from mxnet.base import _as_list
 from mxnet.module import BaseModule
 
+from .alpha import Coefficient
 from .iterators import SnapshotIterator
 
 
@@ -17,9 +18,10 @@ class SnapshotSchedule:
     batches, ``_hold_again`` and ``_held_batches`` too.
     """
 
-    def _set_schedule(self, update_freq, full_grad_callback):
+    def _set_schedule(self, update_freq, full_grad_callback, alpha):
         """Check and keep the constructor's arguments of these names."""
         self.update_freq = update_freq
+        self._coefficient = Coefficient(alpha)
         for callback in _as_list(full_grad_callback) if full_grad_callback is not None else []:
             if not callable(callback):
                 raise TypeError('full_grad_callback must be callable, a list of callables or None, '
@@ -40,13 +42,26 @@ class SnapshotSchedule:
             raise ValueError('update_freq must be an int of 1 or more, not %d' % update_freq)
         self._update_freq = update_freq
 
+    @property
+    def alpha(self):
+        """The coefficient of the variance reduction: a number in [0, 1], or a schedule of it.
+
+        A schedule is called with the number of updates so far, those of a
+        training that a checkpoint has resumed included.
+        """
+        return self._coefficient.alpha
+
+    @alpha.setter
+    def alpha(self, alpha):
+        self._coefficient.alpha = alpha
+
     def fit(self, train_data, *args, **kwargs):
         """Train the module; parameters and behaviour are those of ``Module.fit``.
 
         A snapshot is taken when an epoch begins that `update_freq` divides,
         and before the first step if there is none. The time of its pass is
         logged as ``Epoch[%d] Full gradient time=%.3f``, in seconds, and is
-        part of the epoch's ``Time cost``.
+        part of the epoch's ``Time cost``. With ``alpha=0`` none is taken.
         """
         call = inspect.signature(super().fit).bind(train_data, *args, **kwargs)
         call.apply_defaults()
@@ -62,14 +77,16 @@ class SnapshotSchedule:
     def _epoch_begins(self, epoch, train_data):
         """Take a snapshot where one is due; return held batches to train on, if there are any."""
         is_first, self._epoch = self._epoch is None, epoch
-        if not self._snapshot.in_force or epoch % self.update_freq == 0:
+        needs_snapshot = not self._coefficient.is_always_zero
+        if needs_snapshot and (not self._snapshot.in_force or epoch % self.update_freq == 0):
             tic = time.time()
             self.update_full_grads(train_data)
             self.logger.info('Epoch[%d] Full gradient time=%.3f', epoch, time.time() - tic)
             train_data.reset()
         elif is_first:
             self._check_numbers_of_batches(train_data)
-            self._hold_again(train_data)
+            if needs_snapshot:
+                self._hold_again(train_data)
         return self._held_batches()
 
     def _hold_again(self, train_data):

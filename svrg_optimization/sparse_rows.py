@@ -26,7 +26,7 @@ def correct_all_rows(gradient, at_snapshot, full):
     _assign(gradient, nd.elemwise_add(full, gradient - at_snapshot), rows)
 
 
-def correct_rows_of_batch(gradient, at_snapshot, full_by_row):
+def correct_rows_of_batch(gradient, at_snapshot, full_by_row, alpha=1):
     """Turn a row_sparse gradient into an SVRG gradient of the batch's rows alone.
 
     Parameters
@@ -37,11 +37,14 @@ def correct_rows_of_batch(gradient, at_snapshot, full_by_row):
     full_by_row : NDArray
         The full gradient, dense, each row over the part of the batches that
         contain it.
+    alpha : float
+        α, which is 1 in plain SVRG.
     """
-    difference = gradient - at_snapshot
+    difference = gradient - (at_snapshot if alpha == 1 else at_snapshot * alpha)
     rows = difference.indices
     if len(rows):
-        _assign(gradient, difference.data + nd.take(full_by_row, rows), rows)
+        full = nd.take(full_by_row, rows)
+        _assign(gradient, difference.data + (full if alpha == 1 else full * alpha), rows)
 
 
 def _assign(target, data, rows):

@@ -32,7 +32,7 @@ class SVRGBucketingModule(SnapshotSchedule, BucketingModule):
         As in BucketingModule.
     update_freq : int
         Epochs from one snapshot to the next, 1 or more.
-    loss_is_mean, full_grad_callback, sparse_full_grad
+    loss_is_mean, full_grad_callback, sparse_full_grad, alpha
         As in SVRGModule.
 
     Raises
@@ -44,8 +44,8 @@ class SVRGBucketingModule(SnapshotSchedule, BucketingModule):
     def __init__(self, sym_gen, default_bucket_key=None, logger=logging, context=mx.cpu(),
                  work_load_list=None, fixed_param_names=None, state_names=None, group2ctxs=None,
                  compression_params=None, update_freq=None, *, loss_is_mean=None,
-                 full_grad_callback=None, sparse_full_grad=False):
-        self._set_schedule(update_freq, full_grad_callback)
+                 full_grad_callback=None, sparse_full_grad=False, alpha=1.0):
+        self._set_schedule(update_freq, full_grad_callback, alpha)
         super().__init__(sym_gen, default_bucket_key, logger, context, work_load_list,
                          fixed_param_names, state_names, group2ctxs, compression_params)
         self._svrg_arguments = {'loss_is_mean': loss_is_mean, 'sparse_full_grad': sparse_full_grad}
@@ -59,7 +59,7 @@ class SVRGBucketingModule(SnapshotSchedule, BucketingModule):
                             self._work_load_list, self._fixed_param_names, self._state_names,
                             self._group2ctxs, self._compression_params, self.update_freq,
                             **self._svrg_arguments)
-        bucket._warned = self._warned
+        bucket._warned, bucket._coefficient = self._warned, self._coefficient
         return bucket
 
     @property
@@ -116,6 +116,9 @@ class SVRGBucketingModule(SnapshotSchedule, BucketingModule):
         if not self.binded:
             raise RuntimeError('update_full_grads needs a module that is bound')
         self._curr_module._correct_gradients()
+        self._default_bucket._check_ready_for_snapshot()
+        if self._coefficient.is_always_zero:
+            return
         current = self._curr_bucket_key
         try:
             self._default_bucket._take_snapshot(
@@ -161,8 +164,8 @@ class SVRGBucketingModule(SnapshotSchedule, BucketingModule):
         writers['buckets'] = functools.partial(mx.nd.save, data=keys)
         if save_optimizer_states:
             writers.update(self._curr_module._writers_of_states())
-        write_checkpoint(names, writers,
-                         *self._default_bucket._checkpoint_of_snapshot(self.update_freq))
+        facts, arrays = self._default_bucket._checkpoint_of_snapshot(self.update_freq, self.alpha)
+        write_checkpoint(names, writers, facts, arrays)
 
     @classmethod
     def load(cls, prefix, epoch, sym_gen=None, default_bucket_key=None,
@@ -199,8 +202,7 @@ class SVRGBucketingModule(SnapshotSchedule, BucketingModule):
         checkpoint = Checkpoint(prefix, epoch, load_optimizer_states)
         symbol = read_symbol('%s-%s-symbol.json' % (prefix, default_bucket_key))
         module = cls(sym_gen, default_bucket_key,
-                     update_freq=checkpoint.update_freq if update_freq is None else update_freq,
-                     **kwargs)
+                     **checkpoint.arguments_to_go_on(update_freq, kwargs))
         module._curr_module = module._new_bucket(default_bucket_key, symbol)
         module._curr_bucket_key = default_bucket_key
         module._buckets[default_bucket_key] = module._curr_module

@@ -86,17 +86,27 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, Module):
         one backward pass a step: 1 + 1/update_freq passes an epoch. It is
         SVRG on the finite sum of these batches, which random augmentation
         does not change until the next snapshot ("transform locking" [4]_).
+    alpha : float or callable
+        The coefficient :math:`\alpha` of α-SVRG [5]_,
+
+        .. math:: g = \nabla f_{batch}(w) - \alpha (\nabla f_{batch}(\tilde w) - \mu):
+
+        a number in [0, 1], 1 being SVRG, or a schedule like `LinearDecay`,
+        called with the number of updates so far. It may be set later as an
+        attribute. With a number 0 the module is plain Module: no snapshot is
+        taken. A schedule that returns 0 skips no pass.
 
     Raises
     ------
     ValueError
-        If `update_freq` is below 1, or `store_snapshot_grads` is below 1, or
-        is asked for where the network has random layers or states, which
-        would be others at a step than in the pass.
+        If `update_freq` is below 1, `alpha` is not in [0, 1], or
+        `store_snapshot_grads` is below 1, or is asked for where the network
+        has random layers or states, which would be others at a step than in
+        the pass.
     TypeError
         If `update_freq` is no int, `loss_is_mean` none of None, True and
-        False, `full_grad_callback` not callable, or `store_snapshot_grads`
-        no bool or int.
+        False, `full_grad_callback` not callable, `store_snapshot_grads` no
+        bool or int, or `alpha` neither a number nor callable.
 
     Warns
     -----
@@ -117,6 +127,8 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, Module):
        Parallel SAGA", AISTATS 2017.
     .. [4] A. Defazio and L. Bottou, "On the Ineffectiveness of Variance
        Reduced Optimization for Deep Learning", NeurIPS 2019, Section 3.
+    .. [5] Y. Yin, Z. Xu, Z. Li, T. Darrell and Z. Liu, "A Coefficient Makes
+       SVRG Effective", ICLR 2025.
 
     Examples
     --------
@@ -141,8 +153,8 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, Module):
                  fixed_param_names=None, state_names=None, group2ctxs=None,
                  compression_params=None, update_freq=None, *,
                  loss_is_mean=None, full_grad_callback=None, sparse_full_grad=False,
-                 store_snapshot_grads=False):
-        self._set_schedule(update_freq, full_grad_callback)
+                 store_snapshot_grads=False, alpha=1.0):
+        self._set_schedule(update_freq, full_grad_callback, alpha)
         for name, value, allowed in (('loss_is_mean', loss_is_mean, (bool, type(None))),
                                      ('sparse_full_grad', sparse_full_grad, bool)):
             if not isinstance(value, allowed):
@@ -478,7 +490,7 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, Module):
             self._take_outputs_out_of_pool()
         super().backward(out_grads)
         self._awaits_backward = False
-        if not self._snapshot.in_force:
+        if not self._snapshot.in_force or self._coefficient.is_always_zero:
             return
         stored = self._stored_gradients(out_grads)
         if stored:
@@ -518,6 +530,7 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, Module):
         :math:`\mu` is counted k times.
         """
         full_gradient = self._snapshot.full_gradient
+        alpha = self._coefficient.at(self._snapshot.num_update)
         factors = self._units_of_full_gradient()
         gradients = executors.gradients(self)
         at_snapshot = self._auxiliary.latest_gradients()
@@ -529,19 +542,24 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, Module):
             for names in fused:
                 correct_small([gradients[name][device] for name in names],
                               [at_snapshot[name][device] for name in names],
-                              [shares[name] for name in names])
+                              [shares[name] for name in names], alpha)
         for name in gradients.keys() - set().union(*fused):
             for device, gradient in enumerate(gradients[name]):
                 by_row = full_gradient.by_row[device]
                 full = by_row.get(name, full_gradient.shares[device][name])
                 if factors[name] != 1:
                     full = full * factors[name]
+                then = at_snapshot[name][device]
                 if name in by_row:
-                    correct_rows_of_batch(gradient, at_snapshot[name][device], full)
-                    continue
-                corrected = self._svrg_grads_update_rule(gradient, at_snapshot[name][device], full)
-                if corrected is not gradient:
-                    corrected.copyto(gradient)
+                    correct_rows_of_batch(gradient, then, full, alpha)
+                elif rule_is_ours:
+                    correct(gradient, then, full, alpha)
+                else:
+                    if alpha != 1:
+                        then, full = then * alpha, full * alpha
+                    corrected = self._svrg_grads_update_rule(gradient, then, full)
+                    if corrected is not gradient:
+                        corrected.copyto(gradient)
         self._forget_uncorrected_gradients()
 
     def _units_of_full_gradient(self):
@@ -604,6 +622,10 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, Module):
         ValueError
             If `train_data` yields no row, or the symbol has no loss.
 
+        Notes
+        -----
+        Nothing is done where `alpha` is a number 0.
+
         Warns
         -----
         UserWarning
@@ -611,13 +633,17 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, Module):
             symbol cannot be bound for its real rows or a device would be left
             without any. The batch is weighted by its real rows then.
         """
-        self._take_snapshot(train_data, batch_end_callback or self._full_grad_callback,
-                            self._epoch)
+        self._check_ready_for_snapshot()
+        if not self._coefficient.is_always_zero:
+            self._take_snapshot(train_data, batch_end_callback or self._full_grad_callback,
+                                self._epoch)
 
-    def _take_snapshot(self, train_data, batch_end_callback, epoch, module_of=None):
+    def _check_ready_for_snapshot(self):
         if not (self.binded and self.for_training and self.params_initialized):
             raise RuntimeError('update_full_grads needs a module that is bound with '
                                'for_training=True and has its parameters initialized')
+
+    def _take_snapshot(self, train_data, batch_end_callback, epoch, module_of=None):
         rewind(train_data)
         self._correct_gradients()
         kvstore = self._kvstore if self._update_on_kvstore else None

@@ -1,4 +1,6 @@
-r"""Sums of gradients: :math:`g = \nabla f_{batch}(w) - \nabla f_{batch}(\tilde w) + \mu`, and μ.
+r"""Sums of gradients, μ and the SVRG gradient with its coefficient α.
+
+.. math:: g = \nabla f_{batch}(w) - \alpha (\nabla f_{batch}(\tilde w) - \mu)
 
 Small arrays, of which each operation takes longer than its arithmetic, are
 summed many in one operation. MXNet has none that adds, but a step of sgd does.
@@ -19,7 +21,7 @@ def dtype_of_sum(dtype):
     return np.float32 if dtype == np.float16 else dtype
 
 
-def correct(gradient, at_snapshot, full):
+def correct(gradient, at_snapshot, full, alpha=1):
     """Turn one gradient into the SVRG gradient, in place.
 
     Parameters
@@ -31,7 +33,15 @@ def correct(gradient, at_snapshot, full):
     full : NDArray
         The full gradient, in the units of a batch gradient; float32 for
         float16 gradients.
+    alpha : float
+        α, which is 1 in plain SVRG.
     """
+    if alpha != 1 and gradient.stype == 'default' and _is_float32(gradient, full):
+        _add_times(gradient, at_snapshot, -alpha)
+        _add_times(gradient, full, alpha)
+        return
+    if alpha != 1:
+        at_snapshot, full = at_snapshot * alpha, full * alpha
     if is_row_sparse(gradient):
         correct_all_rows(gradient, at_snapshot, full)
     elif gradient.dtype == full.dtype:
@@ -41,17 +51,27 @@ def correct(gradient, at_snapshot, full):
         gradient[:] = gradient.astype(full.dtype) - at_snapshot.astype(full.dtype) + full
 
 
-def correct_small(gradients, at_snapshot, full):
-    """Turn several gradients into SVRG gradients, in place, with the same bits as `correct`.
+def correct_small(gradients, at_snapshot, full, alpha=1):
+    """Turn several gradients into SVRG gradients, in place, to the same bits as `correct`.
 
-    A step of sgd with momentum does it whose weight is the full gradient,
-    whose momentum is the gradient, and whose rates are 1.
+    Where α is 1, a step of sgd with momentum does it whose weight is the full
+    gradient, whose momentum is the gradient, and whose rates are 1.
 
     Parameters
     ----------
     gradients, at_snapshot, full : list of NDArray
         As for `correct`, but dense, of one dtype and on one device.
+    alpha : float
+        As for `correct`.
     """
+    if alpha != 1 and _is_float32(*gradients):
+        _add_small_times(gradients, at_snapshot, -alpha)
+        _add_small_times(gradients, full, alpha)
+        return
+    if alpha != 1:
+        for arrays in zip(gradients, at_snapshot, full):
+            correct(*arrays, alpha)
+        return
     for targets, *others in _parts(gradients, full, at_snapshot, gradients):
         count = len(targets)
         nd.multi_sgd_mom_update(*_interleaved(others), lrs=(1,) * count, wds=(0,) * count,
@@ -59,16 +79,31 @@ def correct_small(gradients, at_snapshot, full):
 
 
 def add_small(totals, gradients):
-    """Add gradients to sums, in place: steps of sgd with a rate of -1.
+    """Add gradients to sums, in place.
 
     Parameters
     ----------
     totals, gradients : list of NDArray
         Dense, of one dtype and on one device.
     """
+    _add_small_times(totals, gradients, 1)
+
+
+def _is_float32(*arrays):
+    """Tell whether a step of sgd, whose rate is a float32, can scale arrays."""
+    return all(array.dtype == np.float32 for array in arrays)
+
+
+def _add_times(total, gradient, factor):
+    """Add a gradient times a factor: a step of sgd whose rate is -factor."""
+    nd.sgd_update(total, gradient, lr=-factor, wd=0, out=total)
+
+
+def _add_small_times(totals, gradients, factor):
+    """Do the same for several of them."""
     for targets, *others in _parts(totals, totals, gradients):
         count = len(targets)
-        nd.multi_sgd_update(*_interleaved(others), lrs=(-1,) * count, wds=(0,) * count,
+        nd.multi_sgd_update(*_interleaved(others), lrs=(-factor,) * count, wds=(0,) * count,
                             num_weights=count, out=targets)
 
 
