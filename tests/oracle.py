@@ -62,10 +62,12 @@ class Sgd:
 
 
 class Svrg:
-    """Johnson and Zhang's algorithm over a fixed order of batches."""
+    """Johnson and Zhang's algorithm over a fixed order of batches; alpha(t) is Yin et al.'s."""
 
-    def __init__(self, network, weights, features, targets, batch_size, optimizer, fixed=()):
+    def __init__(self, network, weights, features, targets, batch_size, optimizer, fixed=(),
+                 alpha=lambda _: 1):
         self.network, self.optimizer, self.fixed = network, optimizer, fixed
+        self.alpha = alpha
         self.weights = {name: np.array(value, np.float64) for name, value in weights.items()}
         self.features = np.asarray(features, np.float64)
         self.targets = np.asarray(targets, np.float64)
@@ -86,7 +88,9 @@ class Svrg:
         gradients = self.gradients(self.weights, rows)
         if self.snapshot is not None:
             at_snapshot = self.gradients(self.snapshot, rows)
-            gradients = {name: gradients[name] - at_snapshot[name] + self.full_gradient[name]
+            alpha = self.alpha(self.optimizer.updates)
+            gradients = {name: gradients[name] - alpha * (at_snapshot[name]
+                                                          - self.full_gradient[name])
                          for name in gradients}
         self.optimizer.step(self.weights, gradients)
 

@@ -114,6 +114,27 @@ def test_trains_as_zero_padded_sequences_do(monkeypatch, context, kvstore, updat
     problem.assert_full_gradient(module, expected.full_gradient)
 
 
+def test_alpha_is_one_for_all_buckets(tmp_path):
+    problem = Sequences()
+    module = fit(problem, problem.module(2, alpha=0.3), 0, 3)
+    svrg = problem.svrg(4, **SETTINGS)
+    svrg.alpha = lambda _: 0.3
+    problem.expect(3, 2, svrg=svrg)
+    problem.assert_weights(module, svrg.weights)
+    module.save_checkpoint(str(tmp_path / 'model'), 3)
+    loaded = SVRGBucketingModule.load(str(tmp_path / 'model'), 3, problem.sym_gen, max(LENGTHS))
+    assert loaded.alpha == 0.3
+    module.alpha = 0
+    before = module._snapshot.full_gradient
+    module.update_full_grads(problem.iterator())
+    assert module._snapshot.full_gradient is before
+    svrg.alpha = lambda _: 0
+    fit(problem, module, 3, 4)
+    for _, rows, _ in problem.plan(4):
+        svrg.step(rows)
+    problem.assert_weights(module, svrg.weights)
+
+
 def test_full_gradient_over_all_buckets_time_after_time():
     problem = Sequences()
     module = problem.bound(4)

@@ -1,0 +1,272 @@
+"""α-SVRG: the coefficient of the variance reduction, constant and as a schedule."""
+
+import warnings
+
+import mxnet as mx
+import numpy as np
+import pytest
+
+from problems import Problem, SparseProblem
+from svrg_optimization import LinearDecay, SVRGModule
+from svrg_optimization.variance_reduction import correct, correct_small
+
+TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
+SETTINGS = {'learning_rate': 0.1, 'momentum': 0.5, 'wd': 0.01}
+
+
+def fit(problem, module, epochs, train_data=None, **kwargs):
+    module.fit(train_data or problem.iterator(), eval_metric='mse', num_epoch=epochs,
+               arg_params=problem.arg_params(), optimizer_params=SETTINGS, **kwargs)
+    return module
+
+
+def oracle_of(problem, alpha):
+    svrg = problem.svrg(**SETTINGS)
+    svrg.alpha = alpha if callable(alpha) else lambda _: alpha
+    return svrg
+
+
+def alternating(num_update):
+    return 0.9 if num_update % 2 else 0.2
+
+
+@pytest.mark.parametrize('alpha', [1, 0.7, 0.25, np.float32(0.5), alternating,
+                                   LinearDecay(0.75, 12), lambda _: 0])
+@pytest.mark.parametrize('kind', ['linear', 'perceptron'])
+@pytest.mark.parametrize('context, kvstore', [(mx.cpu(), None), (TWO_DEVICES, 'local')])
+def test_is_alpha_svrg(alpha, kind, context, kvstore):
+    problem = Problem(kind, rows=37)
+    module = fit(problem, problem.module(2, context=context, alpha=alpha), 5, kvstore=kvstore)
+    problem.assert_weights(module, oracle_of(problem, alpha).fit(5, 2))
+    assert module._snapshot.in_force
+
+
+def test_large_parameters():
+    problem = Problem('softmax', rows=40, features=600, classes=40)
+    assert problem.weights['fc_weight'].size > 1 << 14
+    problem.features *= 0.1
+    module = fit(problem, problem.module(1, alpha=0.3), 3)
+    problem.assert_weights(module, oracle_of(problem, 0.3).fit(3, 1))
+
+
+def test_float64():
+    problem = Problem('softmax', rows=40)
+    module = problem.module(1, alpha=0.3)
+    module.bind([mx.io.DataDesc('data', (10, 4), 'float64')],
+                [mx.io.DataDesc('label', (10,), 'float64')])
+    module.init_params(arg_params={name: mx.nd.array(value, dtype='float64')
+                                   for name, value in problem.weights.items()})
+    module.init_optimizer(optimizer_params=SETTINGS)
+    train_data = mx.io.NDArrayIter(mx.nd.array(problem.features, dtype='float64'),
+                                   mx.nd.array(problem.targets, dtype='float64'), 10,
+                                   label_name='label')
+    module.fit(train_data, num_epoch=3, eval_metric='acc')
+    assert module._param_dict[0]['fc_weight'].dtype == np.float64
+    problem.assert_weights(module, oracle_of(problem, 0.3).fit(3, 1), 1e-6)
+
+
+@pytest.mark.parametrize('dtype, tolerance', [('float16', 2e-3), ('float32', 1e-6),
+                                              ('float64', 1e-14)])
+@pytest.mark.parametrize('alpha', [1, 0.3])
+def test_correction_of_each_dtype(dtype, tolerance, alpha):
+    rng = np.random.RandomState(0)
+    sums = np.float32 if dtype == 'float16' else dtype
+    arrays = [[rng.normal(size=shape) for shape in ((3, 4), (5,))] for _ in range(3)]
+    expected = [now - alpha * (then - full) for now, then, full in zip(*arrays)]
+
+    def made():
+        return [[mx.nd.array(value, dtype=kind) for value in values]
+                for values, kind in zip(arrays, (dtype, dtype, sums))]
+
+    one_by_one = made()
+    for three in zip(*one_by_one):
+        correct(*three, alpha)
+    many = made()
+    if dtype != 'float16':
+        correct_small(*many, alpha)
+    for results in [one_by_one[0]] + [many[0]] * (dtype != 'float16'):
+        for result, value in zip(results, expected):
+            assert result.dtype == np.dtype(dtype)
+            np.testing.assert_allclose(result.asnumpy(), value, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize('alpha', [0.4, alternating])
+def test_sparse_parameters(alpha):
+    problem = SparseProblem(rows=37)
+    module = problem.module(1, alpha=alpha)
+    module.fit(problem.iterator(), eval_metric='mse', num_epoch=3, kvstore=None,
+               arg_params=problem.arg_params(), optimizer_params={'learning_rate': 0.1})
+    svrg = problem.svrg(learning_rate=0.1)
+    svrg.alpha = alpha if callable(alpha) else lambda _: alpha
+    problem.assert_weights(module, svrg.fit(3, 1))
+
+
+def test_sparse_full_gradient():
+    """On the rows of a batch, g - α (s - μ over the part of the batches with the row)."""
+    problem = SparseProblem(rows=40)
+    module = problem.bound(sparse_full_grad=True, alpha=0.4)
+    module.init_optimizer(kvstore=None, optimizer_params={'learning_rate': 0.1})
+    module.update_full_grads(problem.iterator())
+    module.set_params({'w': mx.nd.ones((12, 1)).tostype('row_sparse'),
+                       'fc_bias': mx.nd.zeros(1)}, {})
+    svrg = problem.svrg()
+    svrg.take_snapshot()
+    now = {'w': np.ones((12, 1)), 'fc_bias': np.zeros(1)}
+    batches = [np.arange(start, start + 10) for start in range(0, 40, 10)]
+    occurs = [(problem.features[rows] != 0).any(axis=0) for rows in batches]
+    module.forward_backward(next(problem.iterator()))
+    module._update_svrg_gradients()
+    full = svrg.full_gradient['w'][:, 0] * len(batches) / np.maximum(sum(occurs), 1)
+    expected = (svrg.gradients(now, batches[0])['w'][:, 0] - 0.4 * (
+        svrg.gradients(svrg.snapshot, batches[0])['w'][:, 0] - full)) * occurs[0]
+    gradient = dict(zip(module._exec_group.param_names, module._exec_group.grad_arrays))['w'][0]
+    np.testing.assert_allclose(gradient.asnumpy()[:, 0], expected, rtol=1e-5, atol=1e-5)
+
+
+def test_stored_gradients():
+    problem = Problem('perceptron', rows=40)
+    module = problem.module(2, alpha=0.6, store_snapshot_grads=True)
+    steps = []
+    fit(problem, module, 4, batch_end_callback=lambda param: steps.append(
+        (param.epoch, param.locals['data_batch'].data[0].asnumpy())))
+    svrg = oracle_of(problem, 0.6)
+    for number, (_, data) in enumerate(steps):
+        if number % 8 == 0:
+            svrg.take_snapshot()
+        svrg.step(np.array([np.abs(problem.features - row).sum(axis=1).argmin() for row in data]))
+    problem.assert_weights(module, svrg.weights)
+
+
+def test_a_rule_of_ones_own_sees_scaled_gradients():
+    class Own(SVRGModule):
+        def _svrg_grads_update_rule(self, current, at_snapshot, full):
+            return current - at_snapshot + full
+
+    problem = Problem(rows=37)
+    module = Own(problem.symbol, label_names=('label',), update_freq=1, alpha=0.3)
+    problem.assert_weights(fit(problem, module, 3), oracle_of(problem, 0.3).fit(3, 1))
+
+
+def test_may_be_set_later():
+    problem = Problem(rows=40)
+    module = problem.bound()
+    module.init_optimizer(optimizer_params=SETTINGS)
+    svrg, train_data = problem.svrg(**SETTINGS), problem.iterator()
+    for alpha in (1, 0.5, 0.1):
+        module.alpha = alpha
+        svrg.alpha = lambda _, alpha=alpha: alpha
+        svrg.take_snapshot()
+        module.update_full_grads(train_data)
+        train_data.reset()
+        for start, batch in zip(range(0, 40, 10), train_data):
+            module.forward_backward(batch)
+            module.update()
+            svrg.step(np.arange(start, start + 10))
+    assert module.alpha == 0.1
+    problem.assert_weights(module, svrg.weights)
+
+
+def dropout():
+    layer = mx.sym.FullyConnected(mx.sym.Variable('data'), num_hidden=5, name='hidden')
+    layer = mx.sym.Dropout(mx.sym.Activation(layer, act_type='relu'))
+    return mx.sym.SoftmaxOutput(mx.sym.FullyConnected(layer, num_hidden=3, name='fc'),
+                                mx.sym.Variable('label'), name='loss')
+
+
+@pytest.mark.parametrize('symbol, stored', [
+    (Problem('perceptron').symbol, False), (Problem('perceptron').symbol, True),
+    (dropout(), False)])
+@pytest.mark.parametrize('context, kvstore', [
+    (mx.cpu(), None), (TWO_DEVICES, 'local'), (TWO_DEVICES, 'device')])
+@pytest.mark.parametrize('optimizer', ['sgd', 'adam'])
+def test_constant_zero_is_module(monkeypatch, symbol, stored, context, kvstore, optimizer):
+    problem = Problem('perceptron', rows=37)
+    passes = []
+    monkeypatch.setattr(SVRGModule, '_take_snapshot', lambda *args: passes.append(args))
+    svrg = SVRGModule(symbol, label_names=('label',), context=context, update_freq=1, alpha=0,
+                      store_snapshot_grads=stored)
+    results = []
+    for module in (mx.mod.Module(symbol, label_names=('label',), context=context), svrg):
+        mx.random.seed(3)
+        module.fit(problem.iterator(), eval_metric='acc', num_epoch=3, kvstore=kvstore,
+                   arg_params=problem.arg_params(), optimizer=optimizer,
+                   optimizer_params={'learning_rate': 0.1, 'wd': 0.01})
+        results.append({name: value.asnumpy().tobytes()
+                        for name, value in module.get_params()[0].items()})
+    assert results[0] == results[1]
+    svrg.update_full_grads(problem.iterator())
+    assert not passes and not svrg._snapshot.in_force
+
+
+def test_a_schedule_counts_updates_over_a_resume(tmp_path):
+    seen = []
+
+    def alpha(num_update):
+        seen.append(num_update)
+        return 1 / (1 + num_update)
+
+    problem = Problem(rows=37)
+    prefix = str(tmp_path / 'model')
+    unbroken = fit(problem, problem.module(2, alpha=alpha), 5)
+    module = problem.module(2, alpha=alpha)
+    fit(problem, module, 3)
+    module.save_checkpoint(prefix, 3, save_optimizer_states=True)
+    del seen[:]
+    resumed = SVRGModule.load(prefix, 3, load_optimizer_states=True, label_names=('label',),
+                              alpha=alpha)
+    resumed.fit(problem.iterator(), eval_metric='mse', begin_epoch=3, num_epoch=5,
+                optimizer_params=SETTINGS)
+    assert seen == list(range(12, 20))
+    for name, value in unbroken.get_params()[0].items():
+        assert (resumed.get_params()[0][name].asnumpy() == value.asnumpy()).all()
+
+
+def test_checkpoints_keep_a_number_and_warn_of_a_schedule(tmp_path):
+    problem = Problem(rows=40)
+    prefix = str(tmp_path / 'model')
+
+    def saved(alpha):
+        fit(problem, problem.module(2, alpha=alpha), 1).save_checkpoint(prefix, 1)
+
+    saved(0.25)
+    assert SVRGModule.load(prefix, 1, label_names=('label',)).alpha == 0.25
+    assert SVRGModule.load(prefix, 1, label_names=('label',), alpha=0.5).alpha == 0.5
+    decay = LinearDecay(0.5, 10)
+    saved(decay)
+    with pytest.warns(UserWarning, match='saved with a schedule of alpha'):
+        assert SVRGModule.load(prefix, 1, label_names=('label',)).alpha == 1
+    with warnings.catch_warnings():
+        warnings.simplefilter('error')
+        assert SVRGModule.load(prefix, 1, label_names=('label',), alpha=decay).alpha is decay
+
+
+@pytest.mark.parametrize('bad, error', [
+    (-0.1, ValueError), (1.5, ValueError), (np.nan, ValueError), (True, TypeError),
+    ('1', TypeError), (None, TypeError)])
+def test_bad_alpha(bad, error):
+    with pytest.raises(error, match='alpha must be a number from 0 to 1 or a callable'):
+        Problem().module(1, alpha=bad)
+    module = Problem().module(1)
+    with pytest.raises(error, match='alpha must be a number from 0 to 1'):
+        module.alpha = bad
+    assert module.alpha == 1
+
+
+@pytest.mark.parametrize('bad, error', [(2, ValueError), (None, TypeError)])
+def test_bad_value_of_a_schedule_changes_nothing(bad, error):
+    problem = Problem(rows=40)
+    module = problem.bound(alpha=lambda _: bad)
+    module.init_optimizer()
+    module.update_full_grads(problem.iterator())
+    module.forward_backward(next(problem.iterator()))
+    with pytest.raises(error, match='after 0 updates it returned something else'):
+        module.update()
+    problem.assert_weights(module, problem.weights, 1e-7)
+
+
+@pytest.mark.parametrize('arguments, error, message', [
+    ((1.5, 10), ValueError, 'initial'), (('1', 10), TypeError, 'initial'),
+    ((0.5, 0), ValueError, 'num_updates'), ((0.5, 2.5), TypeError, 'num_updates')])
+def test_bad_linear_decay(arguments, error, message):
+    with pytest.raises(error, match=message):
+        LinearDecay(*arguments)
