@@ -33,13 +33,17 @@ def gradients(module):
             if arrays[0] is not None}
 
 
+def added_gradients(module):
+    """List the gradients that each backward pass adds to, on all devices."""
+    requests = gradient_requests(module)
+    return [array for name, arrays in gradients(module).items() if requests[name] == 'add'
+            for array in arrays]
+
+
 def clear_added_gradients(module):
     """Set to zero the gradients that each backward pass adds to."""
-    group = module._exec_group
-    for name, arrays in gradients(module).items():
-        if group.grad_req[name] == 'add':
-            for array in arrays:
-                array[:] = 0
+    for array in added_gradients(module):
+        array[:] = 0
 
 
 def copy_states(source, target):

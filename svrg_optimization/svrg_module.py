@@ -576,6 +576,29 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, Module):
             self._snapshot.backwards_to_correct = 0
             self._auxiliary.clear_added_gradients()
 
+    @contextlib.contextmanager
+    def _between_steps(self):
+        """Let passes without updates leave no trace but outputs and gradients."""
+        if not (self.binded and self.for_training and self.params_initialized):
+            raise RuntimeError('mod must be bound with for_training=True and have its parameters '
+                               'initialized')
+        if not (self._snapshot.in_force or self._coefficient.is_always_zero):
+            raise RuntimeError('mod must have a snapshot: call update_full_grads first')
+        if self._snapshot.backwards_to_correct:
+            raise RuntimeError('mod must not stand between backward and update: call update first')
+        shapes, batch_size = (self.data_shapes, self.label_shapes), self._batch_size
+        kept = executors.auxiliary_states(self) + executors.auxiliary_states(self._mod_aux)
+        mx.nd.waitall()  # MXNet's BatchNorm writes its states behind the engine's back
+        with executors.kept(kept + executors.added_gradients(self)):
+            try:
+                yield
+            finally:
+                mx.nd.waitall()
+                self._forget_uncorrected_gradients()
+                if (self.data_shapes, self.label_shapes) != shapes:
+                    self.reshape(*shapes)
+                    self._batch_size = batch_size
+
     def _svrg_grads_update_rule(self, g_curr_batch_curr_weight, g_curr_batch_special_weight,
                                 g_special_weight_all_batch):
         r"""Compute :math:`g = \nabla f_{batch}(w) - \nabla f_{batch}(\tilde w) + \mu`.

@@ -1,0 +1,187 @@
+"""The variance of plain and of SVRG gradients, against float64."""
+
+import logging
+import re
+
+import mxnet as mx
+import numpy as np
+import pytest
+
+import oracle
+from problems import Problem, SparseProblem
+from svrg_optimization import LinearDecay
+from svrg_optimization.diagnostics import VarianceCallback, gradient_variance
+
+TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
+SETTINGS = {'learning_rate': 0.1, 'momentum': 0.5}
+
+
+def expected_variance(problem, svrg, alpha=1.0, batch_size=10):
+    """Return the trace of the covariance over batches by parameter, plain and of SVRG."""
+    gradients = {}
+    for rows in oracle.batches_of(len(problem.features), batch_size):
+        now = svrg.gradients(svrg.weights, rows)
+        then = svrg.gradients(svrg.snapshot, rows)
+        for name in now:
+            reduced = now[name] - alpha * (then[name] - svrg.full_gradient[name])
+            gradients.setdefault(name, []).append((now[name], reduced))
+    return {name: [np.var([pair[kind] for pair in pairs], axis=0).sum() for kind in (0, 1)]
+            for name, pairs in gradients.items()}
+
+
+def assert_variance(found, expected):
+    assert set(found.by_parameter) == set(expected)
+    for name, (plain, svrg) in expected.items():
+        np.testing.assert_allclose(found.by_parameter[name].plain, plain, rtol=1e-5)
+        np.testing.assert_allclose(found.by_parameter[name].svrg, svrg, rtol=1e-5, atol=1e-10)
+    np.testing.assert_allclose(found.plain, sum(pair[0] for pair in expected.values()), rtol=1e-5)
+    np.testing.assert_allclose(found.svrg, sum(pair[1] for pair in expected.values()), rtol=1e-5,
+                               atol=1e-10)
+
+
+def trained(problem, epochs=3, update_freq=2, **kwargs):
+    """Return a module between two snapshots, and its twin in float64."""
+    module = problem.module(update_freq, **kwargs)
+    module.fit(problem.iterator(), eval_metric='mse', num_epoch=epochs,
+               arg_params=problem.arg_params(), optimizer_params=SETTINGS)
+    svrg = problem.svrg(**SETTINGS)
+    svrg.alpha = lambda _: kwargs.get('alpha', 1)
+    svrg.fit(epochs, update_freq)
+    return module, svrg
+
+
+@pytest.mark.parametrize('kind', ['linear', 'softmax', 'perceptron'])
+@pytest.mark.parametrize('rows', [40, 37])
+@pytest.mark.parametrize('context', [mx.cpu(), TWO_DEVICES])
+@pytest.mark.parametrize('alpha', [1, 0.4])
+def test_is_the_variance_over_batches(kind, rows, context, alpha):
+    problem = Problem(kind, rows=rows)
+    module, svrg = trained(problem, context=context, alpha=alpha)
+    found = gradient_variance(module, problem.iterator())
+    assert_variance(found, expected_variance(problem, svrg, alpha))
+
+
+def test_alpha_zero_is_plain():
+    problem = Problem(rows=40)
+    module, svrg = trained(problem, alpha=0)
+    svrg.take_snapshot()
+    found = gradient_variance(module, problem.iterator())
+    assert_variance(found, expected_variance(problem, svrg, 0))
+    assert found.svrg == found.plain
+
+
+def test_alpha_of_a_schedule_is_that_of_now():
+    problem = Problem(rows=40)
+    module, _ = trained(problem, alpha=1)
+    svrg = problem.svrg(**SETTINGS)
+    svrg.fit(3, 2)
+    module.alpha = LinearDecay(1, 24)
+    found = gradient_variance(module, problem.iterator())
+    assert_variance(found, expected_variance(problem, svrg, 0.5))
+
+
+def test_nothing_varies_at_the_snapshot_with_svrg():
+    problem = Problem('softmax', rows=40)
+    module = problem.bound()
+    module.init_optimizer()
+    module.update_full_grads(problem.iterator())
+    found = gradient_variance(module, problem.iterator())
+    assert found.svrg < 1e-10
+    assert found.plain > 0.1
+
+
+def test_sparse_parameters():
+    problem = SparseProblem(rows=40)
+    module = problem.module(2)
+    module.fit(problem.iterator(), eval_metric='mse', num_epoch=3, kvstore=None,
+               arg_params=problem.arg_params(), optimizer_params={'learning_rate': 0.1})
+    svrg = problem.svrg(learning_rate=0.1)
+    svrg.fit(3, 2)
+    assert_variance(gradient_variance(module, problem.iterator()),
+                    expected_variance(problem, svrg))
+
+
+def normalized():
+    layer = mx.sym.BatchNorm(mx.sym.Variable('data'), fix_gamma=False, name='bn')
+    return mx.sym.LinearRegressionOutput(mx.sym.FullyConnected(layer, num_hidden=1, name='fc'),
+                                         mx.sym.Variable('label'))
+
+
+@pytest.mark.parametrize('batch_size', [10, 7])
+@pytest.mark.parametrize('grad_req', ['write', 'add'])
+def test_leaves_training_as_it_is(batch_size, grad_req):
+    """A measurement between two steps changes no bit of what follows, whatever the batches."""
+    problem = Problem(rows=40)
+    problem.symbol = normalized()
+
+    def train(measures):
+        mx.random.seed(0)
+        module = problem.module(1)
+        train_data = problem.iterator()
+        module.bind(train_data.provide_data, train_data.provide_label, grad_req=grad_req)
+        module.init_params(mx.init.Normal(0.5))
+        module.init_optimizer(optimizer_params={'learning_rate': 0.01})
+        for _ in range(2):
+            module.update_full_grads(train_data)
+            train_data.reset()
+            for batch in train_data:
+                module.forward_backward(batch)
+                module.update()
+                mx.nd.waitall()
+                if measures:
+                    gradient_variance(module, problem.iterator(batch_size))
+        return [value.asnumpy().tobytes() for values in module.get_params()
+                for _, value in sorted(values.items())]
+
+    assert train(True) == train(False)
+
+
+def test_measures_between_epochs_on_the_data_of_the_training(caplog):
+    problem = Problem('softmax', rows=37)
+    module, plain = problem.module(2), problem.module(2)
+    train_data = problem.iterator()
+    callback = VarianceCallback(module, train_data)
+    with caplog.at_level(logging.INFO):
+        module.fit(train_data, eval_metric='acc', num_epoch=4, arg_params=problem.arg_params(),
+                   optimizer_params=SETTINGS, epoch_end_callback=callback)
+    plain.fit(problem.iterator(), eval_metric='acc', num_epoch=4,
+              arg_params=problem.arg_params(), optimizer_params=SETTINGS)
+    for name, value in plain.get_params()[0].items():
+        assert (value.asnumpy() == module.get_params()[0][name].asnumpy()).all()
+    svrg = problem.svrg(**SETTINGS)
+    for epoch, variance in callback.history:
+        svrg.fit(epoch + 1, 2, begin_epoch=epoch)
+        assert_variance(variance, expected_variance(problem, svrg))
+    assert [epoch for epoch, _ in callback.history] == [0, 1, 2, 3]
+    logged = re.findall(r'Epoch\[(\d+)\] (SVRG-gradient|Gradient)-variance=(\S+)', caplog.text)
+    assert [(int(epoch), name) for epoch, name, _ in logged] == [
+        (epoch, name) for epoch in range(4) for name in ('Gradient', 'SVRG-gradient')]
+    for (_, _, value), (_, variance) in zip(logged[::2], callback.history):
+        assert float(value) == pytest.approx(variance.plain, rel=1e-5)
+
+
+class Nothing:
+    def reset(self):
+        pass
+
+    def __iter__(self):
+        return iter([])
+
+
+def test_errors():
+    problem = Problem(rows=40)
+    with pytest.raises(TypeError, match='mod must be an SVRGModule'):
+        gradient_variance(mx.mod.Module(problem.symbol, label_names=('label',)), Nothing())
+    module = problem.module(1)
+    with pytest.raises(RuntimeError, match='mod must be bound'):
+        gradient_variance(module, problem.iterator())
+    module = problem.bound()
+    with pytest.raises(RuntimeError, match='mod must have a snapshot'):
+        gradient_variance(module, problem.iterator())
+    module.init_optimizer()
+    module.update_full_grads(problem.iterator())
+    with pytest.raises(ValueError, match='data must yield at least one batch'):
+        gradient_variance(module, Nothing())
+    module.forward_backward(next(problem.iterator()))
+    with pytest.raises(RuntimeError, match='between backward and update'):
+        gradient_variance(module, problem.iterator())
