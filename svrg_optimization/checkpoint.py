@@ -14,7 +14,8 @@ import numpy as np
 
 _FORMAT = 1
 _FACTS = 'facts'
-_FACTS_OF_FORMAT = {'update_freq', 'alpha', 'num_update', 'optimizer', 'snapshot', 'checksums'}
+_FACTS_OF_FORMAT = {'update_freq', 'alpha', 'num_update', 'step_size', 'optimizer', 'snapshot',
+                    'checksums'}
 
 
 def file_names(prefix, epoch):

@@ -284,6 +284,12 @@ class FullGradient:
         self._divide_by_row()
         return lacking
 
+    def totals(self):
+        """Map each parameter to its full gradient, the sum of all devices' shares."""
+        return {name: nd.add_n(*[share[name].as_in_context(first.context)
+                                 for share in self.shares])
+                for name, first in self.shares[0].items()}
+
     def share_out(self, name, totals):
         """Give each device its part of a full gradient that all of them have whole."""
         for share, total in zip(self.shares, totals):

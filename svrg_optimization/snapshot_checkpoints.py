@@ -17,6 +17,7 @@ from .checkpoint import (
 )
 from .kvstores import is_asynchronous, is_distributed
 from .sparse_rows import is_row_sparse
+from .step_size import BarzilaiBorwein
 from .svrg_optimizer import set_update_counts, states_in_layout, update_counts
 
 
@@ -81,7 +82,7 @@ class SnapshotCheckpoints:
     def _checkpoint_of_snapshot(self, update_freq, alpha):
         """Return what SVRG needs to go on, as facts and as arrays."""
         facts = {'update_freq': update_freq, 'alpha': None if callable(alpha) else float(alpha),
-                 'num_update': self._snapshot.num_update,
+                 'num_update': self._snapshot.num_update, 'step_size': self._step_size(),
                  'optimizer': self._loaded_counts, 'snapshot': None}
         if self.optimizer_initialized:
             facts['optimizer'] = {**self._update_counts(), 'copies': self._copies,
@@ -156,6 +157,7 @@ class SnapshotCheckpoints:
         if facts:
             self._snapshot.num_update = facts['num_update']
             self._loaded_counts = facts['optimizer']
+            self._loaded_step_size = facts['step_size']
             if facts['snapshot']:
                 self._loaded_snapshot = facts['snapshot'], checkpoint.arrays
 
@@ -187,6 +189,19 @@ class SnapshotCheckpoints:
         if not begins:
             set_update_counts(default_opt, self._loaded_counts,
                               {0, *(context.device_id for context in self._context)})
+
+    def _step_size(self):
+        """Return the rate that the last two snapshots gave, and what bounds it."""
+        rule = self._optimizer.lr_scheduler if self.optimizer_initialized else None
+        if not isinstance(rule, BarzilaiBorwein):
+            return self._loaded_step_size
+        return {'rate': rule.rate, 'curvature': rule.curvature}
+
+    def _restore_step_size(self, rule):
+        """Go on with the rate of a checkpoint."""
+        loaded, self._loaded_step_size = self._loaded_step_size, None
+        if loaded and isinstance(rule, BarzilaiBorwein) and rule.rate is None:
+            rule.rate, rule.curvature = loaded['rate'], loaded['curvature']
 
     def _update_counts(self):
         """Read the optimizer's counts of updates, or tell what they are on the servers."""

@@ -24,8 +24,9 @@ from .loss_scale import LossScale
 from .snapshot import Snapshot
 from .snapshot_checkpoints import SnapshotCheckpoints
 from .snapshot_schedule import SnapshotSchedule
-from .sparse_rows import correct_rows_of_batch
-from .svrg_optimizer import _SVRGOptimizer, update_counts
+from .sparse_rows import correct_rows_of_batch, dense
+from .step_size import BarzilaiBorwein
+from .svrg_optimizer import _SVRGOptimizer, update_counts, weight_decays
 from .variance_reduction import correct, correct_small, dtype_of_sum
 from .workers import Tally, check_batches, count_batches, meet_at_same_weights
 
@@ -182,7 +183,7 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, Module):
         self._forwarded_for_training = self._held_batch = None
         self._awaits_backward = False
         self._activations_are_live = True
-        self._loaded_snapshot = self._loaded_counts = None
+        self._loaded_snapshot = self._loaded_counts = self._loaded_step_size = None
         self._goes_on_counting = False
         self._warned = set()
 
@@ -337,7 +338,8 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, Module):
             gradients that it does not sum rightly; optimizer states to load
             that its servers would hold; one that a module with the same
             parameter names, one that has begun its training, or a plain
-            Module uses.
+            Module uses; and if `BarzilaiBorwein` cannot be right for the
+            optimizer.
         """
         if not self.binded or not self.params_initialized or (
                 self.optimizer_initialized and not force_init):
@@ -346,11 +348,20 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, Module):
         kvstore, updates = self._usable_kvstore(kvstore)
         tenants = tenants_of(kvstore) if isinstance(kvstore, KVStore) else Tenants()
         tenants.check_room(kvstore, self._param_names, updates)
-        self._keys = tenants.keys_for(self._param_names, self._trainable,
-                                      self._new_full_gradient().row_counts)
-        svrg_optimizer = self._create_optimizer(_SVRGOptimizer.__name__, optimizer, kvstore,
-                                                optimizer_params)
+        keys, self._keys = self._keys, tenants.keys_for(self._param_names, self._trainable,
+                                                        self._new_full_gradient().row_counts)
+        try:
+            svrg_optimizer = self._create_optimizer(_SVRGOptimizer.__name__, optimizer, kvstore,
+                                                    optimizer_params)
+            if isinstance(svrg_optimizer.lr_scheduler, BarzilaiBorwein):
+                svrg_optimizer.lr_scheduler.check_usable(
+                    svrg_optimizer.default_opt, self.alpha,
+                    updates and kvstores.is_distributed(kvstore))
+        except BaseException:
+            self._keys = keys
+            raise
         self._restore_update_counts(svrg_optimizer.default_opt, optimizer, optimizer_params)
+        self._restore_step_size(svrg_optimizer.lr_scheduler)
         if kvstores.is_distributed(kvstore):
             self._place_keys_on_servers(svrg_optimizer, kvstore, tenants, updates)
         elif isinstance(kvstore, KVStore) and self._ctx_len > 1 and tenants.compresses is None:
@@ -672,10 +683,35 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, Module):
         kvstore = self._kvstore if self._update_on_kvstore else None
         if kvstores.is_distributed(self._kvstore):
             meet_at_same_weights(self._kvstore, self, self._update_on_kvstore)
+        advance_step_size = self._step_size_rule(epoch)
         with self._auxiliary.moved_to_weights_of(self, kvstore, self._snapshot.in_force):
             full_gradient = self._full_gradient_at_snapshot(
                 train_data, batch_end_callback, epoch, module_of)
+        advance_step_size(full_gradient)
         self._snapshot.replace(full_gradient, epoch)
+
+    def _step_size_rule(self, epoch):
+        """Return what chooses the next rate, once the next full gradient is there."""
+        rule = self._optimizer.lr_scheduler if self.optimizer_initialized else None
+        if not isinstance(rule, BarzilaiBorwein) or not self._snapshot.in_force:
+            return lambda _: None
+        weights = executors.parameters(self._mod_aux)
+        before = {name: arrays[0].copy() for name, arrays in weights.items()}
+        full_before = self._snapshot.full_gradient
+        steps = self._snapshot.num_update - self._snapshot.taken_at
+        unit = self._optimizer.rescale_grad * kvstores.batches_of_a_step(self._kvstore)
+
+        def advance(full_gradient):
+            totals, totals_before = full_gradient.totals(), full_before.totals()
+            decays = weight_decays(self._optimizer, list(totals))
+            moved = {name: dense(weights[name][0]) - dense(before[name]) for name in totals}
+            rule.advance(list(moved.values()),
+                         [unit * (totals[name] - totals_before[name]) + decays[name] * moved[name]
+                          for name in totals], steps)
+            if epoch is not None:
+                self.logger.info('Epoch[%d] Learning rate=%g', epoch, rule(None))
+
+        return advance
 
     def _full_gradient_at_snapshot(self, train_data, batch_end_callback, epoch, module_of=None):
         self._held_batch = None

@@ -85,6 +85,21 @@ def set_update_counts(optimizer, counts, device_ids):
         optimizer._index_update_count.update({**by_name, **by_index})
 
 
+def weight_decays(optimizer, names):
+    """Map parameters to the weight decay that an optimizer applies to them.
+
+    Parameters
+    ----------
+    optimizer : mxnet.optimizer.Optimizer
+    names : list of str
+
+    Returns
+    -------
+    dict of str to float
+    """
+    return dict(zip(names, optimizer._get_wds(names)))
+
+
 def states_in_layout(states, names, copies, saved_copies):
     """Give the states of an optimizer the keys of another layout.
 

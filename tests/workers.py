@@ -15,7 +15,7 @@ from pathlib import Path
 import mxnet as mx
 
 from problems import CsrIter, Problem, SparseProblem
-from svrg_optimization import SVRGModule
+from svrg_optimization import BarzilaiBorwein, SVRGModule
 from test_bucketing import Sequences
 
 
@@ -189,6 +189,17 @@ def fit_held(kvstore, problem, sizes, batch_size, num_epoch, update_freq, optimi
                num_epoch=num_epoch, batch_end_callback=lambda param: steps.append(
                    param.locals['data_batch'].data[0].asnumpy()))
     return weights_of(module), steps
+
+
+def fit_with_step_size(kvstore, problem, sizes, batch_size, num_epoch, wd):
+    """Train with BarzilaiBorwein; return the weights and the rate, or the message of an error."""
+    problem = problem_of(problem)
+    module, rule = problem.module(1), BarzilaiBorwein()
+    message = error_of(functools.partial(
+        module.fit, shard_of(problem, sizes, kvstore.rank, batch_size), kvstore=kvstore,
+        arg_params=problem.arg_params(), eval_metric='mse', num_epoch=num_epoch,
+        optimizer_params={'learning_rate': 0.05, 'wd': wd, 'lr_scheduler': rule}))
+    return message or (weights_of(module), rule.rate)
 
 
 def fit_again(kvstore, problem, sizes, batch_size, optimizer):

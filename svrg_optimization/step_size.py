@@ -1,0 +1,139 @@
+"""Step sizes that a snapshot gives: SVRG-BB, with Barzilai-Borwein steps."""
+
+import math
+
+import mxnet as mx
+from mxnet.lr_scheduler import LRScheduler
+
+
+class BarzilaiBorwein(LRScheduler):
+    r"""A learning rate for SVRG that needs no tuning.
+
+    Give it where an lr_scheduler goes: ``optimizer_params={'learning_rate': 0.01,
+    'lr_scheduler': BarzilaiBorwein()}``. From one snapshot to the next the rate
+    is a constant, and the two snapshots tell the next one [1]_:
+
+    .. math:: \eta_k = \frac{1}{m} \frac{\|\tilde w_k - \tilde w_{k-1}\|^2}
+              {(\tilde w_k - \tilde w_{k-1})^T (g_k - g_{k-1})}
+
+    with m the steps between them, and g the full gradient that a step goes
+    along: the mean over the rows, :math:`\mu / B`, plus the optimizer's
+    :math:`wd \cdot w`. (It is :math:`\mu` times the optimizer's
+    `rescale_grad`, which is 1/B unless the user has set it.) Until the second
+    snapshot the rate is the optimizer's `learning_rate`.
+
+    With few steps between snapshots and a badly conditioned problem that may
+    be too large, and a rate that overshoots is followed by a wrong one. So
+
+    - it is at most :math:`1 / L`, where L is the largest curvature seen so far,
+      :math:`\|g_k - g_{k-1}\|^2 / (\tilde w_k - \tilde w_{k-1})^T (g_k - g_{k-1})`;
+    - where the curvature is not positive, as may be where the loss is not
+      convex, or no step was made, the rate stays as it was.
+
+    Parameters
+    ----------
+    bounded : bool
+        Whether the rate is at most 1 / L. False is the formula alone.
+
+    Attributes
+    ----------
+    rate : float or None
+        The rate since the second snapshot; None before it.
+    curvature : float
+        L, and 0 before the second snapshot.
+
+    Raises
+    ------
+    TypeError
+        If `bounded` is no bool.
+
+    Notes
+    -----
+    ``SVRGModule.init_optimizer`` raises a ValueError where the formula does not
+    hold or the rate would not arrive: for another optimizer than sgd, or sgd
+    with momentum; with ``alpha=0``; for an optimizer that lives on the servers
+    of a distributed KVStore (set ``MXNET_UPDATE_ON_KVSTORE=0`` on all workers,
+    and these keep it). A checkpoint holds `rate` and `curvature`.
+
+    References
+    ----------
+    .. [1] C. Tan, S. Ma, Y.-H. Dai and Y. Qian, "Barzilai-Borwein Step Size for
+       Stochastic Gradient Descent", NIPS 2016, Algorithm 1.
+
+    Examples
+    --------
+    >>> import mxnet as mx
+    >>> import numpy as np
+    >>> from svrg_optimization import BarzilaiBorwein, SVRGModule
+    >>> rng = np.random.RandomState(0)
+    >>> features = rng.normal(size=(100, 3))
+    >>> data = mx.io.NDArrayIter(features, features.dot([1.0, -2.0, 3.0]), 10,
+    ...                          label_name='target')
+    >>> output = mx.sym.FullyConnected(mx.sym.Variable('data'), num_hidden=1, name='fc')
+    >>> symbol = mx.sym.LinearRegressionOutput(output, mx.sym.Variable('target'))
+    >>> module = SVRGModule(symbol, label_names=('target',), update_freq=1)
+    >>> rule = BarzilaiBorwein()
+    >>> module.fit(data, eval_metric='mse', num_epoch=40,
+    ...            optimizer_params={'learning_rate': 0.01, 'lr_scheduler': rule})
+    >>> module.get_params()[0]['fc_weight'].asnumpy().round(4).tolist()
+    [[1.0, -2.0, 3.0]]
+    """
+
+    def __init__(self, bounded=True):
+        if not isinstance(bounded, bool):
+            raise TypeError('bounded must be True or False, not %r' % (bounded,))
+        super().__init__()
+        self.bounded = bounded
+        self.rate, self.curvature = None, 0.
+
+    def __call__(self, num_update):
+        """Return the rate, whatever the number of updates."""
+        return self.base_lr if self.rate is None else self.rate
+
+    def advance(self, displacements, changes, steps):
+        """Take the rate that two snapshots give.
+
+        Parameters
+        ----------
+        displacements : list of NDArray
+            From the one to the other, for each parameter.
+        changes : list of NDArray
+            Those of the full gradient.
+        steps : int
+            Between the two.
+        """
+        squared, product, changed = (
+            sum((one * other).sum().asscalar().item() for one, other in zip(*pair))
+            for pair in ((displacements, displacements), (displacements, changes),
+                         (changes, changes)))
+        if not (steps and product > 0 and math.isfinite(squared / product)
+                and math.isfinite(changed / product)):
+            return
+        self.rate = squared / product / steps
+        self.curvature = max(self.curvature, changed / product)
+        if self.bounded:
+            self.rate = min(self.rate, 1 / self.curvature)
+
+    def check_usable(self, optimizer, alpha, on_servers):
+        """Raise a ValueError where an optimizer cannot have this rate.
+
+        Parameters
+        ----------
+        optimizer : mxnet.optimizer.Optimizer
+            That steps the weights.
+        alpha : float or callable
+            The module's.
+        on_servers : bool
+            Whether it lives on the servers of a KVStore.
+        """
+        if type(optimizer) is not mx.optimizer.SGD or optimizer.momentum:
+            raise ValueError('optimizer must be sgd without momentum for BarzilaiBorwein, not %s%s'
+                             % (type(optimizer).__name__.lower(), ' with momentum %g'
+                                % optimizer.momentum if getattr(optimizer, 'momentum', 0) else ''))
+        if not callable(alpha) and alpha == 0:
+            raise ValueError('alpha must not be 0 for BarzilaiBorwein: there is no snapshot then')
+        if on_servers:
+            raise ValueError('kvstore must leave the updates to the workers for BarzilaiBorwein, '
+                             'whose rate would not reach the servers: set '
+                             'MXNET_UPDATE_ON_KVSTORE=0 on all workers, or choose another '
+                             'lr_scheduler')

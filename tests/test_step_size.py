@@ -1,0 +1,242 @@
+"""Barzilai-Borwein steps, against float64."""
+
+import logging
+import re
+import warnings
+
+import mxnet as mx
+import numpy as np
+import pytest
+
+import oracle
+from cluster import run_workers
+from problems import Problem, SparseProblem
+from svrg_optimization import BarzilaiBorwein, SVRGModule
+from test_distributed import assert_close
+
+TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
+
+
+class SvrgBB:
+    """SVRG-BB of Tan et al., Algorithm 1, and its rate at most 1 / L where that is asked for."""
+
+    def __init__(self, problem, rate, wd=0., bounded=True, batch_size=10, svrg=None):
+        self.svrg = svrg or problem.svrg(learning_rate=lambda _: self.rate, wd=wd)
+        self.rate, self.wd, self.bounded, self.batch_size = rate, wd, bounded, batch_size
+        self.curvature, self.previous, self.steps = 0., None, 0
+        self.rates = []
+
+    def take_snapshot(self):
+        self.svrg.take_snapshot()
+        weights = self.svrg.snapshot
+        full = {name: value / self.batch_size + self.wd * weights[name] * name.endswith('weight')
+                for name, value in self.svrg.full_gradient.items()}
+        now = [np.concatenate([part[name].ravel() for name in sorted(full)])
+               for part in (weights, full)]
+        if self.previous is not None:
+            moved, changed = (new - old for new, old in zip(now, self.previous))
+            if self.steps and moved @ changed > 0:
+                self.rate = moved @ moved / (moved @ changed) / self.steps
+                self.curvature = max(self.curvature, changed @ changed / (moved @ changed))
+                if self.bounded:
+                    self.rate = min(self.rate, 1 / self.curvature)
+        self.previous, self.steps = now, 0
+        self.rates.append(self.rate)
+
+    def step(self, rows):
+        self.svrg.step(rows)
+        self.steps += 1
+
+    def fit(self, begin, end, update_freq, batches):
+        for epoch in range(begin, end):
+            if epoch % update_freq == 0:
+                self.take_snapshot()
+            for rows in batches:
+                self.step(rows)
+        return self.svrg.weights
+
+
+def fit(problem, module, rule, begin=0, end=5, rate=0.05, wd=0., **kwargs):
+    params = {'learning_rate': rate, 'wd': wd, 'lr_scheduler': rule}
+    module.fit(problem.iterator(), eval_metric='mse', begin_epoch=begin, num_epoch=end,
+               arg_params=problem.arg_params(), optimizer_params=params, **kwargs)
+    return module
+
+
+@pytest.mark.parametrize('kind', ['linear', 'softmax', 'perceptron'])
+@pytest.mark.parametrize('wd', [0, 0.05])
+@pytest.mark.parametrize('bounded', [True, False])
+@pytest.mark.parametrize('update_freq', [1, 2])
+@pytest.mark.parametrize('context, kvstore, update_on_kvstore', [
+    (mx.cpu(), None, '1'), (mx.cpu(), 'object', '1'), (TWO_DEVICES, 'local', '1'),
+    (TWO_DEVICES, 'device', '0')])
+def test_is_svrg_bb(monkeypatch, kind, wd, bounded, update_freq, context, kvstore,
+                    update_on_kvstore):
+    monkeypatch.setenv('MXNET_UPDATE_ON_KVSTORE', update_on_kvstore)
+    problem = Problem(kind, rows=37)
+    rule, rates = BarzilaiBorwein(bounded), []
+    module = fit(problem, problem.module(update_freq, context=context), rule, wd=wd,
+                 kvstore=mx.kv.create('local') if kvstore == 'object' else kvstore,
+                 batch_end_callback=lambda param: rates.append((param.epoch, rule(None))))
+    twin = SvrgBB(problem, 0.05, wd, bounded)
+    twin.fit(0, 5, update_freq, oracle.batches_of(37, 10))
+    used = [rate for (epoch, rate), after in zip(rates, [(-1, 0), *rates])
+            if epoch != after[0] and epoch % update_freq == 0]
+    np.testing.assert_allclose(used, twin.rates, rtol=1e-5)
+    assert len(set(used)) > 1
+    problem.assert_weights(module, twin.svrg.weights)
+
+
+def badly_conditioned():
+    rng = np.random.RandomState(0)
+    problem = Problem(rows=20, features=8)
+    problem.features *= np.logspace(0, -1, 8)
+    problem.targets = problem.features @ rng.normal(size=8) + rng.normal(0.5, 0.3, 20)
+    return problem
+
+
+@pytest.mark.parametrize('bounded', [True, False])
+def test_bound(bounded):
+    problem, rule = badly_conditioned(), BarzilaiBorwein(bounded)
+    module = fit(problem, problem.module(1), rule, end=5)
+    twin = SvrgBB(problem, 0.05, bounded=bounded)
+    twin.fit(0, 5, 1, oracle.batches_of(20, 10))
+    np.testing.assert_allclose(rule.rate, twin.rate, rtol=1e-5)
+    np.testing.assert_allclose(rule.curvature, twin.curvature, rtol=1e-5)
+    problem.assert_weights(module, twin.svrg.weights)
+    other = SvrgBB(problem, 0.05, bounded=not bounded)
+    other.fit(0, 5, 1, oracle.batches_of(20, 10))
+    assert abs(other.rate - twin.rate) > 0.1 * twin.rate
+
+
+@pytest.mark.parametrize('rate', [1e-3, 0.01, 0.1, 1.0])
+def test_needs_no_tuning(rate):
+    problem = badly_conditioned()
+    module = fit(problem, problem.module(2), BarzilaiBorwein(), end=200, rate=rate)
+    design = np.column_stack([problem.features, np.ones(20)])
+    solution = np.linalg.lstsq(design, problem.targets, rcond=None)[0]
+
+    def loss(weights):
+        return 0.5 * ((design @ weights - problem.targets) ** 2).mean()
+
+    arg_params, _ = module.get_params()
+    found = np.append(arg_params['fc_weight'].asnumpy(), arg_params['fc_bias'].asnumpy())
+    assert loss(found) - loss(solution) < 1e-4
+
+
+def test_rescale_grad_of_the_user():
+    """The rate is that of the mean over the rows, whatever the gradients are multiplied by."""
+    problem = Problem('softmax', rows=40)
+    module, rule = problem.module(1), BarzilaiBorwein()
+    optimizer = mx.optimizer.create('sgd', learning_rate=0.5, rescale_grad=0.01, lr_scheduler=rule)
+    warnings.filterwarnings('ignore', 'Optimizer created manually')
+    module.fit(problem.iterator(), eval_metric='acc', num_epoch=4,
+               arg_params=problem.arg_params(), optimizer=optimizer)
+    twin = SvrgBB(problem, 0.05)
+    twin.fit(0, 4, 1, oracle.batches_of(40, 10))
+    np.testing.assert_allclose(rule.rate, 10 * twin.rate, rtol=1e-5)
+    problem.assert_weights(module, twin.svrg.weights)
+
+
+def test_sparse_parameters():
+    problem = SparseProblem(rows=40)
+    rule = BarzilaiBorwein()
+    module = problem.module(1)
+    fit(problem, module, rule, end=4, kvstore=None)
+    twin = SvrgBB(problem, 0.05)
+    twin.fit(0, 4, 1, oracle.batches_of(40, 10))
+    np.testing.assert_allclose(rule.rate, twin.rate, rtol=1e-5)
+    problem.assert_weights(module, twin.svrg.weights)
+
+
+def test_stays_where_nothing_is_learnt():
+    problem = Problem(rows=40)
+    module, rule = problem.bound(), BarzilaiBorwein()
+    module.init_optimizer(optimizer_params={'learning_rate': 0.1, 'lr_scheduler': rule})
+    train_data = problem.iterator()
+    for _ in range(3):
+        module.update_full_grads(train_data)
+    assert rule.rate is None and rule(0) == 0.1
+
+
+def test_stays_where_the_loss_is_concave():
+    """The gradient of -w²/2 falls where w grows."""
+    data = mx.sym.Variable('data')
+    weight = mx.sym.Variable('w', shape=(1,), init=mx.init.One())
+    concave = -mx.sym.broadcast_mul(data, mx.sym.square(weight)) / 2
+    symbol = mx.sym.MakeLoss(concave + 0 * mx.sym.Variable('label'))
+    module, rule = SVRGModule(symbol, label_names=['label'], update_freq=1), BarzilaiBorwein()
+    train_data = mx.io.NDArrayIter(np.ones((8, 1)), np.ones((8, 1)), 4, label_name='label')
+    module.fit(train_data, eval_metric=mx.metric.Loss(), num_epoch=3,
+               optimizer_params={'learning_rate': 0.1, 'lr_scheduler': rule})
+    weight = module.get_params()[0]['w'].asscalar()
+    assert weight > 1 and rule.rate is None
+
+
+def test_logs_the_rate_of_each_epoch(caplog):
+    problem = Problem(rows=40)
+    rule = BarzilaiBorwein()
+    with caplog.at_level(logging.INFO):
+        fit(problem, problem.module(2), rule, end=5)
+    logged = re.findall(r'Epoch\[(\d)\] Learning rate=(\S+)', caplog.text)
+    assert [int(epoch) for epoch, _ in logged] == [2, 4]
+    assert float(logged[-1][1]) == pytest.approx(rule.rate, rel=1e-5)
+
+
+@pytest.mark.parametrize('stop', [1, 2, 3, 4])
+def test_same_bits_after_a_stop(tmp_path, stop):
+    problem = Problem('softmax', rows=37)
+    unbroken = fit(problem, problem.module(2), BarzilaiBorwein())
+    prefix = str(tmp_path / 'model')
+    module = fit(problem, problem.module(2), BarzilaiBorwein(), end=stop)
+    module.save_checkpoint(prefix, stop, save_optimizer_states=True)
+    loaded = SVRGModule.load(prefix, stop, load_optimizer_states=True, label_names=('label',))
+    loaded.save_checkpoint(prefix, stop)  # before there is an optimizer again
+    resumed = SVRGModule.load(prefix, stop, label_names=('label',))
+    fit(problem, resumed, BarzilaiBorwein(), stop)
+    for name, value in unbroken.get_params()[0].items():
+        assert (value.asnumpy() == resumed.get_params()[0][name].asnumpy()).all()
+
+
+@pytest.mark.parametrize('optimizer, params, message', [
+    ('adam', {}, 'sgd without momentum for BarzilaiBorwein, not adam'),
+    ('sgd', {'momentum': 0.9}, 'not sgd with momentum 0.9'),
+    ('nag', {'momentum': 0.5}, 'not nag with momentum 0.5'),
+    (mx.optimizer.SGD(momentum=0.1, lr_scheduler=BarzilaiBorwein()), {}, 'momentum 0.1')])
+def test_other_optimizers_are_an_error(optimizer, params, message):
+    problem = Problem(rows=40)
+    module = problem.bound()
+    with pytest.raises(ValueError, match=message):
+        module.init_optimizer(optimizer=optimizer,
+                              optimizer_params={'lr_scheduler': BarzilaiBorwein(), **params})
+    assert not module.optimizer_initialized and module._kvstore is None
+    module.init_optimizer(optimizer_params={'lr_scheduler': BarzilaiBorwein()})
+    module.update_full_grads(problem.iterator())
+
+
+def test_bad_arguments():
+    with pytest.raises(ValueError, match='alpha must not be 0'):
+        problem = Problem(rows=40)
+        fit(problem, problem.module(1, alpha=0), BarzilaiBorwein())
+    with pytest.raises(TypeError, match='bounded must be True or False, not 1'):
+        BarzilaiBorwein(1)
+
+
+def test_workers_that_update_share_the_rate(tmp_path):
+    problem = Problem('softmax', rows=48)
+    results = run_workers('fit_with_step_size', tmp_path, 2, 1, {'MXNET_UPDATE_ON_KVSTORE': '0'},
+                          problem={'kind': 'softmax', 'rows': 48}, sizes=[24, 24], batch_size=8,
+                          num_epoch=4, wd=0.05)
+    svrg = oracle.Svrg(problem.network, problem.weights, problem.features, problem.targets, 16,
+                       oracle.Sgd(lambda _: twin.rate, wd=0.05, rescale=1 / 16))
+    twin = SvrgBB(problem, 0.05, 0.05, batch_size=16, svrg=svrg)
+    twin.fit(0, 4, 1, [np.r_[begin:begin + 8, begin + 24:begin + 32] for begin in (0, 8, 16)])
+    for weights, rate in results:
+        assert_close(weights, svrg.weights)
+        np.testing.assert_allclose(rate, twin.rate, rtol=1e-5)
+
+
+def test_servers_that_update_are_an_error(tmp_path):
+    for message in run_workers('fit_with_step_size', tmp_path, problem={'rows': 24},
+                               sizes=[12, 12], batch_size=4, num_epoch=1, wd=0):
+        assert 'kvstore must leave the updates to the workers' in message
