@@ -1,5 +1,10 @@
 """Sphinx's configuration of the documentation; `make docs` builds it."""
 
+import re
+
+from docutils import nodes
+from sphinx.addnodes import pending_xref
+
 import svrg_optimization
 
 project = 'svrg-optimization'
@@ -22,8 +27,26 @@ nb_execution_mode = 'off'
 
 # Methods are listed on the page itself, for MXNet's would come with them.
 numpydoc_show_class_members = False
-autodoc_member_order = 'bysource'
+# A default is shown as it is written, and not with paths of this machine.
+autodoc_preserve_defaults = True
 autosummary_generate = False
 
 nitpicky = True
 nitpick_ignore_regex = [('py:.*', r'mxnet\..*')]
+
+
+def number_citations(app, doctree):
+    """Show a docstring's citations by their numbers.
+
+    numpydoc gives them labels like R1a2b3c4d5e6f-1, which are unique, and in
+    reStructuredText below Markdown it takes back those of the references alone.
+    """
+    for reference in doctree.findall(pending_xref):
+        number = re.fullmatch(r'\[R[0-9a-f]{12}-(\d+)\]', reference.astext())
+        if number:
+            reference.children = []
+            reference += nodes.inline('', '[%s]' % number[1])
+
+
+def setup(app):
+    app.connect('doctree-read', number_citations)
