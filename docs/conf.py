@@ -18,6 +18,8 @@ extensions = ['sphinx.ext.autodoc', 'sphinx.ext.autosummary', 'sphinx-mathjax-of
 exclude_patterns = ['_build', 'benchmarks']
 
 html_theme = 'furo'
+html_static_path = ['_static']
+html_css_files = ['custom.css']
 html_show_copyright = html_show_sourcelink = html_copy_source = False
 pygments_style = 'friendly'
 
