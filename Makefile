@@ -2,6 +2,8 @@
 # make test   the test suite
 # make test-distributed   all tests of distributed training; `make test` has some of them
 # make bench  all benchmarks: their tables and pictures go to docs/benchmarks
+# make docs   the documentation, into docs/_build
+# make figures   the pictures of docs/how-svrg-works.md, into docs/images
 # make lint   the linter
 # make clean  remove what the others made
 #
@@ -15,7 +17,7 @@ VENV := .venv/$(VERSION)
 RUN := MXNET_SUBGRAPH_VERBOSE=0 $(VENV)/bin/python
 INSTALL := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test test-distributed bench lint clean supported-python
+.PHONY: demo test test-distributed bench docs figures lint clean supported-python
 
 demo: $(VENV)/examples.installed
 	$(RUN) examples/svrg_vs_sgd.py
@@ -31,11 +33,19 @@ bench: $(VENV)/examples.installed
 	for name in epoch_cost time_to_suboptimality memory growth operations; do \
 		$(RUN) examples/benchmarks/$$name.py || exit 1; done
 
+docs: $(VENV)/docs.installed
+	$(RUN) -m sphinx -W --keep-going -q docs docs/_build
+	@echo 'The documentation is in docs/_build/index.html.'
+
+figures: $(VENV)/examples.installed
+	for name in variance update_freq learning_rate batch_size; do \
+		$(RUN) docs/figures/$$name.py || exit 1; done
+
 lint: $(VENV)/test.installed
 	$(RUN) -m ruff check
 
 clean:
-	rm -rf .venv build svrg_optimization.egg-info svrg_vs_sgd.png examples/distributed/run \
+	rm -rf .venv build docs/_build svrg_optimization.egg-info svrg_vs_sgd.png examples/distributed/run \
 		.pytest_cache .ruff_cache
 
 $(VENV)/%.installed: setup.py pyproject.toml | supported-python

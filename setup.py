@@ -22,7 +22,7 @@ setup(
     extras_require={
         'test': ['pytest>=8', 'ruff==0.17.5', *EXAMPLES],
         'examples': EXAMPLES,
-        'docs': ['sphinx', 'numpydoc', 'pydata-sphinx-theme'],
+        'docs': ['sphinx', 'furo', 'myst-nb', 'numpydoc', 'sphinx-mathjax-offline'],
     },
     classifiers=[
         'License :: OSI Approved :: Apache Software License',

@@ -1,0 +1,21 @@
+"""Training loss over gradient passes for several batch sizes."""
+
+from common import COLORS, OddDigits, arguments, axes_of_excess, save, train
+
+RATE = 4.0
+
+
+def main():
+    args = arguments(__file__, passes=60)
+    problem = OddDigits()
+    figure, (axes,) = axes_of_excess('Logistic regression, SVRG with constant learning rate %g'
+                                     % RATE)
+    for batch_size, color in zip((4, 16, 64, 256), COLORS):
+        axes.plot(*train(problem, RATE, args.passes, 2, batch_size), color=color, linewidth=1.8,
+                  label='batches of %d' % batch_size)
+    axes.legend()
+    save(figure, args.output)
+
+
+if __name__ == '__main__':
+    main()

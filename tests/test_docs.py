@@ -1,0 +1,104 @@
+"""The Python of the documentation runs, and its links lead somewhere.
+
+That of the README is in test_readme.py.
+"""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import mxnet as mx
+import numpy as np
+import pytest
+
+from svrg_optimization import SVRGBucketingModule, SVRGModule, __version__
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCS = ROOT / 'docs'
+PAGES = [ROOT / 'README.md', *sorted(DOCS.glob('*.md'))]
+FENCE = re.compile(r'^```.*?^```', re.MULTILINE | re.DOTALL)
+# A comment that begins with "setup" holds what a page's Python needs and a reader does not.
+BLOCK = re.compile(r'^```python\n(?P<shown>.*?)^```|^<!-- setup\n(?P<hidden>.*?)^-->',
+                   re.MULTILINE | re.DOTALL)
+
+
+def text_of(page):
+    return page.read_text(encoding='utf-8')
+
+
+def blocks_of(page):
+    """Return the page's blocks of Python, each with as many lines before it as on the page."""
+    text = text_of(page)
+    return [text.count('\n', 0, match.start(match.lastgroup)) * '\n' + match[match.lastgroup]
+            for match in BLOCK.finditer(text)]
+
+
+def anchors_of(page):
+    """Return the anchors that the headings of a page have."""
+    headings = re.findall(r'^#+ (.+)$', FENCE.sub('', text_of(page)), re.MULTILINE)
+    return {re.sub(r'[^\w\- ]', '', heading.lower()).replace(' ', '-') for heading in headings}
+
+
+def named(pages):
+    return [pytest.param(page, id=page.name) for page in pages]
+
+
+@pytest.mark.parametrize('page', named(page for page in PAGES[1:] if blocks_of(page)))
+@pytest.mark.filterwarnings('ignore:Optimizer created manually outside Module',
+                            'ignore:WARNING. New optimizer')
+def test_python_blocks(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    np.random.seed(0)
+    mx.random.seed(0)
+    namespace = {}
+    for block in blocks_of(page):
+        exec(compile(block, str(page), 'exec'), namespace)
+
+
+@pytest.mark.parametrize('page', named(PAGES))
+def test_links(page):
+    targets = re.findall(r'\]\(([^()\s]+)\)', FENCE.sub('', text_of(page)))
+    for target in targets:
+        if re.match('https?://', target):
+            continue
+        path, _, anchor = target.partition('#')
+        file = (page.parent / path).resolve() if path else page
+        assert file.is_file() and ROOT in file.parents, target
+        assert not anchor or anchor in anchors_of(file), target
+
+
+def test_every_page_is_in_a_table_of_contents():
+    entries = re.findall(r'^```\{toctree\}\n(.*?)^```', text_of(DOCS / 'index.md'),
+                         re.MULTILINE | re.DOTALL)
+    names = [line for entry in entries for line in entry.splitlines()
+             if line and not line.startswith(':')]
+    assert sorted(names + ['index']) == sorted(page.stem for page in DOCS.glob('*.md'))
+
+
+@pytest.mark.parametrize('module', [SVRGModule, SVRGBucketingModule])
+def test_reference_has_all_methods_that_are_not_those_of_mxnet(module):
+    section = re.search(r'^\.\. autoclass:: %s\n(.*?)^```' % module.__name__,
+                        text_of(DOCS / 'api.md'), re.MULTILINE | re.DOTALL)[1]
+    own = {name for base in module.__mro__ if base.__module__.startswith('svrg_optimization')
+           for name in vars(base) if not name.startswith('_')}
+    assert set(re.findall(r'^   \.\. auto\w+:: (\w+)', section, re.MULTILINE)) == own
+
+
+def test_changelog_begins_with_the_version():
+    versions = re.findall(r'^## (\S+)', text_of(DOCS / 'changelog.md'), re.MULTILINE)
+    assert versions[0] == __version__
+
+
+def test_figures(tmp_path):
+    """Each picture of the page has its script; one is run, to its smallest extent."""
+    pictures = re.findall(r'\]\(images/(\w+)\.png\)', text_of(DOCS / 'how-svrg-works.md'))
+    scripts = {path.stem for path in (DOCS / 'figures').glob('*.py')} - {'common'}
+    assert sorted(pictures) == sorted(scripts)
+    in_makefile = re.search(r'^figures:.*\n\tfor name in (.*?);', text_of(ROOT / 'Makefile'),
+                            re.MULTILINE)[1]
+    assert sorted(in_makefile.split()) == sorted(scripts)
+    picture = tmp_path / 'picture.png'
+    subprocess.run([sys.executable, str(DOCS / 'figures' / 'variance.py'), '--passes', '3',
+                    '--output', str(picture)], check=True, capture_output=True)
+    assert picture.read_bytes().startswith(b'\x89PNG')
