@@ -3,7 +3,7 @@
 # make test-distributed   all tests of distributed training; `make test` has some of them
 # make bench  all benchmarks: their tables and pictures go to docs/benchmarks
 # make docs   the documentation, into docs/_build
-# make figures   the pictures of docs/how-svrg-works.md, into docs/images
+# make figures   the pictures of the documentation, into docs/images
 # make lint   the linter
 # make clean  remove what the others made
 #
@@ -38,7 +38,7 @@ docs: $(VENV)/docs.installed
 	@echo 'The documentation is in docs/_build/index.html.'
 
 figures: $(VENV)/examples.installed
-	for name in variance update_freq learning_rate batch_size; do \
+	for name in variance update_freq learning_rate batch_size gradient_variance step_size; do \
 		$(RUN) docs/figures/$$name.py || exit 1; done
 
 lint: $(VENV)/test.installed

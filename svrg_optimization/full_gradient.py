@@ -125,6 +125,12 @@ class FullGradient:
                     copy[name] = [next(arrays) for arrays in of_devices]
         return copies
 
+    def wait(self):
+        """Wait for all that was added so far."""
+        for share in self.shares:
+            for total in share.values():
+                total.wait_to_read()
+
     def count(self, gradients, rows, batches=1):
         """Count batches of so many rows, and in them the rows of parameters that are counted.
 
@@ -178,9 +184,7 @@ class FullGradient:
         if not self.rows:
             return
         self._scale(units / self.rows)
-        for share in self.shares:
-            for mean in share.values():
-                mean.wait_to_read()
+        self.wait()
         self.finished = True
         self._divide_by_row()
 

@@ -52,6 +52,14 @@ class GradientPass:
             self._compute(self._module._auxiliary, batch)
         self.full_gradient.add_stored(self._unsummed)
 
+    def wait(self):
+        """Wait for the arithmetic of the batches so far, those that wait for others aside."""
+        self.full_gradient.wait()
+        for gradients in self._unsummed[-1:]:
+            for arrays in gradients.values():
+                for array in arrays:
+                    array.wait_to_read()
+
     def add(self, module, batch):
         """Add a batch's gradients, without its padding where that can be.
 

@@ -1,6 +1,7 @@
 """Step sizes that a snapshot gives: SVRG-BB, with Barzilai-Borwein steps."""
 
 import math
+import numbers
 
 import mxnet as mx
 from mxnet.lr_scheduler import LRScheduler
@@ -9,8 +10,8 @@ from mxnet.lr_scheduler import LRScheduler
 class BarzilaiBorwein(LRScheduler):
     r"""A learning rate for SVRG that needs no tuning.
 
-    Give it where an lr_scheduler goes: ``optimizer_params={'learning_rate': 0.01,
-    'lr_scheduler': BarzilaiBorwein()}``. From one snapshot to the next the rate
+    Give it where an lr_scheduler goes: ``optimizer_params={'lr_scheduler':
+    BarzilaiBorwein()}``. From one snapshot to the next the rate
     is a constant, and the two snapshots tell the next one [1]_:
 
     .. math:: \eta_k = \frac{1}{m} \frac{\|\tilde w_k - \tilde w_{k-1}\|^2}
@@ -32,6 +33,9 @@ class BarzilaiBorwein(LRScheduler):
 
     Parameters
     ----------
+    base_lr : float
+        The rate until the second snapshot, above 0. As in all schedulers of
+        MXNet, the optimizer's `learning_rate` takes its place.
     bounded : bool
         Whether the rate is at most 1 / L. False is the formula alone.
 
@@ -44,8 +48,8 @@ class BarzilaiBorwein(LRScheduler):
 
     Raises
     ------
-    TypeError
-        If `bounded` is no bool.
+    TypeError, ValueError
+        If `base_lr` is no number above 0, or `bounded` no bool.
 
     Notes
     -----
@@ -74,15 +78,19 @@ class BarzilaiBorwein(LRScheduler):
     >>> module = SVRGModule(symbol, label_names=('target',), update_freq=1)
     >>> rule = BarzilaiBorwein()
     >>> module.fit(data, eval_metric='mse', num_epoch=40,
-    ...            optimizer_params={'learning_rate': 0.01, 'lr_scheduler': rule})
+    ...            optimizer_params={'lr_scheduler': rule})
     >>> module.get_params()[0]['fc_weight'].asnumpy().round(4).tolist()
     [[1.0, -2.0, 3.0]]
     """
 
-    def __init__(self, bounded=True):
+    def __init__(self, base_lr=0.01, bounded=True):
+        if isinstance(base_lr, bool) or not isinstance(base_lr, numbers.Real):
+            raise TypeError('base_lr must be a number above 0, not %r' % (base_lr,))
+        if not 0 < base_lr < math.inf:
+            raise ValueError('base_lr must be a number above 0, not %r' % (base_lr,))
         if not isinstance(bounded, bool):
             raise TypeError('bounded must be True or False, not %r' % (bounded,))
-        super().__init__()
+        super().__init__(base_lr)
         self.bounded = bounded
         self.rate, self.curvature = None, 0.
 

@@ -30,6 +30,9 @@ from .svrg_optimizer import _SVRGOptimizer, update_counts, weight_decays
 from .variance_reduction import correct, correct_small, dtype_of_sum
 from .workers import Tally, check_batches, count_batches, meet_at_same_weights
 
+# Batches that an iterator may be ahead of the arithmetic: those waiting take memory.
+_BATCHES_AHEAD = 64
+
 
 class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, Module):
     r"""Train a Module with SVRG, the stochastic variance reduced gradient.
@@ -757,6 +760,8 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, Module):
         for nbatch, data_batch in enumerate(train_data):
             yielded += 1
             gradient_pass.add(self if module_of is None else module_of(data_batch), data_batch)
+            if batch_end_callback is not None or yielded % _BATCHES_AHEAD == 0:
+                gradient_pass.wait()
             if batch_end_callback is not None:
                 param = BatchEndParam(epoch=epoch, nbatch=nbatch, eval_metric=None, locals=locals())
                 for callback in _as_list(batch_end_callback):

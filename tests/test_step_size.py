@@ -74,7 +74,7 @@ def test_is_svrg_bb(monkeypatch, kind, wd, bounded, update_freq, context, kvstor
                     update_on_kvstore):
     monkeypatch.setenv('MXNET_UPDATE_ON_KVSTORE', update_on_kvstore)
     problem = Problem(kind, rows=37)
-    rule, rates = BarzilaiBorwein(bounded), []
+    rule, rates = BarzilaiBorwein(bounded=bounded), []
     module = fit(problem, problem.module(update_freq, context=context), rule, wd=wd,
                  kvstore=mx.kv.create('local') if kvstore == 'object' else kvstore,
                  batch_end_callback=lambda param: rates.append((param.epoch, rule(None))))
@@ -97,7 +97,7 @@ def badly_conditioned():
 
 @pytest.mark.parametrize('bounded', [True, False])
 def test_bound(bounded):
-    problem, rule = badly_conditioned(), BarzilaiBorwein(bounded)
+    problem, rule = badly_conditioned(), BarzilaiBorwein(bounded=bounded)
     module = fit(problem, problem.module(1), rule, end=5)
     twin = SvrgBB(problem, 0.05, bounded=bounded)
     twin.fit(0, 5, 1, oracle.batches_of(20, 10))
@@ -219,7 +219,11 @@ def test_bad_arguments():
         problem = Problem(rows=40)
         fit(problem, problem.module(1, alpha=0), BarzilaiBorwein())
     with pytest.raises(TypeError, match='bounded must be True or False, not 1'):
-        BarzilaiBorwein(1)
+        BarzilaiBorwein(bounded=1)
+    for bad, error in ((0, ValueError), (float('nan'), ValueError), (float('inf'), ValueError),
+                       ('0.1', TypeError), (True, TypeError)):
+        with pytest.raises(error, match='base_lr must be a number above 0'):
+            BarzilaiBorwein(bad)
 
 
 def test_workers_that_update_share_the_rate(tmp_path):

@@ -1,0 +1,53 @@
+"""SVRG with Barzilai-Borwein steps from several first rates, with and without the bound."""
+
+import mxnet as mx
+import numpy as np
+from common import COLORS, arguments, pyplot, save
+
+from svrg_optimization import BarzilaiBorwein, SVRGModule
+
+ROWS, FEATURES, BATCH_SIZE = 2000, 20, 64
+FIRST_RATES = (0.001, 0.01, 0.1, 1.0)
+
+
+def main():
+    args = arguments(__file__, passes=100)
+    rng = np.random.RandomState(0)
+    features = rng.normal(size=(ROWS, FEATURES)) * np.logspace(0, -1.25, FEATURES)
+    targets = features @ rng.normal(size=FEATURES) + 0.1 * rng.normal(size=ROWS)
+    optimum = np.linalg.lstsq(features, targets, rcond=None)[0]
+
+    def excess(weight):
+        return (((features @ weight - targets) ** 2).mean()
+                - ((features @ optimum - targets) ** 2).mean()) / 2
+
+    figure, panels = pyplot.subplots(1, 2, figsize=(9, 4), sharey=True)
+    for axes, bounded in zip(panels, (True, False)):
+        for rate, color in zip(FIRST_RATES, COLORS):
+            train_data = mx.io.NDArrayIter(features, targets, BATCH_SIZE, label_name='target')
+            output = mx.sym.FullyConnected(mx.sym.Variable('data'), num_hidden=1, no_bias=True,
+                                           name='fc')
+            symbol = mx.sym.LinearRegressionOutput(output, mx.sym.Variable('target'))
+            module = SVRGModule(symbol, label_names=('target',), update_freq=2)
+            curve = []
+
+            def record(epoch, _, arg_params, __, curve=curve):
+                weight = arg_params['fc_weight'].asnumpy().ravel().astype(np.float64)
+                curve.append((2.5 * (epoch + 1), excess(weight)))
+
+            module.fit(train_data, eval_metric='mse', num_epoch=int(args.passes / 2.5),
+                       initializer=mx.init.Zero(), epoch_end_callback=record,
+                       optimizer_params={'learning_rate': rate,
+                                         'lr_scheduler': BarzilaiBorwein(rate, bounded)})
+            axes.semilogy(*zip(*curve), color=color, linewidth=1.8, label='first rate %g' % rate)
+        axes.set_title('at most 1 / L' if bounded else 'the formula alone', fontsize=11)
+        axes.set_xlabel('gradient passes')
+        axes.set_ylim(1e-7, 1e3)
+        axes.grid(True, which='major', alpha=0.3)
+    panels[0].set_ylabel('training loss minus optimum')
+    panels[0].legend()
+    save(figure, args.output)
+
+
+if __name__ == '__main__':
+    main()
