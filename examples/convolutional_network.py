@@ -31,7 +31,7 @@ def network():
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split('\n\n', maxsplit=1)[0],
                                      formatter_class=argparse.ArgumentDefaultsHelpFormatter)
-    parser.add_argument('--epochs', type=int, default=12, help='epochs of training')
+    parser.add_argument('--epochs', type=int, default=20, help='epochs of training')
     parser.add_argument('--update-freq', type=int, default=2, help='epochs between snapshots')
     parser.add_argument('--batch-size', type=int, default=32, help='images of a batch')
     parser.add_argument('--learning-rate', type=float, default=0.1, help='constant learning rate')
