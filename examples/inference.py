@@ -3,7 +3,7 @@
 Softmax regression on the digits that ship with scikit-learn. `fit` writes a
 checkpoint after each epoch. The last one is read by plain mx.mod.Module, which
 is all that inference needs, and one from the middle by SVRGModule, which goes
-on where it was. Expect an accuracy of about 95 % on held-out digits, and the
+on where it was. Expect an accuracy of about 94 % on held-out digits, and the
 resumed training to end on the weights of the undisturbed one, to the last bit.
 """
 

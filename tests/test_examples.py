@@ -37,6 +37,12 @@ def error_of(name, *arguments, cwd=None):
     return result.stderr.splitlines()[-1]
 
 
+def test_readme_has_all_examples():
+    readme = (EXAMPLES / 'README.md').read_text(encoding='utf-8')
+    for path in [*EXAMPLES.glob('*.py'), *EXAMPLES.glob('*.ipynb')]:
+        assert '| [%s](%s) |' % (path.name, path.name) in readme
+
+
 def last_number(line):
     return float(re.findall(r'[0-9.]+(?:e[+-][0-9]+)?', line)[-1])
 
