@@ -7,7 +7,7 @@ HERE = Path(__file__).parent
 VERSION = re.search(r"^__version__ = '(.+)'$",
                     (HERE / 'svrg_optimization' / '__init__.py').read_text(encoding='utf-8'),
                     re.MULTILINE).group(1)
-EXAMPLES = ['matplotlib', 'scikit-learn', 'scipy']
+EXAMPLES = ['ipykernel', 'matplotlib', 'nbclient', 'scikit-learn', 'scipy']
 
 setup(
     name='svrg-optimization',

@@ -1,13 +1,244 @@
 """The examples do what they promise."""
 
+import bz2
+import functools
+import http.server
+import re
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
+import nbclient
+import nbformat
 import numpy as np
 import pytest
+from sklearn.datasets import dump_svmlight_file
+from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.model_selection import train_test_split
 
 EXAMPLES = Path(__file__).resolve().parent.parent / 'examples'
+SCRIPTS = ['high_level_api', 'intermediate_level_api', 'inference', 'linear_regression',
+           'logistic_regression_csr', 'gluon_block', 'convolutional_network']
+
+
+def run(name, *arguments, cwd=None):
+    """Run an example; return the lines that it printed, and those of its log."""
+    result = subprocess.run([sys.executable, str(EXAMPLES / (name + '.py')), *map(str, arguments)],
+                            check=True, capture_output=True, text=True, cwd=cwd)
+    return result.stdout.splitlines(), result.stderr.splitlines()
+
+
+def error_of(name, *arguments, cwd=None):
+    """Run an example on bad input; return its message."""
+    result = subprocess.run([sys.executable, str(EXAMPLES / (name + '.py')), *map(str, arguments)],
+                            check=False, capture_output=True, text=True, cwd=cwd)
+    assert result.returncode == 2 and not result.stdout and 'Traceback' not in result.stderr
+    return result.stderr.splitlines()[-1]
+
+
+def test_readme_has_all_examples():
+    readme = (EXAMPLES / 'README.md').read_text(encoding='utf-8')
+    for path in [*EXAMPLES.glob('*.py'), *EXAMPLES.glob('*.ipynb')]:
+        assert '| [%s](%s) |' % (path.name, path.name) in readme
+
+
+def last_number(line):
+    return float(re.findall(r'[0-9.]+(?:e[+-][0-9]+)?', line)[-1])
+
+
+@pytest.mark.parametrize('name', SCRIPTS)
+def test_help(name):
+    printed, _ = run(name, '--help')
+    assert printed[0].startswith('usage: %s.py' % name)
+    assert any('--learning-rate' in line for line in printed)
+
+
+@pytest.mark.parametrize('name, arguments', [
+    ('high_level_api', []), ('intermediate_level_api', []),
+    ('intermediate_level_api', ['--store-snapshot-grads'])])
+def test_least_squares(name, arguments):
+    printed, log = run(name, *arguments)
+    weights, least_squares = (np.array(line.split()[-5:], float) for line in printed)
+    np.testing.assert_allclose(weights, [1, -2, 3, -4, 5], atol=0.02)
+    np.testing.assert_allclose(weights, least_squares, atol=5e-6)
+    assert any(line.startswith('Epoch[19] Train-mse=0.0') for line in log)
+    if name == 'high_level_api':
+        assert sum('Full gradient time' in line for line in log) == 10
+        assert any(line.startswith('Epoch[19] Validation-mse=0.0') for line in log)
+
+
+def test_inference(tmp_path):
+    prefix = tmp_path / 'checkpoints' / 'digits'
+    printed, log = run('inference', '--prefix', prefix, '--epochs', 6, '--resume-from', 3)
+    assert printed[0].startswith('accuracy on 360 held-out digits: ')
+    assert last_number(printed[0]) > 0.92
+    assert printed[-1] == ('resumed from epoch 3: the weights are exactly those of the '
+                           'undisturbed training')
+    assert sum(line.startswith('Saved checkpoint') for line in log) == 6
+    assert all(Path('%s-%04d.svrg' % (prefix, epoch)).exists() for epoch in range(1, 7))
+
+
+def test_inference_cannot_resume_from_its_end(tmp_path):
+    message = error_of('inference', '--prefix', tmp_path / 'digits', '--epochs', 3)
+    assert message.endswith('argument --resume-from: must be at least 1 and below --epochs, 3, '
+                            'not 5')
+
+
+def songs(path):
+    """Write a small file with the layout of YearPredictionMSD; return the best RMSE."""
+    rng = np.random.RandomState(0)
+    features = rng.normal(size=(1500, 90)) * np.exp(rng.uniform(1, 6, size=90)) + 30
+    years = np.round(1998 + features[:, :5] @ (5 / features[:, :5].std(axis=0))
+                     + rng.normal(scale=9, size=1500))
+    years -= np.round(years.mean()) - 1998
+    dump_svmlight_file(features, years, str(path), zero_based=False)
+    residuals = years - LinearRegression().fit(features, years).predict(features)
+    return np.sqrt(np.mean(residuals ** 2))
+
+
+def test_linear_regression(tmp_path):
+    path = tmp_path / 'songs.svm'
+    best = songs(path)
+    printed, log = run('linear_regression', '--data', path, '--rows', 1500, '--batch-size', 50,
+                       '--epochs', 20)
+    of_svrg, of_least_squares = (float(line.split()[-2]) for line in printed)
+    assert all(line.startswith('RMSE of ') and line.endswith(' years') for line in printed)
+    np.testing.assert_allclose(of_least_squares, best, rtol=1e-4)
+    np.testing.assert_allclose(of_svrg, best, rtol=1e-3)
+    assert any('Epoch[19] Train-rmse=' in line for line in log)
+
+
+@pytest.fixture
+def server(tmp_path):
+    """A server of the files in a folder; it ends those that are named cut* in their middle."""
+    folder = tmp_path / 'served'
+    folder.mkdir()
+
+    class Handler(http.server.SimpleHTTPRequestHandler):
+        def copyfile(self, source, outputfile):
+            content = source.read()
+            cut = Path(self.path).name.startswith('cut')
+            outputfile.write(content[:len(content) // 2] if cut else content)
+
+        def log_message(self, *_):
+            pass
+
+    with http.server.ThreadingHTTPServer(
+            ('127.0.0.1', 0), functools.partial(Handler, directory=str(folder))) as serving:
+        threading.Thread(target=serving.serve_forever).start()
+        yield folder, 'http://127.0.0.1:%d/' % serving.server_port
+        serving.shutdown()
+
+
+def test_linear_regression_downloads_once(tmp_path, server):
+    folder, url = server
+    songs(tmp_path / 'songs.svm')
+    (folder / 'songs.bz2').write_bytes(bz2.compress((tmp_path / 'songs.svm').read_bytes()))
+    arguments = ['linear_regression', '--url', url + 'songs.bz2', '--rows', 1500, '--epochs', 1]
+    printed, log = run(*arguments, cwd=tmp_path)
+    assert len(printed) == 2 and log[0] == 'downloading %ssongs.bz2' % url
+    assert ((tmp_path / 'YearPredictionMSD.bz2').read_bytes()
+            == (folder / 'songs.bz2').read_bytes())
+    again, log = run(*arguments, cwd=tmp_path)
+    assert again == printed and not any('downloading' in line for line in log)
+
+
+@pytest.mark.parametrize('name, says', [
+    ('cut.bz2', 'retrieval incomplete: got only 500 out of 1000 bytes'),
+    ('none.bz2', 'HTTP Error 404: File not found')])
+def test_linear_regression_keeps_no_failed_download(tmp_path, server, name, says):
+    folder, url = server
+    (folder / 'cut.bz2').write_bytes(b'0' * 1000)
+    message = error_of('linear_regression', '--url', url + name, cwd=tmp_path)
+    assert 'argument --url: %s%s: ' % (url, name) in message and says in message
+    assert [path.name for path in tmp_path.iterdir()] == ['served']
+
+
+def test_linear_regression_refuses_a_wrong_file(tmp_path):
+    path = tmp_path / 'songs.svm'
+    songs(path)
+    assert error_of('linear_regression', '--data', path).endswith(
+        'argument --data: %s: it has 1500 rows, and --rows says 463715' % path)
+    compressed = tmp_path / 'songs.bz2'
+    compressed.write_bytes(bz2.compress(path.read_bytes())[:-100])
+    assert 'argument --data: %s: Compressed file ended before' % compressed in error_of(
+        'linear_regression', '--data', compressed)
+
+
+@pytest.mark.parametrize('name', ['linear_regression', 'logistic_regression_csr'])
+def test_no_such_file(tmp_path, name):
+    assert 'argument --data: %s: [Errno 2] No such file' % (tmp_path / 'none') in error_of(
+        name, '--data', tmp_path / 'none')
+
+
+@pytest.mark.parametrize('content, says', [
+    ('1 1:0.5\n2 2:0.5\n3 1:1\n', 'it must have two different labels, and has 3'),
+    ('this is no LIBSVM file\n', 'could not convert string to float')])
+def test_logistic_regression_refuses_a_wrong_file(tmp_path, content, says):
+    path = tmp_path / 'rows.svm'
+    path.write_text(content)
+    message = error_of('logistic_regression_csr', '--data', path)
+    assert 'argument --data: %s: ' % path in message and says in message
+
+
+@pytest.mark.parametrize('arguments', [[], ['--sparse-full-grad']])
+def test_logistic_regression_on_generated_rows(arguments):
+    printed, log = run('logistic_regression_csr', *arguments)
+    assert printed[-1].startswith('accuracy on 2000 held-out rows: ')
+    assert 0.87 < last_number(printed[-1]) < 0.9
+    assert any('Epoch[9] Validation-accuracy=' in line for line in log)
+
+
+def test_logistic_regression_on_a_file(tmp_path):
+    """With features counted from 1, labels -1 and 1, and a last batch that is not full."""
+    rng = np.random.RandomState(0)
+    features = rng.normal(size=(1037, 30)) * (rng.uniform(size=(1037, 30)) < 0.2)
+    labels = np.where(features @ rng.normal(size=30, scale=2) + rng.logistic(size=1037) > 0, 1, -1)
+    path = tmp_path / 'rows.svm'
+    dump_svmlight_file(features, labels, str(path), zero_based=False)
+    printed, _ = run('logistic_regression_csr', '--data', path, '--epochs', 20)
+    train_x, test_x, train_y, test_y = train_test_split(features, labels, test_size=0.2,
+                                                        random_state=0)
+    best = LogisticRegression(C=1 / (1e-4 * len(train_y))).fit(train_x, train_y)
+    assert printed[-1].startswith('accuracy on 208 held-out rows: ')
+    assert abs(last_number(printed[-1]) - best.score(test_x, test_y)) < 0.015
+
+
+def test_gluon_block():
+    printed, _ = run('gluon_block', '--epochs', 10)
+    assert last_number(printed[0]) > 0.93
+    assert last_number(printed[1]) < 1e-6
+
+
+def test_convolutional_network():
+    printed, log = run('convolutional_network')
+    assert printed[-1].startswith('accuracy on 360 held-out digits: ')
+    assert last_number(printed[-1]) > 0.96
+    assert sum('Full gradient time' in line for line in log) == 10
+
+
+def test_notebook(tmp_path, monkeypatch):
+    """Runs from top to bottom, and says what its committed outputs say."""
+    monkeypatch.setenv('JUPYTER_RUNTIME_DIR', str(tmp_path))
+    monkeypatch.setenv('IPYTHONDIR', str(tmp_path))
+    notebook = nbformat.read(EXAMPLES / 'svrg_vs_sgd.ipynb', as_version=4)
+    committed = notebook_outputs(notebook)
+    executed = nbclient.NotebookClient(notebook, timeout=300, record_timing=False,
+                                       resources={'metadata': {'path': str(tmp_path)}}).execute()
+    pictures, text = notebook_outputs(executed)
+    assert pictures == committed[0] == 4
+    assert text[0] == committed[1][0] == '1797 images of 64 pixels, smallest loss 0.873551\n'
+    for line in (text[1], committed[1][1]):
+        assert line.startswith('at epoch 36 the noise of SVRG is ')
+        assert float(line.split()[8]) < 1e-10
+
+
+def notebook_outputs(notebook):
+    """Return the number of pictures, and all that is printed."""
+    outputs = [output for cell in notebook.cells for output in cell.get('outputs', [])]
+    pictures = sum('image/png' in output.get('data', {}) for output in outputs)
+    return pictures, [output.text for output in outputs if output.get('name') == 'stdout']
 
 
 def test_svrg_beats_sgd_on_digits(tmp_path):
