@@ -1,7 +1,14 @@
 """The rows of a batch: which are data and which are padding."""
 
+import reprlib
+
 from mxnet import ndarray as nd
 from mxnet.io import DataBatch, DataDesc
+
+
+def as_list(batch):
+    """List the pieces of a batch: one for each device, or the batch itself."""
+    return batch if isinstance(batch, list) else [batch]
 
 
 def batch_axis(description):
@@ -47,6 +54,39 @@ def shapes_of(batch, data_shapes, label_shapes):
     return describe('data', data_shapes), label_shapes and describe('label', label_shapes)
 
 
+def check_batch(batch, data_shapes, label_shapes):
+    """Raise an error where a batch is none, or not one with the inputs that are described.
+
+    Parameters
+    ----------
+    batch : DataBatch or list of DataBatch
+    data_shapes, label_shapes : list of DataDesc
+        The module's description of its batches; `label_shapes` empty where
+        labels do not matter.
+
+    Raises
+    ------
+    TypeError, ValueError
+    """
+    for piece in as_list(batch):
+        if not isinstance(getattr(piece, 'data', None), (list, tuple)):
+            raise TypeError('train_data must yield DataBatches, not %s' % reprlib.repr(piece))
+        for kind, arrays, descriptions in (('data', piece.data, data_shapes),
+                                           ('label', piece.label or [], label_shapes)):
+            if len(arrays) != len(descriptions) and (kind == 'data' or descriptions):
+                raise ValueError('train_data must yield batches with the %s %s, not with %d arrays'
+                                 % (kind, [description.name for description in descriptions],
+                                    len(arrays)))
+        rows, _ = count_rows(piece, data_shapes)
+        for array, description in zip([*piece.data, *(piece.label or [])],
+                                      [*data_shapes, *label_shapes]):
+            axis = batch_axis(description)
+            if axis >= 0 and (len(array.shape) <= axis or array.shape[axis] != rows):
+                raise ValueError('train_data must yield batches with as many rows of %s as of the '
+                                 'others, %d, and not the shape %s'
+                                 % (description.name, rows, array.shape))
+
+
 def count_rows(batch, data_shapes):
     """Count the rows of a batch.
 
@@ -64,7 +104,7 @@ def count_rows(batch, data_shapes):
     """
     axes = [batch_axis(description) for description in data_shapes]
     position = next(i for i, axis in enumerate(axes) if axis >= 0)
-    pieces = batch if isinstance(batch, list) else [batch]
+    pieces = as_list(batch)
     return (sum(piece.data[position].shape[axes[position]] for piece in pieces),
             sum(getattr(piece, 'pad', None) or 0 for piece in pieces))
 
@@ -87,7 +127,7 @@ def without_padding(batch, data_shapes, label_shapes, padding_first=False):
         The real rows, in their order, as one batch.
     """
     pieces = []
-    for piece in batch if isinstance(batch, list) else [batch]:
+    for piece in as_list(batch):
         rows, padding = count_rows(piece, data_shapes)
         if padding < rows:
             kept = slice(padding, rows) if padding_first else slice(0, rows - padding)

@@ -5,7 +5,7 @@ from typing import Dict, NamedTuple
 import numpy as np
 
 from . import executors
-from .iterators import rewind
+from .iterators import check_iterator, rewind
 from .svrg_module import SVRGModule
 
 
@@ -80,7 +80,7 @@ def gradient_variance(mod, data):
     Raises
     ------
     TypeError
-        If `mod` is no SVRGModule.
+        If `mod` is no SVRGModule, or `data` no iterator.
     RuntimeError
         If `mod` has no snapshot, is not bound for training or awaits `update`.
     ValueError
@@ -107,8 +107,7 @@ def gradient_variance(mod, data):
     >>> sorted(variance.by_parameter)
     ['fc_bias', 'fc_weight']
     """
-    if not isinstance(mod, SVRGModule):
-        raise TypeError('mod must be an SVRGModule, not %r' % (mod,))
+    _check(mod, data)
     rewind(data)
     plain, svrg = {}, {}
     with mod._between_steps():
@@ -123,6 +122,12 @@ def gradient_variance(mod, data):
     by_parameter = {name: Variance(plain[name].variance, svrg[name].variance) for name in plain}
     return GradientVariance(sum(each.plain for each in by_parameter.values()),
                             sum(each.svrg for each in by_parameter.values()), by_parameter)
+
+
+def _check(mod, data):
+    if not isinstance(mod, SVRGModule):
+        raise TypeError('mod must be an SVRGModule, not %r' % (mod,))
+    check_iterator('data', data)
 
 
 def _add_to(moments, module):
@@ -149,9 +154,15 @@ class VarianceCallback:
     ----------
     history : list of tuple of (int, GradientVariance)
         What was measured, with its epoch.
+
+    Raises
+    ------
+    TypeError
+        If `mod` is no SVRGModule, or `data` no iterator.
     """
 
     def __init__(self, mod, data):
+        _check(mod, data)
         self.history = []
         self._module, self._data = mod, data
 

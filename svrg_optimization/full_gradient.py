@@ -288,6 +288,13 @@ class FullGradient:
         self._divide_by_row()
         return lacking
 
+    def nonfinite(self):
+        """List the parameters of which a value is infinite or no number."""
+        flags = {name: [nd.multi_all_finite(share[name], num_arrays=1) for share in self.shares]
+                 for name in self.shares[0]}
+        return [name for name, of_devices in flags.items()
+                if not all(flag.asscalar() for flag in of_devices)]
+
     def totals(self):
         """Map each parameter to its full gradient, the sum of all devices' shares."""
         return {name: nd.add_n(*[share[name].as_in_context(first.context)

@@ -1,7 +1,7 @@
 """A pass over the data that sums the gradients at the snapshot."""
 
 from . import executors
-from .batch_rows import count_rows, repeated, without_padding
+from .batch_rows import as_list, check_batch, count_rows, repeated, without_padding
 from .iterators import pads_in_front, yields_new_arrays
 
 
@@ -73,6 +73,7 @@ class GradientPass:
             self._let_wait(batch)
             return
         auxiliary, full_gradient = module._auxiliary, self.full_gradient
+        check_batch(batch, module._mod_aux.data_shapes, executors.labels_taken(module._mod_aux))
         rows, padding = count_rows(batch, module._mod_aux.data_shapes)
         real_rows = rows - padding
         if real_rows <= 0:
@@ -85,7 +86,7 @@ class GradientPass:
         cut, copies, bound = self._without_padding(module, batch, real_rows, padding)
         real_part = 1 / copies
         if bound is None:
-            cut, bound = batch, auxiliary.module_for(batch) or auxiliary.module
+            cut, bound = batch, self._module_for_all_rows(auxiliary, batch)
             real_part = real_rows / rows
         gradients = auxiliary.gradients_of(bound, cut, module)
         full_gradient.add(gradients, module._loss_scale.weights(
@@ -94,11 +95,21 @@ class GradientPass:
                                         and executors.can_reshape(module, real_rows))
         if not steps_on_cut and (full_gradient.row_counts or self._held is not None):
             # A step sees the rows of the padding too.
-            cut, bound = batch, auxiliary.module_for(batch) or auxiliary.module
+            cut, bound = batch, self._module_for_all_rows(auxiliary, batch)
             gradients = auxiliary.gradients_of(bound, cut, module)
         full_gradient.count(gradients, real_rows)
         if self._held is not None:
             self._held.store([self._hold(cut, cut is not batch)], [gradients])
+
+    def _module_for_all_rows(self, auxiliary, batch):
+        bound = auxiliary.module_for(batch)
+        if bound is None:
+            raise ValueError('train_data must yield batches of the shapes that the module is bound '
+                             'for, %s, or such as it can be bound for, and not %s' % (
+                                 [shape for _, shape in auxiliary.module.data_shapes],
+                                 [array.shape for piece in as_list(batch)
+                                  for array in piece.data]))
+        return bound
 
     def _without_padding(self, module, batch, real_rows, padding):
         """Cut the padding off a batch.

@@ -1,8 +1,22 @@
 """Data iterators: how a pass begins, and the iterator that Module.fit is given."""
 
 import itertools
+import reprlib
 
 from mxnet.io import MXDataIter, NDArrayIter, PrefetchingIter, ResizeIter
+
+
+def check_iterator(name, data):
+    """Raise a TypeError where an argument is no iterator over data.
+
+    Parameters
+    ----------
+    name : str
+        Of the argument.
+    data : object
+    """
+    if not (callable(getattr(data, 'reset', None)) and callable(getattr(data, '__iter__', None))):
+        raise TypeError('%s must be a DataIter, not %s' % (name, reprlib.repr(data)))
 
 
 def rewind(train_data):

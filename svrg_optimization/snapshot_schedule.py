@@ -7,7 +7,15 @@ from mxnet.base import _as_list
 from mxnet.module import BaseModule
 
 from .alpha import Coefficient
-from .iterators import SnapshotIterator
+from .iterators import SnapshotIterator, check_iterator
+
+
+def check_callbacks(name, callbacks):
+    """Raise a TypeError where an argument is neither None nor a callable nor a list of these."""
+    for callback in _as_list(callbacks) if callbacks is not None else []:
+        if not callable(callback):
+            raise TypeError('%s must be callable, a list of callables or None, not %r'
+                            % (name, callbacks))
 
 
 class SnapshotSchedule:
@@ -22,10 +30,7 @@ class SnapshotSchedule:
         """Check and keep the constructor's arguments of these names."""
         self.update_freq = update_freq
         self._coefficient = Coefficient(alpha)
-        for callback in _as_list(full_grad_callback) if full_grad_callback is not None else []:
-            if not callable(callback):
-                raise TypeError('full_grad_callback must be callable, a list of callables or None, '
-                                'not %r' % (full_grad_callback,))
+        check_callbacks('full_grad_callback', full_grad_callback)
         self._full_grad_callback = full_grad_callback
         self._epoch = None
 
@@ -63,6 +68,7 @@ class SnapshotSchedule:
         logged as ``Epoch[%d] Full gradient time=%.3f``, in seconds, and is
         part of the epoch's ``Time cost``. With ``alpha=0`` none is taken.
         """
+        check_iterator('train_data', train_data)
         call = inspect.signature(super().fit).bind(train_data, *args, **kwargs)
         call.apply_defaults()
         call.arguments['train_data'] = SnapshotIterator(train_data, call.arguments['begin_epoch'],

@@ -10,7 +10,8 @@ import numpy as np
 from mxnet.module import BucketingModule
 
 from .checkpoint import Checkpoint, file_names, read_symbol, write_checkpoint
-from .snapshot_schedule import SnapshotSchedule
+from .iterators import check_iterator
+from .snapshot_schedule import SnapshotSchedule, check_callbacks
 from .svrg_module import SVRGModule
 
 
@@ -32,7 +33,7 @@ class SVRGBucketingModule(SnapshotSchedule, BucketingModule):
         As in BucketingModule.
     update_freq : int
         Epochs from one snapshot to the next, 1 or more.
-    loss_is_mean, full_grad_callback, sparse_full_grad, alpha
+    loss_is_mean, full_grad_callback, sparse_full_grad, alpha, nonfinite
         As in SVRGModule.
 
     Raises
@@ -44,11 +45,12 @@ class SVRGBucketingModule(SnapshotSchedule, BucketingModule):
     def __init__(self, sym_gen, default_bucket_key=None, logger=logging, context=mx.cpu(),
                  work_load_list=None, fixed_param_names=None, state_names=None, group2ctxs=None,
                  compression_params=None, update_freq=None, *, loss_is_mean=None,
-                 full_grad_callback=None, sparse_full_grad=False, alpha=1.0):
+                 full_grad_callback=None, sparse_full_grad=False, alpha=1.0, nonfinite='warn'):
         self._set_schedule(update_freq, full_grad_callback, alpha)
         super().__init__(sym_gen, default_bucket_key, logger, context, work_load_list,
                          fixed_param_names, state_names, group2ctxs, compression_params)
-        self._svrg_arguments = {'loss_is_mean': loss_is_mean, 'sparse_full_grad': sparse_full_grad}
+        self._svrg_arguments = {'loss_is_mean': loss_is_mean, 'nonfinite': nonfinite,
+                                'sparse_full_grad': sparse_full_grad}
         self._warned = set()
         self._buckets[default_bucket_key] = self._new_bucket(default_bucket_key)
 
@@ -117,6 +119,8 @@ class SVRGBucketingModule(SnapshotSchedule, BucketingModule):
             raise RuntimeError('update_full_grads needs a module that is bound')
         self._curr_module._correct_gradients()
         self._default_bucket._check_ready_for_snapshot()
+        check_iterator('train_data', train_data)
+        check_callbacks('batch_end_callback', batch_end_callback)
         if self._coefficient.is_always_zero:
             return
         current = self._curr_bucket_key

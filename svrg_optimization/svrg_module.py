@@ -18,12 +18,12 @@ from .dropout_masks import DropoutMasks
 from .full_gradient import FullGradient
 from .gradient_pass import GradientPass
 from .held_batches import HeldBatch, Holding
-from .iterators import rewind
+from .iterators import check_iterator, rewind
 from .kvstore_keys import KVStoreKeys, Tenant, Tenants, tenants_of
 from .loss_scale import LossScale
 from .snapshot import Snapshot
 from .snapshot_checkpoints import SnapshotCheckpoints
-from .snapshot_schedule import SnapshotSchedule
+from .snapshot_schedule import SnapshotSchedule, check_callbacks
 from .sparse_rows import correct_rows_of_batch, dense
 from .step_size import BarzilaiBorwein
 from .svrg_optimizer import _SVRGOptimizer, update_counts, weight_decays
@@ -99,12 +99,16 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, Module):
         called with the number of updates so far. It may be set later as an
         attribute. With a number 0 the module is plain Module: no snapshot is
         taken. A schedule that returns 0 skips no pass.
+    nonfinite : {'warn', 'raise'}
+        What to do with a full gradient that has an infinite value or a NaN:
+        warn once, naming the parameters, or raise a FloatingPointError, with
+        which the snapshot from before stays in force.
 
     Raises
     ------
     ValueError
-        If `update_freq` is below 1, `alpha` is not in [0, 1], or
-        `store_snapshot_grads` is below 1, or is asked for where the network
+        If `update_freq` is below 1, `alpha` is not in [0, 1], `nonfinite` is
+        none of the two, or `store_snapshot_grads` is below 1, or is asked for where the network
         has random layers or states, which would be others at a step than in
         the pass.
     TypeError
@@ -157,13 +161,17 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, Module):
                  fixed_param_names=None, state_names=None, group2ctxs=None,
                  compression_params=None, update_freq=None, *,
                  loss_is_mean=None, full_grad_callback=None, sparse_full_grad=False,
-                 store_snapshot_grads=False, alpha=1.0):
+                 store_snapshot_grads=False, alpha=1.0, nonfinite='warn'):
         self._set_schedule(update_freq, full_grad_callback, alpha)
         for name, value, allowed in (('loss_is_mean', loss_is_mean, (bool, type(None))),
                                      ('sparse_full_grad', sparse_full_grad, bool)):
             if not isinstance(value, allowed):
                 raise TypeError('%s must be %sTrue or False, not %r' % (
                     name, '' if allowed is bool else 'None, ', value))
+        if not isinstance(symbol, mx.sym.Symbol):
+            raise TypeError('symbol must be an mxnet Symbol, not %r' % (symbol,))
+        if nonfinite not in ('warn', 'raise'):
+            raise ValueError("nonfinite must be 'warn' or 'raise', not %r" % (nonfinite,))
         super().__init__(symbol, data_names, label_names, logger, context, work_load_list,
                          fixed_param_names, state_names, group2ctxs, compression_params)
         self._masks = DropoutMasks(symbol)
@@ -179,6 +187,7 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, Module):
         self._loss_is_mean = loss_is_mean
         self._loss_scale = None
         self._sparse_full_grad = sparse_full_grad
+        self._raises_if_nonfinite = nonfinite == 'raise'
         self._keys = KVStoreKeys(self._param_names, self._trainable)
         self._snapshot = Snapshot()
         self._keeps_snapshot = False
@@ -656,8 +665,15 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, Module):
         ------
         RuntimeError
             If the module is not bound for training or has no parameters yet.
+        TypeError
+            If `train_data` is no iterator or yields something else than
+            batches, or `batch_end_callback` is not callable.
         ValueError
-            If `train_data` yields no row, or the symbol has no loss.
+            If `train_data` yields no row, or a batch without labels or of
+            shapes that the module cannot be bound for, or the symbol has no
+            loss.
+        FloatingPointError
+            If the full gradient is not finite, with ``nonfinite='raise'``.
 
         Notes
         -----
@@ -666,11 +682,15 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, Module):
         Warns
         -----
         UserWarning
-            Once, where the padding of a batch cannot be cut off, since the
-            symbol cannot be bound for its real rows or a device would be left
-            without any. The batch is weighted by its real rows then.
+            Once, if the full gradient is not finite, with
+            ``nonfinite='warn'``. Once, where the padding of a batch cannot be
+            cut off, since the symbol cannot be bound for its real rows or a
+            device would be left without any. The batch is weighted by its real
+            rows then.
         """
         self._check_ready_for_snapshot()
+        check_iterator('train_data', train_data)
+        check_callbacks('batch_end_callback', batch_end_callback)
         if not self._coefficient.is_always_zero:
             self._take_snapshot(train_data, batch_end_callback or self._full_grad_callback,
                                 self._epoch)
@@ -690,8 +710,18 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, Module):
         with self._auxiliary.moved_to_weights_of(self, kvstore, self._snapshot.in_force):
             full_gradient = self._full_gradient_at_snapshot(
                 train_data, batch_end_callback, epoch, module_of)
+            self._report_if_not_finite(full_gradient)
         advance_step_size(full_gradient)
         self._snapshot.replace(full_gradient, epoch)
+
+    def _report_if_not_finite(self, full_gradient):
+        names = full_gradient.nonfinite()
+        if not names:
+            return
+        message = 'the full gradient is not finite: %s' % ', '.join(names)
+        if self._raises_if_nonfinite:
+            raise FloatingPointError(message)
+        self._warn_once(message, 'nonfinite')
 
     def _step_size_rule(self, epoch):
         """Return what chooses the next rate, once the next full gradient is there."""
@@ -845,6 +875,7 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, Module):
         -------
         iterable of DataBatch
         """
+        check_iterator('train_data', train_data)
         held = self._held_batches()
         if held is None:
             rewind(train_data)

@@ -1,0 +1,270 @@
+"""Bad input: the error says what is wrong and what is allowed, and nothing has changed."""
+
+import os
+import pickle
+
+import mxnet as mx
+import numpy as np
+import pytest
+
+from problems import Problem
+from svrg_optimization import BarzilaiBorwein, LinearDecay, SVRGBucketingModule, SVRGModule
+from svrg_optimization.diagnostics import VarianceCallback, gradient_variance
+
+SETTINGS = {'learning_rate': 0.1, 'momentum': 0.5}
+
+
+class Data:
+    """Batches as an iterator yields them, with what goes wrong given."""
+
+    def __init__(self, *batches, raises=None, resets=None):
+        self.batches, self.raises, self.resets = batches, raises, resets
+
+    def reset(self):
+        if self.resets:
+            raise self.resets
+
+    def __iter__(self):
+        yield from self.batches
+        if self.raises:
+            raise self.raises
+
+
+class NoReset:
+    def __iter__(self):
+        return iter([])
+
+
+def batch(*shapes, label=(10,), pad=0):
+    return mx.io.DataBatch([mx.nd.ones(shape) for shape in shapes],
+                           None if label is None else [mx.nd.ones(label)], pad=pad)
+
+
+GOOD = batch((10, 4))
+
+
+def dropout(data):
+    return mx.sym.Dropout(data)
+
+
+def symbol_with(layer):
+    output = mx.sym.FullyConnected(layer(mx.sym.Variable('data')), num_hidden=1, name='fc')
+    return mx.sym.LinearRegressionOutput(output, mx.sym.Variable('label'), name='loss')
+
+
+def made(**kwargs):
+    kwargs = {'symbol': symbol_with(lambda data: data), 'label_names': ('label',),
+              'update_freq': 1, **kwargs}
+    return lambda module, problem: SVRGModule(**kwargs)
+
+
+def bucketing(**kwargs):
+    kwargs = {'sym_gen': lambda key: (symbol_with(lambda data: data), ('data',), ('label',)),
+              'default_bucket_key': 1, 'update_freq': 1, **kwargs}
+    return lambda module, problem: SVRGBucketingModule(**kwargs)
+
+
+def full_grads(data, **kwargs):
+    return lambda module, problem: module.update_full_grads(data, **kwargs)
+
+
+def fit(data=None, **kwargs):
+    def call(module, problem):
+        return module.fit(problem.iterator() if data is None else data,
+                          **{'eval_metric': 'mse', 'num_epoch': 3, 'begin_epoch': 2, **kwargs})
+    return call
+
+
+def attribute(name, value):
+    return lambda module, problem: setattr(module, name, value)
+
+
+def on(make, call):
+    return lambda module, problem: call(make(problem), problem)
+
+
+def unbound(problem):
+    return problem.module(1)
+
+
+def uninitialized(problem):
+    module = problem.module(1)
+    module.bind(problem.iterator().provide_data, problem.iterator().provide_label)
+    return module
+
+
+def for_inference(problem):
+    module = problem.module(1)
+    data = problem.iterator()
+    module.bind(data.provide_data, data.provide_label, for_training=False)
+    module.init_params()
+    return module
+
+
+def optimizer(**kwargs):
+    return lambda module, problem: problem.bound().init_optimizer(**kwargs)
+
+
+def no_loss(module, problem):
+    output = mx.sym.FullyConnected(mx.sym.Variable('data'), num_hidden=1, name='fc')
+    headless = SVRGModule(output, label_names=None, update_freq=1)
+    headless.bind([('data', (10, 4))])
+    headless.init_params()
+    headless.update_full_grads(Data(batch((10, 4), label=None)))
+
+
+INT = 'must be an int of 1 or more'
+ROWS = {
+    # The constructor
+    'update_freq none': (made(update_freq=None), TypeError, 'update_freq ' + INT),
+    'update_freq zero': (made(update_freq=0), ValueError, 'update_freq ' + INT + ', not 0'),
+    'update_freq negative': (made(update_freq=-3), ValueError, 'update_freq ' + INT + ', not -3'),
+    'update_freq float': (made(update_freq=1.5), TypeError, 'update_freq ' + INT + ', not 1.5'),
+    'update_freq bool': (made(update_freq=True), TypeError, 'update_freq ' + INT + ', not True'),
+    'update_freq str': (made(update_freq='2'), TypeError, "update_freq " + INT + ", not '2'"),
+    'loss_is_mean int': (made(loss_is_mean=1), TypeError, 'loss_is_mean must be None, True or F'),
+    'loss_is_mean str': (made(loss_is_mean='no'), TypeError, "True or False, not 'no'"),
+    'full_grad_callback': (made(full_grad_callback=3), TypeError, 'full_grad_callback must be'),
+    'full_grad_callback list': (made(full_grad_callback=[print, 3]), TypeError, 'list of callab'),
+    'sparse_full_grad none': (made(sparse_full_grad=None), TypeError, 'sparse_full_grad must be'),
+    'sparse_full_grad int': (made(sparse_full_grad=1), TypeError, 'True or False, not 1'),
+    'store zero': (made(store_snapshot_grads=0), ValueError, 'store_snapshot_grads must be'),
+    'store negative': (made(store_snapshot_grads=-5), ValueError, 'int of 1 or more, not -5'),
+    'store float': (made(store_snapshot_grads=1e9), TypeError, 'store_snapshot_grads must be'),
+    'store str': (made(store_snapshot_grads='1G'), TypeError, "not '1G'"),
+    'store none': (made(store_snapshot_grads=None), TypeError, 'True, False or an int'),
+    'store dropout': (made(symbol=symbol_with(dropout), store_snapshot_grads=True), ValueError,
+                      'store_snapshot_grads must be False for a network with random layers: drop'),
+    'store states': (made(state_names=['fc_bias'], store_snapshot_grads=True), ValueError,
+                     'store_snapshot_grads must be False for a network with states: fc_bias'),
+    'alpha high': (made(alpha=1.1), ValueError, 'alpha must be a number from 0 to 1'),
+    'alpha str': (made(alpha='half'), TypeError, "callable that returns one: 'half'"),
+    'alpha nan': (made(alpha=float('nan')), ValueError, 'from 0 to 1 .*: nan'),
+    'nonfinite': (made(nonfinite='ignore'), ValueError, "must be 'warn' or 'raise', not 'ignore'"),
+    'nonfinite bool': (made(nonfinite=True), ValueError, "nonfinite must be .*, not True"),
+    'symbol': (made(symbol=None), TypeError, 'symbol must be an mxnet Symbol, not None'),
+    'data_names': (made(data_names=('other',)), ValueError, 'other'),
+    'buckets update_freq': (bucketing(update_freq=0), ValueError, 'update_freq ' + INT),
+    'buckets alpha': (bucketing(alpha=2), ValueError, 'alpha must be a number from 0 to 1'),
+    'buckets nonfinite': (bucketing(nonfinite=0), ValueError, "nonfinite must be 'warn' or"),
+    'buckets loss_is_mean': (bucketing(loss_is_mean=0), TypeError, 'loss_is_mean must be None'),
+    # Attributes
+    'set update_freq': (attribute('update_freq', 0), ValueError, 'update_freq ' + INT),
+    'set update_freq str': (attribute('update_freq', '1'), TypeError, 'update_freq ' + INT),
+    'set alpha': (attribute('alpha', -1), ValueError, 'alpha must be a number from 0 to 1'),
+    # The pass for the full gradient: the data
+    'data none': (full_grads(None), TypeError, 'train_data must be a DataIter, not None'),
+    'data array': (full_grads(np.ones((10, 4))), TypeError, 'train_data must be a DataIter'),
+    'data list': (full_grads([GOOD]), TypeError, 'train_data must be a DataIter'),
+    'data without reset': (full_grads(NoReset()), TypeError, 'train_data must be a DataIter'),
+    'data not to be reset': (full_grads(Data(GOOD, resets=OSError('no seek'))), OSError, 'seek'),
+    'data empty': (full_grads(Data()), ValueError, 'train_data must yield at least one row'),
+    'data of padding': (full_grads(Data(batch((10, 4), pad=10))), ValueError, 'at least one row'),
+    'data raises': (full_grads(Data(GOOD, raises=OSError('disk'))), OSError, 'disk'),
+    'data raises first': (full_grads(Data(raises=KeyError('column'))), KeyError, 'column'),
+    'data of none': (full_grads(Data(None)), TypeError, 'train_data must yield DataBatches, not N'),
+    'data of arrays': (full_grads(Data(GOOD, mx.nd.ones((10, 4)))), TypeError,
+                       'train_data must yield DataBatches, not'),
+    'data other width': (full_grads(Data(GOOD, batch((10, 5)))), ValueError,
+                         r"train_data .*\(10, 4\).*\(10, 5\)"),
+    'data other rank': (full_grads(Data(batch((10, 4, 1, 2)))), ValueError, 'train_data'),
+    'data inputs missing': (full_grads(Data(batch())), ValueError, 'train_data'),
+    'data inputs extra': (full_grads(Data(batch((10, 4), (10, 4)))), ValueError, 'train_data'),
+    'data labels missing': (full_grads(Data(GOOD, batch((10, 4), label=None))), ValueError,
+                            'train_data must yield batches with the label'),
+    'data labels short': (full_grads(Data(batch((10, 4), label=(7,)))), ValueError, 'train_data'),
+    'callback raises': (full_grads(Data(GOOD), batch_end_callback=lambda _: 1 / 0),
+                        ZeroDivisionError, 'division'),
+    'callback': (full_grads(Data(GOOD), batch_end_callback=3), TypeError,
+                 'batch_end_callback must be callable'),
+    'callback list': (full_grads(Data(GOOD), batch_end_callback=[print, None]), TypeError,
+                      'batch_end_callback must be callable, a list of callables or None'),
+    'no loss': (no_loss, ValueError, 'the symbol has no loss'),
+    # ... and the order of calls
+    'pass unbound': (on(unbound, full_grads(Data(GOOD))), RuntimeError, 'update_full_grads needs'),
+    'pass uninitialized': (on(uninitialized, full_grads(Data(GOOD))), RuntimeError, 'parameters'),
+    'pass for inference': (on(for_inference, full_grads(Data(GOOD))), RuntimeError, 'for_training'),
+    'buckets unbound': (on(lambda problem: bucketing()(None, None), full_grads(Data(GOOD))),
+                        RuntimeError, 'update_full_grads needs a module that is bound'),
+    'update uninitialized': (on(uninitialized, lambda module, _: module.update()),
+                             AssertionError, None),
+    'backward unbound': (on(unbound, lambda module, _: module.backward()), AssertionError, None),
+    # fit
+    'fit none': (lambda module, _: module.fit(None, num_epoch=3), TypeError,
+                 'train_data must be a DataIter, not None'),
+    'fit no epochs': (fit(num_epoch=None), AssertionError, 'number of epochs'),
+    'fit metric': (fit(eval_metric='no such'), AssertionError, 'no such'),
+    # The optimizer
+    'optimizer name': (optimizer(optimizer='no such'), ValueError, 'no such'),
+    'optimizer type': (optimizer(optimizer=3), TypeError, 'not 3'),
+    'kvstore type': (optimizer(kvstore=3), TypeError, 'kvstore'),
+    'create_optimizer': (lambda module, _: module._create_optimizer('sgd', 'sgd', None, {}),
+                         ValueError, "optimizer must be '_SVRGOptimizer', not 'sgd'"),
+    'step adam': (optimizer(optimizer='adam', optimizer_params={
+        'lr_scheduler': BarzilaiBorwein()}), ValueError, 'sgd without momentum'),
+    'step rate': (lambda *_: BarzilaiBorwein(-1), ValueError, 'base_lr must be a number above 0'),
+    'step bounded': (lambda *_: BarzilaiBorwein(bounded='yes'), TypeError, 'bounded must be'),
+    'decay initial': (lambda *_: LinearDecay(2, 10), ValueError, 'initial must be a number from'),
+    'decay updates': (lambda *_: LinearDecay(1, 0), ValueError, 'num_updates ' + INT),
+    'training_batches': (lambda module, _: module.training_batches(None), TypeError,
+                         'train_data must be a DataIter'),
+    # Diagnostics
+    'variance module': (lambda module, problem: gradient_variance(None, problem.iterator()),
+                        TypeError, 'mod must be an SVRGModule, not None'),
+    'variance data': (lambda module, _: gradient_variance(module, 3), TypeError,
+                      'data must be a DataIter, not 3'),
+    'variance empty': (lambda module, _: gradient_variance(module, Data()), ValueError,
+                       'data must yield at least one batch'),
+    'variance raises': (lambda module, _: gradient_variance(
+        module, Data(GOOD, raises=OSError('disk'))), OSError, 'disk'),
+    'variance no snapshot': (on(lambda problem: problem.bound(), lambda module, problem:
+                                gradient_variance(module, problem.iterator())), RuntimeError,
+                             'mod must have a snapshot'),
+    'variance callback': (lambda *_: VarianceCallback(3, Data()), TypeError,
+                          'mod must be an SVRGModule, not 3'),
+}
+
+
+def state_of(module):
+    """Return all that a failed call must leave as it is."""
+    arg_params, aux_params = module.get_params()
+    full_gradient = module._snapshot.full_gradient
+    return {
+        'weights': {name: value.asnumpy().tobytes()
+                    for name, value in {**arg_params, **aux_params}.items()},
+        'snapshot': {name: value.asnumpy().tobytes()
+                     for name, value in module._mod_aux.get_params()[0].items()},
+        'full gradient': (id(full_gradient), {name: value.asnumpy().tobytes() for name, value
+                                              in module._param_dict[0].items()}),
+        'optimizer': {key: state.asnumpy().tobytes() for key, state
+                      in pickle.loads(module._updater.get_states()).items()},
+        'counts': (module._snapshot.num_update, module._snapshot.taken_at,
+                   module._snapshot.epoch, module._optimizer.num_update),
+        'settings': (module.update_freq, module.alpha),
+        'files': {name: open(name, 'rb').read() for name in sorted(os.listdir())},
+    }
+
+
+@pytest.fixture
+def trained(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    problem = Problem(rows=40)
+    module = problem.module(2)
+    module.fit(problem.iterator(), eval_metric='mse', num_epoch=2,
+               arg_params=problem.arg_params(), optimizer_params=SETTINGS)
+    module.save_checkpoint('model', 2, save_optimizer_states=True)
+    return module, problem
+
+
+@pytest.mark.parametrize('call, error, message', ROWS.values(), ids=list(ROWS))
+def test_bad_input(trained, call, error, message):
+    module, problem = trained
+    before = state_of(module)
+    with pytest.raises(error, match=message):
+        call(module, problem)
+    after = state_of(module)
+    for kind, value in before.items():
+        assert after[kind] == value, kind
+    module.fit(problem.iterator(), eval_metric='mse', begin_epoch=2, num_epoch=3)
+    svrg = problem.svrg(**SETTINGS)
+    problem.assert_weights(module, svrg.fit(3, 2))
