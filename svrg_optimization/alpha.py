@@ -44,12 +44,12 @@ class Coefficient:
 
     def at(self, num_update):
         """Return the number after so many updates."""
-        if not callable(self.alpha):
-            return self.alpha
-        value = self.alpha(num_update)
-        _check(value, 'alpha must be %s; after %d updates it returned something else' % (
-            _ALLOWED, num_update))
-        return value
+        value = self.alpha
+        if callable(value):
+            value = value(num_update)
+            _check(value, 'alpha must be %s; after %d updates it returned something else' % (
+                _ALLOWED, num_update))
+        return float(value)
 
 
 def _check(value, message):

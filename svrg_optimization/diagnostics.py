@@ -64,12 +64,15 @@ def gradient_variance(mod, data):
     gradients vanish at the optimum by themselves.
 
     Weights, auxiliary states, snapshot and full gradient stay as they are; the
-    outputs and gradients of the latest batch do not. Random layers draw anew.
+    inputs, outputs and gradients of the latest batch do not. Random layers
+    draw anew, and so does an iterator that shuffles. A schedule of `alpha` is
+    called for each batch, with the number of updates so far.
 
     Parameters
     ----------
     mod : SVRGModule
-        Between two steps, with a snapshot in force or `alpha` 0.
+        Between two steps, with a snapshot in force or `alpha` 0. A module of
+        buckets will not do.
     data : DataIter
         It is reset, and read to its end.
 
@@ -82,7 +85,8 @@ def gradient_variance(mod, data):
     TypeError
         If `mod` is no SVRGModule, or `data` no iterator.
     RuntimeError
-        If `mod` has no snapshot, is not bound for training or awaits `update`.
+        If `mod` has no snapshot, is not bound for training, or awaits
+        `backward` or `update`.
     ValueError
         If `data` yields no batch.
 
@@ -108,9 +112,9 @@ def gradient_variance(mod, data):
     ['fc_bias', 'fc_weight']
     """
     _check(mod, data)
-    rewind(data)
     plain, svrg = {}, {}
     with mod._between_steps():
+        rewind(data)
         for batch in data:
             executors.clear_added_gradients(mod)
             mod.forward_backward(batch)
@@ -148,7 +152,8 @@ class VarianceCallback:
     mod : SVRGModule
         That is trained.
     data : DataIter
-        To measure over; it may be that of the training.
+        To measure over. It may be that of the training, but a reset more
+        changes what it yields where it shuffles or rolls rows over.
 
     Attributes
     ----------

@@ -215,7 +215,8 @@ def arguments(module):
 def can_run_side_by_side(module):
     """Tell whether copies of a module's network may be run on several batches at once."""
     return (len(module._context) == 1 and not module._state_names and has_dense_inputs(module)
-            and not auxiliary_states(module))
+            and not auxiliary_states(module)
+            and 'name' not in arguments(module))  # a Symbol takes it for its own
 
 
 def can_merge_batches(module):
@@ -341,6 +342,12 @@ def pull_sparse_weights(kvstore, module):
         if is_row_sparse(arrays[0]):
             rows = nd.arange(arrays[0].shape[0], dtype='int64')
             kvstore.row_sparse_pull(name, out=arrays, row_ids=rows)
+
+
+def sparse_weights(module):
+    """List the row_sparse parameters on all devices."""
+    return [array for arrays in parameters(module).values() for array in arrays
+            if is_row_sparse(array)]
 
 
 def sparse_parameters(module):

@@ -275,7 +275,7 @@ class FullGradient:
         lacking = (set(self.shares[0]) - set(saved[0])) | (set(self.row_counts) - set(row_counts))
         if lacking:
             return lacking
-        units = 1 if self._loss_is_mean else self.batch_size / facts['batch_size']
+        units = 1 / self.units_of_batch(facts['batch_size'])
         for device, share in enumerate(self.shares):
             for name, value in share.items():
                 if len(saved) == len(self.shares):
@@ -287,6 +287,10 @@ class FullGradient:
         self.finished = True
         self._divide_by_row()
         return lacking
+
+    def units_of_batch(self, batch_size):
+        """Return what makes it one in the units of the gradient of a batch of so many rows."""
+        return 1 if self._loss_is_mean else batch_size / self.batch_size
 
     def nonfinite(self):
         """List the parameters of which a value is infinite or no number."""

@@ -152,9 +152,13 @@ class Holding:
         self.budget = _bytes_to_hold(store_snapshot_grads)
         self.held = self._train_data = self._generator = None
 
+    def let_go(self):
+        """Hold nothing any more."""
+        self.held = self._train_data = None
+
     def begin(self, full_gradient):
         """Let go of what is held; return what receives the batches of a new pass, if any does."""
-        self.held = self._train_data = None
+        self.let_go()
         return HeldBatches(self.budget, full_gradient) if self.budget else None
 
     def keep(self, held, yielded, train_data, warn_once):

@@ -198,10 +198,12 @@ class SnapshotCheckpoints:
         return {'rate': rule.rate, 'curvature': rule.curvature}
 
     def _restore_step_size(self, rule):
-        """Go on with the rate of a checkpoint."""
+        """Go on with the rate of a checkpoint, or begin anew."""
         loaded, self._loaded_step_size = self._loaded_step_size, None
-        if loaded and isinstance(rule, BarzilaiBorwein) and rule.rate is None:
-            rule.rate, rule.curvature = loaded['rate'], loaded['curvature']
+        if isinstance(rule, BarzilaiBorwein):
+            rule.restart()
+            if loaded:
+                rule.rate, rule.curvature = loaded['rate'], loaded['curvature']
 
     def _update_counts(self):
         """Read the optimizer's counts of updates, or tell what they are on the servers."""

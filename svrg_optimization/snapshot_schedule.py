@@ -93,7 +93,7 @@ class SnapshotSchedule:
             self._check_numbers_of_batches(train_data)
             if needs_snapshot:
                 self._hold_again(train_data)
-        return self._held_batches()
+        return self._held_batches() if needs_snapshot else None
 
     def _hold_again(self, train_data):
         """Hold the batches for a snapshot that was taken before."""

@@ -19,9 +19,9 @@ class BarzilaiBorwein(LRScheduler):
 
     with m the steps between them, and g the full gradient that a step goes
     along: the mean over the rows, :math:`\mu / B`, plus the optimizer's
-    :math:`wd \cdot w`. (It is :math:`\mu` times the optimizer's
-    `rescale_grad`, which is 1/B unless the user has set it.) Until the second
-    snapshot the rate is the optimizer's `learning_rate`.
+    :math:`wd \cdot w`. (In general it is :math:`\mu`, summed over workers that
+    step together, times the optimizer's `rescale_grad`, which Module sets.)
+    Until the second snapshot the rate is the optimizer's `learning_rate`.
 
     With few steps between snapshots and a badly conditioned problem that may
     be too large, and a rate that overshoots is followed by a wrong one. So
@@ -55,7 +55,7 @@ class BarzilaiBorwein(LRScheduler):
     -----
     ``SVRGModule.init_optimizer`` raises a ValueError where the formula does not
     hold or the rate would not arrive: for another optimizer than sgd, or sgd
-    with momentum; with ``alpha=0``; for an optimizer that lives on the servers
+    with momentum or `clip_gradient`; with ``alpha=0``; for an optimizer that lives on the servers
     of a distributed KVStore (set ``MXNET_UPDATE_ON_KVSTORE=0`` on all workers,
     and these keep it). A checkpoint holds `rate` and `curvature`.
 
@@ -110,38 +110,59 @@ class BarzilaiBorwein(LRScheduler):
         steps : int
             Between the two.
         """
-        squared, product, changed = (
-            sum((one * other).sum().asscalar().item() for one, other in zip(*pair))
-            for pair in ((displacements, displacements), (displacements, changes),
-                         (changes, changes)))
-        if not (steps and product > 0 and math.isfinite(squared / product)
-                and math.isfinite(changed / product)):
+        squared = product = changed = 0.
+        for displacement, change in zip(displacements, changes):
+            moved, grown = (array.astype('float64') for array in (displacement, change))
+            own = (moved * moved).sum().asscalar()
+            if own:  # a parameter that is never stepped says nothing
+                squared += own
+                product += (moved * grown).sum().asscalar()
+                changed += (grown * grown).sum().asscalar()
+        if not (steps and product > 0 and math.isfinite(changed / product)):
             return
-        self.rate = squared / product / steps
         self.curvature = max(self.curvature, changed / product)
+        self.rate = squared / product / steps
         if self.bounded:
             self.rate = min(self.rate, 1 / self.curvature)
 
-    def check_usable(self, optimizer, alpha, on_servers):
-        """Raise a ValueError where an optimizer cannot have this rate.
+    def restart(self):
+        """Forget what snapshots have told."""
+        self.rate, self.curvature = None, 0.
 
-        Parameters
-        ----------
-        optimizer : mxnet.optimizer.Optimizer
-            That steps the weights.
-        alpha : float or callable
-            The module's.
-        on_servers : bool
-            Whether it lives on the servers of a KVStore.
-        """
-        if type(optimizer) is not mx.optimizer.SGD or optimizer.momentum:
-            raise ValueError('optimizer must be sgd without momentum for BarzilaiBorwein, not %s%s'
-                             % (type(optimizer).__name__.lower(), ' with momentum %g'
-                                % optimizer.momentum if getattr(optimizer, 'momentum', 0) else ''))
-        if not callable(alpha) and alpha == 0:
-            raise ValueError('alpha must not be 0 for BarzilaiBorwein: there is no snapshot then')
-        if on_servers:
-            raise ValueError('kvstore must leave the updates to the workers for BarzilaiBorwein, '
-                             'whose rate would not reach the servers: set '
-                             'MXNET_UPDATE_ON_KVSTORE=0 on all workers, or choose another '
-                             'lr_scheduler')
+
+def check_step_size(optimizer, optimizer_params, alpha, on_servers):
+    """Raise a ValueError where an optimizer cannot have the rate of a BarzilaiBorwein it has.
+
+    Parameters
+    ----------
+    optimizer : str or mxnet.optimizer.Optimizer
+        That steps the weights.
+    optimizer_params : dict
+        Arguments of one that is given by name.
+    alpha : float or callable
+        The module's.
+    on_servers : bool
+        Whether it lives on the servers of a KVStore.
+    """
+    if isinstance(optimizer, str):
+        arguments, name = dict(optimizer_params), optimizer.lower()
+        is_sgd = mx.optimizer.Optimizer.opt_registry.get(name) is mx.optimizer.SGD
+    else:
+        optimizer = getattr(optimizer, 'default_opt', optimizer)
+        arguments, name = getattr(optimizer, '__dict__', {}), type(optimizer).__name__.lower()
+        is_sgd = type(optimizer) is mx.optimizer.SGD
+    if not isinstance(arguments.get('lr_scheduler'), BarzilaiBorwein):
+        return
+    for argument in ('momentum', 'clip_gradient'):
+        if arguments.get(argument):
+            name += ' with %s %g' % (argument, arguments[argument])
+            is_sgd = False
+    if not is_sgd:
+        raise ValueError('optimizer must be sgd without momentum and clip_gradient for '
+                         'BarzilaiBorwein, not %s' % name)
+    if not callable(alpha) and alpha == 0:
+        raise ValueError('alpha must not be 0 for BarzilaiBorwein: there is no snapshot then')
+    if on_servers:
+        raise ValueError('kvstore must leave the updates to the workers for BarzilaiBorwein, whose '
+                         'rate would not reach the servers: set MXNET_UPDATE_ON_KVSTORE=0 on all '
+                         'workers, or choose another lr_scheduler')

@@ -25,7 +25,7 @@ from .snapshot import Snapshot
 from .snapshot_checkpoints import SnapshotCheckpoints
 from .snapshot_schedule import SnapshotSchedule, check_callbacks
 from .sparse_rows import correct_rows_of_batch, dense
-from .step_size import BarzilaiBorwein
+from .step_size import BarzilaiBorwein, check_step_size
 from .svrg_optimizer import _SVRGOptimizer, update_counts, weight_decays
 from .variance_reduction import correct, correct_small, dtype_of_sum
 from .workers import Tally, check_batches, count_batches, meet_at_same_weights
@@ -193,7 +193,7 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, Module):
         self._keeps_snapshot = False
         self._batch_size = None
         self._forwarded_for_training = self._held_batch = None
-        self._awaits_backward = False
+        self._awaits_backward = self._awaits_update = False
         self._activations_are_live = True
         self._loaded_snapshot = self._loaded_counts = self._loaded_step_size = None
         self._goes_on_counting = False
@@ -303,6 +303,9 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, Module):
             self._forget_uncorrected_gradients()
             if self._snapshot.in_force:
                 self._snapshot.replace(self._new_full_gradient())
+            if self.optimizer_initialized and isinstance(self._optimizer.lr_scheduler,
+                                                         BarzilaiBorwein):
+                self._optimizer.lr_scheduler.restart()
 
     def set_params(self, arg_params, aux_params, allow_missing=False, force_init=True,
                    allow_extra=False):
@@ -360,24 +363,22 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, Module):
         kvstore, updates = self._usable_kvstore(kvstore)
         tenants = tenants_of(kvstore) if isinstance(kvstore, KVStore) else Tenants()
         tenants.check_room(kvstore, self._param_names, updates)
+        check_step_size(optimizer, optimizer_params, self.alpha,
+                        updates and kvstores.is_distributed(kvstore))
         keys, self._keys = self._keys, tenants.keys_for(self._param_names, self._trainable,
                                                         self._new_full_gradient().row_counts)
         try:
             svrg_optimizer = self._create_optimizer(_SVRGOptimizer.__name__, optimizer, kvstore,
                                                     optimizer_params)
-            if isinstance(svrg_optimizer.lr_scheduler, BarzilaiBorwein):
-                svrg_optimizer.lr_scheduler.check_usable(
-                    svrg_optimizer.default_opt, self.alpha,
-                    updates and kvstores.is_distributed(kvstore))
         except BaseException:
             self._keys = keys
             raise
-        self._restore_update_counts(svrg_optimizer.default_opt, optimizer, optimizer_params)
-        self._restore_step_size(svrg_optimizer.lr_scheduler)
         if kvstores.is_distributed(kvstore):
             self._place_keys_on_servers(svrg_optimizer, kvstore, tenants, updates)
         elif isinstance(kvstore, KVStore) and self._ctx_len > 1 and tenants.compresses is None:
             tenants.compresses = kvstores.compresses(kvstore, self._keys.first, self._context)
+        self._restore_update_counts(svrg_optimizer.default_opt, optimizer, optimizer_params)
+        self._restore_step_size(svrg_optimizer.lr_scheduler)
         if updates:
             for tenant in tenants.modules:
                 svrg_optimizer.share_kvstore_with(tenant.optimizer, tenant.keys.on_servers)
@@ -425,8 +426,10 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, Module):
         ------
         ValueError
             If it is that of a plain Module with a distributed KVStore, which
-            has no keys for full gradients.
+            has no keys for full gradients; and where `init_optimizer` would
+            refuse its `BarzilaiBorwein`.
         """
+        check_step_size(shared_module._optimizer, {}, self.alpha, on_servers=False)
         if not isinstance(shared_module, SVRGModule):
             if kvstores.is_distributed(shared_module._kvstore):
                 raise ValueError('shared_module must be an SVRGModule where its kvstore is '
@@ -512,7 +515,7 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, Module):
             executors.repeat_forward(self, self._forwarded_for_training)
             self._take_outputs_out_of_pool()
         super().backward(out_grads)
-        self._awaits_backward = False
+        self._awaits_backward, self._awaits_update = False, True
         if not self._snapshot.in_force or self._coefficient.is_always_zero:
             return
         stored = self._stored_gradients(out_grads)
@@ -540,6 +543,7 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, Module):
         if self.optimizer_initialized:
             self._correct_gradients()
         super().update()
+        self._awaits_update = False
         self._snapshot.num_update += 1
 
     def _correct_gradients(self):
@@ -587,9 +591,7 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, Module):
 
     def _units_of_full_gradient(self):
         """Tell for each parameter how many times the full gradient is in its gradient."""
-        factor = 1
-        if not self._loss_scale.is_mean:
-            factor = self._batch_size / self._snapshot.full_gradient.batch_size
+        factor = self._snapshot.full_gradient.units_of_batch(self._batch_size)
         backwards = max(self._snapshot.backwards_to_correct, 1)
         return {name: factor * backwards if request == 'add' else factor
                 for name, request in executors.gradient_requests(self).items()}
@@ -607,17 +609,22 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, Module):
                                'initialized')
         if not (self._snapshot.in_force or self._coefficient.is_always_zero):
             raise RuntimeError('mod must have a snapshot: call update_full_grads first')
-        if self._snapshot.backwards_to_correct:
-            raise RuntimeError('mod must not stand between backward and update: call update first')
+        if self._awaits_backward or self._awaits_update:
+            raise RuntimeError('mod must not stand between forward and update: call %s first'
+                               % ('update' if self._awaits_update else 'backward and update'))
         shapes, batch_size = (self.data_shapes, self.label_shapes), self._batch_size
         kept = executors.auxiliary_states(self) + executors.auxiliary_states(self._mod_aux)
+        sparse = executors.sparse_weights(self) if self._update_on_kvstore else []
         mx.nd.waitall()  # MXNet's BatchNorm writes its states behind the engine's back
-        with executors.kept(kept + executors.added_gradients(self)):
+        with executors.kept(kept + sparse + executors.added_gradients(self)):
             try:
+                if sparse:
+                    executors.pull_sparse_weights(self._kvstore, self)
                 yield
             finally:
                 mx.nd.waitall()
                 self._forget_uncorrected_gradients()
+                self._awaits_backward = self._awaits_update = False
                 if (self.data_shapes, self.label_shapes) != shapes:
                     self.reshape(*shapes)
                     self._batch_size = batch_size
@@ -711,7 +718,7 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, Module):
             full_gradient = self._full_gradient_at_snapshot(
                 train_data, batch_end_callback, epoch, module_of)
             self._report_if_not_finite(full_gradient)
-        advance_step_size(full_gradient)
+            advance_step_size(full_gradient)
         self._snapshot.replace(full_gradient, epoch)
 
     def _report_if_not_finite(self, full_gradient):
@@ -736,11 +743,13 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, Module):
 
         def advance(full_gradient):
             totals, totals_before = full_gradient.totals(), full_before.totals()
-            decays = weight_decays(self._optimizer, list(totals))
+            decays = weight_decays(self._optimizer, list(totals), not self._update_on_kvstore)
             moved = {name: dense(weights[name][0]) - dense(before[name]) for name in totals}
-            rule.advance(list(moved.values()),
-                         [unit * (totals[name] - totals_before[name]) + decays[name] * moved[name]
-                          for name in totals], steps)
+            units = full_before.units_of_batch(full_gradient.batch_size)
+            rule.curvature *= units
+            rule.advance(list(moved.values()), [
+                unit * (totals[name] - units * totals_before[name]) + decays[name] * moved[name]
+                for name in totals], steps)
             if epoch is not None:
                 self.logger.info('Epoch[%d] Learning rate=%g', epoch, rule(None))
 
@@ -876,7 +885,7 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, Module):
         iterable of DataBatch
         """
         check_iterator('train_data', train_data)
-        held = self._held_batches()
+        held = None if self._coefficient.is_always_zero else self._held_batches()
         if held is None:
             rewind(train_data)
             return train_data

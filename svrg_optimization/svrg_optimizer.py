@@ -85,19 +85,22 @@ def set_update_counts(optimizer, counts, device_ids):
         optimizer._index_update_count.update({**by_name, **by_index})
 
 
-def weight_decays(optimizer, names):
+def weight_decays(optimizer, names, by_number):
     """Map parameters to the weight decay that an optimizer applies to them.
 
     Parameters
     ----------
     optimizer : mxnet.optimizer.Optimizer
     names : list of str
+    by_number : bool
+        Whether it is called with their numbers, and not with their names.
 
     Returns
     -------
     dict of str to float
     """
-    return dict(zip(names, optimizer._get_wds(names)))
+    numbers = {name: number for number, name in optimizer.idx2name.items()} if by_number else {}
+    return dict(zip(names, optimizer._get_wds([numbers.get(name, name) for name in names])))
 
 
 def states_in_layout(states, names, copies, saved_copies):

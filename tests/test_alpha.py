@@ -1,6 +1,7 @@
 """α-SVRG: the coefficient of the variance reduction, constant and as a schedule."""
 
 import warnings
+from fractions import Fraction
 
 import mxnet as mx
 import numpy as np
@@ -22,7 +23,7 @@ def fit(problem, module, epochs, train_data=None, **kwargs):
 
 def oracle_of(problem, alpha):
     svrg = problem.svrg(**SETTINGS)
-    svrg.alpha = alpha if callable(alpha) else lambda _: alpha
+    svrg.alpha = alpha if callable(alpha) else lambda _: float(alpha)
     return svrg
 
 
@@ -30,7 +31,7 @@ def alternating(num_update):
     return 0.9 if num_update % 2 else 0.2
 
 
-@pytest.mark.parametrize('alpha', [1, 0.7, 0.25, np.float32(0.5), alternating,
+@pytest.mark.parametrize('alpha', [1, 0.7, Fraction(1, 4), np.float32(0.5), alternating,
                                    LinearDecay(0.75, 12), lambda _: 0])
 @pytest.mark.parametrize('kind', ['linear', 'perceptron'])
 @pytest.mark.parametrize('context, kvstore', [(mx.cpu(), None), (TWO_DEVICES, 'local')])
@@ -97,7 +98,7 @@ def test_sparse_parameters(alpha):
     module.fit(problem.iterator(), eval_metric='mse', num_epoch=3, kvstore=None,
                arg_params=problem.arg_params(), optimizer_params={'learning_rate': 0.1})
     svrg = problem.svrg(learning_rate=0.1)
-    svrg.alpha = alpha if callable(alpha) else lambda _: alpha
+    svrg.alpha = alpha if callable(alpha) else lambda _: float(alpha)
     problem.assert_weights(module, svrg.fit(3, 1))
 
 
@@ -164,6 +165,20 @@ def test_may_be_set_later():
             svrg.step(np.arange(start, start + 10))
     assert module.alpha == 0.1
     problem.assert_weights(module, svrg.weights)
+
+
+def test_zero_lets_go_of_what_is_held():
+    """It is plain Module then, on the data that it is given."""
+    problem, other = Problem(rows=40), Problem(rows=40, seed=5)
+    module = fit(problem, problem.module(1, store_snapshot_grads=True), 1)
+    module.alpha = 0
+    rows = []
+    module.fit(other.iterator(), eval_metric='mse', begin_epoch=1, num_epoch=2,
+               batch_end_callback=lambda param: rows.append(
+                   param.locals['data_batch'].data[0].asnumpy()))
+    np.testing.assert_allclose(np.concatenate(rows), other.features, rtol=1e-6)
+    train_data = other.iterator()
+    assert module.training_batches(train_data) is train_data
 
 
 def dropout():

@@ -182,6 +182,47 @@ def test_errors():
     module.update_full_grads(problem.iterator())
     with pytest.raises(ValueError, match='data must yield at least one batch'):
         gradient_variance(module, Nothing())
-    module.forward_backward(next(problem.iterator()))
-    with pytest.raises(RuntimeError, match='between backward and update'):
-        gradient_variance(module, problem.iterator())
+
+
+@pytest.mark.parametrize('alpha', [1, 0])
+def test_between_forward_and_update_it_is_an_error_and_nothing_is_lost(alpha):
+    problem = Problem(rows=40)
+    module = problem.bound(alpha=alpha)
+    module.init_optimizer(optimizer_params=SETTINGS)
+    module.update_full_grads(problem.iterator())
+    train_data = problem.iterator()
+    next(train_data)
+    module.forward(next(train_data))
+    with pytest.raises(RuntimeError, match='call backward and update first'):
+        gradient_variance(module, train_data)
+    module.backward()
+    with pytest.raises(RuntimeError, match='call update first'):
+        gradient_variance(module, train_data)
+    assert len(list(train_data)) == 2
+    module.update()
+    svrg = problem.svrg(**SETTINGS)
+    if alpha:
+        svrg.take_snapshot()
+    svrg.step(np.arange(10, 20))
+    problem.assert_weights(module, svrg.weights)
+
+
+def test_sparse_weights_of_a_kvstore_are_all_there():
+    """In the middle of an epoch the module has only the rows of its batch."""
+    problem = SparseProblem(rows=40)
+    module = problem.bound()
+    module.init_optimizer(kvstore=mx.kv.create('local'), optimizer_params={'learning_rate': 0.1})
+    module.update_full_grads(problem.iterator())
+    svrg = problem.svrg(learning_rate=0.1)
+    svrg.take_snapshot()
+    train_data = problem.iterator()
+    for number in range(3):
+        batch = next(train_data)
+        module.prepare(batch, sparse_row_id_fn=lambda batch: {'w': batch.data[0].indices})
+        if number:  # the rows of this batch are there, and no others
+            assert_variance(gradient_variance(module, problem.iterator()),
+                            expected_variance(problem, svrg))
+        module.forward_backward(batch)
+        module.update()
+        svrg.step(np.arange(10 * number, 10 * number + 10))
+    problem.assert_weights(module, svrg.weights)

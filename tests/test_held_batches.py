@@ -172,6 +172,16 @@ def test_copies_side_by_side_follow_the_snapshot(runs_side_by_side):
     assert runs_side_by_side == [16, 16, 16]
 
 
+def test_an_input_that_is_called_name(runs_side_by_side):
+    rows = np.random.RandomState(0).normal(size=(160, 3))
+    loss = mx.sym.LinearRegressionOutput(mx.sym.FullyConnected(
+        mx.sym.Variable('name'), num_hidden=1), mx.sym.Variable('label'))
+    module = SVRGModule(loss, ('name',), ('label',), update_freq=1, store_snapshot_grads=True)
+    module.fit(mx.io.NDArrayIter(rows, rows.sum(axis=1), 10, data_name='name',
+                                 label_name='label'), eval_metric='mse', num_epoch=1)
+    assert not runs_side_by_side and module._holding.held.stored == 16
+
+
 def test_auxiliary_states_see_one_batch_after_the_other(runs_side_by_side):
     rows = np.random.RandomState(0).normal(size=(160, 3))
     loss = mx.sym.LinearRegressionOutput(mx.sym.FullyConnected(mx.sym.BatchNorm(

@@ -199,9 +199,10 @@ def test_same_bits_after_a_stop(tmp_path, stop):
 
 
 @pytest.mark.parametrize('optimizer, params, message', [
-    ('adam', {}, 'sgd without momentum for BarzilaiBorwein, not adam'),
+    ('adam', {}, 'sgd without momentum and clip_gradient for BarzilaiBorwein, not adam'),
     ('sgd', {'momentum': 0.9}, 'not sgd with momentum 0.9'),
     ('nag', {'momentum': 0.5}, 'not nag with momentum 0.5'),
+    ('sgd', {'clip_gradient': 2.0}, 'not sgd with clip_gradient 2'),
     (mx.optimizer.SGD(momentum=0.1, lr_scheduler=BarzilaiBorwein()), {}, 'momentum 0.1')])
 def test_other_optimizers_are_an_error(optimizer, params, message):
     problem = Problem(rows=40)
@@ -212,6 +213,101 @@ def test_other_optimizers_are_an_error(optimizer, params, message):
     assert not module.optimizer_initialized and module._kvstore is None
     module.init_optimizer(optimizer_params={'lr_scheduler': BarzilaiBorwein()})
     module.update_full_grads(problem.iterator())
+
+
+def test_refusal_leaves_the_rule_as_it_is():
+    rule = BarzilaiBorwein(0.3)
+    with pytest.raises(ValueError, match='not adam'):
+        Problem(rows=40).bound().init_optimizer(optimizer='adam',
+                                                optimizer_params={'lr_scheduler': rule})
+    assert rule.base_lr == 0.3
+
+
+def test_borrowed_optimizers_are_checked_too():
+    problem = Problem(rows=40)
+    plain = mx.mod.Module(problem.symbol, label_names=('label',))
+    train_data = problem.iterator()
+    plain.bind(train_data.provide_data, train_data.provide_label)
+    plain.init_params()
+    plain.init_optimizer(optimizer_params={'momentum': 0.9, 'lr_scheduler': BarzilaiBorwein()})
+    module = problem.bound()
+    with pytest.raises(ValueError, match='not sgd with momentum 0.9'):
+        module.borrow_optimizer(plain)
+    assert not module.optimizer_initialized
+
+
+@pytest.mark.parametrize('change', ['reshape', 'rebind'])
+@pytest.mark.parametrize('batch_size', [5, 20])
+def test_other_batch_size_at_the_next_snapshot(change, batch_size):
+    """The optimizer's rescale_grad stays that of the first one: the rate is the inverse."""
+    problem = Problem('softmax', rows=40)
+    rule = BarzilaiBorwein(bounded=False)
+    module = problem.bound()
+    module.init_optimizer(optimizer_params={'learning_rate': 0.1, 'lr_scheduler': rule})
+    twin = SvrgBB(problem, 0.1, bounded=False)
+    train_data = problem.iterator()
+    twin.take_snapshot()
+    module.update_full_grads(train_data)
+    train_data.reset()
+    for rows, batch in zip(oracle.batches_of(40, 10), train_data):
+        module.forward_backward(batch)
+        module.update()
+        twin.step(rows)
+    twin.take_snapshot()
+    train_data = problem.iterator(batch_size)
+    if change == 'reshape':
+        module.reshape(train_data.provide_data, train_data.provide_label)
+    else:
+        module.get_params()
+        module.bind(train_data.provide_data, train_data.provide_label, force_rebind=True)
+    module.update_full_grads(train_data)
+    np.testing.assert_allclose(rule.rate, twin.rate * 10 / batch_size, rtol=1e-5)
+    np.testing.assert_allclose(rule.curvature, twin.curvature * batch_size / 10, rtol=1e-5)
+
+
+def test_a_new_training_begins_anew():
+    problem = Problem(rows=40)
+    rule = BarzilaiBorwein()
+    module = fit(problem, problem.module(1), rule)
+    assert rule.rate is not None and rule.curvature
+    module.init_params(mx.init.Normal(), force_init=True)
+    assert rule.rate is None and not rule.curvature
+    fit(problem, module, rule)
+    assert rule.rate is not None
+    fit(problem, problem.module(1), rule, end=1)
+    assert rule.rate is None
+
+
+@pytest.mark.parametrize('multipliers', [{'fc_weight': 3.}, {0: 3.}])
+def test_weight_decay_by_number_and_by_name(multipliers):
+    problem = Problem(rows=40)
+    optimizer = mx.optimizer.create('sgd', learning_rate=0.05, wd=0.05, rescale_grad=0.1,
+                                    lr_scheduler=BarzilaiBorwein(0.05))
+    module = problem.bound()
+    assert module._param_names[0] == 'fc_weight'
+    module.init_optimizer(kvstore=None, optimizer=optimizer)
+    optimizer.set_wd_mult(multipliers)
+    if 0 in multipliers:
+        optimizer.wd_mult = {0: 3., 1: 0.}
+    train_data = problem.iterator()
+    module.fit(train_data, eval_metric='mse', num_epoch=4)
+    twin = SvrgBB(problem, 0.05, 0.15)
+    problem.assert_weights(module, twin.fit(0, 4, 1, oracle.batches_of(40, 10)))
+
+
+def test_parameters_that_are_not_stepped_say_nothing():
+    problem = Problem('softmax', rows=40)
+    rules = BarzilaiBorwein(), BarzilaiBorwein()
+    fixed = problem.module(1, fixed_param_names=['fc_bias'])
+    fit(problem, fixed, rules[0])
+    optimizer = mx.optimizer.create('sgd', learning_rate=0.05, rescale_grad=0.1,
+                                    lr_scheduler=rules[1])
+    optimizer.set_lr_mult({'fc_bias': 0.})
+    module = problem.module(1)
+    module.fit(problem.iterator(), eval_metric='acc', num_epoch=5, optimizer=optimizer,
+               arg_params=problem.arg_params())
+    np.testing.assert_allclose(rules[1].rate, rules[0].rate, rtol=1e-5)
+    np.testing.assert_allclose(rules[1].curvature, rules[0].curvature, rtol=1e-5)
 
 
 def test_bad_arguments():
