@@ -65,8 +65,9 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, Module):
     work_load_list, fixed_param_names, state_names, group2ctxs, compression_params
         As in Module.
     update_freq : int
-        Epochs from one snapshot to the next, 1 or more. It may be set later
-        as an attribute.
+        Epochs from one snapshot to the next, 1 or more; required, though the
+        signature, which is that of mxnet.contrib, does not say so. It may be
+        set later as an attribute.
     loss_is_mean : bool, optional
         Whether the loss is a mean over the rows of a batch and not a sum.
         By default the symbol's loss layers tell (``normalization='batch'`` or
