@@ -272,6 +272,8 @@ def test_benchmark_of_sparse_rows():
      ['SVRG, stored', 'SVRG', 'contrib SVRG', 'Module, constant rate', 'Module, decaying rate',
       'scikit-learn, SAGA', 'scikit-learn, L-BFGS']),
     ('memory', [], ['LeNet'] * 3 + ['MLP 784-512-256-10'] * 3),
+    ('deep_network', ['--seeds', '1', '--epochs', '2', '--rates', '0.2'],
+     ['SGD', 'SVRG', 'α-SVRG, α = 0.5', 'α-SVRG, α from 0.75 to 0']),
     ('operations', ['--times', '2'],
      ['bare passes of %s' % model for model in ('linear', 'softmax', 'MLP', 'LeNet')] + [
          'SVRG gradients of 160 small parameters', 'copies of 160 small gradients',
