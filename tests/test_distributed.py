@@ -26,12 +26,13 @@ def assert_close(actual, expected, tolerance=1e-5):
                                    err_msg=name)
 
 
-def train_on_union(problem, sizes, batch_size, num_epoch, update_freq, **sgd):
+def train_on_union(problem, sizes, batch_size, num_epoch, update_freq, alpha=1, **sgd):
     """Train in float64 as one process would on the union of the workers' batches."""
     workers = len(sizes)
     svrg = oracle.Svrg(problem.network, problem.weights, problem.features, problem.targets,
                        workers * batch_size,
-                       oracle.Sgd(rescale=1 / (workers * batch_size), **sgd))
+                       oracle.Sgd(rescale=1 / (workers * batch_size), **sgd),
+                       alpha=lambda _: alpha)
     begins = np.cumsum([0, *sizes[:-1]])
     shards = [[begin + rows for rows in oracle.batches_of(size, batch_size)]
               for begin, size in zip(begins, sizes)]
@@ -83,13 +84,14 @@ def test_full_gradients(tmp_path, cluster):
             assert np.abs(of_workers[0]['weights']['fc_weight'] - before).max() > 1e-4
 
 
-@pytest.mark.parametrize('environment', [
-    {}, {'MXNET_KVSTORE_BIGARRAY_BOUND': '10', 'MXNET_UPDATE_ON_KVSTORE': '0'}], ids=str)
-def test_same_steps_as_one_process_on_the_union_of_the_batches(tmp_path, environment):
+@pytest.mark.parametrize('environment, alpha', [
+    ({}, 0.4), ({'MXNET_KVSTORE_BIGARRAY_BOUND': '10', 'MXNET_UPDATE_ON_KVSTORE': '0'}, 1)])
+def test_same_steps_as_one_process_on_the_union_of_the_batches(tmp_path, environment, alpha):
     sizes, sgd = [28, 29], {'learning_rate': 0.2, 'momentum': 0.9, 'wd': 0.01}
     results = run_workers('fit', tmp_path, 2, 2, environment, problem=PROBLEM, sizes=sizes,
-                          batch_size=8, num_epoch=5, update_freq=2, devices=2, optimizer=sgd)
-    expected = train_on_union(Problem(**PROBLEM), sizes, 8, 5, 2, **sgd)
+                          batch_size=8, num_epoch=5, update_freq=2, devices=2, optimizer=sgd,
+                          alpha=alpha)
+    expected = train_on_union(Problem(**PROBLEM), sizes, 8, 5, 2, alpha, **sgd)
     for result in results:
         assert_close(result['weights'], expected)
 

@@ -285,7 +285,7 @@ def test_benchmark_of_sparse_rows():
 def test_benchmarks_write_a_table_and_a_picture(tmp_path, name, arguments, methods):
     subprocess.run([sys.executable, str(EXAMPLES / 'benchmarks' / (name + '.py')),
                     '--output', str(tmp_path), *arguments], check=True, capture_output=True)
-    lines = (tmp_path / (name + '.md')).read_text().splitlines()
+    lines = (tmp_path / (name + '.md')).read_text(encoding='utf-8').splitlines()
     table = [[cell.strip() for cell in line.split('|')[1:-1]] for line in lines
              if line.startswith('|')]
     assert [row[0] for row in table[2:]] == methods
@@ -306,7 +306,8 @@ def test_benchmark_on_a_libsvm_file(tmp_path):
     subprocess.run([sys.executable, str(EXAMPLES / 'benchmarks' / 'time_to_suboptimality.py'),
                     '--data', str(path), '--l2', '0.01', '--rates', '1', '--epochs', '30',
                     '--output', str(tmp_path)], check=True, capture_output=True)
-    rows = [line for line in (tmp_path / 'time_to_suboptimality.md').read_text().splitlines()
+    table = (tmp_path / 'time_to_suboptimality.md').read_text(encoding='utf-8')
+    rows = [line for line in table.splitlines()
             if line.startswith(('| SVRG', '| scikit'))]
     assert len(rows) == 4 and not any('not reached' in row for row in rows)
 

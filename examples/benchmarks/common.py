@@ -132,7 +132,7 @@ def write(output, name, setting, header, rows):
         setting, name, environment())
     print('\n' + text)
     output.mkdir(parents=True, exist_ok=True)
-    (output / (name + '.md')).write_text(text)
+    (output / (name + '.md')).write_text(text, encoding='utf-8')
 
 
 def save_picture(output, name, figure):

@@ -1,0 +1,237 @@
+"""What an interrupted pass, and a full gradient that is not finite, leave behind."""
+
+import signal
+import warnings
+
+import mxnet as mx
+import numpy as np
+import pytest
+
+from problems import Problem
+from svrg_optimization import SVRGModule
+from test_bad_input import state_of
+from test_bucketing import Sequences
+
+TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
+SETTINGS = {'learning_rate': 0.1, 'momentum': 0.5}
+
+
+class Breaking(mx.io.NDArrayIter):
+    """Raise an error in the place of a batch, once."""
+
+    breaks_at = error = None
+
+    def next(self):
+        if self.breaks_at is not None and self.cursor // self.batch_size + 1 == self.breaks_at:
+            self.breaks_at = None
+            raise self.error
+        return super().next()
+
+
+def breaking(problem):
+    return Breaking(problem.features, problem.targets, 10, label_name='label')
+
+
+def trained(problem, **kwargs):
+    module = problem.module(2, **kwargs)
+    module.fit(problem.iterator(), eval_metric='mse', num_epoch=2,
+               arg_params=problem.arg_params(), optimizer_params=SETTINGS)
+    return module
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize('error', [KeyboardInterrupt, SystemExit, MemoryError, ValueError])
+@pytest.mark.parametrize('batch', [0, 1, 3])
+@pytest.mark.parametrize('stored', [False, True])
+def test_interrupted_pass_leaves_the_snapshot_whole(error, batch, stored):
+    problem = Problem('perceptron', rows=37)
+    module = trained(problem, store_snapshot_grads=stored)
+    before, train_data = state_of(module), breaking(problem)
+    train_data.breaks_at, train_data.error = batch, error('now')
+    with pytest.raises(error, match='now'):
+        module.update_full_grads(train_data)
+    assert state_of(module) == before
+    # ... and training goes on from it.
+    svrg = problem.svrg(**SETTINGS)
+    if not stored:
+        svrg.fit(2, 2)
+        train_data.reset()
+        for rows, data_batch in zip(([*range(10)], [*range(10, 20)]), train_data):
+            module.forward_backward(data_batch)
+            module.update()
+            svrg.step(np.array(rows))
+        problem.assert_weights(module, svrg.weights)
+    module.update_full_grads(problem.iterator())
+    svrg.weights = {name: value.asnumpy().astype(np.float64)
+                    for name, value in module.get_params()[0].items()}
+    svrg.take_snapshot()
+    problem.assert_full_gradient(module, svrg.full_gradient)
+
+
+@pytest.mark.parametrize('batches', [1, 2, 7, 90])
+def test_control_c_in_a_pass(batches):
+    problem = Problem('perceptron', rows=40)
+    module = trained(problem)
+    before = state_of(module)
+
+    class Interrupted:
+        def reset(self):
+            pass
+
+        def __iter__(self):
+            for number in range(100):
+                if number == batches:
+                    signal.raise_signal(signal.SIGINT)
+                yield next(problem.iterator())
+
+    with pytest.raises(KeyboardInterrupt):
+        module.update_full_grads(Interrupted())
+    assert state_of(module) == before
+    module.fit(problem.iterator(), eval_metric='mse', begin_epoch=2, num_epoch=4)
+    problem.assert_weights(module, problem.svrg(**SETTINGS).fit(4, 2))
+
+
+@pytest.mark.parametrize('kind', ['full_grad_callback', 'batch_end_callback',
+                                  'epoch_end_callback'])
+@pytest.mark.parametrize('context', [mx.cpu(), TWO_DEVICES])
+def test_module_outlasts_a_callback_that_raises(kind, context):
+    problem = Problem(rows=40)
+    calls = []
+
+    def callback(*_):
+        calls.append(None)
+        if len(calls) == 3:
+            raise RuntimeError('stop here')
+
+    given = {} if kind == 'full_grad_callback' else {kind: callback}
+    module = problem.module(1, context=context,
+                            **({kind: callback} if kind == 'full_grad_callback' else {}))
+    with pytest.raises(RuntimeError, match='stop here'):
+        module.fit(problem.iterator(), eval_metric='mse', num_epoch=4, **given,
+                   arg_params=problem.arg_params(), optimizer_params=SETTINGS)
+    module.init_params(arg_params=problem.arg_params(), force_init=True)
+    module.init_optimizer(optimizer_params=SETTINGS, force_init=True)
+    module.fit(problem.iterator(), eval_metric='mse', num_epoch=3)
+    problem.assert_weights(module, problem.svrg(**SETTINGS).fit(3, 1))
+
+
+def test_interrupted_epoch_is_gone_on_with():
+    """What fit had done by then counts; the next call takes up from there."""
+    problem = Problem(rows=40)
+    module = problem.module(2)
+    train_data = breaking(problem)
+    train_data.error = KeyboardInterrupt()
+
+    def interrupt(param):
+        if param.epoch == 2 and param.nbatch == 1:
+            train_data.breaks_at = 3  # fit is a batch ahead
+
+    with pytest.raises(KeyboardInterrupt):
+        module.fit(train_data, eval_metric='mse', num_epoch=4, optimizer_params=SETTINGS,
+                   arg_params=problem.arg_params(), batch_end_callback=interrupt)
+    svrg = problem.svrg(**SETTINGS)
+    svrg.fit(2, 2)
+    svrg.take_snapshot()
+    for start in (0, 10, 20):
+        svrg.step(np.arange(start, start + 10))
+    problem.assert_weights(module, svrg.weights)
+    train_data.reset()
+    module.fit(train_data, eval_metric='mse', begin_epoch=3, num_epoch=4)
+    for start in range(0, 40, 10):
+        svrg.step(np.arange(start, start + 10))
+    problem.assert_weights(module, svrg.weights)
+
+
+class InterruptedBuckets:
+    """Batches of several lengths, and then an error."""
+
+    def __init__(self, problem):
+        self.batches = problem.iterator()
+
+    def reset(self):
+        self.batches.reset()
+
+    def __iter__(self):
+        for number, batch in enumerate(self.batches):
+            if number == 3:
+                raise KeyboardInterrupt
+            yield batch
+
+
+def test_buckets():
+    problem = Sequences()
+    module = problem.module(1)
+    module.fit(problem.iterator(), eval_metric=[], num_epoch=1, arg_params=problem.arg_params(),
+               optimizer_params={'learning_rate': 0.02})
+    full_gradient, key = module._snapshot.full_gradient, module._curr_bucket_key
+    at_snapshot = module._default_bucket._mod_aux.get_params()[0]['fc_weight'].asnumpy()
+    with pytest.raises(KeyboardInterrupt):
+        module.update_full_grads(InterruptedBuckets(problem))
+    assert module._snapshot.full_gradient is full_gradient and module._curr_bucket_key == key
+    after = module._default_bucket._mod_aux.get_params()[0]['fc_weight'].asnumpy()
+    assert (after == at_snapshot).all()
+
+
+def with_nan(problem, value):
+    features = problem.features.copy()
+    features[13, 2] = value
+    return mx.io.NDArrayIter(features, problem.targets, 10, label_name='label')
+
+
+@pytest.mark.parametrize('value', [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize('context', [mx.cpu(), TWO_DEVICES])
+def test_full_gradient_that_is_not_finite_is_reported_once(value, context):
+    problem = Problem('softmax', rows=40)
+    module = problem.bound(context=context)
+    module.init_optimizer()
+    train_data = with_nan(problem, value)
+    message = r'the full gradient is not finite: fc_weight(, fc_bias)?$'
+    with pytest.warns(UserWarning, match=message):
+        module.update_full_grads(train_data)
+    with warnings.catch_warnings():
+        warnings.simplefilter('error')
+        module.update_full_grads(train_data)
+    module.update_full_grads(problem.iterator())
+    svrg = problem.svrg()
+    svrg.take_snapshot()
+    problem.assert_full_gradient(module, svrg.full_gradient)
+
+
+@pytest.mark.parametrize('value', [np.nan, np.inf])
+@pytest.mark.parametrize('context, kvstore', [(mx.cpu(), None), (TWO_DEVICES, 'local')])
+def test_raise_leaves_the_old_snapshot_in_force(value, context, kvstore):
+    problem = Problem('softmax', rows=40)
+    module = problem.module(2, context=context, nonfinite='raise')
+    module.fit(problem.iterator(), eval_metric='acc', num_epoch=2, kvstore=kvstore,
+               arg_params=problem.arg_params(), optimizer_params=SETTINGS)
+    before = [value.asnumpy() for value in module._param_dict[0].values()]
+    with pytest.raises(FloatingPointError, match='not finite: fc_weight'):
+        module.fit(with_nan(problem, value), eval_metric='acc', begin_epoch=2, num_epoch=3)
+    for old, new in zip(before, module._param_dict[0].values()):
+        assert (new.asnumpy() == old).all()
+    module.fit(problem.iterator(), eval_metric='acc', begin_epoch=3, num_epoch=4)
+    svrg = problem.svrg(**SETTINGS)
+    svrg.fit(2, 2)
+    for start in range(0, 40, 10):
+        svrg.step(np.arange(start, start + 10))
+    problem.assert_weights(module, svrg.weights)
+
+
+def test_only_what_is_not_finite_is_named():
+    one, two, label = (mx.sym.Variable(name) for name in ('one', 'two', 'y'))
+    outputs = [mx.sym.LinearRegressionOutput(
+        mx.sym.FullyConnected(data, num_hidden=1, no_bias=True, name=name), label)
+        for data, name in ((one, 'first'), (two, 'second'))]
+    module = SVRGModule(mx.sym.Group(outputs), ('one', 'two'), ('y',), update_freq=1,
+                        nonfinite='raise')
+    good, bad = np.ones((20, 3)), np.ones((20, 3))
+    bad[7] = np.inf
+    train_data = mx.io.NDArrayIter({'one': good, 'two': bad}, {'y': np.ones(20)}, 10)
+    module.bind(train_data.provide_data, train_data.provide_label)
+    module.init_params()
+    with pytest.raises(FloatingPointError, match='not finite: second_weight$'):
+        module.update_full_grads(train_data)
