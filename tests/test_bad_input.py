@@ -113,6 +113,22 @@ def no_loss(module, problem):
     headless.update_full_grads(Data(batch((10, 4), label=None)))
 
 
+def names(**kwargs):
+    """Call fit of a new module with an iterator of other names."""
+    def call(module, problem):
+        problem.module(1).fit(mx.io.NDArrayIter(problem.features, problem.targets, 10, **kwargs),
+                              eval_metric='mse', num_epoch=1)
+    return call
+
+
+def load(prefix, epoch, **kwargs):
+    return lambda module, _: SVRGModule.load(prefix, epoch, label_names=('label',), **kwargs)
+
+
+def load_states(name):
+    return lambda module, _: module.load_optimizer_states(name)
+
+
 INT = 'must be an int of 1 or more'
 ROWS = {
     # The constructor
@@ -194,6 +210,20 @@ ROWS = {
                  'train_data must be a DataIter, not None'),
     'fit no epochs': (fit(num_epoch=None), AssertionError, 'number of epochs'),
     'fit metric': (fit(eval_metric='no such'), AssertionError, 'no such'),
+    'fit data name': (names(data_name='other', label_name='label'), ValueError, 'other'),
+    # Checkpoints
+    'save nowhere': (lambda module, _: module.save_checkpoint('no/such/model', 2), OSError, 'no/su'),
+    'load missing': (load('model', 7), FileNotFoundError, 'model-0007.params'),
+    'load other prefix': (load('other', 2), FileNotFoundError, 'other'),
+    'load update_freq': (load('model', 2, update_freq=0), ValueError, 'update_freq ' + INT),
+    'load alpha': (load('model', 2, alpha=7), ValueError, 'alpha must be a number from 0 to 1'),
+    'states missing': (load_states('no such'), FileNotFoundError, 'no such'),
+    'states of params': (load_states('model-0002.params'), ValueError,
+                         'model-0002.params is truncated or no file of optimizer states'),
+    'params shape': (lambda module, _: module.set_params({'fc_weight': mx.nd.ones((1, 9))}, {},
+                                                         allow_missing=True),
+                     (ValueError, mx.MXNetError), None),
+    'params missing': (lambda module, _: module.set_params({}, {}), RuntimeError, 'fc_'),
     # The optimizer
     'optimizer name': (optimizer(optimizer='no such'), ValueError, 'no such'),
     'optimizer type': (optimizer(optimizer=3), TypeError, 'not 3'),
