@@ -212,7 +212,7 @@ ROWS = {
     'fit metric': (fit(eval_metric='no such'), AssertionError, 'no such'),
     'fit data name': (names(data_name='other', label_name='label'), ValueError, 'other'),
     # Checkpoints
-    'save nowhere': (lambda module, _: module.save_checkpoint('no/such/model', 2), OSError, 'no/su'),
+    'save nowhere': (lambda module, _: module.save_checkpoint('no/such', 2), OSError, 'no/such'),
     'load missing': (load('model', 7), FileNotFoundError, 'model-0007.params'),
     'load other prefix': (load('other', 2), FileNotFoundError, 'other'),
     'load update_freq': (load('model', 2, update_freq=0), ValueError, 'update_freq ' + INT),
