@@ -1,6 +1,8 @@
 """Checkpoints: the files of Module, and one beside them with what SVRG needs to go on."""
 
 import contextlib
+import errno
+import functools
 import hashlib
 import json
 import os
@@ -60,45 +62,91 @@ def write_checkpoint(names, writers, facts, arrays):
         For the file 'svrg'.
     """
     with _files_written_together() as write_as:
-        written = {}
-        for kind, write in writers.items():
-            written[kind] = write_as(names[kind])
-            write(written[kind])
+        written = {kind: write_as(names[kind], write) for kind, write in writers.items()}
         checksums = {kind: _checksum(written[kind]) if kind in written else None
                      for kind in ('params', 'states')}
-        _write_svrg_file(write_as(names['svrg']), {**facts, 'checksums': checksums}, arrays)
+        write_as(names['svrg'], functools.partial(
+            _write_svrg_file, facts={**facts, 'checksums': checksums}, arrays=arrays))
 
 
 @contextlib.contextmanager
 def _files_written_together():
     """Write several files under other names, and give them theirs when all are whole.
 
+    The last one is the first to get its name: of a process that is killed
+    meanwhile, a file is left that knows the others, and not others that pass
+    for a checkpoint of plain Module.
+
     Yields
     ------
     callable
-        Takes the name of a file and returns the name to write it under. The
-        files are not touched if the block fails.
+        Takes the name of a file and what writes it, and returns the name that
+        it is written under. The files are not touched if the block fails.
     """
     temporary_names = {}
 
-    def write_as(name):
-        handle, temporary = tempfile.mkstemp(dir=os.path.dirname(name) or '.',
-                                             prefix=os.path.basename(name) + '.')
-        os.close(handle)
-        temporary_names[name] = temporary
+    def write_as(name, write):
+        with _errors_that_name(name):
+            if os.path.isdir(name):
+                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+            handle, temporary = tempfile.mkstemp(dir=os.path.dirname(name) or '.',
+                                                 prefix=os.path.basename(name) + '.')
+            os.close(handle)
+            temporary_names[name] = temporary
+            write(temporary)
+            with open(temporary, 'rb+') as file:
+                os.fsync(file.fileno())
         return temporary
 
     try:
         yield write_as
         umask = os.umask(0)
         os.umask(umask)
-        for name, temporary in temporary_names.items():
+        for temporary in temporary_names.values():
             os.chmod(temporary, 0o666 & ~umask)
+        for name, temporary in reversed(list(temporary_names.items())):
             os.replace(temporary, name)
+        for directory in {os.path.dirname(name) or '.' for name in temporary_names}:
+            _flush_directory(directory)
     finally:
         for temporary in temporary_names.values():
             with contextlib.suppress(FileNotFoundError):
                 os.remove(temporary)
+
+
+@contextlib.contextmanager
+def _errors_that_name(name):
+    """Make errors of writing a file name it, and not the temporary one or none."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno or errno.EIO, error.strerror or str(error), name) from error
+    except mx.MXNetError as error:
+        if 'FileStream.Write' not in str(error):
+            raise
+        raise _not_written_whole(name) from error
+
+
+def write_and_read_back(write, read, name):
+    """Write a file through MXNet, which does not always tell that the disk is full."""
+    write(name)
+    try:
+        read(name)
+    except (mx.MXNetError, UnicodeDecodeError) as error:
+        raise _not_written_whole(name) from error
+
+
+def _not_written_whole(name):
+    return OSError(errno.EIO, 'MXNet could not write it whole, as on a full disk', name)
+
+
+def _flush_directory(name):
+    with contextlib.suppress(OSError):  # of systems that flush no directories
+        handle = os.open(name, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
 
 
 def _checksum(name):

@@ -13,6 +13,7 @@ from .checkpoint import (
     of_kind,
     prefixed,
     read_symbol,
+    write_and_read_back,
     write_checkpoint,
 )
 from .kvstores import is_asynchronous, is_distributed
@@ -47,8 +48,10 @@ class SnapshotCheckpoints:
             As in Module.
         """
         names = file_names(prefix, epoch)
-        writers = {'symbol': functools.partial(self.symbol.save, remove_amp_cast=remove_amp_cast),
-                   'params': self.save_params}
+        save_symbol = functools.partial(self.symbol.save, remove_amp_cast=remove_amp_cast)
+        writers = {
+            'symbol': functools.partial(write_and_read_back, save_symbol, mx.sym.load),
+            'params': functools.partial(write_and_read_back, self.save_params, mx.nd.load)}
         if save_optimizer_states:
             writers.update(self._writers_of_states())
         write_checkpoint(names, writers,
