@@ -16,6 +16,7 @@ import numpy as np
 
 _FORMAT = 1
 _FACTS = 'facts'
+_DIGITS = 64  # of a checksum
 _FACTS_OF_FORMAT = {'update_freq', 'alpha', 'num_update', 'step_size', 'optimizer', 'snapshot',
                     'checksums'}
 
@@ -149,17 +150,22 @@ def _flush_directory(name):
             os.close(handle)
 
 
-def _checksum(name):
-    """Return the SHA-256 of a file, in hexadecimal digits."""
+def _checksum(name, length=None):
+    """Return the SHA-256 of a file or of its first bytes, in hexadecimal digits."""
     digest = hashlib.sha256()
+    left = os.path.getsize(name) if length is None else length
     with open(name, 'rb') as file:
-        for block in iter(lambda: file.read(1 << 20), b''):
+        while left:
+            block = file.read(min(left, 1 << 20))
+            if not block:
+                break
             digest.update(block)
+            left -= len(block)
     return digest.hexdigest()
 
 
 def _write_svrg_file(name, facts, arrays):
-    """Write facts and arrays to a file.
+    """Write facts and arrays to a file, an npz archive and the checksum of all its bytes.
 
     Parameters
     ----------
@@ -174,6 +180,9 @@ def _write_svrg_file(name, facts, arrays):
         np.savez(file, **{_FACTS: np.array(facts)},
                  **{key: array.asnumpy() if isinstance(array, mx.nd.NDArray) else array
                     for key, array in arrays.items()})
+    checksum = _checksum(name)
+    with open(name, 'ab') as file:
+        file.write(checksum.encode())
 
 
 def _read_svrg_file(name):
@@ -189,6 +198,13 @@ def _read_svrg_file(name):
     ValueError
         If the file is truncated or was not written by `_write_svrg_file`.
     """
+    content = max(0, os.path.getsize(name) - _DIGITS)
+    with open(name, 'rb') as file:
+        file.seek(content)
+        checksum = file.read()
+    if checksum != _checksum(name, content).encode():
+        raise ValueError('%s is truncated or no checkpoint of SVRG: it does not end with its '
+                         'checksum' % name)
     try:
         with np.load(name, allow_pickle=False) as file:
             arrays = {key: file[key] for key in file.files}
