@@ -128,12 +128,18 @@ def _errors_that_name(name):
         raise _not_written_whole(name) from error
 
 
-def write_and_read_back(write, read, name):
-    """Write a file through MXNet, which does not always tell that the disk is full."""
-    write(name)
+def save_symbol(symbol, remove_amp_cast, name):
+    """Write the file of ``Symbol.save``, which does not tell that the disk is full."""
+    with open(name, 'wb') as file:
+        file.write(symbol.tojson(remove_amp_cast=remove_amp_cast).encode())
+
+
+def save_arrays(save, name):
+    """Write a file of arrays, and read it back: ``nd.save`` may lose its end on a full disk."""
+    save(name)
     try:
-        read(name)
-    except (mx.MXNetError, UnicodeDecodeError) as error:
+        mx.nd.load(name)
+    except mx.MXNetError as error:
         raise _not_written_whole(name) from error
 
 
@@ -176,10 +182,12 @@ def _write_svrg_file(name, facts, arrays):
         Their names must not be 'facts'.
     """
     facts = json.dumps({'format': _FORMAT, **facts})
-    with open(name, 'wb') as file:
-        np.savez(file, **{_FACTS: np.array(facts)},
-                 **{key: array.asnumpy() if isinstance(array, mx.nd.NDArray) else array
-                    for key, array in arrays.items()})
+    # np.savez leaves the archive open if it fails, which is heard of later.
+    with zipfile.ZipFile(name, 'w') as archive:
+        for key, array in {_FACTS: np.array(facts), **arrays}.items():
+            array = array.asnumpy() if isinstance(array, mx.nd.NDArray) else array
+            with archive.open(key + '.npy', 'w', force_zip64=True) as member:
+                np.lib.format.write_array(member, array, allow_pickle=False)
     checksum = _checksum(name)
     with open(name, 'ab') as file:
         file.write(checksum.encode())
@@ -303,7 +311,13 @@ class Checkpoint:
 def read_symbol(name):
     """Read a symbol; a ValueError names a file that is truncated or foreign."""
     _check_exists(name)
-    return _read(mx.sym.load, name)
+
+    def read(name):
+        with open(name, encoding='utf-8') as file:
+            json.load(file, strict=False)  # MXNet reads on without an end
+        return mx.sym.load(name)
+
+    return _read(read, name)
 
 
 def _check(name, known, svrg_name):
@@ -341,5 +355,5 @@ def _check_exists(name):
 def _read(read, name):
     try:
         return read(name)
-    except (mx.MXNetError, UnicodeDecodeError) as error:  # the latter of MXNet's own message
+    except (mx.MXNetError, ValueError) as error:  # the latter of MXNet's own message, too
         raise ValueError('%s is truncated or no file of MXNet' % name) from error

@@ -13,7 +13,8 @@ from .checkpoint import (
     of_kind,
     prefixed,
     read_symbol,
-    write_and_read_back,
+    save_arrays,
+    save_symbol,
     write_checkpoint,
 )
 from .kvstores import is_asynchronous, is_distributed
@@ -48,10 +49,8 @@ class SnapshotCheckpoints:
             As in Module.
         """
         names = file_names(prefix, epoch)
-        save_symbol = functools.partial(self.symbol.save, remove_amp_cast=remove_amp_cast)
-        writers = {
-            'symbol': functools.partial(write_and_read_back, save_symbol, mx.sym.load),
-            'params': functools.partial(write_and_read_back, self.save_params, mx.nd.load)}
+        writers = {'symbol': functools.partial(save_symbol, self.symbol, remove_amp_cast),
+                   'params': functools.partial(save_arrays, self.save_params)}
         if save_optimizer_states:
             writers.update(self._writers_of_states())
         write_checkpoint(names, writers,
