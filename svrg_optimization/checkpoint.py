@@ -246,6 +246,9 @@ class Checkpoint:
         Whether the optimizer's states are wanted.
     states : str or None
         Name of the file of these, where they are wanted and could be saved.
+    check_states : callable
+        Checks that this file is still that of the checkpoint: it is read when
+        the optimizer is installed, and another process may have saved by then.
     facts : dict or None
         What SVRG needs to go on; None in a checkpoint of plain Module.
     arrays : dict of str to numpy.ndarray
@@ -284,6 +287,10 @@ class Checkpoint:
         if with_states and self.facts is None:
             _check_states(names['states'])
         self.states = names['states'] if with_states else None
+        self.check_states = lambda: None
+        if with_states and self.facts:
+            self.check_states = functools.partial(_check, names['states'], checksums['states'],
+                                                  names['svrg'])
 
     @property
     def _states_were_on_servers(self):

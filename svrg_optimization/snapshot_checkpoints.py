@@ -154,6 +154,7 @@ class SnapshotCheckpoints:
         self._arg_params, self._aux_params = checkpoint.arg_params, checkpoint.aux_params
         self.params_initialized = True
         self._preload_opt_states = checkpoint.states
+        self._check_loaded_states = checkpoint.check_states
         self._goes_on_counting = checkpoint.with_states
         facts = checkpoint.facts
         if facts:
@@ -241,8 +242,11 @@ class SnapshotCheckpoints:
         Raises
         ------
         ValueError
-            If the file is truncated or holds no states.
+            If the file is truncated or holds no states, or is that of a
+            checkpoint which was loaded and has been saved anew since.
         """
+        if fname == self._preload_opt_states:
+            self._check_loaded_states()
         check_unpickles(super().load_optimizer_states, fname)
         if self._loaded_counts and fname == self._preload_opt_states:
             updater = executors.updater(self)

@@ -285,7 +285,7 @@ def killed(prefix):
             check(epoch, status)
     assert sum(outcomes[1]) >= 9 and not all(outcomes[1])
     assert 1 <= sum(outcomes[2]) <= 6
-    for _ in range(40):
+    for _ in range(25):
         epoch = random.choice((1, 2))
         pid = fork(second.save_checkpoint, prefix, epoch, True)
         time.sleep(random.uniform(0, 0.03))
@@ -325,6 +325,16 @@ def test_every_mix_of_two_checkpoints_is_refused(tmp_path, second):
         os.replace('%s-0002.%s' % (prefix, kind), '%s-0001.%s' % (prefix, kind))
     with pytest.raises(ValueError, match=r'model-0001\.(params|states).*model-0001\.svrg'):
         load(prefix, 1)
+
+
+def test_states_that_are_saved_anew_after_loading(tmp_path):
+    """They are read when the optimizer is installed, and must be those of the weights."""
+    prefix = str(tmp_path / 'model')
+    trained(1).save_checkpoint(prefix, 1, save_optimizer_states=True)
+    module = bound(load(prefix, 1), Problem('softmax', rows=37, features=900))
+    trained(3).save_checkpoint(prefix, 1, save_optimizer_states=True)
+    with pytest.raises(ValueError, match=r'model-0001\.states is not the file'):
+        module.init_optimizer()
 
 
 # Damage
