@@ -1,8 +1,8 @@
 """The tests over versions of Python and MXNet, and of the package as it is installed.
 
-    nox                              all of it
-    nox -k '3.8 and 1.8.0' -- FILES  one pair of versions, and pytest's arguments
-    nox -s installed                 the wheel and the sdist
+    nox                           all of it
+    nox -s versions-3.8 -- FILES  one Python, and arguments of pytest
+    nox -s installed              the wheel and the sdist
 """
 
 import shutil
@@ -13,6 +13,7 @@ from pathlib import Path
 import nox
 
 nox.options.error_on_missing_interpreters = False
+nox.options.download_python = 'never'
 PYTHONS = ['3.8', '3.9', '3.10', '3.11']
 MXNETS = ['1.8.0.post0', '1.9.1']
 QUIET = {'MXNET_SUBGRAPH_VERBOSE': '0', 'PYTHONPATH': None}
