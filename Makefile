@@ -45,7 +45,7 @@ lint: $(VENV)/test.installed
 	$(RUN) -m ruff check
 
 clean:
-	rm -rf .venv build docs/_build svrg_optimization.egg-info svrg_vs_sgd.png made.svm checkpoints \
+	rm -rf .venv .nox build docs/_build svrg_optimization.egg-info svrg_vs_sgd.png made.svm checkpoints \
 		examples/distributed/run .pytest_cache .ruff_cache
 
 $(VENV)/%.installed: setup.py pyproject.toml | supported-python

@@ -22,6 +22,7 @@ setup(
     extras_require={
         'test': ['pytest>=8', 'ruff==0.17.5', *EXAMPLES],
         'examples': EXAMPLES,
+        'dev': ['build', 'nox'],
         'docs': ['sphinx', 'furo', 'myst-nb', 'numpydoc', 'sphinx-mathjax-offline'],
     },
     classifiers=[

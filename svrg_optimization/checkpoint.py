@@ -1,6 +1,8 @@
 """Checkpoints: the files of Module, and one beside them with what SVRG needs to go on."""
 
 import contextlib
+import errno
+import functools
 import hashlib
 import json
 import os
@@ -14,6 +16,7 @@ import numpy as np
 
 _FORMAT = 1
 _FACTS = 'facts'
+_DIGITS = 64  # of a checksum
 _FACTS_OF_FORMAT = {'update_freq', 'alpha', 'num_update', 'step_size', 'optimizer', 'snapshot',
                     'checksums'}
 
@@ -60,58 +63,115 @@ def write_checkpoint(names, writers, facts, arrays):
         For the file 'svrg'.
     """
     with _files_written_together() as write_as:
-        written = {}
-        for kind, write in writers.items():
-            written[kind] = write_as(names[kind])
-            write(written[kind])
+        written = {kind: write_as(names[kind], write) for kind, write in writers.items()}
         checksums = {kind: _checksum(written[kind]) if kind in written else None
                      for kind in ('params', 'states')}
-        _write_svrg_file(write_as(names['svrg']), {**facts, 'checksums': checksums}, arrays)
+        write_as(names['svrg'], functools.partial(
+            _write_svrg_file, facts={**facts, 'checksums': checksums}, arrays=arrays))
 
 
 @contextlib.contextmanager
 def _files_written_together():
     """Write several files under other names, and give them theirs when all are whole.
 
+    The last one is the first to get its name: of a process that is killed
+    meanwhile, a file is left that knows the others, and not others that pass
+    for a checkpoint of plain Module.
+
     Yields
     ------
     callable
-        Takes the name of a file and returns the name to write it under. The
-        files are not touched if the block fails.
+        Takes the name of a file and what writes it, and returns the name that
+        it is written under. The files are not touched if the block fails.
     """
     temporary_names = {}
 
-    def write_as(name):
-        handle, temporary = tempfile.mkstemp(dir=os.path.dirname(name) or '.',
-                                             prefix=os.path.basename(name) + '.')
-        os.close(handle)
-        temporary_names[name] = temporary
+    def write_as(name, write):
+        with _errors_that_name(name):
+            if os.path.isdir(name):
+                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+            handle, temporary = tempfile.mkstemp(dir=os.path.dirname(name) or '.',
+                                                 prefix=os.path.basename(name) + '.')
+            os.close(handle)
+            temporary_names[name] = temporary
+            write(temporary)
+            with open(temporary, 'rb+') as file:
+                os.fsync(file.fileno())
         return temporary
 
     try:
         yield write_as
         umask = os.umask(0)
         os.umask(umask)
-        for name, temporary in temporary_names.items():
+        for temporary in temporary_names.values():
             os.chmod(temporary, 0o666 & ~umask)
+        for name, temporary in reversed(list(temporary_names.items())):
             os.replace(temporary, name)
+        for directory in {os.path.dirname(name) or '.' for name in temporary_names}:
+            _flush_directory(directory)
     finally:
         for temporary in temporary_names.values():
             with contextlib.suppress(FileNotFoundError):
                 os.remove(temporary)
 
 
-def _checksum(name):
-    """Return the SHA-256 of a file, in hexadecimal digits."""
+@contextlib.contextmanager
+def _errors_that_name(name):
+    """Make errors of writing a file name it, and not the temporary one or none."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno or errno.EIO, error.strerror or str(error), name) from error
+    except mx.MXNetError as error:
+        if 'FileStream.Write' not in str(error):
+            raise
+        raise _not_written_whole(name) from error
+
+
+def save_symbol(symbol, remove_amp_cast, name):
+    """Write the file of ``Symbol.save``, which does not tell that the disk is full."""
+    with open(name, 'wb') as file:
+        file.write(symbol.tojson(remove_amp_cast=remove_amp_cast).encode())
+
+
+def save_arrays(save, name):
+    """Write a file of arrays, and read it back: ``nd.save`` may lose its end on a full disk."""
+    save(name)
+    try:
+        mx.nd.load(name)
+    except mx.MXNetError as error:
+        raise _not_written_whole(name) from error
+
+
+def _not_written_whole(name):
+    return OSError(errno.EIO, 'MXNet could not write it whole, as on a full disk', name)
+
+
+def _flush_directory(name):
+    with contextlib.suppress(OSError):  # of systems that flush no directories
+        handle = os.open(name, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def _checksum(name, length=None):
+    """Return the SHA-256 of a file or of its first bytes, in hexadecimal digits."""
     digest = hashlib.sha256()
+    left = os.path.getsize(name) if length is None else length
     with open(name, 'rb') as file:
-        for block in iter(lambda: file.read(1 << 20), b''):
+        while left:
+            block = file.read(min(left, 1 << 20))
+            if not block:
+                break
             digest.update(block)
+            left -= len(block)
     return digest.hexdigest()
 
 
 def _write_svrg_file(name, facts, arrays):
-    """Write facts and arrays to a file.
+    """Write facts and arrays to a file, an npz archive and the checksum of all its bytes.
 
     Parameters
     ----------
@@ -122,10 +182,15 @@ def _write_svrg_file(name, facts, arrays):
         Their names must not be 'facts'.
     """
     facts = json.dumps({'format': _FORMAT, **facts})
-    with open(name, 'wb') as file:
-        np.savez(file, **{_FACTS: np.array(facts)},
-                 **{key: array.asnumpy() if isinstance(array, mx.nd.NDArray) else array
-                    for key, array in arrays.items()})
+    # np.savez leaves the archive open if it fails, which is heard of later.
+    with zipfile.ZipFile(name, 'w') as archive:
+        for key, array in {_FACTS: np.array(facts), **arrays}.items():
+            array = array.asnumpy() if isinstance(array, mx.nd.NDArray) else array
+            with archive.open(key + '.npy', 'w', force_zip64=True) as member:
+                np.lib.format.write_array(member, array, allow_pickle=False)
+    checksum = _checksum(name)
+    with open(name, 'ab') as file:
+        file.write(checksum.encode())
 
 
 def _read_svrg_file(name):
@@ -141,6 +206,13 @@ def _read_svrg_file(name):
     ValueError
         If the file is truncated or was not written by `_write_svrg_file`.
     """
+    content = max(0, os.path.getsize(name) - _DIGITS)
+    with open(name, 'rb') as file:
+        file.seek(content)
+        checksum = file.read()
+    if checksum != _checksum(name, content).encode():
+        raise ValueError('%s is truncated or no checkpoint of SVRG: it does not end with its '
+                         'checksum' % name)
     try:
         with np.load(name, allow_pickle=False) as file:
             arrays = {key: file[key] for key in file.files}
@@ -174,6 +246,9 @@ class Checkpoint:
         Whether the optimizer's states are wanted.
     states : str or None
         Name of the file of these, where they are wanted and could be saved.
+    check_states : callable
+        Checks that this file is still that of the checkpoint: it is read when
+        the optimizer is installed, and another process may have saved by then.
     facts : dict or None
         What SVRG needs to go on; None in a checkpoint of plain Module.
     arrays : dict of str to numpy.ndarray
@@ -212,6 +287,10 @@ class Checkpoint:
         if with_states and self.facts is None:
             _check_states(names['states'])
         self.states = names['states'] if with_states else None
+        self.check_states = lambda: None
+        if with_states and self.facts:
+            self.check_states = functools.partial(_check, names['states'], checksums['states'],
+                                                  names['svrg'])
 
     @property
     def _states_were_on_servers(self):
@@ -239,7 +318,13 @@ class Checkpoint:
 def read_symbol(name):
     """Read a symbol; a ValueError names a file that is truncated or foreign."""
     _check_exists(name)
-    return _read(mx.sym.load, name)
+
+    def read(name):
+        with open(name, encoding='utf-8') as file:
+            json.load(file, strict=False)  # MXNet reads on without an end
+        return mx.sym.load(name)
+
+    return _read(read, name)
 
 
 def _check(name, known, svrg_name):
@@ -277,5 +362,5 @@ def _check_exists(name):
 def _read(read, name):
     try:
         return read(name)
-    except (mx.MXNetError, UnicodeDecodeError) as error:  # the latter of MXNet's own message
+    except (mx.MXNetError, ValueError) as error:  # the latter of MXNet's own message, too
         raise ValueError('%s is truncated or no file of MXNet' % name) from error

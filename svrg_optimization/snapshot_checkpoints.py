@@ -13,6 +13,8 @@ from .checkpoint import (
     of_kind,
     prefixed,
     read_symbol,
+    save_arrays,
+    save_symbol,
     write_checkpoint,
 )
 from .kvstores import is_asynchronous, is_distributed
@@ -47,8 +49,8 @@ class SnapshotCheckpoints:
             As in Module.
         """
         names = file_names(prefix, epoch)
-        writers = {'symbol': functools.partial(self.symbol.save, remove_amp_cast=remove_amp_cast),
-                   'params': self.save_params}
+        writers = {'symbol': functools.partial(save_symbol, self.symbol, remove_amp_cast),
+                   'params': functools.partial(save_arrays, self.save_params)}
         if save_optimizer_states:
             writers.update(self._writers_of_states())
         write_checkpoint(names, writers,
@@ -152,6 +154,7 @@ class SnapshotCheckpoints:
         self._arg_params, self._aux_params = checkpoint.arg_params, checkpoint.aux_params
         self.params_initialized = True
         self._preload_opt_states = checkpoint.states
+        self._check_loaded_states = checkpoint.check_states
         self._goes_on_counting = checkpoint.with_states
         facts = checkpoint.facts
         if facts:
@@ -239,8 +242,11 @@ class SnapshotCheckpoints:
         Raises
         ------
         ValueError
-            If the file is truncated or holds no states.
+            If the file is truncated or holds no states, or is that of a
+            checkpoint which was loaded and has been saved anew since.
         """
+        if fname == self._preload_opt_states:
+            self._check_loaded_states()
         check_unpickles(super().load_optimizer_states, fname)
         if self._loaded_counts and fname == self._preload_opt_states:
             updater = executors.updater(self)

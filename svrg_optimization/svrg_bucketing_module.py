@@ -9,7 +9,14 @@ import mxnet as mx
 import numpy as np
 from mxnet.module import BucketingModule
 
-from .checkpoint import Checkpoint, file_names, read_symbol, write_checkpoint
+from .checkpoint import (
+    Checkpoint,
+    file_names,
+    read_symbol,
+    save_arrays,
+    save_symbol,
+    write_checkpoint,
+)
 from .iterators import check_iterator
 from .snapshot_schedule import SnapshotSchedule, check_callbacks
 from .svrg_module import SVRGModule
@@ -159,13 +166,14 @@ class SVRGBucketingModule(SnapshotSchedule, BucketingModule):
             As in BucketingModule, where it is the third.
         """
         names = {**file_names(prefix, epoch), 'buckets': os.fspath(prefix) + '.buckets'}
-        writers = {'params': self.save_params}
+        writers = {'params': functools.partial(save_arrays, self.save_params)}
         for key in self._buckets:
             names['bucket', key] = '%s-%s-symbol.json' % (prefix, key)
             symbol, _, _ = self._call_sym_gen(key)
-            writers['bucket', key] = functools.partial(symbol.save, remove_amp_cast=remove_amp_cast)
+            writers['bucket', key] = functools.partial(save_symbol, symbol, remove_amp_cast)
         keys = mx.nd.array(list(self._buckets), dtype=np.int32)
-        writers['buckets'] = functools.partial(mx.nd.save, data=keys)
+        save_keys = functools.partial(mx.nd.save, data=keys)
+        writers['buckets'] = functools.partial(save_arrays, save_keys)
         if save_optimizer_states:
             writers.update(self._curr_module._writers_of_states())
         facts, arrays = self._default_bucket._checkpoint_of_snapshot(self.update_freq, self.alpha)

@@ -197,7 +197,7 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, Module):
         self._awaits_backward = self._awaits_update = False
         self._activations_are_live = True
         self._loaded_snapshot = self._loaded_counts = self._loaded_step_size = None
-        self._goes_on_counting = False
+        self._goes_on_counting, self._check_loaded_states = False, None
         self._warned = set()
 
     def _check_batches_can_be_held(self):
