@@ -26,8 +26,9 @@ settings.load_profile(os.environ.get('HYPOTHESIS_PROFILE', 'ci'))
 KINDS = st.sampled_from(['linear', 'softmax', 'perceptron'])
 ALPHAS = st.one_of(st.just(1), st.floats(0, 1, width=32), st.just('schedule'))
 KVSTORES = st.sampled_from([None, 'local', 'device', 'local object', 'device object'])
-ADAPTIVE = st.sampled_from(['adam', 'rmsprop', 'adagrad', 'adadelta', 'nadam', 'adamax', 'ftrl',
-                            'ftml', 'nag', 'signum', 'lamb'])
+# No nadam: its schedule advances with each parameter on each device, and so devices drift apart.
+ADAPTIVE = st.sampled_from(['adam', 'rmsprop', 'adagrad', 'adadelta', 'adamax', 'ftrl', 'ftml',
+                            'nag', 'signum', 'lamb'])
 
 
 class RowIter(mx.io.DataIter):
@@ -74,9 +75,7 @@ def data(draw, one_batch=False):
     case.seed = draw(st.integers(0, 2 ** 16))
     case.context = [mx.cpu(device) for device in range(devices)]
     case.last = (case.rows - 1) % case.batch_size + 1
-    # Other padding cannot be cut off, of which the module warns.
-    copies = devices if case.last < devices else 1
-    assume(splits(case.batch_size, case.loads) and splits(copies * case.last, case.loads))
+    assume(splits(case.batch_size, case.loads))
     case.own_iterator = draw(st.booleans())
     return case
 
@@ -342,12 +341,9 @@ def test_order_of_batches_does_not_change_the_full_gradient(case, random):
     assert_close(*results, tolerance=3e-6)
 
 
-@given(data(), st.randoms(use_true_random=False), st.booleans())
-def test_full_gradient_is_the_mean_over_the_rows(case, random, stored):
+@given(data(), st.booleans())
+def test_full_gradient_is_the_mean_over_the_rows(case, stored):
     problem = problem_of(case)
-    order = list(range(case.rows))
-    random.shuffle(order)
-    problem.features, problem.targets = problem.features[order], problem.targets[order]
     module = bound(case, problem, store_snapshot_grads=stored)
     module.update_full_grads(iterator_of(case, problem))
     total = problem.network(problem.weights, problem.features, problem.targets)
