@@ -1,6 +1,7 @@
 # make demo   SVRG against SGD on real images: a table and a picture
 # make test   the test suite
 # make test-distributed   all tests of distributed training; `make test` has some of them
+# make soak   thousands of drawn cases, and ten thousand epochs in which no memory may leak
 # make bench  all benchmarks: their tables and pictures go to docs/benchmarks
 # make docs   the documentation, into docs/_build
 # make figures   the pictures of the documentation, into docs/images
@@ -17,7 +18,7 @@ VENV := .venv/$(VERSION)
 RUN := MXNET_SUBGRAPH_VERBOSE=0 $(VENV)/bin/python
 INSTALL := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test test-distributed bench docs figures lint clean supported-python
+.PHONY: demo test test-distributed soak bench docs figures lint clean supported-python
 
 demo: $(VENV)/examples.installed
 	$(RUN) examples/svrg_vs_sgd.py
@@ -28,6 +29,10 @@ test: $(VENV)/test.installed
 test-distributed: $(VENV)/test.installed
 	$(RUN) -m pytest -m 'exhaustive or not exhaustive' tests/test_distributed.py \
 		tests/test_faults.py tests/test_kvstores.py
+
+soak: $(VENV)/test.installed
+	HYPOTHESIS_PROFILE=soak $(RUN) -m pytest tests/test_properties.py
+	$(RUN) -m pytest -m soak tests/test_soak.py
 
 bench: $(VENV)/examples.installed
 	for name in epoch_cost time_to_suboptimality memory growth operations; do \
@@ -45,8 +50,8 @@ lint: $(VENV)/test.installed
 	$(RUN) -m ruff check
 
 clean:
-	rm -rf .venv .nox build docs/_build svrg_optimization.egg-info svrg_vs_sgd.png made.svm checkpoints \
-		examples/distributed/run .pytest_cache .ruff_cache
+	rm -rf .venv .nox build docs/_build svrg_optimization.egg-info svrg_vs_sgd.png made.svm \
+		checkpoints examples/distributed/run .pytest_cache .ruff_cache .hypothesis
 
 $(VENV)/%.installed: setup.py pyproject.toml | supported-python
 	@echo 'Installing into $(VENV) ...'

@@ -20,7 +20,7 @@ setup(
     python_requires='>=3.8,<3.12',
     install_requires=['mxnet>=1.8,<2', 'numpy<1.24'],
     extras_require={
-        'test': ['pytest>=8', 'ruff==0.17.5', *EXAMPLES],
+        'test': ['hypothesis>=6.100', 'psutil', 'pytest>=8', 'ruff==0.17.5', *EXAMPLES],
         'examples': EXAMPLES,
         'dev': ['build', 'nox'],
         'docs': ['sphinx', 'furo', 'myst-nb', 'numpydoc', 'sphinx-mathjax-offline'],

@@ -22,6 +22,8 @@ class DropoutMasks:
     Parameters
     ----------
     symbol : Symbol
+    graph : dict
+        What its JSON has.
 
     Attributes
     ----------
@@ -37,8 +39,7 @@ class DropoutMasks:
         The layers that draw random numbers in other ways.
     """
 
-    def __init__(self, symbol):
-        graph = json.loads(symbol.tojson())
+    def __init__(self, symbol, graph):
         taken = {node['name'] for node in graph['nodes']}
         self._drawing = {}
         self.layers, self.unshared = [], []

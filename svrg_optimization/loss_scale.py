@@ -1,7 +1,5 @@
 """Whether a symbol's losses are sums or means over a batch, and what follows."""
 
-import json
-
 # Of MXNet's loss layers only these can be means; the others are sums.
 _NORMALIZED_LOSSES = ('SoftmaxOutput', 'Softmax', 'MakeLoss')
 _SUM_LOSSES = ('LinearRegressionOutput', 'LogisticRegressionOutput', 'MAERegressionOutput',
@@ -17,16 +15,16 @@ _ROW_WISE = ('null', 'FullyConnected', 'Convolution', 'Activation', 'Pooling', '
              'MAERegressionOutput', 'SVMOutput')
 
 
-def is_row_wise(symbol, inputs):
+def is_row_wise(nodes, inputs):
     """Tell whether a network's loss is known to be a sum of one term for each row.
 
     Parameters
     ----------
-    symbol : mxnet.symbol.Symbol
+    nodes : list of dict
+        The network's, as its JSON has them.
     inputs : iterable of str
         Names of data and labels, whose first axis counts the rows.
     """
-    nodes = json.loads(symbol.tojson())['nodes']
     has_rows = []
     for node in nodes:
         if node['op'] not in _ROW_WISE or not _is_sum(node):
@@ -52,6 +50,8 @@ class LossScale:
     ----------
     symbol : mxnet.symbol.Symbol
         The network.
+    nodes : list of dict
+        Its nodes, as its JSON has them.
     shapes : dict of str to tuple of int
         The shapes of its inputs.
     loss_is_mean : bool, optional
@@ -69,11 +69,11 @@ class LossScale:
         Whether several batches may be computed as one.
     """
 
-    def __init__(self, symbol, shapes, loss_is_mean=None):
-        means = _means(symbol, shapes) if loss_is_mean is None else [loss_is_mean]
+    def __init__(self, symbol, nodes, shapes, loss_is_mean=None):
+        means = _means(symbol, nodes, shapes) if loss_is_mean is None else [loss_is_mean]
         self.is_mean = bool(means) and all(means)
         self.is_mixed = any(means) and not self.is_mean
-        self.is_row_wise = bool(means) and not any(means) and is_row_wise(symbol, shapes)
+        self.is_row_wise = bool(means) and not any(means) and is_row_wise(nodes, shapes)
 
     def weights(self, rows, real_part, batch_size):
         """Weigh a batch's gradients in a sum over the data.
@@ -103,9 +103,8 @@ class LossScale:
         return [real_part * len(rows) * part / batch_size for part in rows]
 
 
-def _means(symbol, shapes):
+def _means(symbol, nodes, shapes):
     """Tell of each loss layer that moves a parameter whether its loss is a mean."""
-    nodes = json.loads(symbol.tojson())['nodes']
     return [_is_normalized(node, symbol, shapes) for node in nodes
             if node['op'] in _LOSSES and _moves_a_parameter(node, nodes, shapes)]
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import json
 import logging
 import pickle
 import warnings
@@ -175,7 +176,9 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, Module):
             raise ValueError("nonfinite must be 'warn' or 'raise', not %r" % (nonfinite,))
         super().__init__(symbol, data_names, label_names, logger, context, work_load_list,
                          fixed_param_names, state_names, group2ctxs, compression_params)
-        self._masks = DropoutMasks(symbol)
+        graph = json.loads(symbol.tojson())  # once: each call leaks three times the JSON in MXNet
+        self._nodes = graph['nodes']
+        self._masks = DropoutMasks(symbol, graph)
         self._holding = Holding(store_snapshot_grads)
         if self._holding.budget:
             self._check_batches_can_be_held()
@@ -251,7 +254,7 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, Module):
         executors.hide_outputs_behind(self, symbol)
         self._batch_size = executors.batch_size(self)
         shapes = dict(self.data_shapes + (self.label_shapes or []))
-        self._loss_scale = LossScale(self.symbol, shapes, self._loss_is_mean)
+        self._loss_scale = LossScale(self.symbol, self._nodes, shapes, self._loss_is_mean)
         if for_training:
             shared_auxiliary = None
             if isinstance(shared_module, SVRGModule) and shared_module._mod_aux.binded:

@@ -497,3 +497,15 @@ def test_rescale_grad_is_warned_of_only_for_an_instance():
     assert module._optimizer.rescale_grad == 1.0
     with pytest.warns(UserWarning, match='rescale_grad'):
         Problem().bound().init_optimizer(optimizer=mx.optimizer.SGD())
+
+
+def test_binding_again_writes_no_json(monkeypatch):
+    """MXNet loses memory in each call of tojson, three times the JSON."""
+    problem, calls = Problem('perceptron'), []
+    write = mx.sym.Symbol.tojson
+    monkeypatch.setattr(mx.sym.Symbol, 'tojson', lambda symbol: calls.append(1) or write(symbol))
+    module = problem.bound()
+    assert len(calls) == 1
+    module.bind(module.data_shapes, module.label_shapes, force_rebind=True)
+    module.update_full_grads(problem.iterator())
+    assert len(calls) == 1

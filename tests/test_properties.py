@@ -1,0 +1,354 @@
+"""Properties that hold for any network, data, devices and settings, on cases that are drawn.
+
+``HYPOTHESIS_PROFILE=soak`` draws thousands of cases, other ones in each run; by default they are
+hundreds, and the same ones in each run.
+"""
+
+import contextlib
+import os
+import types
+from unittest import mock
+
+import mxnet as mx
+import numpy as np
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+from mxnet.executor_manager import _split_input_slice
+
+import oracle
+from problems import Problem
+
+ANY = {'deadline': None, 'database': None, 'suppress_health_check': list(HealthCheck)}
+settings.register_profile('ci', max_examples=100, derandomize=True, **ANY)
+settings.register_profile('soak', max_examples=1000, print_blob=True, **ANY)
+settings.load_profile(os.environ.get('HYPOTHESIS_PROFILE', 'ci'))
+
+KINDS = st.sampled_from(['linear', 'softmax', 'perceptron'])
+ALPHAS = st.one_of(st.just(1), st.floats(0, 1, width=32), st.just('schedule'))
+KVSTORES = st.sampled_from([None, 'local', 'device', 'local object', 'device object'])
+# No nadam: its schedule advances with each parameter on each device, and so devices drift apart.
+ADAPTIVE = st.sampled_from(['adam', 'rmsprop', 'adagrad', 'adadelta', 'adamax', 'ftrl', 'ftml',
+                            'nag', 'signum', 'lamb'])
+
+
+class RowIter(mx.io.DataIter):
+    """Yield batches of given rows of a problem, the last `pad` of each being padding."""
+
+    def __init__(self, problem, batches, batch_size):
+        super().__init__(batch_size)
+        self.problem, self.batches = problem, batches
+        provided = problem.iterator(1)
+        self.provide_data, self.provide_label = (
+            [mx.io.DataDesc(name, (batch_size, *shape[1:])) for name, shape in descriptions]
+            for descriptions in (provided.provide_data, provided.provide_label))
+        self.reset()
+
+    def reset(self):
+        self.left = iter(self.batches)
+
+    def next(self):
+        rows, pad = next(self.left)
+        return mx.io.DataBatch([mx.nd.array(self.problem.features[rows])],
+                               [mx.nd.array(self.problem.targets[rows])], pad=pad)
+
+
+def splits(rows, loads):
+    """Tell whether MXNet can split so many rows over devices."""
+    try:
+        _split_input_slice(rows, loads)
+    except ValueError:
+        return False
+    return True
+
+
+@st.composite
+def data(draw, one_batch=False):
+    """Draw a network, its data, batches and devices."""
+    case = types.SimpleNamespace(kind=draw(KINDS))
+    devices = draw(st.integers(1, 3))
+    loads = draw(st.lists(st.integers(1, 3), min_size=devices, max_size=devices))
+    case.work_load_list = draw(st.sampled_from([None, loads]))
+    case.loads = case.work_load_list or [1] * devices
+    case.batch_size = draw(st.integers(sum(case.loads), 12))
+    rows = st.integers(1, case.batch_size)
+    if not one_batch:  # of sixteen batches, a pass computes the gradients at once
+        rows = rows | st.integers(1, 45) | st.integers(16, 18).map(case.batch_size.__mul__)
+    case.rows = draw(rows)
+    case.features, case.classes = draw(st.integers(1, 9)), draw(st.integers(2, 5))
+    case.seed = draw(st.integers(0, 2 ** 16))
+    case.context = [mx.cpu(device) for device in range(devices)]
+    case.last = (case.rows - 1) % case.batch_size + 1
+    assume(splits(case.batch_size, case.loads))
+    case.own_iterator = draw(st.booleans())
+    return case
+
+
+@st.composite
+def trainings(draw, **kwargs):
+    """Draw what a training needs beside data, too."""
+    case = draw(data(**kwargs))
+    case.kvstore = draw(KVSTORES)
+    case.update_on_kvstore = draw(st.sampled_from('01'))
+    # Without a KVStore, the devices of a Module train by themselves.
+    assume(case.kvstore or len(case.context) == 1)
+    case.alpha, case.stored = draw(ALPHAS), draw(st.booleans())
+    case.update_freq, case.epochs = draw(st.integers(1, 3)), draw(st.integers(1, 5))
+    case.rate = draw(st.floats(0.05, 0.5))
+    case.momentum, case.wd = draw(st.sampled_from([0, 0.5, 0.9])), draw(st.sampled_from([0, 0.05]))
+    return case
+
+
+def schedule(num_update):
+    return 1 / (1 + num_update % 4)
+
+
+def alpha_of(case):
+    return schedule if case.alpha == 'schedule' else case.alpha
+
+
+def problem_of(case):
+    return Problem(case.kind, case.rows, case.features, case.classes, case.seed)
+
+
+def module_of(case, problem, **kwargs):
+    return problem.module(context=case.context, work_load_list=case.work_load_list, **kwargs)
+
+
+def padded(case):
+    """List rows and padding of each batch."""
+    batches = oracle.batches_of(case.rows, case.batch_size)
+    return [(rows, 0) for rows in batches[:-1]] + [(batches[-1], case.batch_size - case.last)]
+
+
+def iterator_of(case, problem):
+    """Return the data, in MXNet's iterator where that can begin with an incomplete batch."""
+    if case.own_iterator or case.rows < case.batch_size:
+        return RowIter(problem, padded(case), case.batch_size)
+    return problem.iterator(case.batch_size)
+
+
+def bound(case, problem, **kwargs):
+    module = module_of(case, problem, **kwargs)
+    train_data = iterator_of(case, problem)
+    module.bind(train_data.provide_data, train_data.provide_label)
+    module.init_params(arg_params=problem.arg_params())
+    return module
+
+
+def sgd_of(case, problem):
+    """Choose a rate below that at which a batch of the longest row would diverge."""
+    longest = 1 + np.square(problem.features).sum(axis=1).max()
+    return {'learning_rate': case.rate / longest, 'momentum': case.momentum, 'wd': case.wd}
+
+
+def svrg_of(case, problem, **sgd):
+    svrg = problem.svrg(case.batch_size, **sgd)
+    alpha = alpha_of(case)
+    svrg.alpha = alpha if callable(alpha) else lambda _: alpha
+    return svrg
+
+
+@contextlib.contextmanager
+def kvstore_of(case):
+    with mock.patch.dict(os.environ, MXNET_UPDATE_ON_KVSTORE=case.update_on_kvstore):
+        kind, _, is_object = (case.kvstore or '').partition(' ')
+        yield mx.kv.create(kind) if is_object else case.kvstore
+
+
+def rows_of(problem, batch):
+    features = batch.data[0].asnumpy()
+    distances = np.abs(problem.features[None] - features[:, None]).sum(axis=2)
+    return distances.argmin(axis=1)
+
+
+def gradients_of(module):
+    """Sum the gradients of all devices."""
+    group = module._exec_group
+    return {name: sum(array.asnumpy().astype(float) for array in arrays)
+            for name, arrays in zip(group.param_names, group.grad_arrays)}
+
+
+def full_gradient_of(module):
+    return {name: sum(share[name].asnumpy().astype(float) for share in module._param_dict)
+            for name in module._param_dict[0]}
+
+
+def assert_close(actual, expected, tolerance=1e-5):
+    assert actual.keys() == expected.keys()
+    for name, value in expected.items():
+        np.testing.assert_allclose(actual[name], value, rtol=tolerance,
+                                   atol=tolerance * max(1, np.abs(value).max()), err_msg=name)
+
+
+def check_rows(case, batches):
+    """Check that an epoch had the batches that it should have had."""
+    if not case.stored or case.alpha == 0:
+        np.testing.assert_array_equal(batches, oracle.batches_of(case.rows, case.batch_size))
+        return
+    counts = np.bincount(np.concatenate(batches), minlength=case.rows)
+    can_be_cut = splits(case.last, case.loads)
+    expected = np.bincount(np.concatenate(
+        [rows[:len(rows) - pad * can_be_cut] for rows, pad in padded(case)]))
+    np.testing.assert_array_equal(counts, expected)
+
+
+@given(trainings())
+def test_training_is_svrg(case):
+    problem = problem_of(case)
+    sgd = sgd_of(case, problem)
+    module = module_of(case, problem, update_freq=case.update_freq, alpha=alpha_of(case),
+                       store_snapshot_grads=case.stored)
+    steps = [[] for _ in range(case.epochs)]
+    with kvstore_of(case) as kvstore:
+        module.fit(iterator_of(case, problem), eval_metric=[], num_epoch=case.epochs,
+                   arg_params=problem.arg_params(), kvstore=kvstore, optimizer_params=sgd,
+                   batch_end_callback=lambda param: steps[param.epoch].append(
+                       rows_of(problem, param.locals['data_batch'])))
+    svrg = svrg_of(case, problem, **sgd)
+    for epoch, batches in enumerate(steps):
+        check_rows(case, batches)
+        if epoch % case.update_freq == 0:
+            svrg.take_snapshot()
+        for rows in batches:
+            svrg.step(rows)
+    problem.assert_weights(module, svrg.weights)
+    if case.alpha != 0:
+        assert_close(full_gradient_of(module), svrg.full_gradient)
+
+
+def recording(name, seen, **params):
+    """Make an optimizer of MXNet twice, first so that it notes the gradients that it is handed."""
+    cls = type(mx.optimizer.create(name))
+
+    class Recording(cls):
+        def update_multi_precision(self, index, weight, grad, state):
+            several = isinstance(index, (list, tuple))
+            for key, value in zip(index, grad) if several else [(index, grad)]:
+                seen.setdefault(self.idx2name.get(key, key), []).append(value.asnumpy())
+            super().update_multi_precision(index, weight, grad, state)
+
+    return Recording(**params), cls(**params)
+
+
+def stepped(reference, weights, gradients):
+    """Apply MXNet's own optimizer."""
+    for index, (name, weight) in enumerate(weights.items()):
+        reference(index, mx.nd.array(gradients[name]), weight)
+
+
+@given(trainings(), ADAPTIVE)
+def test_optimizers_are_handed_the_svrg_gradient(case, optimizer):
+    """Near a gradient of 0 rounding alone moves them, and so each step begins at their weights."""
+    problem = problem_of(case)
+    names = [name for name in problem.symbol.list_arguments() if name in problem.weights]
+    seen = {}
+    params = {'learning_rate': 0.02, 'wd': case.wd, 'rescale_grad': 1 / case.batch_size}
+    recorder, reference = recording(optimizer, seen, **params)
+    reference.idx2name = dict(enumerate(names))
+    updater = mx.optimizer.get_updater(reference)
+    module = bound(case, problem, alpha=alpha_of(case))
+    weights = {name: mx.nd.array(problem.weights[name]) for name in names}
+    svrg = svrg_of(case, problem)
+    train_data = iterator_of(case, problem)
+    with kvstore_of(case) as kvstore:
+        module.init_optimizer(kvstore, recorder)
+        for _ in range(2):
+            svrg.weights = {name: weight.asnumpy().astype(float)
+                            for name, weight in weights.items()}
+            svrg.take_snapshot()
+            module.update_full_grads(train_data)
+            train_data.reset()
+            for batch, (rows, _) in zip(train_data, padded(case)):
+                now = {name: weight.asnumpy().astype(float) for name, weight in weights.items()}
+                expected = svrg_gradient(svrg, now, rows)
+                module.forward_backward(batch)
+                module.update()
+                svrg.optimizer.updates += 1
+                handed = {name: values[-1] for name, values in seen.items()}
+                assert_close(handed, expected)
+                stepped(updater, weights, handed)
+                problem.assert_weights(module, {name: weight.asnumpy()
+                                                for name, weight in weights.items()}, 1e-6)
+
+
+def svrg_gradient(svrg, weights, rows):
+    now, then = svrg.gradients(weights, rows), svrg.gradients(svrg.snapshot, rows)
+    alpha = svrg.alpha(svrg.optimizer.updates)
+    return {name: now[name] - alpha * (then[name] - svrg.full_gradient[name]) for name in now}
+
+
+def short_batches(case, problem):
+    """List the batches without padding, the last one having fewer rows."""
+    return [mx.io.DataBatch([mx.nd.array(problem.features[rows[:len(rows) - pad]])],
+                            [mx.nd.array(problem.targets[rows[:len(rows) - pad]])])
+            for rows, pad in padded(case)]
+
+
+@given(data(), st.booleans())
+def test_svrg_gradients_of_an_epoch_add_up(case, moved):
+    r"""Over all rows, :math:`\sum_b g_b = n/B \mu(w) + (batches - n/B) \mu(\tilde w)`.
+
+    At the snapshot that is the number of batches times the full gradient; elsewhere, with full
+    batches alone, the full gradient there.
+    """
+    assume(splits(case.last, case.loads))
+    problem = problem_of(case)
+    other = Problem(case.kind, 1, case.features, case.classes, case.seed + 1)
+    module = bound(case, problem)
+    module.update_full_grads(iterator_of(case, problem))
+    at_snapshot = full_gradient_of(module)
+    total = dict.fromkeys(at_snapshot, 0)
+    if moved:
+        module.set_params(other.arg_params(), {})
+    batches = short_batches(case, problem)
+    for batch in batches:
+        module.forward_backward(batch)
+        module._update_svrg_gradients()
+        total = {name: total[name] + value for name, value in gradients_of(module).items()}
+    module.update_full_grads(iterator_of(case, problem))
+    full_batches = case.rows / case.batch_size
+    assert_close(total, {
+        name: full_batches * value + (len(batches) - full_batches) * at_snapshot[name]
+        for name, value in full_gradient_of(module).items()})
+
+
+@given(trainings(one_batch=True))
+def test_one_batch_an_epoch_is_gradient_descent(case):
+    """Each step is at a new snapshot, where the SVRG gradient is the full gradient."""
+    problem = problem_of(case)
+    sgd = sgd_of(case, problem)
+    alpha = 1 if case.rows < case.batch_size else alpha_of(case)
+    module = module_of(case, problem, update_freq=1, alpha=alpha,
+                       store_snapshot_grads=case.stored)
+    with kvstore_of(case) as kvstore:
+        module.fit(iterator_of(case, problem), eval_metric=[], num_epoch=case.epochs,
+                   arg_params=problem.arg_params(), kvstore=kvstore, optimizer_params=sgd)
+    descent = oracle.Sgd(rescale=1 / case.rows, **sgd)
+    weights = dict(problem.weights)
+    for _ in range(case.epochs):
+        descent.step(weights, problem.network(weights, problem.features, problem.targets))
+    problem.assert_weights(module, weights)
+
+
+@given(data(), st.randoms(use_true_random=False))
+def test_order_of_batches_does_not_change_the_full_gradient(case, random):
+    problem = problem_of(case)
+    batches = padded(case)
+    random.shuffle(batches)
+    permuted = RowIter(problem, batches, case.batch_size)
+    results = []
+    for train_data in (iterator_of(case, problem), permuted):
+        module = bound(case, problem)
+        module.update_full_grads(train_data)
+        results.append(full_gradient_of(module))
+    assert_close(*results, tolerance=3e-6)
+
+
+@given(data(), st.booleans())
+def test_full_gradient_is_the_mean_over_the_rows(case, stored):
+    problem = problem_of(case)
+    module = bound(case, problem, store_snapshot_grads=stored)
+    module.update_full_grads(iterator_of(case, problem))
+    total = problem.network(problem.weights, problem.features, problem.targets)
+    assert_close(full_gradient_of(module),
+                 {name: case.batch_size / case.rows * value for name, value in total.items()})
