@@ -1,6 +1,8 @@
 # make demo   SVRG against SGD on real images: a table and a picture
 # make test   the test suite
 # make test-distributed   all tests of distributed training; `make test` has some of them
+# make coverage   the test suite, and which lines and branches of the package it runs
+# make mutation   mutants of the algorithm's files that its tests do not notice: 40 minutes
 # make bench  all benchmarks: their tables and pictures go to docs/benchmarks
 # make docs   the documentation, into docs/_build
 # make figures   the pictures of the documentation, into docs/images
@@ -17,7 +19,7 @@ VENV := .venv/$(VERSION)
 RUN := MXNET_SUBGRAPH_VERBOSE=0 $(VENV)/bin/python
 INSTALL := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test test-distributed bench docs figures lint clean supported-python
+.PHONY: demo test test-distributed coverage mutation bench docs figures lint clean supported-python
 
 demo: $(VENV)/examples.installed
 	$(RUN) examples/svrg_vs_sgd.py
@@ -28,6 +30,14 @@ test: $(VENV)/test.installed
 test-distributed: $(VENV)/test.installed
 	$(RUN) -m pytest -m 'exhaustive or not exhaustive' tests/test_distributed.py \
 		tests/test_faults.py tests/test_kvstores.py
+
+coverage: $(VENV)/coverage.installed
+	$(RUN) -m pytest --cov --cov-report=term
+
+mutation: $(VENV)/mutation.installed
+	rm -rf mutants
+	OMP_NUM_THREADS=1 MXNET_SUBGRAPH_VERBOSE=0 $(VENV)/bin/mutmut run --max-children 2
+	$(VENV)/bin/mutmut results
 
 bench: $(VENV)/examples.installed
 	for name in epoch_cost time_to_suboptimality memory growth operations; do \
@@ -45,7 +55,7 @@ lint: $(VENV)/test.installed
 	$(RUN) -m ruff check
 
 clean:
-	rm -rf .venv build docs/_build svrg_optimization.egg-info svrg_vs_sgd.png made.svm checkpoints \
+	rm -rf .venv build mutants .coverage docs/_build svrg_optimization.egg-info svrg_vs_sgd.png made.svm checkpoints \
 		examples/distributed/run .pytest_cache .ruff_cache
 
 $(VENV)/%.installed: setup.py pyproject.toml | supported-python

@@ -11,6 +11,7 @@ import pytest
 import oracle
 from problems import Problem
 from svrg_optimization import SVRGModule
+from svrg_optimization.auxiliary import Auxiliary
 
 TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
 
@@ -564,9 +565,133 @@ def test_accumulate_and_allocate():
     assert all((share['fc_weight'].asnumpy() == 4).all() for share in module._param_dict)
 
 
+@pytest.fixture
+def merged(monkeypatch):
+    """List how many batches each run of merged batches has."""
+    counts = []
+    run = Auxiliary.gradients_of_merged
+    monkeypatch.setattr(Auxiliary, 'gradients_of_merged', lambda auxiliary, batches: (
+        counts.append(len(batches)), run(auxiliary, batches))[1])
+    return counts
+
+
+@pytest.mark.parametrize('grad_req', ['write', 'add'])
+@pytest.mark.parametrize('kind', ['linear', 'softmax', 'perceptron'])
+@pytest.mark.parametrize('rows, runs', [(150, 0), (160, 1), (373, 2), (480, 3)])
+def test_small_batches_are_computed_as_one(merged, kind, rows, runs, grad_req):
+    problem = Problem(kind, rows=rows)
+    module = problem.bound(grad_req=grad_req)
+    for seed in range(2):
+        weights = randomize(module, problem, seed)
+        module.update_full_grads(problem.iterator())
+        problem.assert_full_gradient(module, full_gradient(problem, weights, np.arange(rows)))
+        full = module._snapshot.full_gradient
+        assert (full.rows, full.batches, full.batches_of_workers) == (
+            rows, -(-rows // 10), [-(-rows // 10)])
+    assert merged == 2 * runs * [16]
+
+
+def other_size_of_batch(problem):
+    """The data are bound in batches of 20, and not of 10."""
+    return problem.bound(batch_size=20), problem.iterator()
+
+
+def other_dtype(problem):
+    data = mx.nd.array(problem.features, dtype='float64')
+    return problem.bound(), mx.io.NDArrayIter(data, problem.targets, 10, label_name='label')
+
+
+def mean_over_the_batch(problem):
+    scores = mx.sym.FullyConnected(mx.sym.Variable('data'), num_hidden=3, name='fc')
+    problem.symbol = mx.sym.SoftmaxOutput(scores, mx.sym.Variable('label'), normalization='batch')
+    return problem.bound(), problem.iterator()
+
+
+def with_a_layer_over_the_rows(problem):
+    """A layer that is not known to compute each row by itself."""
+    scores = mx.sym.FullyConnected(mx.sym.Variable('data'), num_hidden=3, name='fc')
+    problem.symbol = mx.sym.SoftmaxOutput(scores * 1, mx.sym.Variable('label'))
+    return problem.bound(), problem.iterator()
+
+
+@pytest.mark.parametrize('make, units', [
+    (other_size_of_batch, 20), (other_dtype, 10), (mean_over_the_batch, 1),
+    (with_a_layer_over_the_rows, 10),
+    (lambda problem: (problem.bound(context=TWO_DEVICES), problem.iterator()), 10),
+    (lambda problem: (problem.bound(), ShortBatches(problem)), 10)])
+def test_batches_that_are_not_computed_as_one(merged, make, units):
+    problem = Problem('softmax', rows=330)
+    module, train_data = make(problem)
+    module.update_full_grads(train_data)
+    problem.assert_full_gradient(module, full_gradient(problem, problem.weights, np.arange(330),
+                                                       units))
+    assert not merged
+
+
+def test_rows_as_weights_are_not_merged(merged):
+    """Each row of the product has all rows of the batch in it."""
+    data = mx.sym.Variable('data')
+    problem = Problem('softmax', rows=320)
+    product = mx.sym.FullyConnected(data, weight=data, no_bias=True, num_hidden=10)
+    scores = mx.sym.FullyConnected(product, num_hidden=3, name='fc')
+    problem.symbol = mx.sym.SoftmaxOutput(scores, mx.sym.Variable('label'))
+    problem.weights['fc_weight'] = 0.1 * np.random.RandomState(0).normal(size=(3, 10))
+    module = problem.bound()
+    module.update_full_grads(problem.iterator())
+    blocks = problem.features.reshape(-1, 10, 4)
+    problem.features = (blocks @ blocks.transpose(0, 2, 1)).reshape(-1, 10)
+    problem.assert_full_gradient(module, full_gradient(problem, problem.weights, np.arange(320)))
+    assert not merged
+
+
+def test_input_without_rows():
+    """It is the same in each batch, and no part of it is padding."""
+    problem = Problem(rows=37)
+    scaled = mx.sym.broadcast_mul(mx.sym.Variable('data'), mx.sym.Variable('scale'))
+    output = mx.sym.FullyConnected(scaled, num_hidden=1, name='fc')
+    problem.symbol = mx.sym.LinearRegressionOutput(output, mx.sym.Variable('label'))
+    scale = np.array([[1.0, -2.0, 0.5, 3.0]])
+
+    class WithScale(ShortBatches):
+        def __iter__(self):
+            for batch in problem.iterator():
+                batch.data.append(mx.nd.array(scale))
+                yield batch
+
+    module = SVRGModule(problem.symbol, ('data', 'scale'), ('label',), update_freq=1)
+    module.bind([('data', (10, 4)), mx.io.DataDesc('scale', (1, 4), layout='')],
+                [('label', (10,))])
+    module.init_params(arg_params=problem.arg_params())
+    module.update_full_grads(WithScale(problem))
+    problem.features = problem.features * scale
+    problem.assert_full_gradient(module, full_gradient(problem, problem.weights, np.arange(37)))
+
+
+@pytest.mark.parametrize('store', [False, True])
+def test_fewer_rows_than_all_devices_have_a_share_of(store):
+    """Of two rows the device with a tenth of the work would get none."""
+    problem = Problem(rows=32)
+    module = problem.bound(context=TWO_DEVICES, work_load_list=[1, 9], store_snapshot_grads=store)
+    module.init_optimizer(kvstore='local', optimizer_params={'learning_rate': 0.1})
+    svrg = problem.svrg()
+    for _ in range(2):
+        module.update_full_grads(problem.iterator())
+        svrg.take_snapshot()
+        problem.assert_full_gradient(module, svrg.full_gradient)
+        for batch in module.training_batches(problem.iterator()):
+            # Steps are on the batch with its padding.
+            data = batch.data[0].asnumpy()
+            assert len(data) == 10
+            module.forward_backward(batch)
+            module.update()
+            svrg.step(np.array([np.abs(problem.features - row).sum(axis=1).argmin()
+                                for row in data]))
+    problem.assert_weights(module, svrg.weights)
+
+
 def with_loss_of_weights_alone():
     """Its second term counts once for each batch, whatever its rows are."""
-    problem = Problem(rows=40)
+    problem = Problem(rows=320)
     weight = mx.sym.Variable('fc_weight', shape=(1, 4))
     output = mx.sym.FullyConnected(mx.sym.Variable('data'), weight=weight, num_hidden=1, name='fc')
     pull = mx.sym.LinearRegressionOutput(weight, mx.sym.Variable('zero', shape=(1, 4)),
@@ -586,14 +711,15 @@ def with_loss_of_weights_alone():
     return problem
 
 
-def test_batches_are_not_merged_where_a_loss_has_no_rows():
+def test_batches_are_not_merged_where_a_loss_has_no_rows(merged):
     problem = with_loss_of_weights_alone()
     module = problem.module(fixed_param_names=['zero'])
     iterator = problem.iterator()
     module.bind(iterator.provide_data, iterator.provide_label)
     module.init_params(arg_params={**problem.arg_params(), 'zero': mx.nd.zeros((1, 4))})
     module.update_full_grads(iterator)
-    problem.assert_full_gradient(module, full_gradient(problem, problem.weights, np.arange(40)))
+    problem.assert_full_gradient(module, full_gradient(problem, problem.weights, np.arange(320)))
+    assert not merged
 
 
 @pytest.mark.parametrize('dtype', ['uint8', 'int32', 'float64'])
