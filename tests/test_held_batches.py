@@ -9,7 +9,7 @@ import pytest
 from problems import Problem, SparseProblem
 from svrg_optimization import SVRGModule
 from svrg_optimization.auxiliary import Auxiliary
-from svrg_optimization.held_batches import bytes_of
+from svrg_optimization.held_batches import Holding, bytes_of
 from svrg_optimization.side_by_side import SideBySide
 
 TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
@@ -387,6 +387,33 @@ def test_wrong_values():
     for value in ('1', None, 1.5):
         with pytest.raises(TypeError, match='must be True, False or an int of 1 or more, not'):
             problem.module(store_snapshot_grads=value)
+
+
+def test_float64(runs):
+    problem = Problem('softmax', rows=136)
+    module = problem.module(2, store_snapshot_grads=True)
+    steps = []
+    module.fit(mx.io.NDArrayIter(mx.nd.array(problem.features, dtype='float64'),
+                                 mx.nd.array(problem.targets, dtype='float64'), 8,
+                                 label_name='label'),
+               eval_metric=[], num_epoch=3, optimizer_params={'learning_rate': 0.125},
+               arg_params={name: mx.nd.array(value, dtype='float64')
+                           for name, value in problem.weights.items()},
+               batch_end_callback=lambda param: steps.append(
+                   (param.epoch, rows_of(problem, param.locals['data_batch']))))
+    svrg = problem.svrg(8, learning_rate=0.125)
+    for number, (epoch, rows) in enumerate(steps):
+        if number % 17 == 0 and epoch % 2 == 0:
+            svrg.take_snapshot()
+        svrg.step(rows)
+    problem.assert_weights(module, svrg.weights, 1e-12)
+    assert not runs
+
+
+def test_default_budget_is_a_gibibyte():
+    assert Holding(True).budget == 2 ** 30
+    assert Holding(False).budget == 0 and Holding(1).budget == 1
+    assert Holding(False).begin(None) is None
 
 
 @pytest.mark.parametrize('layer', ['Dropout', 'random'])
