@@ -254,7 +254,12 @@ def test_many_small_gradients(dtype, tolerance, count, alpha):
     gradients, at_snapshot, mean = ([mx.nd.array(value, dtype=dtype) for value in values]
                                     for values in (now, then, full))
     copies = copies_of_small(gradients)
+    one_by_one = [gradient.copy() for gradient in gradients]
+    for three in zip(one_by_one, at_snapshot, mean):
+        correct(*three, alpha)
     correct_small(gradients, at_snapshot, mean, alpha)
+    for one, other in zip(one_by_one, gradients):
+        assert (one.asnumpy() == other.asnumpy()).all()
     expected = [now[i] - alpha * (then[i] - full[i]) for i in range(count)]
     assert len(copies) == count
     for arrays, values in ((gradients, expected), (at_snapshot, then), (mean, full), (copies, now)):
