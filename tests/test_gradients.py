@@ -255,9 +255,10 @@ def test_many_small_gradients(dtype, tolerance, count, alpha):
                                     for values in (now, then, full))
     copies = copies_of_small(gradients)
     one_by_one = [gradient.copy() for gradient in gradients]
+    alphas = [] if alpha == 1 else [alpha]  # it is 1 by default
     for three in zip(one_by_one, at_snapshot, mean):
-        correct(*three, alpha)
-    correct_small(gradients, at_snapshot, mean, alpha)
+        correct(*three, *alphas)
+    correct_small(gradients, at_snapshot, mean, *alphas)
     for one, other in zip(one_by_one, gradients):
         assert (one.asnumpy() == other.asnumpy()).all()
     expected = [now[i] - alpha * (then[i] - full[i]) for i in range(count)]

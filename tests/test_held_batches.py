@@ -464,6 +464,46 @@ def test_sparse_batches_of_one_shape_cost_what_they_have():
         assert held._left == left
 
 
+def test_gradients_of_padded_batches_make_room_too():
+    """A padded batch's are summed at once, and the others' when they go or the pass ends."""
+    problem = Problem('perceptron', rows=37)
+    expected = problem.svrg()
+    expected.take_snapshot()
+    for budget in range(8 * cost_of_batch(problem), 8 * cost_of_batch(problem)
+                        + 6 * cost_of_gradient(problem), cost_of_gradient(problem) // 2):
+        module = problem.bound(store_snapshot_grads=budget)
+        with warnings.catch_warnings():
+            warnings.simplefilter('ignore', UserWarning)
+            module.update_full_grads(mx.io.ResizeIter(problem.iterator(), 8))
+        problem.assert_full_gradient(module, expected.full_gradient)
+        assert len(module._holding.held.batches) == 8
+
+
+@pytest.mark.parametrize('reuses, copies', [(False, [False, False, False, True]),
+                                            (True, [True, True, True, True])])
+def test_data_are_copied_where_they_might_change(monkeypatch, reuses, copies):
+    """Or where they are a part of the padded batch, whose memory they would keep."""
+    problem, asked = Problem(rows=37), []
+    add = HeldBatches.add
+    monkeypatch.setattr(HeldBatches, 'add', lambda held, batch, copies: (
+        asked.append(copies), add(held, batch, copies))[1])
+    train_data = ReusingIter(problem.features, problem.targets, 10, label_name='label') if (
+        reuses) else problem.iterator()
+    problem.bound(store_snapshot_grads=True).update_full_grads(train_data)
+    assert asked == copies
+
+
+def test_warning_that_nothing_is_held():
+    said = []
+    holding = Holding(10)
+    held = holding.begin(Copies())
+    held.add(mx.io.DataBatch([mx.nd.ones((2, 2))], None), copies=False)
+    holding.keep(held, 3, None, lambda *arguments: said.append(arguments))
+    assert said == [('store_snapshot_grads: the first 1 of 3 batches are more than 10 bytes of '
+                     'data alone: none is held until the next snapshot', 'nothing held')]
+    assert holding.shuffled() is None and holding.is_of(None)
+
+
 def test_default_budget_is_a_gibibyte():
     assert Holding(True).budget == 2 ** 30
     assert Holding(False).budget == 0 and Holding(1).budget == 1
