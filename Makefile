@@ -2,6 +2,8 @@
 # make test   the test suite
 # make test-distributed   all tests of distributed training; `make test` has some of them
 # make soak   thousands of drawn cases, and ten thousand epochs in which no memory may leak
+# make coverage   the test suite, and which lines and branches of the package it runs
+# make mutation   mutants of the algorithm's files that its tests do not notice: 40 minutes
 # make bench  all benchmarks: their tables and pictures go to docs/benchmarks
 # make docs   the documentation, into docs/_build
 # make figures   the pictures of the documentation, into docs/images
@@ -18,7 +20,8 @@ VENV := .venv/$(VERSION)
 RUN := MXNET_SUBGRAPH_VERBOSE=0 $(VENV)/bin/python
 INSTALL := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test test-distributed soak bench docs figures lint clean supported-python
+.PHONY: demo test test-distributed soak coverage mutation bench docs figures lint clean \
+	supported-python
 
 demo: $(VENV)/examples.installed
 	$(RUN) examples/svrg_vs_sgd.py
@@ -33,6 +36,14 @@ test-distributed: $(VENV)/test.installed
 soak: $(VENV)/test.installed
 	HYPOTHESIS_PROFILE=soak $(RUN) -m pytest tests/test_properties.py
 	$(RUN) -m pytest -m soak tests/test_soak.py
+
+coverage: $(VENV)/coverage.installed
+	$(RUN) -m pytest --cov --cov-report=term
+
+mutation: $(VENV)/mutation.installed
+	rm -rf mutants
+	OMP_NUM_THREADS=1 MXNET_SUBGRAPH_VERBOSE=0 $(VENV)/bin/mutmut run --max-children 2
+	$(VENV)/bin/mutmut results
 
 bench: $(VENV)/examples.installed
 	for name in epoch_cost time_to_suboptimality memory growth operations; do \
@@ -51,7 +62,8 @@ lint: $(VENV)/test.installed
 
 clean:
 	rm -rf .venv .nox build docs/_build svrg_optimization.egg-info svrg_vs_sgd.png made.svm \
-		checkpoints examples/distributed/run .pytest_cache .ruff_cache .hypothesis
+		checkpoints examples/distributed/run .pytest_cache .ruff_cache .hypothesis \
+		mutants .coverage
 
 $(VENV)/%.installed: setup.py pyproject.toml | supported-python
 	@echo 'Installing into $(VENV) ...'

@@ -8,6 +8,7 @@ VERSION = re.search(r"^__version__ = '(.+)'$",
                     (HERE / 'svrg_optimization' / '__init__.py').read_text(encoding='utf-8'),
                     re.MULTILINE).group(1)
 EXAMPLES = ['ipykernel', 'matplotlib', 'nbclient', 'scikit-learn', 'scipy']
+TEST = ['hypothesis>=6.100', 'psutil', 'pytest>=8', 'ruff==0.17.5', *EXAMPLES]
 
 setup(
     name='svrg-optimization',
@@ -20,7 +21,9 @@ setup(
     python_requires='>=3.8,<3.12',
     install_requires=['mxnet>=1.8,<2', 'numpy<1.24'],
     extras_require={
-        'test': ['hypothesis>=6.100', 'psutil', 'pytest>=8', 'ruff==0.17.5', *EXAMPLES],
+        'test': TEST,
+        'coverage': [*TEST, 'coverage>=7.10', 'pytest-cov>=7'],
+        'mutation': [*TEST, 'mutmut>=3.8'],
         'examples': EXAMPLES,
         'dev': ['build', 'nox'],
         'docs': ['sphinx', 'furo', 'myst-nb', 'numpydoc', 'sphinx-mathjax-offline'],

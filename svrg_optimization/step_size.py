@@ -118,7 +118,7 @@ class BarzilaiBorwein(LRScheduler):
                 squared += own
                 product += (moved * grown).sum().asscalar()
                 changed += (grown * grown).sum().asscalar()
-        if not (steps and product > 0 and math.isfinite(changed / product)):
+        if not (steps and 0 < product < math.inf and math.isfinite(changed / product)):
             return
         self.curvature = max(self.curvature, changed / product)
         self.rate = squared / product / steps

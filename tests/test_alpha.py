@@ -280,8 +280,20 @@ def test_bad_value_of_a_schedule_changes_nothing(bad, error):
 
 
 @pytest.mark.parametrize('arguments, error, message', [
-    ((1.5, 10), ValueError, 'initial'), (('1', 10), TypeError, 'initial'),
-    ((0.5, 0), ValueError, 'num_updates'), ((0.5, 2.5), TypeError, 'num_updates')])
+    ((1.5, 10), ValueError, '^initial must be a number from 0 to 1: 1.5$'),
+    (('1', 10), TypeError, "^initial must be a number from 0 to 1: '1'$"),
+    ((0.5, 0), ValueError, 'num_updates'), ((0.5, 2.5), TypeError, 'num_updates'),
+    ((0.5, True), TypeError, 'num_updates')])
 def test_bad_linear_decay(arguments, error, message):
     with pytest.raises(error, match=message):
         LinearDecay(*arguments)
+
+
+def test_linear_decay():
+    decay = LinearDecay(1, num_updates=1)
+    assert [decay(number) for number in (0, 1, 2)] == [1, 0, 0]
+    decay = LinearDecay(0.75, np.int64(8))
+    for number in range(12):
+        assert decay(number) == pytest.approx(0.75 * max(0, 1 - number / 8), abs=1e-12)
+    assert (decay.initial, decay.num_updates) == (0.75, 8)
+    assert repr(LinearDecay(0.75, 8)) == 'LinearDecay(0.75, num_updates=8)'

@@ -10,7 +10,10 @@ import pytest
 
 import oracle
 from problems import Problem
-from svrg_optimization import SVRGModule
+from svrg_optimization import SVRGModule, executors
+from svrg_optimization.auxiliary import Auxiliary
+from svrg_optimization.full_gradient import FullGradient
+from svrg_optimization.loss_scale import LossScale, is_row_wise
 
 TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
 
@@ -564,9 +567,133 @@ def test_accumulate_and_allocate():
     assert all((share['fc_weight'].asnumpy() == 4).all() for share in module._param_dict)
 
 
+@pytest.fixture
+def merged(monkeypatch):
+    """List how many batches each run of merged batches has."""
+    counts = []
+    run = Auxiliary.gradients_of_merged
+    monkeypatch.setattr(Auxiliary, 'gradients_of_merged', lambda auxiliary, batches: (
+        counts.append(len(batches)), run(auxiliary, batches))[1])
+    return counts
+
+
+@pytest.mark.parametrize('grad_req', ['write', 'add'])
+@pytest.mark.parametrize('kind', ['linear', 'softmax', 'perceptron'])
+@pytest.mark.parametrize('rows, runs', [(150, 0), (160, 1), (373, 2), (480, 3)])
+def test_small_batches_are_computed_as_one(merged, kind, rows, runs, grad_req):
+    problem = Problem(kind, rows=rows)
+    module = problem.bound(grad_req=grad_req)
+    for seed in range(2):
+        weights = randomize(module, problem, seed)
+        module.update_full_grads(problem.iterator())
+        problem.assert_full_gradient(module, full_gradient(problem, weights, np.arange(rows)))
+        full = module._snapshot.full_gradient
+        assert (full.rows, full.batches, full.batches_of_workers) == (
+            rows, -(-rows // 10), [-(-rows // 10)])
+    assert merged == 2 * runs * [16]
+
+
+def other_size_of_batch(problem):
+    """The data are bound in batches of 20, and not of 10."""
+    return problem.bound(batch_size=20), problem.iterator()
+
+
+def other_dtype(problem):
+    data = mx.nd.array(problem.features, dtype='float64')
+    return problem.bound(), mx.io.NDArrayIter(data, problem.targets, 10, label_name='label')
+
+
+def mean_over_the_batch(problem):
+    scores = mx.sym.FullyConnected(mx.sym.Variable('data'), num_hidden=3, name='fc')
+    problem.symbol = mx.sym.SoftmaxOutput(scores, mx.sym.Variable('label'), normalization='batch')
+    return problem.bound(), problem.iterator()
+
+
+def with_a_layer_over_the_rows(problem):
+    """A layer that is not known to compute each row by itself."""
+    scores = mx.sym.FullyConnected(mx.sym.Variable('data'), num_hidden=3, name='fc')
+    problem.symbol = mx.sym.SoftmaxOutput(scores * 1, mx.sym.Variable('label'))
+    return problem.bound(), problem.iterator()
+
+
+@pytest.mark.parametrize('make, units', [
+    (other_size_of_batch, 20), (other_dtype, 10), (mean_over_the_batch, 1),
+    (with_a_layer_over_the_rows, 10),
+    (lambda problem: (problem.bound(context=TWO_DEVICES), problem.iterator()), 10),
+    (lambda problem: (problem.bound(), ShortBatches(problem)), 10)])
+def test_batches_that_are_not_computed_as_one(merged, make, units):
+    problem = Problem('softmax', rows=330)
+    module, train_data = make(problem)
+    module.update_full_grads(train_data)
+    problem.assert_full_gradient(module, full_gradient(problem, problem.weights, np.arange(330),
+                                                       units))
+    assert not merged
+
+
+def test_rows_as_weights_are_not_merged(merged):
+    """Each row of the product has all rows of the batch in it."""
+    data = mx.sym.Variable('data')
+    problem = Problem('softmax', rows=320)
+    product = mx.sym.FullyConnected(data, weight=data, no_bias=True, num_hidden=10)
+    scores = mx.sym.FullyConnected(product, num_hidden=3, name='fc')
+    problem.symbol = mx.sym.SoftmaxOutput(scores, mx.sym.Variable('label'))
+    problem.weights['fc_weight'] = 0.1 * np.random.RandomState(0).normal(size=(3, 10))
+    module = problem.bound()
+    module.update_full_grads(problem.iterator())
+    blocks = problem.features.reshape(-1, 10, 4)
+    problem.features = (blocks @ blocks.transpose(0, 2, 1)).reshape(-1, 10)
+    problem.assert_full_gradient(module, full_gradient(problem, problem.weights, np.arange(320)))
+    assert not merged
+
+
+def test_input_without_rows():
+    """It is the same in each batch, and no part of it is padding."""
+    problem = Problem(rows=37)
+    scaled = mx.sym.broadcast_mul(mx.sym.Variable('data'), mx.sym.Variable('scale'))
+    output = mx.sym.FullyConnected(scaled, num_hidden=1, name='fc')
+    problem.symbol = mx.sym.LinearRegressionOutput(output, mx.sym.Variable('label'))
+    scale = np.array([[1.0, -2.0, 0.5, 3.0]])
+
+    class WithScale(ShortBatches):
+        def __iter__(self):
+            for batch in problem.iterator():
+                batch.data.append(mx.nd.array(scale))
+                yield batch
+
+    module = SVRGModule(problem.symbol, ('data', 'scale'), ('label',), update_freq=1)
+    module.bind([('data', (10, 4)), mx.io.DataDesc('scale', (1, 4), layout='')],
+                [('label', (10,))])
+    module.init_params(arg_params=problem.arg_params())
+    module.update_full_grads(WithScale(problem))
+    problem.features = problem.features * scale
+    problem.assert_full_gradient(module, full_gradient(problem, problem.weights, np.arange(37)))
+
+
+@pytest.mark.parametrize('store', [False, True])
+def test_fewer_rows_than_all_devices_have_a_share_of(store):
+    """Of two rows the device with a tenth of the work would get none."""
+    problem = Problem(rows=32)
+    module = problem.bound(context=TWO_DEVICES, work_load_list=[1, 9], store_snapshot_grads=store)
+    module.init_optimizer(kvstore='local', optimizer_params={'learning_rate': 0.1})
+    svrg = problem.svrg()
+    for _ in range(2):
+        module.update_full_grads(problem.iterator())
+        svrg.take_snapshot()
+        problem.assert_full_gradient(module, svrg.full_gradient)
+        for batch in module.training_batches(problem.iterator()):
+            # Steps are on the batch with its padding.
+            data = batch.data[0].asnumpy()
+            assert len(data) == 10
+            module.forward_backward(batch)
+            module.update()
+            svrg.step(np.array([np.abs(problem.features - row).sum(axis=1).argmin()
+                                for row in data]))
+    problem.assert_weights(module, svrg.weights)
+
+
 def with_loss_of_weights_alone():
     """Its second term counts once for each batch, whatever its rows are."""
-    problem = Problem(rows=40)
+    problem = Problem(rows=320)
     weight = mx.sym.Variable('fc_weight', shape=(1, 4))
     output = mx.sym.FullyConnected(mx.sym.Variable('data'), weight=weight, num_hidden=1, name='fc')
     pull = mx.sym.LinearRegressionOutput(weight, mx.sym.Variable('zero', shape=(1, 4)),
@@ -586,14 +713,15 @@ def with_loss_of_weights_alone():
     return problem
 
 
-def test_batches_are_not_merged_where_a_loss_has_no_rows():
+def test_batches_are_not_merged_where_a_loss_has_no_rows(merged):
     problem = with_loss_of_weights_alone()
     module = problem.module(fixed_param_names=['zero'])
     iterator = problem.iterator()
     module.bind(iterator.provide_data, iterator.provide_label)
     module.init_params(arg_params={**problem.arg_params(), 'zero': mx.nd.zeros((1, 4))})
     module.update_full_grads(iterator)
-    problem.assert_full_gradient(module, full_gradient(problem, problem.weights, np.arange(40)))
+    problem.assert_full_gradient(module, full_gradient(problem, problem.weights, np.arange(320)))
+    assert not merged
 
 
 @pytest.mark.parametrize('dtype', ['uint8', 'int32', 'float64'])
@@ -617,3 +745,192 @@ def test_data_without_labels():
     module.update_full_grads(mx.io.NDArrayIter(problem.features, None, 10))
     problem.targets[:] = 0
     problem.assert_full_gradient(module, full_gradient(problem, problem.weights, np.arange(40)))
+
+
+def gradients_of_two_devices(rng, count):
+    """Random gradients: small and large ones, of two dtypes."""
+    shapes = {'small': ((3, 2), 'float32'), 'bias': ((2,), 'float32'), 'wide': ((2,), 'float64'),
+              'large': (((1 << 14) + 1,), 'float32')}
+    return [{name: [mx.nd.array(rng.normal(size=shape), dtype=dtype, ctx=device)
+                    for device in TWO_DEVICES] for name, (shape, dtype) in shapes.items()}
+            for _ in range(count)]
+
+
+def assert_shares(full_gradient, expected):
+    for name in expected[0]:
+        for share, values in zip(full_gradient.shares, expected):
+            np.testing.assert_allclose(share[name].asnumpy(), values[name], rtol=1e-5, atol=1e-5,
+                                       err_msg=name)
+
+
+def sums_of(batches, weights=(1, 1)):
+    return [{name: sum(weight * gradients[name][device].asnumpy().astype(float)
+                       for gradients in batches) for name in batches[0]}
+            for device, weight in enumerate(weights)]
+
+
+@pytest.mark.parametrize('count', [1, 63, 64, 65, 129])
+def test_sum_of_stored_gradients(count):
+    batches = gradients_of_two_devices(np.random.RandomState(0), count)
+    full = FullGradient(batches[0], 2, 10, False)
+    expected = sums_of(batches)
+    copies = full.copies_of(batches)
+    for gradients in batches:
+        for arrays in gradients.values():
+            for array in arrays:
+                array[:] = 0  # the copies stay
+    full.add_stored(copies)
+    assert_shares(full, expected)
+    assert [[array.context for array in arrays] for arrays in copies[0].values()] == (
+        4 * [TWO_DEVICES])
+
+
+@pytest.mark.parametrize('weights', [(1, 1), (1, 0.5), (0.25, 1), (0.5, 0.25)])
+def test_sum_of_weighted_gradients(weights):
+    batches = gradients_of_two_devices(np.random.RandomState(0), 5)
+    full = FullGradient(batches[0], 2, 10, False)
+    assert full.sums_stored(batches[0])
+    for gradients in batches:
+        full.add(gradients, weights)
+    assert_shares(full, sums_of(batches, weights))
+
+
+@pytest.mark.parametrize('add_devices', [True, False])
+def test_mean_without_a_kvstore(add_devices):
+    batches = gradients_of_two_devices(np.random.RandomState(0), 5)
+    full = FullGradient(batches[0], 2, 10, False)
+    full.finish(0, None, None, add_devices)  # no row was there
+    assert not full.finished
+    for gradients in batches:
+        full.add(gradients, (1, 1))
+        full.count({}, 10)
+    full.finish(6, None, None, add_devices)
+    expected = [{name: value * 10 / 50 for name, value in values.items()}
+                for values in sums_of(batches)]
+    if add_devices:
+        expected = 2 * [{name: (value + expected[1][name]) / 2
+                         for name, value in expected[0].items()}]
+    assert full.finished and (full.rows, full.batches, full.batches_of_workers) == (50, 5, [6])
+    assert_shares(full, expected)
+    for name, total in full.totals().items():
+        np.testing.assert_allclose(total.asnumpy(), expected[0][name] + expected[1][name],
+                                   rtol=1e-5, atol=1e-5)
+    for device, share in zip(TWO_DEVICES, full.shares):
+        assert all(value.context == device for value in share.values())
+
+
+@pytest.mark.parametrize('saved, devices, batch_size, loss_is_mean', [
+    (2, 2, 10, False), (1, 2, 10, False), (2, 1, 10, False), (1, 1, 5, False), (2, 2, 20, False),
+    (2, 1, 20, True)])
+@pytest.mark.parametrize('shares_differ', [True, False])
+def test_packed_full_gradient(saved, devices, batch_size, loss_is_mean, shares_differ):
+    """On other devices, and in the units of other batches."""
+    [gradients] = gradients_of_two_devices(np.random.RandomState(0), 1)
+    full = FullGradient(gradients, saved, 10, loss_is_mean)
+    full.add(gradients, (1, 1))
+    if not shares_differ and saved == 2:
+        for name, arrays in gradients.items():
+            full.share_out(name, arrays)
+            for share in full.shares:
+                share[name][:] = arrays[0]
+    full.count({}, 10)
+    facts, arrays = full.pack(shares_differ)
+    arrays = {name: getattr(value, 'asnumpy', lambda value=value: value)()
+              for name, value in arrays.items()}
+    assert len(arrays) == 4 * (saved if shares_differ else 1)
+    made = FullGradient(gradients, devices, batch_size, loss_is_mean)
+    lacking = {name: value for name, value in arrays.items() if not name.endswith('wide')}
+    assert made.unpack(facts, lacking) == {'wide'} and not made.finished
+    assert not made.shares[0]['small'].asnumpy().any()
+    assert made.unpack(facts, {**arrays, 'full:0:more': np.ones(1)}) == set()
+    assert made.finished and (made.rows, made.batches) == (10, 1)
+    units = 1 if loss_is_mean else batch_size / 10
+    shares = [{name: value.asnumpy() * units for name, value in share.items()}
+              for share in full.shares]
+    if saved != devices:
+        shares = devices * [{name: sum(share[name] for share in shares) / devices
+                             for name in shares[0]}]
+    assert_shares(made, shares)
+
+
+def test_parameters_that_are_not_finite():
+    [gradients] = gradients_of_two_devices(np.random.RandomState(0), 1)
+    full = FullGradient(gradients, 2, 10, False)
+    assert full.nonfinite() == []
+    full.shares[1]['bias'][1] = np.inf
+    full.shares[0]['large'][7] = np.nan
+    assert full.nonfinite() == ['bias', 'large']
+
+
+def test_stored_gradients_of_another_dtype_are_not_summed():
+    half = {'w': [mx.nd.zeros((2,), dtype='float16')]}
+    sparse = {'w': [mx.nd.zeros((2, 1), stype='row_sparse')]}
+    for gradients in (half, sparse):
+        assert not FullGradient(gradients, 1, 10, False).sums_stored(gradients)
+
+
+@pytest.mark.parametrize('loss, is_mean, is_mixed', [
+    ([None], False, False), (['batch'], True, False), (['valid'], True, False),
+    ([None, 'batch'], False, True), (['batch', 'batch'], True, False), ([], False, False)])
+def test_weights_of_batches(loss, is_mean, is_mixed):
+    scores = mx.sym.FullyConnected(mx.sym.Variable('data'), num_hidden=3, name='fc')
+    shapes = {'data': (8, 4), 'label': (8,)}
+    losses = [mx.sym.SoftmaxOutput(scores, mx.sym.Variable('label'), name='loss%d' % i,
+                                   **({'normalization': kind} if kind else {}))
+              for i, kind in enumerate(loss)]
+    scale = LossScale(mx.sym.Group(losses or [scores]), shapes)
+    assert (scale.is_mean, scale.is_mixed) == (is_mean, is_mixed)
+    assert scale.is_row_wise == (loss == [None])
+    expected = [0.5 * 2 * 3 / 8, 0.5 * 2 * 1 / 8] if is_mean else [0.5, 0.5]
+    assert scale.weights([3, 1], 0.5, 8) == expected
+
+
+def network_of_rows(**changed):
+    data, label = mx.sym.Variable('data'), mx.sym.Variable('label')
+    layer = mx.sym.Convolution(data, kernel=(1, 1), num_filter=2)
+    layer = mx.sym.Pooling(mx.sym.Activation(layer, act_type='relu'), kernel=(1, 1))
+    layer = changed.get('layer', lambda layer: layer)(mx.sym.Flatten(layer))
+    return changed.get('loss', mx.sym.SoftmaxOutput)(
+        mx.sym.FullyConnected(layer, num_hidden=3), label, **changed.get('arguments', {}))
+
+
+def test_networks_of_rows_that_do_not_depend_on_each_other():
+    inputs = {'data': (8, 1, 2, 2), 'label': (8,)}
+    for loss in (mx.sym.SoftmaxOutput, mx.sym.LinearRegressionOutput, mx.sym.SVMOutput,
+                 mx.sym.LogisticRegressionOutput, mx.sym.MAERegressionOutput):
+        assert is_row_wise(network_of_rows(loss=loss), inputs)
+    assert is_row_wise(network_of_rows(arguments={'normalization': 'null'}), inputs)
+    for kind in ('batch', 'valid'):
+        assert not is_row_wise(network_of_rows(arguments={'normalization': kind}), inputs)
+    assert not is_row_wise(network_of_rows(layer=mx.sym.BatchNorm), inputs)
+    assert not is_row_wise(network_of_rows(), {'data': (8, 1, 2, 2)})  # the labels a parameter
+
+
+def test_callback_sees_the_sum_so_far():
+    """Also where gradients are stored and batches wait for others."""
+    problem = Problem('perceptron', rows=170)
+    module = problem.bound(store_snapshot_grads=True)
+    passes = []
+    module.update_full_grads(problem.iterator(), passes.append)
+    problem.assert_full_gradient(module, full_gradient(problem, problem.weights, np.arange(170)))
+    assert [param.nbatch for param in passes] == list(range(17))
+
+
+def test_lists_of_batches_cannot_be_held():
+    problem = Problem(rows=40)
+    module = problem.bound(context=TWO_DEVICES, store_snapshot_grads=True)
+    with pytest.raises(ValueError, match='store_snapshot_grads must be False where train_data '
+                                         'yields lists of batches'):
+        module.update_full_grads(lists_of_batches(problem.iterator()))
+
+
+def test_errors_of_mxnet_are_passed_on(monkeypatch):
+    problem = Problem(rows=40)
+    module = problem.bound()
+
+    def fail(*_):
+        raise mx.MXNetError('no memory')
+
+    monkeypatch.setattr(executors, 'run', fail)
+    with pytest.raises(mx.MXNetError, match='no memory'):
+        module.update_full_grads(problem.iterator())

@@ -7,6 +7,13 @@ import pytest
 import oracle
 from problems import Problem
 from svrg_optimization import SVRGModule
+from svrg_optimization.variance_reduction import (
+    add_small,
+    copies_of_small,
+    correct,
+    correct_small,
+    small_parameters,
+)
 
 
 def bound(problem, grad_req, context=None):
@@ -231,3 +238,88 @@ def test_snapshot_is_never_shared_with_live_parameters(context):
         module.update()
         svrg.step(rows)
     problem.assert_weights(module, svrg.weights)
+
+
+def values_of(arrays):
+    return [array.asnumpy() for array in arrays]
+
+
+@pytest.mark.parametrize('dtype, tolerance', [('float32', 1e-6), ('float64', 1e-14)])
+@pytest.mark.parametrize('count', [1, 59, 60, 61, 121])
+@pytest.mark.parametrize('alpha', [1, 0.3])
+def test_many_small_gradients(dtype, tolerance, count, alpha):
+    """So many are corrected and copied in one operation, and the others in the next one."""
+    rng = np.random.RandomState(count)
+    now, then, full = ([rng.normal(size=(2, 1 + i % 3)) for i in range(count)] for _ in range(3))
+    gradients, at_snapshot, mean = ([mx.nd.array(value, dtype=dtype) for value in values]
+                                    for values in (now, then, full))
+    copies = copies_of_small(gradients)
+    one_by_one = [gradient.copy() for gradient in gradients]
+    alphas = [] if alpha == 1 else [alpha]  # it is 1 by default
+    for three in zip(one_by_one, at_snapshot, mean):
+        correct(*three, *alphas)
+    correct_small(gradients, at_snapshot, mean, *alphas)
+    for one, other in zip(one_by_one, gradients):
+        assert (one.asnumpy() == other.asnumpy()).all()
+    expected = [now[i] - alpha * (then[i] - full[i]) for i in range(count)]
+    assert len(copies) == count
+    for arrays, values in ((gradients, expected), (at_snapshot, then), (mean, full), (copies, now)):
+        for array, value in zip(arrays, values):
+            assert array.dtype == np.dtype(dtype)
+            np.testing.assert_allclose(array.asnumpy(), value, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize('count', [1, 60, 61, 121])
+def test_many_small_sums(count):
+    rng = np.random.RandomState(count)
+    totals, terms = ([rng.normal(size=(2, 1 + i % 3)) for i in range(count)] for _ in range(2))
+    sums, gradients = ([mx.nd.array(value) for value in values] for values in (totals, terms))
+    add_small(sums, gradients)
+    for i in range(count):
+        np.testing.assert_allclose(sums[i].asnumpy(), totals[i] + terms[i], rtol=1e-6, atol=1e-6)
+        np.testing.assert_allclose(gradients[i].asnumpy(), terms[i], rtol=1e-6)
+
+
+@pytest.mark.parametrize('alpha', [1, 0.3])
+@pytest.mark.parametrize('stype', ['default', 'row_sparse'])
+@pytest.mark.parametrize('dtype', ['float16', 'float32', 'float64'])
+def test_correction_leaves_the_other_gradients_as_they_are(dtype, stype, alpha):
+    if (dtype, stype) == ('float16', 'row_sparse'):
+        pytest.skip('MXNet has none')
+    arrays = [mx.nd.array([[5], [2], [0]], dtype=dtype).tostype(stype),
+              mx.nd.array([[1], [0], [0]], dtype=dtype).tostype(stype),
+              mx.nd.array([[3], [3], [4]], dtype='float32' if dtype == 'float16' else dtype)]
+    before = values_of(arrays)
+    correct(*arrays, alpha)
+    now, then, full = values_of(arrays)
+    np.testing.assert_allclose(now, before[0] - alpha * (before[1] - before[2]),
+                               rtol=1e-3 if dtype == 'float16' else 1e-6)
+    assert (then == before[1]).all() and (full == before[2]).all()
+    assert arrays[0].dtype == np.dtype(dtype) and arrays[0].stype == stype
+
+
+def test_small_parameters():
+    """Dense ones of up to 2¹⁴ numbers, those of each dtype together."""
+    def gradient(size, dtype='float32', stype='default'):
+        return [mx.nd.zeros((size, 1), dtype=dtype, stype=stype)]
+
+    assert small_parameters({
+        'a': gradient(3), 'wide': gradient(3, 'float64'), 'most': gradient(1 << 14),
+        'more': gradient((1 << 14) + 1), 'half': gradient(3, 'float16'),
+        'sparse': gradient(3, stype='row_sparse'), 'b': gradient(1)}) == [
+            ['a', 'most', 'b'], ['wide']]
+    assert small_parameters({'half': gradient(3, 'float16')}) == []
+
+
+def test_rule_of_ones_own_in_place():
+    class Own(SVRGModule):
+        def _svrg_grads_update_rule(self, current, at_snapshot, full):
+            current -= at_snapshot
+            current += full
+            return current
+
+    problem = Problem('perceptron', rows=37)
+    module = Own(problem.symbol, label_names=('label',), update_freq=2)
+    module.fit(problem.iterator(), eval_metric='acc', num_epoch=4, arg_params=problem.arg_params(),
+               optimizer_params={'learning_rate': 0.1})
+    problem.assert_weights(module, problem.svrg().fit(4, 2))

@@ -9,7 +9,7 @@ import pytest
 from problems import Problem, SparseProblem
 from svrg_optimization import SVRGModule
 from svrg_optimization.auxiliary import Auxiliary
-from svrg_optimization.held_batches import bytes_of
+from svrg_optimization.held_batches import HeldBatches, Holding, bytes_of
 from svrg_optimization.side_by_side import SideBySide
 
 TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
@@ -387,6 +387,127 @@ def test_wrong_values():
     for value in ('1', None, 1.5):
         with pytest.raises(TypeError, match='must be True, False or an int of 1 or more, not'):
             problem.module(store_snapshot_grads=value)
+
+
+def test_float64(runs):
+    problem = Problem('softmax', rows=136)
+    module = problem.module(2, store_snapshot_grads=True)
+    steps = []
+    module.fit(mx.io.NDArrayIter(mx.nd.array(problem.features, dtype='float64'),
+                                 mx.nd.array(problem.targets, dtype='float64'), 8,
+                                 label_name='label'),
+               eval_metric=[], num_epoch=3, optimizer_params={'learning_rate': 0.125},
+               arg_params={name: mx.nd.array(value, dtype='float64')
+                           for name, value in problem.weights.items()},
+               batch_end_callback=lambda param: steps.append(
+                   (param.epoch, rows_of(problem, param.locals['data_batch']))))
+    svrg = problem.svrg(8, learning_rate=0.125)
+    for number, (epoch, rows) in enumerate(steps):
+        if number % 17 == 0 and epoch % 2 == 0:
+            svrg.take_snapshot()
+        svrg.step(rows)
+    problem.assert_weights(module, svrg.weights, 1e-12)
+    assert not runs
+
+
+def test_bytes_of_sparse_arrays():
+    """Values of 4 bytes and indices of 8; of csr the ends of the rows too."""
+    dense = mx.nd.array([[1, 0, 2], [0, 0, 0]])
+    assert bytes_of(dense) == 6 * 4 and bytes_of(dense.astype('float64')) == 6 * 8
+    assert bytes_of(dense.tostype('csr')) == 2 * 4 + 2 * 8 + 3 * 8
+    assert bytes_of(dense.tostype('row_sparse')) == 3 * 4 + 8
+
+
+class Copies:
+    """Copy gradients as a FullGradient does."""
+
+    def copies_of(self, batches):
+        return [{name: [array.copy() for array in arrays] for name, arrays in gradients.items()}
+                for gradients in batches]
+
+
+def test_a_budget_that_is_just_enough():
+    """Data of 24 bytes a batch and gradients of 8: the latter go where data need their room."""
+    made = [mx.io.DataBatch([mx.nd.ones((2, 2))], [mx.nd.ones((2,))], pad) for pad in (0, 1, 0, 0)]
+    gradients = {'w': [mx.nd.ones((2,))]}
+    held = HeldBatches(24 + 8 + 24 + 24, Copies())
+    assert held.exceeded_at is None and held.batches == held.dropped == []
+    kept = []
+    for number, batch in enumerate(made[:3]):
+        kept.append(held.add(batch, copies=number == 1))
+        held.store(kept[-1:], [gradients])
+        expected = [[True], [True, True], [True, False, False]][number]
+        assert [one.at_snapshot is not None for one in kept] == expected
+        assert held.stored == sum(expected) and held.batches == kept
+    assert [one.at_snapshot for one in kept[1:]] == [None, None]
+    assert [list(dropped) for dropped in held.dropped] == [['w']]
+    assert [batch.pad for batch in kept] == [0, 1, 0]
+    assert [one.data[0] is batch.data[0] for one, batch in zip(kept, made)] == [True, False, True]
+    assert [one.label[0] is batch.label[0] for one, batch in zip(kept, made)] == [True, False, True]
+    for one in kept:
+        assert one.full_gradient is held._full_gradient
+        assert (one.data[0].asnumpy() == 1).all() and (one.label[0].asnumpy() == 1).all()
+    latest = held.add(made[3], copies=True)
+    assert held.exceeded_at == 4 and held.batches == [] and held.stored == 0
+    assert latest.data[0] is not made[3].data[0]
+    held.store([latest], [gradients])
+    later = held.add(made[0], copies=True)
+    assert later.data[0] is made[0].data[0]  # nobody is to keep it
+    assert latest.at_snapshot is None and held.exceeded_at == 4
+
+
+def test_sparse_batches_of_one_shape_cost_what_they_have():
+    held = HeldBatches(500, Copies())
+    for count, left in ((1, 500 - 12 - 88), (8, 500 - 12 - 88 - 8 * 12 - 88)):
+        data = mx.nd.array(np.eye(10)[:, :10] * (np.arange(10) < count)).tostype('csr')
+        held.add(mx.io.DataBatch([data], None), copies=False)
+        assert held._left == left
+
+
+def test_gradients_of_padded_batches_make_room_too():
+    """A padded batch's are summed at once, and the others' when they go or the pass ends."""
+    problem = Problem('perceptron', rows=37)
+    expected = problem.svrg()
+    expected.take_snapshot()
+    for budget in range(8 * cost_of_batch(problem), 8 * cost_of_batch(problem)
+                        + 6 * cost_of_gradient(problem), cost_of_gradient(problem) // 2):
+        module = problem.bound(store_snapshot_grads=budget)
+        with warnings.catch_warnings():
+            warnings.simplefilter('ignore', UserWarning)
+            module.update_full_grads(mx.io.ResizeIter(problem.iterator(), 8))
+        problem.assert_full_gradient(module, expected.full_gradient)
+        assert len(module._holding.held.batches) == 8
+
+
+@pytest.mark.parametrize('reuses, copies', [(False, [False, False, False, True]),
+                                            (True, [True, True, True, True])])
+def test_data_are_copied_where_they_might_change(monkeypatch, reuses, copies):
+    """Or where they are a part of the padded batch, whose memory they would keep."""
+    problem, asked = Problem(rows=37), []
+    add = HeldBatches.add
+    monkeypatch.setattr(HeldBatches, 'add', lambda held, batch, copies: (
+        asked.append(copies), add(held, batch, copies))[1])
+    train_data = ReusingIter(problem.features, problem.targets, 10, label_name='label') if (
+        reuses) else problem.iterator()
+    problem.bound(store_snapshot_grads=True).update_full_grads(train_data)
+    assert asked == copies
+
+
+def test_warning_that_nothing_is_held():
+    said = []
+    holding = Holding(10)
+    held = holding.begin(Copies())
+    held.add(mx.io.DataBatch([mx.nd.ones((2, 2))], None), copies=False)
+    holding.keep(held, 3, None, lambda *arguments: said.append(arguments))
+    assert said == [('store_snapshot_grads: the first 1 of 3 batches are more than 10 bytes of '
+                     'data alone: none is held until the next snapshot', 'nothing held')]
+    assert holding.shuffled() is None and holding.is_of(None)
+
+
+def test_default_budget_is_a_gibibyte():
+    assert Holding(True).budget == 2 ** 30
+    assert Holding(False).budget == 0 and Holding(1).budget == 1
+    assert Holding(False).begin(None) is None
 
 
 @pytest.mark.parametrize('layer', ['Dropout', 'random'])

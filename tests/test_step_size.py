@@ -12,6 +12,7 @@ import oracle
 from cluster import run_workers
 from problems import Problem, SparseProblem
 from svrg_optimization import BarzilaiBorwein, SVRGModule
+from svrg_optimization.step_size import check_step_size
 from test_distributed import assert_close
 
 TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
@@ -320,6 +321,57 @@ def test_bad_arguments():
                        ('0.1', TypeError), (True, TypeError)):
         with pytest.raises(error, match='base_lr must be a number above 0'):
             BarzilaiBorwein(bad)
+
+
+def arrays_of(*values):
+    return [mx.nd.array(np.atleast_1d(value)) for value in values]
+
+
+def test_rate_and_curvature_of_two_snapshots():
+    rule = BarzilaiBorwein()
+    assert (rule(0), rule(9)) == (0.01, 0.01)
+    rule = BarzilaiBorwein(0.5, bounded=False)
+    assert (rule.base_lr, rule.bounded, rule.rate, rule.curvature) == (0.5, False, None, 0)
+    # The second parameter has not moved, whatever its gradient does.
+    rule.advance(arrays_of([3, 4], [0], 2), arrays_of([6, 2], [100], 1), 4)
+    assert rule.rate == pytest.approx((25 + 4) / (18 + 8 + 2) / 4, rel=1e-12)
+    assert rule.curvature == pytest.approx((36 + 4 + 1) / 28, rel=1e-12)
+    assert rule(0) == rule.rate
+    before = rule.rate, rule.curvature
+    for moved, changed, steps in ((1, 1, 0), (1, 0, 3), (1, -1, 3), (0, 1, 3), (1, np.nan, 3),
+                                  (1, np.inf, 3)):
+        rule.advance(arrays_of(moved), arrays_of(changed), steps)
+        assert (rule.rate, rule.curvature) == before, (moved, changed, steps)
+    rule.advance(arrays_of(2), arrays_of(1), 1)
+    assert (rule.rate, rule.curvature) == (2, before[1])  # the largest curvature so far
+    rule.bounded = True
+    rule.advance(arrays_of(2), arrays_of(1), 1)
+    assert rule.rate == 1 / before[1]
+    rule.restart()
+    assert (rule.rate, rule.curvature) == (None, 0)
+
+
+@pytest.mark.parametrize('alpha', [0, 1, lambda _: 0])
+@pytest.mark.parametrize('on_servers', [False, True])
+@pytest.mark.parametrize('optimizer, params, is_sgd', [
+    ('sgd', {}, True), ('SGD', {'momentum': 0, 'clip_gradient': None}, True),
+    ('nag', {}, False), ('no such', {}, False), ('sgd', {'momentum': 0.5}, False),
+    (mx.optimizer.SGD, {}, True), (mx.optimizer.SGD, {'clip_gradient': 1.0}, False),
+    (mx.optimizer.NAG, {}, False)])
+def test_what_a_rate_can_be_given_to(optimizer, params, is_sgd, on_servers, alpha):
+    def check(**rule):
+        made = optimizer if isinstance(optimizer, str) else optimizer(**params, **rule)
+        check_step_size(made, {**params, **rule}, alpha, on_servers)
+
+    check()
+    check(lr_scheduler=mx.lr_scheduler.FactorScheduler(1))
+    message = ('optimizer must be sgd' if not is_sgd else 'alpha must not be 0' if alpha == 0 else
+               'kvstore must leave the updates to the workers' if on_servers else None)
+    if message is None:
+        check(lr_scheduler=BarzilaiBorwein())
+        return
+    with pytest.raises(ValueError, match=message):
+        check(lr_scheduler=BarzilaiBorwein())
 
 
 def test_workers_that_update_share_the_rate(tmp_path):
