@@ -61,38 +61,42 @@ def splits(rows, loads):
     return True
 
 
+def whole(low, high):
+    """Draw all numbers alike, where `integers` prefers the ends."""
+    return st.sampled_from(range(low, high + 1))
+
+
 @st.composite
-def data(draw, one_batch=False):
-    """Draw a network, its data, batches and devices."""
+def data(draw, one_batch=False, many=False):
+    """Draw a network, its data, batches and devices; `many` batches are run side by side."""
     case = types.SimpleNamespace(kind=draw(KINDS))
-    devices = draw(st.integers(1, 3))
-    loads = draw(st.lists(st.integers(1, 3), min_size=devices, max_size=devices))
+    devices = 1 if many else draw(whole(1, 3))
+    loads = draw(st.lists(whole(1, 3), min_size=devices, max_size=devices))
     case.work_load_list = draw(st.sampled_from([None, loads]))
     case.loads = case.work_load_list or [1] * devices
-    case.batch_size = draw(st.integers(sum(case.loads), 12))
-    rows = st.integers(1, case.batch_size)
-    if not one_batch:  # of sixteen batches, a pass computes the gradients at once
-        rows = rows | st.integers(1, 45) | st.integers(16, 18).map(case.batch_size.__mul__)
-    case.rows = draw(rows)
-    case.features, case.classes = draw(st.integers(1, 9)), draw(st.integers(2, 5))
+    case.batch_size = draw(whole(sum(case.loads), 12))
+    large = whole(16 * case.batch_size, 18 * case.batch_size)
+    one = whole(1, case.batch_size)
+    case.rows = draw(large if many else one if one_batch else one | whole(1, 45) | large)
+    case.features, case.classes = draw(whole(1, 9)), draw(whole(2, 5))
     case.seed = draw(st.integers(0, 2 ** 16))
     case.context = [mx.cpu(device) for device in range(devices)]
     case.last = (case.rows - 1) % case.batch_size + 1
     assume(splits(case.batch_size, case.loads))
-    case.own_iterator = draw(st.booleans())
+    case.own_iterator = not many and draw(st.booleans())
     return case
 
 
 @st.composite
-def trainings(draw, **kwargs):
+def trainings(draw, many=False, **kwargs):
     """Draw what a training needs beside data, too."""
-    case = draw(data(**kwargs))
+    case = draw(data(many=many, **kwargs))
     case.kvstore = draw(KVSTORES)
     case.update_on_kvstore = draw(st.sampled_from('01'))
     # Without a KVStore, the devices of a Module train by themselves.
     assume(case.kvstore or len(case.context) == 1)
-    case.alpha, case.stored = draw(ALPHAS), draw(st.booleans())
-    case.update_freq, case.epochs = draw(st.integers(1, 3)), draw(st.integers(1, 5))
+    case.alpha, case.stored = draw(ALPHAS), many or draw(st.booleans())
+    case.update_freq, case.epochs = draw(whole(1, 3)), draw(whole(1, 5))
     case.rate = draw(st.floats(0.05, 0.5))
     case.momentum, case.wd = draw(st.sampled_from([0, 0.5, 0.9])), draw(st.sampled_from([0, 0.05]))
     return case
@@ -194,6 +198,15 @@ def check_rows(case, batches):
 
 @given(trainings())
 def test_training_is_svrg(case):
+    check_training(case)
+
+
+@given(trainings(many=True))
+def test_training_on_stored_gradients_is_svrg(case):
+    check_training(case)
+
+
+def check_training(case):
     problem = problem_of(case)
     sgd = sgd_of(case, problem)
     module = module_of(case, problem, update_freq=case.update_freq, alpha=alpha_of(case),
