@@ -14,6 +14,7 @@ import nox
 
 nox.options.error_on_missing_interpreters = False
 nox.options.download_python = 'never'
+nox.options.default_venv_backend = 'venv'  # that of each Python: virtualenv has left 3.8 behind
 PYTHONS = ['3.8', '3.9', '3.10', '3.11']
 MXNETS = ['1.8.0.post0', '1.9.1']
 QUIET = {'MXNET_SUBGRAPH_VERBOSE': '0', 'PYTHONPATH': None}
