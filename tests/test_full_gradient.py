@@ -770,7 +770,7 @@ def sums_of(batches, weights=(1, 1)):
 
 
 def test_before_any_sum():
-    gradients = {'w': [mx.nd.ones((3, 1), stype='default').tostype('row_sparse')],
+    gradients = {'w': [mx.nd.ones((3, 1)).tostype('row_sparse')],
                  'b': [mx.nd.ones((2,))]}
     full = FullGradient(gradients, 1, 10, False)
     assert full.finished is False and full.batches_of_workers == [] and full.row_counts == {}
