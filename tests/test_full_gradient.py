@@ -769,6 +769,16 @@ def sums_of(batches, weights=(1, 1)):
             for device, weight in enumerate(weights)]
 
 
+def test_before_any_sum():
+    gradients = {'w': [mx.nd.ones((3, 1)).tostype('row_sparse')],
+                 'b': [mx.nd.ones((2,))]}
+    full = FullGradient(gradients, 1, 10, False)
+    assert full.finished is False and full.batches_of_workers == [] and full.row_counts == {}
+    assert (full.rows, full.batches, full.batch_size, full.by_row) == (0, 0, 10, [{}])
+    counts = FullGradient(gradients, 1, 10, False, True).row_counts
+    assert list(counts) == ['w'] and counts['w'].dtype == np.int64 and not counts['w'].any()
+
+
 @pytest.mark.parametrize('count', [1, 63, 64, 65, 129])
 def test_sum_of_stored_gradients(count):
     batches = gradients_of_two_devices(np.random.RandomState(0), count)
