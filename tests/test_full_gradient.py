@@ -795,7 +795,7 @@ def test_sum_of_stored_gradients(count):
         4 * [TWO_DEVICES])
 
 
-@pytest.mark.parametrize('weights', [(1, 1), (1, 0.5), (0.25, 1), (0.5, 0.25)])
+@pytest.mark.parametrize('weights', [(1, 1), (1, 0.5), (0.25, 1), (0.5, 0.25), (2, 1)])
 def test_sum_of_weighted_gradients(weights):
     batches = gradients_of_two_devices(np.random.RandomState(0), 5)
     full = FullGradient(batches[0], 2, 10, False)
@@ -944,3 +944,22 @@ def test_errors_of_mxnet_are_passed_on(monkeypatch):
     monkeypatch.setattr(executors, 'run', fail)
     with pytest.raises(mx.MXNetError, match='no memory'):
         module.update_full_grads(problem.iterator())
+
+
+def test_full_gradient_that_is_not_finite():
+    problem = Problem(rows=40)
+    features = problem.features.copy()
+    problem.features[7, 2] = np.inf
+    module = problem.bound()
+    with pytest.warns(UserWarning, match='the full gradient is not finite: fc_weight') as caught:
+        module.update_full_grads(problem.iterator())
+        module.update_full_grads(problem.iterator())
+    assert sum('not finite' in str(warning.message) for warning in caught) == 1
+    raising = problem.bound(nonfinite='raise')
+    problem.features, infinite = features, problem.features
+    raising.update_full_grads(problem.iterator())
+    expected = full_gradient(problem, problem.weights, np.arange(40))
+    problem.features = infinite
+    with pytest.raises(FloatingPointError, match='the full gradient is not finite: fc_weight'):
+        raising.update_full_grads(problem.iterator())
+    problem.assert_full_gradient(raising, expected)  # that in force stays
