@@ -916,6 +916,28 @@ def test_networks_of_rows_that_do_not_depend_on_each_other():
     assert not is_row_wise(network_of_rows(), {'data': (8, 1, 2, 2)})  # the labels a parameter
 
 
+def test_rows_as_weights_are_not_rows():
+    data, label = mx.sym.Variable('data'), mx.sym.Variable('label')
+    product = mx.sym.FullyConnected(data, weight=data, no_bias=True, num_hidden=8)
+    assert not is_row_wise(mx.sym.SoftmaxOutput(product, label), {'data': (8, 4), 'label': (8,)})
+
+
+def test_which_losses_tell():
+    """Those that move a parameter, and MakeLoss where its normalization says so."""
+    shapes = {'data': (8, 4), 'label': (8,)}
+    data, weight = mx.sym.Variable('data'), mx.sym.Variable('w', shape=(8, 4))
+    mean = mx.sym.SoftmaxOutput(mx.sym.FullyConnected(data, num_hidden=3), mx.sym.Variable('label'),
+                                normalization='batch')
+    for normalization in ('null', 'batch'):
+        loss = mx.sym.MakeLoss(data * weight, normalization=normalization)
+        assert LossScale(loss, {'data': (8, 4)}).is_mean == (normalization == 'batch')
+    for moves, loss in ((False, data * 2), (False, mx.sym.BlockGrad(weight) * data),
+                        (True, weight * mx.sym.BlockGrad(data)),
+                        (True, mx.sym.BlockGrad(data) * weight), (True, weight * 1)):
+        scale = LossScale(mx.sym.Group([mean, mx.sym.MakeLoss(loss)]), shapes)
+        assert (scale.is_mixed, scale.is_mean) == (moves, not moves)
+
+
 def test_callback_sees_the_sum_so_far():
     """Also where gradients are stored and batches wait for others."""
     problem = Problem('perceptron', rows=170)
