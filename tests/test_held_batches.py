@@ -479,6 +479,31 @@ def test_gradients_of_padded_batches_make_room_too():
         assert len(module._holding.held.batches) == 8
 
 
+@pytest.mark.parametrize('stored', [False, True])
+def test_batch_of_padding_alone(stored):
+    """It says nothing of the full gradient, and is stepped on as the iterator yields it."""
+    problem = Problem(rows=40)
+    batches = list(problem.iterator())
+    batches.insert(2, mx.io.DataBatch(batches[0].data, batches[0].label, pad=10))
+
+    class Batches(list):
+        def reset(self):
+            pass
+
+    module = problem.bound(store_snapshot_grads=stored)
+    svrg = problem.svrg()
+    svrg.take_snapshot()
+    with warnings.catch_warnings():
+        warnings.simplefilter('ignore', UserWarning)  # its gradient is not stored
+        module.update_full_grads(Batches(batches))
+    problem.assert_full_gradient(module, svrg.full_gradient)
+    assert module._snapshot.full_gradient.batches == 4
+    if stored:
+        assert [batch.at_snapshot is None for batch in module._holding.held.batches] == [
+            False, False, True, False, False]
+        assert [batch.pad for batch in module._holding.held.batches] == [0, 0, 10, 0, 0]
+
+
 @pytest.mark.parametrize('reuses, copies', [(False, [False, False, False, True]),
                                             (True, [True, True, True, True])])
 def test_data_are_copied_where_they_might_change(monkeypatch, reuses, copies):
