@@ -829,6 +829,30 @@ def test_mean_without_a_kvstore(add_devices):
         assert all(value.context == device for value in share.values())
 
 
+@pytest.mark.parametrize('dtype', ['float32', 'float64'])
+def test_full_gradient_by_row(dtype):
+    """Each row over the part of the devices' batches that have it."""
+    rng = np.random.RandomState(0)
+    parts = rng.normal(size=(5, 2, 4, 3)) * (rng.rand(5, 2, 4, 1) < 0.6)
+    parts[:, :, 2] = 0
+    batches = [{'w': [mx.nd.array(part, dtype=dtype, ctx=device).tostype('row_sparse')
+                      for part, device in zip(of_batch, TWO_DEVICES)]} for of_batch in parts]
+    full = FullGradient(batches[0], 2, 10, False, True)
+    for gradients in batches:
+        full.add(gradients, (1, 1))
+        full.count(gradients, 8)
+    full.finish(5, None, None, True)
+    counts = (parts != 0).any(axis=3).sum(axis=(0, 1))
+    assert list(full.row_counts['w']) == list(counts) and counts[2] == 0 and full.rows == 40
+    mean = parts.sum(axis=(0, 1)) * 10 / 40
+    for device, share, by_row in zip(TWO_DEVICES, full.shares, full.by_row):
+        np.testing.assert_allclose(share['w'].asnumpy(), mean / 2, rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(by_row['w'].asnumpy(),
+                                   mean / 2 * 10 / np.maximum(counts, 1)[:, None],
+                                   rtol=1e-5, atol=1e-5)
+        assert by_row['w'].dtype == np.dtype(dtype) and by_row['w'].context == device
+
+
 @pytest.mark.parametrize('saved, devices, batch_size, loss_is_mean', [
     (2, 2, 10, False), (1, 2, 10, False), (2, 1, 10, False), (1, 1, 5, False), (2, 2, 20, False),
     (2, 1, 20, True)])
