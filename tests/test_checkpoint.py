@@ -410,3 +410,12 @@ def test_permissions_follow_the_umask(saved):
     finally:
         os.umask(mask)
     assert os.stat(saved + '-0009.svrg').st_mode & 0o777 == 0o640
+
+
+def test_file_that_holds_no_parameters(tmp_path):
+    problem, prefix = Problem(rows=40), str(tmp_path / 'model')
+    problem.bound().symbol.save(prefix + '-symbol.json')
+    for saved in ([mx.nd.ones(2)], {'fc_weight': mx.nd.ones(2)}):
+        mx.nd.save(prefix + '-0001.params', saved)
+        with pytest.raises(ValueError, match='model-0001.params is no file of parameters'):
+            SVRGModule.load(prefix, 1, label_names=('label',))

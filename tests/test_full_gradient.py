@@ -795,7 +795,7 @@ def test_sum_of_stored_gradients(count):
         4 * [TWO_DEVICES])
 
 
-@pytest.mark.parametrize('weights', [(1, 1), (1, 0.5), (0.25, 1), (0.5, 0.25)])
+@pytest.mark.parametrize('weights', [(1, 1), (1, 0.5), (0.25, 1), (0.5, 0.25), (2, 1)])
 def test_sum_of_weighted_gradients(weights):
     batches = gradients_of_two_devices(np.random.RandomState(0), 5)
     full = FullGradient(batches[0], 2, 10, False)
@@ -827,6 +827,30 @@ def test_mean_without_a_kvstore(add_devices):
                                    rtol=1e-5, atol=1e-5)
     for device, share in zip(TWO_DEVICES, full.shares):
         assert all(value.context == device for value in share.values())
+
+
+@pytest.mark.parametrize('dtype', ['float32', 'float64'])
+def test_full_gradient_by_row(dtype):
+    """Each row over the part of the devices' batches that have it."""
+    rng = np.random.RandomState(0)
+    parts = rng.normal(size=(5, 2, 4, 3)) * (rng.rand(5, 2, 4, 1) < 0.6)
+    parts[:, :, 2] = 0
+    batches = [{'w': [mx.nd.array(part, dtype=dtype, ctx=device).tostype('row_sparse')
+                      for part, device in zip(of_batch, TWO_DEVICES)]} for of_batch in parts]
+    full = FullGradient(batches[0], 2, 10, False, True)
+    for gradients in batches:
+        full.add(gradients, (1, 1))
+        full.count(gradients, 8)
+    full.finish(5, None, None, True)
+    counts = (parts != 0).any(axis=3).sum(axis=(0, 1))
+    assert list(full.row_counts['w']) == list(counts) and counts[2] == 0 and full.rows == 40
+    mean = parts.sum(axis=(0, 1)) * 10 / 40
+    for device, share, by_row in zip(TWO_DEVICES, full.shares, full.by_row):
+        np.testing.assert_allclose(share['w'].asnumpy(), mean / 2, rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(by_row['w'].asnumpy(),
+                                   mean / 2 * 10 / np.maximum(counts, 1)[:, None],
+                                   rtol=1e-5, atol=1e-5)
+        assert by_row['w'].dtype == np.dtype(dtype) and by_row['w'].context == device
 
 
 @pytest.mark.parametrize('saved, devices, batch_size, loss_is_mean', [
@@ -916,6 +940,28 @@ def test_networks_of_rows_that_do_not_depend_on_each_other():
     assert not is_row_wise(network_of_rows(), {'data': (8, 1, 2, 2)})  # the labels a parameter
 
 
+def test_rows_as_weights_are_not_rows():
+    data, label = mx.sym.Variable('data'), mx.sym.Variable('label')
+    product = mx.sym.FullyConnected(data, weight=data, no_bias=True, num_hidden=8)
+    assert not is_row_wise(mx.sym.SoftmaxOutput(product, label), {'data': (8, 4), 'label': (8,)})
+
+
+def test_which_losses_tell():
+    """Those that move a parameter, and MakeLoss where its normalization says so."""
+    shapes = {'data': (8, 4), 'label': (8,)}
+    data, weight = mx.sym.Variable('data'), mx.sym.Variable('w', shape=(8, 4))
+    mean = mx.sym.SoftmaxOutput(mx.sym.FullyConnected(data, num_hidden=3), mx.sym.Variable('label'),
+                                normalization='batch')
+    for normalization in ('null', 'batch'):
+        loss = mx.sym.MakeLoss(data * weight, normalization=normalization)
+        assert LossScale(loss, {'data': (8, 4)}).is_mean == (normalization == 'batch')
+    for moves, loss in ((False, data * 2), (False, mx.sym.BlockGrad(weight) * data),
+                        (True, weight * mx.sym.BlockGrad(data)),
+                        (True, mx.sym.BlockGrad(data) * weight), (True, weight * 1)):
+        scale = LossScale(mx.sym.Group([mean, mx.sym.MakeLoss(loss)]), shapes)
+        assert (scale.is_mixed, scale.is_mean) == (moves, not moves)
+
+
 def test_callback_sees_the_sum_so_far():
     """Also where gradients are stored and batches wait for others."""
     problem = Problem('perceptron', rows=170)
@@ -944,3 +990,22 @@ def test_errors_of_mxnet_are_passed_on(monkeypatch):
     monkeypatch.setattr(executors, 'run', fail)
     with pytest.raises(mx.MXNetError, match='no memory'):
         module.update_full_grads(problem.iterator())
+
+
+def test_full_gradient_that_is_not_finite():
+    problem = Problem(rows=40)
+    features = problem.features.copy()
+    problem.features[7, 2] = np.inf
+    module = problem.bound()
+    with pytest.warns(UserWarning, match='the full gradient is not finite: fc_weight') as caught:
+        module.update_full_grads(problem.iterator())
+        module.update_full_grads(problem.iterator())
+    assert sum('not finite' in str(warning.message) for warning in caught) == 1
+    raising = problem.bound(nonfinite='raise')
+    problem.features, infinite = features, problem.features
+    raising.update_full_grads(problem.iterator())
+    expected = full_gradient(problem, problem.weights, np.arange(40))
+    problem.features = infinite
+    with pytest.raises(FloatingPointError, match='the full gradient is not finite: fc_weight'):
+        raising.update_full_grads(problem.iterator())
+    problem.assert_full_gradient(raising, expected)  # that in force stays

@@ -479,6 +479,31 @@ def test_gradients_of_padded_batches_make_room_too():
         assert len(module._holding.held.batches) == 8
 
 
+@pytest.mark.parametrize('stored', [False, True])
+def test_batch_of_padding_alone(stored):
+    """It says nothing of the full gradient, and is stepped on as the iterator yields it."""
+    problem = Problem(rows=40)
+    batches = list(problem.iterator())
+    batches.insert(2, mx.io.DataBatch(batches[0].data, batches[0].label, pad=10))
+
+    class Batches(list):
+        def reset(self):
+            pass
+
+    module = problem.bound(store_snapshot_grads=stored)
+    svrg = problem.svrg()
+    svrg.take_snapshot()
+    with warnings.catch_warnings():
+        warnings.simplefilter('ignore', UserWarning)  # its gradient is not stored
+        module.update_full_grads(Batches(batches))
+    problem.assert_full_gradient(module, svrg.full_gradient)
+    assert module._snapshot.full_gradient.batches == 4
+    if stored:
+        assert [batch.at_snapshot is None for batch in module._holding.held.batches] == [
+            False, False, True, False, False]
+        assert [batch.pad for batch in module._holding.held.batches] == [0, 0, 10, 0, 0]
+
+
 @pytest.mark.parametrize('reuses, copies', [(False, [False, False, False, True]),
                                             (True, [True, True, True, True])])
 def test_data_are_copied_where_they_might_change(monkeypatch, reuses, copies):
@@ -502,6 +527,42 @@ def test_warning_that_nothing_is_held():
     assert said == [('store_snapshot_grads: the first 1 of 3 batches are more than 10 bytes of '
                      'data alone: none is held until the next snapshot', 'nothing held')]
     assert holding.shuffled() is None and holding.is_of(None)
+    del said[:]
+    holding = Holding(24)
+    held = holding.begin(Copies())
+    held.add(mx.io.DataBatch([mx.nd.ones((2, 2))], None), copies=False)
+    holding.keep(held, 1, None, lambda *arguments: said.append(arguments))
+    assert said == [('store_snapshot_grads: 24 bytes have room for all 1 batches and the gradients '
+                     'of 0: the others are computed again at each step', 'not all stored')]
+    assert holding.shuffled() == held.batches
+
+
+@pytest.mark.parametrize('rows', [170, 37])
+def test_loss_that_is_a_mean(runs, rows):
+    problem = Problem('softmax', rows=rows)
+    scores = mx.sym.FullyConnected(mx.sym.Variable('data'), num_hidden=3, name='fc')
+    problem.symbol = mx.sym.SoftmaxOutput(scores, mx.sym.Variable('label'), normalization='batch')
+    module = problem.module(2, store_snapshot_grads=True)
+    steps = []
+    module.fit(problem.iterator(), eval_metric=[], num_epoch=3, arg_params=problem.arg_params(),
+               optimizer_params={'learning_rate': 0.1, 'rescale_grad': 1.0},
+               batch_end_callback=lambda param: steps.append(
+                   (param.epoch, param.nbatch, rows_of(problem, param.locals['data_batch']))))
+    svrg = problem.svrg()
+    for epoch, number, batch in steps:
+        if number == 0 and epoch % 2 == 0:
+            svrg.take_snapshot()
+        svrg.optimizer.rescale = 1 / 10
+        # The mean over a batch that was cut is one over fewer rows.
+        assert len(batch) == 10 or len(batch) == rows % 10
+        gradients, at_snapshot = ({name: value * 10 / len(batch) for name, value
+                                   in svrg.gradients(weights, batch).items()}
+                                  for weights in (svrg.weights, svrg.snapshot))
+        svrg.optimizer.step(svrg.weights, {
+            name: gradients[name] - at_snapshot[name] + svrg.full_gradient[name]
+            for name in gradients})
+    problem.assert_weights(module, svrg.weights)
+    assert not runs
 
 
 def test_default_budget_is_a_gibibyte():
