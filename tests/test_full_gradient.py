@@ -2,6 +2,7 @@
 
 import collections
 import contextlib
+import json
 import warnings
 
 import mxnet as mx
@@ -912,11 +913,23 @@ def test_weights_of_batches(loss, is_mean, is_mixed):
     losses = [mx.sym.SoftmaxOutput(scores, mx.sym.Variable('label'), name='loss%d' % i,
                                    **({'normalization': kind} if kind else {}))
               for i, kind in enumerate(loss)]
-    scale = LossScale(mx.sym.Group(losses or [scores]), shapes)
+    scale = loss_scale(mx.sym.Group(losses or [scores]), shapes)
     assert (scale.is_mean, scale.is_mixed) == (is_mean, is_mixed)
     assert scale.is_row_wise == (loss == [None])
     expected = [0.5 * 2 * 3 / 8, 0.5 * 2 * 1 / 8] if is_mean else [0.5, 0.5]
     assert scale.weights([3, 1], 0.5, 8) == expected
+
+
+def nodes_of(symbol):
+    return json.loads(symbol.tojson())['nodes']
+
+
+def loss_scale(symbol, shapes):
+    return LossScale(symbol, nodes_of(symbol), shapes)
+
+
+def nodes_of_rows(**changed):
+    return nodes_of(network_of_rows(**changed))
 
 
 def network_of_rows(**changed):
@@ -932,18 +945,19 @@ def test_networks_of_rows_that_do_not_depend_on_each_other():
     inputs = {'data': (8, 1, 2, 2), 'label': (8,)}
     for loss in (mx.sym.SoftmaxOutput, mx.sym.LinearRegressionOutput, mx.sym.SVMOutput,
                  mx.sym.LogisticRegressionOutput, mx.sym.MAERegressionOutput):
-        assert is_row_wise(network_of_rows(loss=loss), inputs)
-    assert is_row_wise(network_of_rows(arguments={'normalization': 'null'}), inputs)
+        assert is_row_wise(nodes_of_rows(loss=loss), inputs)
+    assert is_row_wise(nodes_of_rows(arguments={'normalization': 'null'}), inputs)
     for kind in ('batch', 'valid'):
-        assert not is_row_wise(network_of_rows(arguments={'normalization': kind}), inputs)
-    assert not is_row_wise(network_of_rows(layer=mx.sym.BatchNorm), inputs)
-    assert not is_row_wise(network_of_rows(), {'data': (8, 1, 2, 2)})  # the labels a parameter
+        assert not is_row_wise(nodes_of_rows(arguments={'normalization': kind}), inputs)
+    assert not is_row_wise(nodes_of_rows(layer=mx.sym.BatchNorm), inputs)
+    assert not is_row_wise(nodes_of_rows(), {'data': (8, 1, 2, 2)})  # the labels a parameter
 
 
 def test_rows_as_weights_are_not_rows():
     data, label = mx.sym.Variable('data'), mx.sym.Variable('label')
     product = mx.sym.FullyConnected(data, weight=data, no_bias=True, num_hidden=8)
-    assert not is_row_wise(mx.sym.SoftmaxOutput(product, label), {'data': (8, 4), 'label': (8,)})
+    nodes = nodes_of(mx.sym.SoftmaxOutput(product, label))
+    assert not is_row_wise(nodes, {'data': (8, 4), 'label': (8,)})
 
 
 def test_which_losses_tell():
@@ -954,11 +968,11 @@ def test_which_losses_tell():
                                 normalization='batch')
     for normalization in ('null', 'batch'):
         loss = mx.sym.MakeLoss(data * weight, normalization=normalization)
-        assert LossScale(loss, {'data': (8, 4)}).is_mean == (normalization == 'batch')
+        assert loss_scale(loss, {'data': (8, 4)}).is_mean == (normalization == 'batch')
     for moves, loss in ((False, data * 2), (False, mx.sym.BlockGrad(weight) * data),
                         (True, weight * mx.sym.BlockGrad(data)),
                         (True, mx.sym.BlockGrad(data) * weight), (True, weight * 1)):
-        scale = LossScale(mx.sym.Group([mean, mx.sym.MakeLoss(loss)]), shapes)
+        scale = loss_scale(mx.sym.Group([mean, mx.sym.MakeLoss(loss)]), shapes)
         assert (scale.is_mixed, scale.is_mean) == (moves, not moves)
 
 
