@@ -2,7 +2,7 @@
 # make test   the test suite
 # make test-distributed   all tests of distributed training; `make test` has some of them
 # make coverage   the test suite, and which lines and branches of the package it runs
-# make mutation   mutants of the algorithm's files that its tests do not notice: 40 minutes
+# make mutation   mutants of the algorithm's files that its tests do not notice, in about an hour
 # make bench  all benchmarks: their tables and pictures go to docs/benchmarks
 # make docs   the documentation, into docs/_build
 # make figures   the pictures of the documentation, into docs/images
@@ -36,7 +36,8 @@ coverage: $(VENV)/coverage.installed
 
 mutation: $(VENV)/mutation.installed
 	rm -rf mutants
-	OMP_NUM_THREADS=1 MXNET_SUBGRAPH_VERBOSE=0 $(VENV)/bin/mutmut run --max-children 2
+	MXNET_ENGINE_TYPE=NaiveEngine OMP_NUM_THREADS=1 MXNET_SUBGRAPH_VERBOSE=0 \
+		$(VENV)/bin/mutmut run --max-children 2
 	$(VENV)/bin/mutmut results
 
 bench: $(VENV)/examples.installed
@@ -55,8 +56,8 @@ lint: $(VENV)/test.installed
 	$(RUN) -m ruff check
 
 clean:
-	rm -rf .venv build mutants .coverage docs/_build svrg_optimization.egg-info svrg_vs_sgd.png made.svm checkpoints \
-		examples/distributed/run .pytest_cache .ruff_cache
+	rm -rf .venv build docs/_build svrg_optimization.egg-info svrg_vs_sgd.png made.svm checkpoints \
+		examples/distributed/run mutants .coverage .pytest_cache .ruff_cache
 
 $(VENV)/%.installed: setup.py pyproject.toml | supported-python
 	@echo 'Installing into $(VENV) ...'
