@@ -330,6 +330,7 @@ def arrays_of(*values):
 def test_rate_and_curvature_of_two_snapshots():
     rule = BarzilaiBorwein()
     assert (rule(0), rule(9)) == (0.01, 0.01)
+    assert rule.bounded is True
     rule = BarzilaiBorwein(0.5, bounded=False)
     assert (rule.base_lr, rule.bounded, rule.rate, rule.curvature) == (0.5, False, None, 0)
     # The second parameter has not moved, whatever its gradient does.
@@ -348,30 +349,45 @@ def test_rate_and_curvature_of_two_snapshots():
     rule.advance(arrays_of(2), arrays_of(1), 1)
     assert rule.rate == 1 / before[1]
     rule.restart()
+    moved, changed = np.float32([0.1, 0.3]), np.float32([0.7, 0.9])
+    rule.advance(arrays_of(moved), arrays_of(changed), 1)
+    moved, changed = moved.astype(float), changed.astype(float)
+    assert rule.curvature == pytest.approx(changed @ changed / (moved @ changed), rel=1e-12)
+    rule.restart()
     assert (rule.rate, rule.curvature) == (None, 0)
 
 
 @pytest.mark.parametrize('alpha', [0, 1, lambda _: 0])
 @pytest.mark.parametrize('on_servers', [False, True])
-@pytest.mark.parametrize('optimizer, params, is_sgd', [
-    ('sgd', {}, True), ('SGD', {'momentum': 0, 'clip_gradient': None}, True),
-    ('nag', {}, False), ('no such', {}, False), ('sgd', {'momentum': 0.5}, False),
-    (mx.optimizer.SGD, {}, True), (mx.optimizer.SGD, {'clip_gradient': 1.0}, False),
-    (mx.optimizer.NAG, {}, False)])
-def test_what_a_rate_can_be_given_to(optimizer, params, is_sgd, on_servers, alpha):
+@pytest.mark.parametrize('optimizer, params, named', [
+    ('sgd', {}, None), ('SGD', {'momentum': 0, 'clip_gradient': None}, None),
+    ('nag', {}, 'nag'), ('no such', {}, 'no such'),
+    ('sgd', {'momentum': 0.5}, 'sgd with momentum 0.5'), (mx.optimizer.SGD, {}, None),
+    (mx.optimizer.SGD, {'clip_gradient': 1.5, 'momentum': 0.5},
+     'sgd with momentum 0.5 with clip_gradient 1.5'), (mx.optimizer.NAG, {}, 'nag')])
+def test_what_a_rate_can_be_given_to(optimizer, params, named, on_servers, alpha):
     def check(**rule):
         made = optimizer if isinstance(optimizer, str) else optimizer(**params, **rule)
         check_step_size(made, {**params, **rule}, alpha, on_servers)
 
     check()
     check(lr_scheduler=mx.lr_scheduler.FactorScheduler(1))
-    message = ('optimizer must be sgd' if not is_sgd else 'alpha must not be 0' if alpha == 0 else
-               'kvstore must leave the updates to the workers' if on_servers else None)
+    message = ('^optimizer must be sgd .* not %s$' % named if named else
+               '^alpha must not be 0' if alpha == 0 else
+               '^kvstore must leave the updates to the workers' if on_servers else None)
     if message is None:
         check(lr_scheduler=BarzilaiBorwein())
         return
     with pytest.raises(ValueError, match=message):
         check(lr_scheduler=BarzilaiBorwein())
+
+
+def test_an_optimizer_that_is_wrapped_is_looked_at():
+    wrapped = type('Wrapped', (), {'default_opt': mx.optimizer.SGD(
+        momentum=0.5, lr_scheduler=BarzilaiBorwein())})()
+    with pytest.raises(ValueError, match='not sgd with momentum 0.5$'):
+        check_step_size(wrapped, {}, 1, False)
+    check_step_size(3, {}, 1, False)  # MXNet says that it is none
 
 
 def test_workers_that_update_share_the_rate(tmp_path):
