@@ -152,13 +152,9 @@ class Holding:
         self.budget = _bytes_to_hold(store_snapshot_grads)
         self.held = self._train_data = self._generator = None
 
-    def let_go(self):
-        """Hold nothing any more."""
-        self.held = self._train_data = None
-
     def begin(self, full_gradient):
         """Let go of what is held; return what receives the batches of a new pass, if any does."""
-        self.let_go()
+        self.held = self._train_data = None
         return HeldBatches(self.budget, full_gradient) if self.budget else None
 
     def keep(self, held, yielded, train_data, warn_once):

@@ -195,8 +195,8 @@ class SnapshotCheckpoints:
 
     def _step_size(self):
         """Return the rate that the last two snapshots gave, and what bounds it."""
-        rule = self._optimizer.lr_scheduler if self.optimizer_initialized else None
-        if not isinstance(rule, BarzilaiBorwein):
+        rule = self._step_size_rule
+        if rule is None:
             return self._loaded_step_size
         return {'rate': rule.rate, 'curvature': rule.curvature}
 

@@ -17,8 +17,7 @@ from .checkpoint import (
     save_symbol,
     write_checkpoint,
 )
-from .iterators import check_iterator
-from .snapshot_schedule import SnapshotSchedule, check_callbacks
+from .snapshot_schedule import SnapshotSchedule
 from .svrg_module import SVRGModule
 
 
@@ -125,9 +124,7 @@ class SVRGBucketingModule(SnapshotSchedule, BucketingModule):
         if not self.binded:
             raise RuntimeError('update_full_grads needs a module that is bound')
         self._curr_module._correct_gradients()
-        self._default_bucket._check_ready_for_snapshot()
-        check_iterator('train_data', train_data)
-        check_callbacks('batch_end_callback', batch_end_callback)
+        self._default_bucket._check_ready_for_snapshot(train_data, batch_end_callback)
         if self._coefficient.is_always_zero:
             return
         current = self._curr_bucket_key

@@ -110,9 +110,9 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, Module):
     ------
     ValueError
         If `update_freq` is below 1, `alpha` is not in [0, 1], `nonfinite` is
-        none of the two, or `store_snapshot_grads` is below 1, or is asked for where the network
-        has random layers or states, which would be others at a step than in
-        the pass.
+        none of the two, or `store_snapshot_grads` is below 1, or is asked for
+        where the network has random layers or states, which would be others at
+        a step than in the pass.
     TypeError
         If `update_freq` is no int, `loss_is_mean` none of None, True and
         False, `full_grad_callback` not callable, `store_snapshot_grads` no
@@ -307,9 +307,8 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, Module):
             self._forget_uncorrected_gradients()
             if self._snapshot.in_force:
                 self._snapshot.replace(self._new_full_gradient())
-            if self.optimizer_initialized and isinstance(self._optimizer.lr_scheduler,
-                                                         BarzilaiBorwein):
-                self._optimizer.lr_scheduler.restart()
+            if self._step_size_rule:
+                self._step_size_rule.restart()
 
     def set_params(self, arg_params, aux_params, allow_missing=False, force_init=True,
                    allow_extra=False):
@@ -699,17 +698,17 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, Module):
             device would be left without any. The batch is weighted by its real
             rows then.
         """
-        self._check_ready_for_snapshot()
-        check_iterator('train_data', train_data)
-        check_callbacks('batch_end_callback', batch_end_callback)
+        self._check_ready_for_snapshot(train_data, batch_end_callback)
         if not self._coefficient.is_always_zero:
             self._take_snapshot(train_data, batch_end_callback or self._full_grad_callback,
                                 self._epoch)
 
-    def _check_ready_for_snapshot(self):
+    def _check_ready_for_snapshot(self, train_data, batch_end_callback):
         if not (self.binded and self.for_training and self.params_initialized):
             raise RuntimeError('update_full_grads needs a module that is bound with '
                                'for_training=True and has its parameters initialized')
+        check_iterator('train_data', train_data)
+        check_callbacks('batch_end_callback', batch_end_callback)
 
     def _take_snapshot(self, train_data, batch_end_callback, epoch, module_of=None):
         rewind(train_data)
@@ -717,7 +716,7 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, Module):
         kvstore = self._kvstore if self._update_on_kvstore else None
         if kvstores.is_distributed(self._kvstore):
             meet_at_same_weights(self._kvstore, self, self._update_on_kvstore)
-        advance_step_size = self._step_size_rule(epoch)
+        advance_step_size = self._prepare_step_size(epoch)
         with self._auxiliary.moved_to_weights_of(self, kvstore, self._snapshot.in_force):
             full_gradient = self._full_gradient_at_snapshot(
                 train_data, batch_end_callback, epoch, module_of)
@@ -734,10 +733,16 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, Module):
             raise FloatingPointError(message)
         self._warn_once(message, 'nonfinite')
 
-    def _step_size_rule(self, epoch):
+    @property
+    def _step_size_rule(self):
+        """The optimizer's BarzilaiBorwein, None if it has none."""
+        scheduler = self._optimizer.lr_scheduler if self.optimizer_initialized else None
+        return scheduler if isinstance(scheduler, BarzilaiBorwein) else None
+
+    def _prepare_step_size(self, epoch):
         """Return what chooses the next rate, once the next full gradient is there."""
-        rule = self._optimizer.lr_scheduler if self.optimizer_initialized else None
-        if not isinstance(rule, BarzilaiBorwein) or not self._snapshot.in_force:
+        rule = self._step_size_rule
+        if rule is None or not self._snapshot.in_force:
             return lambda _: None
         weights = executors.parameters(self._mod_aux)
         before = {name: arrays[0].copy() for name, arrays in weights.items()}

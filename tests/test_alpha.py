@@ -169,7 +169,7 @@ def test_may_be_set_later():
     problem.assert_weights(module, svrg.weights)
 
 
-def test_zero_lets_go_of_what_is_held():
+def test_zero_trains_on_no_held_batches():
     """It is plain Module then, on the data that it is given."""
     problem, other = Problem(rows=40), Problem(rows=40, seed=5)
     module = fit(problem, problem.module(1, store_snapshot_grads=True), 1)
