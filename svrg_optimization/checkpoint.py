@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import functools
+import glob
 import hashlib
 import json
 import os
@@ -14,6 +15,11 @@ import zipfile
 import mxnet as mx
 import numpy as np
 
+try:
+    import fcntl
+except ImportError:  # of systems without it, on which nothing is locked
+    fcntl = None
+
 _FORMAT = 1
 _FACTS = 'facts'
 _DIGITS = 64  # of a checksum
@@ -21,19 +27,31 @@ _FACTS_OF_FORMAT = {'update_freq', 'alpha', 'num_update', 'step_size', 'optimize
                     'checksums'}
 
 
-def file_names(prefix, epoch):
+def file_names(prefix, epoch, bucket_key=None):
     """Name the files of a checkpoint.
+
+    Parameters
+    ----------
+    prefix : str
+    epoch : int
+    bucket_key : object, optional
+        That of the default bucket, for a BucketingModule.
 
     Returns
     -------
     dict of str to str
-        Under 'symbol', 'params' and 'states' the names that Module uses, under
+        Under 'symbol', 'params' and 'states' the names that MXNet uses, under
         'svrg' that of the file beside them.
     """
     prefix = os.fspath(prefix)
     names = {kind: '%s-%04d.%s' % (prefix, epoch, kind) for kind in ('params', 'states', 'svrg')}
-    names['symbol'] = prefix + '-symbol.json'
+    names['symbol'] = name_of_symbol(prefix, bucket_key)
     return names
+
+
+def name_of_symbol(prefix, bucket_key=None):
+    """Name the file of a symbol, as Module does or, for a bucket, BucketingModule."""
+    return '%s%s-symbol.json' % (prefix, '' if bucket_key is None else '-%s' % (bucket_key,))
 
 
 def prefixed(kind, arrays):
@@ -64,8 +82,8 @@ def write_checkpoint(names, writers, facts, arrays):
     """
     with _files_written_together() as write_as:
         written = {kind: write_as(names[kind], write) for kind, write in writers.items()}
-        checksums = {kind: _checksum(written[kind]) if kind in written else None
-                     for kind in ('params', 'states')}
+        checksums = {kind: checksum(written[kind]) if kind in written else None
+                     for kind, checksum in _CHECKSUMS.items()}
         write_as(names['svrg'], functools.partial(
             _write_svrg_file, facts={**facts, 'checksums': checksums}, arrays=arrays))
 
@@ -75,8 +93,9 @@ def _files_written_together():
     """Write several files under other names, and give them theirs when all are whole.
 
     The last one is the first to get its name: of a process that is killed
-    meanwhile, a file is left that knows the others, and not others that pass
-    for a checkpoint of plain Module.
+    meanwhile, a file is left that knows the others, which `_find` finds, and
+    not others that pass for a checkpoint of plain Module. All are in one
+    directory.
 
     Yields
     ------
@@ -105,10 +124,9 @@ def _files_written_together():
         os.umask(umask)
         for temporary in temporary_names.values():
             os.chmod(temporary, 0o666 & ~umask)
-        for name, temporary in reversed(list(temporary_names.items())):
-            os.replace(temporary, name)
-        for directory in {os.path.dirname(name) or '.' for name in temporary_names}:
-            _flush_directory(directory)
+        with _alone_in(os.path.dirname(next(iter(temporary_names))) or '.'):
+            for name, temporary in reversed(list(temporary_names.items())):
+                os.replace(temporary, name)
     finally:
         for temporary in temporary_names.values():
             with contextlib.suppress(FileNotFoundError):
@@ -147,13 +165,23 @@ def _not_written_whole(name):
     return OSError(errno.EIO, 'MXNet could not write it whole, as on a full disk', name)
 
 
-def _flush_directory(name):
-    with contextlib.suppress(OSError):  # of systems that flush no directories
-        handle = os.open(name, os.O_RDONLY)
-        try:
+@contextlib.contextmanager
+def _alone_in(directory):
+    """Hold off other savers, and flush the directory in the end, where the file system can."""
+    try:
+        handle = os.open(directory, os.O_RDONLY)
+    except OSError:  # it may be written to and not read, or is none to open
+        yield
+        return
+    try:
+        if fcntl:
+            with contextlib.suppress(OSError):
+                fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+        with contextlib.suppress(OSError):
             os.fsync(handle)
-        finally:
-            os.close(handle)
+    finally:
+        os.close(handle)
 
 
 def _checksum(name, length=None):
@@ -168,6 +196,26 @@ def _checksum(name, length=None):
             digest.update(block)
             left -= len(block)
     return digest.hexdigest()
+
+
+def _checksum_of_network(name):
+    """Return the SHA-256 of a symbol's file, whichever version of MXNet has written it.
+
+    All epochs have one, and one that is saved later must not lose the others.
+    """
+    graph = _read_json(name)
+    if isinstance(graph, dict):
+        graph = {**graph, 'attrs': {key: value for key, value in graph.get('attrs', {}).items()
+                                    if key != 'mxnet_version'}}
+    return hashlib.sha256(json.dumps(graph, sort_keys=True).encode()).hexdigest()
+
+
+def _read_json(name):
+    with open(name, encoding='utf-8') as file:
+        return json.load(file, strict=False)
+
+
+_CHECKSUMS = {'symbol': _checksum_of_network, 'params': _checksum, 'states': _checksum}
 
 
 def _write_svrg_file(name, facts, arrays):
@@ -238,9 +286,13 @@ class Checkpoint:
     epoch : int
     with_states : bool
         Whether the optimizer's states are wanted.
+    bucket_key : object, optional
+        That of the default bucket, for a BucketingModule.
 
     Attributes
     ----------
+    symbol : Symbol
+        That of the default bucket, for a BucketingModule.
     arg_params, aux_params : dict of str to NDArray
     with_states : bool
         Whether the optimizer's states are wanted.
@@ -262,8 +314,8 @@ class Checkpoint:
         others. It names the file or files.
     """
 
-    def __init__(self, prefix, epoch, with_states):
-        names = file_names(prefix, epoch)
+    def __init__(self, prefix, epoch, with_states, bucket_key=None):
+        names = file_names(prefix, epoch, bucket_key)
         self.with_states = with_states
         self.facts, self.arrays = None, {}
         if os.path.exists(names['svrg']):
@@ -273,24 +325,25 @@ class Checkpoint:
                 warnings.warn('%s was saved without the states of the optimizer, which were on '
                               'servers: they begin anew' % names['svrg'], stacklevel=3)
                 with_states = False
-        kinds = ['params'] + ['states'] * with_states
+        kinds = ['params'] + ['states'] * with_states + ['symbol']
         if self.facts:
-            for kind, known in checksums.items():
-                if kind in kinds:
-                    _check(names[kind], known, names['svrg'])
+            names.update((kind, _find(kind, names[kind], checksums[kind], names['svrg']))
+                         for kind in kinds)
         for kind in kinds:
             _check_exists(names[kind])
-        saved = _read(mx.nd.load, names['params'])
+        with _staying_as_it_is(names['params']):
+            saved = _read(mx.nd.load, names['params'])
         if not isinstance(saved, dict) or any(key[:4] not in ('arg:', 'aux:') for key in saved):
             raise ValueError('%s is no file of parameters' % names['params'])
         self.arg_params, self.aux_params = of_kind('arg', saved), of_kind('aux', saved)
         if with_states and self.facts is None:
             _check_states(names['states'])
+        self.symbol = _read(_read_symbol, names['symbol'])
         self.states = names['states'] if with_states else None
         self.check_states = lambda: None
         if with_states and self.facts:
-            self.check_states = functools.partial(_check, names['states'], checksums['states'],
-                                                  names['svrg'])
+            self.check_states = functools.partial(_find, 'states', names['states'],
+                                                  checksums['states'], names['svrg'])
 
     @property
     def _states_were_on_servers(self):
@@ -315,26 +368,47 @@ class Checkpoint:
                 'update_freq': saved['update_freq'] if update_freq is None else update_freq}
 
 
-def read_symbol(name):
-    """Read a symbol; a ValueError names a file that is truncated or foreign."""
-    _check_exists(name)
+def _find(kind, name, known, svrg_name):
+    """Return the name of a checkpoint's file.
 
-    def read(name):
-        with open(name, encoding='utf-8') as file:
-            json.load(file, strict=False)  # MXNet reads on without an end
-        return mx.sym.load(name)
-
-    return _read(read, name)
-
-
-def _check(name, known, svrg_name):
+    That of a process which was killed before it could give the name is another
+    than the file's own; see `_files_written_together`.
+    """
     if known is None:
         raise ValueError('%s says that the checkpoint was saved without %s' % (svrg_name, name))
+
+    def is_known(name):
+        with contextlib.suppress(ValueError):  # of damaged JSON
+            return _CHECKSUMS[kind](name) == known
+
+    if os.path.exists(name) and is_known(name):
+        return name
+    for left in glob.glob(glob.escape(name) + '.*'):
+        with contextlib.suppress(OSError):
+            if is_known(left):
+                return left
     if not os.path.exists(name):
         raise FileNotFoundError('%s belongs to %s, and is missing' % (name, svrg_name))
-    if _checksum(name) != known:
-        raise ValueError('%s is not the file that %s was saved with: the one or the other is '
-                         'truncated or of another training' % (name, svrg_name))
+    raise ValueError('%s is not the file that %s was saved with: the one or the other is '
+                     'truncated or of another training' % (name, svrg_name))
+
+
+@contextlib.contextmanager
+def _staying_as_it_is(name):
+    """Raise a ValueError if a file that is read by its name is replaced or written meanwhile."""
+    def state():
+        status = os.stat(name)
+        return status.st_ino, status.st_size, status.st_mtime_ns
+
+    before = state()
+    yield
+    if state() != before:
+        raise ValueError('%s was saved anew while it was loaded' % name)
+
+
+def _read_symbol(name):
+    _read_json(name)  # MXNet reads on without an end
+    return mx.sym.load(name)
 
 
 def check_unpickles(read, name):

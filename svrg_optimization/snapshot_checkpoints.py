@@ -12,7 +12,6 @@ from .checkpoint import (
     file_names,
     of_kind,
     prefixed,
-    read_symbol,
     save_arrays,
     save_symbol,
     write_checkpoint,
@@ -145,8 +144,7 @@ class SnapshotCheckpoints:
             given.
         """
         checkpoint = Checkpoint(prefix, epoch, load_optimizer_states)
-        symbol = read_symbol(file_names(prefix, epoch)['symbol'])
-        module = cls(symbol, **checkpoint.arguments_to_go_on(update_freq, kwargs))
+        module = cls(checkpoint.symbol, **checkpoint.arguments_to_go_on(update_freq, kwargs))
         module._go_on_from(checkpoint)
         return module
 

@@ -12,7 +12,7 @@ from mxnet.module import BucketingModule
 from .checkpoint import (
     Checkpoint,
     file_names,
-    read_symbol,
+    name_of_symbol,
     save_arrays,
     save_symbol,
     write_checkpoint,
@@ -162,12 +162,14 @@ class SVRGBucketingModule(SnapshotSchedule, BucketingModule):
         remove_amp_cast : bool
             As in BucketingModule, where it is the third.
         """
-        names = {**file_names(prefix, epoch), 'buckets': os.fspath(prefix) + '.buckets'}
+        names = {**file_names(prefix, epoch, self._default_bucket_key),
+                 'buckets': os.fspath(prefix) + '.buckets'}
         writers = {'params': functools.partial(save_arrays, self.save_params)}
         for key in self._buckets:
-            names['bucket', key] = '%s-%s-symbol.json' % (prefix, key)
+            kind = 'symbol' if key == self._default_bucket_key else ('symbol', key)
+            names[kind] = name_of_symbol(prefix, key)
             symbol, _, _ = self._call_sym_gen(key)
-            writers['bucket', key] = functools.partial(save_symbol, symbol, remove_amp_cast)
+            writers[kind] = functools.partial(save_symbol, symbol, remove_amp_cast)
         keys = mx.nd.array(list(self._buckets), dtype=np.int32)
         save_keys = functools.partial(mx.nd.save, data=keys)
         writers['buckets'] = functools.partial(save_arrays, save_keys)
@@ -208,11 +210,10 @@ class SVRGBucketingModule(SnapshotSchedule, BucketingModule):
         assert sym_gen is not None, 'sym_gen is required for loading a bucketing module'
         assert default_bucket_key is not None, (
             'default_bucket_key is required for loading a bucketing module')
-        checkpoint = Checkpoint(prefix, epoch, load_optimizer_states)
-        symbol = read_symbol('%s-%s-symbol.json' % (prefix, default_bucket_key))
+        checkpoint = Checkpoint(prefix, epoch, load_optimizer_states, default_bucket_key)
         module = cls(sym_gen, default_bucket_key,
                      **checkpoint.arguments_to_go_on(update_freq, kwargs))
-        module._curr_module = module._new_bucket(default_bucket_key, symbol)
+        module._curr_module = module._new_bucket(default_bucket_key, checkpoint.symbol)
         module._curr_bucket_key = default_bucket_key
         module._buckets[default_bucket_key] = module._curr_module
         module._curr_module._go_on_from(checkpoint)

@@ -2,6 +2,7 @@
 
 import contextlib
 import itertools
+import json
 import os
 import pickle
 import random
@@ -15,12 +16,13 @@ import tempfile
 import time
 from pathlib import Path
 
+import mxnet as mx
 import numpy as np
 import pytest
 
 from problems import Problem
 from svrg_optimization import SVRGBucketingModule
-from svrg_optimization.checkpoint import Checkpoint, read_symbol
+from svrg_optimization.checkpoint import Checkpoint, file_names
 from test_bucketing import LENGTHS, Sequences
 from test_checkpoint import bound, load, train
 
@@ -46,12 +48,12 @@ def content(folder):
 
 
 def fingerprint(prefix, epoch):
-    """Load a checkpoint; return all of it but the symbol."""
-    read_symbol(prefix + '-symbol.json')
+    """Load a checkpoint; return a hash of all of it."""
     found = Checkpoint(prefix, epoch, with_states=True)
     arrays = [(name, array.asnumpy().tobytes()) for name, array in sorted(found.arg_params.items())]
     arrays += [(name, array.tobytes()) for name, array in sorted(found.arrays.items())]
-    return hash((tuple(arrays), str(found.facts), Path(found.states).read_bytes()))
+    return hash((tuple(arrays), str(found.facts), Path(found.states).read_bytes(),
+                 found.symbol.tojson()))
 
 
 def in_a_process(function, *arguments):
@@ -283,8 +285,7 @@ def killed(prefix):
             _, status = os.waitpid(fork(save_and_die, second, prefix, epoch, step), 0)
             assert os.WIFSIGNALED(status), step
             check(epoch, status)
-    assert sum(outcomes[1]) >= 9 and not all(outcomes[1])
-    assert 1 <= sum(outcomes[2]) <= 6
+    assert all(outcomes[1]) and outcomes[2] == [False] * 9 + [True] * 8
     for _ in range(25):
         epoch = random.choice((1, 2))
         pid = fork(second.save_checkpoint, prefix, epoch, True)
@@ -294,8 +295,20 @@ def killed(prefix):
 
 
 def test_killed_while_saving(tmp_path):
-    """The last checkpoint loads, and what is half saved is refused."""
+    """The old checkpoint loads or the new one, and a half of the first is refused."""
     in_a_process(killed, tmp_path / 'model')
+
+
+def save_slowly(module, prefix):
+    """Save, and give the files their names so slowly that others do so meanwhile."""
+    replace = os.replace
+
+    def replace_later(*names):
+        time.sleep(random.uniform(0, 0.03))
+        replace(*names)
+
+    os.replace = replace_later
+    module.save_checkpoint(prefix, 1, save_optimizer_states=True)
 
 
 def racing(prefix):
@@ -305,9 +318,9 @@ def racing(prefix):
         whole.add(fingerprint(prefix, 1))
     files = set(content(os.path.dirname(prefix)))
     for _ in range(8):
-        pids = [fork(module.save_checkpoint, prefix, 1, True) for module in modules]
+        pids = [fork(save_slowly, module, prefix) for module in modules]
         assert [os.waitpid(pid, 0)[1] for pid in pids] == [0, 0]
-        loaded(prefix, 1, whole)
+        assert loaded(prefix, 1, whole)
         assert set(content(os.path.dirname(prefix))) == files
 
 
@@ -325,6 +338,61 @@ def test_every_mix_of_two_checkpoints_is_refused(tmp_path, second):
         os.replace('%s-0002.%s' % (prefix, kind), '%s-0001.%s' % (prefix, kind))
     with pytest.raises(ValueError, match=r'model-0001\.(params|states).*model-0001\.svrg'):
         load(prefix, 1)
+
+
+def test_symbol_of_another_network_is_refused(tmp_path):
+    prefix = str(tmp_path / 'model')
+    trained().save_checkpoint(prefix, 1)
+    load(prefix, 1, False)
+    problem = Problem('perceptron', rows=37)
+    train(problem, problem.module(2), 0, 1).save_checkpoint(prefix, 2)
+    load(prefix, 2, False)
+    with pytest.raises(ValueError, match=r'model-symbol\.json is not .*model-0001\.svrg'):
+        load(prefix, 1, False)
+
+
+def test_symbol_that_another_version_of_mxnet_has_written(tmp_path):
+    prefix, file = str(tmp_path / 'model'), tmp_path / 'model-symbol.json'
+    trained().save_checkpoint(prefix, 1)
+    text = file.read_text(encoding='utf-8')
+    graph = json.loads(text)
+    graph['attrs']['mxnet_version'][1] -= 1
+    file.write_text(json.dumps(graph), encoding='utf-8')
+    assert file.read_text(encoding='utf-8') != text
+    load(prefix, 1, False)
+
+
+def test_what_a_killed_process_has_left_is_found_by_its_content(tmp_path):
+    prefix = str(tmp_path / 'model')
+    first, second = trained(1), trained(3)
+    first.save_checkpoint(prefix, 1, save_optimizer_states=True)
+    os.replace(prefix + '-0001.params', prefix + '-0001.params.old')
+    os.mkdir(prefix + '-0001.params.other')
+    second.save_checkpoint(prefix, 2)
+    shutil.copy(prefix + '-0002.params', prefix + '-0001.params')
+    shutil.copy(prefix + '-0002.params', prefix + '-0001.params.another')
+    weights = Checkpoint(prefix, 1, with_states=True).arg_params['fc_weight']
+    np.testing.assert_array_equal(weights.asnumpy(),
+                                  first.get_params()[0]['fc_weight'].asnumpy())
+    os.remove(prefix + '-0001.params.old')
+    with pytest.raises(ValueError, match=r'model-0001\.params is not .*model-0001\.svrg'):
+        load(prefix, 1)
+
+
+@pytest.mark.parametrize('write', [os.replace, shutil.copy])
+def test_parameters_that_are_saved_anew_while_they_are_loaded(monkeypatch, tmp_path, write):
+    prefix = str(tmp_path / 'model')
+    trained(1).save_checkpoint(prefix, 1)
+    trained(3).save_checkpoint(prefix, 2)
+
+    def read(name):
+        write(prefix + '-0002.params', prefix + '-0001.params')
+        return mx.nd.load.__wrapped__(name)
+
+    read.__wrapped__ = mx.nd.load
+    monkeypatch.setattr(mx.nd, 'load', read)
+    with pytest.raises(ValueError, match=r'model-0001\.params was saved anew while it was loaded'):
+        load(prefix, 1, False)
 
 
 def test_states_that_are_saved_anew_after_loading(tmp_path):
@@ -375,6 +443,28 @@ def test_changed_bits_are_refused(checkpoints, which, kind, step):
             with pytest.raises(ValueError, match=message):
                 read(prefix)
     read(prefix)
+
+
+@pytest.mark.parametrize('which, key', [('plain', None), ('buckets', max(LENGTHS))])
+def test_changed_bits_of_symbols_are_refused_or_change_nothing(checkpoints, which, key):
+    prefix = str(checkpoints[which][0])
+    file = Path(file_names(prefix, 1, key)['symbol'])
+    whole = file.read_bytes()
+
+    def read():
+        return Checkpoint(prefix, 1, False, key).symbol.tojson()
+
+    network = read()
+    try:
+        for i in range(len(whole)):
+            file.write_bytes(whole[:i] + bytes([whole[i] ^ 1 << i % 8]) + whole[i + 1:])
+            try:
+                assert read() == network
+            except ValueError as error:
+                assert file.name in str(error)
+    finally:
+        file.write_bytes(whole)
+    assert read() == network
 
 
 @pytest.mark.parametrize('kind', KINDS)
