@@ -1,0 +1,180 @@
+"""How an optimizer is installed: wrapped, with its keys in the KVStore, or borrowed."""
+
+import pickle
+import warnings
+
+import mxnet as mx
+from mxnet.kvstore import KVStore
+
+from . import executors, kvstores
+from .kvstore_keys import Tenant, Tenants, tenants_of
+from .step_size import check_step_size
+from .svrg_optimizer import _SVRGOptimizer, update_counts
+from .variance_reduction import dtype_of_sum
+from .workers import Tally
+
+
+class OptimizerSetup:
+    """Install the optimizer of an SVRGModule, which this is a part of."""
+
+    def init_optimizer(self, kvstore='local', optimizer='sgd',
+                       optimizer_params=(('learning_rate', 0.01),), force_init=False):
+        """Install the optimizer; see ``Module.init_optimizer``.
+
+        It is wrapped, so that the KVStore can tell gradients, which step the
+        weights, from full gradients, which are summed over the devices.
+
+        Parameters
+        ----------
+        kvstore : str or KVStore
+            As in Module. A process has one connection to its servers: all
+            modules that are given the same name of a distributed KVStore
+            share one.
+        optimizer : str or Optimizer
+            Any optimizer of MXNet, by name or as an instance.
+        optimizer_params : dict
+            Arguments of an optimizer that is given by name.
+        force_init : bool
+            Install it even if there is one already.
+
+        Raises
+        ------
+        ValueError
+            Before any key exists, if MXNet would abort, hang or be wrong
+            with this `kvstore`: a distributed one with `compression_params`;
+            ``dist_async`` with ``MXNET_UPDATE_ON_KVSTORE=0``; row_sparse
+            gradients that it does not sum rightly; optimizer states to load
+            that its servers would hold; one that a module with the same
+            parameter names, one that has begun its training, or a plain
+            Module uses; and if `BarzilaiBorwein` cannot be right for the
+            optimizer.
+        """
+        if not self.binded or not self.params_initialized or (
+                self.optimizer_initialized and not force_init):
+            super().init_optimizer(kvstore, optimizer, optimizer_params, force_init)
+            return
+        kvstore, updates = self._usable_kvstore(kvstore)
+        tenants = tenants_of(kvstore) if isinstance(kvstore, KVStore) else Tenants()
+        tenants.check_room(kvstore, self._param_names, updates)
+        check_step_size(optimizer, optimizer_params, self.alpha,
+                        updates and kvstores.is_distributed(kvstore))
+        keys, self._keys = self._keys, tenants.keys_for(self._param_names, self._trainable,
+                                                        self._new_full_gradient().row_counts)
+        try:
+            svrg_optimizer = self._create_optimizer(_SVRGOptimizer.__name__, optimizer, kvstore,
+                                                    optimizer_params)
+        except BaseException:
+            self._keys = keys
+            raise
+        if kvstores.is_distributed(kvstore):
+            self._place_keys_on_servers(svrg_optimizer, kvstore, tenants, updates)
+        elif isinstance(kvstore, KVStore) and self._ctx_len > 1 and tenants.compresses is None:
+            tenants.compresses = kvstores.compresses(kvstore, self._keys.first, self._context)
+        self._restore_update_counts(svrg_optimizer.default_opt, optimizer, optimizer_params)
+        self._restore_step_size(svrg_optimizer.lr_scheduler)
+        if updates:
+            for tenant in tenants.modules:
+                svrg_optimizer.share_kvstore_with(tenant.optimizer, tenant.keys.on_servers)
+        with warnings.catch_warnings():
+            if isinstance(optimizer, str):
+                # Module compares rescale_grad only where the user made the optimizer.
+                warnings.filterwarnings('ignore', 'Optimizer created manually outside Module')
+            super().init_optimizer(kvstore, svrg_optimizer, optimizer_params, force_init)
+        if self._kvstore:
+            self._create_keys_of_full_gradient()
+            tenants_of(self._kvstore).add(
+                self._kvstore, Tenant(self._keys, svrg_optimizer, self._snapshot, updates))
+        self._counts_at_start = update_counts(svrg_optimizer), self._snapshot.num_update
+        if not self._snapshot.in_force:
+            self._snapshot.replace(self._new_full_gradient())
+
+    def _place_keys_on_servers(self, svrg_optimizer, kvstore, tenants, updates):
+        kvstores.push_all_before_exit()
+        if updates:
+            pickle.dumps(svrg_optimizer, 0)  # as MXNet will, when keys exist already
+        number = tenants.number_of_first_key(kvstore, self._keys, updates)
+        if updates:
+            svrg_optimizer.place_on_servers(
+                dict(enumerate(self._keys.on_servers, number)),
+                kvstore.num_workers if kvstores.is_asynchronous(kvstore) else 1)
+
+    def _create_keys_of_full_gradient(self):
+        values = {key: mx.nd.zeros(self._arg_params[name].shape,
+                                   dtype=dtype_of_sum(self._arg_params[name].dtype))
+                  for name, key in self._keys.full.items()}
+        if kvstores.is_distributed(self._kvstore):
+            values.update((key, mx.nd.zeros(self._arg_params[name].shape[:1], dtype='float64'))
+                          for name, key in self._keys.row_counts.items())
+            values[self._keys.tally] = Tally(self._kvstore).value
+            # Module leaves the workers without rank 0's weights: all where they update them
+            # themselves, and their copies on the host in any case.
+            executors.pull_dense_weights(self._kvstore, self)
+        if values:
+            self._kvstore.init(list(values), list(values.values()))
+
+    def borrow_optimizer(self, shared_module):
+        """Borrow the optimizer of another module; see ``Module.borrow_optimizer``.
+
+        Raises
+        ------
+        ValueError
+            If it is that of a plain Module with a distributed KVStore, which
+            has no keys for full gradients; and where `init_optimizer` would
+            refuse its `BarzilaiBorwein`.
+        """
+        check_step_size(shared_module._optimizer, {}, self.alpha, on_servers=False)
+        if not isinstance(shared_module, OptimizerSetup):
+            if kvstores.is_distributed(shared_module._kvstore):
+                raise ValueError('shared_module must be an SVRGModule where its kvstore is '
+                                 'distributed (%r), not %r'
+                                 % (shared_module._kvstore.type, shared_module))
+        else:
+            self._keys = shared_module._keys
+            self._counts_at_start = shared_module._counts_at_start
+        super().borrow_optimizer(shared_module)
+
+    def _create_optimizer(self, optimizer, default_opt, kvstore, optimizer_params):
+        """Wrap an optimizer, made as Module makes it where it is a name.
+
+        Parameters
+        ----------
+        optimizer : str
+            Name of the wrapper's class, ``'_SVRGOptimizer'``.
+        default_opt : str or Optimizer
+            The optimizer that steps the weights.
+        kvstore : str or KVStore or None
+            As in `init_optimizer`.
+        optimizer_params : dict
+            Arguments of `default_opt`, where that is a name.
+
+        Returns
+        -------
+        _SVRGOptimizer
+        """
+        if optimizer.lower() != _SVRGOptimizer.__name__.lower():
+            raise ValueError('optimizer must be %r, not %r; the optimizer that steps the weights '
+                             'is default_opt' % (_SVRGOptimizer.__name__, optimizer))
+        update_on_kvstore = kvstores.will_update(kvstore, self._ctx_len, self._arg_params)
+        copies = 1 if update_on_kvstore else self._ctx_len
+        idx2name = {i * copies + device: name for i, name in enumerate(self._param_names)
+                    for device in range(copies)}
+        full_keys = self._keys.assigned
+        if isinstance(default_opt, _SVRGOptimizer):
+            default_opt = default_opt.default_opt
+        if not isinstance(default_opt, str):
+            return _SVRGOptimizer(default_opt, full_keys=full_keys, param_idx2name=idx2name)
+        params = dict(optimizer_params)
+        params.setdefault('rescale_grad', 1.0 / (executors.batch_size(self)
+                                                 * kvstores.batches_of_a_step(kvstore)))
+        return _SVRGOptimizer(default_opt, full_keys=full_keys, sym=self.symbol,
+                              param_idx2name=idx2name, **params)
+
+    def _usable_kvstore(self, kvstore):
+        """Check a KVStore; return it, an object where it is distributed, and whether it updates."""
+        updates = kvstores.will_update(kvstore, self._ctx_len, self._arg_params)
+        kvstores.check_usable(kvstore, updates, self._ctx_len, self._compression_params,
+                              *executors.sparse_parameters(self),
+                              loads_states=self._preload_opt_states is not None)
+        if isinstance(kvstore, str) and kvstores.is_distributed(kvstore):
+            kvstore = kvstores.open_distributed(kvstore)
+        return kvstore, updates
