@@ -73,7 +73,7 @@ def check_batch(batch, data_shapes, label_shapes):
             raise TypeError('train_data must yield DataBatches, not %s' % reprlib.repr(piece))
         for kind, arrays, descriptions in (('data', piece.data, data_shapes),
                                            ('label', piece.label or [], label_shapes)):
-            if len(arrays) != len(descriptions) and (kind == 'data' or descriptions):
+            if descriptions and len(arrays) != len(descriptions):
                 raise ValueError('train_data must yield batches with the %s %s, not with %d arrays'
                                  % (kind, [description.name for description in descriptions],
                                     len(arrays)))
@@ -109,7 +109,7 @@ def count_rows(batch, data_shapes):
             sum(getattr(piece, 'pad', None) or 0 for piece in pieces))
 
 
-def without_padding(batch, data_shapes, label_shapes, padding_first=False):
+def without_padding(batch, data_shapes, label_shapes, padding_first):
     """Cut the padding off a batch.
 
     Parameters
@@ -138,9 +138,8 @@ def without_padding(batch, data_shapes, label_shapes, padding_first=False):
         return [_join([_cut(getattr(piece, kind)[i], axis, kept) for piece, kept in pieces], axis)
                 for i, axis in enumerate(axes)]
 
-    labelled = label_shapes and pieces[0][0].label
     return DataBatch(data=real_rows('data', data_shapes),
-                     label=real_rows('label', label_shapes) if labelled else None, pad=0)
+                     label=real_rows('label', label_shapes) if label_shapes else None, pad=0)
 
 
 def repeated(batch, times, data_shapes, label_shapes):
@@ -166,7 +165,7 @@ def repeated(batch, times, data_shapes, label_shapes):
                 for array, description in zip(getattr(batch, kind), descriptions)]
 
     return DataBatch(data=all_rows('data', data_shapes),
-                     label=batch.label and all_rows('label', label_shapes), pad=0)
+                     label=batch.label and all_rows('label', label_shapes))
 
 
 def _cut(array, axis, kept):

@@ -750,6 +750,21 @@ def test_data_without_labels():
 
 def gradients_of_two_devices(rng, count):
     """Random gradients: small and large ones, of two dtypes."""
+@pytest.mark.parametrize('labelled', [False, True])
+def test_loss_without_labels(labelled):
+    """Those that the data have all the same do not matter."""
+    problem = Problem(rows=37)
+    output = mx.sym.FullyConnected(mx.sym.Variable('data'), num_hidden=1, name='fc')
+    problem.symbol = mx.sym.MakeLoss(0.5 * mx.sym.square(output))
+    module = SVRGModule(problem.symbol, label_names=None, update_freq=1)
+    module.bind([('data', (10, 4))])
+    module.init_params(arg_params=problem.arg_params())
+    module.update_full_grads(
+        mx.io.NDArrayIter(problem.features, problem.targets if labelled else None, 10))
+    problem.targets[:] = 0
+    problem.assert_full_gradient(module, full_gradient(problem, problem.weights, np.arange(37)))
+
+
     shapes = {'small': ((3, 2), 'float32'), 'bias': ((2,), 'float32'), 'wide': ((2,), 'float64'),
               'large': (((1 << 14) + 1,), 'float32')}
     return [{name: [mx.nd.array(rng.normal(size=shape), dtype=dtype, ctx=device)
