@@ -77,11 +77,16 @@ def check_batch(batch, data_shapes, label_shapes):
                 raise ValueError('train_data must yield batches with the %s %s, not with %d arrays'
                                  % (kind, [description.name for description in descriptions],
                                     len(arrays)))
+            for array, description in zip(arrays, descriptions):
+                if len(array.shape) <= batch_axis(description):
+                    raise ValueError('train_data must yield batches with %s in the layout %s, and '
+                                     'not of the shape %s'
+                                     % (description.name, description.layout, array.shape))
         rows, _ = count_rows(piece, data_shapes)
         for array, description in zip([*piece.data, *(piece.label or [])],
                                       [*data_shapes, *label_shapes]):
             axis = batch_axis(description)
-            if axis >= 0 and (len(array.shape) <= axis or array.shape[axis] != rows):
+            if axis >= 0 and array.shape[axis] != rows:
                 raise ValueError('train_data must yield batches with as many rows of %s as of the '
                                  'others, %d, and not the shape %s'
                                  % (description.name, rows, array.shape))
