@@ -73,15 +73,20 @@ def check_batch(batch, data_shapes, label_shapes):
             raise TypeError('train_data must yield DataBatches, not %s' % reprlib.repr(piece))
         for kind, arrays, descriptions in (('data', piece.data, data_shapes),
                                            ('label', piece.label or [], label_shapes)):
-            if len(arrays) != len(descriptions) and (kind == 'data' or descriptions):
+            if descriptions and len(arrays) != len(descriptions):
                 raise ValueError('train_data must yield batches with the %s %s, not with %d arrays'
                                  % (kind, [description.name for description in descriptions],
                                     len(arrays)))
+            for array, description in zip(arrays, descriptions):
+                if len(array.shape) <= batch_axis(description):
+                    raise ValueError('train_data must yield batches with %s in the layout %s, and '
+                                     'not of the shape %s'
+                                     % (description.name, description.layout, array.shape))
         rows, _ = count_rows(piece, data_shapes)
         for array, description in zip([*piece.data, *(piece.label or [])],
                                       [*data_shapes, *label_shapes]):
             axis = batch_axis(description)
-            if axis >= 0 and (len(array.shape) <= axis or array.shape[axis] != rows):
+            if axis >= 0 and array.shape[axis] != rows:
                 raise ValueError('train_data must yield batches with as many rows of %s as of the '
                                  'others, %d, and not the shape %s'
                                  % (description.name, rows, array.shape))
@@ -109,7 +114,7 @@ def count_rows(batch, data_shapes):
             sum(getattr(piece, 'pad', None) or 0 for piece in pieces))
 
 
-def without_padding(batch, data_shapes, label_shapes, padding_first=False):
+def without_padding(batch, data_shapes, label_shapes, padding_first):
     """Cut the padding off a batch.
 
     Parameters
@@ -138,9 +143,8 @@ def without_padding(batch, data_shapes, label_shapes, padding_first=False):
         return [_join([_cut(getattr(piece, kind)[i], axis, kept) for piece, kept in pieces], axis)
                 for i, axis in enumerate(axes)]
 
-    labelled = label_shapes and pieces[0][0].label
     return DataBatch(data=real_rows('data', data_shapes),
-                     label=real_rows('label', label_shapes) if labelled else None, pad=0)
+                     label=real_rows('label', label_shapes) if label_shapes else None, pad=0)
 
 
 def repeated(batch, times, data_shapes, label_shapes):
@@ -166,7 +170,7 @@ def repeated(batch, times, data_shapes, label_shapes):
                 for array, description in zip(getattr(batch, kind), descriptions)]
 
     return DataBatch(data=all_rows('data', data_shapes),
-                     label=batch.label and all_rows('label', label_shapes), pad=0)
+                     label=batch.label and all_rows('label', label_shapes))
 
 
 def _cut(array, axis, kept):

@@ -199,13 +199,6 @@ def backward(module, out_grads=None):
     module._exec_group.backward(out_grads)
 
 
-def labels_taken(module):
-    """Describe the labels of a module, where its network takes any; else return an empty list."""
-    arguments = module._exec_group.execs[0].arg_dict
-    descriptions = module.label_shapes or []
-    return descriptions if any(name in arguments for name, _ in descriptions) else []
-
-
 def arguments(module):
     """Map the inputs and parameters of a module that is bound on one device to their arrays."""
     [executor] = module._exec_group.execs

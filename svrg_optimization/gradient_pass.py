@@ -73,7 +73,7 @@ class GradientPass:
             self._let_wait(batch)
             return
         auxiliary, full_gradient = module._auxiliary, self.full_gradient
-        check_batch(batch, module._mod_aux.data_shapes, executors.labels_taken(module._mod_aux))
+        check_batch(batch, module._mod_aux.data_shapes, module._mod_aux.label_shapes or [])
         rows, padding = count_rows(batch, module._mod_aux.data_shapes)
         real_rows = rows - padding
         if real_rows <= 0:

@@ -101,6 +101,14 @@ def for_inference(problem):
     return module
 
 
+def time_major(problem):
+    """Bind a module for rows along the second axis."""
+    module = SVRGModule(symbol_with(mx.sym.transpose), label_names=('label',), update_freq=1)
+    module.bind([mx.io.DataDesc('data', (4, 10), layout='TN')], [('label', (10,))])
+    module.init_params()
+    return module
+
+
 def optimizer(**kwargs):
     return lambda module, problem: problem.bound().init_optimizer(**kwargs)
 
@@ -184,8 +192,12 @@ ROWS = {
     'data other width': (full_grads(Data(GOOD, batch((10, 5)))), ValueError,
                          r"train_data .*\(10, 4\).*\(10, 5\)"),
     'data other rank': (full_grads(Data(batch((10, 4, 1, 2)))), ValueError, 'train_data'),
-    'data inputs missing': (full_grads(Data(batch())), ValueError, 'train_data'),
-    'data inputs extra': (full_grads(Data(batch((10, 4), (10, 4)))), ValueError, 'train_data'),
+    'data without the axis of rows': (on(time_major, full_grads(Data(batch((4,))))), ValueError,
+                                      r'train_data must yield .* data .* TN, .* \(4,\)'),
+    'data inputs missing': (full_grads(Data(batch())), ValueError,
+                            r"batches with the data \['data'\], not with 0"),
+    'data inputs extra': (full_grads(Data(batch((10, 4), (10, 4)))), ValueError,
+                          r"batches with the data \['data'\], not with 2"),
     'data labels missing': (full_grads(Data(GOOD, batch((10, 4), label=None))), ValueError,
                             'train_data must yield batches with the label'),
     'data labels short': (full_grads(Data(batch((10, 4), label=(7,)))), ValueError, 'train_data'),

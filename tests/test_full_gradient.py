@@ -340,15 +340,15 @@ def test_batch_that_cannot_be_cut_is_weighted_and_warned_of_once(make):
 
 
 @pytest.mark.parametrize('normalization', ['null', 'batch'])
-@pytest.mark.parametrize('rows', [30 + rest for rest in (1, 2, 3)])
-def test_last_batch_with_fewer_rows_than_devices(rows, normalization):
+@pytest.mark.parametrize('devices, rows', [(4, 33), (4, 34), (4, 35), (2, 33)])
+def test_last_batch_with_fewer_rows_than_devices(devices, rows, normalization):
     problem = Problem('softmax', rows=rows)
     scores = mx.sym.FullyConnected(mx.sym.Variable('data'), num_hidden=3, name='fc')
     problem.symbol = mx.sym.SoftmaxOutput(scores, mx.sym.Variable('label'),
                                           normalization=normalization)
-    module = problem.bound(context=[mx.cpu(0), mx.cpu(1), mx.cpu(2), mx.cpu(3)], batch_size=8)
+    module = problem.bound(context=[mx.cpu(i) for i in range(devices)], batch_size=8)
     module.update_full_grads(problem.iterator(8))
-    units = 4 if normalization == 'batch' else 8
+    units = devices if normalization == 'batch' else 8
     problem.assert_full_gradient(module, {
         name: value * units / rows for name, value in
         problem.network(problem.weights, problem.features, problem.targets).items()})
@@ -647,9 +647,10 @@ def test_rows_as_weights_are_not_merged(merged):
     assert not merged
 
 
-def test_input_without_rows():
+@pytest.mark.parametrize('context, rows', [(mx.cpu(), 37), (TWO_DEVICES, 37), (TWO_DEVICES, 31)])
+def test_input_without_rows(context, rows):
     """It is the same in each batch, and no part of it is padding."""
-    problem = Problem(rows=37)
+    problem = Problem(rows=rows)
     scaled = mx.sym.broadcast_mul(mx.sym.Variable('data'), mx.sym.Variable('scale'))
     output = mx.sym.FullyConnected(scaled, num_hidden=1, name='fc')
     problem.symbol = mx.sym.LinearRegressionOutput(output, mx.sym.Variable('label'))
@@ -661,13 +662,14 @@ def test_input_without_rows():
                 batch.data.append(mx.nd.array(scale))
                 yield batch
 
-    module = SVRGModule(problem.symbol, ('data', 'scale'), ('label',), update_freq=1)
+    module = SVRGModule(problem.symbol, ('data', 'scale'), ('label',), update_freq=1,
+                        context=context)
     module.bind([('data', (10, 4)), mx.io.DataDesc('scale', (1, 4), layout='')],
                 [('label', (10,))])
     module.init_params(arg_params=problem.arg_params())
     module.update_full_grads(WithScale(problem))
     problem.features = problem.features * scale
-    problem.assert_full_gradient(module, full_gradient(problem, problem.weights, np.arange(37)))
+    problem.assert_full_gradient(module, full_gradient(problem, problem.weights, np.arange(rows)))
 
 
 @pytest.mark.parametrize('store', [False, True])
@@ -746,6 +748,21 @@ def test_data_without_labels():
     module.update_full_grads(mx.io.NDArrayIter(problem.features, None, 10))
     problem.targets[:] = 0
     problem.assert_full_gradient(module, full_gradient(problem, problem.weights, np.arange(40)))
+
+
+@pytest.mark.parametrize('labelled', [False, True])
+def test_loss_without_labels(labelled):
+    """Those that the data have all the same do not matter."""
+    problem = Problem(rows=37)
+    output = mx.sym.FullyConnected(mx.sym.Variable('data'), num_hidden=1, name='fc')
+    problem.symbol = mx.sym.MakeLoss(0.5 * mx.sym.square(output))
+    module = SVRGModule(problem.symbol, label_names=None, update_freq=1)
+    module.bind([('data', (10, 4))])
+    module.init_params(arg_params=problem.arg_params())
+    module.update_full_grads(
+        mx.io.NDArrayIter(problem.features, problem.targets if labelled else None, 10))
+    problem.targets[:] = 0
+    problem.assert_full_gradient(module, full_gradient(problem, problem.weights, np.arange(37)))
 
 
 def gradients_of_two_devices(rng, count):

@@ -518,6 +518,16 @@ def test_data_are_copied_where_they_might_change(monkeypatch, reuses, copies):
     assert asked == copies
 
 
+@pytest.mark.parametrize('context', [mx.cpu(), TWO_DEVICES])
+def test_what_is_held_of_a_padded_batch_has_no_padding(context):
+    problem = Problem(rows=37)
+    module = problem.bound(context=context, store_snapshot_grads=True)
+    module.update_full_grads(problem.iterator())
+    batches = module.training_batches(problem.iterator())
+    assert sorted((len(batch.data[0]), len(batch.label[0]), batch.pad) for batch in batches) == [
+        (7, 7, 0), (10, 10, 0), (10, 10, 0), (10, 10, 0)]
+
+
 def test_warning_that_nothing_is_held():
     said = []
     holding = Holding(10)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from problems import Problem
+from svrg_optimization import SVRGModule
 
 TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
 
@@ -251,6 +252,9 @@ def test_log_lines_and_callbacks(caplog):
         'Epoch[0] Validation-mse', 'Epoch[1] Train-mse', 'Epoch[1] Time cost',
         'Epoch[1] Validation-mse', 'Epoch[2] Full gradient time', 'Epoch[2] Train-mse',
         'Epoch[2] Time cost', 'Epoch[2] Validation-mse']
+    seconds = {head: float(line.split('=')[1]) for head, line in zip(heads, (
+        line for line in lines if line.startswith('Epoch')))}
+    assert 0 <= seconds['Epoch[0] Full gradient time'] <= seconds['Epoch[0] Time cost']
     assert sum('samples/sec' in line for line in lines) == 2
     assert sum('100%' in line or '75%' in line for line in lines) == 2
 
@@ -261,6 +265,23 @@ def test_logs_through_the_modules_logger(caplog):
     with caplog.at_level(logging.INFO):
         fit(problem, 1, module=problem.module(logger=logger))
     assert {record.name for record in caplog.records} == {'training'}
+
+
+def test_fit_of_a_base_class():
+    """Its arguments are passed on, be they by keyword alone."""
+    class Tagged(mx.mod.Module):
+        def fit(self, train_data, *, begin_epoch=0, tag=None, **kwargs):
+            self.tag = tag
+            super().fit(train_data, begin_epoch=begin_epoch, **kwargs)
+
+    class TaggedSVRG(SVRGModule, Tagged):
+        pass
+
+    problem = Problem()
+    module = TaggedSVRG(problem.symbol, label_names=('label',), update_freq=2)
+    fit(problem, 5, module=module, begin_epoch=1, tag='one')
+    assert module.tag == 'one'
+    problem.assert_weights(module, problem.svrg().fit(5, 2, begin_epoch=1))
 
 
 def test_monitor_sees_the_training_alone():
