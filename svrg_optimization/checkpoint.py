@@ -15,6 +15,8 @@ import zipfile
 import mxnet as mx
 import numpy as np
 
+from .snapshot_schedule import check_epoch
+
 try:
     import fcntl
 except ImportError:  # of systems without it, on which nothing is locked
@@ -42,8 +44,15 @@ def file_names(prefix, epoch, bucket_key=None):
     dict of str to str
         Under 'symbol', 'params' and 'states' the names that MXNet uses, under
         'svrg' that of the file beside them.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If `prefix` is neither a str nor a path, or `epoch` no int of 0 or more.
     """
-    prefix = os.fspath(prefix)
+    if not isinstance(prefix, (str, os.PathLike)):
+        raise TypeError('prefix must be a str or a path, not %r' % (prefix,))
+    check_epoch('epoch', epoch)
     names = {kind: '%s-%04d.%s' % (prefix, epoch, kind) for kind in ('params', 'states', 'svrg')}
     names['symbol'] = name_of_symbol(prefix, bucket_key)
     return names
@@ -411,21 +420,19 @@ def _read_symbol(name):
     return mx.sym.load(name)
 
 
-def check_unpickles(read, name):
-    """Call a function that unpickles a file; a ValueError names one that is no pickle."""
+@contextlib.contextmanager
+def errors_of_states(name):
+    """Make a ValueError that names a file of what goes wrong where it is no pickle."""
     try:
-        return read(name)
+        yield
     except (pickle.UnpicklingError, EOFError, AttributeError, ImportError, IndexError,
             UnicodeDecodeError) as error:
         raise ValueError('%s is truncated or no file of optimizer states' % name) from error
 
 
 def _check_states(name):
-    def unpickle(name):
-        with open(name, 'rb') as file:
-            pickle.load(file)
-
-    check_unpickles(unpickle, name)
+    with errors_of_states(name), open(name, 'rb') as file:
+        pickle.load(file)
 
 
 def _check_exists(name):

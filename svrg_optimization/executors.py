@@ -4,6 +4,7 @@ No other file reads or changes a Module's executor group.
 """
 
 import contextlib
+import reprlib
 
 import numpy as np
 from mxnet import ndarray as nd
@@ -307,6 +308,28 @@ def parameters(module):
     return dict(zip(group.param_names, group.param_arrays))
 
 
+def check_given(module, **given):
+    """Raise an error where arrays for parameters or states are none, or of another shape.
+
+    Parameters
+    ----------
+    module : mxnet.module.Module
+        It is bound.
+    **given : dict of str to NDArray, or None
+        Arguments of ``Module.set_params``.
+    """
+    group = module._exec_group
+    bound = {**parameters(module), **dict(zip(group.aux_names, group.aux_arrays))}
+    for argument, arrays in given.items():
+        for name, array in (arrays or {}).items():
+            if not isinstance(array, nd.NDArray):
+                raise TypeError('%s must map names to NDArrays, not %s to %s'
+                                % (argument, name, reprlib.repr(array)))
+            if name in bound and array.shape != bound[name][0].shape:
+                raise ValueError('%s must have the shape %s for %s, not %s'
+                                 % (argument, bound[name][0].shape, name, array.shape))
+
+
 def count_of_weights(module):
     """Count the numbers in all parameters of a module."""
     return sum(int(np.prod(arrays[0].shape)) for arrays in parameters(module).values())
@@ -360,6 +383,17 @@ def weights_of_first_device(module):
 def updater(module):
     """Return the MXNet Updater that holds the states of a module's optimizer."""
     return module._kvstore._updater if module._update_on_kvstore else module._updater
+
+
+@contextlib.contextmanager
+def unchanged_on_error(updater):
+    """Give an MXNet Updater back what it had if the block fails."""
+    before = dict(vars(updater))
+    try:
+        yield
+    except BaseException:
+        vars(updater).update(before)
+        raise
 
 
 def rows_bound(module):

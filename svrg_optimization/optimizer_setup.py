@@ -5,6 +5,7 @@ import warnings
 
 import mxnet as mx
 from mxnet.kvstore import KVStore
+from mxnet.module import Module
 
 from . import executors, kvstores
 from .kvstore_keys import Tenant, Tenants, tenants_of
@@ -117,11 +118,19 @@ class OptimizerSetup:
 
         Raises
         ------
+        TypeError
+            If `shared_module` is no Module.
+        RuntimeError
+            If it has no optimizer yet.
         ValueError
             If it is that of a plain Module with a distributed KVStore, which
             has no keys for full gradients; and where `init_optimizer` would
             refuse its `BarzilaiBorwein`.
         """
+        if not isinstance(shared_module, Module):
+            raise TypeError('shared_module must be a Module, not %r' % (shared_module,))
+        if not shared_module.optimizer_initialized:
+            raise RuntimeError('shared_module must have its optimizer initialized')
         check_step_size(shared_module._optimizer, {}, self.alpha, on_servers=False)
         if not isinstance(shared_module, OptimizerSetup):
             if kvstores.is_distributed(shared_module._kvstore):

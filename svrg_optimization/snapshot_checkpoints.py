@@ -8,7 +8,7 @@ import mxnet as mx
 from . import executors
 from .checkpoint import (
     Checkpoint,
-    check_unpickles,
+    errors_of_states,
     file_names,
     of_kind,
     prefixed,
@@ -19,7 +19,7 @@ from .checkpoint import (
 from .kvstores import is_asynchronous, is_distributed
 from .sparse_rows import is_row_sparse
 from .step_size import BarzilaiBorwein
-from .svrg_optimizer import set_update_counts, states_in_layout, update_counts
+from .svrg_optimizer import fits, set_update_counts, states_in_layout, update_counts
 
 
 class SnapshotCheckpoints:
@@ -240,14 +240,40 @@ class SnapshotCheckpoints:
         Raises
         ------
         ValueError
-            If the file is truncated or holds no states, or is that of a
-            checkpoint which was loaded and has been saved anew since.
+            If the file is truncated or holds no states, or those of other
+            parameters or of another optimizer, or is that of a checkpoint
+            which was loaded and has been saved anew since.
+
+        Warns
+        -----
+        UserWarning
+            If the states are of none of the parameters, as those of a plain
+            Module whose KVStore was of another kind.
         """
+        if not self.optimizer_initialized or self._servers_hold_states:
+            super().load_optimizer_states(fname)  # which refuses it
         if fname == self._preload_opt_states:
             self._check_loaded_states()
-        check_unpickles(super().load_optimizer_states, fname)
-        if self._loaded_counts and fname == self._preload_opt_states:
-            updater = executors.updater(self)
-            updater.states = states_in_layout(updater.states, self._param_names, self._copies,
-                                              self._loaded_counts['copies'])
-            updater.states_synced = dict.fromkeys(updater.states, False)
+        updater = executors.updater(self)
+        with executors.unchanged_on_error(updater):
+            with errors_of_states(fname):
+                super().load_optimizer_states(fname)
+            if self._loaded_counts and fname == self._preload_opt_states:
+                updater.states = states_in_layout(updater.states, self._param_names, self._copies,
+                                                  self._loaded_counts['copies'])
+                updater.states_synced = dict.fromkeys(updater.states, False)
+            self._check_states_fit(updater.states, fname)
+
+    def _check_states_fit(self, states, fname):
+        """Raise a ValueError where the optimizer would stumble in the middle of a step."""
+        weights = executors.parameters(self)
+        keys = {number * self._copies + device if self._copies else name: (name, device)
+                for number, name in enumerate(self._param_names)
+                for device in range(self._copies or 1)}
+        if states and not keys.keys() & states.keys():
+            self._warn_once('%s holds no states of the parameters of this module, as it was saved '
+                            'by another kind of KVStore or module: they begin anew' % fname)
+        for key, (name, device) in keys.items():
+            if key in states and not fits(states[key], self._optimizer, key, weights[name][device]):
+                raise ValueError('%s holds states of other parameters or of another optimizer: '
+                                 'that of %s does not fit' % (fname, name))

@@ -1,6 +1,7 @@
 """When a training takes snapshots: every so many epochs of ``fit``, unless α is 0."""
 
 import inspect
+import numbers
 import time
 
 from mxnet.base import _as_list
@@ -16,6 +17,25 @@ def check_callbacks(name, callbacks):
         if not callable(callback):
             raise TypeError('%s must be callable, a list of callables or None, not %r'
                             % (name, callbacks))
+
+
+def check_epoch(name, epoch):
+    """Raise a TypeError or a ValueError where an argument is no number of an epoch."""
+    if isinstance(epoch, bool) or not isinstance(epoch, numbers.Integral):
+        raise TypeError('%s must be an int of 0 or more, not %r' % (name, epoch))
+    if epoch < 0:
+        raise ValueError('%s must be an int of 0 or more, not %d' % (name, epoch))
+
+
+def _check_arguments_of_fit(arguments):
+    """Raise a TypeError or a ValueError for those that Module would look at after an epoch."""
+    for name, value in arguments.items():
+        if name.endswith('_callback'):
+            check_callbacks(name, value)
+        elif name.endswith('_epoch') and value is not None:  # Module knows about None
+            check_epoch(name, value)
+        elif name == 'eval_data' and value is not None:
+            check_iterator(name, value)
 
 
 class SnapshotSchedule:
@@ -71,6 +91,7 @@ class SnapshotSchedule:
         check_iterator('train_data', train_data)
         call = inspect.signature(super().fit).bind(train_data, *args, **kwargs)
         call.apply_defaults()
+        _check_arguments_of_fit(call.arguments)
         call.arguments['train_data'] = SnapshotIterator(train_data, call.arguments['begin_epoch'],
                                                         self._epoch_begins)
         try:

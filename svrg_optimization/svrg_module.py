@@ -113,9 +113,10 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, OptimizerSetup, Module):
         where the network has random layers or states, which would be others at
         a step than in the pass.
     TypeError
-        If `update_freq` is no int, `loss_is_mean` none of None, True and
-        False, `full_grad_callback` not callable, `store_snapshot_grads` no
-        bool or int, or `alpha` neither a number nor callable.
+        If `context` is neither a Context nor a list of them, `update_freq` no
+        int, `loss_is_mean` none of None, True and False, `full_grad_callback`
+        not callable, `store_snapshot_grads` no bool or int, or `alpha` neither
+        a number nor callable.
 
     Warns
     -----
@@ -173,6 +174,9 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, OptimizerSetup, Module):
             raise TypeError('symbol must be an mxnet Symbol, not %r' % (symbol,))
         if nonfinite not in ('warn', 'raise'):
             raise ValueError("nonfinite must be 'warn' or 'raise', not %r" % (nonfinite,))
+        contexts = _as_list(context)
+        if not contexts or not all(isinstance(device, mx.Context) for device in contexts):
+            raise TypeError('context must be a Context or a list of Contexts, not %r' % (context,))
         super().__init__(symbol, data_names, label_names, logger, context, work_load_list,
                          fixed_param_names, state_names, group2ctxs, compression_params)
         graph = json.loads(symbol.tojson())  # once: each call leaks three times the JSON in MXNet
@@ -299,6 +303,8 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, OptimizerSetup, Module):
         one until another is taken.
         """
         initializes = force_init or not self.params_initialized
+        if initializes and self.binded:
+            executors.check_given(self, arg_params=arg_params, aux_params=aux_params)
         super().init_params(initializer, arg_params, aux_params, allow_missing, force_init,
                             allow_extra)
         if initializes and not self._keeps_snapshot:
@@ -312,6 +318,8 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, OptimizerSetup, Module):
     def set_params(self, arg_params, aux_params, allow_missing=False, force_init=True,
                    allow_extra=False):
         """Set the parameters; see ``Module.set_params``. The snapshot stays as it is."""
+        if self.binded:
+            executors.check_given(self, arg_params=arg_params, aux_params=aux_params)
         with self._keeping_snapshot():
             super().set_params(arg_params, aux_params, allow_missing, force_init, allow_extra)
 

@@ -6,6 +6,7 @@ servers unpickle these classes before the rest of MXNet is there.
 
 import copy
 
+import numpy as np
 from mxnet import optimizer as opt
 
 _SUFFIX = '_full'
@@ -135,6 +136,23 @@ def states_in_layout(states, names, copies, saved_copies):
         for device in range(copies):
             result[number * copies + device] = copy.deepcopy(states[key])
     return result
+
+
+def fits(state, optimizer, key, weight):
+    """Tell whether an optimizer can step a weight with a state that was loaded.
+
+    One that needs none, as sgd without momentum, leaves what there is alone.
+    States of float16 may or may not have a copy of the weight with them.
+    """
+    expected = optimizer.create_state_multi_precision(key, weight)
+    return (expected is None or weight.dtype == np.float16
+            or _structure(state) == _structure(expected))
+
+
+def _structure(state):
+    if isinstance(state, (tuple, list)):
+        return [_structure(part) for part in state]
+    return getattr(state, 'shape', type(state))
 
 
 def _register(klass):

@@ -137,6 +137,17 @@ def load_states(name):
     return lambda module, _: module.load_optimizer_states(name)
 
 
+def load_pickled(states):
+    def call(module, _):
+        with open('made.states', 'wb') as file:
+            pickle.dump(states, file)
+        try:
+            module.load_optimizer_states('made.states')
+        finally:
+            os.remove('made.states')
+    return call
+
+
 INT = 'must be an int of 1 or more'
 ROWS = {
     # The constructor
@@ -167,6 +178,8 @@ ROWS = {
     'nonfinite': (made(nonfinite='ignore'), ValueError, "must be 'warn' or 'raise', not 'ignore'"),
     'nonfinite bool': (made(nonfinite=True), ValueError, "nonfinite must be .*, not True"),
     'symbol': (made(symbol=None), TypeError, 'symbol must be an mxnet Symbol, not None'),
+    'context': (made(context='gpu'), TypeError, "context must be a Context or .*, not 'gpu'"),
+    'context none': (made(context=[]), TypeError, r'context must be a Context or a list .*\[\]'),
     'data_names': (made(data_names=('other',)), ValueError, 'other'),
     'buckets update_freq': (bucketing(update_freq=0), ValueError, 'update_freq ' + INT),
     'buckets alpha': (bucketing(alpha=2), ValueError, 'alpha must be a number from 0 to 1'),
@@ -223,6 +236,12 @@ ROWS = {
     'fit no epochs': (fit(num_epoch=None), AssertionError, 'number of epochs'),
     'fit metric': (fit(eval_metric='no such'), AssertionError, 'no such'),
     'fit data name': (names(data_name='other', label_name='label'), ValueError, 'other'),
+    'fit begin_epoch': (fit(begin_epoch=-1), ValueError, 'begin_epoch must be an int of 0 or mo'),
+    'fit num_epoch': (fit(num_epoch=2.5), TypeError, 'num_epoch must be an int of 0 or more'),
+    'fit eval_data': (lambda module, problem: fit(eval_data=problem.features)(module, problem),
+                      TypeError, 'eval_data must be a DataIter'),
+    'fit batch_end_callback': (fit(batch_end_callback=3), TypeError, 'batch_end_callback must be'),
+    'fit epoch_end_callback': (fit(epoch_end_callback=[3]), TypeError, 'epoch_end_callback must'),
     # Checkpoints
     'save nowhere': (lambda module, _: module.save_checkpoint('no/such', 2), OSError, 'no/such'),
     'load missing': (load('model', 7), FileNotFoundError, 'model-0007.params'),
@@ -232,13 +251,45 @@ ROWS = {
     'states missing': (load_states('no such'), FileNotFoundError, 'no such'),
     'states of params': (load_states('model-0002.params'), ValueError,
                          'model-0002.params is truncated or no file of optimizer states'),
+    'save epoch': (lambda module, _: module.save_checkpoint('model', -1), ValueError,
+                   'epoch must be an int of 0 or more, not -1'),
+    'save epoch float': (lambda module, _: module.save_checkpoint('model', 1.5), TypeError,
+                         'epoch must be an int of 0 or more, not 1.5'),
+    'save prefix': (lambda module, _: module.save_checkpoint(None, 2), TypeError,
+                    'prefix must be a str or a path, not None'),
+    'save uninitialized': (on(uninitialized, lambda module, _: module.save_checkpoint('new', 2)),
+                           AssertionError, None),
+    'load epoch': (load('model', '2'), TypeError, "epoch must be an int of 0 or more, not '2'"),
+    'load prefix': (load(3, 2), TypeError, 'prefix must be a str or a path, not 3'),
+    'states of a list': (load_pickled([1, 2]), ValueError, 'no file of optimizer stat'),
+    'states of another network': (load_pickled({0: mx.nd.ones(7)}), ValueError,
+                                  'made.states holds states of other .*: that of fc_weight'),
+    'states of another optimizer': (load_pickled({1: (mx.nd.ones(1), mx.nd.ones(1))}), ValueError,
+                                    'made.states holds states of other .*: that of fc_bias'),
+    'states without momentum': (load_pickled({0: None}), ValueError, 'that of fc_weight does not'),
+    'states no optimizer': (on(lambda problem: problem.bound(), load_states('model-0002.states')),
+                            AssertionError, None),
     'params shape': (lambda module, _: module.set_params({'fc_weight': mx.nd.ones((1, 9))}, {},
                                                          allow_missing=True),
-                     (ValueError, mx.MXNetError), None),
+                     ValueError, r'arg_params must have the shape \(1, 4\) for fc_weight, not'),
+    'params number': (lambda module, _: module.set_params(
+        {**module.get_params()[0], 'fc_weight': 3}, {}), TypeError,
+        'arg_params must map names to NDArrays, not fc_weight to 3'),
+    'init_params shape': (lambda module, _: module.init_params(
+        arg_params={'fc_bias': mx.nd.ones(4)}, allow_missing=True, force_init=True), ValueError,
+        r'arg_params must have the shape \(1,\) for fc_bias, not \(4,\)'),
     'params missing': (lambda module, _: module.set_params({}, {}), RuntimeError, 'fc_'),
     # The optimizer
     'optimizer name': (optimizer(optimizer='no such'), ValueError, 'no such'),
     'optimizer type': (optimizer(optimizer=3), TypeError, 'not 3'),
+    'force_init optimizer': (lambda module, _: module.init_optimizer(
+        optimizer='no such', force_init=True), ValueError, 'no such'),
+    'force_init params': (lambda module, _: module.init_optimizer(
+        optimizer_params={'no_such': 1}, force_init=True), TypeError, 'no_such'),
+    'borrow': (lambda module, _: module.borrow_optimizer(None), TypeError,
+               'shared_module must be a Module, not None'),
+    'borrow none': (lambda module, problem: module.borrow_optimizer(uninitialized(problem)),
+                    RuntimeError, 'shared_module must have its optimizer initialized'),
     'kvstore type': (optimizer(kvstore=3), TypeError, 'kvstore'),
     'create_optimizer': (lambda module, _: module._create_optimizer('sgd', 'sgd', None, {}),
                          ValueError, "optimizer must be '_SVRGOptimizer', not 'sgd'"),

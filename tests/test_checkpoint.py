@@ -206,6 +206,47 @@ def test_counts_of_updates(saved):
         assert module._optimizer.num_update == expected
 
 
+def test_momentum_that_is_switched_off(prefix):
+    """The states that it had are no error, as in plain Module."""
+    problem = Problem()
+    trained, plain = problem.module(1), mx.mod.Module(problem.symbol, label_names=('label',))
+    for module in (trained, plain):
+        start(module, problem, momentum=0.9)
+        step(module, problem)
+        module.save_optimizer_states(prefix + '.states')
+        module.init_optimizer(force_init=True)
+        module.load_optimizer_states(prefix + '.states')
+        step(module, problem)
+    problem.assert_weights(trained, {name: value.asnumpy().astype('float64') for name, value
+                                     in plain.get_params()[0].items()})
+
+
+def start(module, problem, kvstore='local', **optimizer_params):
+    data = problem.iterator()
+    module.bind(data.provide_data, data.provide_label)
+    module.init_params(arg_params=problem.arg_params())
+    module.init_optimizer(kvstore, optimizer_params=optimizer_params)
+
+
+def step(module, problem):
+    module.forward_backward(next(problem.iterator()))
+    module.update()
+
+
+def test_states_of_none_of_the_parameters(prefix):
+    """Those of a Module whose KVStore updated the weights have other keys: Module drops them."""
+    problem = Problem()
+    plain = mx.mod.Module(problem.symbol, label_names=('label',))
+    start(plain, problem, mx.kv.create('local'), momentum=0.9)
+    step(plain, problem)
+    plain.save_optimizer_states(prefix + '.states')
+    module = problem.bound()
+    module.init_optimizer(optimizer_params={'momentum': 0.9})
+    with pytest.warns(UserWarning, match='model.states holds no states of the parameters'):
+        module.load_optimizer_states(prefix + '.states')
+    step(module, problem)
+
+
 def test_lr_scheduler_goes_on(prefix):
     problem = Problem()
 
