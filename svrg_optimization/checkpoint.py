@@ -9,24 +9,26 @@ import json
 import os
 import pickle
 import tempfile
+import time
 import warnings
 import zipfile
 
 import mxnet as mx
 import numpy as np
 
-from .snapshot_schedule import check_epoch
+from .argument_checks import check_epoch
 
 try:
     import fcntl
 except ImportError:  # of systems without it, on which nothing is locked
     fcntl = None
 
-_FORMAT = 1
+_FORMAT = 2
 _FACTS = 'facts'
 _DIGITS = 64  # of a checksum
 _FACTS_OF_FORMAT = {'update_freq', 'alpha', 'num_update', 'step_size', 'optimizer', 'snapshot',
-                    'checksums'}
+                    'symbol', 'checksums'}
+_SECONDS = 1  # that others are waited for: giving names takes milliseconds
 
 
 def file_names(prefix, epoch, bucket_key=None):
@@ -53,6 +55,7 @@ def file_names(prefix, epoch, bucket_key=None):
     if not isinstance(prefix, (str, os.PathLike)):
         raise TypeError('prefix must be a str or a path, not %r' % (prefix,))
     check_epoch('epoch', epoch)
+    prefix = os.fspath(prefix)
     names = {kind: '%s-%04d.%s' % (prefix, epoch, kind) for kind in ('params', 'states', 'svrg')}
     names['symbol'] = name_of_symbol(prefix, bucket_key)
     return names
@@ -60,7 +63,8 @@ def file_names(prefix, epoch, bucket_key=None):
 
 def name_of_symbol(prefix, bucket_key=None):
     """Name the file of a symbol, as Module does or, for a bucket, BucketingModule."""
-    return '%s%s-symbol.json' % (prefix, '' if bucket_key is None else '-%s' % (bucket_key,))
+    bucket = '' if bucket_key is None else '-%s' % (bucket_key,)
+    return '%s%s-symbol.json' % (os.fspath(prefix), bucket)
 
 
 def prefixed(kind, arrays):
@@ -91,17 +95,17 @@ def write_checkpoint(names, writers, facts, arrays):
     """
     with _files_written_together() as write_as:
         written = {kind: write_as(names[kind], write) for kind, write in writers.items()}
-        checksums = {kind: checksum(written[kind]) if kind in written else None
-                     for kind, checksum in _CHECKSUMS.items()}
-        write_as(names['svrg'], functools.partial(
-            _write_svrg_file, facts={**facts, 'checksums': checksums}, arrays=arrays))
+        checksums = {kind: _checksum(written[kind]) if kind in written else None
+                     for kind in ('params', 'states')}
+        facts = {**facts, 'symbol': _read_text(written['symbol']), 'checksums': checksums}
+        write_as(names['svrg'], functools.partial(_write_svrg_file, facts=facts, arrays=arrays))
 
 
 @contextlib.contextmanager
 def _files_written_together():
     """Write several files under other names, and give them theirs when all are whole.
 
-    The last one is the first to get its name: of a process that is killed
+    The last one is the first to get its name: of a process that is stopped
     meanwhile, a file is left that knows the others, which `_find` finds, and
     not others that pass for a checkpoint of plain Module. All are in one
     directory.
@@ -133,12 +137,13 @@ def _files_written_together():
         os.umask(umask)
         for temporary in temporary_names.values():
             os.chmod(temporary, 0o666 & ~umask)
-        with _alone_in(os.path.dirname(next(iter(temporary_names))) or '.'):
+        with _locked_directory_of(next(iter(temporary_names)), exclusive=True) as flush:
             for name, temporary in reversed(list(temporary_names.items())):
                 os.replace(temporary, name)
+            flush()
     finally:
-        for temporary in temporary_names.values():
-            with contextlib.suppress(FileNotFoundError):
+        if temporary_names and os.path.exists(list(temporary_names.values())[-1]):
+            for temporary in temporary_names.values():
                 os.remove(temporary)
 
 
@@ -175,22 +180,47 @@ def _not_written_whole(name):
 
 
 @contextlib.contextmanager
-def _alone_in(directory):
-    """Hold off other savers, and flush the directory in the end, where the file system can."""
+def _locked_directory_of(name, exclusive):
+    """Hold off savers, and loaders too if `exclusive`, where the file system can, and for a while.
+
+    Yields
+    ------
+    callable
+        Flushes the directory to the disk.
+    """
     try:
-        handle = os.open(directory, os.O_RDONLY)
+        handle = os.open(os.path.dirname(name) or '.', os.O_RDONLY)
     except OSError:  # it may be written to and not read, or is none to open
-        yield
+        yield lambda: None
         return
-    try:
-        if fcntl:
-            with contextlib.suppress(OSError):
-                fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
+
+    def flush():
         with contextlib.suppress(OSError):
             os.fsync(handle)
+
+    try:
+        if fcntl:
+            _lock(handle, fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH)
+        yield flush
     finally:
+        if fcntl:
+            with contextlib.suppress(OSError):
+                fcntl.flock(handle, fcntl.LOCK_UN)  # a process forked meanwhile has it too
         os.close(handle)
+
+
+def _lock(handle, kind):
+    """Lock a directory, unless the file system cannot or somebody has it locked for long."""
+    deadline = time.monotonic() + _SECONDS
+    while time.monotonic() < deadline:
+        try:
+            fcntl.flock(handle, kind | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(0.001)
+        except OSError:
+            return
+        else:
+            return
 
 
 def _checksum(name, length=None):
@@ -207,24 +237,9 @@ def _checksum(name, length=None):
     return digest.hexdigest()
 
 
-def _checksum_of_network(name):
-    """Return the SHA-256 of a symbol's file, whichever version of MXNet has written it.
-
-    All epochs have one, and one that is saved later must not lose the others.
-    """
-    graph = _read_json(name)
-    if isinstance(graph, dict):
-        graph = {**graph, 'attrs': {key: value for key, value in graph.get('attrs', {}).items()
-                                    if key != 'mxnet_version'}}
-    return hashlib.sha256(json.dumps(graph, sort_keys=True).encode()).hexdigest()
-
-
-def _read_json(name):
+def _read_text(name):
     with open(name, encoding='utf-8') as file:
-        return json.load(file, strict=False)
-
-
-_CHECKSUMS = {'symbol': _checksum_of_network, 'params': _checksum, 'states': _checksum}
+        return file.read()
 
 
 def _write_svrg_file(name, facts, arrays):
@@ -325,6 +340,11 @@ class Checkpoint:
 
     def __init__(self, prefix, epoch, with_states, bucket_key=None):
         names = file_names(prefix, epoch, bucket_key)
+        with _locked_directory_of(names['svrg'], exclusive=False), \
+                _staying_as_they_are(names['svrg'], names['params']):
+            self._read(names, with_states)
+
+    def _read(self, names, with_states):
         self.with_states = with_states
         self.facts, self.arrays = None, {}
         if os.path.exists(names['svrg']):
@@ -332,27 +352,35 @@ class Checkpoint:
             checksums = self.facts.pop('checksums')
             if with_states and checksums['states'] is None and self._states_were_on_servers:
                 warnings.warn('%s was saved without the states of the optimizer, which were on '
-                              'servers: they begin anew' % names['svrg'], stacklevel=3)
+                              'servers: they begin anew' % names['svrg'], stacklevel=4)
                 with_states = False
-        kinds = ['params'] + ['states'] * with_states + ['symbol']
+        kinds = ['params'] + ['states'] * with_states
         if self.facts:
-            names.update((kind, _find(kind, names[kind], checksums[kind], names['svrg']))
+            names.update((kind, _find(names[kind], checksums[kind], names['svrg']))
                          for kind in kinds)
-        for kind in kinds:
+        for kind in [*kinds, 'symbol']:
             _check_exists(names[kind])
-        with _staying_as_it_is(names['params']):
-            saved = _read(mx.nd.load, names['params'])
+        saved = _read(mx.nd.load, names['params'])
         if not isinstance(saved, dict) or any(key[:4] not in ('arg:', 'aux:') for key in saved):
             raise ValueError('%s is no file of parameters' % names['params'])
         self.arg_params, self.aux_params = of_kind('arg', saved), of_kind('aux', saved)
         if with_states and self.facts is None:
             _check_states(names['states'])
         self.symbol = _read(_read_symbol, names['symbol'])
+        if self.facts:
+            self._take_symbol_of(self.facts.pop('symbol'), names)
         self.states = names['states'] if with_states else None
         self.check_states = lambda: None
         if with_states and self.facts:
-            self.check_states = functools.partial(_find, 'states', names['states'],
-                                                  checksums['states'], names['svrg'])
+            self.check_states = functools.partial(_check, names['states'], checksums['states'],
+                                                  names['svrg'])
+
+    def _take_symbol_of(self, text, names):
+        """Take the network that was saved: all epochs share one file, and another may be there."""
+        if _network(text) != _network(_read_text(names['symbol'])):
+            warnings.warn('%s is not the network that %s was saved with, which has a copy: that is '
+                          'taken' % (names['symbol'], names['svrg']), stacklevel=5)
+        self.symbol = mx.sym.load_json(text)
 
     @property
     def _states_were_on_servers(self):
@@ -377,46 +405,67 @@ class Checkpoint:
                 'update_freq': saved['update_freq'] if update_freq is None else update_freq}
 
 
-def _find(kind, name, known, svrg_name):
+def _find(name, known, svrg_name):
     """Return the name of a checkpoint's file.
 
-    That of a process which was killed before it could give the name is another
+    That of a saver which was stopped before it could give the name is another
     than the file's own; see `_files_written_together`.
     """
+    if known is not None and not (os.path.exists(name) and _checksum(name) == known):
+        for left in glob.glob(glob.escape(name) + '.*'):
+            with contextlib.suppress(OSError):
+                if _checksum(left) == known:
+                    warnings.warn('%s was left by a process that was stopped while it saved, and '
+                                  'is taken for %s: save that epoch again' % (left, name),
+                                  stacklevel=7)
+                    return left
+    _check(name, known, svrg_name)
+    return name
+
+
+def _check(name, known, svrg_name):
     if known is None:
         raise ValueError('%s says that the checkpoint was saved without %s' % (svrg_name, name))
-
-    def is_known(name):
-        with contextlib.suppress(ValueError):  # of damaged JSON
-            return _CHECKSUMS[kind](name) == known
-
-    if os.path.exists(name) and is_known(name):
-        return name
-    for left in glob.glob(glob.escape(name) + '.*'):
-        with contextlib.suppress(OSError):
-            if is_known(left):
-                return left
     if not os.path.exists(name):
         raise FileNotFoundError('%s belongs to %s, and is missing' % (name, svrg_name))
-    raise ValueError('%s is not the file that %s was saved with: the one or the other is '
-                     'truncated or of another training' % (name, svrg_name))
+    if _checksum(name) != known:
+        raise ValueError('%s is not the file that %s was saved with: the one or the other is '
+                         'truncated or of another training' % (name, svrg_name))
 
 
 @contextlib.contextmanager
-def _staying_as_it_is(name):
+def _staying_as_they_are(*names):
     """Raise a ValueError if a file that is read by its name is replaced or written meanwhile."""
-    def state():
-        status = os.stat(name)
-        return status.st_ino, status.st_size, status.st_mtime_ns
+    def states():
+        found = {}
+        for name in names:
+            with contextlib.suppress(FileNotFoundError):
+                status = os.stat(name)
+                found[name] = status.st_ino, status.st_size, status.st_mtime_ns
+        return found
 
-    before = state()
+    before = states()
     yield
-    if state() != before:
-        raise ValueError('%s was saved anew while it was loaded' % name)
+    after = states()
+    for name in names:
+        if after.get(name) != before.get(name):
+            raise ValueError('%s was saved anew while it was loaded' % name)
+
+
+def _network(text):
+    """Return what makes two symbols the same network, for one who has the names of its parameters.
+
+    That is all but the version of MXNet and the names of operators, which
+    MXNet numbers where a script names none.
+    """
+    graph = json.loads(text, strict=False)
+    nodes = [node if node.get('op') == 'null' else {**node, 'name': None}
+             for node in graph.get('nodes', [])]
+    return nodes, graph.get('heads')
 
 
 def _read_symbol(name):
-    _read_json(name)  # MXNet reads on without an end
+    json.loads(_read_text(name), strict=False)  # MXNet reads on without an end
     return mx.sym.load(name)
 
 
@@ -426,7 +475,7 @@ def errors_of_states(name):
     try:
         yield
     except (pickle.UnpicklingError, EOFError, AttributeError, ImportError, IndexError,
-            UnicodeDecodeError) as error:
+            ValueError) as error:
         raise ValueError('%s is truncated or no file of optimizer states' % name) from error
 
 

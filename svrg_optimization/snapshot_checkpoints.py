@@ -141,7 +141,9 @@ class SnapshotCheckpoints:
             If the states were on the servers of a KVStore, and so could not
             be saved: with `load_optimizer_states` only the counts are loaded.
             If `alpha` was a schedule, which a file cannot hold, and none is
-            given.
+            given. If the file of the symbol has another network by now: that
+            of the checkpoint is loaded. If a file is found under another name,
+            since the process that saved it was stopped too early.
         """
         checkpoint = Checkpoint(prefix, epoch, load_optimizer_states)
         module = cls(checkpoint.symbol, **checkpoint.arguments_to_go_on(update_freq, kwargs))
@@ -240,9 +242,9 @@ class SnapshotCheckpoints:
         Raises
         ------
         ValueError
-            If the file is truncated or holds no states, or those of other
-            parameters or of another optimizer, or is that of a checkpoint
-            which was loaded and has been saved anew since.
+            If the file is truncated or holds no states, or some whose shapes
+            do not fit the parameters and the optimizer, or is that of a
+            checkpoint which was loaded and has been saved anew since.
 
         Warns
         -----
@@ -275,5 +277,5 @@ class SnapshotCheckpoints:
                             'by another kind of KVStore or module: they begin anew' % fname)
         for key, (name, device) in keys.items():
             if key in states and not fits(states[key], self._optimizer, key, weights[name][device]):
-                raise ValueError('%s holds states of other parameters or of another optimizer: '
-                                 'that of %s does not fit' % (fname, name))
+                raise ValueError('%s holds states of other parameters, of another optimizer or of '
+                                 'other arguments of it: that of %s does not fit' % (fname, name))

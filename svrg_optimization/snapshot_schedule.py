@@ -1,30 +1,13 @@
 """When a training takes snapshots: every so many epochs of ``fit``, unless α is 0."""
 
 import inspect
-import numbers
 import time
 
-from mxnet.base import _as_list
 from mxnet.module import BaseModule
 
 from .alpha import Coefficient
+from .argument_checks import check_callbacks, check_epoch
 from .iterators import SnapshotIterator, check_iterator
-
-
-def check_callbacks(name, callbacks):
-    """Raise a TypeError where an argument is neither None nor a callable nor a list of these."""
-    for callback in _as_list(callbacks) if callbacks is not None else []:
-        if not callable(callback):
-            raise TypeError('%s must be callable, a list of callables or None, not %r'
-                            % (name, callbacks))
-
-
-def check_epoch(name, epoch):
-    """Raise a TypeError or a ValueError where an argument is no number of an epoch."""
-    if isinstance(epoch, bool) or not isinstance(epoch, numbers.Integral):
-        raise TypeError('%s must be an int of 0 or more, not %r' % (name, epoch))
-    if epoch < 0:
-        raise ValueError('%s must be an int of 0 or more, not %d' % (name, epoch))
 
 
 def _check_arguments_of_fit(arguments):

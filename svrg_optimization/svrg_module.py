@@ -12,6 +12,7 @@ from mxnet.model import BatchEndParam
 from mxnet.module import Module
 
 from . import executors, kvstores
+from .argument_checks import check_callbacks
 from .auxiliary import Auxiliary
 from .dropout_masks import DropoutMasks
 from .full_gradient import FullGradient
@@ -23,7 +24,7 @@ from .loss_scale import LossScale
 from .optimizer_setup import OptimizerSetup
 from .snapshot import Snapshot
 from .snapshot_checkpoints import SnapshotCheckpoints
-from .snapshot_schedule import SnapshotSchedule, check_callbacks
+from .snapshot_schedule import SnapshotSchedule
 from .sparse_rows import correct_rows_of_batch, dense
 from .step_size import BarzilaiBorwein
 from .svrg_optimizer import _SVRGOptimizer, weight_decays
@@ -203,7 +204,7 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, OptimizerSetup, Module):
         self._awaits_backward = self._awaits_update = False
         self._activations_are_live = True
         self._loaded_snapshot = self._loaded_counts = self._loaded_step_size = None
-        self._goes_on_counting, self._check_loaded_states = False, None
+        self._goes_on_counting, self._check_loaded_states = False, lambda: None
         self._warned = set()
 
     def _check_batches_can_be_held(self):
@@ -318,7 +319,7 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, OptimizerSetup, Module):
     def set_params(self, arg_params, aux_params, allow_missing=False, force_init=True,
                    allow_extra=False):
         """Set the parameters; see ``Module.set_params``. The snapshot stays as it is."""
-        if self.binded:
+        if self.binded and (force_init or not self.params_initialized):
             executors.check_given(self, arg_params=arg_params, aux_params=aux_params)
         with self._keeping_snapshot():
             super().set_params(arg_params, aux_params, allow_missing, force_init, allow_extra)

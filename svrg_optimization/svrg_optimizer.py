@@ -141,18 +141,19 @@ def states_in_layout(states, names, copies, saved_copies):
 def fits(state, optimizer, key, weight):
     """Tell whether an optimizer can step a weight with a state that was loaded.
 
-    One that needs none, as sgd without momentum, leaves what there is alone.
-    States of float16 may or may not have a copy of the weight with them.
+    Where it begins with None or with a list, it may come to have more. States
+    of float16 may or may not have a copy of the weight with them.
     """
-    expected = optimizer.create_state_multi_precision(key, weight)
-    return (expected is None or weight.dtype == np.float16
-            or _structure(state) == _structure(expected))
+    return weight.dtype == np.float16 or _has_shapes_of(
+        optimizer.create_state_multi_precision(key, weight), state)
 
 
-def _structure(state):
-    if isinstance(state, (tuple, list)):
-        return [_structure(part) for part in state]
-    return getattr(state, 'shape', type(state))
+def _has_shapes_of(expected, state):
+    if isinstance(expected, tuple):
+        return (isinstance(state, tuple) and len(state) == len(expected)
+                and all(map(_has_shapes_of, expected, state)))
+    shape = getattr(expected, 'shape', None)
+    return shape is None or getattr(state, 'shape', None) == shape
 
 
 def _register(klass):

@@ -233,6 +233,27 @@ def step(module, problem):
     module.update()
 
 
+class History(mx.optimizer.Optimizer):
+    """Keeps the last gradients, as L-BFGS does."""
+
+    def create_state(self, index, weight):
+        return []
+
+    def update(self, index, weight, grad, state):
+        state.append(grad.copy())
+        weight[:] -= 0.1 * sum(state)
+
+
+def test_states_that_have_grown(prefix):
+    problem = Problem()
+    module = problem.bound()
+    module.init_optimizer(optimizer=History())
+    step(module, problem)
+    module.save_optimizer_states(prefix + '.states')
+    module.load_optimizer_states(prefix + '.states')
+    assert [len(state) for state in module._updater.states.values()] == [1, 1]
+
+
 def test_states_of_none_of_the_parameters(prefix):
     """Those of a Module whose KVStore updated the weights have other keys: Module drops them."""
     problem = Problem()
@@ -397,7 +418,7 @@ def write_with_checksum(name, **arrays):
 
 @pytest.mark.parametrize('facts, message', [
     ({'format': 99}, 'model-0003.svrg has format 99'),
-    ({'format': 1, 'update_freq': 2}, 'model-0003.svrg is no checkpoint of SVRG'),
+    ({'format': 2, 'update_freq': 2}, 'model-0003.svrg is no checkpoint of SVRG'),
     ({}, 'model-0003.svrg is truncated or no checkpoint of SVRG'),
     ([], 'model-0003.svrg is truncated or no checkpoint of SVRG'),
 ])
