@@ -247,7 +247,7 @@ class History(mx.optimizer.Optimizer):
 def test_states_that_have_grown(prefix):
     problem = Problem()
     module = problem.bound()
-    module.init_optimizer(optimizer=History())
+    module.init_optimizer(optimizer=History(rescale_grad=0.1))
     step(module, problem)
     module.save_optimizer_states(prefix + '.states')
     module.load_optimizer_states(prefix + '.states')
