@@ -144,7 +144,8 @@ def _files_written_together():
     finally:
         if temporary_names and os.path.exists(list(temporary_names.values())[-1]):
             for temporary in temporary_names.values():
-                os.remove(temporary)
+                with contextlib.suppress(FileNotFoundError):
+                    os.remove(temporary)
 
 
 @contextlib.contextmanager
@@ -358,7 +359,7 @@ class Checkpoint:
         if self.facts:
             names.update((kind, _find(names[kind], checksums[kind], names['svrg']))
                          for kind in kinds)
-        for kind in [*kinds, 'symbol']:
+        for kind in kinds:
             _check_exists(names[kind])
         saved = _read(mx.nd.load, names['params'])
         if not isinstance(saved, dict) or any(key[:4] not in ('arg:', 'aux:') for key in saved):
@@ -366,21 +367,27 @@ class Checkpoint:
         self.arg_params, self.aux_params = of_kind('arg', saved), of_kind('aux', saved)
         if with_states and self.facts is None:
             _check_states(names['states'])
-        self.symbol = _read(_read_symbol, names['symbol'])
-        if self.facts:
-            self._take_symbol_of(self.facts.pop('symbol'), names)
+        self.symbol = self._network_saved(names) if self.facts else _read_symbol(names['symbol'])
         self.states = names['states'] if with_states else None
         self.check_states = lambda: None
         if with_states and self.facts:
             self.check_states = functools.partial(_check, names['states'], checksums['states'],
                                                   names['svrg'])
 
-    def _take_symbol_of(self, text, names):
-        """Take the network that was saved: all epochs share one file, and another may be there."""
-        if _network(text) != _network(_read_text(names['symbol'])):
+    def _network_saved(self, names):
+        """Take the copy of the network, since all epochs share one file of it.
+
+        That may be of another network by now, and is the last to get its name.
+        """
+        text, name = self.facts.pop('symbol'), names['symbol']
+        found = None
+        if os.path.exists(name):
+            _read_symbol(name)  # an error where it is damaged
+            found = _network(_read_text(name))
+        if found != _network(text):
             warnings.warn('%s is not the network that %s was saved with, which has a copy: that is '
-                          'taken' % (names['symbol'], names['svrg']), stacklevel=5)
-        self.symbol = mx.sym.load_json(text)
+                          'taken' % (name, names['svrg']), stacklevel=5)
+        return mx.sym.load_json(text)
 
     @property
     def _states_were_on_servers(self):
@@ -417,7 +424,7 @@ def _find(name, known, svrg_name):
                 if _checksum(left) == known:
                     warnings.warn('%s was left by a process that was stopped while it saved, and '
                                   'is taken for %s: save that epoch again' % (left, name),
-                                  stacklevel=7)
+                                  stacklevel=6)
                     return left
     _check(name, known, svrg_name)
     return name
@@ -465,8 +472,13 @@ def _network(text):
 
 
 def _read_symbol(name):
-    json.loads(_read_text(name), strict=False)  # MXNet reads on without an end
-    return mx.sym.load(name)
+    _check_exists(name)
+
+    def read(name):
+        json.loads(_read_text(name), strict=False)  # MXNet reads on without an end
+        return mx.sym.load(name)
+
+    return _read(read, name)
 
 
 @contextlib.contextmanager
