@@ -84,6 +84,14 @@ def test_full_gradients(tmp_path, cluster):
             assert np.abs(of_workers[0]['weights']['fc_weight'] - before).max() > 1e-4
 
 
+def test_losses_that_are_means(tmp_path):
+    """Each row counts alike, whatever the batch sizes of the workers."""
+    found = run_workers('snapshots', tmp_path, problem={**PROBLEM, 'mean': True}, sizes=[20, 37],
+                        batch_sizes=[8, 6], count=2)
+    for snapshot in found[0] + found[1]:
+        assert_close(snapshot['full'], full_gradient(Problem(**PROBLEM), snapshot['weights'], 1))
+
+
 @pytest.mark.parametrize('environment, alpha', [
     ({}, 0.4), ({'MXNET_KVSTORE_BIGARRAY_BOUND': '10', 'MXNET_UPDATE_ON_KVSTORE': '0'}, 1)])
 def test_same_steps_as_one_process_on_the_union_of_the_batches(tmp_path, environment, alpha):

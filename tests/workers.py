@@ -36,7 +36,12 @@ class NoBatches:
 def problem_of(arguments):
     """Make a problem of the arguments that a test gives."""
     arguments = dict(arguments)
-    return (SparseProblem if arguments.pop('sparse', False) else Problem)(**arguments)
+    mean = arguments.pop('mean', False)
+    problem = (SparseProblem if arguments.pop('sparse', False) else Problem)(**arguments)
+    if mean:
+        problem.symbol = mx.sym.SoftmaxOutput(problem.symbol.get_internals()['fc_output'],
+                                              mx.sym.Variable('label'), normalization='batch')
+    return problem
 
 
 def shard_of(problem, sizes, rank, batch_size):
