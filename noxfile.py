@@ -18,7 +18,8 @@ nox.options.default_venv_backend = 'venv'  # that of each Python: virtualenv has
 PYTHONS = ['3.8', '3.9', '3.10', '3.11']
 MXNETS = ['1.8.0.post0', '1.9.1']
 QUIET = {'MXNET_SUBGRAPH_VERBOSE': '0', 'PYTHONPATH': None}
-NEEDED_BY_TESTS = ['tests', 'docs', 'examples', 'README.md', 'LICENSE', 'Makefile', 'pyproject.toml']
+NEEDED_BY_TESTS = ['tests', 'docs', 'examples', 'README.md', 'LICENSE', 'Makefile',
+                   'pyproject.toml']
 
 
 @nox.session(python=PYTHONS)
