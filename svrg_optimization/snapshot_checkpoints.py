@@ -254,6 +254,7 @@ class SnapshotCheckpoints:
         """
         if not self.optimizer_initialized or self._servers_hold_states:
             super().load_optimizer_states(fname)  # which refuses it
+            return
         if fname == self._preload_opt_states:
             self._check_loaded_states()
         updater = executors.updater(self)
