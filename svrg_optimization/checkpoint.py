@@ -367,7 +367,10 @@ class Checkpoint:
         self.arg_params, self.aux_params = of_kind('arg', saved), of_kind('aux', saved)
         if with_states and self.facts is None:
             _check_states(names['states'])
-        self.symbol = self._network_saved(names) if self.facts else _read_symbol(names['symbol'])
+        if self.facts:
+            self.symbol = self._network_saved(names)
+        else:
+            self.symbol, _ = _read_symbol(names['symbol'])
         self.states = names['states'] if with_states else None
         self.check_states = lambda: None
         if with_states and self.facts:
@@ -380,11 +383,7 @@ class Checkpoint:
         That may be of another network by now, and is the last to get its name.
         """
         text, name = self.facts.pop('symbol'), names['symbol']
-        found = None
-        if os.path.exists(name):
-            _read_symbol(name)  # an error where it is damaged
-            found = _network(_read_text(name))
-        if found != _network(text):
+        if not os.path.exists(name) or _network(_read_symbol(name)[1]) != _network(text):
             warnings.warn('%s is not the network that %s was saved with, which has a copy: that is '
                           'taken' % (name, names['svrg']), stacklevel=5)
         return mx.sym.load_json(text)
@@ -418,7 +417,9 @@ def _find(name, known, svrg_name):
     That of a saver which was stopped before it could give the name is another
     than the file's own; see `_files_written_together`.
     """
-    if known is not None and not (os.path.exists(name) and _checksum(name) == known):
+    try:
+        _check(name, known, svrg_name)
+    except (FileNotFoundError, ValueError):
         for left in glob.glob(glob.escape(name) + '.*'):
             with contextlib.suppress(OSError):
                 if _checksum(left) == known:
@@ -426,7 +427,7 @@ def _find(name, known, svrg_name):
                                   'is taken for %s: save that epoch again' % (left, name),
                                   stacklevel=6)
                     return left
-    _check(name, known, svrg_name)
+        raise
     return name
 
 
@@ -472,11 +473,13 @@ def _network(text):
 
 
 def _read_symbol(name):
+    """Read a symbol; return it and its JSON."""
     _check_exists(name)
 
     def read(name):
-        json.loads(_read_text(name), strict=False)  # MXNet reads on without an end
-        return mx.sym.load(name)
+        text = _read_text(name)
+        json.loads(text, strict=False)  # MXNet reads on without an end
+        return mx.sym.load_json(text), text
 
     return _read(read, name)
 
