@@ -49,7 +49,6 @@ class Auxiliary:
         self.module = new_module(work_load_list=work_load_list)
         self._forget_further_executors()
         self._latest = self.module
-        self._latest_gradients = None
         self.shares_inputs = self.shares_pool = False
 
     def bind(self, live, param_names, shared_auxiliary=None):
@@ -63,7 +62,7 @@ class Auxiliary:
         shared_auxiliary : Auxiliary, optional
             One to share the parameters with.
         """
-        requests = {name: request if name in param_names else 'null'
+        requests = {name: 'write' if name in param_names and request != 'null' else 'null'
                     for name, request in executors.gradient_requests(live).items()}
         self.module.bind(live.data_shapes, live.label_shapes, grad_req=requests,
                          shared_module=shared_auxiliary and shared_auxiliary.module)
@@ -82,7 +81,7 @@ class Auxiliary:
 
     def reset_bind(self):
         """Forget the executors, but not the parameters."""
-        if self.module.binded:
+        if self.module.binded and self.module.params_initialized:
             self.module.get_params()  # from the executors that go away, for the next ones
         self.module._reset_bind()
         self._forget_further_executors()
@@ -92,42 +91,38 @@ class Auxiliary:
     def _forget_further_executors(self):
         self._other = self._merged = self._side_by_side = self._is_small = None
 
-    @contextlib.contextmanager
-    def moved_to_weights_of(self, live, kvstore, can_go_back):
-        """Move the snapshot to the weights of a module, and back if what follows fails.
+    def copy_of_weights(self):
+        """Copy the weights and auxiliary states of the snapshot."""
+        return [weight.copy() for weight in executors.weights(self.module)]
+
+    def set_weights(self, weights):
+        """Set weights and auxiliary states to a copy of them."""
+        executors.copy_all(weights, executors.weights(self.module))
+
+    def move_to_weights_of(self, live, kvstore):
+        """Move the snapshot to the weights of a module.
 
         Parameters
         ----------
         live : mxnet.module.Module
         kvstore : mxnet.kvstore.KVStore or None
             That updates its weights.
-        can_go_back : bool
-            Whether there is a snapshot to go back to.
         """
-        before = [weight.copy() for weight in executors.weights(self.module) if can_go_back]
-        executors.copy_all(executors.weights(live), executors.weights(self.module))
+        self.set_weights(executors.weights(live))
         if kvstore:
             executors.pull_sparse_weights(kvstore, self.module)
         self.module._params_dirty = True
-        try:
-            yield
-        except BaseException:
-            executors.copy_all(before, executors.weights(self.module))
-            raise
-        finally:
-            executors.clear_added_gradients(self.module)
-        # The pass has moved them on.
+
+    def set_auxiliary_states_to_those_of(self, live):
+        """Give the auxiliary states, which a pass has moved on, the values of a module."""
         executors.copy_all(executors.auxiliary_states(live),
                            executors.auxiliary_states(self.module))
 
     @contextlib.contextmanager
     def staying_where_it_is(self):
-        """Let a pass leave no trace in the auxiliary states and in gradients that are added to."""
+        """Let a pass leave no trace in the auxiliary states."""
         with executors.kept(executors.auxiliary_states(self.module)):
-            try:
-                yield
-            finally:
-                executors.clear_added_gradients(self.module)
+            yield
 
     def gradients_of(self, module, batch, live):
         """Compute the gradients of a batch under new masks, with the states of the live module.
@@ -151,7 +146,6 @@ class Auxiliary:
         """
         executors.copy_states(live, module)
         executors.draw_masks(module, self._masks)
-        executors.clear_added_gradients(module)
         try:
             executors.run(module, batch)
         except mx.MXNetError as error:
@@ -205,34 +199,10 @@ class Auxiliary:
         executors.forward_on_inputs_of(live, self._latest, is_train, self._masks.names,
                                        copies_inputs)
         executors.backward(self._latest, out_grads)
-        self._latest_gradients = executors.gradients(self._latest)
-
-    def use(self, gradients):
-        """Take gradients that are known already as those of the latest run."""
-        requests = executors.gradient_requests(self.module)
-        self._latest = self.module
-        self._latest_gradients = executors.gradients(self.module)
-        for name, arrays in gradients.items():
-            if requests[name] != 'add':
-                self._latest_gradients[name] = arrays
-                continue
-            for total, array in zip(self._latest_gradients[name], arrays):
-                total += array
 
     def latest_gradients(self):
-        """Map each parameter to its gradients of the latest run, one a device.
-
-        Where a module that shares the parameters made it, they are in the same arrays.
-        """
-        return self._latest_gradients or executors.gradients(self._latest)
-
-    def forget_gradients(self):
-        """Let go of gradients that `use` has taken."""
-        self._latest_gradients = None
-
-    def clear_added_gradients(self):
-        """Set to zero the gradients that each run adds to."""
-        executors.clear_added_gradients(self._latest)
+        """Map each parameter to its gradients of that run, one a device."""
+        return executors.gradients(self._latest)
 
     def module_for(self, batch):
         """Return the module that computes a batch's gradients, None if there can be none.

@@ -117,9 +117,10 @@ def gradient_variance(mod, data):
         rewind(data)
         for batch in data:
             executors.clear_added_gradients(mod)
-            mod.forward_backward(batch)
+            mod.forward(batch, is_train=True)
+            mod._compute_gradients()
             _add_to(plain, mod)
-            mod._correct_gradients()
+            mod._update_svrg_gradients()
             _add_to(svrg, mod)
     if not plain:
         raise ValueError('data must yield at least one batch, and %r yielded none' % (data,))

@@ -29,6 +29,8 @@ class DropoutMasks:
     ----------
     names : list of str
         Of the masks, in the order in which Dropout draws them.
+    symbol : Symbol
+        The network.
     symbol_giving : Symbol
         The same network with the masks as further outputs, behind its own.
     symbol_taking : Symbol
@@ -54,7 +56,7 @@ class DropoutMasks:
             elif _is_random(node):
                 self.unshared.append(node['name'])
         self.names = [name for name, _ in self._drawing.values()]
-        self.symbol_giving = self.symbol_taking = symbol
+        self.symbol = self.symbol_giving = self.symbol_taking = symbol
         if self.names:
             self.symbol_giving = self._rewritten(graph, gives=True)
             self.symbol_taking = self._rewritten(graph, gives=False)

@@ -240,7 +240,6 @@ def bind_for_merged(module, single, count):
 def run_merged(module, batches):
     """Run a module that is bound for several batches forward and backward on them."""
     executor = module._exec_group.execs[0]
-    clear_added_gradients(module)
     join_batches(batches, module, executor.arg_dict)
     executor.forward(is_train=True)
     executor.backward()

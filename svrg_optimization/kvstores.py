@@ -1,10 +1,13 @@
 """KVStores: their kinds, the one that a worker has, and how values are summed in them."""
 
 import atexit
+import contextlib
 import gc
 import os
 import re
+import sys
 
+import numpy as np
 from mxnet import kv as kv_of_mxnet
 from mxnet import ndarray as nd
 from mxnet.base import MXNetError
@@ -29,8 +32,18 @@ def is_asynchronous(kvstore):
     return is_distributed(kvstore) and '_async' in kind_of(kvstore)
 
 
+def is_synchronous(kvstore):
+    """Tell whether servers act on the pushes of all workers together: also 'dist', for example."""
+    return is_distributed(kvstore) and not is_asynchronous(kvstore)
+
+
 def batches_of_a_step(kvstore):
     """Tell how many workers' gradients one step of the weights is made of."""
+    return kvstore.num_workers if is_synchronous(kvstore) else 1
+
+
+def batches_of_rescaling(kvstore):
+    """Tell how many batches Module divides a step by: 1 for 'dist', which has no "sync" in it."""
     return kvstore.num_workers if is_distributed(kvstore) and '_sync' in kvstore.type else 1
 
 
@@ -135,11 +148,12 @@ def number_of_new_key(kvstore, key):
 
 def compresses(kvstore, key, contexts):
     """Create a key in a KVStore of one machine, and tell whether gradients are compressed."""
-    kvstore.init(key, nd.zeros((1,)))
-    values = [nd.array([2.0 ** -10], ctx=context) for context in contexts]
+    pushed = np.array([2.0 ** -10, 2.0 ** -11], np.float32)  # not both can be the threshold
+    kvstore.init(key, nd.zeros((2,)))
+    values = [nd.array(pushed, ctx=context) for context in contexts]
     kvstore.push(key, values)
     kvstore.pull(key, out=values)
-    return values[0].asscalar() != len(contexts) * 2.0 ** -10
+    return bool((values[0].asnumpy() != len(contexts) * pushed).any())
 
 
 def sum_over_devices_and_workers(kvstore, values):
@@ -154,12 +168,37 @@ def sum_over_devices_and_workers(kvstore, values):
     values : dict of str to list of NDArray
         From key to one value a device; overwritten with the sum.
     """
-    for priority, (key, arrays) in enumerate(values.items()):
-        kvstore.push(key, arrays, priority=-priority)
+    with _errors_of_callbacks_raised():
+        for priority, (key, arrays) in enumerate(values.items()):
+            kvstore.push(key, arrays, priority=-priority)
     if is_asynchronous(kvstore):
         wait_for_all_workers(kvstore)
     for priority, (key, arrays) in enumerate(values.items()):
         kvstore.pull(key, out=arrays, priority=-priority)
+
+
+@contextlib.contextmanager
+def _errors_of_callbacks_raised():
+    """Raise what is raised in a KVStore's updater, a Ctrl-C for instance, once it has returned.
+
+    MXNet calls the updater through ctypes, which reports an error and goes
+    on, without the value that was pushed.
+    """
+    errors, report = [], sys.unraisablehook
+
+    def keep(unraisable):
+        if 'ctypes callback' in (unraisable.err_msg or ''):
+            errors.append(unraisable.exc_value)
+        else:
+            report(unraisable)
+
+    try:
+        sys.unraisablehook = keep
+        yield
+    finally:
+        sys.unraisablehook = report
+        if errors:
+            raise errors[0]
 
 
 def push_all_before_exit():

@@ -1,5 +1,6 @@
 """How an optimizer is installed: wrapped, with its keys in the KVStore, or borrowed."""
 
+import contextlib
 import pickle
 import warnings
 
@@ -13,6 +14,23 @@ from .step_size import check_step_size
 from .svrg_optimizer import _SVRGOptimizer, update_counts
 from .variance_reduction import dtype_of_sum
 from .workers import Tally
+
+
+# What `init_optimizer` sets.
+_INSTALLED = {'_optimizer', '_kvstore', '_update_on_kvstore', '_updater', 'optimizer_initialized',
+              '_preload_opt_states', '_keys', '_counts_at_start', '_goes_on_counting',
+              '_loaded_step_size'}
+
+
+@contextlib.contextmanager
+def optimizer_kept_on_error(module):
+    """Give a module back the optimizer that it had, or none, if the block fails."""
+    before = {name: value for name, value in vars(module).items() if name in _INSTALLED}
+    try:
+        yield
+    except BaseException:
+        vars(module).update(before)
+        raise
 
 
 class OptimizerSetup:
@@ -54,25 +72,24 @@ class OptimizerSetup:
                 self.optimizer_initialized and not force_init):
             super().init_optimizer(kvstore, optimizer, optimizer_params, force_init)
             return
+        with optimizer_kept_on_error(self):
+            self._install_optimizer(kvstore, optimizer, optimizer_params, force_init)
+
+    def _install_optimizer(self, kvstore, optimizer, optimizer_params, force_init):
         kvstore, updates = self._usable_kvstore(kvstore)
         tenants = tenants_of(kvstore) if isinstance(kvstore, KVStore) else Tenants()
         tenants.check_room(kvstore, self._param_names, updates)
         check_step_size(optimizer, optimizer_params, self.alpha,
                         updates and kvstores.is_distributed(kvstore))
-        keys, self._keys = self._keys, tenants.keys_for(self._param_names, self._trainable,
-                                                        self._new_full_gradient().row_counts)
-        try:
-            svrg_optimizer = self._create_optimizer(_SVRGOptimizer.__name__, optimizer, kvstore,
-                                                    optimizer_params)
-        except BaseException:
-            self._keys = keys
-            raise
+        self._keys = tenants.keys_for(self._param_names, self._trainable,
+                                      self._new_full_gradient().row_counts)
+        svrg_optimizer = self._create_optimizer(_SVRGOptimizer.__name__, optimizer, kvstore,
+                                                optimizer_params)
         if kvstores.is_distributed(kvstore):
             self._place_keys_on_servers(svrg_optimizer, kvstore, tenants, updates)
-        elif isinstance(kvstore, KVStore) and self._ctx_len > 1 and tenants.compresses is None:
+        elif isinstance(kvstore, KVStore) and tenants.compresses is None:
             tenants.compresses = kvstores.compresses(kvstore, self._keys.first, self._context)
         self._restore_update_counts(svrg_optimizer.default_opt, optimizer, optimizer_params)
-        self._restore_step_size(svrg_optimizer.lr_scheduler)
         if updates:
             for tenant in tenants.modules:
                 svrg_optimizer.share_kvstore_with(tenant.optimizer, tenant.keys.on_servers)
@@ -81,13 +98,15 @@ class OptimizerSetup:
                 # Module compares rescale_grad only where the user made the optimizer.
                 warnings.filterwarnings('ignore', 'Optimizer created manually outside Module')
             super().init_optimizer(kvstore, svrg_optimizer, optimizer_params, force_init)
+        self._restore_step_size(svrg_optimizer.lr_scheduler)
         if self._kvstore:
             self._create_keys_of_full_gradient()
-            tenants_of(self._kvstore).add(
-                self._kvstore, Tenant(self._keys, svrg_optimizer, self._snapshot, updates))
         self._counts_at_start = update_counts(svrg_optimizer), self._snapshot.num_update
         if not self._snapshot.in_force:
             self._snapshot.replace(self._new_full_gradient())
+        if self._kvstore:
+            tenants_of(self._kvstore).add(
+                self._kvstore, Tenant(self._keys, svrg_optimizer, self._snapshot, updates))
 
     def _place_keys_on_servers(self, svrg_optimizer, kvstore, tenants, updates):
         kvstores.push_all_before_exit()
@@ -174,7 +193,7 @@ class OptimizerSetup:
             return _SVRGOptimizer(default_opt, full_keys=full_keys, param_idx2name=idx2name)
         params = dict(optimizer_params)
         params.setdefault('rescale_grad', 1.0 / (executors.batch_size(self)
-                                                 * kvstores.batches_of_a_step(kvstore)))
+                                                 * kvstores.batches_of_rescaling(kvstore)))
         return _SVRGOptimizer(default_opt, full_keys=full_keys, sym=self.symbol,
                               param_idx2name=idx2name, **params)
 

@@ -95,7 +95,8 @@ class SnapshotCheckpoints:
             return facts, {}
         packed, arrays = self._snapshot.full_gradient.pack(shares_differ=self._kvstore is None)
         facts['snapshot'] = {**packed, 'epoch': self._snapshot.epoch,
-                             'taken_at': self._snapshot.taken_at}
+                             'taken_at': self._snapshot.taken_at,
+                             'is_stale': self._snapshot.is_stale}
         arg_params, aux_params = (executors.weights_of_first_device(self._mod_aux)
                                   if self._mod_aux.binded else self._mod_aux.get_params())
         return facts, {**arrays, **prefixed('arg', arg_params), **prefixed('aux', aux_params)}
@@ -168,17 +169,19 @@ class SnapshotCheckpoints:
         """Put the snapshot of a checkpoint in force, once the module is bound for training."""
         if self._loaded_snapshot is None:
             return
-        (facts, arrays), self._loaded_snapshot = self._loaded_snapshot, None
+        facts, arrays = self._loaded_snapshot
         full_gradient = self._new_full_gradient()
         lacking = full_gradient.unpack(facts, arrays)
         if lacking:
+            self._loaded_snapshot = None
             self._warn_of_dropped_snapshot(lacking)
             return
         self._mod_aux.set_params(*({name: mx.nd.array(value, dtype=value.dtype)
                                     for name, value in of_kind(kind, arrays).items()}
                                    for kind in ('arg', 'aux')))
-        self._snapshot.replace(full_gradient, facts['epoch'])
-        self._snapshot.taken_at = facts['taken_at']
+        self._snapshot.replace(full_gradient, facts['epoch'], facts['taken_at'])
+        self._snapshot.is_stale = facts.get('is_stale', False)
+        self._loaded_snapshot = None
 
     def _restore_update_counts(self, default_opt, optimizer, optimizer_params):
         """Go on from a checkpoint's counts, unless the user has given where to begin."""

@@ -67,7 +67,8 @@ class SnapshotSchedule:
         """Train the module; parameters and behaviour are those of ``Module.fit``.
 
         A snapshot is taken when an epoch begins that `update_freq` divides,
-        and before the first step if there is none. The time of its pass is
+        and before the first step if there is none or `alpha` was 0 since it
+        was taken. The time of its pass is
         logged as ``Epoch[%d] Full gradient time=%.3f``, in seconds, and is
         part of the epoch's ``Time cost``. With ``alpha=0`` none is taken.
         """
@@ -88,7 +89,8 @@ class SnapshotSchedule:
         """Take a snapshot where one is due; return held batches to train on, if there are any."""
         is_first, self._epoch = self._epoch is None, epoch
         needs_snapshot = not self._coefficient.is_always_zero
-        if needs_snapshot and (not self._snapshot.in_force or epoch % self.update_freq == 0):
+        if needs_snapshot and (not self._snapshot.in_force or self._snapshot.is_stale
+                               or epoch % self.update_freq == 0):
             tic = time.time()
             self.update_full_grads(train_data)
             self.logger.info('Epoch[%d] Full gradient time=%.3f', epoch, time.time() - tic)

@@ -98,7 +98,7 @@ class BarzilaiBorwein(LRScheduler):
         """Return the rate, whatever the number of updates."""
         return self.base_lr if self.rate is None else self.rate
 
-    def advance(self, displacements, changes, steps):
+    def advance(self, displacements, changes, steps, units=1):
         """Take the rate that two snapshots give.
 
         Parameters
@@ -109,7 +109,11 @@ class BarzilaiBorwein(LRScheduler):
             Those of the full gradient.
         steps : int
             Between the two.
+        units : float
+            What the largest curvature so far is to be multiplied by, as the
+            unit of a gradient has changed.
         """
+        largest = self.curvature * units
         squared = product = changed = 0.
         for displacement, change in zip(displacements, changes):
             moved, grown = (array.astype('float64') for array in (displacement, change))
@@ -118,12 +122,13 @@ class BarzilaiBorwein(LRScheduler):
                 squared += own
                 product += (moved * grown).sum().asscalar()
                 changed += (grown * grown).sum().asscalar()
-        if not (steps and 0 < product < math.inf and math.isfinite(changed / product)):
-            return
-        self.curvature = max(self.curvature, changed / product)
-        self.rate = squared / product / steps
-        if self.bounded:
-            self.rate = min(self.rate, 1 / self.curvature)
+        rate = self.rate
+        if steps and 0 < product < math.inf and math.isfinite(changed / product):
+            largest = max(largest, changed / product)
+            rate = squared / product / steps
+            if self.bounded:
+                rate = min(rate, 1 / largest)
+        self.rate, self.curvature = rate, largest
 
     def restart(self):
         """Forget what snapshots have told."""

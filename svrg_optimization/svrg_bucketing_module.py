@@ -17,6 +17,7 @@ from .checkpoint import (
     save_symbol,
     write_checkpoint,
 )
+from .optimizer_setup import optimizer_kept_on_error
 from .snapshot_schedule import SnapshotSchedule
 from .svrg_module import SVRGModule
 
@@ -90,6 +91,26 @@ class SVRGBucketingModule(SnapshotSchedule, BucketingModule):
         default._reset_bind()
         self._buckets[self._default_bucket_key] = default
 
+    def bind(self, data_shapes, label_shapes=None, for_training=True, inputs_need_grad=False,
+             force_rebind=False, shared_module=None, grad_req='write'):
+        """Bind the bucket of the default key; see ``BucketingModule.bind``."""
+        was_bound = self.binded and not force_rebind
+        try:
+            super().bind(data_shapes, label_shapes, for_training, inputs_need_grad, force_rebind,
+                         shared_module, grad_req)
+        except BaseException:
+            if not was_bound:
+                self._reset_bind()
+            raise
+
+    def init_optimizer(self, kvstore='local', optimizer='sgd',
+                       optimizer_params=(('learning_rate', 0.01),), force_init=False):
+        """Install the optimizer of all buckets; see ``SVRGModule.init_optimizer``."""
+        with contextlib.ExitStack() as stack:
+            for bucket in self._buckets.values():
+                stack.enter_context(optimizer_kept_on_error(bucket))
+            super().init_optimizer(kvstore, optimizer, optimizer_params, force_init)
+
     def switch_bucket(self, bucket_key, data_shapes, label_shapes=None):
         """Switch to another bucket; see ``BucketingModule.switch_bucket``."""
         is_new = bucket_key not in self._buckets
@@ -123,7 +144,6 @@ class SVRGBucketingModule(SnapshotSchedule, BucketingModule):
         """
         if not self.binded:
             raise RuntimeError('update_full_grads needs a module that is bound')
-        self._curr_module._correct_gradients()
         self._default_bucket._check_ready_for_snapshot(train_data, batch_end_callback)
         if self._coefficient.is_always_zero:
             return

@@ -202,6 +202,7 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, OptimizerSetup, Module):
         self._batch_size = None
         self._forwarded_for_training = self._held_batch = None
         self._awaits_backward = self._awaits_update = False
+        self._gradients_at_snapshot = None
         self._activations_are_live = True
         self._loaded_snapshot = self._loaded_counts = self._loaded_step_size = None
         self._goes_on_counting, self._check_loaded_states = False, lambda: None
@@ -242,20 +243,30 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, OptimizerSetup, Module):
         """Bind the module and, for training, the module of the snapshot's gradients.
 
         Parameters and behaviour are those of ``Module.bind``. A snapshot that
-        was taken before a `force_rebind` stays in force.
+        was taken before a `force_rebind` stays in force. If it fails, the
+        module is not bound.
         """
-        already_bound = self.binded and not force_rebind
-        symbol = self._symbol
+        if self.binded and not force_rebind:
+            super().bind(data_shapes, label_shapes)  # which only says so
+            return
+        try:
+            self._bind_anew(data_shapes, label_shapes, for_training, inputs_need_grad,
+                            force_rebind, shared_module, grad_req)
+        except BaseException:
+            self._symbol = self._masks.symbol
+            self._reset_bind()
+            if not self.params_initialized:
+                self._arg_params = self._aux_params = None
+            raise
+
+    def _bind_anew(self, data_shapes, label_shapes, for_training, inputs_need_grad, force_rebind,
+                   shared_module, grad_req):
         if for_training:
             self._symbol = self._masks.symbol_giving
-        try:
-            super().bind(data_shapes, label_shapes, for_training, inputs_need_grad, force_rebind,
-                         shared_module, grad_req)
-        finally:
-            self._symbol = symbol
-        if already_bound:
-            return
-        executors.hide_outputs_behind(self, symbol)
+        super().bind(data_shapes, label_shapes, for_training, inputs_need_grad, force_rebind,
+                     shared_module, grad_req)
+        self._symbol = self._masks.symbol
+        executors.hide_outputs_behind(self, self._symbol)
         self._batch_size = executors.batch_size(self)
         shapes = dict(self.data_shapes + (self.label_shapes or []))
         self._loss_scale = LossScale(self.symbol, self._nodes, shapes, self._loss_is_mean)
@@ -285,7 +296,6 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, OptimizerSetup, Module):
 
     def _reset_bind(self):
         super()._reset_bind()
-        self._snapshot.backwards_to_correct = 0
         self._auxiliary.reset_bind()
 
     def reshape(self, data_shapes, label_shapes=None):
@@ -310,7 +320,6 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, OptimizerSetup, Module):
                             allow_extra)
         if initializes and not self._keeps_snapshot:
             self._loaded_snapshot = None
-            self._forget_uncorrected_gradients()
             if self._snapshot.in_force:
                 self._snapshot.replace(self._new_full_gradient())
             if self._step_size_rule:
@@ -353,11 +362,23 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, OptimizerSetup, Module):
             executors.take_outputs_out_of_pool(self)
 
     def backward(self, out_grads=None):
-        """Compute the batch's gradients at the current weights and at the snapshot.
+        """Compute the batch's SVRG gradients; see ``Module.backward``.
 
-        See ``Module.backward``. Before the first snapshot only the first of
-        the two are computed.
+        They are what the module's gradient arrays hold from now on, so that
+        clipping, noise and logs between `backward` and `update` see them. With
+        `grad_req` 'add' each backward pass adds its SVRG gradient. Before the
+        first snapshot the gradients are those of plain Module.
         """
+        self._compute_gradients(out_grads)
+        if self._gradients_at_snapshot is not None:
+            self._update_svrg_gradients()
+
+    def _compute_gradients(self, out_grads=None):
+        """Compute the gradients at the current weights and, apart from them, at the snapshot."""
+        assert self.binded and self.params_initialized
+        self._gradients_at_snapshot = None
+        if self._forwarded_for_training is None:
+            raise RuntimeError('backward needs a forward before it')
         if not self._activations_are_live:
             executors.repeat_forward(self, self._forwarded_for_training)
             self._take_outputs_out_of_pool()
@@ -365,13 +386,12 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, OptimizerSetup, Module):
         self._awaits_backward, self._awaits_update = False, True
         if not self._snapshot.in_force or self._coefficient.is_always_zero:
             return
-        stored = self._stored_gradients(out_grads)
-        if stored:
-            self._auxiliary.use(stored)
-        else:
+        at_snapshot = self._stored_gradients(out_grads)
+        if at_snapshot is None:
             self._auxiliary.run_on_inputs_of(self, self._forwarded_for_training, out_grads)
+            at_snapshot = self._auxiliary.latest_gradients()
             self._activations_are_live = not self._auxiliary.shares_pool
-        self._snapshot.backwards_to_correct += 1
+        self._gradients_at_snapshot = at_snapshot
 
     def _stored_gradients(self, out_grads):
         """Return the batch's gradients at the snapshot, None if they are not stored."""
@@ -387,31 +407,28 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, OptimizerSetup, Module):
         Where there was no snapshot yet when the gradients were computed, this
         is a step of plain Module.
         """
-        if self.optimizer_initialized:
-            self._correct_gradients()
         super().update()
         self._awaits_update = False
         self._snapshot.num_update += 1
-
-    def _correct_gradients(self):
-        if self._snapshot.backwards_to_correct:
-            self._update_svrg_gradients()
+        if self._coefficient.is_always_zero:
+            self._snapshot.is_stale = True
 
     def _update_svrg_gradients(self):
-        r"""Turn the batch's gradients into SVRG gradients, in place.
+        """Turn the gradients of the latest backward pass into SVRG gradients, in place.
 
-        Where `grad_req` is 'add', they are sums over k backward passes, and
-        :math:`\mu` is counted k times.
+        `backward` ends with it. Called again, it does nothing.
         """
+        at_snapshot = self._gradients_at_snapshot
+        if at_snapshot is None:
+            return
         full_gradient = self._snapshot.full_gradient
         alpha = self._coefficient.at(self._snapshot.num_update)
-        factors = self._units_of_full_gradient()
+        units = full_gradient.units_of_batch(executors.batch_size(self))
         gradients = executors.gradients(self)
-        at_snapshot = self._auxiliary.latest_gradients()
         rule_is_ours = (getattr(self._svrg_grads_update_rule, '__func__', None)
                         is SVRGModule._svrg_grads_update_rule)
-        fused = [[name for name in names if name in gradients and factors[name] == 1]
-                 for names in full_gradient.small] if rule_is_ours else []
+        fused = [[name for name in names if name in gradients] for names in full_gradient.small
+                 if rule_is_ours and units == 1]
         for device, shares in enumerate(full_gradient.shares):
             for names in fused:
                 correct_small([gradients[name][device] for name in names],
@@ -421,8 +438,8 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, OptimizerSetup, Module):
             for device, gradient in enumerate(gradients[name]):
                 by_row = full_gradient.by_row[device]
                 full = by_row.get(name, full_gradient.shares[device][name])
-                if factors[name] != 1:
-                    full = full * factors[name]
+                if units != 1:
+                    full = full * units
                 then = at_snapshot[name][device]
                 if name in by_row:
                     correct_rows_of_batch(gradient, then, full, alpha)
@@ -434,19 +451,7 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, OptimizerSetup, Module):
                     corrected = self._svrg_grads_update_rule(gradient, then, full)
                     if corrected is not gradient:
                         corrected.copyto(gradient)
-        self._forget_uncorrected_gradients()
-
-    def _units_of_full_gradient(self):
-        """Tell for each parameter how many times the full gradient is in its gradient."""
-        factor = self._snapshot.full_gradient.units_of_batch(self._batch_size)
-        backwards = max(self._snapshot.backwards_to_correct, 1)
-        return {name: factor * backwards if request == 'add' else factor
-                for name, request in executors.gradient_requests(self).items()}
-
-    def _forget_uncorrected_gradients(self):
-        if self._snapshot.backwards_to_correct:
-            self._snapshot.backwards_to_correct = 0
-            self._auxiliary.clear_added_gradients()
+        self._gradients_at_snapshot = None
 
     @contextlib.contextmanager
     def _between_steps(self):
@@ -470,8 +475,8 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, OptimizerSetup, Module):
                 yield
             finally:
                 mx.nd.waitall()
-                self._forget_uncorrected_gradients()
                 self._awaits_backward = self._awaits_update = False
+                self._gradients_at_snapshot = None
                 if (self.data_shapes, self.label_shapes) != shapes:
                     self.reshape(*shapes)
                     self._batch_size = batch_size
@@ -556,17 +561,20 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, OptimizerSetup, Module):
 
     def _take_snapshot(self, train_data, batch_end_callback, epoch, module_of=None):
         rewind(train_data)
-        self._correct_gradients()
         kvstore = self._kvstore if self._update_on_kvstore else None
         if kvstores.is_distributed(self._kvstore):
             meet_at_same_weights(self._kvstore, self, self._update_on_kvstore)
         advance_step_size = self._prepare_step_size(epoch)
-        with self._auxiliary.moved_to_weights_of(self, kvstore, self._snapshot.in_force):
+        auxiliary = self._auxiliary
+        before = auxiliary.copy_of_weights() if self._snapshot.in_force else []
+        with self._snapshot.being_replaced(functools.partial(auxiliary.set_weights, before)):
+            auxiliary.move_to_weights_of(self, kvstore)
             full_gradient = self._full_gradient_at_snapshot(
                 train_data, batch_end_callback, epoch, module_of)
             self._report_if_not_finite(full_gradient)
-            advance_step_size(full_gradient)
-        self._snapshot.replace(full_gradient, epoch)
+            auxiliary.set_auxiliary_states_to_those_of(self)
+            self._snapshot.replace(full_gradient, epoch)
+        advance_step_size(full_gradient)
 
     def _report_if_not_finite(self, full_gradient):
         names = full_gradient.nonfinite()
@@ -599,10 +607,9 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, OptimizerSetup, Module):
             decays = weight_decays(self._optimizer, list(totals), not self._update_on_kvstore)
             moved = {name: dense(weights[name][0]) - dense(before[name]) for name in totals}
             units = full_before.units_of_batch(full_gradient.batch_size)
-            rule.curvature *= units
             rule.advance(list(moved.values()), [
                 unit * (totals[name] - units * totals_before[name]) + decays[name] * moved[name]
-                for name in totals], steps)
+                for name in totals], steps, units)
             if epoch is not None:
                 self.logger.info('Epoch[%d] Learning rate=%g', epoch, rule(None))
 
@@ -610,7 +617,6 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, OptimizerSetup, Module):
 
     def _full_gradient_at_snapshot(self, train_data, batch_end_callback, epoch, module_of=None):
         self._held_batch = None
-        self._auxiliary.forget_gradients()
         full_gradient = self._new_full_gradient()
         held = self._holding.begin(full_gradient) if module_of is None else None
         with self._live_inputs_kept():
@@ -715,7 +721,7 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, OptimizerSetup, Module):
         rewind(train_data)
         with self._auxiliary.staying_where_it_is():
             full_gradient = self._full_gradient_at_snapshot(train_data, None, self._epoch)
-        self._snapshot.full_gradient = full_gradient
+        self._snapshot.exchange_full_gradient(full_gradient)
         train_data.reset()
 
     def _held_batches(self):

@@ -89,8 +89,9 @@ class Svrg:
         if self.snapshot is not None:
             at_snapshot = self.gradients(self.snapshot, rows)
             alpha = self.alpha(self.optimizer.updates)
+            units = len(rows) / self.batch_size
             gradients = {name: gradients[name] - alpha * (at_snapshot[name]
-                                                          - self.full_gradient[name])
+                                                          - units * self.full_gradient[name])
                          for name in gradients}
         self.optimizer.step(self.weights, gradients)
 

@@ -275,9 +275,8 @@ def test_bad_value_of_a_schedule_changes_nothing(bad, error):
     module = problem.bound(alpha=lambda _: bad)
     module.init_optimizer()
     module.update_full_grads(problem.iterator())
-    module.forward_backward(next(problem.iterator()))
     with pytest.raises(error, match='^alpha must be .*after 0 updates it returned something else'):
-        module.update()
+        module.forward_backward(next(problem.iterator()))
     problem.assert_weights(module, problem.weights, 1e-7)
 
 

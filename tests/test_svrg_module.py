@@ -167,7 +167,7 @@ def test_second_update_repeats_the_step(training):
 
 
 def test_batches_of_another_size(training):
-    """Each has the full gradient added as it is, in the units of a bound batch."""
+    """Each has the full gradient added in the units of its own rows."""
     training.snapshot()
     problem = training.problem
     for start, stop in ((0, 10), (10, 14), (14, 34), (34, 37)):
@@ -235,7 +235,7 @@ def test_snapshot_survives_a_rebind(training):
 
 @pytest.mark.parametrize('rebind', [False, True])
 def test_another_batch_size_bound(training, rebind):
-    """The full gradient is in the units of the batch that is bound now."""
+    """The full gradient is added in the units of the batch that is bound now."""
     training.snapshot()
     training.epoch()
     module, shapes = training.module, ([('data', (7, 4))], [('label', (7,))])
@@ -249,8 +249,6 @@ def test_another_batch_size_bound(training, rebind):
                             [mx.nd.array(training.problem.targets[rows])])
     module.forward_backward(batch)
     module.update()
-    training.svrg.full_gradient = {name: value * 0.7 for name, value
-                                   in training.svrg.full_gradient.items()}
     training.svrg.step(rows)
     training.check()
 
