@@ -3,7 +3,7 @@ r"""The coefficient of the variance reduction, α.
 .. math:: g = \nabla f_{batch}(w) - \alpha (\nabla f_{batch}(\tilde w) - \mu)
 """
 
-import numbers
+from .argument_checks import as_number, checked_count
 
 _ALLOWED = 'a number from 0 to 1 or a callable that returns one'
 
@@ -33,9 +33,7 @@ class Coefficient:
 
     @alpha.setter
     def alpha(self, alpha):
-        if not callable(alpha):
-            _check(alpha, 'alpha must be %s' % _ALLOWED)
-        self._alpha = alpha
+        self._alpha = alpha if callable(alpha) else _checked(alpha, 'alpha must be %s' % _ALLOWED)
 
     @property
     def is_always_zero(self):
@@ -46,17 +44,18 @@ class Coefficient:
         """Return the number after so many updates."""
         value = self.alpha
         if callable(value):
-            value = value(num_update)
-            _check(value, 'alpha must be %s; after %d updates it returned something else' % (
-                _ALLOWED, num_update))
+            value = _checked(value(num_update), 'alpha must be %s; after %d updates it returned '
+                             'something else' % (_ALLOWED, num_update))
         return float(value)
 
 
-def _check(value, message):
-    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+def _checked(value, message):
+    number = as_number(value)
+    if number is None:
         raise TypeError('%s: %r' % (message, value))
-    if not 0 <= value <= 1:
+    if not 0 <= number <= 1:
         raise ValueError('%s: %r' % (message, value))
+    return number
 
 
 class LinearDecay:
@@ -93,12 +92,8 @@ class LinearDecay:
     """
 
     def __init__(self, initial, num_updates):
-        _check(initial, 'initial must be a number from 0 to 1')
-        if isinstance(num_updates, bool) or not isinstance(num_updates, numbers.Integral):
-            raise TypeError('num_updates must be an int of 1 or more, not %r' % (num_updates,))
-        if num_updates < 1:
-            raise ValueError('num_updates must be an int of 1 or more, not %d' % num_updates)
-        self.initial, self.num_updates = initial, num_updates
+        self.initial = _checked(initial, 'initial must be a number from 0 to 1')
+        self.num_updates = checked_count('num_updates', num_updates)
 
     def __call__(self, num_update):
         """Return α after so many updates."""

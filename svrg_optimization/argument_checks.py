@@ -2,6 +2,7 @@
 
 import numbers
 
+import numpy as np
 from mxnet.base import _as_list
 
 
@@ -11,6 +12,34 @@ def check_callbacks(name, callbacks):
         if not callable(callback):
             raise TypeError('%s must be callable, a list of callables or None, not %r'
                             % (name, callbacks))
+
+
+def checked_bool(name, value, or_none=False):
+    """Return an argument as a bool, NumPy's among them; a TypeError where it is none."""
+    if value is None and or_none:
+        return None
+    if not isinstance(value, (bool, np.bool_)):
+        raise TypeError('%s must be %sTrue or False, not %r'
+                        % (name, 'None, ' if or_none else '', value))
+    return bool(value)
+
+
+def checked_count(name, value, allowed='an int of 1 or more'):
+    """Return an argument as an int, NumPy's among them; an error where it is none of 1 or more."""
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, numbers.Integral):
+        raise TypeError('%s must be %s, not %r' % (name, allowed, value))
+    if value < 1:
+        raise ValueError('%s must be %s, not %d' % (name, allowed, value))
+    return int(value)
+
+
+def as_number(value):
+    """Return a real number of Python or NumPy, or a 0-d array, as such; None for all else."""
+    if isinstance(value, np.ndarray) and value.ndim == 0:
+        value = value.item()
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, numbers.Real):
+        return None
+    return value
 
 
 def check_epoch(name, epoch):

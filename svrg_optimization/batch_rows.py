@@ -11,6 +11,16 @@ def as_list(batch):
     return batch if isinstance(batch, list) else [batch]
 
 
+def padding_of(batch):
+    """Return the `pad` of a DataBatch, 0 where it says nothing of it."""
+    return getattr(batch, 'pad', None) or 0
+
+
+def labels_of(batch):
+    """List the labels of a DataBatch, which may have none."""
+    return getattr(batch, 'label', None) or []
+
+
 def batch_axis(description):
     """Tell which axis of a DataDesc counts the rows; -1 for none."""
     return DataDesc.get_batch_axis(description.layout)
@@ -72,7 +82,7 @@ def check_batch(batch, data_shapes, label_shapes):
         if not isinstance(getattr(piece, 'data', None), (list, tuple)):
             raise TypeError('train_data must yield DataBatches, not %s' % reprlib.repr(piece))
         for kind, arrays, descriptions in (('data', piece.data, data_shapes),
-                                           ('label', piece.label or [], label_shapes)):
+                                           ('label', labels_of(piece), label_shapes)):
             if descriptions and len(arrays) != len(descriptions):
                 raise ValueError('train_data must yield batches with the %s %s, not with %d arrays'
                                  % (kind, [description.name for description in descriptions],
@@ -82,8 +92,11 @@ def check_batch(batch, data_shapes, label_shapes):
                     raise ValueError('train_data must yield batches with %s in the layout %s, and '
                                      'not of the shape %s'
                                      % (description.name, description.layout, array.shape))
-        rows, _ = count_rows(piece, data_shapes)
-        for array, description in zip([*piece.data, *(piece.label or [])],
+        rows, padding = count_rows(piece, data_shapes)
+        if not 0 <= padding <= rows:
+            raise ValueError('train_data must yield batches whose pad is from 0 to their %d rows, '
+                             'not %r' % (rows, padding))
+        for array, description in zip([*piece.data, *labels_of(piece)],
                                       [*data_shapes, *label_shapes]):
             axis = batch_axis(description)
             if axis >= 0 and array.shape[axis] != rows:
@@ -111,7 +124,7 @@ def count_rows(batch, data_shapes):
     position = next(i for i, axis in enumerate(axes) if axis >= 0)
     pieces = as_list(batch)
     return (sum(piece.data[position].shape[axes[position]] for piece in pieces),
-            sum(getattr(piece, 'pad', None) or 0 for piece in pieces))
+            sum(padding_of(piece) for piece in pieces))
 
 
 def without_padding(batch, data_shapes, label_shapes, padding_first):
@@ -170,7 +183,7 @@ def repeated(batch, times, data_shapes, label_shapes):
                 for array, description in zip(getattr(batch, kind), descriptions)]
 
     return DataBatch(data=all_rows('data', data_shapes),
-                     label=batch.label and all_rows('label', label_shapes))
+                     label=labels_of(batch) and all_rows('label', label_shapes))
 
 
 def _cut(array, axis, kept):

@@ -11,7 +11,7 @@ from mxnet import ndarray as nd
 from mxnet.base import MXNetError
 from mxnet.executor_manager import _split_input_slice
 
-from .batch_rows import batch_axis, resized
+from .batch_rows import batch_axis, labels_of, resized
 from .sparse_rows import is_row_sparse
 
 
@@ -259,7 +259,7 @@ def has_dtypes_of(module, batch):
     arguments = module._exec_group.execs[0].arg_dict
     return all(array.dtype == arguments[description.name].dtype
                for arrays, descriptions in ((batch.data, module.data_shapes),
-                                            (batch.label or [], module.label_shapes or []))
+                                            (labels_of(batch), module.label_shapes or []))
                for array, description in zip(arrays, descriptions)
                if description.name in arguments)
 
@@ -267,7 +267,7 @@ def has_dtypes_of(module, batch):
 def is_bound_for(module, batch):
     """Tell whether a DataBatch has the shapes that a module is bound for."""
     return ([array.shape for array in batch.data] == [shape for _, shape in module.data_shapes]
-            and [array.shape for array in batch.label or []]
+            and [array.shape for array in labels_of(batch)]
             == [shape for _, shape in module.label_shapes or []])
 
 
@@ -453,10 +453,12 @@ def can_bind(module, data_shapes, label_shapes, parts, resizable=()):
 def _shapes_agree(module, descriptions, rows, free):
     shapes = dict(resized(descriptions, rows))
     try:
-        inferred, _, _ = module.symbol.infer_shape_partial(**shapes)
+        arguments, _, states = module.symbol.infer_shape_partial(**shapes)
     except MXNetError:
         return False
-    bound = module._exec_group.execs[0].arg_dict
-    return all(shape == bound[name].shape
-               for name, shape in zip(module.symbol.list_arguments(), inferred)
+    executor = module._exec_group.execs[0]
+    inferred = {**dict(zip(module.symbol.list_arguments(), arguments)),
+                **dict(zip(module.symbol.list_auxiliary_states(), states))}
+    bound = {**executor.arg_dict, **executor.aux_dict}
+    return all(shape == bound[name].shape for name, shape in inferred.items()
                if name not in shapes and name not in free)

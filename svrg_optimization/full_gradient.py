@@ -196,12 +196,13 @@ class FullGradient:
     def _sum_over_workers(self, keys, kvstore, values):
         """Sum the gradients over all devices and workers, and what was counted."""
         context = next((arrays[0].context for arrays in values.values()), None)
-        tally = Tally(kvstore, self.rows, self.batches, self.batches_of_workers[0], context)
+        tally = Tally(kvstore, self.rows, self.batches, self.batches_of_workers, context)
         counted = {keys.row_counts[name]: [nd.array(counts, ctx=context, dtype=np.float64)]
                    for name, counts in self.row_counts.items()}
         counted[keys.tally] = [tally.value]
         self.exchange(kvstore, keys, values, counted)
-        self.rows, self.batches, self.batches_of_workers = tally.read()
+        self.rows, self.batches, of_workers = tally.read()
+        self.batches_of_workers = [own[0] for own in of_workers]
         for name in self.row_counts:
             self.row_counts[name] = counted[keys.row_counts[name]][0].asnumpy().astype(np.int64)
 

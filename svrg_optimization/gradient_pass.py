@@ -1,7 +1,7 @@
 """A pass over the data that sums the gradients at the snapshot."""
 
 from . import executors
-from .batch_rows import as_list, check_batch, count_rows, repeated, without_padding
+from .batch_rows import as_list, check_batch, count_rows, padding_of, repeated, without_padding
 from .iterators import pads_in_front, yields_new_arrays
 
 
@@ -69,7 +69,7 @@ class GradientPass:
             That takes the batch.
         batch : DataBatch or list of DataBatch
         """
-        if self._at_once > 1 and not batch.pad and self._is_as_bound(module, batch):
+        if self._at_once > 1 and not padding_of(batch) and self._is_as_bound(module, batch):
             self._let_wait(batch)
             return
         auxiliary, full_gradient = module._auxiliary, self.full_gradient

@@ -3,6 +3,9 @@
 import numpy as np
 from mxnet.io import DataBatch
 
+from .argument_checks import checked_count
+from .batch_rows import labels_of, padding_of
+
 
 def bytes_of(array):
     """Count the bytes of an array's values, and of the indices of a sparse one."""
@@ -74,15 +77,15 @@ class HeldBatches:
         -------
         HeldBatch
         """
-        data, label = batch.data, batch.label
+        data, label = batch.data, labels_of(batch)
         if copies and not self.exceeded_at:
             data = [array.copy() for array in data]
-            label = label and [array.copy() for array in label]
-        held = HeldBatch(data, label, batch.pad, self._full_gradient)
+            label = [array.copy() for array in label]
+        held = HeldBatch(data, label, padding_of(batch), self._full_gradient)
         if self.exceeded_at:
             return held
         self.batches.append(held)
-        self._left -= self._cost(data) + self._cost(label or [])
+        self._left -= self._cost(data) + self._cost(label)
         while self._left < 0 and self._stored:
             latest = self._stored.pop()
             self.dropped.append(latest.at_snapshot)
@@ -152,9 +155,13 @@ class Holding:
         self.budget = _bytes_to_hold(store_snapshot_grads)
         self.held = self._train_data = self._generator = None
 
+    def let_go(self):
+        """Hold no batches any more."""
+        self.held = self._train_data = None
+
     def begin(self, full_gradient):
         """Let go of what is held; return what receives the batches of a new pass, if any does."""
-        self.held = self._train_data = None
+        self.let_go()
         return HeldBatches(self.budget, full_gradient) if self.budget else None
 
     def keep(self, held, yielded, train_data, warn_once):
@@ -196,12 +203,7 @@ class Holding:
 
 
 def _bytes_to_hold(store_snapshot_grads):
-    if isinstance(store_snapshot_grads, bool):
-        return store_snapshot_grads * 2 ** 30
-    if not isinstance(store_snapshot_grads, int):
-        raise TypeError('store_snapshot_grads must be True, False or an int of 1 or more, not %r'
-                        % (store_snapshot_grads,))
-    if store_snapshot_grads < 1:
-        raise ValueError('store_snapshot_grads must be True, False or an int of 1 or more, not %d'
-                         % store_snapshot_grads)
-    return store_snapshot_grads
+    if isinstance(store_snapshot_grads, (bool, np.bool_)):
+        return int(store_snapshot_grads) * 2 ** 30
+    return checked_count('store_snapshot_grads', store_snapshot_grads,
+                         'True, False or an int of 1 or more')

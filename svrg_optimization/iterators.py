@@ -39,6 +39,21 @@ def rewind(train_data):
     train_data.reset()
 
 
+def read_to_end(train_data):
+    """Do to an iterator what a pass does, and nothing with its batches."""
+    rewind(train_data)
+    for _ in train_data:
+        pass
+
+
+def rows_left_over(train_data):
+    """Count the rows that an NDArrayIter with ``roll_over`` leaves to its second pass."""
+    source = _source(train_data)
+    if not (pads_in_front(source) and hasattr(source, 'num_data')):
+        return 0
+    return source.num_data % source.batch_size
+
+
 def pads_in_front(train_data):
     """Tell whether an iterator's padding is at the front of a batch.
 
@@ -79,6 +94,11 @@ class SnapshotIterator:
     epoch_begins : callable
         Called with the epoch's number and `train_data`; returns batches to
         train on in their place, or None.
+
+    Raises
+    ------
+    ValueError
+        If an epoch has no batch.
     """
 
     def __init__(self, train_data, begin_epoch, epoch_begins):
@@ -88,11 +108,24 @@ class SnapshotIterator:
         self._is_read = False
 
     def __iter__(self):
-        held = self._epoch_begins(next(self._epochs), self._train_data)
+        epoch = next(self._epochs)
+        held = self._epoch_begins(epoch, self._train_data)
         if held is not None:
             return iter(held)
         self._is_read = True
-        return iter(self._train_data)
+        batches = iter(self._train_data)
+        for first in batches:
+            return itertools.chain([first], batches)
+        raise ValueError('train_data must yield at least one batch in each epoch, and %r yielded '
+                         'none in epoch %d. A snapshot reads the data before the epoch trains on '
+                         'them: reset() must begin them anew. Where they can be read only once, '
+                         'store_snapshot_grads=True trains on the batches that the snapshot has '
+                         'read' % (self._train_data, epoch))
+
+    @property
+    def __class__(self):
+        # So that callbacks may ask what the data in their param.locals are.
+        return type(self._train_data)
 
     def reset(self):
         """Reset the data, unless they are at their beginning."""

@@ -1,5 +1,10 @@
 """Whether a symbol's losses are sums or means over a batch, and what follows."""
 
+import contextlib
+import json
+
+import mxnet as mx
+
 # Of MXNet's loss layers only these can be means; the others are sums.
 _NORMALIZED_LOSSES = ('SoftmaxOutput', 'Softmax', 'MakeLoss')
 _SUM_LOSSES = ('LinearRegressionOutput', 'LogisticRegressionOutput', 'MAERegressionOutput',
@@ -13,6 +18,28 @@ _GRADIENT_STOPS = ('BlockGrad', 'stop_gradient')
 _ROW_WISE = ('null', 'FullyConnected', 'Convolution', 'Activation', 'Pooling', 'Flatten',
              'SoftmaxOutput', 'LinearRegressionOutput', 'LogisticRegressionOutput',
              'MAERegressionOutput', 'SVMOutput')
+
+
+class NoLossError(ValueError):
+    """A symbol has no full gradient, since the gradients of its outputs are not its own."""
+
+
+@contextlib.contextmanager
+def missing_loss_named(symbol):
+    """Make a NoLossError of MXNet's error about outputs that need gradients."""
+    try:
+        yield
+    except mx.MXNetError as error:
+        if 'head_gradient is required' not in str(error):
+            raise
+        graph = json.loads(symbol.tojson())
+        without = [name for name, (node, *_) in zip(symbol.list_outputs(), graph['heads'])
+                   if graph['nodes'][node]['op'] not in (*_LOSSES, *_GRADIENT_STOPS, 'Custom')]
+        if len(without) == len(graph['heads']):
+            raise NoLossError('the symbol has no loss, and so no full gradient') from error
+        raise NoLossError('the symbol has outputs without a loss beside those with one, and so no '
+                          'full gradient: put %s into mx.sym.BlockGrad'
+                          % ', '.join(without)) from error
 
 
 def is_row_wise(nodes, inputs):

@@ -15,7 +15,6 @@ from .svrg_optimizer import _SVRGOptimizer, update_counts
 from .variance_reduction import dtype_of_sum
 from .workers import Tally
 
-
 # What `init_optimizer` sets.
 _INSTALLED = {'_optimizer', '_kvstore', '_update_on_kvstore', '_updater', 'optimizer_initialized',
               '_preload_opt_states', '_keys', '_counts_at_start', '_goes_on_counting',

@@ -2,12 +2,14 @@
 
 import inspect
 import time
+import warnings
 
 from mxnet.module import BaseModule
 
 from .alpha import Coefficient
-from .argument_checks import check_callbacks, check_epoch
-from .iterators import SnapshotIterator, check_iterator
+from .argument_checks import check_callbacks, check_epoch, checked_count
+from .iterators import SnapshotIterator, check_iterator, rewind
+from .loss_scale import NoLossError
 
 
 def _check_arguments_of_fit(arguments):
@@ -25,7 +27,7 @@ class SnapshotSchedule:
     """Take snapshots in ``fit``, for any MXNet module that has full gradients.
 
     A class that also inherits from a module gives it ``update_full_grads``,
-    ``_check_numbers_of_batches`` and the attribute ``_snapshot``; if it holds
+    ``_check_workers_agree`` and the attribute ``_snapshot``; if it holds
     batches, ``_hold_again`` and ``_held_batches`` too.
     """
 
@@ -36,6 +38,8 @@ class SnapshotSchedule:
         check_callbacks('full_grad_callback', full_grad_callback)
         self._full_grad_callback = full_grad_callback
         self._epoch = None
+        self._has_no_loss = False
+        self._warned = set()
 
     @property
     def update_freq(self):
@@ -44,11 +48,7 @@ class SnapshotSchedule:
 
     @update_freq.setter
     def update_freq(self, update_freq):
-        if not isinstance(update_freq, int) or isinstance(update_freq, bool):
-            raise TypeError('update_freq must be an int of 1 or more, not %r' % (update_freq,))
-        if update_freq < 1:
-            raise ValueError('update_freq must be an int of 1 or more, not %d' % update_freq)
-        self._update_freq = update_freq
+        self._update_freq = checked_count('update_freq', update_freq)
 
     @property
     def alpha(self):
@@ -88,18 +88,31 @@ class SnapshotSchedule:
     def _epoch_begins(self, epoch, train_data):
         """Take a snapshot where one is due; return held batches to train on, if there are any."""
         is_first, self._epoch = self._epoch is None, epoch
-        needs_snapshot = not self._coefficient.is_always_zero
-        if needs_snapshot and (not self._snapshot.in_force or self._snapshot.is_stale
-                               or epoch % self.update_freq == 0):
+        needs_snapshot = not (self._coefficient.is_always_zero or self._has_no_loss)
+        takes_snapshot = needs_snapshot and (
+            not self._snapshot.in_force or self._snapshot.is_stale or epoch % self.update_freq == 0)
+        if is_first:
+            self._check_workers_agree(train_data, needs_snapshot * self.update_freq, epoch,
+                                      takes_snapshot)
+        if takes_snapshot:
             tic = time.time()
-            self.update_full_grads(train_data)
+            try:
+                self.update_full_grads(train_data)
+            except NoLossError as error:
+                self._has_no_loss = True
+                self._warn_once('%s: fit trains as plain Module' % error)
+                rewind(train_data)
+                return None
             self.logger.info('Epoch[%d] Full gradient time=%.3f', epoch, time.time() - tic)
             train_data.reset()
-        elif is_first:
-            self._check_numbers_of_batches(train_data)
-            if needs_snapshot:
-                self._hold_again(train_data)
+        elif is_first and needs_snapshot:
+            self._hold_again(train_data)
         return self._held_batches() if needs_snapshot else None
+
+    def _warn_once(self, message, kind=None):
+        if (kind or message) not in self._warned:
+            self._warned.add(kind or message)
+            warnings.warn(message, stacklevel=2)
 
     def _hold_again(self, train_data):
         """Hold the batches for a snapshot that was taken before."""

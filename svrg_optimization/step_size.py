@@ -1,10 +1,11 @@
 """Step sizes that a snapshot gives: SVRG-BB, with Barzilai-Borwein steps."""
 
 import math
-import numbers
 
 import mxnet as mx
 from mxnet.lr_scheduler import LRScheduler
+
+from .argument_checks import as_number, checked_bool
 
 
 class BarzilaiBorwein(LRScheduler):
@@ -84,14 +85,13 @@ class BarzilaiBorwein(LRScheduler):
     """
 
     def __init__(self, base_lr=0.01, bounded=True):
-        if isinstance(base_lr, bool) or not isinstance(base_lr, numbers.Real):
+        rate = as_number(base_lr)
+        if rate is None:
             raise TypeError('base_lr must be a number above 0, not %r' % (base_lr,))
-        if not 0 < base_lr < math.inf:
+        if not 0 < rate < math.inf:
             raise ValueError('base_lr must be a number above 0, not %r' % (base_lr,))
-        if not isinstance(bounded, bool):
-            raise TypeError('bounded must be True or False, not %r' % (bounded,))
-        super().__init__(base_lr)
-        self.bounded = bounded
+        self.bounded = checked_bool('bounded', bounded)
+        super().__init__(float(rate))
         self.rate, self.curvature = None, 0.
 
     def __call__(self, num_update):

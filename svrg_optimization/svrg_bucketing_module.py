@@ -17,6 +17,7 @@ from .checkpoint import (
     save_symbol,
     write_checkpoint,
 )
+from .iterators import read_to_end
 from .optimizer_setup import optimizer_kept_on_error
 from .snapshot_schedule import SnapshotSchedule
 from .svrg_module import SVRGModule
@@ -58,7 +59,6 @@ class SVRGBucketingModule(SnapshotSchedule, BucketingModule):
                          fixed_param_names, state_names, group2ctxs, compression_params)
         self._svrg_arguments = {'loss_is_mean': loss_is_mean, 'nonfinite': nonfinite,
                                 'sparse_full_grad': sparse_full_grad}
-        self._warned = set()
         self._buckets[default_bucket_key] = self._new_bucket(default_bucket_key)
 
     def _new_bucket(self, bucket_key, symbol=None):
@@ -146,6 +146,7 @@ class SVRGBucketingModule(SnapshotSchedule, BucketingModule):
             raise RuntimeError('update_full_grads needs a module that is bound')
         self._default_bucket._check_ready_for_snapshot(train_data, batch_end_callback)
         if self._coefficient.is_always_zero:
+            read_to_end(train_data)
             return
         current = self._curr_bucket_key
         try:
@@ -155,8 +156,8 @@ class SVRGBucketingModule(SnapshotSchedule, BucketingModule):
         finally:
             self.switch_bucket(current, None, None)
 
-    def _check_numbers_of_batches(self, train_data):
-        self._default_bucket._check_numbers_of_batches(train_data)
+    def _check_workers_agree(self, *plan):
+        self._default_bucket._check_workers_agree(*plan)
 
     def _bucket_of(self, batch):
         self.switch_bucket(batch.bucket_key, batch.provide_data, batch.provide_label)

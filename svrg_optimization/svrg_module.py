@@ -4,7 +4,6 @@ import contextlib
 import functools
 import json
 import logging
-import warnings
 
 import mxnet as mx
 from mxnet.base import _as_list
@@ -12,15 +11,15 @@ from mxnet.model import BatchEndParam
 from mxnet.module import Module
 
 from . import executors, kvstores
-from .argument_checks import check_callbacks
+from .argument_checks import check_callbacks, checked_bool
 from .auxiliary import Auxiliary
 from .dropout_masks import DropoutMasks
 from .full_gradient import FullGradient
 from .gradient_pass import GradientPass
 from .held_batches import HeldBatch, Holding
-from .iterators import check_iterator, rewind
+from .iterators import check_iterator, read_to_end, rewind, rows_left_over
 from .kvstore_keys import KVStoreKeys, tenants_of
-from .loss_scale import LossScale
+from .loss_scale import LossScale, missing_loss_named
 from .optimizer_setup import OptimizerSetup
 from .snapshot import Snapshot
 from .snapshot_checkpoints import SnapshotCheckpoints
@@ -29,7 +28,7 @@ from .sparse_rows import correct_rows_of_batch, dense
 from .step_size import BarzilaiBorwein
 from .svrg_optimizer import _SVRGOptimizer, weight_decays
 from .variance_reduction import correct, correct_small
-from .workers import check_batches, count_batches, meet_at_same_weights
+from .workers import Plan, check_batches, check_plans, count_batches, meet_at_same_weights
 
 # Batches that an iterator may be ahead of the arithmetic: those waiting take memory.
 _BATCHES_AHEAD = 64
@@ -166,11 +165,8 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, OptimizerSetup, Module):
                  loss_is_mean=None, full_grad_callback=None, sparse_full_grad=False,
                  store_snapshot_grads=False, alpha=1.0, nonfinite='warn'):
         self._set_schedule(update_freq, full_grad_callback, alpha)
-        for name, value, allowed in (('loss_is_mean', loss_is_mean, (bool, type(None))),
-                                     ('sparse_full_grad', sparse_full_grad, bool)):
-            if not isinstance(value, allowed):
-                raise TypeError('%s must be %sTrue or False, not %r' % (
-                    name, '' if allowed is bool else 'None, ', value))
+        loss_is_mean = checked_bool('loss_is_mean', loss_is_mean, or_none=True)
+        sparse_full_grad = checked_bool('sparse_full_grad', sparse_full_grad)
         if not isinstance(symbol, mx.sym.Symbol):
             raise TypeError('symbol must be an mxnet Symbol, not %r' % (symbol,))
         if nonfinite not in ('warn', 'raise'):
@@ -204,9 +200,9 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, OptimizerSetup, Module):
         self._awaits_backward = self._awaits_update = False
         self._gradients_at_snapshot = None
         self._activations_are_live = True
+        self._met_at = None
         self._loaded_snapshot = self._loaded_counts = self._loaded_step_size = None
         self._goes_on_counting, self._check_loaded_states = False, lambda: None
-        self._warned = set()
 
     def _check_batches_can_be_held(self):
         for kind, names in (('random layers', self._masks.layers + self._masks.unshared),
@@ -276,12 +272,16 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, OptimizerSetup, Module):
                 shared_auxiliary = shared_module._auxiliary
                 self._snapshot = shared_module._snapshot
             self._auxiliary.bind(self, self._param_names, shared_auxiliary)
-            if self._masks.unshared:
-                self._warn_once('%s: these layers draw random numbers anew at the snapshot, and '
-                                'the difference of the gradients is as noisy as they are; only '
-                                'Dropout layers share theirs' % ', '.join(self._masks.unshared))
+            if not self._coefficient.is_always_zero:
+                self._warn_of_random_layers()
             self._restore_snapshot()
             self._check_snapshot_covers_parameters()
+
+    def _warn_of_random_layers(self):
+        if self._masks.unshared:
+            self._warn_once('%s: these layers draw random numbers anew at the snapshot, and the '
+                            'difference of the gradients is as noisy as they are; only Dropout '
+                            'layers share theirs' % ', '.join(self._masks.unshared))
 
     def _check_snapshot_covers_parameters(self):
         if self._snapshot.in_force:
@@ -509,7 +509,9 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, OptimizerSetup, Module):
 
         The iterator is reset, read to its end and left there. Rows of padding
         count nothing. If the pass fails, the snapshot and the full gradient
-        from before it stay in force.
+        from before it stay in force. Where `alpha` is a number 0 the data are
+        read all the same, so that what follows trains on the same, but nothing
+        is computed.
 
         Parameters
         ----------
@@ -534,10 +536,6 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, OptimizerSetup, Module):
         FloatingPointError
             If the full gradient is not finite, with ``nonfinite='raise'``.
 
-        Notes
-        -----
-        Nothing is done where `alpha` is a number 0.
-
         Warns
         -----
         UserWarning
@@ -548,7 +546,9 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, OptimizerSetup, Module):
             rows then.
         """
         self._check_ready_for_snapshot(train_data, batch_end_callback)
-        if not self._coefficient.is_always_zero:
+        if self._coefficient.is_always_zero:
+            read_to_end(train_data)
+        else:
             self._take_snapshot(train_data, batch_end_callback or self._full_grad_callback,
                                 self._epoch)
 
@@ -562,9 +562,12 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, OptimizerSetup, Module):
     def _take_snapshot(self, train_data, batch_end_callback, epoch, module_of=None):
         rewind(train_data)
         kvstore = self._kvstore if self._update_on_kvstore else None
-        if kvstores.is_distributed(self._kvstore):
+        # A pass that failed here, and is tried again, must not wait for the others once more.
+        if kvstores.is_distributed(self._kvstore) and self._met_at != self._snapshot.num_update:
             meet_at_same_weights(self._kvstore, self, self._update_on_kvstore)
+            self._met_at = self._snapshot.num_update
         advance_step_size = self._prepare_step_size(epoch)
+        self._warn_of_random_layers()
         auxiliary = self._auxiliary
         before = auxiliary.copy_of_weights() if self._snapshot.in_force else []
         with self._snapshot.being_replaced(functools.partial(auxiliary.set_weights, before)):
@@ -619,10 +622,11 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, OptimizerSetup, Module):
         self._held_batch = None
         full_gradient = self._new_full_gradient()
         held = self._holding.begin(full_gradient) if module_of is None else None
-        with self._live_inputs_kept():
+        with self._live_inputs_kept(), missing_loss_named(self._symbol):
             self._activations_are_live = not self._auxiliary.shares_pool
             yielded = self._sum_gradients(full_gradient, train_data, module_of,
                                           batch_end_callback, epoch or 0, held)
+        self._met_at = None
         full_gradient.finish(yielded, self._keys, self._kvstore_of_full_gradient(),
                              add_devices=self._kvstore is not None)
         if not full_gradient.finished:
@@ -640,14 +644,19 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, OptimizerSetup, Module):
             return executors.kept(executors.inputs(self))
         return contextlib.nullcontext()
 
-    def _check_numbers_of_batches(self, train_data):
-        """Raise a ValueError on all workers where one has more batches than another.
+    def _check_workers_agree(self, train_data, update_freq, epoch, takes_snapshot):
+        """Raise a ValueError on all workers where ``fit`` would hang or be wrong on some.
 
-        For a training that begins without a pass for the full gradient, which
-        would tell.
+        Numbers of batches are compared here where no pass for the full
+        gradient comes first, which compares them.
         """
-        if kvstores.is_distributed(self._kvstore) and not kvstores.is_asynchronous(self._kvstore):
-            check_batches(self._kvstore, count_batches(self._kvstore, self._keys.tally, train_data))
+        kvstore, tally = self._kvstore, self._keys.tally
+        if not kvstores.is_distributed(kvstore):
+            return
+        check_plans(kvstore, tally, Plan(executors.batch_size(self), update_freq, epoch,
+                                         takes_snapshot, rows_left_over(train_data)))
+        if kvstores.is_synchronous(kvstore) and not takes_snapshot:
+            check_batches(kvstore, count_batches(kvstore, tally, train_data))
 
     def _sum_gradients(self, full_gradient, train_data, module_of, batch_end_callback, epoch,
                        held):
@@ -679,11 +688,6 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, OptimizerSetup, Module):
         if self._compression_params or tenants_of(self._kvstore).compresses:
             return None
         return self._kvstore
-
-    def _warn_once(self, message, kind=None):
-        if (kind or message) not in self._warned:
-            self._warned.add(kind or message)
-            warnings.warn(message, stacklevel=2)
 
     def _new_full_gradient(self):
         return FullGradient(executors.gradients(self._mod_aux), self._ctx_len, self._batch_size,

@@ -1,4 +1,6 @@
-"""What the workers of a distributed training agree on when a snapshot is taken."""
+"""What the workers of a distributed training agree on, when fit begins and at a snapshot."""
+
+from typing import NamedTuple
 
 import numpy as np
 from mxnet import ndarray as nd
@@ -7,30 +9,61 @@ from . import executors, kvstores
 from .iterators import rewind
 
 
+class Plan(NamedTuple):
+    """What a worker is about to do in ``fit``.
+
+    Attributes
+    ----------
+    batch_size : int
+    update_freq : int
+        0 where it takes no snapshots.
+    epoch : int
+        The first one.
+    takes_snapshot : bool
+        Whether that begins with a snapshot.
+    left_over : int
+        Rows that its iterator leaves to the next pass.
+    """
+
+    batch_size: int
+    update_freq: int
+    epoch: int
+    takes_snapshot: bool
+    left_over: int
+
+
 class Tally:
-    """What the workers tell each other of a pass: rows and batches, and the batches of each.
+    """Numbers that the workers tell each other: two that are summed, and some of each.
 
     Parameters
     ----------
     kvstore : mxnet.kvstore.KVStore
     rows, batches : int
         Of this worker's pass, those of padding alone left out.
-    yielded : int
-        All of its batches.
+    own : tuple of int
+        Up to as many numbers as a Plan has.
     context : Context
         The device that the numbers are sent from.
     """
 
-    def __init__(self, kvstore, rows=0, batches=0, yielded=0, context=None):
-        numbers = np.zeros(2 + kvstore.num_workers)
+    def __init__(self, kvstore, rows=0, batches=0, own=(), context=None):
+        numbers = np.zeros(2 + kvstore.num_workers * len(Plan._fields))
         numbers[:2] = rows, batches
-        numbers[2 + kvstore.rank] = yielded
+        begin = 2 + kvstore.rank * len(Plan._fields)
+        numbers[begin:begin + len(own)] = own
         self.value = nd.array(numbers, ctx=context, dtype=np.float64)
 
     def read(self):
-        """Return the rows, the batches, and a list of the batches of each worker, by rank."""
-        numbers = self.value.asnumpy().astype(int).tolist()
-        return numbers[0], numbers[1], numbers[2:]
+        """Return the rows, the batches, and a list of each worker's own numbers, by rank."""
+        numbers = self.value.asnumpy().astype(int)
+        return (*numbers[:2].tolist(), numbers[2:].reshape(-1, len(Plan._fields)).tolist())
+
+
+def _told_by_each(kvstore, key, own):
+    """Tell all workers some numbers; return those of each, by rank."""
+    tally = Tally(kvstore, own=own)
+    kvstores.sum_over_devices_and_workers(kvstore, {key: [tally.value]})
+    return tally.read()[2]
 
 
 def meet_at_same_weights(kvstore, module, servers_update):
@@ -52,6 +85,35 @@ def meet_at_same_weights(kvstore, module, servers_update):
         module._params_dirty = True
 
 
+def check_plans(kvstore, key, plan):
+    """Raise a ValueError on all workers where they would wait for ever, or differ in weights.
+
+    Parameters
+    ----------
+    kvstore : mxnet.kvstore.KVStore
+    key : str
+        Of a tally.
+    plan : Plan
+        This worker's.
+    """
+    plans = [Plan(*numbers) for numbers in _told_by_each(kvstore, key, plan)]
+    demands = {
+        'update_freq': 'update_freq must be the same on all workers (0 stands for alpha=0)',
+        'epoch': 'begin_epoch must be the same on all workers',
+        'takes_snapshot': 'all workers must have a snapshot when fit begins, or none (1 stands '
+                          'for one that takes it now)'}
+    if kvstores.is_synchronous(kvstore):
+        demands['batch_size'] = 'train_data must have batches of as many rows on all workers'
+        demands['left_over'] = ("train_data must have as many rows on all workers where "
+                                "last_batch_handle is 'roll_over', or some would have more "
+                                'batches in an epoch; left over are')
+    for name, demand in demands.items():
+        told = [getattr(other, name) for other in plans]
+        if len(set(told)) > 1:
+            raise ValueError('%s with the kvstore %r, and not, in the order of ranks, %s'
+                             % (demand, kvstore.type, told))
+
+
 def count_batches(kvstore, key, train_data):
     """Read an iterator to its end; tell how many batches each worker has, by rank.
 
@@ -64,15 +126,13 @@ def count_batches(kvstore, key, train_data):
         It is reset before and after.
     """
     rewind(train_data)
-    tally = Tally(kvstore, yielded=sum(1 for _ in train_data))
+    yielded = sum(1 for _ in train_data)
     train_data.reset()
-    kvstores.sum_over_devices_and_workers(kvstore, {key: [tally.value]})
-    _, _, batches_of_workers = tally.read()
-    return batches_of_workers
+    return [own[0] for own in _told_by_each(kvstore, key, (yielded,))]
 
 
 def check_batches(kvstore, batches_of_workers):
-    """Raise a ValueError where workers that step together would wait for ever.
+    """Raise a ValueError where a worker would have no batch, or others would wait for ever.
 
     Parameters
     ----------
@@ -80,7 +140,10 @@ def check_batches(kvstore, batches_of_workers):
     batches_of_workers : list of int
         How many each has, by rank.
     """
-    if len(set(batches_of_workers)) > 1 and not kvstores.is_asynchronous(kvstore):
+    if kvstores.is_synchronous(kvstore) and len(set(batches_of_workers)) > 1:
         raise ValueError('train_data must have as many batches on each worker with the kvstore '
                          '%r, and it has, in the order of ranks, %s'
                          % (kvstore.type, batches_of_workers))
+    if kvstores.is_distributed(kvstore) and not all(batches_of_workers):
+        raise ValueError('train_data must have at least one batch on each worker in fit, and it '
+                         'has, in the order of ranks, %s' % batches_of_workers)
