@@ -62,6 +62,8 @@ class Auxiliary:
         """
         requests = {name: 'write' if name in param_names and request != 'null' else 'null'
                     for name, request in executors.gradient_requests(live).items()}
+        if shared_auxiliary:
+            executors.share_no_inputs(shared_auxiliary.module)
         self.module.bind(live.data_shapes, live.label_shapes, grad_req=requests,
                          shared_module=shared_auxiliary and shared_auxiliary.module)
         self.module.params_initialized = True  # by the first snapshot at the latest
@@ -79,7 +81,9 @@ class Auxiliary:
 
     def reset_bind(self):
         """Forget the executors, but not the parameters."""
-        if self.module.binded and self.module.params_initialized:
+        if not self.module.params_initialized:
+            executors.forget_parameters(self.module)
+        elif self.module.binded:
             self.module.get_params()  # from the executors that go away, for the next ones
         self.module._reset_bind()
         self._forget_further_executors()

@@ -16,7 +16,7 @@ import zipfile
 import mxnet as mx
 import numpy as np
 
-from .argument_checks import check_epoch
+from .argument_checks import check_epoch, checked_bool
 
 try:
     import fcntl
@@ -28,6 +28,7 @@ _FACTS = 'facts'
 _DIGITS = 64  # of a checksum
 _FACTS_OF_FORMAT = {'update_freq', 'alpha', 'num_update', 'step_size', 'optimizer', 'snapshot',
                     'symbol', 'checksums'}
+_LONG_NAME = 200  # bytes: file systems allow 255 or less
 _SECONDS = 1  # that others are waited for: giving names takes milliseconds
 
 
@@ -108,7 +109,8 @@ def _files_written_together():
     The last one is the first to get its name: of a process that is stopped
     meanwhile, a file is left that knows the others, which `_find` finds, and
     not others that pass for a checkpoint of plain Module. All are in one
-    directory.
+    directory, but for the targets of symbolic links, which are written through
+    as Module does.
 
     Yields
     ------
@@ -122,8 +124,8 @@ def _files_written_together():
         with _errors_that_name(name):
             if os.path.isdir(name):
                 raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-            handle, temporary = tempfile.mkstemp(dir=os.path.dirname(name) or '.',
-                                                 prefix=os.path.basename(name) + '.')
+            directory, begin = os.path.split(_begin_of_temporary_names(name))
+            handle, temporary = tempfile.mkstemp(dir=directory, prefix=begin)
             os.close(handle)
             temporary_names[name] = temporary
             write(temporary)
@@ -139,13 +141,24 @@ def _files_written_together():
             os.chmod(temporary, 0o666 & ~umask)
         with _locked_directory_of(next(iter(temporary_names)), exclusive=True) as flush:
             for name, temporary in reversed(list(temporary_names.items())):
-                os.replace(temporary, name)
+                os.replace(temporary, os.path.realpath(name))
             flush()
     finally:
         if temporary_names and os.path.exists(list(temporary_names.values())[-1]):
             for temporary in temporary_names.values():
                 with contextlib.suppress(FileNotFoundError):
                     os.remove(temporary)
+
+
+def _begin_of_temporary_names(name):
+    """Return what the temporary names of a file begin with.
+
+    A file's name may be as long as the file system allows.
+    """
+    directory, base = os.path.split(os.path.realpath(name))
+    while len(os.fsencode(base)) > _LONG_NAME:
+        base = base[:-1]
+    return os.path.join(directory, base + '.')
 
 
 @contextlib.contextmanager
@@ -255,12 +268,17 @@ def _write_svrg_file(name, facts, arrays):
         Their names must not be 'facts'.
     """
     facts = json.dumps({'format': _FORMAT, **facts})
-    # np.savez leaves the archive open if it fails, which is heard of later.
-    with zipfile.ZipFile(name, 'w') as archive:
-        for key, array in {_FACTS: np.array(facts), **arrays}.items():
-            array = array.asnumpy() if isinstance(array, mx.nd.NDArray) else array
-            with archive.open(key + '.npy', 'w', force_zip64=True) as member:
-                np.lib.format.write_array(member, array, allow_pickle=False)
+    with open(name, 'wb') as file:
+        archive = zipfile.ZipFile(file, 'w')
+        try:
+            for key, array in {_FACTS: np.array(facts), **arrays}.items():
+                array = array.asnumpy() if isinstance(array, mx.nd.NDArray) else array
+                with archive.open(key + '.npy', 'w', force_zip64=True) as member:
+                    np.lib.format.write_array(member, array, allow_pickle=False)
+            archive.close()
+        except BaseException:
+            archive.fp = None  # to close it would hide a Ctrl-C behind an error of its own
+            raise
     checksum = _checksum(name)
     with open(name, 'ab') as file:
         file.write(checksum.encode())
@@ -341,6 +359,8 @@ class Checkpoint:
 
     def __init__(self, prefix, epoch, with_states, bucket_key=None):
         names = file_names(prefix, epoch, bucket_key)
+        if not isinstance(with_states, int):  # which Module takes for a bool
+            with_states = checked_bool('load_optimizer_states', with_states)
         with _locked_directory_of(names['svrg'], exclusive=False), \
                 _staying_as_they_are(names['svrg'], names['params']):
             self._read(names, with_states)
@@ -355,13 +375,14 @@ class Checkpoint:
                 warnings.warn('%s was saved without the states of the optimizer, which were on '
                               'servers: they begin anew' % names['svrg'], stacklevel=4)
                 with_states = False
-        kinds = ['params'] + ['states'] * with_states
+        kinds = ['params', 'states'] if with_states else ['params']
         if self.facts:
             names.update((kind, _find(names[kind], checksums[kind], names['svrg']))
                          for kind in kinds)
         for kind in kinds:
             _check_exists(names[kind])
         saved = _read(mx.nd.load, names['params'])
+        saved = saved or {}  # of a network without parameters MXNet reads an empty list
         if not isinstance(saved, dict) or any(key[:4] not in ('arg:', 'aux:') for key in saved):
             raise ValueError('%s is no file of parameters' % names['params'])
         self.arg_params, self.aux_params = of_kind('arg', saved), of_kind('aux', saved)
@@ -420,7 +441,7 @@ def _find(name, known, svrg_name):
     try:
         _check(name, known, svrg_name)
     except (FileNotFoundError, ValueError):
-        for left in glob.glob(glob.escape(name) + '.*'):
+        for left in glob.glob(glob.escape(_begin_of_temporary_names(name)) + '*'):
             with contextlib.suppress(OSError):
                 if _checksum(left) == known:
                     warnings.warn('%s was left by a process that was stopped while it saved, and '

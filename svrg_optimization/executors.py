@@ -110,6 +110,21 @@ def has_dense_inputs(module):
         for executor in group.execs for name in input_names(module) if name in executor.arg_dict)
 
 
+def forget_parameters(module):
+    """Let a module that has no parameters yet be bound once more."""
+    module._arg_params = module._aux_params = None
+
+
+def share_no_inputs(module):
+    """Let modules that will share parameters with this one have inputs of their own.
+
+    MXNet would report that it allocates larger ones, once more than for the
+    live modules.
+    """
+    group = module._exec_group
+    group.shared_data_arrays = [{} for _ in group.contexts]
+
+
 def can_reshape(module, rows):
     """Tell whether a module can be reshaped for batches of another number of rows."""
     if not has_dense_inputs(module):

@@ -3,7 +3,7 @@
 import functools
 import weakref
 
-from .kvstores import number_of_new_key
+from .kvstores import is_distributed, number_of_new_key
 from .svrg_optimizer import _SVRGOptimizer, full_gradient_keys, unused_key
 
 
@@ -119,9 +119,12 @@ class Tenants:
         """
         duplicates = self.keys.intersection(param_names)
         if duplicates:
-            raise ValueError('kvstore already holds a module with the keys %s: give this module a '
-                             'kvstore of its own, or other parameter names'
-                             % ', '.join(sorted(duplicates)))
+            raise ValueError('kvstore already holds a module with the keys %s: %s' % (
+                ', '.join(sorted(duplicates)),
+                'give another module other parameter names; the optimizer of this one, once '
+                'installed, stays for the whole job, as the keys on the servers do'
+                if is_distributed(kvstore) else
+                'give this module a kvstore of its own, or other parameter names'))
         if any(tenant.updates != updates for tenant in self.modules):
             raise ValueError('kvstore must update the weights of all modules or of none: '
                              'MXNET_UPDATE_ON_KVSTORE is %d now, and was %d when it took another '

@@ -11,7 +11,7 @@ from mxnet.module import Module
 from . import executors, kvstores
 from .kvstore_keys import Tenant, Tenants, tenants_of
 from .step_size import check_step_size
-from .svrg_optimizer import _SVRGOptimizer, update_counts
+from .svrg_optimizer import _SVRGOptimizer, check_learning_rate, update_counts
 from .variance_reduction import dtype_of_sum
 from .workers import Tally
 
@@ -84,6 +84,7 @@ class OptimizerSetup:
                                       self._new_full_gradient().row_counts)
         svrg_optimizer = self._create_optimizer(_SVRGOptimizer.__name__, optimizer, kvstore,
                                                 optimizer_params)
+        check_learning_rate(svrg_optimizer)
         if kvstores.is_distributed(kvstore):
             self._place_keys_on_servers(svrg_optimizer, kvstore, tenants, updates)
         elif isinstance(kvstore, KVStore) and tenants.compresses is None:

@@ -4,11 +4,12 @@ import contextlib
 import functools
 import json
 import logging
+import traceback
 
 import mxnet as mx
 from mxnet.base import _as_list
 from mxnet.model import BatchEndParam
-from mxnet.module import Module
+from mxnet.module import Module, SequentialModule
 
 from . import executors, kvstores
 from .argument_checks import check_callbacks, checked_bool
@@ -26,12 +27,18 @@ from .snapshot_checkpoints import SnapshotCheckpoints
 from .snapshot_schedule import SnapshotSchedule
 from .sparse_rows import correct_rows_of_batch, dense
 from .step_size import BarzilaiBorwein
-from .svrg_optimizer import _SVRGOptimizer, weight_decays
+from .svrg_optimizer import _SVRGOptimizer, check_learning_rate, weight_decays
 from .variance_reduction import correct, correct_small
 from .workers import Plan, check_batches, check_plans, count_batches, meet_at_same_weights
 
 # Batches that an iterator may be ahead of the arithmetic: those waiting take memory.
 _BATCHES_AHEAD = 64
+
+
+def _is_bound_by_chain():
+    """Tell whether a SequentialModule is among the callers, which nothing else shows."""
+    return any(frame.f_code is SequentialModule.bind.__code__
+               for frame, _ in traceback.walk_stack(None))
 
 
 class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, OptimizerSetup, Module):
@@ -251,8 +258,6 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, OptimizerSetup, Module):
         except BaseException:
             self._symbol = self._masks.symbol
             self._reset_bind()
-            if not self.params_initialized:
-                self._arg_params = self._aux_params = None
             raise
 
     def _bind_anew(self, data_shapes, label_shapes, for_training, inputs_need_grad, force_rebind,
@@ -274,6 +279,9 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, OptimizerSetup, Module):
             self._auxiliary.bind(self, self._param_names, shared_auxiliary)
             if not self._coefficient.is_always_zero:
                 self._warn_of_random_layers()
+                if _is_bound_by_chain():
+                    self._warn_once('a SequentialModule takes no snapshots: it trains this module '
+                                    'as plain Module')
             self._restore_snapshot()
             self._check_snapshot_covers_parameters()
 
@@ -296,6 +304,8 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, OptimizerSetup, Module):
 
     def _reset_bind(self):
         super()._reset_bind()
+        if not self.params_initialized:
+            executors.forget_parameters(self)
         self._auxiliary.reset_bind()
 
     def reshape(self, data_shapes, label_shapes=None):
@@ -407,6 +417,8 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, OptimizerSetup, Module):
         Where there was no snapshot yet when the gradients were computed, this
         is a step of plain Module.
         """
+        if self.optimizer_initialized:
+            check_learning_rate(self._optimizer)  # MXNet would, in the middle of the step
         super().update()
         self._awaits_update = False
         self._snapshot.num_update += 1

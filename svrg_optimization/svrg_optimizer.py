@@ -5,6 +5,8 @@ servers unpickle these classes before the rest of MXNet is there.
 """
 
 import copy
+import math
+import numbers
 
 import numpy as np
 from mxnet import optimizer as opt
@@ -84,6 +86,13 @@ def set_update_counts(optimizer, counts, device_ids):
     for device_id in device_ids:
         optimizer._set_current_context(device_id)
         optimizer._index_update_count.update({**by_name, **by_index})
+
+
+def check_learning_rate(optimizer):
+    """Raise a ValueError where the rate of an optimizer without a schedule is infinite or a NaN."""
+    rate = optimizer.lr
+    if isinstance(rate, numbers.Real) and not math.isfinite(rate):
+        raise ValueError('learning_rate must be a finite number, not %r' % (rate,))
 
 
 def weight_decays(optimizer, names, by_number):

@@ -1,6 +1,8 @@
 """What an interrupted pass, and a full gradient that is not finite, leave behind."""
 
+import random
 import signal
+import sys
 import warnings
 
 import mxnet as mx
@@ -8,7 +10,7 @@ import numpy as np
 import pytest
 
 from problems import Problem
-from svrg_optimization import SVRGModule
+from svrg_optimization import BarzilaiBorwein, SVRGModule
 from test_bad_input import state_of
 from test_bucketing import Sequences
 
@@ -235,3 +237,192 @@ def test_only_what_is_not_finite_is_named():
     module.init_params()
     with pytest.raises(FloatingPointError, match='not finite: second_weight$'):
         module.update_full_grads(train_data)
+
+
+class Interruption:
+    """Call something, and interrupt it before a given operation of Python, anywhere below it.
+
+    A signal is heard of between two operations. With `at` None they are counted alone.
+    """
+
+    def __init__(self, call, at=None):
+        self.operations = 0
+        self._at = at
+        sys.settrace(self._trace)
+        try:
+            call()
+        except KeyboardInterrupt:
+            pass
+        finally:
+            sys.settrace(None)
+
+    def _trace(self, frame, event, _):
+        frame.f_trace_opcodes = True
+        if event == 'opcode':
+            self.operations += 1
+            if self.operations == self._at:
+                sys.settrace(None)
+                raise KeyboardInterrupt
+        return self._trace
+
+
+def places(call, count):
+    """Draw operations of a call to interrupt it at."""
+    operations = Interruption(call).operations
+    assert operations > 1000
+    return random.Random(0).sample(range(1, operations + 1), count)
+
+
+def arguments_of_kvstore(context):
+    return {'kvstore': 'local' if context is TWO_DEVICES else None}
+
+
+@pytest.mark.parametrize('context, kvstore', [
+    (mx.cpu(), None), (mx.cpu(), 'local'), (TWO_DEVICES, 'local')])
+@pytest.mark.parametrize('stored', [False, True])
+@pytest.mark.parametrize('step_size', [False, True])
+def test_pass_interrupted_anywhere(context, kvstore, stored, step_size):
+    """The snapshot is the old one, the new one, or out of force; never a mixture."""
+    problem = Problem('perceptron', rows=37)
+    train_data = problem.iterator()
+    rule = BarzilaiBorwein() if step_size else None
+    params = {'learning_rate': 0.01, 'lr_scheduler': rule} if step_size else SETTINGS
+    module = problem.module(2, context=context, store_snapshot_grads=stored)
+    module.fit(train_data, eval_metric='mse', num_epoch=2, arg_params=problem.arg_params(),
+               kvstore=kvstore and mx.kv.create(kvstore), optimizer_params=params)
+    outcomes = set()
+    for number, at in enumerate(places(lambda: module.update_full_grads(train_data), 40)):
+        moved = {name: value + 0.01 * number for name, value in problem.weights.items()}
+        module.set_params({name: mx.nd.array(value) for name, value in moved.items()}, {})
+        before = module._snapshot.full_gradient
+        Interruption(lambda: module.update_full_grads(train_data), at)
+        problem.assert_weights(module, moved)
+        if module._snapshot.in_force:
+            outcomes.add(module._snapshot.full_gradient is before)
+            svrg = problem.svrg()
+            svrg.weights = {name: value.asnumpy().astype(float)
+                            for name, value in module._mod_aux.get_params()[0].items()}
+            svrg.take_snapshot()
+            problem.assert_full_gradient(module, svrg.full_gradient)
+        if step_size and rule.rate is not None:
+            assert 0 < rule.rate <= 1.0001 / rule.curvature
+    assert True in outcomes
+
+
+def bind(module, train_data):
+    module.bind(train_data.provide_data, train_data.provide_label)
+
+
+@pytest.mark.parametrize('context', [mx.cpu(), TWO_DEVICES])
+@pytest.mark.parametrize('interrupted', ['bind', 'init_optimizer'])
+def test_fit_after_preparations_that_were_interrupted_anywhere(context, interrupted):
+    problem = Problem('perceptron', rows=37)
+    train_data, expected = problem.iterator(), problem.svrg(**SETTINGS).fit(3, 2)
+
+    def prepared():
+        module = problem.module(2, context=context)
+        if interrupted == 'bind':
+            return module, lambda: bind(module, train_data)
+        bind(module, train_data)
+        module.init_params(arg_params=problem.arg_params())
+        return module, lambda: module.init_optimizer('local', 'sgd', {'learning_rate': 7.0})
+
+    for at in places(prepared()[1], 40):
+        module, call = prepared()
+        Interruption(call, at)
+        if module.optimizer_initialized:  # it came through
+            module.init_optimizer('local', 'sgd', SETTINGS, force_init=True)
+        module.fit(train_data, eval_metric='mse', num_epoch=3, arg_params=problem.arg_params(),
+                   optimizer_params=SETTINGS)
+        problem.assert_weights(module, expected)
+
+
+@pytest.mark.parametrize('context', [mx.cpu(), TWO_DEVICES])
+@pytest.mark.parametrize('resumed', [False, True])
+def test_training_goes_on_after_a_bind_that_was_interrupted_anywhere(context, resumed):
+    """With its snapshot: of a module that is bound anew, and of one from a checkpoint."""
+    problem = Problem('perceptron', rows=37)
+    train_data = problem.iterator()
+    module = problem.module(2, context=context)
+    kvstore = arguments_of_kvstore(context)
+    module.fit(train_data, eval_metric='mse', num_epoch=3, arg_params=problem.arg_params(),
+               optimizer_params=SETTINGS, **kvstore)
+    module.save_checkpoint('model', 3, save_optimizer_states=True)
+    expected = problem.svrg(**SETTINGS).fit(4, 2)
+
+    def prepared():
+        module = SVRGModule.load('model', 3, load_optimizer_states=True, context=context,
+                                 label_names=('label',))
+        if resumed:
+            return module, lambda: (bind(module, train_data),
+                                    module.init_optimizer(optimizer_params=SETTINGS, **kvstore))
+        bind(module, train_data)
+        module.init_optimizer(optimizer_params=SETTINGS, **kvstore)
+        return module, lambda: module.bind(train_data.provide_data, train_data.provide_label,
+                                           force_rebind=True)
+
+    for at in places(prepared()[1], 40):
+        module, call = prepared()
+        Interruption(call, at)
+        module.fit(train_data, eval_metric='mse', begin_epoch=3, num_epoch=4,
+                   optimizer_params=SETTINGS, **kvstore)
+        problem.assert_weights(module, expected)
+
+
+@pytest.mark.parametrize('interrupted', ['bind', 'switch_bucket'])
+def test_buckets_after_a_bind_that_was_interrupted_anywhere(interrupted):
+    problem = Sequences()
+    settings = {'learning_rate': 0.02}
+    train_data = problem.iterator()
+    first = next(iter(problem.iterator()))
+    expected = problem.expect(2, 2, **settings).weights
+
+    def prepared():
+        module = problem.module(2)
+        if interrupted == 'bind':
+            return module, lambda: bind(module, train_data)
+        bind(module, train_data)
+        module.init_params(arg_params=problem.arg_params())
+        return module, lambda: module.switch_bucket(first.bucket_key, first.provide_data,
+                                                    first.provide_label)
+
+    for at in places(prepared()[1], 40):
+        module, call = prepared()
+        Interruption(call, at)
+        module.fit(problem.iterator(), eval_metric=[], num_epoch=2,
+                   arg_params=problem.arg_params(), optimizer_params=settings)
+        problem.assert_weights(module, expected)
+
+
+def test_control_c_in_the_updater_of_a_kvstore(monkeypatch):
+    """MXNet swallows it there, and goes on without the value that was pushed."""
+    problem = Problem('perceptron', rows=40)
+    module = problem.bound(context=TWO_DEVICES)
+    module.init_optimizer(kvstore='local', optimizer_params=SETTINGS)
+    module.update_full_grads(problem.iterator())
+    update = type(module._optimizer).update_multi_precision
+    calls = []
+
+    def interrupted(optimizer, index, *args):
+        calls.append(index)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        update(optimizer, index, *args)
+
+    moved = {name: value + 0.5 for name, value in problem.weights.items()}
+    module.set_params({name: mx.nd.array(value) for name, value in moved.items()}, {})
+    shares = [{name: value.copy() for name, value in share.items()}
+              for share in module._param_dict]
+    monkeypatch.setattr(type(module._optimizer), 'update_multi_precision', interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        module.update_full_grads(problem.iterator())
+    assert module._snapshot.in_force
+    problem.assert_weights(module._mod_aux, problem.weights, 1e-7)
+    for share, old in zip(module._param_dict, shares):
+        for name, value in share.items():
+            np.testing.assert_array_equal(value.asnumpy(), old[name].asnumpy())
+    module.update_full_grads(problem.iterator())
+    svrg = problem.svrg()
+    svrg.weights = moved
+    svrg.take_snapshot()
+    problem.assert_full_gradient(module, svrg.full_gradient)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from problems import Problem, SparseProblem
-from svrg_optimization import SVRGModule
+from svrg_optimization import SVRGModule, kvstores
 from svrg_optimization.kvstore_keys import KVStoreKeys
 
 DISTRIBUTED = ['dist', 'dist_sync', 'dist_device_sync', 'dist_async', 'dist_async_device']
@@ -218,3 +218,27 @@ def test_kvstore_that_was_told_to_compress(monkeypatch):
         problem.assert_full_gradient(module, {
             name: value * 10 / 37 for name, value in
             problem.network(problem.weights, problem.features, problem.targets).items()})
+
+
+@pytest.mark.parametrize('threshold', [0.5, 2.0 ** -10])
+@pytest.mark.parametrize('devices', [1, 2])
+def test_full_gradient_beside_a_kvstore_that_compresses(devices, threshold):
+    """Also on one device, where a 'device' KVStore compresses as well."""
+    problem = Problem('perceptron', rows=37)
+    module = problem.bound(context=[mx.cpu(i) for i in range(devices)])
+    kvstore = mx.kv.create('device')
+    kvstore.set_gradient_compression({'type': '2bit', 'threshold': threshold})
+    module.init_optimizer(kvstore)
+    module.update_full_grads(problem.iterator())
+    svrg = problem.svrg()
+    svrg.take_snapshot()
+    problem.assert_full_gradient(module, svrg.full_gradient)
+
+
+def test_kinds_that_are_synchronous():
+    for kind in ('dist', 'dist_sync', 'dist_device', 'dist_device_sync', 'p3store_dist'):
+        assert kvstores.is_synchronous(kind) and not kvstores.is_asynchronous(kind)
+    for kind in ('dist_async', 'dist_async_device'):
+        assert kvstores.is_asynchronous(kind) and not kvstores.is_synchronous(kind)
+    for kind in ('local', 'device', None):
+        assert not kvstores.is_asynchronous(kind) and not kvstores.is_synchronous(kind)

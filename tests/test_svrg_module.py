@@ -507,3 +507,137 @@ def test_binding_again_writes_no_json(monkeypatch):
     module.bind(module.data_shapes, module.label_shapes, force_rebind=True)
     module.update_full_grads(problem.iterator())
     assert len(calls) == 1
+
+
+def gradients_of(module):
+    return {name: sum(array.asnumpy() for array in arrays) for name, arrays in zip(
+        module._exec_group.param_names, module._exec_group.grad_arrays)}
+
+
+def test_gradients_after_backward_are_those_that_the_optimizer_gets(training):
+    training.snapshot()
+    training.epoch()
+    svrg = training.svrg
+    for batch, rows in training.batches():
+        training.module.forward_backward(batch)
+        now, then = (svrg.gradients(weights, rows) for weights in (svrg.weights, svrg.snapshot))
+        expected = {name: now[name] - then[name] + svrg.full_gradient[name] for name in now}
+        for _ in range(2):
+            for name, value in gradients_of(training.module).items():
+                np.testing.assert_allclose(value, expected[name], rtol=1e-5, atol=1e-5)
+            training.module._update_svrg_gradients()  # called again, it does nothing
+        training.module.update()
+        svrg.step(rows)
+    training.check()
+
+
+def test_gradients_of_several_backward_passes_are_corrected_each():
+    problem = Problem('perceptron', rows=40)
+    module = problem.bound(grad_req='add')
+    module.init_optimizer()
+    module.update_full_grads(problem.iterator())
+    svrg = problem.svrg()
+    svrg.take_snapshot()
+    moved = {name: value + 0.3 for name, value in problem.weights.items()}
+    module.set_params({name: mx.nd.array(value) for name, value in moved.items()}, {})
+    expected = dict.fromkeys(moved, 0)
+    for batch, rows in zip(problem.iterator(), oracle.batches_of(40, 10)):
+        module.forward_backward(batch)
+        now, then = svrg.gradients(moved, rows), svrg.gradients(svrg.snapshot, rows)
+        expected = {name: value + now[name] - then[name] + svrg.full_gradient[name]
+                    for name, value in expected.items()}
+        for name, value in gradients_of(module).items():
+            np.testing.assert_allclose(value, expected[name], rtol=1e-5, atol=1e-5)
+
+
+def test_clipping_between_backward_and_update():
+    """As MXNet's word language model clips, by the norm of all gradients."""
+    problem = Problem('perceptron', rows=40)
+    module = problem.bound()
+    module.init_optimizer(optimizer_params={'learning_rate': 1.0, 'rescale_grad': 1.0})
+    module.update_full_grads(problem.iterator())
+    before = {name: value.asnumpy() for name, value in module.get_params()[0].items()}
+    module.forward_backward(next(problem.iterator()))
+    norm = mx.gluon.utils.clip_global_norm(
+        [array for arrays in module._exec_group.grad_arrays for array in arrays], 0.01)
+    assert norm > 0.1
+    module.update()
+    step = np.sqrt(sum(((value.asnumpy() - before[name]) ** 2).sum()
+                       for name, value in module.get_params()[0].items()))
+    np.testing.assert_allclose(step, 0.01, rtol=1e-3)
+
+
+def test_reshape_between_backward_and_update(training):
+    training.snapshot()
+    training.epoch()
+    for batch, rows in training.batches():
+        training.module.forward_backward(batch)
+        training.module.reshape([('data', (20, 4))], [('label', (20,))])
+        training.module.update()
+        training.svrg.step(rows)
+        training.module.reshape([('data', (10, 4))], [('label', (10,))])
+    training.check()
+
+
+def test_backward_before_any_forward():
+    module = Problem().bound()
+    with pytest.raises(RuntimeError, match='backward needs a forward before it'):
+        module.backward()
+
+
+@pytest.mark.parametrize('rate', [float('nan'), float('inf'), np.float32('nan')])
+def test_learning_rate_that_is_not_finite(training, rate):
+    """Found before the step, not in the middle of it."""
+    training.snapshot()
+    training.epoch()
+    with pytest.raises(ValueError, match='learning_rate must be a finite number, not'):
+        Problem().bound().init_optimizer(optimizer_params={'learning_rate': rate})
+    module, batch = training.module, next(training.problem.iterator())
+    module.forward_backward(batch)
+    module._optimizer.set_learning_rate(rate)
+    with pytest.raises(ValueError, match='learning_rate must be a finite number, not'):
+        module.update()
+    training.check()
+    module._optimizer.set_learning_rate(0.1)
+    module.update()
+    training.svrg.step(np.arange(10))
+    training.check()
+
+
+def test_numbers_of_numpy():
+    """What is an int, a bool or a number is taken."""
+    module = Problem().module(np.int64(2), loss_is_mean=np.bool_(False),
+                              sparse_full_grad=np.bool_(False), alpha=np.array(0.5),
+                              store_snapshot_grads=np.int32(1000))
+    assert module.update_freq == 2 and type(module.update_freq) is int
+    assert module.alpha == 0.5 and module._holding.budget == 1000
+    module.alpha = np.float32(0.25)
+    assert module.alpha == 0.25
+    assert Problem().module(store_snapshot_grads=np.bool_(True))._holding.budget == 2 ** 30
+    module.alpha = lambda _: np.array(1.0)
+    module.fit(Problem().iterator(), eval_metric='mse', num_epoch=1)
+
+
+def chain_of(module):
+    features = mx.sym.FullyConnected(mx.sym.Variable('data'), num_hidden=4, name='features')
+    return mx.mod.SequentialModule().add(
+        mx.mod.Module(features, label_names=[])).add(module, take_labels=True, auto_wiring=True)
+
+
+@pytest.mark.parametrize('alpha, warned', [(1, 1), (0, 0)])
+def test_in_a_sequential_module(alpha, warned):
+    """It trains as plain Module, and that is said once."""
+    problem = Problem(rows=40)
+    trained = []
+    for module in (problem.module(alpha=alpha),
+                   mx.mod.Module(problem.symbol, label_names=('label',))):
+        mx.random.seed(0)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter('always')
+            chain_of(module).fit(problem.iterator(), eval_metric='mse', num_epoch=2)
+        trained.append({name: value.asnumpy() for name, value in module.get_params()[0].items()})
+        messages = [str(warning.message) for warning in caught
+                    if 'takes no snapshots' in str(warning.message)]
+        assert len(messages) == (warned if isinstance(module, SVRGModule) else 0)
+    for name, value in trained[0].items():
+        np.testing.assert_array_equal(value, trained[1][name])

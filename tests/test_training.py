@@ -6,6 +6,7 @@ import mxnet as mx
 import numpy as np
 import pytest
 
+import oracle
 from problems import Problem
 from svrg_optimization import SVRGModule
 
@@ -296,3 +297,107 @@ def test_monitor_sees_the_training_alone():
     monitor.toc_print = lambda: expected.append(len(monitor.toc()))
     plain.fit(problem.iterator(), eval_metric=[], num_epoch=2, monitor=monitor)
     assert seen == expected and sum(seen) > 0
+
+
+@pytest.mark.parametrize('context', [mx.cpu(), [mx.cpu(0), mx.cpu(1)]])
+def test_batches_smaller_than_those_bound(context):
+    """The full gradient is in the units of each batch, and the rate's scale that of the bound."""
+    problem = Problem(rows=40)
+    module = problem.bound(batch_size=20, update_freq=2, context=context)
+    module.init_optimizer(optimizer_params={'learning_rate': 0.1})
+    svrg = problem.svrg(batch_size=20)
+    for epoch in range(6):
+        if epoch % 2 == 0:
+            svrg.take_snapshot()
+        for rows in oracle.batches_of(40, 4):
+            svrg.step(rows)
+    module.fit(problem.iterator(4), eval_metric='mse', num_epoch=6)
+    problem.assert_weights(module, svrg.weights)
+    problem.assert_full_gradient(module, svrg.full_gradient)
+
+
+@pytest.mark.parametrize('stored', [False, True])
+def test_second_fit_on_smaller_batches(stored):
+    problem = Problem(rows=60)
+    module = problem.module(2, store_snapshot_grads=stored)
+    module.fit(problem.iterator(20), eval_metric='mse', num_epoch=2,
+               optimizer_params={'learning_rate': 0.2})
+    module.fit(problem.iterator(4), eval_metric='mse', begin_epoch=2, num_epoch=150)
+    design = np.column_stack([problem.features, np.ones(60)])
+    optimum = np.linalg.lstsq(design, problem.targets, rcond=None)[0]
+    problem.assert_weights(module, {'fc_weight': optimum[None, :-1], 'fc_bias': optimum[-1:]})
+
+
+class HeadGradients(SVRGModule):
+    """A module that trains a symbol without a loss, by gradients of its output."""
+
+    def backward(self, out_grads=None):
+        super().backward([self.get_outputs()[0]] if out_grads is None else out_grads)
+
+
+def test_fit_of_a_symbol_without_a_loss():
+    """It trains as plain Module, and that is said once."""
+    problem = Problem(rows=40)
+    output = problem.symbol.get_internals()['fc_output']
+    symbol = mx.sym.broadcast_sub(output, mx.sym.Variable('label'))
+    train_data = mx.io.NDArrayIter(problem.features, problem.targets[:, None], 10,
+                                   label_name='label')
+    module = HeadGradients(symbol, label_names=('label',), update_freq=1)
+    with pytest.warns(UserWarning, match='no loss, .*: fit trains as plain Module') as caught:
+        module.fit(train_data, eval_metric=mx.metric.Loss(), num_epoch=3,
+                   arg_params=problem.arg_params(), optimizer_params={'learning_rate': 0.1})
+    assert sum('plain Module' in str(warning.message) for warning in caught) == 1
+    sgd = problem.svrg()
+    for rows in 3 * oracle.batches_of(40, 10):
+        sgd.step(rows)
+    problem.assert_weights(module, sgd.weights)
+
+
+class Once:
+    """A stream that can be read once."""
+
+    def __init__(self, problem):
+        self._data = problem.iterator()
+        self.provide_data, self.provide_label = self._data.provide_data, self._data.provide_label
+        self.batch_size = 10
+
+    def __iter__(self):
+        return self._data
+
+    def reset(self):
+        """Do nothing."""
+
+
+def test_stream_that_can_be_read_once():
+    problem = Problem(rows=40)
+    with pytest.raises(ValueError, match=r'train_data must yield at least one batch .*Once.* in '
+                                         r'epoch 0\. A snapshot reads the data before'):
+        problem.module().fit(Once(problem), eval_metric='mse', num_epoch=1)
+    module = problem.module(store_snapshot_grads=True)
+    module.fit(Once(problem), eval_metric='mse', num_epoch=1, arg_params=problem.arg_params())
+    assert module._snapshot.num_update == 4
+
+
+def test_iterator_whose_second_pass_is_empty():
+    class Twice(mx.io.NDArrayIter):
+        passes = 0
+
+        def __iter__(self):
+            self.passes += 1
+            return super().__iter__() if self.passes < 2 else iter(())
+
+    problem = Problem(rows=40)
+    with pytest.raises(ValueError, match='yielded none in epoch 0'):
+        problem.module().fit(Twice(problem.features, problem.targets, 10, label_name='label'),
+                             eval_metric='mse', num_epoch=1)
+
+
+def test_data_that_callbacks_see():
+    """As in Module they are a DataIter, and the one that was given."""
+    problem, seen = Problem(rows=40), []
+    train_data = problem.iterator()
+    problem.module().fit(
+        train_data, eval_metric='mse', num_epoch=1,
+        batch_end_callback=lambda param: seen.append(param.locals['train_data']))
+    assert all(isinstance(data, mx.io.DataIter) and isinstance(data, mx.io.NDArrayIter)
+               and data.num_data == 40 for data in seen)
