@@ -298,3 +298,65 @@ def test_linear_decay():
         assert decay(number) == pytest.approx(0.75 * max(0, 1 - number / 8), abs=1e-12)
     assert (decay.initial, decay.num_updates) == (0.75, 8)
     assert repr(LinearDecay(0.75, 8)) == 'LinearDecay(0.75, num_updates=8)'
+
+
+@pytest.mark.parametrize('alpha', [0, 1])
+def test_data_of_a_custom_loop_are_the_same_whatever_alpha(tmp_path, alpha):
+    """MXNet's iterators over files are wrong when they are reset at their beginning."""
+    rng = np.random.RandomState(0)
+    data, label = str(tmp_path / 'data'), str(tmp_path / 'label')
+    np.savetxt(data, np.arange(20000.)[:, None], fmt='%d')
+    np.savetxt(label, rng.normal(size=20000), fmt='%.3g')
+    train_data = mx.io.CSVIter(data_csv=data, data_shape=(1,), label_csv=label, label_shape=(1,),
+                               batch_size=100)
+    symbol = mx.sym.LinearRegressionOutput(
+        mx.sym.FullyConnected(mx.sym.Variable('data'), num_hidden=1, name='fc'),
+        mx.sym.Variable('label'))
+    module = SVRGModule(symbol, label_names=('label',), update_freq=1, alpha=alpha)
+    module.bind(train_data.provide_data, [mx.io.DataDesc('label', (100,))])
+    module.init_params()
+    for _ in range(3):
+        module.update_full_grads(train_data)
+        train_data.reset()
+        rows = [batch.data[0].asnumpy()[:, 0] for batch in train_data]
+        np.testing.assert_array_equal(np.concatenate(rows), np.arange(20000))
+
+
+def test_shuffled_data_of_a_custom_loop_are_the_same_whatever_alpha():
+    problem, seen = Problem(rows=40), []
+    for alpha in (0, 1):
+        np.random.seed(0)
+        train_data = problem.iterator(shuffle=True)
+        module = problem.bound(alpha=alpha)
+        for _ in range(2):
+            module.update_full_grads(train_data)
+            train_data.reset()
+            seen.append(np.concatenate([batch.label[0].asnumpy() for batch in train_data]))
+    np.testing.assert_array_equal(seen[:2], seen[2:])
+
+
+@pytest.mark.parametrize('resumed', [False, True])
+def test_snapshot_from_before_alpha_was_zero_is_stale(tmp_path, resumed):
+    """After a constant 0 the next epoch takes a new one."""
+    problem = Problem(rows=40)
+    module, svrg = problem.module(10, alpha=0.8), oracle_of(problem, 0.8)
+    taken = []
+    monitor = {'epoch_end_callback': lambda *_: taken.append(module._snapshot.taken_at)}
+    fit(problem, module, 1, **monitor)
+    module.alpha = 0
+    fit(problem, module, 2, begin_epoch=1, **monitor)
+    if resumed:
+        module.save_checkpoint(str(tmp_path / 'model'), 2, save_optimizer_states=True)
+        module = SVRGModule.load(str(tmp_path / 'model'), 2, load_optimizer_states=True,
+                                 label_names=('label',))
+    module.alpha = 0.5
+    fit(problem, module, 4, begin_epoch=2, **monitor)
+    assert taken == [0, 0, 8, 8]
+    svrg.fit(1, 10)
+    for alpha, epoch in ((0, 1), (0.5, 2), (0.5, 3)):
+        svrg.alpha = lambda _, alpha=alpha: alpha
+        if epoch == 2:
+            svrg.take_snapshot()
+        for start in range(0, 40, 10):
+            svrg.step(np.arange(start, start + 10))
+    problem.assert_weights(module, svrg.weights)

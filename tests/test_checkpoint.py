@@ -3,9 +3,11 @@
 import hashlib
 import json
 import os
+import pickle
 import subprocess
 import sys
 import textwrap
+import zipfile
 from pathlib import Path
 
 import mxnet as mx
@@ -485,3 +487,106 @@ def test_file_that_holds_no_parameters(tmp_path):
         mx.nd.save(prefix + '-0001.params', saved)
         with pytest.raises(ValueError, match='model-0001.params is no file of parameters'):
             SVRGModule.load(prefix, 1, label_names=('label',))
+
+
+def test_states_that_are_refused_are_not_gone_on_without(saved):
+    """No optimizer is installed after the error, and the next fit meets it again."""
+    problem = Problem('softmax', rows=37)
+    module = problem.module(2)
+    train(problem, module, 0, 3, prefix=saved)
+    resumed = load(saved, 3)
+    Path(saved + '-0003.states').write_bytes(pickle.dumps({0: mx.nd.ones(7)}))
+    for rate in (0.1, 0.3):
+        with pytest.raises(ValueError, match='model-0003.states is not the file that'):
+            train(problem, resumed, 3, 4, learning_rate=rate)
+        assert not resumed.optimizer_initialized
+        assert resumed._optimizer is None and resumed._kvstore is None
+    module.save_checkpoint(saved, 3, save_optimizer_states=True)
+    resumed = load(saved, 3)
+    train(problem, resumed, 3, 6)
+    train(problem, module, 3, 6)
+    assert bits(resumed) == bits(module)
+
+
+def test_optimizer_stays_where_another_is_refused(saved):
+    problem = Problem('softmax', rows=37)
+    module = train(problem, problem.module(2), 0, 3)
+    before, kvstore = module._optimizer, module._kvstore
+    with pytest.raises(ValueError, match='learning_rate must be a finite number'):
+        module.init_optimizer('local', 'sgd', {'learning_rate': float('nan')}, force_init=True)
+    assert module._optimizer is before and module._kvstore is kvstore
+    unbroken = train(problem, problem.module(2), 0, 5)
+    train(problem, module, 3, 5)
+    assert bits(module) == bits(unbroken)
+
+
+def test_network_without_parameters(tmp_path):
+    symbol = mx.sym.MakeLoss(mx.sym.square(mx.sym.Variable('data')))
+    module = SVRGModule(symbol, label_names=None, update_freq=1)
+    module.bind([('data', (4, 2))])
+    module.init_params()
+    module.save_checkpoint(str(tmp_path / 'model'), 1)
+    loaded = SVRGModule.load(str(tmp_path / 'model'), 1, label_names=None)
+    loaded.bind([('data', (4, 2))], for_training=False)
+    assert loaded.get_params() == ({}, {})
+
+
+def test_symbolic_links_are_written_through(prefix, tmp_path):
+    """As Module does, so that who reads the target reads the new file."""
+    problem = Problem('softmax', rows=37)
+    module = train(problem, problem.module(2), 0, 1, prefix=prefix)
+    (tmp_path / 'elsewhere').mkdir()
+    links = []
+    for name in ('model-symbol.json', 'model-0001.params', 'model-0001.states',
+                 'model-0001.svrg'):
+        link, target = tmp_path / name, tmp_path / 'elsewhere' / ('target of ' + name)
+        link.rename(target)
+        link.symlink_to(target)
+        links.append((link, target))
+    train(problem, module, 1, 2)
+    module.save_checkpoint(prefix, 1, save_optimizer_states=True)
+    assert all(link.is_symlink() and link.resolve() == target for link, target in links)
+    assert bits(load(prefix, 1)) == bits(module)
+    assert sorted(path.name for path in (tmp_path / 'elsewhere').iterdir()) == sorted(
+        target.name for _, target in links)
+
+
+@pytest.mark.parametrize('length', [200, 234, 235, 243])
+@pytest.mark.parametrize('letter', ['p', 'é'])
+def test_long_prefixes(tmp_path, length, letter):
+    """The longest name of a file is prefix-symbol.json, and file systems take 255 bytes."""
+    prefix = str(tmp_path / (letter * (length // len(letter.encode()))))
+    problem = Problem('softmax', rows=37)
+    module = train(problem, problem.module(2), 0, 1, prefix=prefix)
+    assert bits(load(prefix, 1)) == bits(module)
+
+
+def test_interruption_while_the_archive_is_written(monkeypatch, saved):
+    """It stays one: closing the archive must not hide it behind an error of its own."""
+    module = load(saved, 3)
+    opened = zipfile.ZipFile.open
+
+    class Interrupted:
+        def __init__(self, member):
+            self.member = member
+
+        def __enter__(self):
+            raise KeyboardInterrupt
+
+        def __exit__(self, *_):
+            """Not reached."""
+
+    monkeypatch.setattr(zipfile.ZipFile, 'open',
+                        lambda *args, **kwargs: Interrupted(opened(*args, **kwargs)))
+    before = Path(saved + '-0003.svrg').read_bytes()
+    with pytest.raises(KeyboardInterrupt):
+        module.save_checkpoint(saved, 3)
+    assert Path(saved + '-0003.svrg').read_bytes() == before
+
+
+@pytest.mark.parametrize('bad', ['no', None, 1.0])
+def test_bad_load_optimizer_states(saved, bad):
+    with pytest.raises(TypeError, match='load_optimizer_states must be True or False, not %r'
+                       % bad):
+        load(saved, 3, bad)
+    assert bits(load(saved, 3, np.bool_(False))) == bits(load(saved, 3, 1))

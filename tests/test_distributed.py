@@ -1,5 +1,7 @@
 """Distributed training in real clusters, against float64."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -278,3 +280,62 @@ def test_resumed_training_goes_on_with_counts_and_states(tmp_path, kind, environ
                               learning_rate=lambda n: 0.2 * 0.7 ** ((n - 1) // 5))
     for result in results:
         assert_close(result['weights'], expected)
+
+
+BY_RANK = 'in the order of ranks, '
+UPDATED_BY_WORKERS = {'MXNET_UPDATE_ON_KVSTORE': '0'}
+
+
+@pytest.mark.parametrize('environment, kind, message, arguments', [
+    (UPDATED_BY_WORKERS, 'dist_sync', 'batches of as many rows on all workers.*' + BY_RANK
+     + r'\[8, 4\]$', {'sizes': [16, 8], 'batch_sizes': [8, 4]}),
+    ({}, 'dist_sync', 'update_freq must be the same on all workers.*' + BY_RANK + r'\[1, 2\]$',
+     {'sizes': [16, 16], 'update_freqs': [1, 2]}),
+    ({}, 'dist_async', 'update_freq must be the same on all workers.*' + BY_RANK + r'\[1, 0\]$',
+     {'sizes': [16, 16], 'alphas': [1, 0]}),
+    ({}, 'dist_sync', "last_batch_handle is 'roll_over'.*" + BY_RANK + r'\[0, 3\]$',
+     {'sizes': [20, 23], 'batch_sizes': [10, 10], 'last_batch_handle': 'roll_over'}),
+    ({}, 'dist_sync', 'begin_epoch must be the same.*' + BY_RANK + r'\[0, 1\]$',
+     {'sizes': [16, 16], 'begin_epochs': [0, 1]}),
+    ({}, 'dist_sync', 'all workers must have a snapshot when fit begins.*' + BY_RANK
+     + r'\[0, 1\]$',
+     {'sizes': [16, 16], 'begin_epochs': [1, 1], 'update_freqs': [2, 2], 'loads': [True, False]}),
+    ({}, 'dist_async', 'at least one batch on each worker in fit.*' + BY_RANK + r'\[2, 0\]$',
+     {'sizes': [16, 0]}),
+], ids=['batch_size', 'update_freq', 'alpha', 'roll_over', 'begin_epoch', 'snapshot', 'no rows'])
+def test_fit_that_would_hang_or_differ_is_an_error_on_all_workers(tmp_path, environment, kind,
+                                                                  message, arguments):
+    if 'loads' in arguments:
+        problem = Problem(rows=32)
+        module = problem.module(2)
+        module.fit(problem.iterator(8), num_epoch=1, eval_metric='mse')
+        module.save_checkpoint(str(tmp_path / 'model'), 1)
+        arguments = {**arguments, 'prefix': str(tmp_path / 'model')}
+    results = run_workers('fit_unlike', tmp_path, environment=environment, kind=kind, **arguments)
+    for found, steps in results:
+        assert found is not None and re.search(message, found), found
+        assert not steps
+
+
+def test_workers_alike_that_leave_rows_over(tmp_path):
+    results = run_workers('fit_unlike', tmp_path, sizes=[23, 23], batch_sizes=[10, 10],
+                          last_batch_handle='roll_over', num_epoch=5)
+    assert results[0] == results[1] and results[0][0] is None
+
+
+@pytest.mark.parametrize('environment, kind', [
+    ({}, 'dist_sync'), (UPDATED_BY_WORKERS, 'dist_sync'), ({}, 'dist_async')], ids=str)
+def test_pass_that_is_tried_again_on_one_worker(tmp_path, environment, kind):
+    results = run_workers('pass_tried_again', tmp_path, environment=environment, kind=kind,
+                          sizes=[12, 12])
+    problem = Problem(rows=24)
+    assert sorted(failed for failed, _, _ in results) == [0, 1]
+    for _, weights, full in results:
+        assert_close(full, full_gradient(problem, weights, 4))
+        for name, value in weights.items():
+            np.testing.assert_array_equal(value, results[0][1][name])
+
+
+def test_optimizer_of_a_cluster_is_installed_once(tmp_path):
+    for message in run_workers('optimizer_installed_again', tmp_path):
+        assert 'once installed, stays for the whole job' in message

@@ -1040,3 +1040,73 @@ def test_full_gradient_that_is_not_finite():
     with pytest.raises(FloatingPointError, match='the full gradient is not finite: fc_weight'):
         raising.update_full_grads(problem.iterator())
     problem.assert_full_gradient(raising, expected)  # that in force stays
+
+
+class Persistent(mx.operator.CustomOp):
+    """Remember the latest batch in an auxiliary state, as a Boltzmann machine does its chains."""
+
+    def forward(self, is_train, req, in_data, out_data, aux):
+        self.assign(out_data[0], req[0], in_data[0])
+        aux[0][:] = in_data[0]
+
+    def backward(self, req, out_grad, in_data, out_data, in_grad, aux):
+        self.assign(in_grad[0], req[0], out_grad[0])
+
+
+@mx.operator.register('svrg_test_persistent')
+class PersistentProp(mx.operator.CustomOpProp):
+    def list_auxiliary_states(self):
+        return ['chain_min']
+
+    def infer_shape(self, in_shape):
+        return in_shape, [in_shape[0]], [in_shape[0]]
+
+    def create_operator(self, *_):
+        return Persistent()
+
+
+def test_auxiliary_state_with_a_row_for_each_of_the_batch():
+    """The padding of a batch cannot be cut off: it is weighted, and that is said."""
+    problem = Problem(rows=37)
+    data = mx.sym.Custom(mx.sym.Variable('data'), op_type='svrg_test_persistent', name='persistent')
+    problem.symbol = mx.sym.LinearRegressionOutput(
+        mx.sym.FullyConnected(data, num_hidden=1, name='fc'), mx.sym.Variable('label'))
+    module = problem.bound()
+    with warnings_of_rows() as caught:
+        module.update_full_grads(problem.iterator())
+        module.update_full_grads(problem.iterator())
+    assert len(caught) == 1 and 'cannot be bound for the real rows' in str(caught[0].message)
+    rows = oracle.batches_of(37, 10)
+    sums = [problem.network(problem.weights, problem.features[part], problem.targets[part])
+            for part in rows]
+    expected = {name: 10 / 37 * (sum(part[name] for part in sums[:3]) + 0.7 * sums[3][name])
+                for name in sums[0]}
+    problem.assert_full_gradient(module, expected)
+
+
+@pytest.mark.parametrize('pad', [-1, 11])
+@pytest.mark.parametrize('rows', [40, 400])
+def test_padding_that_cannot_be(pad, rows):
+    class Wrong(mx.io.NDArrayIter):
+        def getpad(self):
+            return pad
+
+    problem = Problem(rows=rows)
+    module = problem.bound()
+    with pytest.raises(ValueError, match='pad is from 0 to their 10 rows, not %d' % pad):
+        module.update_full_grads(Wrong(problem.features, problem.targets, 10, label_name='label'))
+
+
+@pytest.mark.parametrize('stored', [False, True])
+def test_outputs_without_a_loss_are_named(stored):
+    problem = Problem(rows=400)
+    inside = problem.symbol.get_internals()
+    loss = mx.sym.MakeLoss(mx.sym.square(inside['fc_output']), name='loss')
+    module = SVRGModule(mx.sym.Group([loss, inside['fc_output'], mx.sym.BlockGrad(loss)]),
+                        label_names=None, update_freq=1, store_snapshot_grads=stored)
+    train_data = mx.io.NDArrayIter(problem.features, batch_size=10)
+    module.bind(train_data.provide_data)
+    module.init_params()
+    with pytest.raises(ValueError, match='outputs without a loss beside those with one, and so no '
+                                         'full gradient: put fc_output into mx.sym.BlockGrad'):
+        module.update_full_grads(train_data)

@@ -591,3 +591,24 @@ def test_random_layers_are_an_error(layer):
     with pytest.raises(ValueError, match='store_snapshot_grads must be False for a network with '
                                          'random layers: noise'):
         SVRGModule(symbol, label_names=('label',), update_freq=1, store_snapshot_grads=True)
+
+
+class Bare:
+    """A batch with data and labels, and nothing else."""
+
+    def __init__(self, batch):
+        self.data, self.label = batch.data, batch.label
+
+
+class BareIter(mx.io.NDArrayIter):
+    def next(self):
+        return Bare(super().next())
+
+
+def test_batches_that_say_nothing_of_padding(runs):
+    problem = Problem(rows=40)
+    module = problem.module(1, store_snapshot_grads=True)
+    train_data = BareIter(problem.features, problem.targets, 10, label_name='label')
+    steps = train(problem, module, 3, train_data)
+    problem.assert_weights(module, expect(problem, steps, 1).weights)
+    assert not runs

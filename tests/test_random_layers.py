@@ -1,5 +1,7 @@
 """Dropout: both gradients of a step see one mask, and the random stream is Module's."""
 
+import warnings
+
 import mxnet as mx
 import numpy as np
 import pytest
@@ -296,3 +298,18 @@ def test_other_random_layers_are_warned_of_once(layer):
 ])
 def test_layers_that_are_not_warned_of(layer):
     bind_twice(layer)
+
+
+def test_with_alpha_of_zero_nothing_is_drawn_and_nothing_warned_of():
+    data = mx.sym.Variable('data')
+    noisy = data + mx.sym.random.normal(shape=(10, 4), name='noise')
+    symbol = mx.sym.LinearRegressionOutput(
+        mx.sym.FullyConnected(noisy, num_hidden=1, name='fc'), mx.sym.Variable('label'))
+    problem = Problem()
+    module = SVRGModule(symbol, label_names=('label',), update_freq=1, alpha=0)
+    with warnings.catch_warnings():
+        warnings.filterwarnings('error', '.*draw random numbers')
+        module.fit(problem.iterator(), eval_metric='mse', num_epoch=1)
+    module.alpha = 0.5
+    with pytest.warns(UserWarning, match='noise: these layers draw random numbers anew'):
+        module.update_full_grads(problem.iterator())

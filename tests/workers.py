@@ -166,6 +166,77 @@ def fit_with_error(kvstore, problem, sizes, batch_size):
     return None
 
 
+def fit_unlike(kvstore, sizes, batch_sizes=(8, 8), update_freqs=(1, 1), begin_epochs=(0, 0),
+               alphas=(1, 1), last_batch_handle='pad', prefix=None, loads=(False, False),
+               num_epoch=4):
+    """Call fit with arguments of each rank's own; return the message of its error, and its steps."""
+    problem, rank = Problem(rows=sum(sizes)), kvstore.rank
+    begin = sum(sizes[:rank])
+    rows = slice(begin, begin + sizes[rank])
+    if sizes[rank]:
+        train_data = mx.io.NDArrayIter(problem.features[rows], problem.targets[rows],
+                                       batch_sizes[rank], label_name='label',
+                                       last_batch_handle=last_batch_handle)
+    else:
+        train_data = NoBatches(problem.iterator(batch_sizes[rank]))
+    if loads[rank]:
+        module = SVRGModule.load(prefix, 1, label_names=('label',), update_freq=update_freqs[rank])
+    else:
+        module = problem.module(update_freqs[rank], alpha=alphas[rank])
+    steps = []
+    message = error_of(functools.partial(
+        module.fit, train_data, kvstore=kvstore, arg_params=problem.arg_params(),
+        eval_metric='mse', begin_epoch=begin_epochs[rank], num_epoch=num_epoch,
+        batch_end_callback=steps.append))
+    return message, len(steps)
+
+
+class FailingOnce:
+    """Data whose first pass ends with an error on one worker."""
+
+    def __init__(self, data, fails):
+        self._data, self._fails = data, fails
+        self.provide_data, self.provide_label = data.provide_data, data.provide_label
+
+    def reset(self):
+        self._data.reset()
+
+    def __iter__(self):
+        yield next(self._data)
+        if self._fails:
+            self._fails = False
+            raise OSError('the disk')
+        yield from self._data
+
+
+def pass_tried_again(kvstore, sizes):
+    """Try a pass again that failed on one worker; return the full gradient, after some steps."""
+    problem = Problem(rows=sum(sizes))
+    shard = shard_of(problem, sizes, kvstore.rank, 4)
+    module = bound(problem, kvstore, shard)
+    train_data = FailingOnce(shard, kvstore.rank == 0)
+    failed = 0
+    for _ in range(2):
+        try:
+            module.update_full_grads(train_data)
+        except OSError:
+            failed += 1
+            module.update_full_grads(train_data)
+        found = weights_of(module._mod_aux), full_gradient_of(module)
+        shard.reset()
+        for batch in shard:
+            module.forward_backward(batch)
+            module.update()
+    return (failed, *found)
+
+
+def optimizer_installed_again(kvstore):
+    """Install an optimizer where there is one; return the message."""
+    problem = Problem(rows=24)
+    module = bound(problem, kvstore, problem.iterator(4))
+    return error_of(functools.partial(module.init_optimizer, kvstore, force_init=True))
+
+
 def two_modules(kvstore, steps, optimizers):
     """Train two modules in turns in one KVStore, the second with other names and another rate."""
     problems = [Problem(rows=24, seed=0),
