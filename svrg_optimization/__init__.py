@@ -7,7 +7,7 @@ and must not meet ``mxnet.module`` on that way.
 
 import importlib
 
-__version__ = '0.1.0'
+__version__ = '0.2.0'
 
 _HOME = {'SVRGModule': 'svrg_module', 'SVRGBucketingModule': 'svrg_bucketing_module',
          'LinearDecay': 'alpha', 'BarzilaiBorwein': 'step_size'}

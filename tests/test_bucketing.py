@@ -1,5 +1,7 @@
 """SVRGBucketingModule: one snapshot and one full gradient over all buckets."""
 
+import functools
+
 import mxnet as mx
 import numpy as np
 import pytest
@@ -361,3 +363,21 @@ def test_update_full_grads_before_bind():
     problem = Sequences()
     with pytest.raises(RuntimeError, match='bound'):
         problem.module().update_full_grads(problem.iterator())
+
+
+def test_as_few_messages_of_buckets_that_need_more_memory_as_in_mxnet(capfd):
+    """The default bucket is the smallest here, and MXNet reports each that is larger."""
+    problem, counts = Sequences(), []
+    for make in (functools.partial(SVRGBucketingModule, update_freq=1), mx.mod.BucketingModule):
+        module = make(problem.sym_gen, min(LENGTHS))
+        module.bind([('data', (4, min(LENGTHS)))], [('label', (4,))])
+        module.init_params()
+        module.init_optimizer()
+        if isinstance(module, SVRGBucketingModule):
+            module.update_full_grads(problem.iterator())
+        for batch in problem.iterator():
+            module.forward_backward(batch)
+            module.update()
+        mx.nd.waitall()
+        counts.append(capfd.readouterr().err.count('Need to re-allocate'))
+    assert counts[0] == counts[1] > 0

@@ -169,7 +169,7 @@ def fit_with_error(kvstore, problem, sizes, batch_size):
 def fit_unlike(kvstore, sizes, batch_sizes=(8, 8), update_freqs=(1, 1), begin_epochs=(0, 0),
                alphas=(1, 1), last_batch_handle='pad', prefix=None, loads=(False, False),
                num_epoch=4):
-    """Call fit with arguments of each rank's own; return the message of its error, and its steps."""
+    """Call fit with arguments of each rank's own; return its error's message, and its steps."""
     problem, rank = Problem(rows=sum(sizes)), kvstore.rank
     begin = sum(sizes[:rank])
     rows = slice(begin, begin + sizes[rank])
