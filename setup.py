@@ -1,7 +1,7 @@
 import re
 from pathlib import Path
 
-from setuptools import setup
+from setuptools import find_packages, setup
 
 HERE = Path(__file__).parent
 VERSION = re.search(r"^__version__ = '(.+)'$",
@@ -17,7 +17,7 @@ setup(
     long_description=(HERE / 'README.md').read_text(encoding='utf-8'),
     long_description_content_type='text/markdown',
     license='Apache-2.0',
-    packages=['svrg_optimization'],
+    packages=find_packages(include=['svrg_optimization', 'svrg_optimization.*']),
     python_requires='>=3.8,<3.12',
     install_requires=['mxnet>=1.8,<2', 'numpy<1.24'],
     extras_require={

@@ -3,7 +3,7 @@ r"""The coefficient of the variance reduction, α.
 .. math:: g = \nabla f_{batch}(w) - \alpha (\nabla f_{batch}(\tilde w) - \mu)
 """
 
-from .argument_checks import as_number, checked_count
+from ._argument_checks import as_number, checked_count
 
 _ALLOWED = 'a number from 0 to 1 or a callable that returns one'
 

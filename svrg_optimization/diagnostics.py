@@ -4,8 +4,8 @@ from typing import Dict, NamedTuple
 
 import numpy as np
 
-from . import executors
-from .iterators import check_iterator, rewind
+from .data.iterators import check_iterator, rewind
+from .mxnet_bridge import executor_group
 from .svrg_module import SVRGModule
 
 
@@ -116,7 +116,7 @@ def gradient_variance(mod, data):
     with mod._between_steps():
         rewind(data)
         for batch in data:
-            executors.clear_added_gradients(mod)
+            executor_group.clear_added_gradients(mod)
             mod.forward(batch, is_train=True)
             mod._compute_gradients()
             _add_to(plain, mod)
@@ -136,7 +136,7 @@ def _check(mod, data):
 
 
 def _add_to(moments, module):
-    for name, arrays in executors.gradients(module).items():
+    for name, arrays in executor_group.gradients(module).items():
         gradient = sum(array.asnumpy().astype(np.float64) for array in arrays)
         moments.setdefault(name, _Moments()).add(gradient)
 

@@ -5,7 +5,7 @@ import math
 import mxnet as mx
 from mxnet.lr_scheduler import LRScheduler
 
-from .argument_checks import as_number, checked_bool
+from ._argument_checks import as_number, checked_bool
 
 
 class BarzilaiBorwein(LRScheduler):

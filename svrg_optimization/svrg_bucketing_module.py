@@ -9,17 +9,11 @@ import mxnet as mx
 import numpy as np
 from mxnet.module import BucketingModule
 
-from .checkpoint import (
-    Checkpoint,
-    file_names,
-    name_of_symbol,
-    save_arrays,
-    save_symbol,
-    write_checkpoint,
-)
-from .iterators import read_to_end
-from .optimizer_setup import optimizer_kept_on_error
-from .snapshot_schedule import SnapshotSchedule
+from .checkpoint.files import save_arrays, save_symbol
+from .checkpoint.format import Checkpoint, file_names, name_of_symbol, write_checkpoint
+from .core.schedule import SnapshotSchedule
+from .data.iterators import read_to_end
+from .kvstore.optimizer_setup import optimizer_kept_on_error
 from .svrg_module import SVRGModule
 
 
@@ -233,7 +227,7 @@ class SVRGBucketingModule(SnapshotSchedule, BucketingModule):
             'default_bucket_key is required for loading a bucketing module')
         checkpoint = Checkpoint(prefix, epoch, load_optimizer_states, default_bucket_key)
         module = cls(sym_gen, default_bucket_key,
-                     **checkpoint.arguments_to_go_on(update_freq, kwargs))
+                     **checkpoint.constructor_arguments(update_freq, kwargs))
         module._curr_module = module._new_bucket(default_bucket_key, checkpoint.symbol)
         module._curr_bucket_key = default_bucket_key
         module._buckets[default_bucket_key] = module._curr_module

@@ -11,25 +11,35 @@ from mxnet.base import _as_list
 from mxnet.model import BatchEndParam
 from mxnet.module import Module, SequentialModule
 
-from . import executors, kvstores
-from .argument_checks import check_callbacks, checked_bool
-from .auxiliary import Auxiliary
-from .dropout_masks import DropoutMasks
-from .full_gradient import FullGradient
-from .gradient_pass import GradientPass
-from .held_batches import HeldBatch, Holding
-from .iterators import check_iterator, read_to_end, rewind, rows_left_over
-from .kvstore_keys import KVStoreKeys, tenants_of
-from .loss_scale import LossScale, missing_loss_named
-from .optimizer_setup import OptimizerSetup
-from .snapshot import Snapshot
-from .snapshot_checkpoints import SnapshotCheckpoints
-from .snapshot_schedule import SnapshotSchedule
-from .sparse_rows import correct_rows_of_batch, dense
+from ._argument_checks import check_callbacks, checked_bool
+from .checkpoint.resume import SnapshotCheckpoints
+from .core.correction import correct, correct_fused
+from .core.full_gradient import FullGradient
+from .core.gradient_pass import GradientPass
+from .core.loss_reduction import LossReduction, missing_loss_named
+from .core.row_sparse import correct_rows_of_batch
+from .core.schedule import SnapshotSchedule
+from .core.snapshot import Snapshot
+from .core.snapshot_module import SnapshotModule
+from .core.stored_gradients import StoredBatch, StoredGradients
+from .data.iterators import check_iterator, read_to_end, rewind, rows_left_over
+from .kvstore.agreement import (
+    Plan,
+    check_batch_counts,
+    check_plans,
+    count_batches,
+    synchronize_weights,
+)
+from .kvstore.keys import KVStoreKeys
+from .kvstore.kinds import batches_of_a_step, is_distributed, is_synchronous
+from .kvstore.optimizer_setup import OptimizerSetup
+from .kvstore.registry import registry_of
+from .mxnet_bridge import executor_group
+from .mxnet_bridge.dropout_masks import DropoutMasks
+from .mxnet_bridge.optimizer_states import check_learning_rate, weight_decays
+from .mxnet_bridge.storage import dense
 from .step_size import BarzilaiBorwein
-from .svrg_optimizer import _SVRGOptimizer, check_learning_rate, weight_decays
-from .variance_reduction import correct, correct_small
-from .workers import Plan, check_batches, check_plans, count_batches, meet_at_same_weights
+from .svrg_optimizer import _SVRGOptimizer
 
 # Batches that an iterator may be ahead of the arithmetic: those waiting take memory.
 _BATCHES_AHEAD = 64
@@ -186,28 +196,29 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, OptimizerSetup, Module):
         graph = json.loads(symbol.tojson())  # once: each call leaks three times the JSON in MXNet
         self._nodes = graph['nodes']
         self._masks = DropoutMasks(symbol, graph)
-        self._holding = Holding(store_snapshot_grads)
-        if self._holding.budget:
+        self._stored = StoredGradients(store_snapshot_grads)
+        if self._stored.budget:
             self._check_batches_can_be_held()
-        new_auxiliary = functools.partial(
+        new_snapshot_module = functools.partial(
             Module, self._masks.symbol_taking, self._data_names, self._label_names, self.logger,
             self._context, fixed_param_names=self._fixed_param_names, group2ctxs=self._group2ctxs,
             state_names=self._state_names + self._masks.names)
-        self._auxiliary = Auxiliary(new_auxiliary, self._work_load_list, self._masks)
+        self._snapshot_module = SnapshotModule(new_snapshot_module, self._work_load_list,
+                                               self._masks)
         self._ctx_len = len(self._context)
         self._loss_is_mean = loss_is_mean
-        self._loss_scale = None
+        self._loss_reduction = None
         self._sparse_full_grad = sparse_full_grad
         self._raises_if_nonfinite = nonfinite == 'raise'
         self._keys = KVStoreKeys(self._param_names, self._trainable)
         self._snapshot = Snapshot()
         self._keeps_snapshot = False
         self._batch_size = None
-        self._forwarded_for_training = self._held_batch = None
+        self._forwarded_for_training = self._stored_batch = None
         self._awaits_backward = self._awaits_update = False
         self._gradients_at_snapshot = None
         self._activations_are_live = True
-        self._met_at = None
+        self._synchronized_at = None
         self._loaded_snapshot = self._loaded_counts = self._loaded_step_size = None
         self._goes_on_counting, self._check_loaded_states = False, lambda: None
 
@@ -225,7 +236,7 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, OptimizerSetup, Module):
 
     @property
     def _mod_aux(self):
-        return self._auxiliary.module
+        return self._snapshot_module.module
 
     @property
     def _param_dict(self):
@@ -267,16 +278,16 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, OptimizerSetup, Module):
         super().bind(data_shapes, label_shapes, for_training, inputs_need_grad, force_rebind,
                      shared_module, grad_req)
         self._symbol = self._masks.symbol
-        executors.hide_outputs_behind(self, self._symbol)
-        self._batch_size = executors.batch_size(self)
+        executor_group.hide_outputs_behind(self, self._symbol)
+        self._batch_size = executor_group.batch_size(self)
         shapes = dict(self.data_shapes + (self.label_shapes or []))
-        self._loss_scale = LossScale(self.symbol, self._nodes, shapes, self._loss_is_mean)
+        self._loss_reduction = LossReduction(self.symbol, self._nodes, shapes, self._loss_is_mean)
         if for_training:
-            shared_auxiliary = None
+            shared_snapshot_module = None
             if isinstance(shared_module, SVRGModule) and shared_module._mod_aux.binded:
-                shared_auxiliary = shared_module._auxiliary
+                shared_snapshot_module = shared_module._snapshot_module
                 self._snapshot = shared_module._snapshot
-            self._auxiliary.bind(self, self._param_names, shared_auxiliary)
+            self._snapshot_module.bind(self, self._param_names, shared_snapshot_module)
             if not self._coefficient.is_always_zero:
                 self._warn_of_random_layers()
                 if _is_bound_by_chain():
@@ -292,8 +303,8 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, OptimizerSetup, Module):
                             'layers share theirs' % ', '.join(self._masks.unshared))
 
     def _check_snapshot_covers_parameters(self):
-        if self._snapshot.in_force:
-            lacking = set(executors.gradients(self)) - set(self._param_dict[0])
+        if self._snapshot.is_active:
+            lacking = set(executor_group.gradients(self)) - set(self._param_dict[0])
             if lacking:
                 self._warn_of_dropped_snapshot(lacking)
                 self._snapshot.replace(self._new_full_gradient())
@@ -305,8 +316,8 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, OptimizerSetup, Module):
     def _reset_bind(self):
         super()._reset_bind()
         if not self.params_initialized:
-            executors.forget_parameters(self)
-        self._auxiliary.reset_bind()
+            executor_group.forget_parameters(self)
+        self._snapshot_module.reset_bind()
 
     def reshape(self, data_shapes, label_shapes=None):
         """Reshape the module for batches of another shape; see ``Module.reshape``.
@@ -314,7 +325,7 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, OptimizerSetup, Module):
         The snapshot's side follows where its gradients are needed.
         """
         super().reshape(data_shapes, label_shapes)
-        self._batch_size = executors.batch_size(self)
+        self._batch_size = executor_group.batch_size(self)
 
     def init_params(self, initializer=mx.init.Uniform(0.01), arg_params=None, aux_params=None,
                     allow_missing=False, force_init=False, allow_extra=False):
@@ -325,12 +336,12 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, OptimizerSetup, Module):
         """
         initializes = force_init or not self.params_initialized
         if initializes and self.binded:
-            executors.check_given(self, arg_params=arg_params, aux_params=aux_params)
+            executor_group.check_given(self, arg_params=arg_params, aux_params=aux_params)
         super().init_params(initializer, arg_params, aux_params, allow_missing, force_init,
                             allow_extra)
         if initializes and not self._keeps_snapshot:
             self._loaded_snapshot = None
-            if self._snapshot.in_force:
+            if self._snapshot.is_active:
                 self._snapshot.replace(self._new_full_gradient())
             if self._step_size_rule:
                 self._step_size_rule.restart()
@@ -339,7 +350,7 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, OptimizerSetup, Module):
                    allow_extra=False):
         """Set the parameters; see ``Module.set_params``. The snapshot stays as it is."""
         if self.binded and (force_init or not self.params_initialized):
-            executors.check_given(self, arg_params=arg_params, aux_params=aux_params)
+            executor_group.check_given(self, arg_params=arg_params, aux_params=aux_params)
         with self._keeping_snapshot():
             super().set_params(arg_params, aux_params, allow_missing, force_init, allow_extra)
 
@@ -363,13 +374,13 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, OptimizerSetup, Module):
             self._batch_size = batch_size  # a batch of another size does not change B
         self._forwarded_for_training = self.for_training if is_train is None else is_train
         self._awaits_backward = bool(self._forwarded_for_training)
-        self._held_batch = data_batch if isinstance(data_batch, HeldBatch) else None
+        self._stored_batch = data_batch if isinstance(data_batch, StoredBatch) else None
         self._take_outputs_out_of_pool()
 
     def _take_outputs_out_of_pool(self):
         self._activations_are_live = True
-        if self._auxiliary.shares_pool:
-            executors.take_outputs_out_of_pool(self)
+        if self._snapshot_module.shares_pool:
+            executor_group.take_outputs_out_of_pool(self)
 
     def backward(self, out_grads=None):
         """Compute the batch's SVRG gradients; see ``Module.backward``.
@@ -390,22 +401,22 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, OptimizerSetup, Module):
         if self._forwarded_for_training is None:
             raise RuntimeError('backward needs a forward before it')
         if not self._activations_are_live:
-            executors.repeat_forward(self, self._forwarded_for_training)
+            executor_group.repeat_forward(self, self._forwarded_for_training)
             self._take_outputs_out_of_pool()
         super().backward(out_grads)
         self._awaits_backward, self._awaits_update = False, True
-        if not self._snapshot.in_force or self._coefficient.is_always_zero:
+        if not self._snapshot.is_active or self._coefficient.is_always_zero:
             return
         at_snapshot = self._stored_gradients(out_grads)
         if at_snapshot is None:
-            self._auxiliary.run_on_inputs_of(self, self._forwarded_for_training, out_grads)
-            at_snapshot = self._auxiliary.latest_gradients()
-            self._activations_are_live = not self._auxiliary.shares_pool
+            self._snapshot_module.run_on_inputs_of(self, self._forwarded_for_training, out_grads)
+            at_snapshot = self._snapshot_module.latest_gradients()
+            self._activations_are_live = not self._snapshot_module.shares_pool
         self._gradients_at_snapshot = at_snapshot
 
     def _stored_gradients(self, out_grads):
         """Return the batch's gradients at the snapshot, None if they are not stored."""
-        batch = self._held_batch
+        batch = self._stored_batch
         if (batch is None or out_grads is not None or not self._forwarded_for_training
                 or batch.full_gradient is not self._snapshot.full_gradient):
             return None
@@ -435,15 +446,15 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, OptimizerSetup, Module):
             return
         full_gradient = self._snapshot.full_gradient
         alpha = self._coefficient.at(self._snapshot.num_update)
-        units = full_gradient.units_of_batch(executors.batch_size(self))
-        gradients = executors.gradients(self)
+        units = full_gradient.units_for(executor_group.batch_size(self))
+        gradients = executor_group.gradients(self)
         rule_is_ours = (getattr(self._svrg_grads_update_rule, '__func__', None)
                         is SVRGModule._svrg_grads_update_rule)
         fused = [[name for name in names if name in gradients] for names in full_gradient.small
                  if rule_is_ours and units == 1]
         for device, shares in enumerate(full_gradient.shares):
             for names in fused:
-                correct_small([gradients[name][device] for name in names],
+                correct_fused([gradients[name][device] for name in names],
                               [at_snapshot[name][device] for name in names],
                               [shares[name] for name in names], alpha)
         for name in gradients.keys() - set().union(*fused):
@@ -471,19 +482,20 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, OptimizerSetup, Module):
         if not (self.binded and self.for_training and self.params_initialized):
             raise RuntimeError('mod must be bound with for_training=True and have its parameters '
                                'initialized')
-        if not (self._snapshot.in_force or self._coefficient.is_always_zero):
+        if not (self._snapshot.is_active or self._coefficient.is_always_zero):
             raise RuntimeError('mod must have a snapshot: call update_full_grads first')
         if self._awaits_backward or self._awaits_update:
             raise RuntimeError('mod must not stand between forward and update: call %s first'
                                % ('update' if self._awaits_update else 'backward and update'))
         shapes, batch_size = (self.data_shapes, self.label_shapes), self._batch_size
-        kept = executors.auxiliary_states(self) + executors.auxiliary_states(self._mod_aux)
-        sparse = executors.sparse_weights(self) if self._update_on_kvstore else []
+        kept = [state for module in (self, self._mod_aux)
+                for state in executor_group.auxiliary_states(module)]
+        sparse = executor_group.sparse_weights(self) if self._update_on_kvstore else []
         mx.nd.waitall()  # MXNet's BatchNorm writes its states behind the engine's back
-        with executors.kept(kept + sparse + executors.added_gradients(self)):
+        with executor_group.kept(kept + sparse + executor_group.added_gradients(self)):
             try:
                 if sparse:
-                    executors.pull_sparse_weights(self._kvstore, self)
+                    executor_group.pull_sparse_weights(self._kvstore, self)
                 yield
             finally:
                 mx.nd.waitall()
@@ -575,13 +587,13 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, OptimizerSetup, Module):
         rewind(train_data)
         kvstore = self._kvstore if self._update_on_kvstore else None
         # A pass that failed here, and is tried again, must not wait for the others once more.
-        if kvstores.is_distributed(self._kvstore) and self._met_at != self._snapshot.num_update:
-            meet_at_same_weights(self._kvstore, self, self._update_on_kvstore)
-            self._met_at = self._snapshot.num_update
+        if is_distributed(self._kvstore) and self._synchronized_at != self._snapshot.num_update:
+            synchronize_weights(self._kvstore, self, self._update_on_kvstore)
+            self._synchronized_at = self._snapshot.num_update
         advance_step_size = self._prepare_step_size(epoch)
         self._warn_of_random_layers()
-        auxiliary = self._auxiliary
-        before = auxiliary.copy_of_weights() if self._snapshot.in_force else []
+        auxiliary = self._snapshot_module
+        before = auxiliary.copy_of_weights() if self._snapshot.is_active else []
         with self._snapshot.being_replaced(functools.partial(auxiliary.set_weights, before)):
             auxiliary.move_to_weights_of(self, kvstore)
             full_gradient = self._full_gradient_at_snapshot(
@@ -609,19 +621,19 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, OptimizerSetup, Module):
     def _prepare_step_size(self, epoch):
         """Return what chooses the next rate, once the next full gradient is there."""
         rule = self._step_size_rule
-        if rule is None or not self._snapshot.in_force:
+        if rule is None or not self._snapshot.is_active:
             return lambda _: None
-        weights = executors.parameters(self._mod_aux)
+        weights = executor_group.parameters(self._mod_aux)
         before = {name: arrays[0].copy() for name, arrays in weights.items()}
         full_before = self._snapshot.full_gradient
         steps = self._snapshot.num_update - self._snapshot.taken_at
-        unit = self._optimizer.rescale_grad * kvstores.batches_of_a_step(self._kvstore)
+        unit = self._optimizer.rescale_grad * batches_of_a_step(self._kvstore)
 
         def advance(full_gradient):
             totals, totals_before = full_gradient.totals(), full_before.totals()
             decays = weight_decays(self._optimizer, list(totals), not self._update_on_kvstore)
             moved = {name: dense(weights[name][0]) - dense(before[name]) for name in totals}
-            units = full_before.units_of_batch(full_gradient.batch_size)
+            units = full_before.units_for(full_gradient.batch_size)
             rule.advance(list(moved.values()), [
                 unit * (totals[name] - units * totals_before[name]) + decays[name] * moved[name]
                 for name in totals], steps, units)
@@ -631,29 +643,29 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, OptimizerSetup, Module):
         return advance
 
     def _full_gradient_at_snapshot(self, train_data, batch_end_callback, epoch, module_of=None):
-        self._held_batch = None
+        self._stored_batch = None
         full_gradient = self._new_full_gradient()
-        held = self._holding.begin(full_gradient) if module_of is None else None
+        held = self._stored.begin(full_gradient) if module_of is None else None
         with self._live_inputs_kept(), missing_loss_named(self._symbol):
-            self._activations_are_live = not self._auxiliary.shares_pool
+            self._activations_are_live = not self._snapshot_module.shares_pool
             yielded = self._sum_gradients(full_gradient, train_data, module_of,
                                           batch_end_callback, epoch or 0, held)
-        self._met_at = None
+        self._synchronized_at = None
         full_gradient.finish(yielded, self._keys, self._kvstore_of_full_gradient(),
                              add_devices=self._kvstore is not None)
         if not full_gradient.finished:
             raise ValueError('train_data must yield at least one row of data, and %r yielded '
                              'none' % (train_data,))
         if epoch is not None:
-            check_batches(self._kvstore, full_gradient.batches_of_workers)
+            check_batch_counts(self._kvstore, full_gradient.batches_of_workers)
         if held:
-            self._holding.keep(held, yielded, train_data, self._warn_once)
+            self._stored.keep(held, yielded, train_data, self._warn_once)
         return full_gradient
 
     def _live_inputs_kept(self):
         """Let a forward that awaits its backward outlast a pass on the same inputs."""
-        if self._awaits_backward and self._auxiliary.shares_inputs:
-            return executors.kept(executors.inputs(self))
+        if self._awaits_backward and self._snapshot_module.shares_inputs:
+            return executor_group.kept(executor_group.inputs(self))
         return contextlib.nullcontext()
 
     def _check_workers_agree(self, train_data, update_freq, epoch, takes_snapshot):
@@ -663,12 +675,12 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, OptimizerSetup, Module):
         gradient comes first, which compares them.
         """
         kvstore, tally = self._kvstore, self._keys.tally
-        if not kvstores.is_distributed(kvstore):
+        if not is_distributed(kvstore):
             return
-        check_plans(kvstore, tally, Plan(executors.batch_size(self), update_freq, epoch,
+        check_plans(kvstore, tally, Plan(executor_group.batch_size(self), update_freq, epoch,
                                          takes_snapshot, rows_left_over(train_data)))
-        if kvstores.is_synchronous(kvstore) and not takes_snapshot:
-            check_batches(kvstore, count_batches(kvstore, tally, train_data))
+        if is_synchronous(kvstore) and not takes_snapshot:
+            check_batch_counts(kvstore, count_batches(kvstore, tally, train_data))
 
     def _sum_gradients(self, full_gradient, train_data, module_of, batch_end_callback, epoch,
                        held):
@@ -697,13 +709,14 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, OptimizerSetup, Module):
         """
         if self._kvstore is None or not isinstance(self._optimizer, _SVRGOptimizer):
             return None
-        if self._compression_params or tenants_of(self._kvstore).compresses:
+        if self._compression_params or registry_of(self._kvstore).compresses:
             return None
         return self._kvstore
 
     def _new_full_gradient(self):
-        return FullGradient(executors.gradients(self._mod_aux), self._ctx_len, self._batch_size,
-                            self._loss_scale.is_mean, self._sparse_full_grad)
+        return FullGradient(executor_group.gradients(self._mod_aux), self._ctx_len,
+                            self._batch_size, self._loss_reduction.is_mean,
+                            self._sparse_full_grad)
 
     def _accumulate_kvstore(self, key, value):
         """Sum one parameter's full gradient over all devices in the KVStore.
@@ -731,17 +744,17 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, OptimizerSetup, Module):
 
     # Held batches
 
-    def _hold_again(self, train_data):
-        if not self._holding.budget or self._holding.is_of(train_data):
+    def _store_again(self, train_data):
+        if not self._stored.budget or self._stored.is_of(train_data):
             return
         rewind(train_data)
-        with self._auxiliary.staying_where_it_is():
+        with self._snapshot_module.staying_where_it_is():
             full_gradient = self._full_gradient_at_snapshot(train_data, None, self._epoch)
         self._snapshot.exchange_full_gradient(full_gradient)
         train_data.reset()
 
-    def _held_batches(self):
-        return self._holding.shuffled()
+    def _stored_batches(self):
+        return self._stored.shuffled()
 
     def training_batches(self, train_data):
         """Return what to train an epoch on, in a loop of your own.
@@ -760,7 +773,7 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, OptimizerSetup, Module):
         iterable of DataBatch
         """
         check_iterator('train_data', train_data)
-        held = None if self._coefficient.is_always_zero else self._held_batches()
+        held = None if self._coefficient.is_always_zero else self._stored_batches()
         if held is None:
             rewind(train_data)
             return train_data

@@ -9,7 +9,7 @@ import pytest
 
 from problems import Problem, SparseProblem
 from svrg_optimization import LinearDecay, SVRGModule
-from svrg_optimization.variance_reduction import correct, correct_small
+from svrg_optimization.core.correction import correct, correct_fused
 
 TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
 SETTINGS = {'learning_rate': 0.1, 'momentum': 0.5, 'wd': 0.01}
@@ -39,7 +39,7 @@ def test_is_alpha_svrg(alpha, kind, context, kvstore):
     problem = Problem(kind, rows=37)
     module = fit(problem, problem.module(2, context=context, alpha=alpha), 5, kvstore=kvstore)
     problem.assert_weights(module, oracle_of(problem, alpha).fit(5, 2))
-    assert module._snapshot.in_force
+    assert module._snapshot.is_active
 
 
 def test_large_parameters():
@@ -84,7 +84,7 @@ def test_correction_of_each_dtype(dtype, tolerance, alpha):
         correct(*three, alpha)
     many = made()
     if dtype != 'float16':
-        correct_small(*many, alpha)
+        correct_fused(*many, alpha)
     for results in [one_by_one[0]] + [many[0]] * (dtype != 'float16'):
         for result, value in zip(results, expected):
             assert result.dtype == np.dtype(dtype)
@@ -212,7 +212,7 @@ def test_constant_zero_is_module(monkeypatch, symbol, stored, context, kvstore, 
                         for name, value in module.get_params()[0].items()})
     assert results[0] == results[1]
     svrg.update_full_grads(problem.iterator())
-    assert not passes and not svrg._snapshot.in_force
+    assert not passes and not svrg._snapshot.is_active
 
 
 def test_a_schedule_counts_updates_over_a_resume(tmp_path):

@@ -185,11 +185,11 @@ def test_set_params_keeps_and_forced_init_params_drops_the_snapshot():
     module = fit(problem, problem.module(4), 0, 1)
     svrg = problem.expect(1, 4, **SETTINGS)
     module.set_params(*module.get_params())
-    assert module._snapshot.in_force
+    assert module._snapshot.is_active
     fit(problem, module, 1, 2)
     problem.assert_weights(module, problem.expect(2, 4, 1, svrg).weights)
     module.init_params(arg_params=module.get_params()[0], force_init=True)
-    assert not module._snapshot.in_force
+    assert not module._snapshot.is_active
 
 
 def test_rebind_keeps_the_snapshot():

@@ -333,7 +333,7 @@ def test_forced_init_params_drops_the_loaded_snapshot(saved):
     problem = Problem('softmax', rows=37)
     module = bound(load(saved, 3), problem)
     module.init_params(force_init=True)
-    assert not module._snapshot.in_force
+    assert not module._snapshot.is_active
 
 
 def test_parameter_that_was_fixed_when_saved(prefix):
@@ -341,7 +341,7 @@ def test_parameter_that_was_fixed_when_saved(prefix):
     train(problem, problem.module(4, fixed_param_names=['fc_bias']), 0, 2, prefix=prefix)
     with pytest.warns(UserWarning, match='no full gradient of fc_bias'):
         module = bound(load(prefix, 2), problem)
-    assert not module._snapshot.in_force
+    assert not module._snapshot.is_active
 
 
 def test_subclass_loads_itself(saved):

@@ -122,15 +122,15 @@ def test_asynchronous_training_converges_to_the_optimum(tmp_path):
 def test_fit_finds_different_numbers_of_batches_before_the_first_step(tmp_path, sizes, batches):
     messages = run_workers('fit_with_error', tmp_path, problem=PROBLEM, sizes=sizes, batch_size=8)
     assert messages[0] == messages[1]
-    message, steps, in_force = messages[0]
+    message, steps, is_active = messages[0]
     assert message.endswith('in the order of ranks, %s' % batches)
-    assert not steps and not in_force
+    assert not steps and not is_active
 
 
 def test_all_shards_empty_is_an_error_everywhere(tmp_path):
-    for message, steps, in_force in run_workers('fit_with_error', tmp_path, problem=PROBLEM,
+    for message, steps, is_active in run_workers('fit_with_error', tmp_path, problem=PROBLEM,
                                                 sizes=[0, 0], batch_size=8):
-        assert 'at least one row' in message and not steps and not in_force
+        assert 'at least one row' in message and not steps and not is_active
 
 
 def test_stored_snapshot_gradients(tmp_path):

@@ -11,10 +11,11 @@ import pytest
 
 import oracle
 from problems import Problem
-from svrg_optimization import SVRGModule, executors
-from svrg_optimization.auxiliary import Auxiliary
-from svrg_optimization.full_gradient import FullGradient
-from svrg_optimization.loss_scale import LossScale, is_row_wise
+from svrg_optimization import SVRGModule
+from svrg_optimization.core.full_gradient import FullGradient
+from svrg_optimization.core.loss_reduction import LossReduction, is_row_wise
+from svrg_optimization.core.snapshot_module import SnapshotModule
+from svrg_optimization.mxnet_bridge import executor_group
 
 TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
 
@@ -572,8 +573,8 @@ def test_accumulate_and_allocate():
 def merged(monkeypatch):
     """List how many batches each run of merged batches has."""
     counts = []
-    run = Auxiliary.gradients_of_merged
-    monkeypatch.setattr(Auxiliary, 'gradients_of_merged', lambda auxiliary, batches: (
+    run = SnapshotModule.gradients_of_merged
+    monkeypatch.setattr(SnapshotModule, 'gradients_of_merged', lambda auxiliary, batches: (
         counts.append(len(batches)), run(auxiliary, batches))[1])
     return counts
 
@@ -942,7 +943,7 @@ def nodes_of(symbol):
 
 
 def loss_scale(symbol, shapes):
-    return LossScale(symbol, nodes_of(symbol), shapes)
+    return LossReduction(symbol, nodes_of(symbol), shapes)
 
 
 def nodes_of_rows(**changed):
@@ -1018,7 +1019,7 @@ def test_errors_of_mxnet_are_passed_on(monkeypatch):
     def fail(*_):
         raise mx.MXNetError('no memory')
 
-    monkeypatch.setattr(executors, 'run', fail)
+    monkeypatch.setattr(executor_group, 'run', fail)
     with pytest.raises(mx.MXNetError, match='no memory'):
         module.update_full_grads(problem.iterator())
 

@@ -7,12 +7,12 @@ import pytest
 import oracle
 from problems import Problem
 from svrg_optimization import SVRGModule
-from svrg_optimization.variance_reduction import (
-    add_small,
-    copies_of_small,
+from svrg_optimization.core.correction import (
+    add_fused,
+    copies_fused,
     correct,
-    correct_small,
-    small_parameters,
+    correct_fused,
+    fusable_parameters,
 )
 
 
@@ -251,12 +251,12 @@ def test_many_small_gradients(dtype, tolerance, count, alpha):
     now, then, full = ([rng.normal(size=(2, 1 + i % 3)) for i in range(count)] for _ in range(3))
     gradients, at_snapshot, mean = ([mx.nd.array(value, dtype=dtype) for value in values]
                                     for values in (now, then, full))
-    copies = copies_of_small(gradients)
+    copies = copies_fused(gradients)
     one_by_one = [gradient.copy() for gradient in gradients]
     alphas = [] if alpha == 1 else [alpha]  # it is 1 by default
     for three in zip(one_by_one, at_snapshot, mean):
         correct(*three, *alphas)
-    correct_small(gradients, at_snapshot, mean, *alphas)
+    correct_fused(gradients, at_snapshot, mean, *alphas)
     for one, other in zip(one_by_one, gradients):
         assert (one.asnumpy() == other.asnumpy()).all()
     expected = [now[i] - alpha * (then[i] - full[i]) for i in range(count)]
@@ -272,7 +272,7 @@ def test_many_small_sums(count):
     rng = np.random.RandomState(count)
     totals, terms = ([rng.normal(size=(2, 1 + i % 3)) for i in range(count)] for _ in range(2))
     sums, gradients = ([mx.nd.array(value) for value in values] for values in (totals, terms))
-    add_small(sums, gradients)
+    add_fused(sums, gradients)
     for i in range(count):
         np.testing.assert_allclose(sums[i].asnumpy(), totals[i] + terms[i], rtol=1e-6, atol=1e-6)
         np.testing.assert_allclose(gradients[i].asnumpy(), terms[i], rtol=1e-6)
@@ -300,12 +300,12 @@ def test_small_parameters():
     def gradient(size, dtype='float32', stype='default'):
         return [mx.nd.zeros((size, 1), dtype=dtype, stype=stype)]
 
-    assert small_parameters({
+    assert fusable_parameters({
         'a': gradient(3), 'wide': gradient(3, 'float64'), 'most': gradient(1 << 14),
         'more': gradient((1 << 14) + 1), 'half': gradient(3, 'float16'),
         'sparse': gradient(3, stype='row_sparse'), 'b': gradient(1)}) == [
             ['a', 'most', 'b'], ['wide']]
-    assert small_parameters({'half': gradient(3, 'float16')}) == []
+    assert fusable_parameters({'half': gradient(3, 'float16')}) == []
 
 
 def test_rule_of_ones_own_in_place():

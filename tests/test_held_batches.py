@@ -8,9 +8,10 @@ import pytest
 
 from problems import Problem, SparseProblem
 from svrg_optimization import SVRGModule
-from svrg_optimization.auxiliary import Auxiliary
-from svrg_optimization.held_batches import HeldBatches, Holding, bytes_of
-from svrg_optimization.side_by_side import SideBySide
+from svrg_optimization.core.side_by_side import SideBySide
+from svrg_optimization.core.snapshot_module import SnapshotModule
+from svrg_optimization.core.stored_gradients import StoredBatches, StoredGradients
+from svrg_optimization.mxnet_bridge.storage import bytes_of
 
 TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
 SETTINGS = {'learning_rate': 0.1, 'momentum': 0.5, 'wd': 0.01}
@@ -34,8 +35,8 @@ class ReusingIter(mx.io.NDArrayIter):
 def runs(monkeypatch):
     """Count how often gradients at the snapshot are computed outside of a pass."""
     calls = []
-    compute = Auxiliary.run_on_inputs_of
-    monkeypatch.setattr(Auxiliary, 'run_on_inputs_of',
+    compute = SnapshotModule.run_on_inputs_of
+    monkeypatch.setattr(SnapshotModule, 'run_on_inputs_of',
                         lambda *args: (calls.append(None), compute(*args)))
     return calls
 
@@ -162,7 +163,7 @@ def test_copies_side_by_side_follow_the_snapshot(runs_side_by_side):
         weights = {name: rng.normal(size=value.shape) for name, value in svrg.weights.items()}
         module.set_params({name: mx.nd.array(value) for name, value in weights.items()}, {})
         module.update_full_grads(problem.iterator())
-        held = module._holding.held.batches
+        held = module._stored.held.batches
         assert len(held) == 16
         for batch in held:
             expected = svrg.gradients(weights, rows_of(problem, batch))
@@ -179,7 +180,7 @@ def test_an_input_that_is_called_name(runs_side_by_side):
     module = SVRGModule(loss, ('name',), ('label',), update_freq=1, store_snapshot_grads=True)
     module.fit(mx.io.NDArrayIter(rows, rows.sum(axis=1), 10, data_name='name',
                                  label_name='label'), eval_metric='mse', num_epoch=1)
-    assert not runs_side_by_side and module._holding.held.stored == 16
+    assert not runs_side_by_side and module._stored.held.stored == 16
 
 
 def test_auxiliary_states_see_one_batch_after_the_other(runs_side_by_side):
@@ -189,7 +190,7 @@ def test_auxiliary_states_see_one_batch_after_the_other(runs_side_by_side):
     module = SVRGModule(loss, label_names=('label',), update_freq=1, store_snapshot_grads=True)
     train_data = mx.io.NDArrayIter(rows, rows.sum(axis=1), 10, label_name='label')
     module.fit(train_data, eval_metric='mse', num_epoch=1)
-    assert not runs_side_by_side and len(module._holding.held.batches) == 16
+    assert not runs_side_by_side and len(module._stored.held.batches) == 16
 
 
 def test_data_that_do_not_fit_are_read_from_the_iterator(runs):
@@ -198,7 +199,7 @@ def test_data_that_do_not_fit_are_read_from_the_iterator(runs):
     with pytest.warns(UserWarning, match='first 4 of 4 batches are more than 620 bytes') as caught:
         steps = train(problem, module, 4, problem.iterator())
     assert sum('store_snapshot_grads' in str(warning.message) for warning in caught) == 1
-    assert module._holding.held is None and len(runs) == 16
+    assert module._stored.held is None and len(runs) == 16
     assert all((np.concatenate(batches) == np.arange(40)).all() for batches in steps.values())
     problem.assert_weights(module, problem.svrg(**SETTINGS).fit(4, 2))
 
@@ -210,7 +211,7 @@ def test_budget_is_kept(runs):
         with warnings.catch_warnings():
             warnings.simplefilter('ignore', UserWarning)
             module.update_full_grads(problem.iterator())
-        held = module._holding.held.batches if module._holding.held else []
+        held = module._stored.held.batches if module._stored.held else []
         total = sum(bytes_of(array) for batch in held for array in batch.data + batch.label)
         total += sum(bytes_of(array) for batch in held for arrays in
                      (batch.at_snapshot or {}).values() for array in arrays)
@@ -240,7 +241,7 @@ def test_budget_is_kept_where_inputs_grow():
     module.init_params(mx.init.One())
     with pytest.warns(UserWarning, match='first 2 of 10 batches'):
         module.update_full_grads(Batches(batches))
-    assert module._holding.held is None
+    assert module._stored.held is None
 
 
 def test_order_has_a_generator_of_its_own():
@@ -367,8 +368,8 @@ def test_fit_that_is_called_epoch_by_epoch_holds_once(monkeypatch, runs):
     problem = Problem(rows=40)
     module = problem.module(3, store_snapshot_grads=True)
     train_data, steps, passes = problem.iterator(), {}, []
-    compute = Auxiliary.gradients_of
-    monkeypatch.setattr(Auxiliary, 'gradients_of',
+    compute = SnapshotModule.gradients_of
+    monkeypatch.setattr(SnapshotModule, 'gradients_of',
                         lambda *args: passes.append(None) or compute(*args))
     for epoch in range(5):
         steps.update(train(problem, module, epoch + 1, train_data, begin=epoch))
@@ -430,7 +431,7 @@ def test_a_budget_that_is_just_enough():
     """Data of 24 bytes a batch and gradients of 8: the latter go where data need their room."""
     made = [mx.io.DataBatch([mx.nd.ones((2, 2))], [mx.nd.ones((2,))], pad) for pad in (0, 1, 0, 0)]
     gradients = {'w': [mx.nd.ones((2,))]}
-    held = HeldBatches(24 + 8 + 24 + 24, Copies())
+    held = StoredBatches(24 + 8 + 24 + 24, Copies())
     assert held.exceeded_at is None and held.batches == held.dropped == []
     kept = []
     for number, batch in enumerate(made[:3]):
@@ -457,7 +458,7 @@ def test_a_budget_that_is_just_enough():
 
 
 def test_sparse_batches_of_one_shape_cost_what_they_have():
-    held = HeldBatches(500, Copies())
+    held = StoredBatches(500, Copies())
     for count, left in ((1, 500 - 12 - 88), (8, 500 - 12 - 88 - 8 * 12 - 88)):
         data = mx.nd.array(np.eye(10)[:, :10] * (np.arange(10) < count)).tostype('csr')
         held.add(mx.io.DataBatch([data], None), copies=False)
@@ -476,7 +477,7 @@ def test_gradients_of_padded_batches_make_room_too():
             warnings.simplefilter('ignore', UserWarning)
             module.update_full_grads(mx.io.ResizeIter(problem.iterator(), 8))
         problem.assert_full_gradient(module, expected.full_gradient)
-        assert len(module._holding.held.batches) == 8
+        assert len(module._stored.held.batches) == 8
 
 
 @pytest.mark.parametrize('stored', [False, True])
@@ -499,9 +500,9 @@ def test_batch_of_padding_alone(stored):
     problem.assert_full_gradient(module, svrg.full_gradient)
     assert module._snapshot.full_gradient.batches == 4
     if stored:
-        assert [batch.at_snapshot is None for batch in module._holding.held.batches] == [
+        assert [batch.at_snapshot is None for batch in module._stored.held.batches] == [
             False, False, True, False, False]
-        assert [batch.pad for batch in module._holding.held.batches] == [0, 0, 10, 0, 0]
+        assert [batch.pad for batch in module._stored.held.batches] == [0, 0, 10, 0, 0]
 
 
 @pytest.mark.parametrize('reuses, copies', [(False, [False, False, False, True]),
@@ -509,8 +510,8 @@ def test_batch_of_padding_alone(stored):
 def test_data_are_copied_where_they_might_change(monkeypatch, reuses, copies):
     """Or where they are a part of the padded batch, whose memory they would keep."""
     problem, asked = Problem(rows=37), []
-    add = HeldBatches.add
-    monkeypatch.setattr(HeldBatches, 'add', lambda held, batch, copies: (
+    add = StoredBatches.add
+    monkeypatch.setattr(StoredBatches, 'add', lambda held, batch, copies: (
         asked.append(copies), add(held, batch, copies))[1])
     train_data = ReusingIter(problem.features, problem.targets, 10, label_name='label') if (
         reuses) else problem.iterator()
@@ -530,7 +531,7 @@ def test_what_is_held_of_a_padded_batch_has_no_padding(context):
 
 def test_warning_that_nothing_is_held():
     said = []
-    holding = Holding(10)
+    holding = StoredGradients(10)
     held = holding.begin(Copies())
     held.add(mx.io.DataBatch([mx.nd.ones((2, 2))], None), copies=False)
     holding.keep(held, 3, None, lambda *arguments: said.append(arguments))
@@ -538,7 +539,7 @@ def test_warning_that_nothing_is_held():
                      'data alone: none is held until the next snapshot', 'nothing held')]
     assert holding.shuffled() is None and holding.is_of(None)
     del said[:]
-    holding = Holding(24)
+    holding = StoredGradients(24)
     held = holding.begin(Copies())
     held.add(mx.io.DataBatch([mx.nd.ones((2, 2))], None), copies=False)
     holding.keep(held, 1, None, lambda *arguments: said.append(arguments))
@@ -576,9 +577,9 @@ def test_loss_that_is_a_mean(runs, rows):
 
 
 def test_default_budget_is_a_gibibyte():
-    assert Holding(True).budget == 2 ** 30
-    assert Holding(False).budget == 0 and Holding(1).budget == 1
-    assert Holding(False).begin(None) is None
+    assert StoredGradients(True).budget == 2 ** 30
+    assert StoredGradients(False).budget == 0 and StoredGradients(1).budget == 1
+    assert StoredGradients(False).begin(None) is None
 
 
 @pytest.mark.parametrize('layer', ['Dropout', 'random'])

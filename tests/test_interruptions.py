@@ -297,7 +297,7 @@ def test_pass_interrupted_anywhere(context, kvstore, stored, step_size):
         before = module._snapshot.full_gradient
         Interruption(lambda: module.update_full_grads(train_data), at)
         problem.assert_weights(module, moved)
-        if module._snapshot.in_force:
+        if module._snapshot.is_active:
             outcomes.add(module._snapshot.full_gradient is before)
             svrg = problem.svrg()
             svrg.weights = {name: value.asnumpy().astype(float)
@@ -416,7 +416,7 @@ def test_control_c_in_the_updater_of_a_kvstore(monkeypatch):
     monkeypatch.setattr(type(module._optimizer), 'update_multi_precision', interrupted)
     with pytest.raises(KeyboardInterrupt):
         module.update_full_grads(problem.iterator())
-    assert module._snapshot.in_force
+    assert module._snapshot.is_active
     problem.assert_weights(module._mod_aux, problem.weights, 1e-7)
     for share, old in zip(module._param_dict, shares):
         for name, value in share.items():

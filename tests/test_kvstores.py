@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from problems import Problem, SparseProblem
-from svrg_optimization import SVRGModule, kvstores
-from svrg_optimization.kvstore_keys import KVStoreKeys
+from svrg_optimization import SVRGModule
+from svrg_optimization.kvstore import kinds
+from svrg_optimization.kvstore.keys import KVStoreKeys
 
 DISTRIBUTED = ['dist', 'dist_sync', 'dist_device_sync', 'dist_async', 'dist_async_device']
 
@@ -237,8 +238,8 @@ def test_full_gradient_beside_a_kvstore_that_compresses(devices, threshold):
 
 def test_kinds_that_are_synchronous():
     for kind in ('dist', 'dist_sync', 'dist_device', 'dist_device_sync', 'p3store_dist'):
-        assert kvstores.is_synchronous(kind) and not kvstores.is_asynchronous(kind)
+        assert kinds.is_synchronous(kind) and not kinds.is_asynchronous(kind)
     for kind in ('dist_async', 'dist_async_device'):
-        assert kvstores.is_asynchronous(kind) and not kvstores.is_synchronous(kind)
+        assert kinds.is_asynchronous(kind) and not kinds.is_synchronous(kind)
     for kind in ('local', 'device', None):
-        assert not kvstores.is_asynchronous(kind) and not kvstores.is_synchronous(kind)
+        assert not kinds.is_asynchronous(kind) and not kinds.is_synchronous(kind)

@@ -24,7 +24,7 @@ import pytest
 
 from problems import Problem
 from svrg_optimization import SVRGBucketingModule
-from svrg_optimization.checkpoint import Checkpoint, file_names
+from svrg_optimization.checkpoint.format import Checkpoint, file_names
 from test_bucketing import LENGTHS, Sequences
 from test_checkpoint import bound, load, train
 

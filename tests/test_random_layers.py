@@ -93,7 +93,7 @@ def test_gradients_at_the_snapshot_cancel(context, is_train):
         module.forward(batch, is_train)
         module._compute_gradients()
         for current, snapshot in zip(module._exec_group.grad_arrays,
-                                     module._auxiliary._latest._exec_group.grad_arrays):
+                                     module._snapshot_module._latest._exec_group.grad_arrays):
             for left, right in zip(current, snapshot):
                 np.testing.assert_array_equal(left.asnumpy(), right.asnumpy())
                 assert left.asnumpy().any()
@@ -124,7 +124,7 @@ def test_training_with_the_masks_that_were_drawn():
     def masks_of_pass(param):
         executor = module._mod_aux._exec_group.execs[0]
         if param.nbatch == 3:
-            executor = module._auxiliary._other._exec_group.execs[0]
+            executor = module._snapshot_module._other._exec_group.execs[0]
         pass_masks.append([executor.arg_dict[name].asnumpy().astype(float)
                            for name in ('first_mask', 'second_mask')])
 
@@ -220,7 +220,7 @@ def test_layers_of_one_name():
     for left, right in zip(module._exec_group.execs[0].outputs[1:], module._masks.names):
         np.testing.assert_array_equal(
             left.asnumpy(),
-            module._auxiliary._latest._exec_group.execs[0].arg_dict[right].asnumpy())
+            module._snapshot_module._latest._exec_group.execs[0].arg_dict[right].asnumpy())
     assert len(module._masks.names) == 2
 
 
@@ -256,7 +256,7 @@ def test_bucketing():
             bucket = module._curr_module
             np.testing.assert_array_equal(
                 bucket._exec_group.execs[0].outputs[-1].asnumpy(),
-                bucket._auxiliary._latest._exec_group.execs[0].arg_arrays[1].asnumpy())
+                bucket._snapshot_module._latest._exec_group.execs[0].arg_arrays[1].asnumpy())
             module.update()
 
 

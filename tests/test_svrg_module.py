@@ -610,10 +610,10 @@ def test_numbers_of_numpy():
                               sparse_full_grad=np.bool_(False), alpha=np.array(0.5),
                               store_snapshot_grads=np.int32(1000))
     assert module.update_freq == 2 and type(module.update_freq) is int
-    assert module.alpha == 0.5 and module._holding.budget == 1000
+    assert module.alpha == 0.5 and module._stored.budget == 1000
     module.alpha = np.float32(0.25)
     assert module.alpha == 0.25
-    assert Problem().module(store_snapshot_grads=np.bool_(True))._holding.budget == 2 ** 30
+    assert Problem().module(store_snapshot_grads=np.bool_(True))._stored.budget == 2 ** 30
     module.alpha = lambda _: np.array(1.0)
     module.fit(Problem().iterator(), eval_metric='mse', num_epoch=1)
 

@@ -8,11 +8,8 @@ import numpy as np
 import pytest
 
 from problems import Problem
-from svrg_optimization.svrg_optimizer import (
-    _AssignmentOptimizer,
-    _SVRGOptimizer,
-    full_gradient_keys,
-)
+from svrg_optimization.kvstore.keys import full_gradient_keys
+from svrg_optimization.svrg_optimizer import _AssignmentOptimizer, _SVRGOptimizer
 
 
 @pytest.mark.parametrize('names, keys', [

@@ -162,7 +162,7 @@ def fit_with_error(kvstore, problem, sizes, batch_size):
         module.fit(train_data, kvstore=kvstore, arg_params=problem.arg_params(), num_epoch=2,
                    batch_end_callback=steps.append)
     except ValueError as error:
-        return str(error), len(steps), module._snapshot.in_force
+        return str(error), len(steps), module._snapshot.is_active
     return None
 
 

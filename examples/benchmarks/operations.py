@@ -71,14 +71,14 @@ def corrections(shapes, together):
             variance_reduction.correct(*three)
 
     if together:
-        return lambda: variance_reduction.correct_small(gradients, at_snapshot, full)
+        return lambda: variance_reduction.correct_fused(gradients, at_snapshot, full)
     return each
 
 
 def copies(shapes, together):
     gradients = arrays(shapes)
     if together:
-        return lambda: variance_reduction.copies_of_small(gradients)
+        return lambda: variance_reduction.copies_fused(gradients)
     return lambda: [gradient.copy() for gradient in gradients]
 
 

@@ -1,4 +1,4 @@
-"""KVStores: their kinds, the one that a worker has, and how values are summed in them."""
+"""Operations on a KVStore: connect, probe, allreduce, broadcast, wait."""
 
 import atexit
 import contextlib
@@ -11,89 +11,11 @@ import numpy as np
 from mxnet import kv as kv_of_mxnet
 from mxnet import ndarray as nd
 from mxnet.base import MXNetError
-from mxnet.model import _create_kvstore
+
+from .kinds import is_asynchronous, is_distributed
 
 _opened_by_name = []
 _at_exit = []
-
-
-def kind_of(kvstore):
-    """Return the kind of a KVStore, an object or its name; '' for none."""
-    return kvstore if isinstance(kvstore, str) else getattr(kvstore, 'type', '')
-
-
-def is_distributed(kvstore):
-    """Tell whether a KVStore, an object or its name, spans several processes."""
-    return 'dist' in kind_of(kvstore)
-
-
-def is_asynchronous(kvstore):
-    """Tell whether servers act on the push of each worker by itself."""
-    return is_distributed(kvstore) and '_async' in kind_of(kvstore)
-
-
-def is_synchronous(kvstore):
-    """Tell whether servers act on the pushes of all workers together: also 'dist', for example."""
-    return is_distributed(kvstore) and not is_asynchronous(kvstore)
-
-
-def batches_of_a_step(kvstore):
-    """Tell how many workers' gradients one step of the weights is made of."""
-    return kvstore.num_workers if is_synchronous(kvstore) else 1
-
-
-def batches_of_rescaling(kvstore):
-    """Tell how many batches Module divides a step by: 1 for 'dist', which has no "sync" in it."""
-    return kvstore.num_workers if is_distributed(kvstore) and '_sync' in kvstore.type else 1
-
-
-def will_update(kvstore, devices, arg_params):
-    """Tell whether Module will let a KVStore, an object or its name, update the weights."""
-    if isinstance(kvstore, str) and is_distributed(kvstore):
-        return bool(int(os.getenv('MXNET_UPDATE_ON_KVSTORE', '1')))
-    # One made of a name here only shows what Module will decide for its own.
-    return _create_kvstore(kvstore, devices, arg_params)[1]
-
-
-def check_usable(kvstore, updates, devices, compression_params, sparse_weights, sparse_gradients,
-                 loads_states):
-    """Raise a ValueError where MXNet's KVStore would abort, hang or be wrong.
-
-    Parameters
-    ----------
-    kvstore : str or KVStore or None
-    updates : bool
-        Whether it updates the weights.
-    devices : int
-        Devices of each worker.
-    compression_params : dict or None
-    sparse_weights, sparse_gradients : list of str
-        Parameters that are row_sparse, and dense ones whose gradients are.
-    loads_states : bool
-        Whether states of the optimizer wait to be loaded.
-    """
-    distributed = is_distributed(kvstore)
-    if distributed and compression_params:
-        raise ValueError('compression_params must be None with the distributed kvstore %r, not %r: '
-                         'it would compress the full gradient too'
-                         % (kind_of(kvstore), compression_params))
-    if is_asynchronous(kvstore) and not updates:
-        raise ValueError('kvstore %r needs MXNET_UPDATE_ON_KVSTORE=1: its servers must update the '
-                         'weights' % kind_of(kvstore))
-    if distributed and sparse_gradients:
-        raise ValueError('kvstore must not be distributed (%r) where dense parameters have '
-                         'row_sparse gradients, as %s has: the servers would abort'
-                         % (kind_of(kvstore), ', '.join(sparse_gradients)))
-    sparse = sparse_weights + sparse_gradients
-    if sparse and kvstore is not None and not updates and (distributed or devices > 1):
-        raise ValueError('row_sparse gradients on several devices or workers need a kvstore that '
-                         'updates the weights (MXNET_UPDATE_ON_KVSTORE=1, and no array of more '
-                         'than 2**24 elements), and %s would be wrong without' % ', '.join(sparse))
-    if distributed and updates and loads_states:
-        raise ValueError('load_optimizer_states must be False where the servers of the kvstore %r '
-                         'hold the states: MXNet cannot load them there. With '
-                         'MXNET_UPDATE_ON_KVSTORE=0 the workers hold them'
-                         % kind_of(kvstore))
 
 
 def open_distributed(kind):
@@ -156,7 +78,7 @@ def compresses(kvstore, key, contexts):
     return bool((values[0].asnumpy() != len(contexts) * pushed).any())
 
 
-def sum_over_devices_and_workers(kvstore, values):
+def allreduce(kvstore, values):
     """Sum values over the devices of all workers.
 
     All are pushed before the first is pulled.
@@ -210,7 +132,7 @@ def push_all_before_exit():
         _at_exit.append(atexit.register(nd.waitall))
 
 
-def set_to_those_of_first_worker(kvstore, values):
+def broadcast(kvstore, values):
     """Give all workers the values of the one of rank 0.
 
     Parameters
@@ -224,7 +146,7 @@ def set_to_those_of_first_worker(kvstore, values):
     for arrays in values.values():
         for array in arrays[1 if kvstore.rank == 0 else 0:]:
             array[:] = 0
-    sum_over_devices_and_workers(kvstore, values)
+    allreduce(kvstore, values)
 
 
 def wait_for_all_workers(kvstore):

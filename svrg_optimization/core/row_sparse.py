@@ -1,18 +1,6 @@
 """SVRG gradients of row_sparse parameters."""
 
-import numpy as np
 from mxnet import ndarray as nd
-
-
-def is_row_sparse(array):
-    """Tell whether an array holds only some of its rows."""
-    return array.stype == 'row_sparse'
-
-
-def dense(array):
-    """Return an array with all of its rows, in float32 at least."""
-    array = array.tostype('default') if is_row_sparse(array) else array
-    return array.astype('float32') if array.dtype == np.float16 else array
 
 
 def correct_all_rows(gradient, at_snapshot, full):

@@ -3,11 +3,11 @@
 import numpy as np
 from mxnet import ndarray as nd
 
-from .checkpoint import of_kind, prefixed
-from .kvstores import is_distributed, sum_over_devices_and_workers
-from .sparse_rows import is_row_sparse
-from .variance_reduction import add_small, copies_of_small, dtype_of_sum, small_parameters
-from .workers import Tally
+from ..kvstore.agreement import PassCounts
+from ..kvstore.kinds import is_distributed
+from ..kvstore.operations import allreduce
+from ..mxnet_bridge.storage import dtype_of_sum, is_row_sparse
+from .correction import add_fused, copies_fused, fusable_parameters
 
 # Gradients of one parameter that one operation adds up.
 _SUMMED_AT_ONCE = 64
@@ -65,7 +65,7 @@ class FullGradient:
                         for name, arrays in gradients.items()}
                        for device in range(devices)]
         self.by_row = [{} for _ in range(devices)]
-        self.small = small_parameters(gradients)
+        self.small = fusable_parameters(gradients)
         self.row_counts = {name: np.zeros(arrays[0].shape[0], np.int64)
                            for name, arrays in gradients.items()
                            if counts_rows and is_row_sparse(arrays[0])}
@@ -82,7 +82,7 @@ class FullGradient:
             fused = [[name for name in names if name in gradients]
                      for names in self.small if weights[device] == 1]
             for names in fused:
-                add_small([share[name] for name in names],
+                add_fused([share[name] for name in names],
                           [gradients[name][device] for name in names])
             for name in gradients.keys() - set().union(*fused):
                 total, gradient = share[name], gradients[name][device]
@@ -117,7 +117,7 @@ class FullGradient:
         copies = [{name: [array.copy() for array in gradients[name]] for name in large}
                   for gradients in batches]
         for names in self.small:
-            of_devices = [iter(copies_of_small([gradients[name][device] for gradients in batches
+            of_devices = [iter(copies_fused([gradients[name][device] for gradients in batches
                                                 for name in names]))
                           for device in range(len(self.shares))]
             for copy in copies:
@@ -196,7 +196,7 @@ class FullGradient:
     def _sum_over_workers(self, keys, kvstore, values):
         """Sum the gradients over all devices and workers, and what was counted."""
         context = next((arrays[0].context for arrays in values.values()), None)
-        tally = Tally(kvstore, self.rows, self.batches, self.batches_of_workers, context)
+        tally = PassCounts(kvstore, self.rows, self.batches, self.batches_of_workers, context)
         counted = {keys.row_counts[name]: [nd.array(counts, ctx=context, dtype=np.float64)]
                    for name, counts in self.row_counts.items()}
         counted[keys.tally] = [tally.value]
@@ -229,7 +229,7 @@ class FullGradient:
         counted : dict of str to list of NDArray
             Further values to sum, by key; overwritten too.
         """
-        sum_over_devices_and_workers(kvstore, {
+        allreduce(kvstore, {
             **{keys.full[name]: arrays for name, arrays in values.items()}, **dict(counted)})
         for name, arrays in values.items():
             self.share_out(name, arrays)
@@ -246,37 +246,38 @@ class FullGradient:
         -------
         facts : dict
             Anything that JSON can hold.
-        arrays : dict of str to NDArray or numpy.ndarray
+        arrays : dict of str to dict of str to NDArray or numpy.ndarray
+            Under 'rows' the row counts, under 'full:0' and so on the shares,
+            each by parameter.
         """
         facts = {'rows': self.rows, 'batches': self.batches, 'batch_size': self.batch_size,
                  'devices': len(self.shares)}
         kept = self.shares if shares_differ else self.shares[:1]
-        arrays = prefixed('rows', self.row_counts)
-        for device, share in enumerate(kept):
-            arrays.update(prefixed('full:%d' % device, share))
-        return facts, arrays
+        return facts, {'rows': self.row_counts,
+                       **{'full:%d' % device: share for device, share in enumerate(kept)}}
 
-    def unpack(self, facts, arrays):
+    def unpack(self, facts, arrays_of):
         """Set the full gradient to one that was packed, on any number of devices.
 
         Parameters
         ----------
         facts : dict
-        arrays : dict of str to numpy.ndarray
-            What `pack` returned; there may be more of them.
+        arrays_of : callable
+            Takes 'rows', 'full:0' or the like, and returns the arrays that
+            `pack` had under it.
 
         Returns
         -------
         set of str
             The parameters that it lacks. Where there are any, nothing is set.
         """
-        saved = [of_kind('full:%d' % device, arrays) for device in range(facts['devices'])]
+        saved = [arrays_of('full:%d' % device) for device in range(facts['devices'])]
         saved = [share or saved[0] for share in saved]
-        row_counts = of_kind('rows', arrays)
+        row_counts = arrays_of('rows')
         lacking = (set(self.shares[0]) - set(saved[0])) | (set(self.row_counts) - set(row_counts))
         if lacking:
             return lacking
-        units = 1 / self.units_of_batch(facts['batch_size'])
+        units = 1 / self.units_for(facts['batch_size'])
         for device, share in enumerate(self.shares):
             for name, value in share.items():
                 if len(saved) == len(self.shares):
@@ -289,7 +290,7 @@ class FullGradient:
         self._divide_by_row()
         return lacking
 
-    def units_of_batch(self, batch_size):
+    def units_for(self, batch_size):
         """Return what makes it one in the units of the gradient of a batch of so many rows."""
         return 1 if self._loss_is_mean else batch_size / self.batch_size
 

@@ -45,7 +45,7 @@ class Snapshot:
         return self._taken.taken_at
 
     @property
-    def in_force(self):
+    def is_active(self):
         """Whether a pass for the full gradient was finished, and its weights are there."""
         return not self._is_moving and (
             self.full_gradient is not None and self.full_gradient.finished)
@@ -74,7 +74,7 @@ class Snapshot:
         move_back : callable
             Gives the auxiliary module the weights that it had.
         """
-        before, was_in_force = self._taken, self.in_force
+        before, was_in_force = self._taken, self.is_active
         try:
             self._is_moving = True
             yield

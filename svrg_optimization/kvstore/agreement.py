@@ -5,8 +5,10 @@ from typing import NamedTuple
 import numpy as np
 from mxnet import ndarray as nd
 
-from . import executors, kvstores
-from .iterators import rewind
+from ..data.iterators import rewind
+from ..mxnet_bridge import executor_group
+from .kinds import is_asynchronous, is_distributed, is_synchronous
+from .operations import allreduce, broadcast, wait_for_all_workers
 
 
 class Plan(NamedTuple):
@@ -32,7 +34,7 @@ class Plan(NamedTuple):
     left_over: int
 
 
-class Tally:
+class PassCounts:
     """Numbers that the workers tell each other: two that are summed, and some of each.
 
     Parameters
@@ -61,12 +63,12 @@ class Tally:
 
 def _told_by_each(kvstore, key, own):
     """Tell all workers some numbers; return those of each, by rank."""
-    tally = Tally(kvstore, own=own)
-    kvstores.sum_over_devices_and_workers(kvstore, {key: [tally.value]})
+    tally = PassCounts(kvstore, own=own)
+    allreduce(kvstore, {key: [tally.value]})
     return tally.read()[2]
 
 
-def meet_at_same_weights(kvstore, module, servers_update):
+def synchronize_weights(kvstore, module, servers_update):
     """Move all workers to the servers' weights, or to those of rank 0 where workers update.
 
     Parameters
@@ -76,12 +78,12 @@ def meet_at_same_weights(kvstore, module, servers_update):
     module : mxnet.module.Module
     servers_update : bool
     """
-    if kvstores.is_asynchronous(kvstore):
-        kvstores.wait_for_all_workers(kvstore)
+    if is_asynchronous(kvstore):
+        wait_for_all_workers(kvstore)
     if servers_update:
-        executors.pull_dense_weights(kvstore, module)
+        executor_group.pull_dense_weights(kvstore, module)
     else:
-        kvstores.set_to_those_of_first_worker(kvstore, executors.parameters(module))
+        broadcast(kvstore, executor_group.parameters(module))
         module._params_dirty = True
 
 
@@ -102,7 +104,7 @@ def check_plans(kvstore, key, plan):
         'epoch': 'begin_epoch must be the same on all workers',
         'takes_snapshot': 'all workers must have a snapshot when fit begins, or none (1 stands '
                           'for one that takes it now)'}
-    if kvstores.is_synchronous(kvstore):
+    if is_synchronous(kvstore):
         demands['batch_size'] = 'train_data must have batches of as many rows on all workers'
         demands['left_over'] = ("train_data must have as many rows on all workers where "
                                 "last_batch_handle is 'roll_over', or some would have more "
@@ -131,7 +133,7 @@ def count_batches(kvstore, key, train_data):
     return [own[0] for own in _told_by_each(kvstore, key, (yielded,))]
 
 
-def check_batches(kvstore, batches_of_workers):
+def check_batch_counts(kvstore, batches_of_workers):
     """Raise a ValueError where a worker would have no batch, or others would wait for ever.
 
     Parameters
@@ -140,10 +142,10 @@ def check_batches(kvstore, batches_of_workers):
     batches_of_workers : list of int
         How many each has, by rank.
     """
-    if kvstores.is_synchronous(kvstore) and len(set(batches_of_workers)) > 1:
+    if is_synchronous(kvstore) and len(set(batches_of_workers)) > 1:
         raise ValueError('train_data must have as many batches on each worker with the kvstore '
                          '%r, and it has, in the order of ranks, %s'
                          % (kvstore.type, batches_of_workers))
-    if kvstores.is_distributed(kvstore) and not all(batches_of_workers):
+    if is_distributed(kvstore) and not all(batches_of_workers):
         raise ValueError('train_data must have at least one batch on each worker in fit, and it '
                          'has, in the order of ranks, %s' % batches_of_workers)

@@ -1,22 +1,27 @@
 """Checkpoints: the files of Module, and one beside them with what SVRG needs to go on."""
 
 import contextlib
-import errno
 import functools
-import glob
-import hashlib
 import json
 import os
 import pickle
-import tempfile
-import time
 import warnings
 import zipfile
 
 import mxnet as mx
 import numpy as np
 
-from .argument_checks import check_epoch, checked_bool
+from .._argument_checks import check_epoch, checked_bool
+from .files import (
+    check_exists,
+    check_file,
+    checksum_of,
+    files_written_together,
+    find_file,
+    locked_directory_of,
+    read_text,
+    unchanged_while_read,
+)
 
 try:
     import fcntl
@@ -68,12 +73,12 @@ def name_of_symbol(prefix, bucket_key=None):
     return '%s%s-symbol.json' % (os.fspath(prefix), bucket)
 
 
-def prefixed(kind, arrays):
-    """Give the names of arrays a prefix, as Module does in its files; see `of_kind`."""
+def with_prefix(kind, arrays):
+    """Give the names of arrays a prefix, as Module does in its files; see `arrays_of_kind`."""
     return {'%s:%s' % (kind, name): array for name, array in arrays.items()}
 
 
-def of_kind(kind, arrays):
+def arrays_of_kind(kind, arrays):
     """Pick the arrays of one prefix, and take it off their names."""
     return {name[len(kind) + 1:]: array for name, array in arrays.items()
             if name.startswith(kind + ':')}
@@ -94,166 +99,12 @@ def write_checkpoint(names, writers, facts, arrays):
     arrays : dict of str to NDArray or numpy.ndarray
         For the file 'svrg'.
     """
-    with _files_written_together() as write_as:
+    with files_written_together() as write_as:
         written = {kind: write_as(names[kind], write) for kind, write in writers.items()}
-        checksums = {kind: _checksum(written[kind]) if kind in written else None
+        checksums = {kind: checksum_of(written[kind]) if kind in written else None
                      for kind in ('params', 'states')}
-        facts = {**facts, 'symbol': _read_text(written['symbol']), 'checksums': checksums}
+        facts = {**facts, 'symbol': read_text(written['symbol']), 'checksums': checksums}
         write_as(names['svrg'], functools.partial(_write_svrg_file, facts=facts, arrays=arrays))
-
-
-@contextlib.contextmanager
-def _files_written_together():
-    """Write several files under other names, and give them theirs when all are whole.
-
-    The last one is the first to get its name: of a process that is stopped
-    meanwhile, a file is left that knows the others, which `_find` finds, and
-    not others that pass for a checkpoint of plain Module. All are in one
-    directory, but for the targets of symbolic links, which are written through
-    as Module does.
-
-    Yields
-    ------
-    callable
-        Takes the name of a file and what writes it, and returns the name that
-        it is written under. The files are not touched if the block fails.
-    """
-    temporary_names = {}
-
-    def write_as(name, write):
-        with _errors_that_name(name):
-            if os.path.isdir(name):
-                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-            directory, begin = os.path.split(_begin_of_temporary_names(name))
-            handle, temporary = tempfile.mkstemp(dir=directory, prefix=begin)
-            os.close(handle)
-            temporary_names[name] = temporary
-            write(temporary)
-            with open(temporary, 'rb+') as file:
-                os.fsync(file.fileno())
-        return temporary
-
-    try:
-        yield write_as
-        umask = os.umask(0)
-        os.umask(umask)
-        for temporary in temporary_names.values():
-            os.chmod(temporary, 0o666 & ~umask)
-        with _locked_directory_of(next(iter(temporary_names)), exclusive=True) as flush:
-            for name, temporary in reversed(list(temporary_names.items())):
-                os.replace(temporary, os.path.realpath(name))
-            flush()
-    finally:
-        if temporary_names and os.path.exists(list(temporary_names.values())[-1]):
-            for temporary in temporary_names.values():
-                with contextlib.suppress(FileNotFoundError):
-                    os.remove(temporary)
-
-
-def _begin_of_temporary_names(name):
-    """Return what the temporary names of a file begin with.
-
-    A file's name may be as long as the file system allows.
-    """
-    directory, base = os.path.split(os.path.realpath(name))
-    while len(os.fsencode(base)) > _LONG_NAME:
-        base = base[:-1]
-    return os.path.join(directory, base + '.')
-
-
-@contextlib.contextmanager
-def _errors_that_name(name):
-    """Make errors of writing a file name it, and not the temporary one or none."""
-    try:
-        yield
-    except OSError as error:
-        raise OSError(error.errno or errno.EIO, error.strerror or str(error), name) from error
-    except mx.MXNetError as error:
-        if 'FileStream.Write' not in str(error):
-            raise
-        raise _not_written_whole(name) from error
-
-
-def save_symbol(symbol, remove_amp_cast, name):
-    """Write the file of ``Symbol.save``, which does not tell that the disk is full."""
-    with open(name, 'wb') as file:
-        file.write(symbol.tojson(remove_amp_cast=remove_amp_cast).encode())
-
-
-def save_arrays(save, name):
-    """Write a file of arrays, and read it back: ``nd.save`` may lose its end on a full disk."""
-    save(name)
-    try:
-        mx.nd.load(name)
-    except mx.MXNetError as error:
-        raise _not_written_whole(name) from error
-
-
-def _not_written_whole(name):
-    return OSError(errno.EIO, 'MXNet could not write it whole, as on a full disk', name)
-
-
-@contextlib.contextmanager
-def _locked_directory_of(name, exclusive):
-    """Hold off savers, and loaders too if `exclusive`, where the file system can, and for a while.
-
-    Yields
-    ------
-    callable
-        Flushes the directory to the disk.
-    """
-    try:
-        handle = os.open(os.path.dirname(name) or '.', os.O_RDONLY)
-    except OSError:  # it may be written to and not read, or is none to open
-        yield lambda: None
-        return
-
-    def flush():
-        with contextlib.suppress(OSError):
-            os.fsync(handle)
-
-    try:
-        if fcntl:
-            _lock(handle, fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH)
-        yield flush
-    finally:
-        if fcntl:
-            with contextlib.suppress(OSError):
-                fcntl.flock(handle, fcntl.LOCK_UN)  # a process forked meanwhile has it too
-        os.close(handle)
-
-
-def _lock(handle, kind):
-    """Lock a directory, unless the file system cannot or somebody has it locked for long."""
-    deadline = time.monotonic() + _SECONDS
-    while time.monotonic() < deadline:
-        try:
-            fcntl.flock(handle, kind | fcntl.LOCK_NB)
-        except BlockingIOError:
-            time.sleep(0.001)
-        except OSError:
-            return
-        else:
-            return
-
-
-def _checksum(name, length=None):
-    """Return the SHA-256 of a file or of its first bytes, in hexadecimal digits."""
-    digest = hashlib.sha256()
-    left = os.path.getsize(name) if length is None else length
-    with open(name, 'rb') as file:
-        while left:
-            block = file.read(min(left, 1 << 20))
-            if not block:
-                break
-            digest.update(block)
-            left -= len(block)
-    return digest.hexdigest()
-
-
-def _read_text(name):
-    with open(name, encoding='utf-8') as file:
-        return file.read()
 
 
 def _write_svrg_file(name, facts, arrays):
@@ -279,7 +130,7 @@ def _write_svrg_file(name, facts, arrays):
         except BaseException:
             archive.fp = None  # to close it would hide a Ctrl-C behind an error of its own
             raise
-    checksum = _checksum(name)
+    checksum = checksum_of(name)
     with open(name, 'ab') as file:
         file.write(checksum.encode())
 
@@ -301,7 +152,7 @@ def _read_svrg_file(name):
     with open(name, 'rb') as file:
         file.seek(content)
         checksum = file.read()
-    if checksum != _checksum(name, content).encode():
+    if checksum != checksum_of(name, content).encode():
         raise ValueError('%s is truncated or no checkpoint of SVRG: it does not end with its '
                          'checksum' % name)
     try:
@@ -361,8 +212,8 @@ class Checkpoint:
         names = file_names(prefix, epoch, bucket_key)
         if not isinstance(with_states, int):  # which Module takes for a bool
             with_states = checked_bool('load_optimizer_states', with_states)
-        with _locked_directory_of(names['svrg'], exclusive=False), \
-                _staying_as_they_are(names['svrg'], names['params']):
+        with locked_directory_of(names['svrg'], exclusive=False), \
+                unchanged_while_read(names['svrg'], names['params']):
             self._read(names, with_states)
 
     def _read(self, names, with_states):
@@ -377,15 +228,16 @@ class Checkpoint:
                 with_states = False
         kinds = ['params', 'states'] if with_states else ['params']
         if self.facts:
-            names.update((kind, _find(names[kind], checksums[kind], names['svrg']))
+            names.update((kind, find_file(names[kind], checksums[kind], names['svrg']))
                          for kind in kinds)
         for kind in kinds:
-            _check_exists(names[kind])
+            check_exists(names[kind])
         saved = _read(mx.nd.load, names['params'])
         saved = saved or {}  # of a network without parameters MXNet reads an empty list
         if not isinstance(saved, dict) or any(key[:4] not in ('arg:', 'aux:') for key in saved):
             raise ValueError('%s is no file of parameters' % names['params'])
-        self.arg_params, self.aux_params = of_kind('arg', saved), of_kind('aux', saved)
+        self.arg_params = arrays_of_kind('arg', saved)
+        self.aux_params = arrays_of_kind('aux', saved)
         if with_states and self.facts is None:
             _check_states(names['states'])
         if self.facts:
@@ -395,7 +247,7 @@ class Checkpoint:
         self.states = names['states'] if with_states else None
         self.check_states = lambda: None
         if with_states and self.facts:
-            self.check_states = functools.partial(_check, names['states'], checksums['states'],
+            self.check_states = functools.partial(check_file, names['states'], checksums['states'],
                                                   names['svrg'])
 
     def _network_saved(self, names):
@@ -413,7 +265,7 @@ class Checkpoint:
     def _states_were_on_servers(self):
         return bool((self.facts['optimizer'] or {}).get('on_servers'))
 
-    def arguments_to_go_on(self, update_freq, given):
+    def constructor_arguments(self, update_freq, given):
         """Return arguments of a module's constructor: those of the saved one, where none are given.
 
         Parameters
@@ -432,55 +284,6 @@ class Checkpoint:
                 'update_freq': saved['update_freq'] if update_freq is None else update_freq}
 
 
-def _find(name, known, svrg_name):
-    """Return the name of a checkpoint's file.
-
-    That of a saver which was stopped before it could give the name is another
-    than the file's own; see `_files_written_together`.
-    """
-    try:
-        _check(name, known, svrg_name)
-    except (FileNotFoundError, ValueError):
-        for left in glob.glob(glob.escape(_begin_of_temporary_names(name)) + '*'):
-            with contextlib.suppress(OSError):
-                if _checksum(left) == known:
-                    warnings.warn('%s was left by a process that was stopped while it saved, and '
-                                  'is taken for %s: save that epoch again' % (left, name),
-                                  stacklevel=6)
-                    return left
-        raise
-    return name
-
-
-def _check(name, known, svrg_name):
-    if known is None:
-        raise ValueError('%s says that the checkpoint was saved without %s' % (svrg_name, name))
-    if not os.path.exists(name):
-        raise FileNotFoundError('%s belongs to %s, and is missing' % (name, svrg_name))
-    if _checksum(name) != known:
-        raise ValueError('%s is not the file that %s was saved with: the one or the other is '
-                         'truncated or of another training' % (name, svrg_name))
-
-
-@contextlib.contextmanager
-def _staying_as_they_are(*names):
-    """Raise a ValueError if a file that is read by its name is replaced or written meanwhile."""
-    def states():
-        found = {}
-        for name in names:
-            with contextlib.suppress(FileNotFoundError):
-                status = os.stat(name)
-                found[name] = status.st_ino, status.st_size, status.st_mtime_ns
-        return found
-
-    before = states()
-    yield
-    after = states()
-    for name in names:
-        if after.get(name) != before.get(name):
-            raise ValueError('%s was saved anew while it was loaded' % name)
-
-
 def _network(text):
     """Return what makes two symbols the same network, for one who has the names of its parameters.
 
@@ -495,10 +298,10 @@ def _network(text):
 
 def _read_symbol(name):
     """Read a symbol; return it and its JSON."""
-    _check_exists(name)
+    check_exists(name)
 
     def read(name):
-        text = _read_text(name)
+        text = read_text(name)
         json.loads(text, strict=False)  # MXNet reads on without an end
         return mx.sym.load_json(text), text
 
@@ -518,11 +321,6 @@ def errors_of_states(name):
 def _check_states(name):
     with errors_of_states(name), open(name, 'rb') as file:
         pickle.load(file)
-
-
-def _check_exists(name):
-    if not os.path.exists(name):
-        raise FileNotFoundError('the checkpoint has no file %s' % name)
 
 
 def _read(read, name):

@@ -6,10 +6,10 @@ import warnings
 
 from mxnet.module import BaseModule
 
-from .alpha import Coefficient
-from .argument_checks import check_callbacks, check_epoch, checked_count
-from .iterators import SnapshotIterator, check_iterator, rewind
-from .loss_scale import NoLossError
+from .._argument_checks import check_callbacks, check_epoch, checked_count
+from ..alpha import Coefficient
+from ..data.iterators import SnapshotIterator, check_iterator, rewind
+from .loss_reduction import NoLossError
 
 
 def _check_arguments_of_fit(arguments):
@@ -28,7 +28,7 @@ class SnapshotSchedule:
 
     A class that also inherits from a module gives it ``update_full_grads``,
     ``_check_workers_agree`` and the attribute ``_snapshot``; if it holds
-    batches, ``_hold_again`` and ``_held_batches`` too.
+    batches, ``_store_again`` and ``_stored_batches`` too.
     """
 
     def _set_schedule(self, update_freq, full_grad_callback, alpha):
@@ -90,7 +90,8 @@ class SnapshotSchedule:
         is_first, self._epoch = self._epoch is None, epoch
         needs_snapshot = not (self._coefficient.is_always_zero or self._has_no_loss)
         takes_snapshot = needs_snapshot and (
-            not self._snapshot.in_force or self._snapshot.is_stale or epoch % self.update_freq == 0)
+            epoch % self.update_freq == 0
+            or not self._snapshot.is_active or self._snapshot.is_stale)
         if is_first:
             self._check_workers_agree(train_data, needs_snapshot * self.update_freq, epoch,
                                       takes_snapshot)
@@ -106,16 +107,16 @@ class SnapshotSchedule:
             self.logger.info('Epoch[%d] Full gradient time=%.3f', epoch, time.time() - tic)
             train_data.reset()
         elif is_first and needs_snapshot:
-            self._hold_again(train_data)
-        return self._held_batches() if needs_snapshot else None
+            self._store_again(train_data)
+        return self._stored_batches() if needs_snapshot else None
 
     def _warn_once(self, message, kind=None):
         if (kind or message) not in self._warned:
             self._warned.add(kind or message)
             warnings.warn(message, stacklevel=2)
 
-    def _hold_again(self, train_data):
+    def _store_again(self, train_data):
         """Hold the batches for a snapshot that was taken before."""
 
-    def _held_batches(self):
+    def _stored_batches(self):
         """Return the held batches in a new random order, None if there are none."""

@@ -3,19 +3,12 @@
 import numpy as np
 from mxnet.io import DataBatch
 
-from .argument_checks import checked_count
-from .batch_rows import labels_of, padding_of
+from .._argument_checks import checked_count
+from ..data.batch_rows import labels_of, padding_of
+from ..mxnet_bridge.storage import bytes_of
 
 
-def bytes_of(array):
-    """Count the bytes of an array's values, and of the indices of a sparse one."""
-    if array.stype == 'default':
-        return array.size * np.dtype(array.dtype).itemsize
-    parts = [array.data, array.indices, *([array.indptr] if array.stype == 'csr' else [])]
-    return sum(map(bytes_of, parts))
-
-
-class HeldBatch(DataBatch):
+class StoredBatch(DataBatch):
     """A batch that trains without another look at the snapshot.
 
     Attributes
@@ -33,7 +26,7 @@ class HeldBatch(DataBatch):
         self.full_gradient = full_gradient
 
 
-class HeldBatches:
+class StoredBatches:
     """The batches of one pass within a budget of memory.
 
     Data come first: a gradient that leaves no room for them goes.
@@ -47,7 +40,7 @@ class HeldBatches:
 
     Attributes
     ----------
-    batches : list of HeldBatch
+    batches : list of StoredBatch
         Empty where the data exceed the budget.
     exceeded_at : int or None
         The batch whose data did not fit any more, counted from 1.
@@ -75,13 +68,13 @@ class HeldBatches:
 
         Returns
         -------
-        HeldBatch
+        StoredBatch
         """
         data, label = batch.data, labels_of(batch)
         if copies and not self.exceeded_at:
             data = [array.copy() for array in data]
             label = [array.copy() for array in label]
-        held = HeldBatch(data, label, padding_of(batch), self._full_gradient)
+        held = StoredBatch(data, label, padding_of(batch), self._full_gradient)
         if self.exceeded_at:
             return held
         self.batches.append(held)
@@ -101,7 +94,7 @@ class HeldBatches:
 
         Parameters
         ----------
-        batches : list of HeldBatch
+        batches : list of StoredBatch
         gradients : list of dict of str to list of NDArray
         """
         if self.exceeded_at:
@@ -135,7 +128,7 @@ class HeldBatches:
         return len(self._stored)
 
 
-class Holding:
+class StoredGradients:
     """What is held from one snapshot to the next.
 
     Parameters
@@ -147,7 +140,7 @@ class Holding:
     ----------
     budget : int
         In bytes; 0 where nothing is to be held.
-    held : HeldBatches or None
+    held : StoredBatches or None
         Those of the latest pass; None before it, and where they do not fit.
     """
 
@@ -162,14 +155,14 @@ class Holding:
     def begin(self, full_gradient):
         """Let go of what is held; return what receives the batches of a new pass, if any does."""
         self.let_go()
-        return HeldBatches(self.budget, full_gradient) if self.budget else None
+        return StoredBatches(self.budget, full_gradient) if self.budget else None
 
     def keep(self, held, yielded, train_data, warn_once):
         """Hold the batches of a pass, and warn of what does not fit.
 
         Parameters
         ----------
-        held : HeldBatches
+        held : StoredBatches
         yielded : int
             How many batches there were.
         train_data : DataIter

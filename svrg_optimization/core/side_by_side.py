@@ -2,7 +2,7 @@
 
 import mxnet as mx
 
-from . import executors
+from ..mxnet_bridge import executor_group
 
 
 class SideBySide:
@@ -21,9 +21,9 @@ class SideBySide:
     """
 
     def __init__(self, module, count):
-        arguments = executors.arguments(module)
-        gradients = executors.gradients(module)
-        inputs = executors.input_names(module)
+        arguments = executor_group.arguments(module)
+        gradients = executor_group.gradients(module)
+        inputs = executor_group.input_names(module)
         self._inputs = {name: mx.nd.zeros((count * array.shape[0], *array.shape[1:]),
                                           array.context, array.dtype)
                         for name, array in arguments.items() if name in inputs}
@@ -47,6 +47,6 @@ class SideBySide:
 
     def run(self, batches, module):
         """Compute the gradients of as many batches as there are copies, into `gradients`."""
-        executors.join_batches(batches, module, self._inputs)
+        executor_group.join_batches(batches, module, self._inputs)
         self._executor.forward(is_train=True)
         self._executor.backward()

@@ -1,64 +1,15 @@
-"""The keys that modules have in a KVStore."""
+"""The modules that share a KVStore."""
 
 import functools
 import weakref
 
-from .kvstores import is_distributed, number_of_new_key
-from .svrg_optimizer import _SVRGOptimizer, full_gradient_keys, unused_key
+from ..svrg_optimizer import _SVRGOptimizer
+from .keys import KVStoreKeys
+from .kinds import is_distributed
+from .operations import number_of_new_key
 
 
-class KVStoreKeys:
-    """What a module calls its values in a KVStore.
-
-    Parameters
-    ----------
-    param_names : list of str
-        All parameters of the module, in its order.
-    trainable : iterable of str
-        Those that have a full gradient.
-    counted : iterable of str
-        Those of which workers count how often each row occurs.
-    taken : iterable of str
-        Keys that the KVStore has already.
-    first : str, optional
-        The first key, where it has been created.
-
-    Attributes
-    ----------
-    params : list of str
-        The parameters, which are called by their names.
-    full : dict of str to str
-        From parameter to its full gradient.
-    row_counts : dict of str to str
-        From counted parameter to how often each of its rows occurs.
-    tally : str
-        What the workers tell each other of their passes.
-    first : str
-        Created before all others, to learn the servers' numbers.
-    """
-
-    def __init__(self, param_names, trainable, counted=(), taken=(), first=None):
-        self.params = list(param_names)
-        taken = {*taken, *param_names}
-        self.full = full_gradient_keys(trainable, taken)
-        taken.update(self.full.values())
-        self.row_counts = {name: unused_key(name, '_rows', taken) for name in counted}
-        taken.update(self.row_counts.values())
-        self.tally = unused_key('svrg', '_tally', taken)
-        self.first = first or unused_key('svrg', '_first', taken)
-
-    @property
-    def assigned(self):
-        """The keys whose values are summed and not stepped, in the order of their creation."""
-        return [*self.full.values(), *self.row_counts.values(), self.tally]
-
-    @property
-    def on_servers(self):
-        """All keys, in the order of their creation."""
-        return [self.first, *self.params, *self.assigned]
-
-
-class Tenant:
+class RegisteredModule:
     """A module that has keys in a KVStore.
 
     Parameters
@@ -85,12 +36,12 @@ class Tenant:
         return snapshot is not None and snapshot.num_update > self._updates_before
 
 
-class Tenants:
+class ModuleRegistry:
     """The modules that have keys in one KVStore.
 
     Attributes
     ----------
-    modules : list of Tenant
+    modules : list of RegisteredModule
     compresses : bool or None
         Whether the KVStore compresses gradients, once that is known.
     """
@@ -103,7 +54,7 @@ class Tenants:
     @property
     def keys(self):
         """The keys of all of them, and one that awaits the next."""
-        keys = {key for tenant in self.modules for key in tenant.keys.on_servers}
+        keys = {key for registered in self.modules for key in registered.keys.on_servers}
         return keys | {self._first[0]} if self._first else keys
 
     def check_room(self, kvstore, param_names, updates):
@@ -125,13 +76,13 @@ class Tenants:
                 'installed, stays for the whole job, as the keys on the servers do'
                 if is_distributed(kvstore) else
                 'give this module a kvstore of its own, or other parameter names'))
-        if any(tenant.updates != updates for tenant in self.modules):
+        if any(registered.updates != updates for registered in self.modules):
             raise ValueError('kvstore must update the weights of all modules or of none: '
                              'MXNET_UPDATE_ON_KVSTORE is %d now, and was %d when it took another '
                              'module' % (updates, not updates))
         if not updates:
             return
-        if any(tenant.has_stepped for tenant in self.modules):
+        if any(registered.has_stepped for registered in self.modules):
             raise ValueError('kvstore already updates the weights of a module that has begun its '
                              'training, and would lose the states of its optimizer: call '
                              'init_optimizer of all modules before the first step, or set '
@@ -163,24 +114,24 @@ class Tenants:
             raise ValueError('kvstore must not compress gradients (set_gradient_compression): it '
                              'would compress the full gradient too')
         _, number = self._first
-        if updates and number != sum(len(tenant.keys.on_servers) for tenant in self.modules):
+        if updates and number != sum(len(module.keys.on_servers) for module in self.modules):
             raise _foreign_keys()
         return number
 
-    def add(self, kvstore, tenant):
+    def add(self, kvstore, registered):
         """Add a module, and let no other optimizer replace its own from now on."""
-        self.modules.append(tenant)
+        self.modules.append(registered)
         self._first = None
-        if tenant.updates and 'set_optimizer' not in vars(kvstore):
+        if registered.updates and 'set_optimizer' not in vars(kvstore):
             kvstore.set_optimizer = functools.partial(_set_optimizer, weakref.ref(kvstore))
 
 
-_tenants = weakref.WeakKeyDictionary()
+_registries = weakref.WeakKeyDictionary()
 
 
-def tenants_of(kvstore):
+def registry_of(kvstore):
     """Return the modules that have keys in a KVStore."""
-    return _tenants.setdefault(kvstore, Tenants())
+    return _registries.setdefault(kvstore, ModuleRegistry())
 
 
 def _set_optimizer(kvstore, optimizer):

@@ -8,12 +8,15 @@ import mxnet as mx
 from mxnet.kvstore import KVStore
 from mxnet.module import Module
 
-from . import executors, kvstores
-from .kvstore_keys import Tenant, Tenants, tenants_of
-from .step_size import check_step_size
-from .svrg_optimizer import _SVRGOptimizer, check_learning_rate, update_counts
-from .variance_reduction import dtype_of_sum
-from .workers import Tally
+from ..mxnet_bridge import executor_group
+from ..mxnet_bridge.optimizer_states import check_learning_rate, update_counts
+from ..mxnet_bridge.storage import dtype_of_sum
+from ..step_size import check_step_size
+from ..svrg_optimizer import _SVRGOptimizer
+from .agreement import PassCounts
+from .kinds import batches_of_rescaling, check_usable, is_asynchronous, is_distributed, will_update
+from .operations import compresses, open_distributed, push_all_before_exit
+from .registry import ModuleRegistry, RegisteredModule, registry_of
 
 # What `init_optimizer` sets.
 _INSTALLED = {'_optimizer', '_kvstore', '_update_on_kvstore', '_updater', 'optimizer_initialized',
@@ -76,23 +79,23 @@ class OptimizerSetup:
 
     def _install_optimizer(self, kvstore, optimizer, optimizer_params, force_init):
         kvstore, updates = self._usable_kvstore(kvstore)
-        tenants = tenants_of(kvstore) if isinstance(kvstore, KVStore) else Tenants()
-        tenants.check_room(kvstore, self._param_names, updates)
+        registry = registry_of(kvstore) if isinstance(kvstore, KVStore) else ModuleRegistry()
+        registry.check_room(kvstore, self._param_names, updates)
         check_step_size(optimizer, optimizer_params, self.alpha,
-                        updates and kvstores.is_distributed(kvstore))
-        self._keys = tenants.keys_for(self._param_names, self._trainable,
+                        updates and is_distributed(kvstore))
+        self._keys = registry.keys_for(self._param_names, self._trainable,
                                       self._new_full_gradient().row_counts)
         svrg_optimizer = self._create_optimizer(_SVRGOptimizer.__name__, optimizer, kvstore,
                                                 optimizer_params)
         check_learning_rate(svrg_optimizer)
-        if kvstores.is_distributed(kvstore):
-            self._place_keys_on_servers(svrg_optimizer, kvstore, tenants, updates)
-        elif isinstance(kvstore, KVStore) and tenants.compresses is None:
-            tenants.compresses = kvstores.compresses(kvstore, self._keys.first, self._context)
+        if is_distributed(kvstore):
+            self._place_keys_on_servers(svrg_optimizer, kvstore, registry, updates)
+        elif isinstance(kvstore, KVStore) and registry.compresses is None:
+            registry.compresses = compresses(kvstore, self._keys.first, self._context)
         self._restore_update_counts(svrg_optimizer.default_opt, optimizer, optimizer_params)
         if updates:
-            for tenant in tenants.modules:
-                svrg_optimizer.share_kvstore_with(tenant.optimizer, tenant.keys.on_servers)
+            for registered in registry.modules:
+                svrg_optimizer.share_kvstore_with(registered.optimizer, registered.keys.on_servers)
         with warnings.catch_warnings():
             if isinstance(optimizer, str):
                 # Module compares rescale_grad only where the user made the optimizer.
@@ -102,33 +105,33 @@ class OptimizerSetup:
         if self._kvstore:
             self._create_keys_of_full_gradient()
         self._counts_at_start = update_counts(svrg_optimizer), self._snapshot.num_update
-        if not self._snapshot.in_force:
+        if not self._snapshot.is_active:
             self._snapshot.replace(self._new_full_gradient())
         if self._kvstore:
-            tenants_of(self._kvstore).add(
-                self._kvstore, Tenant(self._keys, svrg_optimizer, self._snapshot, updates))
+            registry_of(self._kvstore).add(self._kvstore, RegisteredModule(
+                self._keys, svrg_optimizer, self._snapshot, updates))
 
-    def _place_keys_on_servers(self, svrg_optimizer, kvstore, tenants, updates):
-        kvstores.push_all_before_exit()
+    def _place_keys_on_servers(self, svrg_optimizer, kvstore, registry, updates):
+        push_all_before_exit()
         if updates:
             pickle.dumps(svrg_optimizer, 0)  # as MXNet will, when keys exist already
-        number = tenants.number_of_first_key(kvstore, self._keys, updates)
+        number = registry.number_of_first_key(kvstore, self._keys, updates)
         if updates:
             svrg_optimizer.place_on_servers(
                 dict(enumerate(self._keys.on_servers, number)),
-                kvstore.num_workers if kvstores.is_asynchronous(kvstore) else 1)
+                kvstore.num_workers if is_asynchronous(kvstore) else 1)
 
     def _create_keys_of_full_gradient(self):
         values = {key: mx.nd.zeros(self._arg_params[name].shape,
                                    dtype=dtype_of_sum(self._arg_params[name].dtype))
                   for name, key in self._keys.full.items()}
-        if kvstores.is_distributed(self._kvstore):
+        if is_distributed(self._kvstore):
             values.update((key, mx.nd.zeros(self._arg_params[name].shape[:1], dtype='float64'))
                           for name, key in self._keys.row_counts.items())
-            values[self._keys.tally] = Tally(self._kvstore).value
+            values[self._keys.tally] = PassCounts(self._kvstore).value
             # Module leaves the workers without rank 0's weights: all where they update them
             # themselves, and their copies on the host in any case.
-            executors.pull_dense_weights(self._kvstore, self)
+            executor_group.pull_dense_weights(self._kvstore, self)
         if values:
             self._kvstore.init(list(values), list(values.values()))
 
@@ -152,7 +155,7 @@ class OptimizerSetup:
             raise RuntimeError('shared_module must have its optimizer initialized')
         check_step_size(shared_module._optimizer, {}, self.alpha, on_servers=False)
         if not isinstance(shared_module, OptimizerSetup):
-            if kvstores.is_distributed(shared_module._kvstore):
+            if is_distributed(shared_module._kvstore):
                 raise ValueError('shared_module must be an SVRGModule where its kvstore is '
                                  'distributed (%r), not %r'
                                  % (shared_module._kvstore.type, shared_module))
@@ -182,7 +185,7 @@ class OptimizerSetup:
         if optimizer.lower() != _SVRGOptimizer.__name__.lower():
             raise ValueError('optimizer must be %r, not %r; the optimizer that steps the weights '
                              'is default_opt' % (_SVRGOptimizer.__name__, optimizer))
-        update_on_kvstore = kvstores.will_update(kvstore, self._ctx_len, self._arg_params)
+        update_on_kvstore = will_update(kvstore, self._ctx_len, self._arg_params)
         copies = 1 if update_on_kvstore else self._ctx_len
         idx2name = {i * copies + device: name for i, name in enumerate(self._param_names)
                     for device in range(copies)}
@@ -192,17 +195,17 @@ class OptimizerSetup:
         if not isinstance(default_opt, str):
             return _SVRGOptimizer(default_opt, full_keys=full_keys, param_idx2name=idx2name)
         params = dict(optimizer_params)
-        params.setdefault('rescale_grad', 1.0 / (executors.batch_size(self)
-                                                 * kvstores.batches_of_rescaling(kvstore)))
+        params.setdefault('rescale_grad', 1.0 / (executor_group.batch_size(self)
+                                                 * batches_of_rescaling(kvstore)))
         return _SVRGOptimizer(default_opt, full_keys=full_keys, sym=self.symbol,
                               param_idx2name=idx2name, **params)
 
     def _usable_kvstore(self, kvstore):
         """Check a KVStore; return it, an object where it is distributed, and whether it updates."""
-        updates = kvstores.will_update(kvstore, self._ctx_len, self._arg_params)
-        kvstores.check_usable(kvstore, updates, self._ctx_len, self._compression_params,
-                              *executors.sparse_parameters(self),
+        updates = will_update(kvstore, self._ctx_len, self._arg_params)
+        check_usable(kvstore, updates, self._ctx_len, self._compression_params,
+                              *executor_group.sparse_parameters(self),
                               loads_states=self._preload_opt_states is not None)
-        if isinstance(kvstore, str) and kvstores.is_distributed(kvstore):
-            kvstore = kvstores.open_distributed(kvstore)
+        if isinstance(kvstore, str) and is_distributed(kvstore):
+            kvstore = open_distributed(kvstore)
         return kvstore, updates

@@ -2,8 +2,8 @@
 
 import contextlib
 
-from . import executors
-from .batch_rows import count_rows, shapes_of
+from ..data.batch_rows import count_rows, shapes_of
+from ..mxnet_bridge import executor_group
 from .side_by_side import SideBySide
 
 # Where parameters are few and batches small, a batch takes longer than its
@@ -16,7 +16,7 @@ _BATCHES_AT_ONCE = 16
 _WORTH_SHARING = 1 << 18
 
 
-class Auxiliary:
+class SnapshotModule:
     """An auxiliary module at the snapshot, with a second one for batches of another shape.
 
     The second shares the parameters of the first. To reshape the first would
@@ -49,7 +49,7 @@ class Auxiliary:
         self._latest = self.module
         self.shares_inputs = self.shares_pool = False
 
-    def bind(self, live, param_names, shared_auxiliary=None):
+    def bind(self, live, param_names, shared_snapshot_module=None):
         """Bind for the batches and gradients that a live module is bound for.
 
         Parameters
@@ -57,32 +57,32 @@ class Auxiliary:
         live : mxnet.module.Module
         param_names : list of str
             The parameters, which alone have gradients here.
-        shared_auxiliary : Auxiliary, optional
+        shared_snapshot_module : SnapshotModule, optional
             One to share the parameters with.
         """
         requests = {name: 'write' if name in param_names and request != 'null' else 'null'
-                    for name, request in executors.gradient_requests(live).items()}
-        if shared_auxiliary:
-            executors.share_no_inputs(shared_auxiliary.module)
+                    for name, request in executor_group.gradient_requests(live).items()}
+        if shared_snapshot_module:
+            executor_group.share_no_inputs(shared_snapshot_module.module)
         self.module.bind(live.data_shapes, live.label_shapes, grad_req=requests,
-                         shared_module=shared_auxiliary and shared_auxiliary.module)
+                         shared_module=shared_snapshot_module and shared_snapshot_module.module)
         self.module.params_initialized = True  # by the first snapshot at the latest
         is_random = self._masks.names or self._masks.unshared
-        self.shares_inputs = (shared_auxiliary is None and not is_random
-                              and executors.has_dense_inputs(live))
+        self.shares_inputs = (shared_snapshot_module is None and not is_random
+                              and executor_group.has_dense_inputs(live))
         # MXNet shares the auxiliary states with the pool.
-        self.shares_pool = (self.shares_inputs and not executors.auxiliary_states(live)
-                            and executors.bytes_of_activations(live) > _WORTH_SHARING)
+        self.shares_pool = (self.shares_inputs and not executor_group.auxiliary_states(live)
+                            and executor_group.bytes_of_activations(live) > _WORTH_SHARING)
         if self.shares_inputs:
-            executors.bind_on_inputs_of(live, self.module, self.shares_pool)
-        elif shared_auxiliary:
-            self.shares_pool = shared_auxiliary.shares_pool
-        executors.set_masks_to_ones(self.module, self._masks.names)
+            executor_group.bind_on_inputs_of(live, self.module, self.shares_pool)
+        elif shared_snapshot_module:
+            self.shares_pool = shared_snapshot_module.shares_pool
+        executor_group.set_masks_to_ones(self.module, self._masks.names)
 
     def reset_bind(self):
         """Forget the executors, but not the parameters."""
         if not self.module.params_initialized:
-            executors.forget_parameters(self.module)
+            executor_group.forget_parameters(self.module)
         elif self.module.binded:
             self.module.get_params()  # from the executors that go away, for the next ones
         self.module._reset_bind()
@@ -95,11 +95,11 @@ class Auxiliary:
 
     def copy_of_weights(self):
         """Copy the weights and auxiliary states of the snapshot."""
-        return [weight.copy() for weight in executors.weights(self.module)]
+        return [weight.copy() for weight in executor_group.weights(self.module)]
 
     def set_weights(self, weights):
         """Set weights and auxiliary states to a copy of them."""
-        executors.copy_all(weights, executors.weights(self.module))
+        executor_group.copy_all(weights, executor_group.weights(self.module))
 
     def move_to_weights_of(self, live, kvstore):
         """Move the snapshot to the weights of a module.
@@ -110,20 +110,20 @@ class Auxiliary:
         kvstore : mxnet.kvstore.KVStore or None
             That updates its weights.
         """
-        self.set_weights(executors.weights(live))
+        self.set_weights(executor_group.weights(live))
         if kvstore:
-            executors.pull_sparse_weights(kvstore, self.module)
+            executor_group.pull_sparse_weights(kvstore, self.module)
         self.module._params_dirty = True
 
     def set_auxiliary_states_to_those_of(self, live):
         """Give the auxiliary states, which a pass has moved on, the values of a module."""
-        executors.copy_all(executors.auxiliary_states(live),
-                           executors.auxiliary_states(self.module))
+        executor_group.copy_all(executor_group.auxiliary_states(live),
+                           executor_group.auxiliary_states(self.module))
 
     @contextlib.contextmanager
     def staying_where_it_is(self):
         """Let a pass leave no trace in the auxiliary states."""
-        with executors.kept(executors.auxiliary_states(self.module)):
+        with executor_group.kept(executor_group.auxiliary_states(self.module)):
             yield
 
     def gradients_of(self, module, batch, live):
@@ -142,36 +142,36 @@ class Auxiliary:
             From parameter name to one gradient a device.
 
         """
-        executors.copy_states(live, module)
-        executors.draw_masks(module, self._masks)
-        executors.run(module, batch)
-        return executors.gradients(module)
+        executor_group.copy_states(live, module)
+        executor_group.draw_masks(module, self._masks)
+        executor_group.run(module, batch)
+        return executor_group.gradients(module)
 
     def batches_to_merge(self):
         """Tell how many batches of rows that do not depend on each other to compute as one."""
-        if self._batches_are_small() and executors.can_merge_batches(self.module):
+        if self._batches_are_small() and executor_group.can_merge_batches(self.module):
             return _BATCHES_AT_ONCE
         return 1
 
     def batches_side_by_side(self):
         """Tell how many batches to compute at once, each with gradients of its own."""
-        if self._batches_are_small() and executors.can_run_side_by_side(self.module):
+        if self._batches_are_small() and executor_group.can_run_side_by_side(self.module):
             return _BATCHES_AT_ONCE
         return 1
 
     def _batches_are_small(self):
         if self._is_small is None:
-            self._is_small = (executors.count_of_weights(self.module) <= _FEW_PARAMETERS
-                              and executors.bytes_of_batch(self.module) <= _SMALL_BATCH)
+            self._is_small = (executor_group.count_of_weights(self.module) <= _FEW_PARAMETERS
+                              and executor_group.bytes_of_batch(self.module) <= _SMALL_BATCH)
         return self._is_small
 
     def gradients_of_merged(self, batches):
         """Sum the gradients of `batches_to_merge` batches of the size that is bound."""
         if self._merged is None:
             self._merged = self._new_module()
-            executors.bind_for_merged(self._merged, self.module, len(batches))
-        executors.run_merged(self._merged, batches)
-        return executors.gradients(self._merged)
+            executor_group.bind_for_merged(self._merged, self.module, len(batches))
+        executor_group.run_merged(self._merged, batches)
+        return executor_group.gradients(self._merged)
 
     def gradients_of_each(self, batches):
         """List the gradients of `batches_side_by_side` batches of the size that is bound."""
@@ -182,20 +182,20 @@ class Auxiliary:
 
     def run_on_inputs_of(self, live, is_train, out_grads):
         """Compute gradients on the batch, the states and the masks that the live module has."""
-        if self.shares_inputs and not (executors.has_been_reshaped(live)
-                                       or executors.has_been_reshaped(self.module)):
+        if self.shares_inputs and not (executor_group.has_been_reshaped(live)
+                                       or executor_group.has_been_reshaped(self.module)):
             self._latest, copies_inputs = self.module, False
         else:
-            shapes = live.data_shapes, live.label_shapes, executors.rows_bound(live)
+            shapes = live.data_shapes, live.label_shapes, executor_group.rows_bound(live)
             self._latest = self._already_bound_for(*shapes) or self._bind_other(*shapes)
             copies_inputs = True
-        executors.forward_on_inputs_of(live, self._latest, is_train, self._masks.names,
+        executor_group.forward_on_inputs_of(live, self._latest, is_train, self._masks.names,
                                        copies_inputs)
-        executors.backward(self._latest, out_grads)
+        executor_group.backward(self._latest, out_grads)
 
     def latest_gradients(self):
         """Map each parameter to its gradients of that run, one a device."""
-        return executors.gradients(self._latest)
+        return executor_group.gradients(self._latest)
 
     def module_for(self, batch):
         """Return the module that computes a batch's gradients, None if there can be none.
@@ -203,21 +203,21 @@ class Auxiliary:
         There is none where a device would be without a row, or where the
         symbol has another batch size written into it.
         """
-        if not isinstance(batch, list) and executors.is_bound_for(self.module, batch):
+        if not isinstance(batch, list) and executor_group.is_bound_for(self.module, batch):
             return self.module
         data_shapes, label_shapes = shapes_of(batch, self.module.data_shapes,
                                               self.module.label_shapes)
         rows, _ = count_rows(batch, data_shapes)
-        parts = executors.split_rows(self.module, rows)
+        parts = executor_group.split_rows(self.module, rows)
         module = self._already_bound_for(data_shapes, label_shapes, parts)
-        if module is None and executors.can_bind(self.module, data_shapes, label_shapes, parts,
+        if module is None and executor_group.can_bind(self.module, data_shapes, label_shapes, parts,
                                                  self._masks.names):
             module = self._bind_other(data_shapes, label_shapes, parts)
         return module
 
     def _already_bound_for(self, data_shapes, label_shapes, parts):
         for module in (self.module, self._other):
-            if module is not None and executors.rows_bound(module) == parts and (
+            if module is not None and executor_group.rows_bound(module) == parts and (
                     module.data_shapes, module.label_shapes) == (data_shapes, label_shapes):
                 return module
         return None
@@ -225,5 +225,5 @@ class Auxiliary:
     def _bind_other(self, data_shapes, label_shapes, parts):
         self._other = self._new_module(work_load_list=parts)
         self._other.bind(data_shapes, label_shapes, shared_module=self.module,
-                         grad_req=executors.gradient_requests(self.module))
+                         grad_req=executor_group.gradient_requests(self.module))
         return self._other

@@ -9,16 +9,12 @@ summed many in one operation. MXNet has none that adds, but a step of sgd does.
 import numpy as np
 from mxnet import ndarray as nd
 
-from .sparse_rows import correct_all_rows, is_row_sparse
+from ..mxnet_bridge.storage import dtype_of_sum, is_row_sparse
+from .row_sparse import correct_all_rows
 
 # Elements up to which that is faster than vectorized operations of an array's own.
 _SMALL = 1 << 14
 _ARRAYS_OF_AN_OPERATION = 60
-
-
-def dtype_of_sum(dtype):
-    """Tell the dtype in which gradients of a dtype are summed up."""
-    return np.float32 if dtype == np.float16 else dtype
 
 
 def correct(gradient, at_snapshot, full, alpha=1):
@@ -51,7 +47,7 @@ def correct(gradient, at_snapshot, full, alpha=1):
         gradient[:] = gradient.astype(full.dtype) - at_snapshot.astype(full.dtype) + full
 
 
-def correct_small(gradients, at_snapshot, full, alpha=1):
+def correct_fused(gradients, at_snapshot, full, alpha=1):
     """Turn several gradients into SVRG gradients, in place, to the same bits as `correct`.
 
     Where α is 1, a step of sgd with momentum does it whose weight is the full
@@ -65,8 +61,8 @@ def correct_small(gradients, at_snapshot, full, alpha=1):
         As for `correct`.
     """
     if alpha != 1 and _is_float32(*gradients):
-        _add_small_times(gradients, at_snapshot, -alpha)
-        _add_small_times(gradients, full, alpha)
+        _add_fused_times(gradients, at_snapshot, -alpha)
+        _add_fused_times(gradients, full, alpha)
         return
     if alpha != 1:
         for arrays in zip(gradients, at_snapshot, full):
@@ -78,7 +74,7 @@ def correct_small(gradients, at_snapshot, full, alpha=1):
                                 momentum=1, num_weights=count, out=targets)
 
 
-def add_small(totals, gradients):
+def add_fused(totals, gradients):
     """Add gradients to sums, in place.
 
     Parameters
@@ -86,7 +82,7 @@ def add_small(totals, gradients):
     totals, gradients : list of NDArray
         Dense, of one dtype and on one device.
     """
-    _add_small_times(totals, gradients, 1)
+    _add_fused_times(totals, gradients, 1)
 
 
 def _is_float32(*arrays):
@@ -99,7 +95,7 @@ def _add_times(total, gradient, factor):
     nd.sgd_update(total, gradient, lr=-factor, wd=0, out=total)
 
 
-def _add_small_times(totals, gradients, factor):
+def _add_fused_times(totals, gradients, factor):
     """Do the same for several of them."""
     for targets, *others in _parts(totals, totals, gradients):
         count = len(targets)
@@ -107,7 +103,7 @@ def _add_small_times(totals, gradients, factor):
                             num_weights=count, out=targets)
 
 
-def copies_of_small(gradients):
+def copies_fused(gradients):
     """Copy gradients, many in one operation where they are float32.
 
     Parameters
@@ -137,7 +133,7 @@ def _interleaved(lists):
     return [array for arrays in zip(*lists) for array in arrays]
 
 
-def small_parameters(gradients):
+def fusable_parameters(gradients):
     """Group the parameters whose gradients are small, dense and summed in their own dtype.
 
     Parameters

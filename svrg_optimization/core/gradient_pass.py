@@ -1,8 +1,15 @@
 """A pass over the data that sums the gradients at the snapshot."""
 
-from . import executors
-from .batch_rows import as_list, check_batch, count_rows, padding_of, repeated, without_padding
-from .iterators import pads_in_front, yields_new_arrays
+from ..data.batch_rows import (
+    as_list,
+    check_batch,
+    count_rows,
+    padding_of,
+    repeated,
+    without_padding,
+)
+from ..data.iterators import pads_in_front, yields_new_arrays
+from ..mxnet_bridge import executor_group
 
 
 class GradientPass:
@@ -16,7 +23,7 @@ class GradientPass:
         Which yields the batches.
     module : SVRGModule or None
         That takes all batches; None where there are several.
-    held : HeldBatches, optional
+    held : StoredBatches, optional
         Receives the batches and their gradients.
     """
 
@@ -28,9 +35,9 @@ class GradientPass:
         self._held = held
         self._waiting, self._like_first = [], None
         self._sums_stored = (
-            held is not None and not module._loss_scale.is_mixed
-            and full_gradient.sums_stored(executors.gradients(module._mod_aux))
-            and set(module._loss_scale.weights(executors.rows_bound(module._mod_aux), 1,
+            held is not None and not module._loss_reduction.is_mixed
+            and full_gradient.sums_stored(executor_group.gradients(module._mod_aux))
+            and set(module._loss_reduction.weights(executor_group.rows_bound(module._mod_aux), 1,
                                                full_gradient.batch_size)) == {1})
         self._unsummed = []
         self._at_once = self._batches_at_once()
@@ -39,17 +46,17 @@ class GradientPass:
         """Tell how many batches to compute at once."""
         if self._module is None or self._copies or self.full_gradient.row_counts:
             return 1
-        auxiliary = self._module._auxiliary
+        auxiliary = self._module._snapshot_module
         if self._sums_stored:
             return auxiliary.batches_side_by_side()
-        if self._held is None and self._module._loss_scale.is_row_wise:
+        if self._held is None and self._module._loss_reduction.is_row_wise:
             return auxiliary.batches_to_merge()
         return 1
 
     def finish(self):
         """Add what waits for further batches, or is stored and not added yet."""
         for batch in self._waiting:
-            self._compute(self._module._auxiliary, batch)
+            self._compute(self._module._snapshot_module, batch)
         self.full_gradient.add_stored(self._unsummed)
 
     def wait(self):
@@ -72,7 +79,7 @@ class GradientPass:
         if self._at_once > 1 and not padding_of(batch) and self._is_as_bound(module, batch):
             self._let_wait(batch)
             return
-        auxiliary, full_gradient = module._auxiliary, self.full_gradient
+        auxiliary, full_gradient = module._snapshot_module, self.full_gradient
         check_batch(batch, module._mod_aux.data_shapes, module._mod_aux.label_shapes or [])
         rows, padding = count_rows(batch, module._mod_aux.data_shapes)
         real_rows = rows - padding
@@ -80,7 +87,7 @@ class GradientPass:
             self._hold(batch)
             return
         if (self._sums_stored and not padding and not isinstance(batch, list)
-                and executors.is_bound_for(module._mod_aux, batch)):
+                and executor_group.is_bound_for(module._mod_aux, batch)):
             self._compute(auxiliary, self._hold(batch))
             return
         cut, copies, bound = self._without_padding(module, batch, real_rows, padding)
@@ -89,10 +96,10 @@ class GradientPass:
             cut, bound = batch, self._module_for_all_rows(auxiliary, batch)
             real_part = real_rows / rows
         gradients = auxiliary.gradients_of(bound, cut, module)
-        full_gradient.add(gradients, module._loss_scale.weights(
-            executors.rows_bound(bound), real_part, full_gradient.batch_size))
+        full_gradient.add(gradients, module._loss_reduction.weights(
+            executor_group.rows_bound(bound), real_part, full_gradient.batch_size))
         steps_on_cut = cut is batch or (self._held is not None and copies == 1
-                                        and executors.can_reshape(module, real_rows))
+                                        and executor_group.can_reshape(module, real_rows))
         if not steps_on_cut and (full_gradient.row_counts or self._held is not None):
             # A step sees the rows of the padding too.
             cut, bound = batch, self._module_for_all_rows(auxiliary, batch)
@@ -118,7 +125,7 @@ class GradientPass:
         that computes their gradients: None where there is no padding, or none
         that can be cut off.
         """
-        if module._loss_scale.is_mixed:
+        if module._loss_reduction.is_mixed:
             if real_rows != module._batch_size:
                 module._warn_once('the symbol has losses that are sums over a batch and losses '
                                   'that are means: a batch with fewer real rows than are bound is '
@@ -131,7 +138,7 @@ class GradientPass:
         # Fewer rows than devices: each device gets all of them.
         copies = module._ctx_len if real_rows < module._ctx_len else 1
         cut = repeated(cut, copies, *shapes)
-        bound = module._auxiliary.module_for(cut)
+        bound = module._snapshot_module.module_for(cut)
         if bound is None:
             module._warn_once('the module cannot be bound for the real rows of a padded batch '
                               'alone: the batch is weighted by its real rows, padding included')
@@ -143,8 +150,8 @@ class GradientPass:
         Only of an NDArrayIter, all of whose batches are as the first one.
         """
         if self._like_first is None:
-            self._like_first = (executors.is_bound_for(module._mod_aux, batch)
-                                and executors.has_dtypes_of(module._mod_aux, batch))
+            self._like_first = (executor_group.is_bound_for(module._mod_aux, batch)
+                                and executor_group.has_dtypes_of(module._mod_aux, batch))
         return self._like_first
 
     def _let_wait(self, batch):
@@ -152,13 +159,13 @@ class GradientPass:
         self._waiting.append(self._hold(batch))
         if len(self._waiting) < self._at_once:
             return
-        auxiliary = self._module._auxiliary
+        auxiliary = self._module._snapshot_module
         if self._held is None:
             self.full_gradient.add(auxiliary.gradients_of_merged(self._waiting), [1])
         else:
             self._store(self._waiting, auxiliary.gradients_of_each(self._waiting))
-        self.full_gradient.count({}, self._at_once * executors.batch_size(self._module._mod_aux),
-                                 self._at_once)
+        rows = self._at_once * executor_group.batch_size(self._module._mod_aux)
+        self.full_gradient.count({}, rows, self._at_once)
         self._waiting = []
 
     def _compute(self, auxiliary, batch):
@@ -168,7 +175,7 @@ class GradientPass:
             self.full_gradient.add(gradients, [1] * len(self.full_gradient.shares))
         else:
             self._store([batch], [gradients])
-        self.full_gradient.count(gradients, executors.batch_size(auxiliary.module))
+        self.full_gradient.count(gradients, executor_group.batch_size(auxiliary.module))
 
     def _store(self, batches, gradients):
         """Store gradients, and add those that have no room."""

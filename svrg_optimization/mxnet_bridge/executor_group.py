@@ -11,8 +11,8 @@ from mxnet import ndarray as nd
 from mxnet.base import MXNetError
 from mxnet.executor_manager import _split_input_slice
 
-from .batch_rows import batch_axis, labels_of, resized
-from .sparse_rows import is_row_sparse
+from ..data.batch_rows import batch_axis, labels_of, resized
+from .storage import is_row_sparse
 
 
 def batch_size(module):
@@ -392,22 +392,6 @@ def weights_of_first_device(module):
     first = module._exec_group.execs[0]
     return ({name: first.arg_dict[name] for name in module._exec_group.param_names},
             dict(first.aux_dict))
-
-
-def updater(module):
-    """Return the MXNet Updater that holds the states of a module's optimizer."""
-    return module._kvstore._updater if module._update_on_kvstore else module._updater
-
-
-@contextlib.contextmanager
-def unchanged_on_error(updater):
-    """Give an MXNet Updater back what it had if the block fails."""
-    before = dict(vars(updater))
-    try:
-        yield
-    except BaseException:
-        vars(updater).update(before)
-        raise
 
 
 def rows_bound(module):

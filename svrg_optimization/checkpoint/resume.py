@@ -5,21 +5,27 @@ import logging
 
 import mxnet as mx
 
-from . import executors
-from .checkpoint import (
+from ..kvstore.kinds import is_asynchronous, is_distributed
+from ..mxnet_bridge import executor_group
+from ..mxnet_bridge.optimizer_states import (
+    set_update_counts,
+    state_fits,
+    states_in_layout,
+    unchanged_on_error,
+    update_counts,
+    updater_of,
+)
+from ..mxnet_bridge.storage import is_row_sparse
+from ..step_size import BarzilaiBorwein
+from .files import save_arrays, save_symbol
+from .format import (
     Checkpoint,
+    arrays_of_kind,
     errors_of_states,
     file_names,
-    of_kind,
-    prefixed,
-    save_arrays,
-    save_symbol,
+    with_prefix,
     write_checkpoint,
 )
-from .kvstores import is_asynchronous, is_distributed
-from .sparse_rows import is_row_sparse
-from .step_size import BarzilaiBorwein
-from .svrg_optimizer import fits, set_update_counts, states_in_layout, update_counts
 
 
 class SnapshotCheckpoints:
@@ -75,7 +81,7 @@ class SnapshotCheckpoints:
         """
         super()._sync_params_from_devices()
         if self._kvstore:
-            weights, _ = executors.weights_of_first_device(self)
+            weights, _ = executor_group.weights_of_first_device(self)
             for name, weight in weights.items():
                 if not is_row_sparse(weight):
                     weight.astype(self._arg_params[name].dtype).copyto(self._arg_params[name])
@@ -91,15 +97,17 @@ class SnapshotCheckpoints:
         if self._loaded_snapshot is not None:
             facts['snapshot'], arrays = self._loaded_snapshot
             return facts, arrays
-        if not self._snapshot.in_force:
+        if not self._snapshot.is_active:
             return facts, {}
-        packed, arrays = self._snapshot.full_gradient.pack(shares_differ=self._kvstore is None)
+        packed, kinds = self._snapshot.full_gradient.pack(shares_differ=self._kvstore is None)
         facts['snapshot'] = {**packed, 'epoch': self._snapshot.epoch,
                              'taken_at': self._snapshot.taken_at,
                              'is_stale': self._snapshot.is_stale}
-        arg_params, aux_params = (executors.weights_of_first_device(self._mod_aux)
+        arg_params, aux_params = (executor_group.weights_of_first_device(self._mod_aux)
                                   if self._mod_aux.binded else self._mod_aux.get_params())
-        return facts, {**arrays, **prefixed('arg', arg_params), **prefixed('aux', aux_params)}
+        kinds.update(arg=arg_params, aux=aux_params)
+        return facts, {name: array for kind, arrays in kinds.items()
+                       for name, array in with_prefix(kind, arrays).items()}
 
     @classmethod
     def load(cls, prefix, epoch, load_optimizer_states=False, update_freq=None, **kwargs):
@@ -147,7 +155,7 @@ class SnapshotCheckpoints:
             since the process that saved it was stopped too early.
         """
         checkpoint = Checkpoint(prefix, epoch, load_optimizer_states)
-        module = cls(checkpoint.symbol, **checkpoint.arguments_to_go_on(update_freq, kwargs))
+        module = cls(checkpoint.symbol, **checkpoint.constructor_arguments(update_freq, kwargs))
         module._go_on_from(checkpoint)
         return module
 
@@ -171,13 +179,13 @@ class SnapshotCheckpoints:
             return
         facts, arrays = self._loaded_snapshot
         full_gradient = self._new_full_gradient()
-        lacking = full_gradient.unpack(facts, arrays)
+        lacking = full_gradient.unpack(facts, functools.partial(arrays_of_kind, arrays=arrays))
         if lacking:
             self._loaded_snapshot = None
             self._warn_of_dropped_snapshot(lacking)
             return
         self._mod_aux.set_params(*({name: mx.nd.array(value, dtype=value.dtype)
-                                    for name, value in of_kind(kind, arrays).items()}
+                                    for name, value in arrays_of_kind(kind, arrays).items()}
                                    for kind in ('arg', 'aux')))
         self._snapshot.replace(full_gradient, facts['epoch'], facts['taken_at'])
         self._snapshot.is_stale = facts.get('is_stale', False)
@@ -260,8 +268,8 @@ class SnapshotCheckpoints:
             return
         if fname == self._preload_opt_states:
             self._check_loaded_states()
-        updater = executors.updater(self)
-        with executors.unchanged_on_error(updater):
+        updater = updater_of(self)
+        with unchanged_on_error(updater):
             with errors_of_states(fname):
                 super().load_optimizer_states(fname)
             if self._loaded_counts and fname == self._preload_opt_states:
@@ -272,7 +280,7 @@ class SnapshotCheckpoints:
 
     def _check_states_fit(self, states, fname):
         """Raise a ValueError where the optimizer would stumble in the middle of a step."""
-        weights = executors.parameters(self)
+        weights = executor_group.parameters(self)
         keys = {number * self._copies + device if self._copies else name: (name, device)
                 for number, name in enumerate(self._param_names)
                 for device in range(self._copies or 1)}
@@ -280,6 +288,7 @@ class SnapshotCheckpoints:
             self._warn_once('%s holds no states of the parameters of this module, as it was saved '
                             'by another kind of KVStore or module: they begin anew' % fname)
         for key, (name, device) in keys.items():
-            if key in states and not fits(states[key], self._optimizer, key, weights[name][device]):
+            if key in states and not state_fits(states[key], self._optimizer, key,
+                                                weights[name][device]):
                 raise ValueError('%s holds states of other parameters, of another optimizer or of '
                                  'other arguments of it: that of %s does not fit' % (fname, name))

@@ -70,7 +70,7 @@ def _is_sum(node):
     return node.get('attrs', {}).get('normalization', 'null') == 'null'
 
 
-class LossScale:
+class LossReduction:
     """How the gradient of a batch scales with the batch's rows.
 
     Parameters

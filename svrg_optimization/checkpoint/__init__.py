@@ -1,0 +1,1 @@
+"""Checkpoints: their files, what these hold, and how a module goes on from them."""

@@ -1,0 +1,228 @@
+"""Files that are written whole or not at all, locked, and known by their checksums."""
+
+import contextlib
+import errno
+import glob
+import hashlib
+import os
+import tempfile
+import time
+import warnings
+
+import mxnet as mx
+
+try:
+    import fcntl
+except ImportError:  # of systems without it, on which nothing is locked
+    fcntl = None
+
+_LONG_NAME = 200  # bytes: file systems allow 255 or less
+_SECONDS = 1  # that others are waited for: giving names takes milliseconds
+
+
+@contextlib.contextmanager
+def files_written_together():
+    """Write several files under other names, and give them theirs when all are whole.
+
+    The last one is the first to get its name: of a process that is stopped
+    meanwhile, a file is left that knows the others, which `find_file` finds, and
+    not others that pass for a checkpoint of plain Module. All are in one
+    directory, but for the targets of symbolic links, which are written through
+    as Module does.
+
+    Yields
+    ------
+    callable
+        Takes the name of a file and what writes it, and returns the name that
+        it is written under. The files are not touched if the block fails.
+    """
+    temporary_names = {}
+
+    def write_as(name, write):
+        with errors_that_name(name):
+            if os.path.isdir(name):
+                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+            directory, begin = os.path.split(_begin_of_temporary_names(name))
+            handle, temporary = tempfile.mkstemp(dir=directory, prefix=begin)
+            os.close(handle)
+            temporary_names[name] = temporary
+            write(temporary)
+            with open(temporary, 'rb+') as file:
+                os.fsync(file.fileno())
+        return temporary
+
+    try:
+        yield write_as
+        umask = os.umask(0)
+        os.umask(umask)
+        for temporary in temporary_names.values():
+            os.chmod(temporary, 0o666 & ~umask)
+        with locked_directory_of(next(iter(temporary_names)), exclusive=True) as flush:
+            for name, temporary in reversed(list(temporary_names.items())):
+                os.replace(temporary, os.path.realpath(name))
+            flush()
+    finally:
+        if temporary_names and os.path.exists(list(temporary_names.values())[-1]):
+            for temporary in temporary_names.values():
+                with contextlib.suppress(FileNotFoundError):
+                    os.remove(temporary)
+
+
+def _begin_of_temporary_names(name):
+    """Return what the temporary names of a file begin with.
+
+    A file's name may be as long as the file system allows.
+    """
+    directory, base = os.path.split(os.path.realpath(name))
+    while len(os.fsencode(base)) > _LONG_NAME:
+        base = base[:-1]
+    return os.path.join(directory, base + '.')
+
+
+@contextlib.contextmanager
+def errors_that_name(name):
+    """Make errors of writing a file name it, and not the temporary one or none."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno or errno.EIO, error.strerror or str(error), name) from error
+    except mx.MXNetError as error:
+        if 'FileStream.Write' not in str(error):
+            raise
+        raise _not_written_whole(name) from error
+
+
+@contextlib.contextmanager
+def locked_directory_of(name, exclusive):
+    """Hold off savers, and loaders too if `exclusive`, where the file system can, and for a while.
+
+    Yields
+    ------
+    callable
+        Flushes the directory to the disk.
+    """
+    try:
+        handle = os.open(os.path.dirname(name) or '.', os.O_RDONLY)
+    except OSError:  # it may be written to and not read, or is none to open
+        yield lambda: None
+        return
+
+    def flush():
+        with contextlib.suppress(OSError):
+            os.fsync(handle)
+
+    try:
+        if fcntl:
+            _lock(handle, fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH)
+        yield flush
+    finally:
+        if fcntl:
+            with contextlib.suppress(OSError):
+                fcntl.flock(handle, fcntl.LOCK_UN)  # a process forked meanwhile has it too
+        os.close(handle)
+
+
+def _lock(handle, kind):
+    """Lock a directory, unless the file system cannot or somebody has it locked for long."""
+    deadline = time.monotonic() + _SECONDS
+    while time.monotonic() < deadline:
+        try:
+            fcntl.flock(handle, kind | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(0.001)
+        except OSError:
+            return
+        else:
+            return
+
+
+def checksum_of(name, length=None):
+    """Return the SHA-256 of a file or of its first bytes, in hexadecimal digits."""
+    digest = hashlib.sha256()
+    left = os.path.getsize(name) if length is None else length
+    with open(name, 'rb') as file:
+        while left:
+            block = file.read(min(left, 1 << 20))
+            if not block:
+                break
+            digest.update(block)
+            left -= len(block)
+    return digest.hexdigest()
+
+
+def read_text(name):
+    with open(name, encoding='utf-8') as file:
+        return file.read()
+
+
+def _not_written_whole(name):
+    return OSError(errno.EIO, 'MXNet could not write it whole, as on a full disk', name)
+
+
+def save_symbol(symbol, remove_amp_cast, name):
+    """Write the file of ``Symbol.save``, which does not tell that the disk is full."""
+    with open(name, 'wb') as file:
+        file.write(symbol.tojson(remove_amp_cast=remove_amp_cast).encode())
+
+
+def save_arrays(save, name):
+    """Write a file of arrays, and read it back: ``nd.save`` may lose its end on a full disk."""
+    save(name)
+    try:
+        mx.nd.load(name)
+    except mx.MXNetError as error:
+        raise _not_written_whole(name) from error
+
+
+def find_file(name, known, svrg_name):
+    """Return the name of a checkpoint's file.
+
+    That of a saver which was stopped before it could give the name is another
+    than the file's own; see `files_written_together`.
+    """
+    try:
+        check_file(name, known, svrg_name)
+    except (FileNotFoundError, ValueError):
+        for left in glob.glob(glob.escape(_begin_of_temporary_names(name)) + '*'):
+            with contextlib.suppress(OSError):
+                if checksum_of(left) == known:
+                    warnings.warn('%s was left by a process that was stopped while it saved, and '
+                                  'is taken for %s: save that epoch again' % (left, name),
+                                  stacklevel=6)
+                    return left
+        raise
+    return name
+
+
+def check_file(name, known, svrg_name):
+    if known is None:
+        raise ValueError('%s says that the checkpoint was saved without %s' % (svrg_name, name))
+    if not os.path.exists(name):
+        raise FileNotFoundError('%s belongs to %s, and is missing' % (name, svrg_name))
+    if checksum_of(name) != known:
+        raise ValueError('%s is not the file that %s was saved with: the one or the other is '
+                         'truncated or of another training' % (name, svrg_name))
+
+
+@contextlib.contextmanager
+def unchanged_while_read(*names):
+    """Raise a ValueError if a file that is read by its name is replaced or written meanwhile."""
+    def states():
+        found = {}
+        for name in names:
+            with contextlib.suppress(FileNotFoundError):
+                status = os.stat(name)
+                found[name] = status.st_ino, status.st_size, status.st_mtime_ns
+        return found
+
+    before = states()
+    yield
+    after = states()
+    for name in names:
+        if after.get(name) != before.get(name):
+            raise ValueError('%s was saved anew while it was loaded' % name)
+
+
+def check_exists(name):
+    if not os.path.exists(name):
+        raise FileNotFoundError('the checkpoint has no file %s' % name)

@@ -1,0 +1,1 @@
+"""Iterators, and the rows and the padding of a batch."""

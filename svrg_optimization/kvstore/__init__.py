@@ -1,0 +1,1 @@
+"""The KVStore: its kinds, keys and operations, and what workers agree on."""

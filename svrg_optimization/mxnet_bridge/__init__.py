@@ -1,0 +1,1 @@
+"""What the algorithm reads and changes inside of a Module."""
