@@ -9,7 +9,7 @@ import common
 import mxnet as mx
 from common import pyplot
 
-from svrg_optimization import SVRGModule, auxiliary, variance_reduction
+from svrg_optimization import SVRGModule, auxiliary
 
 MLP = [(512, 784), (512,), (256, 512), (256,), (10, 256), (10,)]
 SMALL = [(16, 16, 3, 3), (16,)] * 80
@@ -68,17 +68,17 @@ def corrections(shapes, together):
 
     def each():
         for three in zip(gradients, at_snapshot, full):
-            variance_reduction.correct(*three)
+            correction.correct(*three)
 
     if together:
-        return lambda: variance_reduction.correct_fused(gradients, at_snapshot, full)
+        return lambda: correction.correct_fused(gradients, at_snapshot, full)
     return each
 
 
 def copies(shapes, together):
     gradients = arrays(shapes)
     if together:
-        return lambda: variance_reduction.copies_fused(gradients)
+        return lambda: correction.copies_fused(gradients)
     return lambda: [gradient.copy() for gradient in gradients]
 
 
