@@ -91,9 +91,9 @@ def batch_of_pass(at_once, stored=False):
     module.init_params()
 
     def run():
-        default, auxiliary._BATCHES_AT_ONCE = auxiliary._BATCHES_AT_ONCE, at_once
+        default, snapshot_module._BATCHES_AT_ONCE = snapshot_module._BATCHES_AT_ONCE, at_once
         module.update_full_grads(train_data)
-        auxiliary._BATCHES_AT_ONCE = default
+        snapshot_module._BATCHES_AT_ONCE = default
 
     run()
     return run
