@@ -9,7 +9,8 @@ import common
 import mxnet as mx
 from common import pyplot
 
-from svrg_optimization import SVRGModule, auxiliary
+from svrg_optimization import SVRGModule
+from svrg_optimization.core import correction, snapshot_module
 
 MLP = [(512, 784), (512,), (256, 512), (256,), (10, 256), (10,)]
 SMALL = [(16, 16, 3, 3), (16,)] * 80
