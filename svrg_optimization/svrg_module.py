@@ -12,7 +12,7 @@ from mxnet.model import BatchEndParam
 from mxnet.module import Module, SequentialModule
 
 from ._argument_checks import check_callbacks, checked_bool
-from .checkpoint.resume import SnapshotCheckpoints
+from .checkpoint.resume import Loaded, SnapshotCheckpoints
 from .core.correction import correct, correct_fused
 from .core.full_gradient import FullGradient
 from .core.gradient_pass import GradientPass
@@ -28,10 +28,10 @@ from .kvstore.agreement import (
     check_batch_counts,
     check_plans,
     count_batches,
-    synchronize_weights,
 )
 from .kvstore.keys import KVStoreKeys
 from .kvstore.kinds import batches_of_a_step, is_distributed, is_synchronous
+from .kvstore.membership import Membership
 from .kvstore.optimizer_setup import OptimizerSetup
 from .kvstore.registry import registry_of
 from .mxnet_bridge import executor_group
@@ -210,7 +210,7 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, OptimizerSetup, Module):
         self._loss_reduction = None
         self._sparse_full_grad = sparse_full_grad
         self._raises_if_nonfinite = nonfinite == 'raise'
-        self._keys = KVStoreKeys(self._param_names, self._trainable)
+        self._membership = Membership(KVStoreKeys(self._param_names, self._trainable))
         self._snapshot = Snapshot()
         self._keeps_snapshot = False
         self._batch_size = None
@@ -218,9 +218,7 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, OptimizerSetup, Module):
         self._awaits_backward = self._awaits_update = False
         self._gradients_at_snapshot = None
         self._activations_are_live = True
-        self._synchronized_at = None
-        self._loaded_snapshot = self._loaded_counts = self._loaded_step_size = None
-        self._goes_on_counting, self._check_loaded_states = False, lambda: None
+        self._loaded = Loaded()
 
     def _check_batches_can_be_held(self):
         for kind, names in (('random layers', self._masks.layers + self._masks.unshared),
@@ -340,7 +338,7 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, OptimizerSetup, Module):
         super().init_params(initializer, arg_params, aux_params, allow_missing, force_init,
                             allow_extra)
         if initializes and not self._keeps_snapshot:
-            self._loaded_snapshot = None
+            self._loaded = self._loaded._replace(snapshot=None)
             if self._snapshot.is_active:
                 self._snapshot.replace(self._new_full_gradient())
             if self._step_size_rule:
@@ -586,10 +584,9 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, OptimizerSetup, Module):
     def _take_snapshot(self, train_data, batch_end_callback, epoch, module_of=None):
         rewind(train_data)
         kvstore = self._kvstore if self._update_on_kvstore else None
-        # A pass that failed here, and is tried again, must not wait for the others once more.
-        if is_distributed(self._kvstore) and self._synchronized_at != self._snapshot.num_update:
-            synchronize_weights(self._kvstore, self, self._update_on_kvstore)
-            self._synchronized_at = self._snapshot.num_update
+        if is_distributed(self._kvstore):
+            self._membership.synchronize(self._kvstore, self, self._update_on_kvstore,
+                                         self._snapshot.num_update)
         advance_step_size = self._prepare_step_size(epoch)
         self._warn_of_random_layers()
         auxiliary = self._snapshot_module
@@ -650,8 +647,8 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, OptimizerSetup, Module):
             self._activations_are_live = not self._snapshot_module.shares_pool
             yielded = self._sum_gradients(full_gradient, train_data, module_of,
                                           batch_end_callback, epoch or 0, held)
-        self._synchronized_at = None
-        full_gradient.finish(yielded, self._keys, self._kvstore_of_full_gradient(),
+        self._membership.pass_ends()
+        full_gradient.finish(yielded, self._membership.keys, self._kvstore_of_full_gradient(),
                              add_devices=self._kvstore is not None)
         if not full_gradient.finished:
             raise ValueError('train_data must yield at least one row of data, and %r yielded '
@@ -674,7 +671,7 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, OptimizerSetup, Module):
         Numbers of batches are compared here where no pass for the full
         gradient comes first, which compares them.
         """
-        kvstore, tally = self._kvstore, self._keys.tally
+        kvstore, tally = self._kvstore, self._membership.keys.tally
         if not is_distributed(kvstore):
             return
         check_plans(kvstore, tally, Plan(executor_group.batch_size(self), update_freq, epoch,
@@ -728,7 +725,7 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, OptimizerSetup, Module):
         value : list of NDArray
             One value a device; overwritten with their sum.
         """
-        self._snapshot.full_gradient.exchange(self._kvstore, self._keys, {key: value})
+        self._snapshot.full_gradient.exchange(self._kvstore, self._membership.keys, {key: value})
 
     def _allocate_gradients(self, key, value):
         """Give each device its share of one parameter's full gradient.

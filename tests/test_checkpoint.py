@@ -411,7 +411,7 @@ def test_files_of_two_trainings(saved, kind):
 def test_states_that_were_not_saved(prefix):
     problem = Problem()
     train(problem, problem.module(2), 0, 1, prefix=prefix, states=False)
-    assert load(prefix, 1, False)._loaded_snapshot is not None
+    assert load(prefix, 1, False)._loaded.snapshot is not None
     with pytest.raises(ValueError, match='saved without .*model-0001.states'):
         load(prefix, 1)
 
@@ -443,7 +443,7 @@ def test_paths_and_epochs_of_other_types(prefix):
     module = problem.module(2)
     module.fit(problem.iterator(), eval_metric=[], begin_epoch=np.int64(0), num_epoch=np.int64(1))
     module.save_checkpoint(Path(prefix), np.int64(1))
-    assert load(Path(prefix), 1, False)._loaded_snapshot is not None
+    assert load(Path(prefix), 1, False)._loaded.snapshot is not None
 
 
 def test_pickles_are_not_read_in_the_svrg_file(saved):

@@ -2,6 +2,7 @@
 
 import functools
 import logging
+from typing import Callable, NamedTuple, Optional
 
 import mxnet as mx
 
@@ -28,12 +29,33 @@ from .format import (
 )
 
 
-class SnapshotCheckpoints:
-    """Save and load an SVRGModule, which this is a part of.
+class Loaded(NamedTuple):
+    """What a checkpoint has that waits for a module to be bound, and for its optimizer.
 
-    What was loaded waits in `_loaded_snapshot`, for a module that is bound for
-    training, and in `_loaded_counts`, for an optimizer.
+    Attributes
+    ----------
+    snapshot : tuple of (dict, dict), optional
+        Facts and arrays of a snapshot, for a module that is bound for training.
+    counts : dict, optional
+        The optimizer's counts of updates.
+    goes_on_counting : bool
+        Whether the next optimizer is to go on from these.
+    step_size : dict, optional
+        The rate of a BarzilaiBorwein, and what bounds it.
+    check_states : callable
+        Checks that the file of the optimizer's states is still that of the
+        checkpoint.
     """
+
+    snapshot: Optional[tuple] = None
+    counts: Optional[dict] = None
+    goes_on_counting: bool = False
+    step_size: Optional[dict] = None
+    check_states: Callable = lambda: None
+
+
+class SnapshotCheckpoints:
+    """Save and load an SVRGModule, which this is a part of."""
 
     def save_checkpoint(self, prefix, epoch, save_optimizer_states=False, remove_amp_cast=True):
         """Save the module, with all that a training needs to go on as if never stopped.
@@ -90,12 +112,12 @@ class SnapshotCheckpoints:
         """Return what SVRG needs to go on, as facts and as arrays."""
         facts = {'update_freq': update_freq, 'alpha': None if callable(alpha) else float(alpha),
                  'num_update': self._snapshot.num_update, 'step_size': self._step_size(),
-                 'optimizer': self._loaded_counts, 'snapshot': None}
+                 'optimizer': self._loaded.counts, 'snapshot': None}
         if self.optimizer_initialized:
             facts['optimizer'] = {**self._update_counts(), 'copies': self._copies,
                                   'on_servers': self._servers_hold_states}
-        if self._loaded_snapshot is not None:
-            facts['snapshot'], arrays = self._loaded_snapshot
+        if self._loaded.snapshot is not None:
+            facts['snapshot'], arrays = self._loaded.snapshot
             return facts, arrays
         if not self._snapshot.is_active:
             return facts, {}
@@ -163,25 +185,23 @@ class SnapshotCheckpoints:
         self._arg_params, self._aux_params = checkpoint.arg_params, checkpoint.aux_params
         self.params_initialized = True
         self._preload_opt_states = checkpoint.states
-        self._check_loaded_states = checkpoint.check_states
-        self._goes_on_counting = checkpoint.with_states
-        facts = checkpoint.facts
-        if facts:
-            self._snapshot.num_update = facts['num_update']
-            self._loaded_counts = facts['optimizer']
-            self._loaded_step_size = facts['step_size']
-            if facts['snapshot']:
-                self._loaded_snapshot = facts['snapshot'], checkpoint.arrays
+        facts = checkpoint.facts or {'num_update': 0, 'optimizer': None, 'step_size': None,
+                                     'snapshot': None}
+        self._snapshot.num_update = facts['num_update']
+        self._loaded = Loaded(
+            snapshot=facts['snapshot'] and (facts['snapshot'], checkpoint.arrays),
+            counts=facts['optimizer'], goes_on_counting=checkpoint.with_states,
+            step_size=facts['step_size'], check_states=checkpoint.check_states)
 
     def _restore_snapshot(self):
         """Put the snapshot of a checkpoint in force, once the module is bound for training."""
-        if self._loaded_snapshot is None:
+        if self._loaded.snapshot is None:
             return
-        facts, arrays = self._loaded_snapshot
+        facts, arrays = self._loaded.snapshot
         full_gradient = self._new_full_gradient()
         lacking = full_gradient.unpack(facts, functools.partial(arrays_of_kind, arrays=arrays))
         if lacking:
-            self._loaded_snapshot = None
+            self._loaded = self._loaded._replace(snapshot=None)
             self._warn_of_dropped_snapshot(lacking)
             return
         self._mod_aux.set_params(*({name: mx.nd.array(value, dtype=value.dtype)
@@ -189,31 +209,32 @@ class SnapshotCheckpoints:
                                    for kind in ('arg', 'aux')))
         self._snapshot.replace(full_gradient, facts['epoch'], facts['taken_at'])
         self._snapshot.is_stale = facts.get('is_stale', False)
-        self._loaded_snapshot = None
+        self._loaded = self._loaded._replace(snapshot=None)
 
     def _restore_update_counts(self, default_opt, optimizer, optimizer_params):
         """Go on from a checkpoint's counts, unless the user has given where to begin."""
-        goes_on, self._goes_on_counting = self._goes_on_counting, False
-        if not goes_on or not self._loaded_counts:
+        goes_on, counts = self._loaded.goes_on_counting, self._loaded.counts
+        self._loaded = self._loaded._replace(goes_on_counting=False)
+        if not goes_on or not counts:
             return
         if isinstance(optimizer, str):
             begins = 'begin_num_update' in dict(optimizer_params)
         else:
             begins = optimizer.begin_num_update > 0
         if not begins:
-            set_update_counts(default_opt, self._loaded_counts,
+            set_update_counts(default_opt, counts,
                               {0, *(context.device_id for context in self._context)})
 
     def _step_size(self):
         """Return the rate that the last two snapshots gave, and what bounds it."""
         rule = self._step_size_rule
         if rule is None:
-            return self._loaded_step_size
+            return self._loaded.step_size
         return {'rate': rule.rate, 'curvature': rule.curvature}
 
     def _restore_step_size(self, rule):
         """Go on with the rate of a checkpoint, or begin anew."""
-        loaded, self._loaded_step_size = self._loaded_step_size, None
+        loaded, self._loaded = self._loaded.step_size, self._loaded._replace(step_size=None)
         if isinstance(rule, BarzilaiBorwein):
             rule.restart()
             if loaded:
@@ -223,7 +244,7 @@ class SnapshotCheckpoints:
         """Read the optimizer's counts of updates, or tell what they are on the servers."""
         if not self._servers_hold_states:
             return update_counts(self._optimizer)
-        counts, num_update = self._counts_at_start
+        counts, num_update = self._membership.counts_at_start
         steps = self._snapshot.num_update - num_update
         if is_asynchronous(self._kvstore):
             steps *= self._kvstore.num_workers  # each worker's push is an update
@@ -267,14 +288,14 @@ class SnapshotCheckpoints:
             super().load_optimizer_states(fname)  # which refuses it
             return
         if fname == self._preload_opt_states:
-            self._check_loaded_states()
+            self._loaded.check_states()
         updater = updater_of(self)
         with unchanged_on_error(updater):
             with errors_of_states(fname):
                 super().load_optimizer_states(fname)
-            if self._loaded_counts and fname == self._preload_opt_states:
+            if self._loaded.counts and fname == self._preload_opt_states:
                 updater.states = states_in_layout(updater.states, self._param_names, self._copies,
-                                                  self._loaded_counts['copies'])
+                                                  self._loaded.counts['copies'])
                 updater.states_synced = dict.fromkeys(updater.states, False)
             self._check_states_fit(updater.states, fname)
 

@@ -15,13 +15,13 @@ from ..step_size import check_step_size
 from ..svrg_optimizer import _SVRGOptimizer
 from .agreement import PassCounts
 from .kinds import batches_of_rescaling, check_usable, is_asynchronous, is_distributed, will_update
+from .membership import Membership
 from .operations import compresses, open_distributed, push_all_before_exit
 from .registry import ModuleRegistry, RegisteredModule, registry_of
 
 # What `init_optimizer` sets.
 _INSTALLED = {'_optimizer', '_kvstore', '_update_on_kvstore', '_updater', 'optimizer_initialized',
-              '_preload_opt_states', '_keys', '_counts_at_start', '_goes_on_counting',
-              '_loaded_step_size'}
+              '_preload_opt_states', '_membership', '_loaded'}
 
 
 @contextlib.contextmanager
@@ -83,15 +83,16 @@ class OptimizerSetup:
         registry.check_room(kvstore, self._param_names, updates)
         check_step_size(optimizer, optimizer_params, self.alpha,
                         updates and is_distributed(kvstore))
-        self._keys = registry.keys_for(self._param_names, self._trainable,
-                                      self._new_full_gradient().row_counts)
+        keys = registry.keys_for(self._param_names, self._trainable,
+                                 self._new_full_gradient().row_counts)
+        self._membership = Membership(keys)
         svrg_optimizer = self._create_optimizer(_SVRGOptimizer.__name__, optimizer, kvstore,
                                                 optimizer_params)
         check_learning_rate(svrg_optimizer)
         if is_distributed(kvstore):
             self._place_keys_on_servers(svrg_optimizer, kvstore, registry, updates)
         elif isinstance(kvstore, KVStore) and registry.compresses is None:
-            registry.compresses = compresses(kvstore, self._keys.first, self._context)
+            registry.compresses = compresses(kvstore, keys.first, self._context)
         self._restore_update_counts(svrg_optimizer.default_opt, optimizer, optimizer_params)
         if updates:
             for registered in registry.modules:
@@ -104,31 +105,34 @@ class OptimizerSetup:
         self._restore_step_size(svrg_optimizer.lr_scheduler)
         if self._kvstore:
             self._create_keys_of_full_gradient()
-        self._counts_at_start = update_counts(svrg_optimizer), self._snapshot.num_update
+        self._membership.counts_at_start = (update_counts(svrg_optimizer),
+                                            self._snapshot.num_update)
         if not self._snapshot.is_active:
             self._snapshot.replace(self._new_full_gradient())
         if self._kvstore:
             registry_of(self._kvstore).add(self._kvstore, RegisteredModule(
-                self._keys, svrg_optimizer, self._snapshot, updates))
+                keys, svrg_optimizer, self._snapshot, updates))
 
     def _place_keys_on_servers(self, svrg_optimizer, kvstore, registry, updates):
         push_all_before_exit()
+        keys = self._membership.keys
         if updates:
             pickle.dumps(svrg_optimizer, 0)  # as MXNet will, when keys exist already
-        number = registry.number_of_first_key(kvstore, self._keys, updates)
+        number = registry.number_of_first_key(kvstore, keys, updates)
         if updates:
             svrg_optimizer.place_on_servers(
-                dict(enumerate(self._keys.on_servers, number)),
+                dict(enumerate(keys.on_servers, number)),
                 kvstore.num_workers if is_asynchronous(kvstore) else 1)
 
     def _create_keys_of_full_gradient(self):
+        keys = self._membership.keys
         values = {key: mx.nd.zeros(self._arg_params[name].shape,
                                    dtype=dtype_of_sum(self._arg_params[name].dtype))
-                  for name, key in self._keys.full.items()}
+                  for name, key in keys.full.items()}
         if is_distributed(self._kvstore):
             values.update((key, mx.nd.zeros(self._arg_params[name].shape[:1], dtype='float64'))
-                          for name, key in self._keys.row_counts.items())
-            values[self._keys.tally] = PassCounts(self._kvstore).value
+                          for name, key in keys.row_counts.items())
+            values[keys.tally] = PassCounts(self._kvstore).value
             # Module leaves the workers without rank 0's weights: all where they update them
             # themselves, and their copies on the host in any case.
             executor_group.pull_dense_weights(self._kvstore, self)
@@ -160,8 +164,7 @@ class OptimizerSetup:
                                  'distributed (%r), not %r'
                                  % (shared_module._kvstore.type, shared_module))
         else:
-            self._keys = shared_module._keys
-            self._counts_at_start = shared_module._counts_at_start
+            self._membership = shared_module._membership
         super().borrow_optimizer(shared_module)
 
     def _create_optimizer(self, optimizer, default_opt, kvstore, optimizer_params):
@@ -189,7 +192,7 @@ class OptimizerSetup:
         copies = 1 if update_on_kvstore else self._ctx_len
         idx2name = {i * copies + device: name for i, name in enumerate(self._param_names)
                     for device in range(copies)}
-        full_keys = self._keys.assigned
+        full_keys = self._membership.keys.assigned
         if isinstance(default_opt, _SVRGOptimizer):
             default_opt = default_opt.default_opt
         if not isinstance(default_opt, str):

@@ -1,0 +1,37 @@
+"""What one module has in a KVStore."""
+
+from .agreement import synchronize_weights
+
+
+class Membership:
+    """Keys of a module in a KVStore, and what was counted when it joined.
+
+    Parameters
+    ----------
+    keys : KVStoreKeys
+
+    Attributes
+    ----------
+    keys : KVStoreKeys
+    counts_at_start : tuple of (dict, int), or None
+        The optimizer's counts of updates and the module's, at that time.
+    """
+
+    def __init__(self, keys):
+        self.keys = keys
+        self.counts_at_start = None
+        self._synchronized_at = None
+
+    def synchronize(self, kvstore, module, servers_update, num_update):
+        """Bring all workers to the same weights, for a pass after so many updates.
+
+        A pass that failed on this worker alone, and is tried again, must not
+        wait for the others once more.
+        """
+        if self._synchronized_at != num_update:
+            synchronize_weights(kvstore, module, servers_update)
+            self._synchronized_at = num_update
+
+    def pass_ends(self):
+        """Let the next pass synchronize again, as the other workers hear of this one."""
+        self._synchronized_at = None
