@@ -444,7 +444,8 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, OptimizerSetup, Module):
             return
         full_gradient = self._snapshot.full_gradient
         alpha = self._coefficient.at(self._snapshot.num_update)
-        units = full_gradient.units_for(executor_group.batch_size(self))
+        cut_from = self._stored_batch and self._stored_batch.cut_from
+        units = full_gradient.units_for(cut_from or executor_group.batch_size(self))
         gradients = executor_group.gradients(self)
         rule_is_ours = (getattr(self._svrg_grads_update_rule, '__func__', None)
                         is SVRGModule._svrg_grads_update_rule)

@@ -84,12 +84,13 @@ class Svrg:
         self.full_gradient = {name: self.batch_size / count * value for name, value
                               in self.gradients(self.snapshot, np.arange(count)).items()}
 
-    def step(self, rows):
+    def step(self, rows, batch_size=None):
+        """Step on some rows; `batch_size` is that of the padded batch which they were cut from."""
         gradients = self.gradients(self.weights, rows)
         if self.snapshot is not None:
             at_snapshot = self.gradients(self.snapshot, rows)
             alpha = self.alpha(self.optimizer.updates)
-            units = len(rows) / self.batch_size
+            units = (batch_size or len(rows)) / self.batch_size
             gradients = {name: gradients[name] - alpha * (at_snapshot[name]
                                                           - units * self.full_gradient[name])
                          for name in gradients}

@@ -145,7 +145,7 @@ def test_stored_snapshot_gradients(tmp_path):
         if number % 8 == 0:
             svrg.take_snapshot()
         svrg.step(np.array([np.abs(problem.features - row).sum(axis=1).argmin()
-                            for row in np.concatenate(batches)]))
+                            for row in np.concatenate(batches)]), 16)
     for weights, _ in results:
         assert_close(weights, svrg.weights)
 

@@ -66,7 +66,7 @@ def expect(problem, steps, update_freq, svrg=None):
         if epoch % update_freq == 0:
             svrg.take_snapshot()
         for rows in batches:
-            svrg.step(rows)
+            svrg.step(rows, 10)  # fewer were cut from a padded batch of 10
     return svrg
 
 
@@ -613,3 +613,15 @@ def test_batches_that_say_nothing_of_padding(runs):
     steps = train(problem, module, 3, train_data)
     problem.assert_weights(module, expect(problem, steps, 1).weights)
     assert not runs
+
+
+def test_weight_decay_beside_a_short_last_batch():
+    """At the optimum of the regularized loss no step moves the weights, the last one neither."""
+    problem = Problem(rows=33)
+    module = problem.module(1, store_snapshot_grads=True)
+    module.fit(problem.iterator(), eval_metric='mse', num_epoch=200,
+               arg_params=problem.arg_params(), optimizer_params={'learning_rate': 0.1, 'wd': 0.1})
+    design = np.column_stack([problem.features, np.ones(33)])
+    decay = np.diag([0.1] * 4 + [0])
+    optimum = np.linalg.solve(design.T @ design / 33 + decay, design.T @ problem.targets / 33)
+    problem.assert_weights(module, {'fc_weight': optimum[None, :-1], 'fc_bias': optimum[-1:]})

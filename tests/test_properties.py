@@ -223,7 +223,7 @@ def check_training(case):
         if epoch % case.update_freq == 0:
             svrg.take_snapshot()
         for rows in batches:
-            svrg.step(rows)
+            svrg.step(rows, case.batch_size)  # fewer were cut from a padded batch
     problem.assert_weights(module, svrg.weights)
     if case.alpha != 0:
         assert_close(full_gradient_of(module), svrg.full_gradient)
@@ -327,9 +327,7 @@ def test_one_batch_an_epoch_is_gradient_descent(case):
     with kvstore_of(case) as kvstore:
         module.fit(iterator_of(case, problem), eval_metric=[], num_epoch=case.epochs,
                    arg_params=problem.arg_params(), kvstore=kvstore, optimizer_params=sgd)
-    # A stored batch is of the real rows alone, and rescale_grad stays that of a full batch.
-    is_cut = case.stored and splits(case.rows, case.loads)
-    descent = oracle.Sgd(rescale=1 / (case.batch_size if is_cut else case.rows), **sgd)
+    descent = oracle.Sgd(rescale=1 / case.rows, **sgd)
     weights = dict(problem.weights)
     for _ in range(case.epochs):
         descent.step(weights, problem.network(weights, problem.features, problem.targets))

@@ -106,7 +106,7 @@ class GradientPass:
             gradients = auxiliary.gradients_of(bound, cut, module)
         full_gradient.count(gradients, real_rows)
         if self._held is not None:
-            self._held.store([self._hold(cut, cut is not batch)], [gradients])
+            self._held.store([self._hold(cut, rows if cut is not batch else None)], [gradients])
 
     def _module_for_all_rows(self, auxiliary, batch):
         bound = auxiliary.module_for(batch)
@@ -186,15 +186,19 @@ class GradientPass:
             else:
                 self._unsummed.append(held.at_snapshot)
 
-    def _hold(self, batch, is_cut=False):
-        """Hold a batch where that is asked for; return it as it is to be stored."""
+    def _hold(self, batch, cut_from=None):
+        """Hold a batch where that is asked for; return it as it is to be stored.
+
+        `cut_from` is the number of rows of the padded batch that it was cut from.
+        """
         if self._held is None:
             return batch
         if isinstance(batch, list):
             raise ValueError('store_snapshot_grads must be False where train_data yields lists of '
                              'batches')
         # What was cut is a part of the batch's memory.
-        held = self._held.add(batch, self._copies or is_cut)
+        held = self._held.add(batch, self._copies or cut_from is not None)
+        held.cut_from = cut_from
         for dropped in self._held.dropped:
             if any(dropped is stored for stored in self._unsummed):
                 self.full_gradient.add_stored([dropped])

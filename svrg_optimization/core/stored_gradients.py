@@ -18,11 +18,15 @@ class StoredBatch(DataBatch):
         where they are to be computed again.
     full_gradient : FullGradient
         That of the snapshot.
+    cut_from : int or None
+        Rows of the padded batch that it was cut from. It takes a step in that
+        one's place, and so with as much of the full gradient: with less, its
+        weight decay would be too much, and SVRG would not converge.
     """
 
     def __init__(self, data, label, pad, full_gradient):
         super().__init__(data, label, pad)
-        self.at_snapshot = None
+        self.at_snapshot = self.cut_from = None
         self.full_gradient = full_gradient
 
 
