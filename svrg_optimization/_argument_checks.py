@@ -26,6 +26,8 @@ def checked_bool(name, value, or_none=False):
 
 def checked_count(name, value, allowed='an int of 1 or more'):
     """Return an argument as an int, NumPy's among them; an error where it is none of 1 or more."""
+    if isinstance(value, np.ndarray) and value.ndim == 0:
+        value = value.item()
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, numbers.Integral):
         raise TypeError('%s must be %s, not %r' % (name, allowed, value))
     if value < 1:

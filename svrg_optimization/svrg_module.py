@@ -22,18 +22,17 @@ from .core.schedule import SnapshotSchedule
 from .core.snapshot import Snapshot
 from .core.snapshot_module import SnapshotModule
 from .core.stored_gradients import StoredBatch, StoredGradients
-from .data.iterators import check_iterator, read_to_end, rewind, rows_left_over
+from .data.iterators import check_iterator, read_to_end, rewind, rows_left_over, rows_of_batch
 from .kvstore.agreement import (
     Plan,
     check_batch_counts,
-    check_plans,
     count_batches,
 )
 from .kvstore.keys import KVStoreKeys
 from .kvstore.kinds import batches_of_a_step, is_distributed, is_synchronous
 from .kvstore.membership import Membership
+from .kvstore.operations import compresses
 from .kvstore.optimizer_setup import OptimizerSetup
-from .kvstore.registry import registry_of
 from .mxnet_bridge import executor_group
 from .mxnet_bridge.dropout_masks import DropoutMasks
 from .mxnet_bridge.optimizer_states import check_learning_rate, weight_decays
@@ -43,6 +42,10 @@ from .svrg_optimizer import _SVRGOptimizer
 
 # Batches that an iterator may be ahead of the arithmetic: those waiting take memory.
 _BATCHES_AHEAD = 64
+
+
+def _nothing_to_correct():
+    """Stand for `_update_svrg_gradients` from the end of `backward` to the next."""
 
 
 def _is_bound_by_chain():
@@ -261,11 +264,12 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, OptimizerSetup, Module):
         if self.binded and not force_rebind:
             super().bind(data_shapes, label_shapes)  # which only says so
             return
+        snapshot = self._snapshot
         try:
             self._bind_anew(data_shapes, label_shapes, for_training, inputs_need_grad,
                             force_rebind, shared_module, grad_req)
         except BaseException:
-            self._symbol = self._masks.symbol
+            self._symbol, self._snapshot = self._masks.symbol, snapshot
             self._reset_bind()
             raise
 
@@ -391,11 +395,15 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, OptimizerSetup, Module):
         self._compute_gradients(out_grads)
         if self._gradients_at_snapshot is not None:
             self._update_svrg_gradients()
+            self._gradients_at_snapshot = None
+            # An `update` that was written for mxnet.contrib calls it once more.
+            self._update_svrg_gradients = _nothing_to_correct
 
     def _compute_gradients(self, out_grads=None):
         """Compute the gradients at the current weights and, apart from them, at the snapshot."""
         assert self.binded and self.params_initialized
         self._gradients_at_snapshot = None
+        vars(self).pop('_update_svrg_gradients', None)
         if self._forwarded_for_training is None:
             raise RuntimeError('backward needs a forward before it')
         if not self._activations_are_live:
@@ -428,6 +436,8 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, OptimizerSetup, Module):
         """
         if self.optimizer_initialized:
             check_learning_rate(self._optimizer)  # MXNet would, in the middle of the step
+        if self._gradients_at_snapshot is not None:  # an error kept backward from it
+            self._update_svrg_gradients()
         super().update()
         self._awaits_update = False
         self._snapshot.num_update += 1
@@ -437,7 +447,8 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, OptimizerSetup, Module):
     def _update_svrg_gradients(self):
         """Turn the gradients of the latest backward pass into SVRG gradients, in place.
 
-        `backward` ends with it. Called again, it does nothing.
+        `backward` ends with it. Called again before the next `backward`, it
+        does nothing, also where a subclass overrides it.
         """
         at_snapshot = self._gradients_at_snapshot
         if at_snapshot is None:
@@ -648,7 +659,7 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, OptimizerSetup, Module):
             self._activations_are_live = not self._snapshot_module.shares_pool
             yielded = self._sum_gradients(full_gradient, train_data, module_of,
                                           batch_end_callback, epoch or 0, held)
-        self._membership.pass_ends()
+        self._membership.begin_anew()
         full_gradient.finish(yielded, self._membership.keys, self._kvstore_of_full_gradient(),
                              add_devices=self._kvstore is not None)
         if not full_gradient.finished:
@@ -672,13 +683,18 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, OptimizerSetup, Module):
         Numbers of batches are compared here where no pass for the full
         gradient comes first, which compares them.
         """
-        kvstore, tally = self._kvstore, self._membership.keys.tally
+        kvstore, membership = self._kvstore, self._membership
         if not is_distributed(kvstore):
             return
-        check_plans(kvstore, tally, Plan(executor_group.batch_size(self), update_freq, epoch,
-                                         takes_snapshot, rows_left_over(train_data)))
-        if is_synchronous(kvstore) and not takes_snapshot:
-            check_batch_counts(kvstore, count_batches(kvstore, tally, train_data))
+        membership.check_plan(kvstore, Plan(
+            rows_of_batch(train_data, self.data_shapes),
+            0 if self._update_on_kvstore else self._optimizer.rescale_grad,
+            update_freq, epoch, takes_snapshot, rows_left_over(train_data)))
+        if not takes_snapshot:
+            membership.begin_anew()
+            if is_synchronous(kvstore):
+                check_batch_counts(kvstore, count_batches(kvstore, membership.keys.tally,
+                                                          train_data))
 
     def _sum_gradients(self, full_gradient, train_data, module_of, batch_end_callback, epoch,
                        held):
@@ -707,7 +723,8 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, OptimizerSetup, Module):
         """
         if self._kvstore is None or not isinstance(self._optimizer, _SVRGOptimizer):
             return None
-        if self._compression_params or registry_of(self._kvstore).compresses:
+        if self._compression_params or compresses(self._kvstore, self._membership.keys.first,
+                                                  self._context):
             return None
         return self._kvstore
 

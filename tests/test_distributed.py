@@ -339,3 +339,24 @@ def test_pass_that_is_tried_again_on_one_worker(tmp_path, environment, kind):
 def test_optimizer_of_a_cluster_is_installed_once(tmp_path):
     for message in run_workers('optimizer_installed_again', tmp_path):
         assert 'once installed, stays for the whole job' in message
+
+
+@pytest.mark.parametrize('environment, kind', [
+    ({}, 'dist_sync'), (UPDATED_BY_WORKERS, 'dist_sync'),
+    pytest.param({}, 'dist_async', marks=pytest.mark.exhaustive)], ids=str)
+def test_fit_that_is_tried_again_on_one_worker(tmp_path, environment, kind):
+    results = run_workers('fit_tried_again', tmp_path, environment=environment, kind=kind,
+                          sizes=[12, 12])
+    if kind == 'dist_sync':
+        expected = train_on_union(Problem(rows=24), [12, 12], 4, 4, 2, learning_rate=0.1)
+        for weights in results:
+            assert_close(weights, expected)
+
+
+def test_fit_after_one_worker_has_scored(tmp_path):
+    """What counts is the batch size of the training data, and not of the latest batch."""
+    for weights in run_workers('fit_after_scoring', tmp_path, sizes=[12, 12], batch_sizes=[4, 4]):
+        assert_close(weights, train_on_union(Problem(rows=24), [12, 12], 4, 4, 2,
+                                             learning_rate=0.1))
+    for message in run_workers('fit_after_scoring', tmp_path, sizes=[12, 12], batch_sizes=[4, 6]):
+        assert message.endswith(BY_RANK + '[4, 6]')

@@ -2,6 +2,7 @@
 
 import collections
 import contextlib
+import functools
 import json
 import warnings
 
@@ -12,6 +13,7 @@ import pytest
 import oracle
 from problems import Problem
 from svrg_optimization import SVRGModule
+from svrg_optimization.checkpoint.format import arrays_of_kind, with_prefix
 from svrg_optimization.core.full_gradient import FullGradient
 from svrg_optimization.core.loss_reduction import LossReduction, is_row_wise
 from svrg_optimization.core.snapshot_module import SnapshotModule
@@ -887,15 +889,19 @@ def test_packed_full_gradient(saved, devices, batch_size, loss_is_mean, shares_d
             for share in full.shares:
                 share[name][:] = arrays[0]
     full.count({}, 10)
-    facts, arrays = full.pack(shares_differ)
+    facts, kinds = full.pack(shares_differ)
     arrays = {name: getattr(value, 'asnumpy', lambda value=value: value)()
-              for name, value in arrays.items()}
+              for kind, values in kinds.items() for name, value in with_prefix(kind, values).items()}
+
+    def unpack(arrays):
+        return made.unpack(facts, functools.partial(arrays_of_kind, arrays=arrays))
+
     assert len(arrays) == 4 * (saved if shares_differ else 1)
     made = FullGradient(gradients, devices, batch_size, loss_is_mean)
     lacking = {name: value for name, value in arrays.items() if not name.endswith('wide')}
-    assert made.unpack(facts, lacking) == {'wide'} and not made.finished
+    assert unpack(lacking) == {'wide'} and not made.finished
     assert not made.shares[0]['small'].asnumpy().any()
-    assert made.unpack(facts, {**arrays, 'full:0:more': np.ones(1)}) == set()
+    assert unpack({**arrays, 'full:0:more': np.ones(1)}) == set()
     assert made.finished and (made.rows, made.batches) == (10, 1)
     units = 1 if loss_is_mean else batch_size / 10
     shares = [{name: value.asnumpy() * units for name, value in share.items()}
@@ -1111,3 +1117,26 @@ def test_outputs_without_a_loss_are_named(stored):
     with pytest.raises(ValueError, match='outputs without a loss beside those with one, and so no '
                                          'full gradient: put fc_output into mx.sym.BlockGrad'):
         module.update_full_grads(train_data)
+
+
+@pytest.mark.parametrize('pad', ['a', 1.5])
+def test_padding_that_is_no_int(pad):
+    class Wrong(mx.io.NDArrayIter):
+        def getpad(self):
+            return pad
+
+    problem = Problem()
+    with pytest.raises(TypeError, match='train_data must yield batches whose pad is an int, not'):
+        problem.bound().update_full_grads(Wrong(problem.features, problem.targets, 10,
+                                                label_name='label'))
+
+
+def test_custom_operator_that_is_no_loss():
+    """Operators of one's own may be losses; MXNet says which of them are not."""
+    symbol = mx.sym.FullyConnected(mx.sym.Variable('data'), num_hidden=4, name='fc')
+    symbol = mx.sym.Custom(symbol, op_type='svrg_test_persistent', name='own')
+    module = SVRGModule(symbol, label_names=None, update_freq=1)
+    module.bind([('data', (10, 4))])
+    module.init_params()
+    with pytest.raises(ValueError, match='the symbol has no loss, and so no full gradient'):
+        module.update_full_grads(mx.io.NDArrayIter(np.ones((20, 4)), batch_size=10))

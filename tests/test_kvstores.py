@@ -243,3 +243,35 @@ def test_kinds_that_are_synchronous():
         assert kinds.is_asynchronous(kind) and not kinds.is_synchronous(kind)
     for kind in ('local', 'device', None):
         assert not kinds.is_asynchronous(kind) and not kinds.is_synchronous(kind)
+
+
+def test_kvstore_that_is_told_to_compress_later():
+    """By the user, or by Module for another module with compression_params."""
+    problem = Problem('perceptron', rows=37)
+    svrg = problem.svrg()
+    svrg.take_snapshot()
+    compression = {'type': '2bit', 'threshold': 0.5}
+    for tell in (lambda kvstore: kvstore.set_gradient_compression(compression),
+                 lambda kvstore: other().bound(compression_params=compression).init_optimizer(
+                     kvstore)):
+        kvstore = mx.kv.create('device')
+        module = problem.bound()
+        module.init_optimizer(kvstore)
+        module.update_full_grads(problem.iterator())
+        problem.assert_full_gradient(module, svrg.full_gradient)
+        tell(kvstore)
+        module.update_full_grads(problem.iterator())
+        problem.assert_full_gradient(module, svrg.full_gradient)
+
+
+def test_kvstore_with_keys_of_a_module_without_optimizer(tmp_path):
+    problem = Problem(rows=20)
+    module = problem.bound()
+    kvstore = mx.kv.create('local')
+    module._preload_opt_states = str(tmp_path / 'none')
+    with pytest.raises(FileNotFoundError):
+        module.init_optimizer(kvstore)
+    module._preload_opt_states = None
+    with pytest.raises(ValueError, match='kvstore has keys of a module whose init_optimizer fail'):
+        module.init_optimizer(kvstore)
+    module.init_optimizer(mx.kv.create('local'))

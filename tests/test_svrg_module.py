@@ -641,3 +641,59 @@ def test_in_a_sequential_module(alpha, warned):
         assert len(messages) == (warned if isinstance(module, SVRGModule) else 0)
     for name, value in trained[0].items():
         np.testing.assert_array_equal(value, trained[1][name])
+
+
+class WrittenForContrib(SVRGModule):
+    """Steps as in mxnet.contrib: the correction is a method of its own, which update calls."""
+
+    def _update_svrg_gradients(self):
+        for device in range(self._ctx_len):
+            for index, name in enumerate(self._exec_group.param_names):
+                arrays = self._exec_group.grad_arrays[index]
+                arrays[device] = self._svrg_grads_update_rule(
+                    arrays[device], self._mod_aux._exec_group.grad_arrays[index][device],
+                    self._param_dict[device][name])
+
+    def update(self):
+        self._update_svrg_gradients()
+        super(SVRGModule, self).update()
+
+
+@pytest.mark.parametrize('context', [mx.cpu(), TWO_DEVICES])
+def test_methods_written_for_contrib(context):
+    problem = Problem('perceptron', rows=37)
+    module = WrittenForContrib(problem.symbol, label_names=('label',), update_freq=2,
+                               context=context)
+    module.fit(problem.iterator(), eval_metric='acc', num_epoch=5, arg_params=problem.arg_params(),
+               optimizer_params={'learning_rate': 0.1})
+    problem.assert_weights(module, problem.svrg().fit(5, 2))
+
+
+def test_update_after_a_correction_that_failed(training):
+    training.snapshot()
+    batch = next(training.problem.iterator())
+    training.module.alpha = lambda _: 2
+    with pytest.raises(ValueError, match='alpha must be'):
+        training.module.forward_backward(batch)
+    with pytest.raises(ValueError, match='alpha must be'):
+        training.module.update()
+    training.check()
+    training.module.alpha = 1
+    training.module.update()
+    training.svrg.step(np.arange(10))
+    training.check()
+
+
+def test_bind_that_fails_forgets_what_it_was_to_share(monkeypatch):
+    def fail(*_):
+        raise MemoryError
+
+    problem = Problem(rows=40)
+    first, second = problem.bound(), problem.module()
+    first.init_optimizer()
+    first.update_full_grads(problem.iterator())
+    with monkeypatch.context() as patch:
+        patch.setattr(type(second._snapshot_module), 'bind', fail)
+        with pytest.raises(MemoryError):
+            second.bind([('data', (10, 4))], [('label', (10,))], shared_module=first)
+    assert not second.binded and not second._snapshot.is_active

@@ -4,6 +4,7 @@ Run as a script by every worker of a cluster. The function's result is written
 to a file, from which the test reads it.
 """
 
+import contextlib
 import functools
 import os
 import pickle
@@ -207,6 +208,34 @@ class FailingOnce:
             self._fails = False
             raise OSError('the disk')
         yield from self._data
+
+
+def fit_tried_again(kvstore, sizes):
+    """Call fit again after a pass that failed on one worker; return the weights."""
+    problem = Problem(rows=sum(sizes))
+    train_data = FailingOnce(shard_of(problem, sizes, kvstore.rank, 4), kvstore.rank == 0)
+    train_data.batch_size = 4
+    module = problem.module(2)
+    for _ in range(2 if kvstore.rank == 0 else 1):
+        with contextlib.suppress(OSError):
+            module.fit(train_data, kvstore=kvstore, eval_metric='mse', num_epoch=4,
+                       arg_params=problem.arg_params(), optimizer_params={'learning_rate': 0.1})
+    return weights_of(module)
+
+
+def fit_after_scoring(kvstore, sizes, batch_sizes):
+    """Score on one worker, with another batch size, and fit again; return weights or a message."""
+    problem = Problem(rows=sum(sizes))
+    train_data = shard_of(problem, sizes, kvstore.rank, 4)
+    module = problem.module(2)
+    settings = {'eval_metric': 'mse', 'arg_params': problem.arg_params(),
+                'optimizer_params': {'learning_rate': 0.1}}
+    module.fit(train_data, kvstore=kvstore, num_epoch=2, **settings)
+    if kvstore.rank == 0:
+        module.score(problem.iterator(3), 'mse')
+    train_data = shard_of(problem, sizes, kvstore.rank, batch_sizes[kvstore.rank])
+    return error_of(functools.partial(module.fit, train_data, begin_epoch=2, num_epoch=4,
+                                      **settings)) or weights_of(module)
 
 
 def pass_tried_again(kvstore, sizes):

@@ -202,7 +202,7 @@ class FullGradient:
         counted[keys.tally] = [tally.value]
         self.exchange(kvstore, keys, values, counted)
         self.rows, self.batches, of_workers = tally.read()
-        self.batches_of_workers = [own[0] for own in of_workers]
+        self.batches_of_workers = [int(own[0]) for own in of_workers]
         for name in self.row_counts:
             self.row_counts[name] = counted[keys.row_counts[name]][0].asnumpy().astype(np.int64)
 

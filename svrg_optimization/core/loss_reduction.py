@@ -33,8 +33,11 @@ def missing_loss_named(symbol):
         if 'head_gradient is required' not in str(error):
             raise
         graph = json.loads(symbol.tojson())
-        without = [name for name, (node, *_) in zip(symbol.list_outputs(), graph['heads'])
-                   if graph['nodes'][node]['op'] not in (*_LOSSES, *_GRADIENT_STOPS, 'Custom')]
+        heads = {name: graph['nodes'][node]['op']
+                 for name, (node, *_) in zip(symbol.list_outputs(), graph['heads'])}
+        without = ([name for name, op in heads.items()
+                    if op not in (*_LOSSES, *_GRADIENT_STOPS, 'Custom')]
+                   or [name for name, op in heads.items() if op == 'Custom'])
         if len(without) == len(graph['heads']):
             raise NoLossError('the symbol has no loss, and so no full gradient') from error
         raise NoLossError('the symbol has outputs without a loss beside those with one, and so no '

@@ -52,10 +52,9 @@ class Snapshot:
 
     def replace(self, full_gradient, epoch=None, taken_at=None):
         """Put the full gradient of a new snapshot in the place of the old one's."""
-        self.is_stale = False
         self._taken = _Taken(full_gradient, None if epoch is None else int(epoch),
                              self.num_update if taken_at is None else taken_at)
-        self._is_moving = False
+        self._is_moving = self.is_stale = False
 
     def exchange_full_gradient(self, full_gradient):
         """Put another full gradient of the same snapshot in the place of the old one."""

@@ -1,5 +1,6 @@
 """The rows of a batch: which are data and which are padding."""
 
+import numbers
 import reprlib
 
 from mxnet import ndarray as nd
@@ -92,6 +93,9 @@ def check_batch(batch, data_shapes, label_shapes):
                     raise ValueError('train_data must yield batches with %s in the layout %s, and '
                                      'not of the shape %s'
                                      % (description.name, description.layout, array.shape))
+        if not isinstance(padding_of(piece), numbers.Integral):
+            raise TypeError('train_data must yield batches whose pad is an int, not %s'
+                            % reprlib.repr(piece.pad))
         rows, padding = count_rows(piece, data_shapes)
         if not 0 <= padding <= rows:
             raise ValueError('train_data must yield batches whose pad is from 0 to their %d rows, '

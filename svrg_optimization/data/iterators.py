@@ -5,6 +5,8 @@ import reprlib
 
 from mxnet.io import MXDataIter, NDArrayIter, PrefetchingIter, ResizeIter
 
+from .batch_rows import batch_axis
+
 
 def check_iterator(name, data):
     """Raise a TypeError where an argument is no iterator over data.
@@ -48,10 +50,29 @@ def read_to_end(train_data):
 
 def rows_left_over(train_data):
     """Count the rows that an NDArrayIter with ``roll_over`` leaves to its second pass."""
-    source = _source(train_data)
-    if not (pads_in_front(source) and hasattr(source, 'num_data')):
+    while isinstance(train_data, PrefetchingIter):
+        train_data = train_data.iters[0]
+    if not (isinstance(train_data, NDArrayIter) and pads_in_front(train_data)):
         return 0
-    return source.num_data % source.batch_size
+    return train_data.num_data % train_data.batch_size
+
+
+def rows_of_batch(train_data, data_shapes):
+    """Tell the rows of an iterator's batches; those that are bound where it does not say.
+
+    Parameters
+    ----------
+    train_data : DataIter
+    data_shapes : list of DataDesc
+        The module's description of its batches.
+    """
+    described = {description[0]: description[1]
+                 for description in getattr(train_data, 'provide_data', None) or []}
+    for description in data_shapes:
+        axis = batch_axis(description)
+        if axis >= 0:
+            return described.get(description.name, description.shape)[axis]
+    return 0
 
 
 def pads_in_front(train_data):

@@ -17,6 +17,9 @@ class Plan(NamedTuple):
     Attributes
     ----------
     batch_size : int
+        Rows of a batch of its iterator.
+    rescale_grad : float
+        What its optimizer multiplies gradients by; 0 where servers step.
     update_freq : int
         0 where it takes no snapshots.
     epoch : int
@@ -28,6 +31,7 @@ class Plan(NamedTuple):
     """
 
     batch_size: int
+    rescale_grad: float
     update_freq: int
     epoch: int
     takes_snapshot: bool
@@ -42,7 +46,7 @@ class PassCounts:
     kvstore : mxnet.kvstore.KVStore
     rows, batches : int
         Of this worker's pass, those of padding alone left out.
-    own : tuple of int
+    own : tuple of float
         Up to as many numbers as a Plan has.
     context : Context
         The device that the numbers are sent from.
@@ -57,8 +61,9 @@ class PassCounts:
 
     def read(self):
         """Return the rows, the batches, and a list of each worker's own numbers, by rank."""
-        numbers = self.value.asnumpy().astype(int)
-        return (*numbers[:2].tolist(), numbers[2:].reshape(-1, len(Plan._fields)).tolist())
+        numbers = self.value.asnumpy()
+        return (int(numbers[0]), int(numbers[1]),
+                numbers[2:].reshape(-1, len(Plan._fields)).tolist())
 
 
 def _told_by_each(kvstore, key, own):
@@ -106,14 +111,16 @@ def check_plans(kvstore, key, plan):
                           'for one that takes it now)'}
     if is_synchronous(kvstore):
         demands['batch_size'] = 'train_data must have batches of as many rows on all workers'
+        demands['rescale_grad'] = ('the optimizer must have the same rescale_grad on all workers '
+                                   '(by default 1 over the rows that the module was bound for)')
         demands['left_over'] = ("train_data must have as many rows on all workers where "
                                 "last_batch_handle is 'roll_over', or some would have more "
                                 'batches in an epoch; left over are')
     for name, demand in demands.items():
         told = [getattr(other, name) for other in plans]
         if len(set(told)) > 1:
-            raise ValueError('%s with the kvstore %r, and not, in the order of ranks, %s'
-                             % (demand, kvstore.type, told))
+            raise ValueError('%s with the kvstore %r, and not, in the order of ranks, [%s]'
+                             % (demand, kvstore.type, ', '.join('%g' % each for each in told)))
 
 
 def count_batches(kvstore, key, train_data):
@@ -130,7 +137,7 @@ def count_batches(kvstore, key, train_data):
     rewind(train_data)
     yielded = sum(1 for _ in train_data)
     train_data.reset()
-    return [own[0] for own in _told_by_each(kvstore, key, (yielded,))]
+    return [int(own[0]) for own in _told_by_each(kvstore, key, (yielded,))]
 
 
 def check_batch_counts(kvstore, batches_of_workers):

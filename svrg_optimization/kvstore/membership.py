@@ -1,6 +1,6 @@
 """What one module has in a KVStore."""
 
-from .agreement import synchronize_weights
+from .agreement import check_plans, synchronize_weights
 
 
 class Membership:
@@ -20,7 +20,17 @@ class Membership:
     def __init__(self, keys):
         self.keys = keys
         self.counts_at_start = None
-        self._synchronized_at = None
+        self._synchronized_at = self._plan = None
+
+    def check_plan(self, kvstore, plan):
+        """Tell the other workers what ``fit`` is about to do here, once before a pass.
+
+        A ``fit`` that failed on this worker alone, and is called again, must
+        not tell it once more: the others are in their pass.
+        """
+        if self._plan != plan:
+            check_plans(kvstore, self.keys.tally, plan)
+            self._plan = plan
 
     def synchronize(self, kvstore, module, servers_update, num_update):
         """Bring all workers to the same weights, for a pass after so many updates.
@@ -32,6 +42,6 @@ class Membership:
             synchronize_weights(kvstore, module, servers_update)
             self._synchronized_at = num_update
 
-    def pass_ends(self):
-        """Let the next pass synchronize again, as the other workers hear of this one."""
-        self._synchronized_at = None
+    def begin_anew(self):
+        """Forget what was told and synchronized, when the workers' pass or epoch goes on."""
+        self._synchronized_at = self._plan = None

@@ -16,7 +16,7 @@ from ..svrg_optimizer import _SVRGOptimizer
 from .agreement import PassCounts
 from .kinds import batches_of_rescaling, check_usable, is_asynchronous, is_distributed, will_update
 from .membership import Membership
-from .operations import compresses, open_distributed, push_all_before_exit
+from .operations import open_distributed, probe_of_compression, push_all_before_exit
 from .registry import ModuleRegistry, RegisteredModule, registry_of
 
 # What `init_optimizer` sets.
@@ -91,12 +91,11 @@ class OptimizerSetup:
         check_learning_rate(svrg_optimizer)
         if is_distributed(kvstore):
             self._place_keys_on_servers(svrg_optimizer, kvstore, registry, updates)
-        elif isinstance(kvstore, KVStore) and registry.compresses is None:
-            registry.compresses = compresses(kvstore, keys.first, self._context)
         self._restore_update_counts(svrg_optimizer.default_opt, optimizer, optimizer_params)
         if updates:
             for registered in registry.modules:
                 svrg_optimizer.share_kvstore_with(registered.optimizer, registered.keys.on_servers)
+        registry.is_half_used = True
         with warnings.catch_warnings():
             if isinstance(optimizer, str):
                 # Module compares rescale_grad only where the user made the optimizer.
@@ -136,6 +135,8 @@ class OptimizerSetup:
             # Module leaves the workers without rank 0's weights: all where they update them
             # themselves, and their copies on the host in any case.
             executor_group.pull_dense_weights(self._kvstore, self)
+        else:
+            values[keys.first] = probe_of_compression()
         if values:
             self._kvstore.init(list(values), list(values.values()))
 
@@ -192,7 +193,8 @@ class OptimizerSetup:
         copies = 1 if update_on_kvstore else self._ctx_len
         idx2name = {i * copies + device: name for i, name in enumerate(self._param_names)
                     for device in range(copies)}
-        full_keys = self._membership.keys.assigned
+        keys = self._membership.keys
+        full_keys = [keys.first, *keys.assigned]
         if isinstance(default_opt, _SVRGOptimizer):
             default_opt = default_opt.default_opt
         if not isinstance(default_opt, str):

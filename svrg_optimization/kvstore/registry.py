@@ -43,12 +43,15 @@ class ModuleRegistry:
     ----------
     modules : list of RegisteredModule
     compresses : bool or None
-        Whether the KVStore compresses gradients, once that is known.
+        Whether a distributed KVStore compresses gradients, once that is known.
+    is_half_used : bool
+        Whether keys were created for a module whose optimizer is not installed.
     """
 
     def __init__(self):
         self.modules = []
         self.compresses = None
+        self.is_half_used = False
         self._first = None
 
     @property
@@ -68,6 +71,9 @@ class ModuleRegistry:
         updates : bool
             Whether the KVStore would update its weights.
         """
+        if self.is_half_used:
+            raise ValueError('kvstore has keys of a module whose init_optimizer failed, and cannot '
+                             'be used any more: make another one')
         duplicates = self.keys.intersection(param_names)
         if duplicates:
             raise ValueError('kvstore already holds a module with the keys %s: %s' % (
@@ -121,7 +127,7 @@ class ModuleRegistry:
     def add(self, kvstore, registered):
         """Add a module, and let no other optimizer replace its own from now on."""
         self.modules.append(registered)
-        self._first = None
+        self._first, self.is_half_used = None, False
         if registered.updates and 'set_optimizer' not in vars(kvstore):
             kvstore.set_optimizer = functools.partial(_set_optimizer, weakref.ref(kvstore))
 
