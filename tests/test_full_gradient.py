@@ -891,7 +891,8 @@ def test_packed_full_gradient(saved, devices, batch_size, loss_is_mean, shares_d
     full.count({}, 10)
     facts, kinds = full.pack(shares_differ)
     arrays = {name: getattr(value, 'asnumpy', lambda value=value: value)()
-              for kind, values in kinds.items() for name, value in with_prefix(kind, values).items()}
+              for kind, values in kinds.items()
+              for name, value in with_prefix(kind, values).items()}
 
     def unpack(arrays):
         return made.unpack(facts, functools.partial(arrays_of_kind, arrays=arrays))
