@@ -113,7 +113,7 @@ class SnapshotModule:
         self.set_weights(executor_group.weights(live))
         if kvstore:
             executor_group.pull_sparse_weights(kvstore, self.module)
-        self.module._params_dirty = True
+        executor_group.weights_have_moved(self.module)
 
     def set_auxiliary_states_to_those_of(self, live):
         """Give the auxiliary states, which a pass has moved on, the values of a module."""

@@ -89,7 +89,7 @@ def synchronize_weights(kvstore, module, servers_update):
         executor_group.pull_dense_weights(kvstore, module)
     else:
         broadcast(kvstore, executor_group.parameters(module))
-        module._params_dirty = True
+        executor_group.weights_have_moved(module)
 
 
 def check_plans(kvstore, key, plan):

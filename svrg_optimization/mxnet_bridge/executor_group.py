@@ -355,12 +355,17 @@ def weights(module):
     return [array for arrays in group.param_arrays + group.aux_arrays for array in arrays]
 
 
+def weights_have_moved(module):
+    """Let a module know that its copies of the weights on the host are old."""
+    module._params_dirty = True
+
+
 def pull_dense_weights(kvstore, module):
     """Set the dense parameters of a module to what a KVStore has."""
     for index, (name, arrays) in enumerate(parameters(module).items()):
         if not is_row_sparse(arrays[0]):
             kvstore.pull(name, out=arrays, priority=-index)
-    module._params_dirty = True
+    weights_have_moved(module)
 
 
 def pull_sparse_weights(kvstore, module):
