@@ -31,3 +31,13 @@ def install():
     others = [finder for finder in sys.meta_path
               if getattr(finder, '__module__', None) != __name__]
     sys.meta_path[:] = [MXNetFinder, *others]
+
+
+def forget_package():
+    """Let the first import of a script find the package anew, as that of any other does.
+
+    So the copy that sys.path has first is used, and not the one that Python's
+    start found.
+    """
+    for name in [name for name in sys.modules if name.partition('.')[0] == __package__]:
+        del sys.modules[name]
