@@ -26,7 +26,8 @@ def find_spec(name, path, target):
     """Return the spec of a module of MXNet, with a loader that gives it what it asks for."""
     spec = PathFinder.find_spec(name, path, target)
     if spec is not None and type(spec.loader) is SourceFileLoader:
-        spec.loader = _Loader(spec.loader.name, spec.loader.path)
+        loader = _MendingLoader if name in _MENDED else _Loader
+        spec.loader = loader(spec.loader.name, spec.loader.path)
     return spec
 
 
@@ -56,6 +57,51 @@ class _Loader(SourceFileLoader):
             warnings.simplefilter('ignore')
             return super().source_to_code(data, path, **kwargs)
 
+    def get_code(self, fullname):
+        """Return the code, with the method of NumPy's arrays that tostring was renamed to."""
+        code = super().get_code(fullname)
+        return _renamed(code, 'tostring', 'tobytes') if fullname == 'mxnet.recordio' else code
+
+
+class _MendingLoader(_Loader):
+    """Loader of a module with a function that takes or gives what NumPy has changed."""
+
+    def exec_module(self, module):
+        """Run the module, and mend its function."""
+        super().exec_module(module)
+        if _is_needed():
+            name, mend = _MENDED[self.name]
+            setattr(module, name, mend(getattr(module, name)))
+
+
+def _with_plain_tuples(convert):
+    """Mend the conversion to mx.np of what NumPy returns, since 1.25 tuples with names."""
+    @functools.wraps(convert)
+    def wrapper(value, *args, **kwargs):
+        return convert(tuple(value) if isinstance(value, tuple) else value, *args, **kwargs)
+    return wrapper
+
+
+def _with_numbers(function):
+    """Mend a function whose arrays of one element NumPy 2.5 takes for numbers no longer."""
+    @functools.wraps(function)
+    def wrapper(*args, **kwargs):
+        return tuple(value.item() if hasattr(value, 'item') else value
+                     for value in function(*args, **kwargs))
+    return wrapper
+
+
+_MENDED = {'mxnet.numpy.multiarray': ('_as_mx_np_array', _with_plain_tuples),
+           'mxnet.contrib.quantization': ('_get_optimal_threshold', _with_numbers)}
+
+
+def _renamed(code, old, new):
+    """Return code that says another name wherever it says an old one."""
+    return code.replace(
+        co_names=tuple(new if name == old else name for name in code.co_names),
+        co_consts=tuple(_renamed(value, old, new) if isinstance(value, types.CodeType) else value
+                        for value in code.co_consts))
+
 
 @functools.lru_cache(maxsize=None)
 def _is_needed():
@@ -76,26 +122,37 @@ def _import(name, *args, **kwargs):
     if name == 'distutils.version':
         return _DISTUTILS_VERSION
     module = builtins.__import__(name, *args, **kwargs)
-    return _view() if module is sys.modules.get('numpy') else module
+    if module is sys.modules.get('numpy'):
+        return _numpy_view()
+    if module is sys.modules.get('scipy') and name == 'scipy.sparse':
+        return _scipy_view()
+    return module
+
+
+def _view_of(module, **names):
+    view = types.ModuleType(module.__name__)
+    vars(view).update(vars(module), __getattr__=functools.partial(getattr, module), **names)
+    return view
 
 
 @functools.lru_cache(maxsize=None)
-def _view():
-    """Return a module with NumPy's names and those that MXNet asks it for."""
+def _numpy_view():
     import numpy  # noqa: PLC0415
-    view = types.ModuleType('numpy')
-    names = vars(view)
-    names.update(vars(numpy))
-    names['__getattr__'] = functools.partial(getattr, numpy)
-    names.update(bool=bool, int=int, PZERO=0.0, NZERO=-0.0, PINF=numpy.inf, NINF=-numpy.inf,
-                 Inf=numpy.inf, NaN=numpy.nan, NAN=numpy.nan)
-    names.update((old, getattr(numpy, new)) for old, new in _RENAMED.items()
-                 if hasattr(numpy, new))
+    names = {old: getattr(numpy, new) for old, new in _RENAMED.items() if hasattr(numpy, new)}
     names.update((name, _gone(name)) for name in _GONE)
-    names['msort'] = functools.partial(numpy.sort, axis=0)
+    names.update(bool=bool, int=int, PZERO=0.0, NZERO=-0.0, PINF=numpy.inf, NINF=-numpy.inf,
+                 Inf=numpy.inf, NaN=numpy.nan, NAN=numpy.nan,
+                 msort=functools.partial(numpy.sort, axis=0))
     if hasattr(numpy, '_core'):
         names.update(core=numpy._core, in1d=_in1d, compat=types.SimpleNamespace(basestring=str))
-    return view
+    return _view_of(numpy, **names)
+
+
+@functools.lru_cache(maxsize=None)
+def _scipy_view():
+    import scipy.sparse  # noqa: PLC0415
+    csr = types.SimpleNamespace(csr_matrix=scipy.sparse.csr_matrix)
+    return _view_of(scipy, sparse=_view_of(scipy.sparse, csr=csr))
 
 
 def _gone(name):

@@ -90,7 +90,7 @@ class BarzilaiBorwein(LRScheduler):
             raise ValueError('base_lr must be a number above 0, not %r' % (base_lr,))
         if not isinstance(bounded, bool):
             raise TypeError('bounded must be True or False, not %r' % (bounded,))
-        super().__init__(base_lr)
+        super().__init__(float(base_lr))
         self.bounded = bounded
         self.rate, self.curvature = None, 0.
 
@@ -113,11 +113,11 @@ class BarzilaiBorwein(LRScheduler):
         squared = product = changed = 0.
         for displacement, change in zip(displacements, changes):
             moved, grown = (array.astype('float64') for array in (displacement, change))
-            own = (moved * moved).sum().asscalar()
+            own = float((moved * moved).sum().asscalar())
             if own:  # a parameter that is never stepped says nothing
                 squared += own
-                product += (moved * grown).sum().asscalar()
-                changed += (grown * grown).sum().asscalar()
+                product += float((moved * grown).sum().asscalar())
+                changed += float((grown * grown).sum().asscalar())
         if not (steps and 0 < product < math.inf and math.isfinite(changed / product)):
             return
         self.curvature = max(self.curvature, changed / product)
