@@ -25,7 +25,7 @@ INSTALL := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check
 
 # mxnet's metadata demand a NumPy below 2, which on 3.13 pip would compile for half an hour.
 ifeq ($(VERSION),3.13)
-MXNET_NEEDS := 'requests<3'
+MXNET_NEEDS := 'requests<3' 'graphviz<0.9'
 INSTALL_MXNET := $(INSTALL) --no-deps 'mxnet>=1.8,<2'
 endif
 # On 3.12 they forbid the NumPy that somebody asks for: it is put over the one that they take.

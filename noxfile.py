@@ -23,6 +23,7 @@ NUMPYS = {'3.8': ['<1.24', ''], '3.9': ['<1.24', ''], '3.10': ['<1.24', ''], '3.
 VERSIONS = [(python, '1.9.1', numpy) for python, numpys in NUMPYS.items() for numpy in numpys]
 VERSIONS += [('3.8', '1.8.0.post0', '<1.24'), ('3.8', '1.8.0.post0', ''),
              ('3.12', '1.8.0.post0', '==1.26.4')]
+NEEDED_BY_MXNET = ['requests<3', 'graphviz<0.9']
 QUIET = {'MXNET_SUBGRAPH_VERBOSE': '0', 'PYTHONPATH': None}
 NEEDED_BY_TESTS = ['tests', 'docs', 'examples', 'README.md', 'LICENSE', 'Makefile',
                    'pyproject.toml']
@@ -33,7 +34,8 @@ NEEDED_BY_TESTS = ['tests', 'docs', 'examples', 'README.md', 'LICENSE', 'Makefil
 def versions(session, mxnet, numpy):
     """Test the source tree with one Python, one MXNet and one NumPy."""
     is_forbidden = session.python == '3.12' and numpy == '>=2'  # by MXNet's metadata
-    session.install('-e', '.[test]', 'requests<3', *([] if is_forbidden else ['numpy' + numpy]))
+    session.install('-e', '.[test]', *NEEDED_BY_MXNET,
+                    *([] if is_forbidden else ['numpy' + numpy]))
     session.install('--no-deps', 'mxnet==' + mxnet)
     if is_forbidden:
         session.install('numpy' + numpy)
@@ -62,7 +64,8 @@ def installed(session, kind):
         python = str(folder / 'venv' / 'bin' / 'python')
         session.chdir(folder / 'tests')
         pip = [python, '-m', 'pip', '--quiet']
-        session.run(*pip, 'install', '%s[test]' % built, 'requests<3', external=True, env=QUIET)
+        session.run(*pip, 'install', '%s[test]' % built, *NEEDED_BY_MXNET, external=True,
+                    env=QUIET)
         session.run(*pip, 'install', '--no-deps', 'mxnet<2', external=True, env=QUIET)
         session.run(python, '-c', 'import svrg_optimization as package; '
                     'assert "site-packages" in package.__file__', external=True, env=QUIET)
@@ -76,7 +79,7 @@ def installed(session, kind):
 @nox.parametrize('mode', ['lenient', 'strict', 'compat'])
 def editable(session, mode):
     """Install the source tree, import MXNet before the package, and uninstall it."""
-    session.install('-e', '.', 'requests<3', '--config-settings', 'editable_mode=' + mode)
+    session.install('-e', '.', *NEEDED_BY_MXNET, '--config-settings', 'editable_mode=' + mode)
     session.install('--no-deps', 'mxnet<2')
     session.run('python', '-c', 'import mxnet, svrg_optimization', env=QUIET)
     session.run('python', '-m', 'pip', 'uninstall', '--yes', 'svrg-optimization')

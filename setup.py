@@ -10,8 +10,10 @@ VERSION = re.search(r"^__version__ = '(.+)'$",
                     re.MULTILINE).group(1)
 EXAMPLES = ['ipykernel', 'matplotlib', 'nbclient', 'scikit-learn', 'scipy']
 TEST = ['hypothesis>=6.100', 'psutil', 'pytest>=8', 'ruff==0.17.5', *EXAMPLES]
-# Python runs this line at each start; an error would be printed each time.
-START = ("import os; exec('try: from svrg_optimization import _mxnet_finder"
+# Python runs this line at each start, and in virtual environments twice; an error would be printed
+# each time.
+START = ("import sys; 'svrg_optimization.' in str(sys.meta_path[0]) or "
+         "exec('try: from svrg_optimization import _mxnet_finder"
          "\\nexcept ImportError: pass\\nelse: _mxnet_finder.forget_package()')\n")
 
 

@@ -154,6 +154,7 @@ def test_start_without_the_package():
     result = python('''
         import sys
         sys.modules['svrg_optimization'] = None
+        del sys.meta_path[0]
         exec(%r)''' % line)
     assert (result.returncode, result.stdout, result.stderr) == (0, '', '')
 
