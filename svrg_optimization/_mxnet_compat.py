@@ -60,7 +60,9 @@ class _Loader(SourceFileLoader):
     def get_code(self, fullname):
         """Return the code, with the method of NumPy's arrays that tostring was renamed to."""
         code = super().get_code(fullname)
-        return _renamed(code, 'tostring', 'tobytes') if fullname == 'mxnet.recordio' else code
+        if fullname == 'mxnet.recordio' and _is_needed():
+            return _renamed(code, 'tostring', 'tobytes')
+        return code
 
 
 class _MendingLoader(_Loader):
@@ -113,7 +115,7 @@ def _is_needed():
 def _builtins(is_writer):
     own = {'__import__': _import}
     if is_writer:
-        own['str'] = _text
+        own['str'] = _Text
     return {**vars(builtins), **own}
 
 
@@ -175,6 +177,18 @@ def _text(value):
     if isinstance(value, tuple):
         return '(%s%s)' % (', '.join(map(_text_in_list, value)), ',' * (len(value) == 1))
     return str(value)
+
+
+class _TypeOfText(type):
+    def __call__(cls, value=''):
+        return _text(value)
+
+    def __instancecheck__(cls, value):
+        return isinstance(value, str)
+
+
+class _Text(metaclass=_TypeOfText):
+    """Stand-in of str, for modules that write arguments."""
 
 
 def _text_in_list(value):

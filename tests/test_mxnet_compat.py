@@ -237,6 +237,8 @@ def test_scalars_of_numpy_among_arguments(tmp_path):
     symbol = mx.sym.reshape(mx.sym.Variable('x', shape=(np.int64(2),)), shape=shape)
     assert symbol.infer_shape()[1] == [(1, 2)]
     assert 'np.' not in symbol.tojson()
+    assert mx.sym.FullyConnected(symbol, num_hidden=1, name='fc').optimize_for(
+        'MKLDNN').list_arguments() == ['x', 'fc_weight', 'fc_bias']
     rows = tmp_path / 'rows.csv'
     rows.write_text('1,2\n3,4\n')
     batch = next(mx.io.CSVIter(data_csv=str(rows), data_shape=(np.int64(2),), batch_size=1))
