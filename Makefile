@@ -104,7 +104,7 @@ $(VENV)/%.installed: setup.py pyproject.toml | supported-python
 
 supported-python:
 ifeq ($(VERSION),)
-	@echo "There is no $(PYTHON) that runs. this package needs Python 3.8 to 3.13: name one that is installed, as in" >&2
+	@echo "There is no $(PYTHON) that runs. This package needs Python 3.8 to 3.13: name one that is installed, as in" >&2
 	@echo "    make $(or $(MAKECMDGOALS),demo) PYTHON=/usr/bin/python3.12" >&2
 	@exit 1
 else ifeq ($(filter $(VERSION),$(SUPPORTED)),)
