@@ -10,11 +10,12 @@ VERSION = re.search(r"^__version__ = '(.+)'$",
                     re.MULTILINE).group(1)
 EXAMPLES = ['ipykernel', 'matplotlib', 'nbclient', 'scikit-learn', 'scipy']
 TEST = ['hypothesis>=6.100', 'psutil', 'pytest>=8', 'ruff==0.17.5', *EXAMPLES]
-# Python runs this line at each start, and in virtual environments twice; an error would be printed
-# each time.
-START = ("import sys; 'svrg_optimization.' in str(sys.meta_path[0]) or "
-         "exec('try: from svrg_optimization import _mxnet_finder"
-         "\\nexcept ImportError: pass\\nelse: _mxnet_finder.forget_package()')\n")
+FINDER = (HERE / 'svrg_optimization' / '_mxnet_finder.py').read_text(encoding='utf-8')
+# Python runs this line at each start, and in virtual environments twice. To import the package
+# would take longer, and its copy would be settled before a script has set its path.
+START = ("import sys; 'svrg_optimization.' in str(sys.meta_path[0]) or exec(%r, "
+         "{'__name__': 'svrg_optimization._mxnet_finder', '__package__': 'svrg_optimization'})\n"
+         % (FINDER + 'install()\n'))
 
 
 class BuildWithStart(build_py):

@@ -1,8 +1,8 @@
 """The finder of MXNet's modules, which every start of Python can afford.
 
-All else is in _mxnet_compat.py, and is imported with MXNet. Installed, the
-package has a svrg_optimization.pth, by which Python adds the finder before a
-script begins, so that it may import MXNet first.
+All else is in _mxnet_compat.py, and is imported with MXNet. An installed
+package has this file's text in svrg_optimization.pth too, which Python runs
+before a script begins, so that it may import MXNet first.
 """
 
 import os
@@ -19,7 +19,12 @@ class MXNetFinder:
         """Return the spec of a module of MXNet, and None for all others."""
         if name != 'mxnet' and not name.startswith('mxnet.'):
             return None
-        from . import _mxnet_compat  # noqa: PLC0415
+        try:
+            from . import _mxnet_compat  # noqa: PLC0415
+        except ModuleNotFoundError as error:
+            if error.name != __package__:
+                raise
+            return None  # the package is gone, but for its .pth file
         return _mxnet_compat.find_spec(name, path, target)
 
 
@@ -31,13 +36,3 @@ def install():
     others = [finder for finder in sys.meta_path
               if getattr(finder, '__module__', None) != __name__]
     sys.meta_path[:] = [MXNetFinder, *others]
-
-
-def forget_package():
-    """Let the first import of a script find the package anew, as that of any other does.
-
-    So the copy that sys.path has first is used, and not the one that Python's
-    start found.
-    """
-    for name in [name for name in sys.modules if name.partition('.')[0] == __package__]:
-        del sys.modules[name]

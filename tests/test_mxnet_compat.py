@@ -156,8 +156,14 @@ def test_start_without_the_package():
         import sys
         sys.modules['svrg_optimization'] = None
         del sys.meta_path[0]
-        exec(%r)''' % line)
-    assert (result.returncode, result.stdout, result.stderr) == (0, '', '')
+        exec(%r)
+        assert '_mxnet_finder' in str(sys.meta_path[0])
+        sys.path[:] = []
+        try:
+            import mxnet
+        except ModuleNotFoundError as error:
+            print(error.name)''' % line)
+    assert (result.returncode, result.stdout, result.stderr) == (0, 'mxnet\n', '')
 
 
 def test_start_imports_nothing_more_and_pins_no_copy():
