@@ -1,5 +1,7 @@
 # make demo   SVRG against SGD on real images: a table and a picture
 # make test   the test suite
+# make test-short   some tests of everything, in about a minute
+# make test-pythons   these on each other Python from 3.8 to 3.13 that is found
 # make test-distributed   all tests of distributed training; `make test` has some of them
 # make soak   thousands of drawn cases, and ten thousand epochs in which no memory may leak
 # make coverage   the test suite, and which lines and branches of the package it runs
@@ -11,16 +13,30 @@
 # make clean  remove what the others made
 #
 # Each makes a virtual environment below .venv first. Another Python than
-# python3 is named so: make test PYTHON=python3.10
+# python3 is named so: make test PYTHON=python3.10, and another NumPy than the
+# newest that pip takes so: make test NUMPY=1.23.5
 
 PYTHON ?= python3
-SUPPORTED := 3.8 3.9 3.10 3.11
+SUPPORTED := 3.8 3.9 3.10 3.11 3.12 3.13
 VERSION := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null)
-VENV := .venv/$(VERSION)
+VENV := .venv/$(VERSION)$(addprefix -numpy-,$(NUMPY))
 RUN := MXNET_SUBGRAPH_VERBOSE=0 $(VENV)/bin/python
 INSTALL := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test test-distributed soak coverage mutation bench docs figures lint clean \
+# mxnet's metadata demand a NumPy below 2, which on 3.13 pip would compile for half an hour.
+ifeq ($(VERSION),3.13)
+MXNET_NEEDS := 'requests<3' 'graphviz<0.9'
+INSTALL_MXNET := $(INSTALL) --no-deps 'mxnet>=1.8,<2'
+endif
+# On 3.12 they forbid the NumPy that somebody asks for: it is put over the one that they take.
+WANTED := $(addprefix numpy==,$(NUMPY))
+LATER := $(if $(filter 3.12,$(VERSION)),$(filter numpy==2.%,$(WANTED)))
+SHORT := tests/test_imports.py tests/test_mxnet_compat.py tests/test_svrg_optimizer.py \
+	tests/test_full_gradient.py tests/test_checkpoint.py tests/test_step_size.py \
+	tests/test_mixed_versions.py tests/test_distributed.py::test_losses_that_are_means
+FIND := 'import sys; print(sys.executable)' 2>/dev/null
+
+.PHONY: demo test test-short test-pythons test-distributed soak coverage mutation bench docs figures lint clean \
 	supported-python
 
 demo: $(VENV)/examples.installed
@@ -28,6 +44,18 @@ demo: $(VENV)/examples.installed
 
 test: $(VENV)/test.installed
 	$(RUN) -m pytest
+
+test-short: $(VENV)/test.installed
+	$(RUN) -m pytest --quiet $(SHORT)
+
+# One of them with a NumPy with which MXNet imports by itself. The shims of
+# pyenv run only what is chosen, or named.
+test-pythons: $(VENV)/test.installed
+	for version in $(filter-out $(VERSION),$(SUPPORTED)); do \
+		python=$$(python$$version -c $(FIND) || PYENV_VERSION=$$version python$$version -c $(FIND)) || \
+			{ echo "There is no python$$version here."; continue; }; \
+		echo "Python $$version:"; numpy=; [ $$version != 3.10 ] || numpy=1.23.5; \
+		$(MAKE) --no-print-directory test-short PYTHON=$$python NUMPY=$$numpy || exit 1; done
 
 test-distributed: $(VENV)/test.installed
 	$(RUN) -m pytest -m 'exhaustive or not exhaustive' tests/test_distributed.py \
@@ -69,15 +97,17 @@ clean:
 $(VENV)/%.installed: setup.py pyproject.toml | supported-python
 	@echo 'Installing into $(VENV) ...'
 	$(PYTHON) -m venv $(VENV)
-	$(INSTALL) --editable '.[$*]'
+	$(INSTALL) --editable '.[$*]' $(MXNET_NEEDS) $(filter-out $(LATER),$(WANTED))
+	$(INSTALL_MXNET)
+	$(if $(LATER),$(INSTALL) $(LATER))
 	@touch $@
 
 supported-python:
 ifeq ($(VERSION),)
-	@echo "There is no $(PYTHON) that runs. MXNet needs Python 3.8 to 3.11: name one that is installed, as in" >&2
-	@echo "    make $(or $(MAKECMDGOALS),demo) PYTHON=/usr/bin/python3.11" >&2
+	@echo "There is no $(PYTHON) that runs. This package needs Python 3.8 to 3.13: name one that is installed, as in" >&2
+	@echo "    make $(or $(MAKECMDGOALS),demo) PYTHON=/usr/bin/python3.12" >&2
 	@exit 1
 else ifeq ($(filter $(VERSION),$(SUPPORTED)),)
-	@echo "$(PYTHON) is Python $(VERSION), and MXNet needs Python 3.8 to 3.11. Name another one: make $(or $(MAKECMDGOALS),demo) PYTHON=python3.10" >&2
+	@echo "$(PYTHON) is Python $(VERSION), and this package needs Python 3.8 to 3.13. Name another one: make $(or $(MAKECMDGOALS),demo) PYTHON=python3.12" >&2
 	@exit 1
 endif

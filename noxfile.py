@@ -1,8 +1,9 @@
 """The tests over versions of Python and MXNet, and of the package as it is installed.
 
-    nox                           all of it
-    nox -s versions-3.8 -- FILES  one Python, and arguments of pytest
-    nox -s installed              the wheel and the sdist
+    nox                               all of it
+    nox -s versions -p 3.8 -- FILES   one Python, and arguments of pytest
+    nox -s installed                  the wheel and the sdist
+    nox -s editable                   the installations that follow the source tree
 """
 
 import shutil
@@ -15,22 +16,33 @@ import nox
 nox.options.error_on_missing_interpreters = False
 nox.options.download_python = 'never'
 nox.options.default_venv_backend = 'venv'  # that of each Python: virtualenv has left 3.8 behind
-PYTHONS = ['3.8', '3.9', '3.10', '3.11']
-MXNETS = ['1.8.0.post0', '1.9.1']
+# MXNet 1.9.1 imports by itself with NumPy below 1.24 on Python below 3.12. On 3.12 and 3.13
+# the NumPys are the oldest that there is, and the newest.
+NUMPYS = {'3.8': ['<1.24', ''], '3.9': ['<1.24', ''], '3.10': ['<1.24', ''], '3.11': ['<1.24', ''],
+          '3.12': ['==1.26.0', '==1.26.4', '>=2'], '3.13': ['==2.1.0', '>=2']}
+VERSIONS = [(python, '1.9.1', numpy) for python, numpys in NUMPYS.items() for numpy in numpys]
+VERSIONS += [('3.8', '1.8.0.post0', '<1.24'), ('3.8', '1.8.0.post0', ''),
+             ('3.12', '1.8.0.post0', '==1.26.4')]
+NEEDED_BY_MXNET = ['requests<3', 'graphviz<0.9']
 QUIET = {'MXNET_SUBGRAPH_VERBOSE': '0', 'PYTHONPATH': None}
 NEEDED_BY_TESTS = ['tests', 'docs', 'examples', 'README.md', 'LICENSE', 'Makefile',
                    'pyproject.toml']
 
 
-@nox.session(python=PYTHONS)
-@nox.parametrize('mxnet', MXNETS)
-def versions(session, mxnet):
-    """Test the source tree with one Python and one MXNet."""
-    session.install('-e', '.[test]', 'mxnet==' + mxnet)
+@nox.session
+@nox.parametrize('python,mxnet,numpy', VERSIONS)
+def versions(session, mxnet, numpy):
+    """Test the source tree with one Python, one MXNet and one NumPy."""
+    is_forbidden = session.python == '3.12' and numpy == '>=2'  # by MXNet's metadata
+    session.install('-e', '.[test]', *NEEDED_BY_MXNET,
+                    *([] if is_forbidden else ['numpy' + numpy]))
+    session.install('--no-deps', 'mxnet==' + mxnet)
+    if is_forbidden:
+        session.install('numpy' + numpy)
     session.run('python', '-m', 'pytest', *session.posargs, env=QUIET)
 
 
-@nox.session(python=PYTHONS[-1])
+@nox.session(python=['3.11', '3.12', '3.13'])
 @nox.parametrize('kind', ['wheel', 'sdist'])
 def installed(session, kind):
     """Build the package, install it outside of the source tree, and test what is installed."""
@@ -51,9 +63,33 @@ def installed(session, kind):
         session.run('python', '-m', 'venv', str(folder / 'venv'))
         python = str(folder / 'venv' / 'bin' / 'python')
         session.chdir(folder / 'tests')
-        session.run(python, '-m', 'pip', 'install', '--quiet', '%s[test]' % built, external=True,
+        pip = [python, '-m', 'pip', '--quiet']
+        session.run(*pip, 'install', '%s[test]' % built, *NEEDED_BY_MXNET, external=True,
                     env=QUIET)
+        session.run(*pip, 'install', '--no-deps', 'mxnet<2', external=True, env=QUIET)
         session.run(python, '-c', 'import svrg_optimization as package; '
                     'assert "site-packages" in package.__file__', external=True, env=QUIET)
         session.run(python, '-m', 'pytest', *(session.posargs or ['tests']), external=True,
                     env=QUIET)
+        session.run(*pip, 'uninstall', '--yes', 'svrg-optimization', external=True, env=QUIET)
+        assert_nothing_is_left(session, python)
+
+
+@nox.session(python=['3.8', '3.12', '3.13'])
+@nox.parametrize('mode', ['lenient', 'strict', 'compat'])
+def editable(session, mode):
+    """Install the source tree, import MXNet before the package, and uninstall it."""
+    session.install('-e', '.', *NEEDED_BY_MXNET, '--config-settings', 'editable_mode=' + mode)
+    session.install('--no-deps', 'mxnet<2')
+    session.run('python', '-c', 'import mxnet, svrg_optimization', env=QUIET)
+    session.run('python', '-m', 'pip', 'uninstall', '--yes', 'svrg-optimization')
+    assert_nothing_is_left(session, 'python')
+
+
+def assert_nothing_is_left(session, python):
+    """Check that Python starts, without the package and without a word."""
+    session.run(python, '-W', 'error', '-c', 'import pathlib, sys, sysconfig; '
+                'folder = pathlib.Path(sysconfig.get_path("purelib")); '
+                'assert not list(folder.glob("*svrg*")); '
+                'assert not any("svrg" in str(finder) for finder in sys.meta_path)',
+                external=True, env=QUIET)

@@ -2,6 +2,7 @@ import re
 from pathlib import Path
 
 from setuptools import find_packages, setup
+from setuptools.command.build_py import build_py
 
 HERE = Path(__file__).parent
 VERSION = re.search(r"^__version__ = '(.+)'$",
@@ -9,6 +10,25 @@ VERSION = re.search(r"^__version__ = '(.+)'$",
                     re.MULTILINE).group(1)
 EXAMPLES = ['ipykernel', 'matplotlib', 'nbclient', 'scikit-learn', 'scipy']
 TEST = ['hypothesis>=6.100', 'psutil', 'pytest>=8', 'ruff==0.17.5', *EXAMPLES]
+FINDER = (HERE / 'svrg_optimization' / '_mxnet_finder.py').read_text(encoding='utf-8')
+# Python runs this line at each start, and in virtual environments twice. To import the package
+# would take longer, and its copy would be settled before a script has set its path.
+START = ("import sys; 'svrg_optimization.' in str(sys.meta_path[0]) or exec(%r, "
+         "{'__name__': 'svrg_optimization._mxnet_finder', '__package__': 'svrg_optimization'})\n"
+         % (FINDER + 'install()\n'))
+
+
+class BuildWithStart(build_py):
+    """Build with a .pth file, by which scripts may import MXNet before this package."""
+
+    def run(self):
+        """Build, and write the file into what is packed into the wheel."""
+        super().run()
+        # setuptools packs of an editable installation no build_lib, but what is "installed".
+        folder = (self.get_finalized_command('install').install_lib if self.editable_mode
+                  else self.build_lib)
+        Path(folder, 'svrg_optimization.pth').write_text(START, encoding='utf-8')
+
 
 setup(
     name='svrg-optimization',
@@ -18,8 +38,10 @@ setup(
     long_description_content_type='text/markdown',
     license='Apache-2.0',
     packages=find_packages(include=['svrg_optimization', 'svrg_optimization.*']),
-    python_requires='>=3.8,<3.12',
-    install_requires=['mxnet>=1.8,<2', 'numpy<1.24'],
+    cmdclass={'build_py': BuildWithStart},
+    python_requires='>=3.8,<3.14',
+    # On 3.13 pip would compile the NumPy below 2 that mxnet's metadata demand: see the README.
+    install_requires=['mxnet>=1.8,<2; python_version < "3.13"', 'numpy'],
     extras_require={
         'test': TEST,
         'coverage': [*TEST, 'coverage>=7.10', 'pytest-cov>=7'],
@@ -35,6 +57,8 @@ setup(
         'Programming Language :: Python :: 3.9',
         'Programming Language :: Python :: 3.10',
         'Programming Language :: Python :: 3.11',
+        'Programming Language :: Python :: 3.12',
+        'Programming Language :: Python :: 3.13',
         'Topic :: Scientific/Engineering :: Artificial Intelligence',
     ],
 )

@@ -5,7 +5,7 @@ package while MXNet itself is only half imported, to unpickle the optimizer,
 and must not meet ``mxnet.module`` on that way.
 """
 
-import importlib
+from . import _mxnet_finder
 
 __version__ = '0.2.0'
 
@@ -17,13 +17,16 @@ __all__ = ['SVRGModule', 'SVRGBucketingModule', 'LinearDecay', 'BarzilaiBorwein'
            '__version__']
 
 
+_mxnet_finder.install()
+
+
 def _import(submodule):
+    import importlib  # noqa: PLC0415
     try:
         return importlib.import_module('.' + submodule, __name__)
     except AttributeError as error:
-        # NumPy 1.24 lacks names that MXNet uses, and Python would turn the
-        # error into one that says that the package lacks a name.
-        raise ImportError('mxnet cannot be imported (%s): it needs numpy<1.24' % error) from error
+        # Python would turn it into one that says that the package lacks a name.
+        raise ImportError('mxnet cannot be imported (%s)' % error) from error
 
 
 def __getattr__(name):

@@ -117,11 +117,11 @@ class BarzilaiBorwein(LRScheduler):
         squared = product = changed = 0.
         for displacement, change in zip(displacements, changes):
             moved, grown = (array.astype('float64') for array in (displacement, change))
-            own = (moved * moved).sum().asscalar()
+            own = float((moved * moved).sum().asscalar())
             if own:  # a parameter that is never stepped says nothing
                 squared += own
-                product += (moved * grown).sum().asscalar()
-                changed += (grown * grown).sum().asscalar()
+                product += float((moved * grown).sum().asscalar())
+                changed += float((grown * grown).sum().asscalar())
         rate = self.rate
         if steps and 0 < product < math.inf and math.isfinite(changed / product):
             largest = max(largest, changed / product)

@@ -4,10 +4,24 @@ Nothing of MXNet but ``mxnet.optimizer`` may be imported here: parameter
 servers unpickle these classes before the rest of MXNet is there.
 """
 
+import numpy as np
 from mxnet import optimizer as opt
 
 _SUFFIX = '_full'
 _LARGE = 1 << 14
+
+
+def _python_number(value):
+    """Make Python's number of a NumPy scalar, and leave all else as it is.
+
+    NumPy 1 and 2 calculate with scalars of float32 differently, and servers
+    with the one cannot always unpickle those of the other.
+    """
+    return value.item() if isinstance(value, (np.number, np.bool_)) else value
+
+
+def _with_python_numbers(values):
+    return {name: _python_number(value) for name, value in values.items()}
 
 
 def _register(klass):
@@ -96,7 +110,7 @@ class _SVRGOptimizer(opt.Optimizer):
         # Optimizer.__init__ would give this object a learning rate, update
         # counts and the like of its own, beside the wrapped optimizer's.
         if isinstance(default_optimizer, str):
-            default_opt = opt.create(default_optimizer, **kwargs)
+            default_opt = opt.create(default_optimizer, **_with_python_numbers(kwargs))
         elif isinstance(default_optimizer, opt.Optimizer):
             default_opt = default_optimizer
             if not default_opt.idx2name:
@@ -104,6 +118,9 @@ class _SVRGOptimizer(opt.Optimizer):
         else:
             raise TypeError('default_optimizer must be a str or an mxnet.optimizer.Optimizer, '
                             'not %r' % (default_optimizer,))
+        for holder in (default_opt, default_opt.lr_scheduler):
+            if hasattr(holder, '__dict__'):
+                vars(holder).update(_with_python_numbers(vars(holder)))
         self.default_opt = default_opt
         self.aux_opt = _AssignmentOptimizer()
         self._full_keys = None if full_keys is None else frozenset(full_keys)
@@ -140,7 +157,7 @@ class _SVRGOptimizer(opt.Optimizer):
         if name in self._OWN:
             super().__setattr__(name, value)
         else:
-            setattr(self.default_opt, name, value)
+            setattr(self.default_opt, name, _python_number(value))
 
     def __getstate__(self):
         return dict(vars(self))
@@ -155,15 +172,15 @@ class _SVRGOptimizer(opt.Optimizer):
 
     def set_learning_rate(self, lr):
         """Set the wrapped optimizer's learning rate; an error where it has a scheduler."""
-        self.default_opt.set_learning_rate(lr)
+        self.default_opt.set_learning_rate(_python_number(lr))
 
     def set_lr_mult(self, args_lr_mult):
         """Set the wrapped optimizer's learning rate multipliers."""
-        self.default_opt.set_lr_mult(args_lr_mult)
+        self.default_opt.set_lr_mult(_with_python_numbers(args_lr_mult))
 
     def set_wd_mult(self, args_wd_mult):
         """Set the wrapped optimizer's weight decay multipliers."""
-        self.default_opt.set_wd_mult(args_wd_mult)
+        self.default_opt.set_wd_mult(_with_python_numbers(args_wd_mult))
 
     def create_state(self, index, weight):
         """Create the state of one key: the wrapped optimizer's, None for a full gradient."""

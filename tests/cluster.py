@@ -22,9 +22,9 @@ class Job:
     Used as a context manager it leaves no process behind.
     """
 
-    def __init__(self, command, workers, servers, environment):
+    def __init__(self, command, workers, servers, environment, python=sys.executable):
         self._process = subprocess.Popen(
-            [sys.executable, str(LAUNCHER), '--workers', str(workers), '--servers', str(servers),
+            [python, str(LAUNCHER), '--workers', str(workers), '--servers', str(servers),
              '--', *command],
             env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         self.lines = []
@@ -86,18 +86,19 @@ class Job:
         return status
 
 
-def job(command, workers=2, servers=1, **environment):
-    """Start a command as the workers of a cluster."""
+def job(command, workers=2, servers=1, python=sys.executable, **environment):
+    """Start a command as the workers of a cluster, whose servers a Python runs."""
     inherited = {name: value for name, value in os.environ.items()
                  if not name.startswith(('DMLC_', 'PS_', 'MXNET_'))}
     paths = [str(HERE), str(HERE.parent), inherited.get('PYTHONPATH', '')]
     inherited.update(PYTHONPATH=os.pathsep.join(filter(None, paths)), MXNET_SUBGRAPH_VERBOSE='0',
                      MXNET_STORAGE_FALLBACK_LOG_VERBOSE='0', OMP_NUM_THREADS='1', **environment)
-    return Job(command, workers, servers, inherited)
+    return Job(command, workers, servers, inherited, python)
 
 
-def run_workers(scenario, tmp_path, workers=2, servers=1, environment=None, **arguments):
-    """Run a function of tests/workers.py as each worker of a cluster.
+def run_workers(scenario, tmp_path, workers=2, servers=1, environment=None,
+                python=sys.executable, **arguments):
+    """Run a function of tests/workers.py as each worker of a cluster, whose servers are `python`'s.
 
     Returns what it returned, in the order of the workers' ranks, and fails on
     any traceback in any role's output.
@@ -108,7 +109,7 @@ def run_workers(scenario, tmp_path, workers=2, servers=1, environment=None, **ar
     given = Path(tmp_path) / 'arguments'
     given.write_bytes(pickle.dumps(arguments))
     command = [sys.executable, str(HERE / 'workers.py'), scenario, str(tmp_path)]
-    with job(command, workers, servers, **(environment or {})) as running:
+    with job(command, workers, servers, python, **(environment or {})) as running:
         status = running.exit_status()
     assert 'Traceback' not in running.output, running.output
     assert status == 0, running.output

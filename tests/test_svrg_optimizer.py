@@ -238,3 +238,42 @@ def test_plain_module_takes_an_optimizer_built_by_hand():
                  optimizer_params={'learning_rate': 0.1})
     for name, value in expected.get_params()[0].items():
         np.testing.assert_array_equal(module.get_params()[0][name].asnumpy(), value.asnumpy())
+
+
+class Schedule(mx.lr_scheduler.LRScheduler):
+    """A schedule in NumPy."""
+
+    def __call__(self, num_update):
+        return np.float64(self.base_lr) / np.float64(num_update)
+
+
+@pytest.mark.filterwarnings('error')
+@pytest.mark.parametrize('as_instance', [False, True])
+def test_scalars_of_numpy_become_pythons(as_instance):
+    """So that they are pickled without NumPy, and servers with another one can read them."""
+    given = {'learning_rate': np.float32(0.25), 'momentum': np.float64(0.9),
+             'wd': np.float32(1e-4), 'clip_gradient': np.float16(4),
+             'begin_num_update': np.int64(3), 'lr_scheduler': Schedule(np.float32(0.5))}
+    optimizer = _SVRGOptimizer(mx.optimizer.SGD(**given) if as_instance else 'sgd',
+                               **({} if as_instance else given))
+    optimizer.rescale_grad = np.float32(0.125)
+    optimizer.set_lr_mult({'w': np.float32(2)})
+    optimizer.set_wd_mult({'w': np.float64(0)})
+    assert [type(getattr(optimizer, name)) for name in
+            ('momentum', 'wd', 'clip_gradient', 'rescale_grad', 'begin_num_update')] == [
+                float, float, float, float, int]
+    assert type(optimizer.lr_scheduler.base_lr) is float
+    assert b'numpy' not in pickle.dumps(optimizer, 0)
+    without_scheduler = _SVRGOptimizer('sgd', learning_rate=np.float32(0.25))
+    without_scheduler.set_learning_rate(np.float64(0.5))
+    assert type(without_scheduler.lr) is float
+    weight, grad = mx.nd.ones((2,)), mx.nd.ones((2,))
+    expected = mx.optimizer.SGD(learning_rate=0.25, momentum=0.9, wd=float(np.float32(1e-4)),
+                                clip_gradient=4, begin_num_update=3, rescale_grad=0.125,
+                                lr_scheduler=Schedule(0.5))
+    other = weight.copy()
+    for one, stepped in ((optimizer, weight), (expected, other)):
+        state = one.create_state(0, stepped)
+        for _ in range(3):
+            one.update([0], [stepped], [grad], [state])
+    assert weight.asnumpy().tobytes() == other.asnumpy().tobytes()

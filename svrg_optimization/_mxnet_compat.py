@@ -1,0 +1,223 @@
+"""MXNet 1.x with NumPy 1.24 and later, and on Python 3.12 and later.
+
+MXNet's C++ library runs there; its Python files ask NumPy for names that it
+has no longer, and Python for distutils. So these files are given an
+``__import__`` of their own, which answers ``numpy`` with a view: a module
+that has all of NumPy's names, and the old ones. The objects are NumPy's own,
+and NumPy itself stays as it is for all others.
+"""
+
+import builtins
+import functools
+import re
+import sys
+import types
+import warnings
+from importlib.machinery import PathFinder, SourceFileLoader
+
+_RENAMED = {'sometrue': 'any', 'alltrue': 'all', 'product': 'prod', 'round_': 'round',
+            'trapz': 'trapezoid'}
+_GONE = ['mirr', 'npv', 'pmt', 'ppmt', 'pv', 'rate']
+# They write an operator's arguments as text.
+_WRITERS = ['mxnet._ctypes.ndarray', 'mxnet._ctypes.symbol', 'mxnet.io.io', 'mxnet.symbol.symbol']
+
+
+def find_spec(name, path, target):
+    """Return the spec of a module of MXNet, with a loader that gives it what it asks for."""
+    spec = PathFinder.find_spec(name, path, target)
+    if spec is not None and type(spec.loader) is SourceFileLoader:
+        loader = _MendingLoader if name in _MENDED else _Loader
+        spec.loader = loader(spec.loader.name, spec.loader.path)
+    return spec
+
+
+class _Loader(SourceFileLoader):
+    """Loader of one module of MXNet."""
+
+    def create_module(self, spec):
+        """Return the module, where it needs them with builtins of its own.
+
+        Forget what an import of MXNet that failed has left, too.
+        """
+        if self.name == 'mxnet':
+            for name, module in list(sys.modules.items()):
+                if name.startswith('mxnet.') and module is not None:
+                    del sys.modules[name]
+        if not _is_needed():
+            return None
+        module = types.ModuleType(self.name)
+        vars(module)['__builtins__'] = _builtins(self.name in _WRITERS)
+        return module
+
+    def source_to_code(self, data, path, **kwargs):
+        """Compile without the warnings that newer Pythons have for MXNet's files."""
+        if not _is_needed():
+            return super().source_to_code(data, path, **kwargs)
+        with warnings.catch_warnings():
+            warnings.simplefilter('ignore')
+            return super().source_to_code(data, path, **kwargs)
+
+    def get_code(self, fullname):
+        """Return the code, with the method of NumPy's arrays that tostring was renamed to."""
+        code = super().get_code(fullname)
+        if fullname == 'mxnet.recordio' and _is_needed():
+            return _renamed(code, 'tostring', 'tobytes')
+        return code
+
+
+class _MendingLoader(_Loader):
+    """Loader of a module with a function that takes or gives what NumPy has changed."""
+
+    def exec_module(self, module):
+        """Run the module, and mend its function."""
+        super().exec_module(module)
+        if _is_needed():
+            name, mend = _MENDED[self.name]
+            setattr(module, name, mend(getattr(module, name)))
+
+
+def _with_plain_tuples(convert):
+    """Mend the conversion to mx.np of what NumPy returns, since 1.25 tuples with names."""
+    @functools.wraps(convert)
+    def wrapper(value, *args, **kwargs):
+        return convert(tuple(value) if isinstance(value, tuple) else value, *args, **kwargs)
+    return wrapper
+
+
+def _with_numbers(function):
+    """Mend a function whose arrays of one element NumPy 2.5 takes for numbers no longer."""
+    @functools.wraps(function)
+    def wrapper(*args, **kwargs):
+        return tuple(value.item() if hasattr(value, 'item') else value
+                     for value in function(*args, **kwargs))
+    return wrapper
+
+
+_MENDED = {'mxnet.numpy.multiarray': ('_as_mx_np_array', _with_plain_tuples),
+           'mxnet.contrib.quantization': ('_get_optimal_threshold', _with_numbers)}
+
+
+def _renamed(code, old, new):
+    """Return code that says another name wherever it says an old one."""
+    return code.replace(
+        co_names=tuple(new if name == old else name for name in code.co_names),
+        co_consts=tuple(_renamed(value, old, new) if isinstance(value, types.CodeType) else value
+                        for value in code.co_consts))
+
+
+@functools.lru_cache(maxsize=None)
+def _is_needed():
+    import numpy  # noqa: PLC0415
+    return sys.version_info >= (3, 12) or _Version(numpy.__version__) >= '1.24'
+
+
+@functools.lru_cache(maxsize=None)
+def _builtins(is_writer):
+    own = {'__import__': _import}
+    if is_writer:
+        own['str'] = _Text
+    return {**vars(builtins), **own}
+
+
+def _import(name, *args, **kwargs):
+    """Import a module for one of MXNet's."""
+    if name == 'distutils.version':
+        return _DISTUTILS_VERSION
+    module = builtins.__import__(name, *args, **kwargs)
+    if module is sys.modules.get('numpy'):
+        return _numpy_view()
+    if module is sys.modules.get('scipy') and name == 'scipy.sparse':
+        return _scipy_view()
+    return module
+
+
+def _view_of(module, **names):
+    view = types.ModuleType(module.__name__)
+    vars(view).update(vars(module), __getattr__=functools.partial(getattr, module), **names)
+    return view
+
+
+@functools.lru_cache(maxsize=None)
+def _numpy_view():
+    import numpy  # noqa: PLC0415
+    names = {old: getattr(numpy, new) for old, new in _RENAMED.items() if hasattr(numpy, new)}
+    names.update((name, _gone(name)) for name in _GONE)
+    names.update(bool=bool, int=int, PZERO=0.0, NZERO=-0.0, PINF=numpy.inf, NINF=-numpy.inf,
+                 Inf=numpy.inf, NaN=numpy.nan, NAN=numpy.nan,
+                 msort=functools.partial(numpy.sort, axis=0))
+    if hasattr(numpy, '_core'):
+        names.update(core=numpy._core, in1d=_in1d, compat=types.SimpleNamespace(basestring=str))
+    return _view_of(numpy, **names)
+
+
+@functools.lru_cache(maxsize=None)
+def _scipy_view():
+    import scipy.sparse  # noqa: PLC0415
+    csr = types.SimpleNamespace(csr_matrix=scipy.sparse.csr_matrix)
+    return _view_of(scipy, sparse=_view_of(scipy.sparse, csr=csr))
+
+
+def _gone(name):
+    def function(*args, **kwargs):
+        raise NotImplementedError('NumPy has no function %s any more, which mxnet.numpy.%s '
+                                  'needs' % (name, name))
+    function.__name__ = name
+    return function
+
+
+def _in1d(ar1, ar2, *args, **kwargs):
+    import numpy  # noqa: PLC0415
+    return numpy.isin(numpy.ravel(ar1), ar2, *args, **kwargs)
+
+
+def _text(value):
+    """Return the text of an argument, with the scalars in it as NumPy 1 wrote them."""
+    if isinstance(value, list):
+        return '[%s]' % ', '.join(map(_text_in_list, value))
+    if isinstance(value, tuple):
+        return '(%s%s)' % (', '.join(map(_text_in_list, value)), ',' * (len(value) == 1))
+    return str(value)
+
+
+class _TypeOfText(type):
+    def __call__(cls, value=''):
+        return _text(value)
+
+    def __instancecheck__(cls, value):
+        return isinstance(value, str)
+
+
+class _Text(metaclass=_TypeOfText):
+    """Stand-in of str, for modules that write arguments."""
+
+
+def _text_in_list(value):
+    import numpy  # noqa: PLC0415
+    if isinstance(value, (list, tuple, numpy.number, numpy.bool_)):
+        return _text(value)
+    return repr(value)
+
+
+@functools.total_ordering
+class _Version:
+    """Stand-in of the classes of distutils.version, which Python 3.12 has not got."""
+
+    def __init__(self, text):
+        self.version = [int(number) for number in re.findall(r'\d+', text)]
+
+    def __eq__(self, other):
+        return self.version == _Version.of(other).version
+
+    def __lt__(self, other):
+        return self.version < _Version.of(other).version
+
+    __hash__ = None
+
+    @classmethod
+    def of(cls, version):
+        """Return a version, which may be given as text."""
+        return cls(version) if isinstance(version, str) else version
+
+
+_DISTUTILS_VERSION = types.ModuleType('distutils.version')
+_DISTUTILS_VERSION.LooseVersion = _DISTUTILS_VERSION.StrictVersion = _Version

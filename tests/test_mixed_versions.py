@@ -1,0 +1,84 @@
+"""Clusters and checkpoints of several Pythons and NumPys.
+
+The others are those whose environments ``make`` has made: ``make
+test-pythons`` makes them all.
+"""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cluster import run_workers
+from problems import Problem
+from test_distributed import PROBLEM, assert_close, train_on_union
+
+HERE = Path(__file__).resolve().parent
+OTHERS = sorted((stamp.parent for stamp in HERE.parent.glob('.venv/*/test.installed')
+                 if stamp.parent != Path(sys.prefix).resolve()),
+                key=lambda folder: [int(number) for number in re.findall(r'\d+', folder.name)])
+others = pytest.mark.parametrize('other', [
+    pytest.param(str(folder / 'bin' / 'python'), id=folder.name,
+                 marks=[pytest.mark.exhaustive] if number else [])
+    for number, folder in enumerate(OTHERS)
+] or [pytest.param(None, marks=pytest.mark.skip(reason='no environment of another Python'))])
+
+TRAIN = """
+import sys
+import numpy as np
+from problems import Problem
+from svrg_optimization import BarzilaiBorwein, SVRGModule
+
+begin, end, rule, prefix = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4]
+problem = Problem('linear' if rule == 'rate' else 'perceptron')
+module, data = problem.module(2), problem.iterator()
+if begin:
+    module = SVRGModule.load(prefix, begin, load_optimizer_states=True, label_names=('label',))
+given = {'learning_rate': np.float64(0.05), 'wd': np.float32(0.01)}
+if rule == 'rate':
+    given.update(lr_scheduler=BarzilaiBorwein())
+module.fit(data, begin_epoch=begin, num_epoch=end, optimizer='sgd' if rule == 'rate' else rule,
+           optimizer_params=given, eval_metric='mse' if rule == 'rate' else 'acc',
+           arg_params=problem.arg_params() if not begin else None)
+if not begin:
+    module.save_checkpoint(prefix, end, save_optimizer_states=True)
+np.savez(sys.argv[5], **{name: value.asnumpy()
+                         for name, value in module.get_params()[0].items()})
+"""
+
+
+def train(python, *arguments):
+    """Train in a Python of its own, from one epoch to another; return the weights' bits."""
+    paths = [str(HERE), str(HERE.parent), os.environ.get('PYTHONPATH', '')]
+    result = subprocess.run([python, '-c', TRAIN, *map(str, arguments)], check=False,
+                            env={**os.environ, 'PYTHONPATH': os.pathsep.join(filter(None, paths))},
+                            capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    with np.load(arguments[-1]) as file:
+        return {name: file[name].tobytes() for name in file.files}
+
+
+@others
+def test_cluster_with_servers_of_another_version(tmp_path, other):
+    sizes, sgd = [28, 29], {'learning_rate': 0.2, 'momentum': 0.9, 'wd': 0.01}
+    given = {name: np.float64(value) for name, value in sgd.items()}
+    results = run_workers('fit', tmp_path, 2, 2, python=other, problem=PROBLEM, sizes=sizes,
+                          batch_size=8, num_epoch=3, update_freq=2, optimizer=given)
+    expected = train_on_union(Problem(**PROBLEM), sizes, 8, 3, 2, **sgd)
+    for result in results:
+        assert_close(result['weights'], expected)
+
+
+@others
+@pytest.mark.parametrize('rule', ['adam', 'rate'])
+def test_checkpoint_of_another_version(tmp_path, other, rule):
+    """Training goes on from it to the same bits, in either direction."""
+    whole = train(sys.executable, 0, 5, rule, tmp_path / 'whole', tmp_path / 'result.npz')
+    for number, (first, second) in enumerate([(other, sys.executable), (sys.executable, other)]):
+        prefix = tmp_path / str(number)
+        train(first, 0, 3, rule, prefix, tmp_path / 'result.npz')
+        assert train(second, 3, 5, rule, prefix, tmp_path / 'result.npz') == whole
