@@ -14,9 +14,11 @@ from .checkpoint.format import Checkpoint, file_names, name_of_symbol, write_che
 from .core.schedule import SnapshotSchedule
 from .data.iterators import read_to_end
 from .kvstore.optimizer_setup import optimizer_kept_on_error
+from .mxnet_bridge.docstrings import with_docstrings_of_mxnet
 from .svrg_module import SVRGModule
 
 
+@with_docstrings_of_mxnet
 class SVRGBucketingModule(SnapshotSchedule, BucketingModule):
     """Train a BucketingModule with SVRG.
 

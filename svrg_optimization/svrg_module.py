@@ -34,6 +34,7 @@ from .kvstore.membership import Membership
 from .kvstore.operations import compresses
 from .kvstore.optimizer_setup import OptimizerSetup
 from .mxnet_bridge import executor_group
+from .mxnet_bridge.docstrings import with_docstrings_of_mxnet
 from .mxnet_bridge.dropout_masks import DropoutMasks
 from .mxnet_bridge.optimizer_states import check_learning_rate, weight_decays
 from .mxnet_bridge.storage import dense
@@ -54,6 +55,7 @@ def _is_bound_by_chain():
                for frame, _ in traceback.walk_stack(None))
 
 
+@with_docstrings_of_mxnet
 class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, OptimizerSetup, Module):
     r"""Train a Module with SVRG, the stochastic variance reduced gradient.
 
