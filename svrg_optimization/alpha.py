@@ -1,4 +1,4 @@
-r"""The coefficient of the variance reduction, α.
+r"""Coefficient of the variance reduction, α.
 
 .. math:: g = \nabla f_{batch}(w) - \alpha (\nabla f_{batch}(\tilde w) - \mu)
 """
@@ -9,18 +9,20 @@ _ALLOWED = 'a number from 0 to 1 or a callable that returns one'
 
 
 class Coefficient:
-    """What SVRGModule's `alpha` was set to.
+    """Checked value of SVRGModule's `alpha`.
 
     Parameters
     ----------
     alpha : float or callable
-        A number in [0, 1], or a schedule, called with the number of updates
-        so far, that returns one.
+        A number in [0, 1], or a schedule that is called with the number of
+        updates so far and returns one.
 
     Raises
     ------
-    TypeError, ValueError
-        If it is neither.
+    TypeError
+        If it is neither a number nor callable.
+    ValueError
+        If it is a number outside [0, 1].
     """
 
     def __init__(self, alpha):
@@ -28,7 +30,7 @@ class Coefficient:
 
     @property
     def alpha(self):
-        """The number or the schedule."""
+        """Number or schedule."""
         return self._alpha
 
     @alpha.setter
@@ -37,11 +39,11 @@ class Coefficient:
 
     @property
     def is_always_zero(self):
-        """Whether no step looks at the snapshot."""
+        """Whether α is the number 0, so that no step needs a snapshot."""
         return not callable(self.alpha) and self.alpha == 0
 
     def at(self, num_update):
-        """Return the number after so many updates."""
+        """Return α after this number of updates."""
         value = self.alpha
         if callable(value):
             value = _checked(value(num_update), 'alpha must be %s; after %d updates it returned '
@@ -59,24 +61,26 @@ def _checked(value, message):
 
 
 class LinearDecay:
-    r"""A schedule of α that goes linearly to 0: :math:`\alpha_t = \alpha_0 (1 - t / T)`.
+    r"""Schedule of α that decreases linearly to 0: :math:`\alpha_t = \alpha_0 (1 - t / T)`.
 
-    Give it as ``SVRGModule(..., alpha=LinearDecay(0.75, num_updates))``. A
-    network's snapshot says less of its gradients as training goes on, and so
-    does the best coefficient decrease [1]_.
+    Use it as ``SVRGModule(..., alpha=LinearDecay(0.75, num_updates))``. During
+    the training of a network its gradients become less correlated with those
+    at the snapshot, and the best coefficient decreases [1]_.
 
     Parameters
     ----------
     initial : float
         :math:`\alpha_0`, from 0 to 1.
     num_updates : int
-        T, the updates of the whole training, 1 or more. Later ones have 0.
+        T, the number of updates of the whole training run, 1 or more. α is 0
+        afterwards.
 
     Raises
     ------
-    TypeError, ValueError
-        If `initial` is no number from 0 to 1, or `num_updates` no int of 1 or
-        more.
+    TypeError
+        If `initial` is not a number or `num_updates` is not an int.
+    ValueError
+        If `initial` is not in [0, 1] or `num_updates` is below 1.
 
     References
     ----------
@@ -96,7 +100,18 @@ class LinearDecay:
         self.num_updates = checked_count('num_updates', num_updates)
 
     def __call__(self, num_update):
-        """Return α after so many updates."""
+        """Return α after this number of updates.
+
+        Parameters
+        ----------
+        num_update : int
+            t, the number of updates so far.
+
+        Returns
+        -------
+        float
+            :math:`\\alpha_t`, from 0 to 1.
+        """
         return self.initial * max(0., 1 - num_update / self.num_updates)
 
     def __repr__(self):

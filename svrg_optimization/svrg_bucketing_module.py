@@ -22,28 +22,72 @@ from .svrg_module import SVRGModule
 class SVRGBucketingModule(SnapshotSchedule, BucketingModule):
     """Train a BucketingModule with SVRG.
 
-    All buckets share one snapshot of the weights and one full gradient, which
-    is the mean over the batches of all of them.
+    All buckets share one snapshot of the weights and one full gradient, the
+    mean over the batches of all buckets. Stored batches
+    (`store_snapshot_grads`) are not supported.
 
     Parameters
     ----------
     sym_gen : callable
-        Takes a bucket's key and returns its symbol, data names and label names.
+        Takes a bucket key and returns the symbol of that bucket, its data names
+        and its label names.
     default_bucket_key : object
-        The key of the bucket that is bound first.
-    logger, context, work_load_list, fixed_param_names, state_names, group2ctxs
-        As in BucketingModule.
-    compression_params : dict
-        As in BucketingModule.
+        Key of the bucket that is bound first, usually the largest.
+    logger : Logger
+        As in SVRGModule.
+    context : Context or list of Context
+        As in SVRGModule.
+    work_load_list : list of number, optional
+        As in SVRGModule.
+    fixed_param_names : list of str, optional
+        As in SVRGModule.
+    state_names : list of str, optional
+        As in SVRGModule.
+    group2ctxs : dict of str to Context, or list of dict, optional
+        As in SVRGModule.
+    compression_params : dict, optional
+        As in SVRGModule.
     update_freq : int
-        Epochs from one snapshot to the next, 1 or more.
-    loss_is_mean, full_grad_callback, sparse_full_grad, alpha, nonfinite
+        Epochs from one snapshot to the next, 1 or more; required.
+    loss_is_mean : bool, optional
+        As in SVRGModule.
+    full_grad_callback : callable or list of callable, optional
+        As in SVRGModule.
+    sparse_full_grad : bool
+        As in SVRGModule.
+    alpha : float or callable
+        As in SVRGModule.
+    nonfinite : {'warn', 'raise'}
         As in SVRGModule.
 
     Raises
     ------
-    ValueError, TypeError
-        As from SVRGModule.
+    ValueError
+        As in SVRGModule.
+    TypeError
+        As in SVRGModule.
+
+    Examples
+    --------
+    Learn which word comes next, in sentences of two lengths.
+
+    >>> import mxnet as mx
+    >>> from svrg_optimization import SVRGBucketingModule
+    >>> def sym_gen(length):
+    ...     words = mx.sym.reshape(mx.sym.one_hot(mx.sym.Variable('data'), depth=4), (-1, 4))
+    ...     next_words = mx.sym.reshape(mx.sym.Variable('softmax_label'), (-1,))
+    ...     scores = mx.sym.FullyConnected(words, num_hidden=4, name='scores')
+    ...     loss = mx.sym.SoftmaxOutput(scores, next_words, use_ignore=True, ignore_label=0)
+    ...     return loss, ('data',), ('softmax_label',)
+    >>> sentences = [[1, 2, 3], [2, 3, 1, 2, 3]] * 10
+    >>> train_data = mx.rnn.BucketSentenceIter(sentences, batch_size=5, buckets=[3, 5],
+    ...                                        invalid_label=0)
+    >>> module = SVRGBucketingModule(sym_gen, train_data.default_bucket_key, update_freq=1)
+    >>> module.fit(train_data, eval_metric=mx.metric.Perplexity(0), num_epoch=20,
+    ...            optimizer_params={'learning_rate': 1.0})
+    >>> [(name, value)] = module.score(train_data, mx.metric.Perplexity(0))
+    >>> name, round(value, 1)
+    ('perplexity', 1.0)
     """
 
     def __init__(self, sym_gen, default_bucket_key=None, logger=logging, context=mx.cpu(),
@@ -79,7 +123,7 @@ class SVRGBucketingModule(SnapshotSchedule, BucketingModule):
     def _param_dict(self):
         return self._default_bucket._param_dict
 
-    # Buckets: BucketingModule binds those that are there, and makes only missing ones itself.
+    # Buckets: BucketingModule binds a bucket that exists and makes only those that are missing.
 
     def _reset_bind(self):
         default = self._default_bucket
@@ -89,7 +133,26 @@ class SVRGBucketingModule(SnapshotSchedule, BucketingModule):
 
     def bind(self, data_shapes, label_shapes=None, for_training=True, inputs_need_grad=False,
              force_rebind=False, shared_module=None, grad_req='write'):
-        """Bind the bucket of the default key; see ``BucketingModule.bind``."""
+        """Bind the default bucket. If binding fails, the module is not bound.
+
+        Parameters
+        ----------
+        data_shapes : list of DataDesc or list of (str, tuple of int)
+            Name and shape of each input of the default bucket.
+        label_shapes : list of DataDesc or list of (str, tuple of int), optional
+            Name and shape of each label of the default bucket.
+        for_training : bool
+            Whether to bind for training.
+        inputs_need_grad : bool
+            Whether to compute the gradients of the inputs too.
+        force_rebind : bool
+            Whether to bind again a module that is already bound. The other
+            buckets are then made again when they are next needed.
+        shared_module : None
+            Not supported, as in BucketingModule.
+        grad_req : str, list of str or dict of str to str
+            'write', 'add' or 'null', for all gradients or for each.
+        """
         was_bound = self.binded and not force_rebind
         try:
             super().bind(data_shapes, label_shapes, for_training, inputs_need_grad, force_rebind,
@@ -101,27 +164,80 @@ class SVRGBucketingModule(SnapshotSchedule, BucketingModule):
 
     def init_optimizer(self, kvstore='local', optimizer='sgd',
                        optimizer_params=(('learning_rate', 0.01),), force_init=False):
-        """Install the optimizer of all buckets; see ``SVRGModule.init_optimizer``."""
+        """Install one optimizer for all buckets.
+
+        Parameters
+        ----------
+        kvstore : str or KVStore
+            As in ``SVRGModule.init_optimizer``.
+        optimizer : str or Optimizer
+            As in ``SVRGModule.init_optimizer``.
+        optimizer_params : dict
+            As in ``SVRGModule.init_optimizer``.
+        force_init : bool
+            Whether to install it even if there is one already.
+
+        Raises
+        ------
+        ValueError
+            As in ``SVRGModule.init_optimizer``. The previous optimizer, if
+            there was one, then stays installed.
+        TypeError
+            If `optimizer` is neither a str nor an Optimizer.
+        """
         with contextlib.ExitStack() as stack:
             for bucket in self._buckets.values():
                 stack.enter_context(optimizer_kept_on_error(bucket))
             super().init_optimizer(kvstore, optimizer, optimizer_params, force_init)
 
     def switch_bucket(self, bucket_key, data_shapes, label_shapes=None):
-        """Switch to another bucket; see ``BucketingModule.switch_bucket``."""
+        """Switch to another bucket, which is made and bound the first time.
+
+        Parameters
+        ----------
+        bucket_key : object
+            Key of the bucket.
+        data_shapes : list of DataDesc or list of (str, tuple of int)
+            Name and shape of each input, usually ``data_batch.provide_data``.
+        label_shapes : list of DataDesc or list of (str, tuple of int), optional
+            Name and shape of each label, usually ``data_batch.provide_label``.
+        """
         is_new = bucket_key not in self._buckets
         if is_new:
             assert self.binded, 'call bind before switching bucket'
             self._buckets[bucket_key] = self._new_bucket(bucket_key)
         super().switch_bucket(bucket_key, data_shapes, label_shapes)
-        # B is one for all, also where a bucket first appears with a short batch.
+        # All buckets have the same B, even if a bucket first appears with a short batch.
         self._curr_module._batch_size = self._default_bucket._batch_size
         if is_new and self._monitor is not None:
             self._curr_module.install_monitor(self._monitor)
 
     def set_params(self, arg_params, aux_params, allow_missing=False, force_init=True,
                    allow_extra=False):
-        """Set the parameters; see ``Module.set_params``. The snapshot stays as it is."""
+        """Set the parameters of all buckets. The snapshot does not change.
+
+        Parameters
+        ----------
+        arg_params : dict of str to NDArray
+            Values of parameters.
+        aux_params : dict of str to NDArray
+            Values of auxiliary states.
+        allow_missing : bool
+            Whether parameters without a given value keep theirs. Otherwise they
+            are an error.
+        force_init : bool
+            Whether to set parameters that are already initialized.
+        allow_extra : bool
+            Whether to ignore names that the network does not have. Otherwise
+            they are an error.
+
+        Raises
+        ------
+        TypeError
+            If a given value is not an NDArray.
+        ValueError
+            If a given value has another shape than the bound parameter.
+        """
         current = self._curr_module
         with current._keeping_snapshot() if current else contextlib.nullcontext():
             super().set_params(arg_params, aux_params, allow_missing, force_init, allow_extra)
@@ -129,14 +245,29 @@ class SVRGBucketingModule(SnapshotSchedule, BucketingModule):
     def update_full_grads(self, train_data, batch_end_callback=None):
         """Take a snapshot of the weights and compute the full gradient over all buckets.
 
-        Parameters and errors are those of ``SVRGModule.update_full_grads``.
-
         Parameters
         ----------
         train_data : DataIter
-            The rows to take the mean over; its batches have a `bucket_key`.
+            The rows to average over. Each batch has a `bucket_key`.
         batch_end_callback : callable or list of callable, optional
-            Called with a BatchEndParam after each batch.
+            Called with a BatchEndParam after each batch. The default is the
+            constructor's `full_grad_callback`.
+
+        Raises
+        ------
+        RuntimeError
+            If the module is not bound for training or has no parameters yet.
+        TypeError
+            As in ``SVRGModule.update_full_grads``.
+        ValueError
+            As in ``SVRGModule.update_full_grads``.
+        FloatingPointError
+            If the full gradient is not finite, with ``nonfinite='raise'``.
+
+        Warns
+        -----
+        UserWarning
+            As in ``SVRGModule.update_full_grads``.
         """
         if not self.binded:
             raise RuntimeError('update_full_grads needs a module that is bound')
@@ -162,22 +293,37 @@ class SVRGBucketingModule(SnapshotSchedule, BucketingModule):
     # Checkpoints
 
     def save_checkpoint(self, prefix, epoch, save_optimizer_states=False, remove_amp_cast=False):
-        """Save the module, with all that a training needs to go on as if never stopped.
+        """Save the module with all that is needed to resume the training run.
 
-        BucketingModule's own files and, beside them, the optimizer's states
-        and ``prefix-%04d.svrg``, as those of ``SVRGModule.save_checkpoint``.
+        The files are those of BucketingModule, ``prefix-%04d.svrg`` and, if
+        wanted, the states of the optimizer. All are written whole or not at all.
 
         Parameters
         ----------
-        prefix : str
-            What the names of the files begin with.
+        prefix : str or path
+            Beginning of the file names.
         epoch : int
-            What they go on with.
+            Number of the epoch, 0 or more; part of the file names.
         save_optimizer_states : bool
-            Whether to save the optimizer's states too. It is the third
-            argument, as ``mx.callback.module_checkpoint`` has it.
+            Whether to save the optimizer's states too. It is the third argument
+            because ``mx.callback.module_checkpoint`` passes it there.
         remove_amp_cast : bool
-            As in BucketingModule, where it is the third.
+            Whether to leave casts of mixed precision out of the symbols. It is
+            the third argument in BucketingModule.
+
+        Raises
+        ------
+        TypeError
+            As in ``SVRGModule.save_checkpoint``.
+        ValueError
+            As in ``SVRGModule.save_checkpoint``.
+        OSError
+            As in ``SVRGModule.save_checkpoint``.
+
+        Warns
+        -----
+        UserWarning
+            As in ``SVRGModule.save_checkpoint``.
         """
         names = {**file_names(prefix, epoch, self._default_bucket_key),
                  'buckets': os.fspath(prefix) + '.buckets'}
@@ -198,19 +344,21 @@ class SVRGBucketingModule(SnapshotSchedule, BucketingModule):
     @classmethod
     def load(cls, prefix, epoch, sym_gen=None, default_bucket_key=None,
              load_optimizer_states=False, update_freq=None, **kwargs):
-        """Make a module of a checkpoint, of this class or of plain BucketingModule.
+        """Make a module from a checkpoint of this class or of plain BucketingModule.
 
         Parameters
         ----------
-        prefix : str
-            What the names of the files begin with.
+        prefix : str or path
+            Beginning of the file names.
         epoch : int
-            What they go on with.
+            Number of the epoch in the file names.
         sym_gen : callable
-            That of the module that was saved.
+            The `sym_gen` of the saved module; required.
         default_bucket_key : object
-            That of the module that was saved.
-        load_optimizer_states, update_freq
+            The `default_bucket_key` of the saved module; required.
+        load_optimizer_states : bool
+            As in ``SVRGModule.load``.
+        update_freq : int, optional
             As in ``SVRGModule.load``.
         **kwargs
             Further arguments of the constructor.
@@ -218,11 +366,21 @@ class SVRGBucketingModule(SnapshotSchedule, BucketingModule):
         Returns
         -------
         SVRGBucketingModule
+            The module with its parameters, not bound yet.
 
         Raises
         ------
-        FileNotFoundError, ValueError
-            As from ``SVRGModule.load``.
+        FileNotFoundError
+            If a file is missing.
+        ValueError
+            As in ``SVRGModule.load``.
+        TypeError
+            As in ``SVRGModule.load``.
+
+        Warns
+        -----
+        UserWarning
+            As in ``SVRGModule.load``.
         """
         assert sym_gen is not None, 'sym_gen is required for loading a bucketing module'
         assert default_bucket_key is not None, (
@@ -240,9 +398,27 @@ class SVRGBucketingModule(SnapshotSchedule, BucketingModule):
     @classmethod
     def load_dict(cls, sym_dict=None, sym_gen=None, default_bucket_key=None, arg_params=None,
                   aux_params=None, **kwargs):
-        """Make a module of symbols and parameters; see ``BucketingModule.load_dict``.
+        """Make a module from symbols and parameters.
 
-        The constructor's `update_freq` is among `kwargs`.
+        Parameters
+        ----------
+        sym_dict : dict of object to Symbol
+            Symbol of each bucket, by its key.
+        sym_gen : callable
+            As in the constructor.
+        default_bucket_key : object
+            As in the constructor.
+        arg_params : dict of str to NDArray
+            Values of the parameters.
+        aux_params : dict of str to NDArray
+            Values of the auxiliary states.
+        **kwargs
+            Further arguments of the constructor, such as `update_freq`.
+
+        Returns
+        -------
+        SVRGBucketingModule
+            The module with these parameters, not bound yet.
         """
         for name, value in (('sym_dict', sym_dict), ('arg_params', arg_params),
                             ('aux_params', aux_params),

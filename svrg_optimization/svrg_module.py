@@ -41,16 +41,16 @@ from .mxnet_bridge.storage import dense
 from .step_size import BarzilaiBorwein
 from .svrg_optimizer import _SVRGOptimizer
 
-# Batches that an iterator may be ahead of the arithmetic: those waiting take memory.
+# How many batches the iterator may run ahead of the arithmetic: queued batches take memory.
 _BATCHES_AHEAD = 64
 
 
 def _nothing_to_correct():
-    """Stand for `_update_svrg_gradients` from the end of `backward` to the next."""
+    """Do nothing: replaces `_update_svrg_gradients` from one `backward` to the next."""
 
 
 def _is_bound_by_chain():
-    """Tell whether a SequentialModule is among the callers, which nothing else shows."""
+    """Tell whether a SequentialModule binds the module: only the call stack shows it."""
     return any(frame.f_code is SequentialModule.bind.__code__
                for frame, _ in traceback.walk_stack(None))
 
@@ -59,94 +59,103 @@ def _is_bound_by_chain():
 class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, OptimizerSetup, Module):
     r"""Train a Module with SVRG, the stochastic variance reduced gradient.
 
-    It is used where :class:`mxnet.module.Module` is: change ``mx.mod.Module(symbol,
-    ...)`` to ``SVRGModule(symbol, ..., update_freq=1)``. Every `update_freq`
-    epochs it takes a snapshot :math:`\tilde w` of the weights and computes the
-    full gradient
+    It replaces :class:`mxnet.module.Module`: change ``mx.mod.Module(symbol, ...)``
+    to ``SVRGModule(symbol, ..., update_freq=1)``. Every `update_freq` epochs it
+    takes a snapshot :math:`\tilde w` of the weights and computes the full gradient
 
     .. math:: \mu = \frac{B}{n} \sum_{j=1}^{n} \nabla f_j(\tilde w)
 
-    over all n rows, in the units of the gradient of a batch of B rows
-    (MXNet's loss layers sum over a batch). Each step then hands the optimizer
+    over all n rows. It has the scale of the gradient of a batch of B rows, since
+    MXNet's loss layers sum over a batch. Each step then gives the optimizer
 
     .. math:: g = \nabla f_{batch}(w) - \nabla f_{batch}(\tilde w) + \mu
 
-    in place of :math:`\nabla f_{batch}(w)` [1]_. Weight decay stays with the
-    optimizer and is no part of :math:`\mu`.
+    in place of :math:`\nabla f_{batch}(w)` [1]_. The optimizer applies weight
+    decay; :math:`\mu` does not include it.
 
     Parameters
     ----------
     symbol : Symbol
         The network with its loss.
     data_names, label_names : list of str
-        Names of the inputs, as in Module.
+        Names of the data and label variables, as in Module.
     logger : Logger
-        As in Module.
+        Logger of the epochs and snapshots of `fit`.
     context : Context or list of Context
-        The device or devices; snapshot and full gradient live there too.
-    work_load_list, fixed_param_names, state_names, group2ctxs, compression_params
-        As in Module.
+        Device or devices. The snapshot and the full gradient are stored there too.
+    work_load_list : list of number, optional
+        Work load of each device, as in Module.
+    fixed_param_names : list of str, optional
+        Parameters that are not trained, as in Module.
+    state_names : list of str, optional
+        States, as in Module.
+    group2ctxs : dict of str to Context, or list of dict, optional
+        Devices of the context groups, as in Module.
+    compression_params : dict, optional
+        Gradient compression between devices, as in Module. The full gradient
+        is not compressed. A distributed KVStore does not accept it.
     update_freq : int
-        Epochs from one snapshot to the next, 1 or more; required, though the
-        signature, which is that of mxnet.contrib, does not say so. It may be
-        set later as an attribute.
+        Epochs from one snapshot to the next, 1 or more. It is required; the
+        default None exists because the signature is that of mxnet.contrib.
+        It may be set later as an attribute.
     loss_is_mean : bool, optional
-        Whether the loss is a mean over the rows of a batch and not a sum.
-        By default the symbol's loss layers tell (``normalization='batch'`` or
-        ``'valid'``); a mean made of operators, ``MakeLoss(mean(...))``, does
-        not show in them and needs True.
+        Whether the loss is a mean over the rows of a batch rather than a sum.
+        By default this is read from the loss layers of the symbol
+        (``normalization='batch'`` or ``'valid'``). A mean made of operators,
+        ``MakeLoss(mean(...))``, cannot be recognized and needs True.
     full_grad_callback : callable or list of callable, optional
-        Called with a BatchEndParam after each batch of a full gradient's
-        pass, as a `batch_end_callback` is in an epoch of training.
+        Called with a BatchEndParam after each batch of the pass for the full
+        gradient, as `batch_end_callback` is in an epoch of training.
     sparse_full_grad : bool
-        Whether to apply, to row_sparse parameters, the full gradient on the
-        rows of a batch alone, each over the part of the batches that contain
-        it [2]_ [3]_. A step then costs as much as the batch has rows, and not
-        the table; it is as right on average, and less exact in each step. By
-        default a step is SVRG exactly and goes over the whole table.
-
+        Whether to apply the full gradient of row_sparse parameters only to the
+        rows that the batch contains. Each row is divided by the fraction of
+        the batches that contain it [2]_ [3]_. The cost of a step then grows
+        with the rows of the batch and not with those of the table. The gradient
+        stays unbiased; its variance is larger. By default a step is exact
+        SVRG and updates the whole table.
     store_snapshot_grads : bool or int
-        Whether to hold the batches of a full gradient's pass, each with its
-        gradient at the snapshot: True for as many as 1 GiB takes, or a number
-        of bytes. `fit` then trains on the held batches until the next
-        snapshot, in a new random order in each epoch, with one forward and
-        one backward pass a step: 1 + 1/update_freq passes an epoch. It is
-        SVRG on the finite sum of these batches, which random augmentation
-        does not change until the next snapshot ("transform locking" [4]_).
+        Whether to store the batches of the pass for the full gradient, each
+        with its gradient at the snapshot. True allows 1 GiB; a number is the
+        limit in bytes. `fit` then trains on the stored batches until the next
+        snapshot, in a new random order in each epoch. A step takes one forward
+        and one backward pass, so an epoch takes 1 + 1/update_freq passes. The
+        method is SVRG on the finite sum of these batches: random augmentation
+        does not change them until the next snapshot ("transform locking" [4]_).
     alpha : float or callable
         The coefficient :math:`\alpha` of α-SVRG [5]_,
 
         .. math:: g = \nabla f_{batch}(w) - \alpha (\nabla f_{batch}(\tilde w) - \mu):
 
-        a number in [0, 1], 1 being SVRG, or a schedule like `LinearDecay`,
-        called with the number of updates so far. It may be set later as an
-        attribute. With a number 0 the module is plain Module: no snapshot is
-        taken. A schedule that returns 0 skips no pass.
+        A number in [0, 1], where 1 is SVRG, or a schedule like `LinearDecay`,
+        which is called with the number of updates so far. It may be set later
+        as an attribute. With the number 0 the module is plain Module: no
+        snapshot is taken. A schedule that returns 0 skips no pass.
     nonfinite : {'warn', 'raise'}
-        What to do with a full gradient that has an infinite value or a NaN:
-        warn once, naming the parameters, or raise a FloatingPointError, with
-        which the snapshot from before stays in force.
+        What happens if the full gradient has an infinite value or a NaN: a
+        warning that names the parameters, once, or a FloatingPointError. After
+        the error the previous snapshot stays active.
 
     Raises
     ------
     ValueError
         If `update_freq` is below 1, `alpha` is not in [0, 1], `nonfinite` is
-        none of the two, or `store_snapshot_grads` is below 1, or is asked for
-        where the network has random layers or states, which would be others at
-        a step than in the pass.
+        neither 'warn' nor 'raise', or `store_snapshot_grads` is below 1. Also
+        if `store_snapshot_grads` is set for a network with random layers or
+        states: these would differ between the pass and the step.
     TypeError
-        If `context` is neither a Context nor a list of them, `update_freq` no
-        int, `loss_is_mean` none of None, True and False, `full_grad_callback`
-        not callable, `store_snapshot_grads` no bool or int, or `alpha` neither
-        a number nor callable.
+        If `symbol` is not a Symbol, `context` is not a Context or a list of
+        Contexts, `update_freq` is not an int, `loss_is_mean` is not None, True
+        or False, `sparse_full_grad` is not a bool, `full_grad_callback` is not
+        callable, `store_snapshot_grads` is not a bool or an int, or `alpha` is
+        neither a number nor callable.
 
     Warns
     -----
     UserWarning
-        Once for each, with the counts, if `store_snapshot_grads` has no room
-        for the gradients of all batches, which are then computed again at
-        their steps, or for the data alone, in which case nothing is held until
-        the next snapshot.
+        If the memory for `store_snapshot_grads` is too small. Without room for
+        all gradients, the others are computed again at each step. Without room
+        for the data, nothing is stored until the next snapshot. Each warning
+        appears once, with the counts.
 
     References
     ----------
@@ -257,14 +266,41 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, OptimizerSetup, Module):
 
     def bind(self, data_shapes, label_shapes=None, for_training=True, inputs_need_grad=False,
              force_rebind=False, shared_module=None, grad_req='write'):
-        """Bind the module and, for training, the module of the snapshot's gradients.
+        """Bind the module and, for training, the module at the snapshot.
 
-        Parameters and behaviour are those of ``Module.bind``. A snapshot that
-        was taken before a `force_rebind` stays in force. If it fails, the
-        module is not bound.
+        An active snapshot stays active after `force_rebind`. If binding fails,
+        the module is not bound.
+
+        Parameters
+        ----------
+        data_shapes : list of DataDesc or list of (str, tuple of int)
+            Name and shape of each input, usually ``train_data.provide_data``.
+        label_shapes : list of DataDesc or list of (str, tuple of int), optional
+            Name and shape of each label, usually ``train_data.provide_label``.
+        for_training : bool
+            Whether to bind for training. Without it there is no module at the
+            snapshot.
+        inputs_need_grad : bool
+            Whether to compute the gradients of the inputs too. These are not
+            corrected.
+        force_rebind : bool
+            Whether to bind again a module that is already bound.
+        shared_module : Module, optional
+            A bound module to share parameters with. An SVRGModule shares its
+            snapshot too.
+        grad_req : str, list of str or dict of str to str
+            'write', 'add' or 'null', for all gradients or for each.
+
+        Warns
+        -----
+        UserWarning
+            If the network has random layers other than Dropout, if a
+            SequentialModule binds the module, which then trains as plain
+            Module, or if the snapshot is dropped because its full gradient
+            lacks a parameter. Each appears once.
         """
         if self.binded and not force_rebind:
-            super().bind(data_shapes, label_shapes)  # which only says so
+            super().bind(data_shapes, label_shapes)  # only logs that it is bound already
             return
         snapshot = self._snapshot
         try:
@@ -324,19 +360,50 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, OptimizerSetup, Module):
         self._snapshot_module.reset_bind()
 
     def reshape(self, data_shapes, label_shapes=None):
-        """Reshape the module for batches of another shape; see ``Module.reshape``.
+        """Reshape the module for batches of another shape.
 
-        The snapshot's side follows where its gradients are needed.
+        The module at the snapshot is reshaped when its gradients are next needed.
+
+        Parameters
+        ----------
+        data_shapes : list of DataDesc or list of (str, tuple of int)
+            Name and new shape of each input.
+        label_shapes : list of DataDesc or list of (str, tuple of int), optional
+            Name and new shape of each label.
         """
         super().reshape(data_shapes, label_shapes)
         self._batch_size = executor_group.batch_size(self)
 
     def init_params(self, initializer=mx.init.Uniform(0.01), arg_params=None, aux_params=None,
                     allow_missing=False, force_init=False, allow_extra=False):
-        """Initialize the parameters; see ``Module.init_params``.
+        """Initialize the parameters.
 
-        With `force_init` the snapshot is dropped: the next step is a plain
-        one until another is taken.
+        With `force_init` the snapshot is dropped: steps are those of plain
+        Module until the next snapshot.
+
+        Parameters
+        ----------
+        initializer : Initializer
+            Sets the parameters that are not given.
+        arg_params : dict of str to NDArray, optional
+            Values of parameters.
+        aux_params : dict of str to NDArray, optional
+            Values of auxiliary states.
+        allow_missing : bool
+            Whether `initializer` sets parameters that `arg_params` or
+            `aux_params` lacks. Otherwise they are an error.
+        force_init : bool
+            Whether to initialize again parameters that are already initialized.
+        allow_extra : bool
+            Whether to ignore names that the network does not have. Otherwise
+            they are an error.
+
+        Raises
+        ------
+        TypeError
+            If a given value is not an NDArray.
+        ValueError
+            If a given value has another shape than the bound parameter.
         """
         initializes = force_init or not self.params_initialized
         if initializes and self.binded:
@@ -352,7 +419,30 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, OptimizerSetup, Module):
 
     def set_params(self, arg_params, aux_params, allow_missing=False, force_init=True,
                    allow_extra=False):
-        """Set the parameters; see ``Module.set_params``. The snapshot stays as it is."""
+        """Set the parameters. The snapshot does not change.
+
+        Parameters
+        ----------
+        arg_params : dict of str to NDArray
+            Values of parameters.
+        aux_params : dict of str to NDArray
+            Values of auxiliary states.
+        allow_missing : bool
+            Whether parameters without a given value keep theirs. Otherwise they
+            are an error.
+        force_init : bool
+            Whether to set parameters that are already initialized.
+        allow_extra : bool
+            Whether to ignore names that the network does not have. Otherwise
+            they are an error.
+
+        Raises
+        ------
+        TypeError
+            If a given value is not an NDArray.
+        ValueError
+            If a given value has another shape than the bound parameter.
+        """
         if self.binded and (force_init or not self.params_initialized):
             executor_group.check_given(self, arg_params=arg_params, aux_params=aux_params)
         with self._keeping_snapshot():
@@ -360,7 +450,7 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, OptimizerSetup, Module):
 
     @contextlib.contextmanager
     def _keeping_snapshot(self):
-        """Keep the snapshot in the init_params that Module's set_params calls."""
+        """Keep the snapshot when Module's set_params calls init_params."""
         self._keeps_snapshot = True
         try:
             yield
@@ -370,7 +460,17 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, OptimizerSetup, Module):
     # A step
 
     def forward(self, data_batch, is_train=None):
-        """Compute the outputs at the current weights; see ``Module.forward``."""
+        """Compute the outputs at the current weights.
+
+        Parameters
+        ----------
+        data_batch : DataBatch or list of DataBatch
+            The batch, or one batch for each device. A batch of another size is
+            accepted; the full gradient is scaled to it.
+        is_train : bool, optional
+            Whether layers run in training mode. By default they do if the
+            module is bound for training.
+        """
         batch_size = self._batch_size
         try:
             super().forward(data_batch, is_train)
@@ -387,12 +487,23 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, OptimizerSetup, Module):
             executor_group.take_outputs_out_of_pool(self)
 
     def backward(self, out_grads=None):
-        """Compute the batch's SVRG gradients; see ``Module.backward``.
+        """Compute the SVRG gradients of the batch.
 
-        They are what the module's gradient arrays hold from now on, so that
-        clipping, noise and logs between `backward` and `update` see them. With
-        `grad_req` 'add' each backward pass adds its SVRG gradient. Before the
-        first snapshot the gradients are those of plain Module.
+        The gradient arrays of the module contain them afterwards, so clipping,
+        noise and logs between `backward` and `update` work on SVRG gradients.
+        With `grad_req` 'add' each backward pass adds its SVRG gradient. Before
+        the first snapshot the gradients are those of plain Module.
+
+        Parameters
+        ----------
+        out_grads : NDArray or list of NDArray, optional
+            Gradients of the outputs, where these are not losses. They are used
+            at the current weights and at the snapshot.
+
+        Raises
+        ------
+        RuntimeError
+            If there was no `forward` before it.
         """
         self._compute_gradients(out_grads)
         if self._gradients_at_snapshot is not None:
@@ -402,7 +513,7 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, OptimizerSetup, Module):
             self._update_svrg_gradients = _nothing_to_correct
 
     def _compute_gradients(self, out_grads=None):
-        """Compute the gradients at the current weights and, apart from them, at the snapshot."""
+        """Compute the gradients at the current weights and, in other arrays, at the snapshot."""
         assert self.binded and self.params_initialized
         self._gradients_at_snapshot = None
         vars(self).pop('_update_svrg_gradients', None)
@@ -423,7 +534,7 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, OptimizerSetup, Module):
         self._gradients_at_snapshot = at_snapshot
 
     def _stored_gradients(self, out_grads):
-        """Return the batch's gradients at the snapshot, None if they are not stored."""
+        """Return the stored gradients of the batch at the snapshot, None if there are none."""
         batch = self._stored_batch
         if (batch is None or out_grads is not None or not self._forwarded_for_training
                 or batch.full_gradient is not self._snapshot.full_gradient):
@@ -431,14 +542,19 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, OptimizerSetup, Module):
         return batch.at_snapshot
 
     def update(self):
-        """Step the weights along the SVRG gradient; see ``Module.update``.
+        """Update the weights with the SVRG gradients.
 
-        Where there was no snapshot yet when the gradients were computed, this
-        is a step of plain Module.
+        If the gradients were computed before the first snapshot, this is a step
+        of plain Module.
+
+        Raises
+        ------
+        ValueError
+            If the optimizer's learning rate is infinite or NaN.
         """
         if self.optimizer_initialized:
-            check_learning_rate(self._optimizer)  # MXNet would, in the middle of the step
-        if self._gradients_at_snapshot is not None:  # an error kept backward from it
+            check_learning_rate(self._optimizer)  # MXNet would fail in the middle of the step
+        if self._gradients_at_snapshot is not None:  # an error stopped backward before it
             self._update_svrg_gradients()
         super().update()
         self._awaits_update = False
@@ -449,8 +565,8 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, OptimizerSetup, Module):
     def _update_svrg_gradients(self):
         """Turn the gradients of the latest backward pass into SVRG gradients, in place.
 
-        `backward` ends with it. Called again before the next `backward`, it
-        does nothing, also where a subclass overrides it.
+        It is the last part of `backward`. Calling it again before the next
+        `backward` does nothing, even if a subclass overrides it.
         """
         at_snapshot = self._gradients_at_snapshot
         if at_snapshot is None:
@@ -490,7 +606,7 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, OptimizerSetup, Module):
 
     @contextlib.contextmanager
     def _between_steps(self):
-        """Let passes without updates leave no trace but outputs and gradients."""
+        """Undo all that passes without updates change, except outputs and gradients."""
         if not (self.binded and self.for_training and self.params_initialized):
             raise RuntimeError('mod must be bound with for_training=True and have its parameters '
                                'initialized')
@@ -524,16 +640,20 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, OptimizerSetup, Module):
         Parameters
         ----------
         g_curr_batch_curr_weight : NDArray
-            The batch's gradient at the current weights; overwritten with g.
+            Gradient of the batch at the current weights, with the shape and
+            dtype of one parameter. It is overwritten with g.
         g_curr_batch_special_weight : NDArray
-            The batch's gradient at the snapshot.
+            Gradient of the batch at the snapshot, of the same shape and dtype,
+            times α.
         g_special_weight_all_batch : NDArray
-            The full gradient, in the units of a batch gradient.
+            One device's share of the full gradient, of the same shape, times α
+            and scaled to the rows of the batch. It is dense; its dtype is
+            float32 where the gradient's is float16.
 
         Returns
         -------
         NDArray
-            g, in `g_curr_batch_curr_weight`.
+            The array `g_curr_batch_curr_weight`, which contains g.
         """
         correct(g_curr_batch_curr_weight, g_curr_batch_special_weight, g_special_weight_all_batch)
         return g_curr_batch_curr_weight
@@ -543,43 +663,42 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, OptimizerSetup, Module):
     def update_full_grads(self, train_data, batch_end_callback=None):
         r"""Take a snapshot of the weights and compute the full gradient there.
 
-        The iterator is reset, read to its end and left there. Rows of padding
-        count nothing. If the pass fails, the snapshot and the full gradient
-        from before it stay in force. Where `alpha` is a number 0 the data are
-        read all the same, so that what follows trains on the same, but nothing
-        is computed.
+        The iterator is reset, read to its end and left there. Padding rows are
+        ignored. If the pass fails, the previous snapshot and full gradient stay
+        active. With the number 0 as `alpha` the data are read and nothing is
+        computed, so that shuffled iterators yield the same batches afterwards.
 
         Parameters
         ----------
         train_data : DataIter
-            The rows to take the mean over, as DataBatches or as lists of one
-            DataBatch a device.
+            The n rows to average over. It yields DataBatches, or lists with one
+            DataBatch for each device.
         batch_end_callback : callable or list of callable, optional
-            Called with a BatchEndParam after each batch, its epoch being 0
-            outside of `fit`; by default the constructor's `full_grad_callback`.
+            Called with a BatchEndParam after each batch. Its epoch is 0 outside
+            of `fit`. The default is the constructor's `full_grad_callback`.
 
         Raises
         ------
         RuntimeError
             If the module is not bound for training or has no parameters yet.
         TypeError
-            If `train_data` is no iterator or yields something else than
-            batches, or `batch_end_callback` is not callable.
+            If `train_data` is not an iterator or does not yield batches, or
+            `batch_end_callback` is not callable.
         ValueError
-            If `train_data` yields no row, or a batch without labels or of
-            shapes that the module cannot be bound for, or the symbol has no
-            loss.
+            If `train_data` yields no row, a batch without labels, or a batch of
+            shapes that the module cannot be bound for. Also if the symbol has
+            no loss.
         FloatingPointError
             If the full gradient is not finite, with ``nonfinite='raise'``.
 
         Warns
         -----
         UserWarning
-            Once, if the full gradient is not finite, with
-            ``nonfinite='warn'``. Once, where the padding of a batch cannot be
-            cut off, since the symbol cannot be bound for its real rows or a
-            device would be left without any. The batch is weighted by its real
-            rows then.
+            If the full gradient is not finite, with ``nonfinite='warn'``. Also
+            if the padding of a batch cannot be cut off, because the symbol
+            cannot be bound for the real rows or a device would have no row. The
+            gradient then includes the padding, and its weight is the fraction
+            of real rows. Each warning appears once.
         """
         self._check_ready_for_snapshot(train_data, batch_end_callback)
         if self._coefficient.is_always_zero:
@@ -603,14 +722,14 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, OptimizerSetup, Module):
                                          self._snapshot.num_update)
         advance_step_size = self._prepare_step_size(epoch)
         self._warn_of_random_layers()
-        auxiliary = self._snapshot_module
-        before = auxiliary.copy_of_weights() if self._snapshot.is_active else []
-        with self._snapshot.being_replaced(functools.partial(auxiliary.set_weights, before)):
-            auxiliary.move_to_weights_of(self, kvstore)
+        snapshot_module = self._snapshot_module
+        before = snapshot_module.copy_of_weights() if self._snapshot.is_active else []
+        with self._snapshot.being_replaced(functools.partial(snapshot_module.set_weights, before)):
+            snapshot_module.move_to_weights_of(self, kvstore)
             full_gradient = self._full_gradient_at_snapshot(
                 train_data, batch_end_callback, epoch, module_of)
             self._report_if_not_finite(full_gradient)
-            auxiliary.set_auxiliary_states_to_those_of(self)
+            snapshot_module.set_auxiliary_states_to_those_of(self)
             self._snapshot.replace(full_gradient, epoch)
         advance_step_size(full_gradient)
 
@@ -630,7 +749,7 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, OptimizerSetup, Module):
         return scheduler if isinstance(scheduler, BarzilaiBorwein) else None
 
     def _prepare_step_size(self, epoch):
-        """Return what chooses the next rate, once the next full gradient is there."""
+        """Return a function that sets the next learning rate from the next full gradient."""
         rule = self._step_size_rule
         if rule is None or not self._snapshot.is_active:
             return lambda _: None
@@ -656,11 +775,11 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, OptimizerSetup, Module):
     def _full_gradient_at_snapshot(self, train_data, batch_end_callback, epoch, module_of=None):
         self._stored_batch = None
         full_gradient = self._new_full_gradient()
-        held = self._stored.begin(full_gradient) if module_of is None else None
+        stored = self._stored.begin(full_gradient) if module_of is None else None
         with self._live_inputs_kept(), missing_loss_named(self._symbol):
             self._activations_are_live = not self._snapshot_module.shares_pool
             yielded = self._sum_gradients(full_gradient, train_data, module_of,
-                                          batch_end_callback, epoch or 0, held)
+                                          batch_end_callback, epoch or 0, stored)
         self._membership.begin_anew()
         full_gradient.finish(yielded, self._membership.keys, self._kvstore_of_full_gradient(),
                              add_devices=self._kvstore is not None)
@@ -669,21 +788,21 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, OptimizerSetup, Module):
                              'none' % (train_data,))
         if epoch is not None:
             check_batch_counts(self._kvstore, full_gradient.batches_of_workers)
-        if held:
-            self._stored.keep(held, yielded, train_data, self._warn_once)
+        if stored:
+            self._stored.keep(stored, yielded, train_data, self._warn_once)
         return full_gradient
 
     def _live_inputs_kept(self):
-        """Let a forward that awaits its backward outlast a pass on the same inputs."""
+        """Protect the inputs of a forward whose backward is still to come from a pass."""
         if self._awaits_backward and self._snapshot_module.shares_inputs:
             return executor_group.kept(executor_group.inputs(self))
         return contextlib.nullcontext()
 
     def _check_workers_agree(self, train_data, update_freq, epoch, takes_snapshot):
-        """Raise a ValueError on all workers where ``fit`` would hang or be wrong on some.
+        """Raise a ValueError on all workers if ``fit`` would hang or go wrong on some of them.
 
-        Numbers of batches are compared here where no pass for the full
-        gradient comes first, which compares them.
+        The numbers of batches are compared here only if there is no pass for
+        the full gradient first. That pass compares them itself.
         """
         kvstore, membership = self._kvstore, self._membership
         if not is_distributed(kvstore):
@@ -699,10 +818,10 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, OptimizerSetup, Module):
                                                           train_data))
 
     def _sum_gradients(self, full_gradient, train_data, module_of, batch_end_callback, epoch,
-                       held):
-        """Sum the gradients over all batches; return how many these were."""
+                       stored):
+        """Sum the gradients over all batches and return the number of batches."""
         alone = self if module_of is None else None
-        gradient_pass = GradientPass(full_gradient, train_data, alone, held)
+        gradient_pass = GradientPass(full_gradient, train_data, alone, stored)
         yielded = 0
         for nbatch, data_batch in enumerate(train_data):
             yielded += 1
@@ -713,15 +832,15 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, OptimizerSetup, Module):
                 param = BatchEndParam(epoch=epoch, nbatch=nbatch, eval_metric=None, locals=locals())
                 for callback in _as_list(batch_end_callback):
                     callback(param)
-                del param  # or it would be among its own locals, and never be freed
+                del param  # its own locals would contain it, and it would never be freed
         gradient_pass.finish()
         return yielded
 
     def _kvstore_of_full_gradient(self):
-        """Return the KVStore that sums the full gradient over the devices, None if there is none.
+        """Return the KVStore that sums the full gradient over the devices, or None.
 
-        Compression would quantize it, and the KVStore of an optimizer that was
-        borrowed from a plain Module has no keys for it.
+        A KVStore with compression would quantize the full gradient. The KVStore
+        of an optimizer that was borrowed from a plain Module has no keys for it.
         """
         if self._kvstore is None or not isinstance(self._optimizer, _SVRGOptimizer):
             return None
@@ -741,9 +860,9 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, OptimizerSetup, Module):
         Parameters
         ----------
         key : str
-            The parameter's name.
+            Name of the parameter.
         value : list of NDArray
-            One value a device; overwritten with their sum.
+            One array for each device. Each is overwritten with the sum.
         """
         self._snapshot.full_gradient.exchange(self._kvstore, self._membership.keys, {key: value})
 
@@ -753,13 +872,13 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, OptimizerSetup, Module):
         Parameters
         ----------
         key : str
-            The parameter's name.
+            Name of the parameter.
         value : list of NDArray
-            The full gradient, once a device.
+            The whole full gradient, once on each device.
         """
         self._snapshot.full_gradient.share_out(key, value)
 
-    # Held batches
+    # Stored batches
 
     def _store_again(self, train_data):
         if not self._stored.budget or self._stored.is_of(train_data):
@@ -774,24 +893,28 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, OptimizerSetup, Module):
         return self._stored.shuffled()
 
     def training_batches(self, train_data):
-        """Return what to train an epoch on, in a loop of your own.
-
-        That is the batches held since the last `update_full_grads`, in a new
-        random order, where `store_snapshot_grads` holds them; else the data,
-        reset.
+        """Return the batches of one epoch, for a custom loop.
 
         Parameters
         ----------
         train_data : DataIter
-            That `update_full_grads` was given.
+            The iterator that `update_full_grads` was called with.
 
         Returns
         -------
         iterable of DataBatch
+            The batches that `store_snapshot_grads` stored at the last
+            `update_full_grads`, in a new random order. If there are none, the
+            iterator itself, which has been reset.
+
+        Raises
+        ------
+        TypeError
+            If `train_data` is not an iterator.
         """
         check_iterator('train_data', train_data)
-        held = None if self._coefficient.is_always_zero else self._stored_batches()
-        if held is None:
+        batches = None if self._coefficient.is_always_zero else self._stored_batches()
+        if batches is None:
             rewind(train_data)
             return train_data
-        return held
+        return batches

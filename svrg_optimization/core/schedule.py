@@ -1,4 +1,4 @@
-"""When a training takes snapshots: every so many epochs of ``fit``, unless α is 0."""
+"""When a training run takes snapshots: every `update_freq` epochs of ``fit``, unless α is 0."""
 
 import inspect
 import time
@@ -13,26 +13,26 @@ from .loss_reduction import NoLossError
 
 
 def _check_arguments_of_fit(arguments):
-    """Raise a TypeError or a ValueError for those that Module would look at after an epoch."""
+    """Raise a TypeError or a ValueError for arguments that Module checks only after an epoch."""
     for name, value in arguments.items():
         if name.endswith('_callback'):
             check_callbacks(name, value)
-        elif name.endswith('_epoch') and value is not None:  # Module knows about None
+        elif name.endswith('_epoch') and value is not None:  # Module handles None
             check_epoch(name, value)
         elif name == 'eval_data' and value is not None:
             check_iterator(name, value)
 
 
 class SnapshotSchedule:
-    """Take snapshots in ``fit``, for any MXNet module that has full gradients.
+    """Mixin that takes snapshots in ``fit``, for an MXNet module with full gradients.
 
-    A class that also inherits from a module gives it ``update_full_grads``,
-    ``_check_workers_agree`` and the attribute ``_snapshot``; if it holds
-    batches, ``_store_again`` and ``_stored_batches`` too.
+    The class needs the methods ``update_full_grads`` and
+    ``_check_workers_agree`` and the attribute ``_snapshot``. A class that
+    stores batches overrides ``_store_again`` and ``_stored_batches`` too.
     """
 
     def _set_schedule(self, update_freq, full_grad_callback, alpha):
-        """Check and keep the constructor's arguments of these names."""
+        """Check the constructor's arguments of these names and set the attributes."""
         self.update_freq = update_freq
         self._coefficient = Coefficient(alpha)
         check_callbacks('full_grad_callback', full_grad_callback)
@@ -43,7 +43,7 @@ class SnapshotSchedule:
 
     @property
     def update_freq(self):
-        """Epochs from one snapshot to the next, an int of 1 or more."""
+        """Number of epochs from one snapshot to the next, an int of 1 or more."""
         return self._update_freq
 
     @update_freq.setter
@@ -52,10 +52,10 @@ class SnapshotSchedule:
 
     @property
     def alpha(self):
-        """The coefficient of the variance reduction: a number in [0, 1], or a schedule of it.
+        """Coefficient of the variance reduction: a number in [0, 1] or a schedule.
 
-        A schedule is called with the number of updates so far, those of a
-        training that a checkpoint has resumed included.
+        A schedule is called with the number of updates so far. In a resumed
+        training run this includes the updates before the checkpoint.
         """
         return self._coefficient.alpha
 
@@ -64,13 +64,81 @@ class SnapshotSchedule:
         self._coefficient.alpha = alpha
 
     def fit(self, train_data, *args, **kwargs):
-        """Train the module; parameters and behaviour are those of ``Module.fit``.
+        """Train the module for some epochs, with snapshots.
 
-        A snapshot is taken when an epoch begins that `update_freq` divides,
-        and before the first step if there is none or `alpha` was 0 since it
-        was taken. The time of its pass is
-        logged as ``Epoch[%d] Full gradient time=%.3f``, in seconds, and is
-        part of the epoch's ``Time cost``. With ``alpha=0`` none is taken.
+        A snapshot is taken at the beginning of the epochs 0, `update_freq`,
+        2 `update_freq` and so on. It is also taken before the first step if
+        there is none, or if updates were made with ``alpha=0`` since the last
+        one. With ``alpha=0`` none is taken. The duration of its pass is logged as
+        ``Epoch[%d] Full gradient time=%.3f``, in seconds, and is part of the
+        epoch's ``Time cost``.
+
+        Parameters
+        ----------
+        train_data : DataIter
+            Training data. It is read twice in an epoch with a snapshot.
+        eval_data : DataIter, optional
+            Data that the module is evaluated on after each epoch.
+        eval_metric : str or EvalMetric
+            Metric of the training batches.
+        epoch_end_callback : callable or list of callable, optional
+            Called after each epoch with its number, the symbol, the parameters
+            and the auxiliary states.
+        batch_end_callback : callable or list of callable, optional
+            Called with a BatchEndParam after each training batch.
+        kvstore : str or KVStore
+            As in `init_optimizer`.
+        optimizer : str or Optimizer
+            As in `init_optimizer`.
+        optimizer_params : dict
+            As in `init_optimizer`.
+        eval_end_callback : callable or list of callable, optional
+            Called with a BatchEndParam after each evaluation.
+        eval_batch_end_callback : callable or list of callable, optional
+            Called with a BatchEndParam after each batch of an evaluation.
+        initializer : Initializer
+            As in `init_params`.
+        arg_params : dict of str to NDArray, optional
+            As in `init_params`.
+        aux_params : dict of str to NDArray, optional
+            As in `init_params`.
+        allow_missing : bool
+            As in `init_params`.
+        force_rebind : bool
+            As in `bind`.
+        force_init : bool
+            Whether to initialize parameters and optimizer again. The snapshot
+            is then dropped.
+        begin_epoch : int
+            Number of the first epoch, 0 or more.
+        num_epoch : int
+            Number that the epochs end before; required. It counts from 0 and
+            not from `begin_epoch`.
+        validation_metric : str or EvalMetric, optional
+            Metric of the evaluation, by default `eval_metric`.
+        monitor : Monitor, optional
+            Monitor that is installed in the module.
+        sparse_row_id_fn : callable, optional
+            Takes a batch and returns the rows of each row_sparse parameter that
+            are pulled from the KVStore.
+
+        Raises
+        ------
+        TypeError
+            If an iterator, a callback or an epoch is of another type.
+        ValueError
+            If an epoch number is negative, if `train_data` yields no batch in
+            an epoch, or if the workers of a distributed training run differ in
+            what must be the same on all. Also where `init_optimizer` or
+            `update_full_grads` raises one.
+        FloatingPointError
+            If a full gradient is not finite, with ``nonfinite='raise'``.
+
+        Warns
+        -----
+        UserWarning
+            If the symbol has no loss: `fit` then trains as plain Module. Also
+            where `bind` or `update_full_grads` warns.
         """
         check_iterator('train_data', train_data)
         call = inspect.signature(super().fit).bind(train_data, *args, **kwargs)
@@ -86,7 +154,7 @@ class SnapshotSchedule:
     fit.__signature__ = inspect.signature(BaseModule.fit)
 
     def _epoch_begins(self, epoch, train_data):
-        """Take a snapshot where one is due; return held batches to train on, if there are any."""
+        """Take a snapshot if one is due and return the stored batches, None if there are none."""
         is_first, self._epoch = self._epoch is None, epoch
         needs_snapshot = not (self._coefficient.is_always_zero or self._has_no_loss)
         takes_snapshot = needs_snapshot and (
@@ -116,7 +184,7 @@ class SnapshotSchedule:
             warnings.warn(message, stacklevel=2)
 
     def _store_again(self, train_data):
-        """Hold the batches for a snapshot that was taken before."""
+        """Store the batches for the active snapshot, if there are none of this iterator."""
 
     def _stored_batches(self):
-        """Return the held batches in a new random order, None if there are none."""
+        """Return the stored batches in a new random order, None if there are none."""
