@@ -1,8 +1,8 @@
 """SVRG, stochastic variance reduced gradient, for MXNet's Module API.
 
-The names below are imported on first use: a parameter server imports this
-package while MXNet itself is only half imported, to unpickle the optimizer,
-and must not meet ``mxnet.module`` on that way.
+The names below are imported on first use. A parameter server imports this
+package to unpickle the optimizer while MXNet itself is only half imported.
+``mxnet.module`` must not be imported at that point.
 """
 
 from . import _mxnet_finder
@@ -25,7 +25,7 @@ def _import(submodule):
     try:
         return importlib.import_module('.' + submodule, __name__)
     except AttributeError as error:
-        # Python would turn it into one that says that the package lacks a name.
+        # Python would report an AttributeError as a name that the package lacks.
         raise ImportError('mxnet cannot be imported (%s)' % error) from error
 
 

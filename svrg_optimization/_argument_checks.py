@@ -1,4 +1,4 @@
-"""Checks of arguments that several methods take."""
+"""Checks of arguments, shared by several methods."""
 
 import numbers
 
@@ -7,7 +7,7 @@ from mxnet.base import _as_list
 
 
 def check_callbacks(name, callbacks):
-    """Raise a TypeError where an argument is neither None nor a callable nor a list of these."""
+    """Raise a TypeError if an argument is not None, a callable or a list of callables."""
     for callback in _as_list(callbacks) if callbacks is not None else []:
         if not callable(callback):
             raise TypeError('%s must be callable, a list of callables or None, not %r'
@@ -15,7 +15,7 @@ def check_callbacks(name, callbacks):
 
 
 def checked_bool(name, value, or_none=False):
-    """Return an argument as a bool, NumPy's among them; a TypeError where it is none."""
+    """Return a bool of Python or NumPy as a bool; raise a TypeError for all else."""
     if value is None and or_none:
         return None
     if not isinstance(value, (bool, np.bool_)):
@@ -25,7 +25,7 @@ def checked_bool(name, value, or_none=False):
 
 
 def checked_count(name, value, allowed='an int of 1 or more'):
-    """Return an argument as an int, NumPy's among them; an error where it is none of 1 or more."""
+    """Return an integer of Python or NumPy as an int; raise an error unless it is 1 or more."""
     if isinstance(value, np.ndarray) and value.ndim == 0:
         value = value.item()
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, numbers.Integral):
@@ -36,7 +36,7 @@ def checked_count(name, value, allowed='an int of 1 or more'):
 
 
 def as_number(value):
-    """Return a real number of Python or NumPy, or a 0-d array, as such; None for all else."""
+    """Return a real number of Python or NumPy, or the one in a 0-d array; None for all else."""
     if isinstance(value, np.ndarray) and value.ndim == 0:
         value = value.item()
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, numbers.Real):
@@ -45,7 +45,7 @@ def as_number(value):
 
 
 def check_epoch(name, epoch):
-    """Raise a TypeError or a ValueError where an argument is no number of an epoch."""
+    """Raise a TypeError or a ValueError if an argument is not an int of 0 or more."""
     if isinstance(epoch, bool) or not isinstance(epoch, numbers.Integral):
         raise TypeError('%s must be an int of 0 or more, not %r' % (name, epoch))
     if epoch < 0:

@@ -1,4 +1,4 @@
-"""Step sizes that a snapshot gives: SVRG-BB, with Barzilai-Borwein steps."""
+"""Learning rates from snapshots: SVRG-BB, with Barzilai-Borwein steps."""
 
 import math
 
@@ -9,56 +9,61 @@ from ._argument_checks import as_number, checked_bool
 
 
 class BarzilaiBorwein(LRScheduler):
-    r"""A learning rate for SVRG that needs no tuning.
+    r"""Learning rate for SVRG that needs no tuning.
 
-    Give it where an lr_scheduler goes: ``optimizer_params={'lr_scheduler':
-    BarzilaiBorwein()}``. From one snapshot to the next the rate
-    is a constant, and the two snapshots tell the next one [1]_:
+    Use it as the optimizer's scheduler: ``optimizer_params={'lr_scheduler':
+    BarzilaiBorwein()}``. The rate is constant from one snapshot to the next.
+    Each snapshot sets the next rate from itself and the snapshot before it [1]_:
 
     .. math:: \eta_k = \frac{1}{m} \frac{\|\tilde w_k - \tilde w_{k-1}\|^2}
               {(\tilde w_k - \tilde w_{k-1})^T (g_k - g_{k-1})}
 
-    with m the steps between them, and g the full gradient that a step goes
-    along: the mean over the rows, :math:`\mu / B`, plus the optimizer's
-    :math:`wd \cdot w`. (In general it is :math:`\mu`, summed over workers that
-    step together, times the optimizer's `rescale_grad`, which Module sets.)
-    Until the second snapshot the rate is the optimizer's `learning_rate`.
+    Here m is the number of steps between them. The vector g is the full
+    gradient of a step: the mean over the rows, :math:`\mu / B`, plus the
+    optimizer's :math:`wd \cdot w`. With another `rescale_grad` than Module's
+    default, g is :math:`\mu` times `rescale_grad`; :math:`\mu` is summed over
+    workers that step together. Until the second snapshot the rate is the
+    optimizer's `learning_rate`.
 
-    With few steps between snapshots and a badly conditioned problem that may
-    be too large, and a rate that overshoots is followed by a wrong one. So
+    With few steps between snapshots and a badly conditioned problem this rate
+    can be too large, and after a rate that overshoots the next one is wrong.
+    Therefore
 
-    - it is at most :math:`1 / L`, where L is the largest curvature seen so far,
+    - the rate is at most :math:`1 / L`, where L is the largest curvature so far,
       :math:`\|g_k - g_{k-1}\|^2 / (\tilde w_k - \tilde w_{k-1})^T (g_k - g_{k-1})`;
-    - where the curvature is not positive, as may be where the loss is not
-      convex, or no step was made, the rate stays as it was.
+    - the rate does not change if the curvature is not positive, which happens
+      with losses that are not convex, or if no step was made.
 
     Parameters
     ----------
     base_lr : float
-        The rate until the second snapshot, above 0. As in all schedulers of
-        MXNet, the optimizer's `learning_rate` takes its place.
+        Rate until the second snapshot, above 0. As in all schedulers of MXNet,
+        the optimizer's `learning_rate` replaces it.
     bounded : bool
-        Whether the rate is at most 1 / L. False is the formula alone.
+        Whether the rate is at most 1 / L. With False the formula alone is used.
 
     Attributes
     ----------
     rate : float or None
-        The rate since the second snapshot; None before it.
+        Rate since the second snapshot; None before it.
     curvature : float
-        L, and 0 before the second snapshot.
+        L; 0 before the second snapshot.
 
     Raises
     ------
-    TypeError, ValueError
-        If `base_lr` is no number above 0, or `bounded` no bool.
+    TypeError
+        If `base_lr` is not a number or `bounded` is not a bool.
+    ValueError
+        If `base_lr` is not above 0, or is infinite.
 
     Notes
     -----
-    ``SVRGModule.init_optimizer`` raises a ValueError where the formula does not
-    hold or the rate would not arrive: for another optimizer than sgd, or sgd
-    with momentum or `clip_gradient`; with ``alpha=0``; for an optimizer that lives on the servers
-    of a distributed KVStore (set ``MXNET_UPDATE_ON_KVSTORE=0`` on all workers,
-    and these keep it). A checkpoint holds `rate` and `curvature`.
+    ``SVRGModule.init_optimizer`` raises a ValueError for an optimizer other
+    than sgd, for sgd with momentum or `clip_gradient`, and for ``alpha=0``: the
+    formula does not hold there. It also raises one if the servers of a
+    distributed KVStore update the weights, because the rate would not reach
+    them. Set ``MXNET_UPDATE_ON_KVSTORE=0`` on all workers in that case. A
+    checkpoint contains `rate` and `curvature`.
 
     References
     ----------
@@ -95,30 +100,42 @@ class BarzilaiBorwein(LRScheduler):
         self.rate, self.curvature = None, 0.
 
     def __call__(self, num_update):
-        """Return the rate, whatever the number of updates."""
+        """Return the current rate.
+
+        Parameters
+        ----------
+        num_update : int
+            Number of updates so far; the rate does not depend on it.
+
+        Returns
+        -------
+        float
+            The rate, above 0.
+        """
         return self.base_lr if self.rate is None else self.rate
 
     def advance(self, displacements, changes, steps, units=1):
-        """Take the rate that two snapshots give.
+        """Set the rate from two snapshots.
 
         Parameters
         ----------
         displacements : list of NDArray
-            From the one to the other, for each parameter.
+            For each parameter, the later snapshot minus the earlier one.
         changes : list of NDArray
-            Those of the full gradient.
+            For each parameter, the later full gradient minus the earlier one,
+            with weight decay and in the scale of a step.
         steps : int
-            Between the two.
+            Number of steps between the snapshots.
         units : float
-            What the largest curvature so far is to be multiplied by, as the
-            unit of a gradient has changed.
+            Factor for the curvature so far, if the scale of gradients has
+            changed.
         """
         largest = self.curvature * units
         squared = product = changed = 0.
         for displacement, change in zip(displacements, changes):
             moved, grown = (array.astype('float64') for array in (displacement, change))
             own = float((moved * moved).sum().asscalar())
-            if own:  # a parameter that is never stepped says nothing
+            if own:  # a parameter that is never updated says nothing
                 squared += own
                 product += float((moved * grown).sum().asscalar())
                 changed += float((grown * grown).sum().asscalar())
@@ -131,23 +148,28 @@ class BarzilaiBorwein(LRScheduler):
         self.rate, self.curvature = rate, largest
 
     def restart(self):
-        """Forget what snapshots have told."""
+        """Forget the rate and the curvature of earlier snapshots."""
         self.rate, self.curvature = None, 0.
 
 
 def check_step_size(optimizer, optimizer_params, alpha, on_servers):
-    """Raise a ValueError where an optimizer cannot have the rate of a BarzilaiBorwein it has.
+    """Raise a ValueError if an optimizer with a BarzilaiBorwein cannot use its rate.
 
     Parameters
     ----------
     optimizer : str or mxnet.optimizer.Optimizer
-        That steps the weights.
+        Optimizer of the weights.
     optimizer_params : dict
-        Arguments of one that is given by name.
+        Arguments of an optimizer that is given by name.
     alpha : float or callable
-        The module's.
+        The module's `alpha`.
     on_servers : bool
-        Whether it lives on the servers of a KVStore.
+        Whether the servers of a KVStore update the weights.
+
+    Raises
+    ------
+    ValueError
+        As described in the notes on `BarzilaiBorwein`.
     """
     if isinstance(optimizer, str):
         arguments, name = dict(optimizer_params), optimizer.lower()

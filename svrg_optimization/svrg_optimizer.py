@@ -1,7 +1,7 @@
-"""The optimizer of an SVRGModule, which decides where each KVStore key goes.
+"""Optimizers of an SVRGModule, which decide how each KVStore key is updated.
 
-Nothing of MXNet but ``mxnet.optimizer`` may be imported here: parameter
-servers unpickle these classes before the rest of MXNet is there.
+Only ``mxnet.optimizer`` may be imported from MXNet here: parameter servers
+unpickle these classes before the rest of MXNet is imported.
 """
 
 import numpy as np
@@ -12,10 +12,10 @@ _LARGE = 1 << 14
 
 
 def _python_number(value):
-    """Make Python's number of a NumPy scalar, and leave all else as it is.
+    """Convert a NumPy scalar to a number of Python; return all else unchanged.
 
-    NumPy 1 and 2 calculate with scalars of float32 differently, and servers
-    with the one cannot always unpickle those of the other.
+    NumPy 1 and 2 calculate with float32 scalars differently, and a server with
+    one of them cannot always unpickle scalars of the other.
     """
     return value.item() if isinstance(value, (np.number, np.bool_)) else value
 
@@ -25,10 +25,10 @@ def _with_python_numbers(values):
 
 
 def _register(klass):
-    """Register an optimizer, unless another package has taken the name.
+    """Register an optimizer, unless another package has already used its name.
 
     mxnet.contrib registers classes of the same names and creates its own
-    optimizers by them.
+    optimizers through them.
     """
     opt.Optimizer.opt_registry.setdefault(klass.__name__.lower(), klass)
     return klass
@@ -36,17 +36,40 @@ def _register(klass):
 
 @_register
 class _AssignmentOptimizer(opt.Optimizer):
-    """Assign the pushed value to the stored one.
+    """Optimizer that assigns the pushed value to the stored one.
 
-    As a KVStore's updater it makes of a key a place in which the values of
-    all devices and workers are summed. Where the pushes of workers arrive one
-    by one (dist_async), `pushes_per_sum` of them are summed.
+    As the updater of a KVStore it turns a key into the sum of what all devices
+    and workers push. With dist_async the pushes of the workers arrive one by
+    one, and each sum consists of `pushes_per_sum` of them.
+
+    Parameters
+    ----------
+    **kwargs
+        Arguments of ``mxnet.optimizer.Optimizer``; none are needed.
+
+    Attributes
+    ----------
+    pushes_per_sum : int
+        Number of pushes that make up one sum; 1 unless servers receive the
+        pushes of the workers one by one.
     """
 
     pushes_per_sum = 1
 
     def update(self, index, weight, grad, state):
-        """Copy `grad` into `weight`, of the same shape, or add it; `state` is None."""
+        """Copy `grad` into `weight`, or add it if the sum is not complete yet.
+
+        Parameters
+        ----------
+        index : str or int
+            The key.
+        weight : NDArray
+            Stored value; overwritten.
+        grad : NDArray
+            Pushed value, of the same shape.
+        state : None
+            Not used.
+        """
         self._update_count(index)
         if (self._index_update_count[index] - 1) % self.pushes_per_sum:
             weight += grad
@@ -56,28 +79,29 @@ class _AssignmentOptimizer(opt.Optimizer):
 
 @_register
 class _SVRGOptimizer(opt.Optimizer):
-    """Route full gradients to an assignment and all else to an optimizer.
+    """Optimizer that assigns full gradients and updates all other keys with another optimizer.
 
-    It stands in for the optimizer that it wraps: whatever is read from it or
-    set on it, the learning rate for example, is that optimizer's own.
+    It replaces the optimizer that it wraps. Attributes that are read from it or
+    set on it, for example the learning rate, are those of the wrapped optimizer.
 
     Parameters
     ----------
     default_optimizer : str or mxnet.optimizer.Optimizer
-        The optimizer that steps the weights, or its registered name.
+        Optimizer of the weights, or its registered name.
     full_keys : iterable of str or int, optional
-        The KVStore keys that hold full gradients. Without it, ``X_full`` is
-        one exactly when ``X`` is a value of `param_idx2name`.
+        Keys of full gradients in the KVStore. By default ``X_full`` is such a
+        key if ``X`` is a value of `param_idx2name`.
     **kwargs
-        Arguments of `default_optimizer` where that is a name. An instance
-        takes none but `param_idx2name`, if it has no such table yet.
+        Arguments of `default_optimizer`, if that is a name. If it is an
+        instance, only `param_idx2name` is used, and only if the instance has no
+        such table yet.
 
     Attributes
     ----------
     default_opt : mxnet.optimizer.Optimizer
-        The wrapped optimizer.
+        Optimizer of the weights.
     aux_opt : _AssignmentOptimizer
-        Receives the full gradients.
+        Optimizer of the full gradients.
 
     Raises
     ------
@@ -107,8 +131,8 @@ class _SVRGOptimizer(opt.Optimizer):
                       '_is_one_step'])
 
     def __init__(self, default_optimizer, *, full_keys=None, **kwargs):
-        # Optimizer.__init__ would give this object a learning rate, update
-        # counts and the like of its own, beside the wrapped optimizer's.
+        # Optimizer.__init__ is not called: it would set a second learning rate,
+        # second update counts and so on, beside those of the wrapped optimizer.
         if isinstance(default_optimizer, str):
             default_opt = opt.create(default_optimizer, **_with_python_numbers(kwargs))
         elif isinstance(default_optimizer, opt.Optimizer):
@@ -129,21 +153,29 @@ class _SVRGOptimizer(opt.Optimizer):
         self._is_one_step = {}
 
     def place_on_servers(self, keys_by_number, pushes_per_sum):
-        """Prepare for servers, which call keys by number.
+        """Prepare for servers, which pass numbers in place of keys.
 
         Parameters
         ----------
         keys_by_number : dict of int to str
-            The key of each number; the optimizers see keys alone.
+            Key of each number. The two optimizers receive keys only.
         pushes_per_sum : int
-            Pushes of a full gradient that make up one sum.
+            Number of pushes that make up one sum of full gradients.
         """
         self._keys_by_number = dict(keys_by_number)
         self._is_one_step.clear()
         self.aux_opt.pushes_per_sum = pushes_per_sum
 
     def share_kvstore_with(self, other, keys):
-        """Leave some keys to another _SVRGOptimizer, of a module in the same KVStore."""
+        """Pass some keys on to the optimizer of another module in the same KVStore.
+
+        Parameters
+        ----------
+        other : _SVRGOptimizer
+            Optimizer of the other module.
+        keys : iterable of str
+            Keys of the other module.
+        """
         self._others.update(dict.fromkeys(keys, other))
         self._keys_by_number.update(other._keys_by_number)
         self._is_one_step.clear()
@@ -167,37 +199,112 @@ class _SVRGOptimizer(opt.Optimizer):
 
     @property
     def learning_rate(self):
-        """The wrapped optimizer's current learning rate."""
+        """Current learning rate of the wrapped optimizer."""
         return self.default_opt.learning_rate
 
     def set_learning_rate(self, lr):
-        """Set the wrapped optimizer's learning rate; an error where it has a scheduler."""
+        """Set the learning rate of the wrapped optimizer.
+
+        Parameters
+        ----------
+        lr : float
+            The new rate.
+
+        Raises
+        ------
+        UserWarning
+            If the optimizer has a scheduler.
+        """
         self.default_opt.set_learning_rate(_python_number(lr))
 
     def set_lr_mult(self, args_lr_mult):
-        """Set the wrapped optimizer's learning rate multipliers."""
+        """Set the learning rate multipliers of the wrapped optimizer.
+
+        Parameters
+        ----------
+        args_lr_mult : dict of str or int to float
+            Multiplier of each parameter, by name or key.
+        """
         self.default_opt.set_lr_mult(_with_python_numbers(args_lr_mult))
 
     def set_wd_mult(self, args_wd_mult):
-        """Set the wrapped optimizer's weight decay multipliers."""
+        """Set the weight decay multipliers of the wrapped optimizer.
+
+        Parameters
+        ----------
+        args_wd_mult : dict of str or int to float
+            Multiplier of each parameter, by name or key.
+        """
         self.default_opt.set_wd_mult(_with_python_numbers(args_wd_mult))
 
     def create_state(self, index, weight):
-        """Create the state of one key: the wrapped optimizer's, None for a full gradient."""
+        """Create the state of one key.
+
+        Parameters
+        ----------
+        index : str or int
+            The key, or its number on a server.
+        weight : NDArray
+            Stored value of the key.
+
+        Returns
+        -------
+        object
+            State of the wrapped optimizer; None for a full gradient.
+        """
         key = self._key_of(index)
         return self._optimizer_of(key).create_state(key, weight)
 
     def create_state_multi_precision(self, index, weight):
-        """Create the state of one key, with a float32 copy of a float16 weight where asked."""
+        """Create the state of one key, with a float32 copy of a float16 weight.
+
+        The copy is made only if the wrapped optimizer has `multi_precision`.
+
+        Parameters
+        ----------
+        index : str or int
+            The key, or its number on a server.
+        weight : NDArray
+            Stored value of the key.
+
+        Returns
+        -------
+        object
+            State of the wrapped optimizer; None for a full gradient.
+        """
         key = self._key_of(index)
         return self._optimizer_of(key).create_state_multi_precision(key, weight)
 
     def update(self, index, weight, grad, state):
-        """Update one key, or several of them given as equally long sequences."""
+        """Update one key or several.
+
+        Parameters
+        ----------
+        index : str, int or list
+            The key or keys, or their numbers on a server.
+        weight : NDArray or list of NDArray
+            Stored value of each key; overwritten.
+        grad : NDArray or list of NDArray
+            Pushed value of each key, of the same shape.
+        state : object or list of object
+            State of each key.
+        """
         self._route('update', index, weight, grad, state)
 
     def update_multi_precision(self, index, weight, grad, state):
-        """Update one key or several, with float32 copies of float16 weights where asked."""
+        """Update one key or several, with float32 copies of float16 weights.
+
+        Parameters
+        ----------
+        index : str, int or list
+            As in `update`.
+        weight : NDArray or list of NDArray
+            As in `update`.
+        grad : NDArray or list of NDArray
+            As in `update`.
+        state : object or list of object
+            As in `update`.
+        """
         self._route('update_multi_precision', index, weight, grad, state)
 
     def _route(self, method, index, weight, grad, state):
@@ -224,9 +331,9 @@ class _SVRGOptimizer(opt.Optimizer):
             getattr(self.default_opt, method)(*zip(*steps))
 
     def _is_stepped_alone(self, key, weight):
-        """Tell whether a weight is so large that a step of sgd for several takes longer.
+        """Tell whether a weight is so large that sgd updates it faster alone than with others.
 
-        The bits are the same.
+        The result is bit-identical.
         """
         return (type(self.default_opt) is opt.SGD and weight.stype == 'default'
                 and weight.size > _LARGE)
