@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, locked, and known by their checksums."""
+"""Writing files whole or not at all, locking them, and checking their checksums."""
 
 import contextlib
 import errno
@@ -13,28 +13,28 @@ import mxnet as mx
 
 try:
     import fcntl
-except ImportError:  # of systems without it, on which nothing is locked
+except ImportError:  # on systems without fcntl nothing is locked
     fcntl = None
 
 _LONG_NAME = 200  # bytes: file systems allow 255 or less
-_SECONDS = 1  # that others are waited for: giving names takes milliseconds
+_SECONDS = 1  # longest wait for a lock: renaming takes milliseconds
 
 
 @contextlib.contextmanager
 def files_written_together():
-    """Write several files under other names, and give them theirs when all are whole.
+    """Write several files under temporary names and rename them when all are whole.
 
-    The last one is the first to get its name: of a process that is stopped
-    meanwhile, a file is left that knows the others, which `find_file` finds, and
-    not others that pass for a checkpoint of plain Module. All are in one
-    directory, but for the targets of symbolic links, which are written through
-    as Module does.
+    The last file is renamed first. It contains the checksums of the others, so
+    `find_file` can find them under their temporary names if the process is
+    killed while renaming. In the other order the files renamed so far would
+    look like a checkpoint of plain Module. All files are in one directory. A
+    symbolic link is followed, as in Module, and its target is written.
 
     Yields
     ------
     callable
-        Takes the name of a file and what writes it, and returns the name that
-        it is written under. The files are not touched if the block fails.
+        Takes the name of a file and a function that writes it, and returns the
+        temporary name. If the block fails, the files stay as they were.
     """
     temporary_names = {}
 
@@ -69,9 +69,9 @@ def files_written_together():
 
 
 def _begin_of_temporary_names(name):
-    """Return what the temporary names of a file begin with.
+    """Return the beginning of a file's temporary names.
 
-    A file's name may be as long as the file system allows.
+    It is cut, because the file's name may be as long as the file system allows.
     """
     directory, base = os.path.split(os.path.realpath(name))
     while len(os.fsencode(base)) > _LONG_NAME:
@@ -81,7 +81,7 @@ def _begin_of_temporary_names(name):
 
 @contextlib.contextmanager
 def errors_that_name(name):
-    """Make errors of writing a file name it, and not the temporary one or none."""
+    """Put the name of the file into errors of writing it, in place of its temporary name."""
     try:
         yield
     except OSError as error:
@@ -94,7 +94,10 @@ def errors_that_name(name):
 
 @contextlib.contextmanager
 def locked_directory_of(name, exclusive):
-    """Hold off savers, and loaders too if `exclusive`, where the file system can, and for a while.
+    """Lock a directory against other savers and, if `exclusive`, against loaders.
+
+    It is not locked if the file system does not support that, or if another
+    process has locked it for too long.
 
     Yields
     ------
@@ -103,7 +106,7 @@ def locked_directory_of(name, exclusive):
     """
     try:
         handle = os.open(os.path.dirname(name) or '.', os.O_RDONLY)
-    except OSError:  # it may be written to and not read, or is none to open
+    except OSError:  # a directory may be writable and not readable
         yield lambda: None
         return
 
@@ -118,12 +121,12 @@ def locked_directory_of(name, exclusive):
     finally:
         if fcntl:
             with contextlib.suppress(OSError):
-                fcntl.flock(handle, fcntl.LOCK_UN)  # a process forked meanwhile has it too
+                fcntl.flock(handle, fcntl.LOCK_UN)  # a forked process has the handle too
         os.close(handle)
 
 
 def _lock(handle, kind):
-    """Lock a directory, unless the file system cannot or somebody has it locked for long."""
+    """Lock a directory, unless that is not supported or takes too long."""
     deadline = time.monotonic() + _SECONDS
     while time.monotonic() < deadline:
         try:
@@ -151,6 +154,7 @@ def checksum_of(name, length=None):
 
 
 def read_text(name):
+    """Return the text of a file in UTF-8."""
     with open(name, encoding='utf-8') as file:
         return file.read()
 
@@ -160,13 +164,13 @@ def _not_written_whole(name):
 
 
 def save_symbol(symbol, remove_amp_cast, name):
-    """Write the file of ``Symbol.save``, which does not tell that the disk is full."""
+    """Write the file of ``Symbol.save``, which itself reports no full disk."""
     with open(name, 'wb') as file:
         file.write(symbol.tojson(remove_amp_cast=remove_amp_cast).encode())
 
 
 def save_arrays(save, name):
-    """Write a file of arrays, and read it back: ``nd.save`` may lose its end on a full disk."""
+    """Write a file of arrays and read it back: ``nd.save`` may lose its end on a full disk."""
     save(name)
     try:
         mx.nd.load(name)
@@ -175,10 +179,31 @@ def save_arrays(save, name):
 
 
 def find_file(name, known, svrg_name):
-    """Return the name of a checkpoint's file.
+    """Return the name under which a file of a checkpoint can be read.
 
-    That of a saver which was stopped before it could give the name is another
-    than the file's own; see `files_written_together`.
+    It is a temporary name if the process that saved it was killed before it
+    renamed the file; see `files_written_together`.
+
+    Parameters
+    ----------
+    name : str
+        Name of the file.
+    known : str or None
+        Checksum of the file, None if the checkpoint was saved without it.
+    svrg_name : str
+        Name of the ``.svrg`` file, for messages.
+
+    Returns
+    -------
+    str
+        The name, or a temporary one.
+
+    Raises
+    ------
+    FileNotFoundError
+        If the file is missing.
+    ValueError
+        If the file has another checksum, or the checkpoint was saved without it.
     """
     try:
         check_file(name, known, svrg_name)
@@ -195,6 +220,7 @@ def find_file(name, known, svrg_name):
 
 
 def check_file(name, known, svrg_name):
+    """Raise an error unless a file has its checksum; the arguments are those of `find_file`."""
     if known is None:
         raise ValueError('%s says that the checkpoint was saved without %s' % (svrg_name, name))
     if not os.path.exists(name):
@@ -206,7 +232,7 @@ def check_file(name, known, svrg_name):
 
 @contextlib.contextmanager
 def unchanged_while_read(*names):
-    """Raise a ValueError if a file that is read by its name is replaced or written meanwhile."""
+    """Raise a ValueError if one of the files is replaced or written during the block."""
     def states():
         found = {}
         for name in names:
@@ -224,5 +250,6 @@ def unchanged_while_read(*names):
 
 
 def check_exists(name):
+    """Raise a FileNotFoundError if a checkpoint has no such file."""
     if not os.path.exists(name):
         raise FileNotFoundError('the checkpoint has no file %s' % name)

@@ -1,4 +1,4 @@
-"""Checkpoints: the files of Module, and one beside them with what SVRG needs to go on."""
+"""Format of checkpoints: the files of Module, and one more with the state of SVRG."""
 
 import contextlib
 import functools
@@ -25,7 +25,7 @@ from .files import (
 
 try:
     import fcntl
-except ImportError:  # of systems without it, on which nothing is locked
+except ImportError:  # on systems without fcntl nothing is locked
     fcntl = None
 
 _FORMAT = 2
@@ -34,7 +34,7 @@ _DIGITS = 64  # of a checksum
 _FACTS_OF_FORMAT = {'update_freq', 'alpha', 'num_update', 'step_size', 'optimizer', 'snapshot',
                     'symbol', 'checksums'}
 _LONG_NAME = 200  # bytes: file systems allow 255 or less
-_SECONDS = 1  # that others are waited for: giving names takes milliseconds
+_SECONDS = 1  # longest wait for a lock: renaming takes milliseconds
 
 
 def file_names(prefix, epoch, bucket_key=None):
@@ -42,21 +42,25 @@ def file_names(prefix, epoch, bucket_key=None):
 
     Parameters
     ----------
-    prefix : str
+    prefix : str or path
+        Beginning of the names.
     epoch : int
+        Number of the epoch, 0 or more.
     bucket_key : object, optional
-        That of the default bucket, for a BucketingModule.
+        Key of the default bucket, for a BucketingModule.
 
     Returns
     -------
     dict of str to str
-        Under 'symbol', 'params' and 'states' the names that MXNet uses, under
-        'svrg' that of the file beside them.
+        Names of the files 'symbol', 'params' and 'states', as in MXNet, and of
+        the file 'svrg'.
 
     Raises
     ------
-    TypeError, ValueError
-        If `prefix` is neither a str nor a path, or `epoch` no int of 0 or more.
+    TypeError
+        If `prefix` is not a str or a path, or `epoch` is not an int.
+    ValueError
+        If `epoch` is negative.
     """
     if not isinstance(prefix, (str, os.PathLike)):
         raise TypeError('prefix must be a str or a path, not %r' % (prefix,))
@@ -68,18 +72,18 @@ def file_names(prefix, epoch, bucket_key=None):
 
 
 def name_of_symbol(prefix, bucket_key=None):
-    """Name the file of a symbol, as Module does or, for a bucket, BucketingModule."""
+    """Name the file of a symbol as in Module, or as in BucketingModule for a bucket."""
     bucket = '' if bucket_key is None else '-%s' % (bucket_key,)
     return '%s%s-symbol.json' % (os.fspath(prefix), bucket)
 
 
 def with_prefix(kind, arrays):
-    """Give the names of arrays a prefix, as Module does in its files; see `arrays_of_kind`."""
+    """Add a prefix to the names of arrays, as in the files of Module; see `arrays_of_kind`."""
     return {'%s:%s' % (kind, name): array for name, array in arrays.items()}
 
 
 def arrays_of_kind(kind, arrays):
-    """Pick the arrays of one prefix, and take it off their names."""
+    """Return the arrays whose names have a prefix, under their names without it."""
     return {name[len(kind) + 1:]: array for name, array in arrays.items()
             if name.startswith(kind + ':')}
 
@@ -92,12 +96,12 @@ def write_checkpoint(names, writers, facts, arrays):
     names : dict of str to str
         Names of the files.
     writers : dict of str to callable
-        For each file but 'svrg', under the same keys, a callable that takes
-        the name to write it under.
+        For each file except 'svrg', under the same key, a callable that takes a
+        name and writes the file under it.
     facts : dict
-        For the file 'svrg'; anything that JSON can hold.
+        State of SVRG for the file 'svrg', of types that JSON supports.
     arrays : dict of str to NDArray or numpy.ndarray
-        For the file 'svrg'.
+        Arrays for the file 'svrg'.
     """
     with files_written_together() as write_as:
         written = {kind: write_as(names[kind], write) for kind, write in writers.items()}
@@ -108,15 +112,16 @@ def write_checkpoint(names, writers, facts, arrays):
 
 
 def _write_svrg_file(name, facts, arrays):
-    """Write facts and arrays to a file, an npz archive and the checksum of all its bytes.
+    """Write facts and arrays to a file: an npz archive, followed by its checksum.
 
     Parameters
     ----------
     name : str
+        Name of the file.
     facts : dict
-        Anything that JSON can hold.
+        Values of types that JSON supports.
     arrays : dict of str to NDArray or numpy.ndarray
-        Their names must not be 'facts'.
+        Arrays by name. The name 'facts' is reserved.
     """
     facts = json.dumps({'format': _FORMAT, **facts})
     with open(name, 'wb') as file:
@@ -128,7 +133,7 @@ def _write_svrg_file(name, facts, arrays):
                     np.lib.format.write_array(member, array, allow_pickle=False)
             archive.close()
         except BaseException:
-            archive.fp = None  # to close it would hide a Ctrl-C behind an error of its own
+            archive.fp = None  # closing it would raise another error and hide a Ctrl-C
             raise
     checksum = checksum_of(name)
     with open(name, 'ab') as file:
@@ -172,45 +177,51 @@ def _read_svrg_file(name):
 
 
 class Checkpoint:
-    """A checkpoint that was read and found whole.
+    """Checkpoint that was read and found whole.
 
     Parameters
     ----------
-    prefix : str
+    prefix : str or path
+        Beginning of the file names.
     epoch : int
+        Number of the epoch in the file names.
     with_states : bool
         Whether the optimizer's states are wanted.
     bucket_key : object, optional
-        That of the default bucket, for a BucketingModule.
+        Key of the default bucket, for a BucketingModule.
 
     Attributes
     ----------
     symbol : Symbol
-        That of the default bucket, for a BucketingModule.
+        Network; for a BucketingModule the network of the default bucket.
     arg_params, aux_params : dict of str to NDArray
+        Parameters and auxiliary states.
     with_states : bool
         Whether the optimizer's states are wanted.
     states : str or None
-        Name of the file of these, where they are wanted and could be saved.
+        Name of the file of the optimizer's states, None if they are not wanted
+        or were not saved.
     check_states : callable
-        Checks that this file is still that of the checkpoint: it is read when
-        the optimizer is installed, and another process may have saved by then.
+        Raises an error if this file no longer belongs to the checkpoint. It is
+        read when the optimizer is installed, and another process may have
+        written it by then.
     facts : dict or None
-        What SVRG needs to go on; None in a checkpoint of plain Module.
+        State of SVRG; None in a checkpoint of plain Module.
     arrays : dict of str to numpy.ndarray
+        Arrays of the snapshot and the full gradient.
 
     Raises
     ------
     FileNotFoundError
         If a file is missing.
     ValueError
-        If a file is truncated, foreign, or not of the same checkpoint as the
-        others. It names the file or files.
+        If a file is truncated, is not part of a checkpoint, or belongs to
+        another checkpoint than the others. The message names the files.
     """
 
     def __init__(self, prefix, epoch, with_states, bucket_key=None):
         names = file_names(prefix, epoch, bucket_key)
-        if not isinstance(with_states, int):  # which Module takes for a bool
+        if not isinstance(with_states, int):  # Module accepts an int as a bool
             with_states = checked_bool('load_optimizer_states', with_states)
         with locked_directory_of(names['svrg'], exclusive=False), \
                 unchanged_while_read(names['svrg'], names['params']):
@@ -233,7 +244,7 @@ class Checkpoint:
         for kind in kinds:
             check_exists(names[kind])
         saved = _read(mx.nd.load, names['params'])
-        saved = saved or {}  # of a network without parameters MXNet reads an empty list
+        saved = saved or {}  # for a network without parameters MXNet returns an empty list
         if not isinstance(saved, dict) or any(key[:4] not in ('arg:', 'aux:') for key in saved):
             raise ValueError('%s is no file of parameters' % names['params'])
         self.arg_params = arrays_of_kind('arg', saved)
@@ -251,9 +262,10 @@ class Checkpoint:
                                                   names['svrg'])
 
     def _network_saved(self, names):
-        """Take the copy of the network, since all epochs share one file of it.
+        """Return the copy of the network in the checkpoint.
 
-        That may be of another network by now, and is the last to get its name.
+        All epochs share one file of the symbol. It may contain another network
+        by now, and it is renamed last.
         """
         text, name = self.facts.pop('symbol'), names['symbol']
         if not os.path.exists(name) or _network(_read_symbol(name)[1]) != _network(text):
@@ -266,14 +278,19 @@ class Checkpoint:
         return bool((self.facts['optimizer'] or {}).get('on_servers'))
 
     def constructor_arguments(self, update_freq, given):
-        """Return arguments of a module's constructor: those of the saved one, where none are given.
+        """Return constructor arguments: those that are given, and for the others the saved ones.
 
         Parameters
         ----------
         update_freq : int or None
-            None for that of the saved module, which is 1 for a plain Module.
+            By default the value of the saved module; 1 for a plain Module.
         given : dict
-            Further arguments.
+            Further arguments of the constructor.
+
+        Returns
+        -------
+        dict
+            Arguments by name.
         """
         saved = self.facts or {'update_freq': 1, 'alpha': 1.}
         if saved['alpha'] is None and 'alpha' not in given:
@@ -285,10 +302,10 @@ class Checkpoint:
 
 
 def _network(text):
-    """Return what makes two symbols the same network, for one who has the names of its parameters.
+    """Return the part of a symbol's JSON that is equal for equal networks.
 
-    That is all but the version of MXNet and the names of operators, which
-    MXNet numbers where a script names none.
+    It leaves out the version of MXNet and the names of operators, which MXNet
+    numbers if a script does not name them. Parameters keep their names.
     """
     graph = json.loads(text, strict=False)
     nodes = [node if node.get('op') == 'null' else {**node, 'name': None}
@@ -297,12 +314,12 @@ def _network(text):
 
 
 def _read_symbol(name):
-    """Read a symbol; return it and its JSON."""
+    """Read a symbol and return it with its JSON."""
     check_exists(name)
 
     def read(name):
         text = read_text(name)
-        json.loads(text, strict=False)  # MXNet reads on without an end
+        json.loads(text, strict=False)  # MXNet reads on past the end of truncated text
         return mx.sym.load_json(text), text
 
     return _read(read, name)
@@ -310,7 +327,7 @@ def _read_symbol(name):
 
 @contextlib.contextmanager
 def errors_of_states(name):
-    """Make a ValueError that names a file of what goes wrong where it is no pickle."""
+    """Turn the errors of unpickling a file into a ValueError that names it."""
     try:
         yield
     except (pickle.UnpicklingError, EOFError, AttributeError, ImportError, IndexError,
@@ -326,5 +343,5 @@ def _check_states(name):
 def _read(read, name):
     try:
         return read(name)
-    except (mx.MXNetError, ValueError) as error:  # the latter of MXNet's own message, too
+    except (mx.MXNetError, ValueError) as error:  # MXNet's message may itself raise a ValueError
         raise ValueError('%s is truncated or no file of MXNet' % name) from error

@@ -1,4 +1,4 @@
-"""How a module is saved with its snapshot, and made again."""
+"""Saving a module with its snapshot, and resuming from a checkpoint."""
 
 import functools
 import logging
@@ -30,21 +30,21 @@ from .format import (
 
 
 class Loaded(NamedTuple):
-    """What a checkpoint has that waits for a module to be bound, and for its optimizer.
+    """Loaded parts of a checkpoint that wait for the module's binding and its optimizer.
 
     Attributes
     ----------
     snapshot : tuple of (dict, dict), optional
-        Facts and arrays of a snapshot, for a module that is bound for training.
+        Facts and arrays of the snapshot, until the module is bound for training.
     counts : dict, optional
-        The optimizer's counts of updates.
+        Update counts of the optimizer.
     goes_on_counting : bool
-        Whether the next optimizer is to go on from these.
+        Whether the next optimizer continues these counts.
     step_size : dict, optional
-        The rate of a BarzilaiBorwein, and what bounds it.
+        Rate and curvature of a BarzilaiBorwein.
     check_states : callable
-        Checks that the file of the optimizer's states is still that of the
-        checkpoint.
+        Raises an error if the file of the optimizer's states no longer belongs
+        to the checkpoint.
     """
 
     snapshot: Optional[tuple] = None
@@ -55,25 +55,41 @@ class Loaded(NamedTuple):
 
 
 class SnapshotCheckpoints:
-    """Save and load an SVRGModule, which this is a part of."""
+    """Mixin that saves and loads an SVRGModule."""
 
     def save_checkpoint(self, prefix, epoch, save_optimizer_states=False, remove_amp_cast=True):
-        """Save the module, with all that a training needs to go on as if never stopped.
+        """Save the module with all that is needed to resume the training run.
 
-        Module's own files, which plain ``Module.load`` reads, and
-        ``prefix-%04d.svrg`` beside them with the snapshot, the full gradient
-        and the counts of updates. All files are written whole or not at all.
+        The files are those of Module, which plain ``Module.load`` reads, and
+        ``prefix-%04d.svrg`` with the snapshot, the full gradient and the update
+        counts. All files are written whole or not at all.
 
         Parameters
         ----------
-        prefix : str
-            What the names of the files begin with.
+        prefix : str or path
+            Beginning of the file names.
         epoch : int
-            What they go on with.
+            Number of the epoch, 0 or more; part of the file names.
         save_optimizer_states : bool
             Whether to save the optimizer's states too.
         remove_amp_cast : bool
-            As in Module.
+            Whether to leave casts of mixed precision out of the symbol.
+
+        Raises
+        ------
+        TypeError
+            If `prefix` is not a str or a path, or `epoch` is not an int.
+        ValueError
+            If `epoch` is negative.
+        OSError
+            If a file cannot be written, as on a full disk. The files of an
+            earlier checkpoint stay as they were.
+
+        Warns
+        -----
+        UserWarning
+            If the optimizer's states are on the servers of a KVStore: they are
+            not saved. The warning appears once.
         """
         names = file_names(prefix, epoch)
         writers = {'symbol': functools.partial(save_symbol, self.symbol, remove_amp_cast),
@@ -87,7 +103,7 @@ class SnapshotCheckpoints:
             logging.info('Saved optimizer state to "%s"', names['states'])
 
     def _writers_of_states(self):
-        """Return what writes the states of the optimizer, or warn that nothing can."""
+        """Return the writer of the optimizer's states; warn if they cannot be saved."""
         if self._servers_hold_states:
             self._warn_once('the states of the optimizer are on the servers, and MXNet cannot save '
                             'them: all else is saved. With MXNET_UPDATE_ON_KVSTORE=0 the workers '
@@ -96,10 +112,10 @@ class SnapshotCheckpoints:
         return {'states': self.save_optimizer_states}
 
     def _sync_params_from_devices(self):
-        """Read the weights back as they are.
+        """Copy the weights of the first device to the host.
 
-        Module takes their mean over the devices, which on three of them need
-        not be the weight that all three have.
+        Module copies the mean over the devices. With three devices its rounding
+        error can make it differ from the weight that all three have.
         """
         super()._sync_params_from_devices()
         if self._kvstore:
@@ -109,7 +125,7 @@ class SnapshotCheckpoints:
                     weight.astype(self._arg_params[name].dtype).copyto(self._arg_params[name])
 
     def _checkpoint_of_snapshot(self, update_freq, alpha):
-        """Return what SVRG needs to go on, as facts and as arrays."""
+        """Return the state of SVRG as facts and arrays."""
         facts = {'update_freq': update_freq, 'alpha': None if callable(alpha) else float(alpha),
                  'num_update': self._snapshot.num_update, 'step_size': self._step_size(),
                  'optimizer': self._loaded.counts, 'snapshot': None}
@@ -133,48 +149,53 @@ class SnapshotCheckpoints:
 
     @classmethod
     def load(cls, prefix, epoch, load_optimizer_states=False, update_freq=None, **kwargs):
-        """Make a module of a checkpoint, of this class or of plain Module.
+        """Make a module from a checkpoint of this class or of plain Module.
 
         Parameters
         ----------
-        prefix : str
-            What the names of the files begin with.
+        prefix : str or path
+            Beginning of the file names.
         epoch : int
-            What they go on with.
+            Number of the epoch in the file names.
         load_optimizer_states : bool
-            Whether to load the optimizer's states and counts of updates when
-            the optimizer is installed. Counts stay out where the user gives
-            `begin_num_update`. The states are pickled: load none that you do
-            not trust.
+            Whether to load the optimizer's states and update counts when the
+            optimizer is installed. The counts are not loaded if the optimizer
+            is given a `begin_num_update`. The states are a pickle: load only
+            files that you trust.
         update_freq : int, optional
-            By default that of the checkpoint, and 1 for one of plain Module.
+            By default that of the checkpoint; 1 for a checkpoint of plain Module.
         **kwargs
-            Further arguments of the constructor. `alpha` is by default that
-            of the checkpoint, if it was a number. The number of devices may
-            be another than that of the module that was saved.
+            Further arguments of the constructor. The default of `alpha` is the
+            value in the checkpoint, if it was a number. The number of devices
+            may differ from that of the saved module.
 
         Returns
         -------
         SVRGModule
-            With the snapshot in force that was so when it was saved.
+            The module with its parameters, not bound yet. A snapshot that was
+            active when it was saved becomes active at `bind`.
 
         Raises
         ------
         FileNotFoundError
             If a file is missing.
         ValueError
-            If a file is truncated, foreign, or not of the same checkpoint as
-            the others.
+            If a file is truncated, is not part of a checkpoint, or belongs to
+            another checkpoint than the others. Also if the constructor raises one.
+        TypeError
+            If `prefix` is not a str or a path, `epoch` is not an int, or
+            `load_optimizer_states` is not a bool. Also if the constructor
+            raises one.
 
         Warns
         -----
         UserWarning
-            If the states were on the servers of a KVStore, and so could not
-            be saved: with `load_optimizer_states` only the counts are loaded.
-            If `alpha` was a schedule, which a file cannot hold, and none is
-            given. If the file of the symbol has another network by now: that
-            of the checkpoint is loaded. If a file is found under another name,
-            since the process that saved it was stopped too early.
+            If the states were on the servers of a KVStore and could not be
+            saved: only the counts are loaded. If `alpha` was a schedule, which
+            a file cannot contain, and none is given. If the file of the symbol
+            contains another network by now: the copy in the checkpoint is
+            loaded. If a file is found under a temporary name because the
+            process that saved it was killed.
         """
         checkpoint = Checkpoint(prefix, epoch, load_optimizer_states)
         module = cls(checkpoint.symbol, **checkpoint.constructor_arguments(update_freq, kwargs))
@@ -194,7 +215,7 @@ class SnapshotCheckpoints:
             step_size=facts['step_size'], check_states=checkpoint.check_states)
 
     def _restore_snapshot(self):
-        """Put the snapshot of a checkpoint in force, once the module is bound for training."""
+        """Activate the snapshot of a checkpoint once the module is bound for training."""
         if self._loaded.snapshot is None:
             return
         facts, arrays = self._loaded.snapshot
@@ -212,7 +233,7 @@ class SnapshotCheckpoints:
         self._loaded = self._loaded._replace(snapshot=None)
 
     def _restore_update_counts(self, default_opt, optimizer, optimizer_params):
-        """Go on from a checkpoint's counts, unless the user has given where to begin."""
+        """Continue the update counts of a checkpoint, unless `begin_num_update` is given."""
         goes_on, counts = self._loaded.goes_on_counting, self._loaded.counts
         self._loaded = self._loaded._replace(goes_on_counting=False)
         if not goes_on or not counts:
@@ -226,14 +247,14 @@ class SnapshotCheckpoints:
                               {0, *(context.device_id for context in self._context)})
 
     def _step_size(self):
-        """Return the rate that the last two snapshots gave, and what bounds it."""
+        """Return the rate and the curvature of a BarzilaiBorwein, None if there is none."""
         rule = self._step_size_rule
         if rule is None:
             return self._loaded.step_size
         return {'rate': rule.rate, 'curvature': rule.curvature}
 
     def _restore_step_size(self, rule):
-        """Go on with the rate of a checkpoint, or begin anew."""
+        """Continue with the rate of a checkpoint, or restart."""
         loaded, self._loaded = self._loaded.step_size, self._loaded._replace(step_size=None)
         if isinstance(rule, BarzilaiBorwein):
             rule.restart()
@@ -241,7 +262,7 @@ class SnapshotCheckpoints:
                 rule.rate, rule.curvature = loaded['rate'], loaded['curvature']
 
     def _update_counts(self):
-        """Read the optimizer's counts of updates, or tell what they are on the servers."""
+        """Return the optimizer's update counts; compute them if it is on the servers."""
         if not self._servers_hold_states:
             return update_counts(self._optimizer)
         counts, num_update = self._membership.counts_at_start
@@ -259,33 +280,33 @@ class SnapshotCheckpoints:
 
     @property
     def _copies(self):
-        """Devices that update weights of their own; 0 where a KVStore does."""
+        """Number of devices that update their own weights; 0 if a KVStore updates them."""
         return 0 if self._update_on_kvstore else self._ctx_len
 
     def load_optimizer_states(self, fname):
-        """Load the optimizer's states; see ``Module.load_optimizer_states``.
+        """Load the optimizer's states.
 
         Parameters
         ----------
         fname : str
-            A file of `save_optimizer_states`. It is unpickled: load none that
-            you do not trust.
+            File that `save_optimizer_states` wrote. It is unpickled: load only
+            files that you trust.
 
         Raises
         ------
         ValueError
-            If the file is truncated or holds no states, or some whose shapes
-            do not fit the parameters and the optimizer, or is that of a
-            checkpoint which was loaded and has been saved anew since.
+            If the file is truncated, contains no states, or contains states of
+            other shapes than those of the parameters and the optimizer. Also if
+            it belongs to the loaded checkpoint and was written again since.
 
         Warns
         -----
         UserWarning
-            If the states are of none of the parameters, as those of a plain
-            Module whose KVStore was of another kind.
+            If the states belong to none of the parameters. This happens with
+            files of a plain Module with another kind of KVStore.
         """
         if not self.optimizer_initialized or self._servers_hold_states:
-            super().load_optimizer_states(fname)  # which refuses it
+            super().load_optimizer_states(fname)  # raises an error
             return
         if fname == self._preload_opt_states:
             self._loaded.check_states()
@@ -300,7 +321,7 @@ class SnapshotCheckpoints:
             self._check_states_fit(updater.states, fname)
 
     def _check_states_fit(self, states, fname):
-        """Raise a ValueError where the optimizer would stumble in the middle of a step."""
+        """Raise a ValueError if a step with these states would fail."""
         weights = executor_group.parameters(self)
         keys = {number * self._copies + device if self._copies else name: (name, device)
                 for number, name in enumerate(self._param_names)

@@ -1,4 +1,4 @@
-"""How an optimizer is installed: wrapped, with its keys in the KVStore, or borrowed."""
+"""Installing an optimizer: wrapped, with its keys in the KVStore, or borrowed."""
 
 import contextlib
 import pickle
@@ -19,14 +19,14 @@ from .membership import Membership
 from .operations import open_distributed, probe_of_compression, push_all_before_exit
 from .registry import ModuleRegistry, RegisteredModule, registry_of
 
-# What `init_optimizer` sets.
+# Attributes that `init_optimizer` sets.
 _INSTALLED = {'_optimizer', '_kvstore', '_update_on_kvstore', '_updater', 'optimizer_initialized',
               '_preload_opt_states', '_membership', '_loaded'}
 
 
 @contextlib.contextmanager
 def optimizer_kept_on_error(module):
-    """Give a module back the optimizer that it had, or none, if the block fails."""
+    """Restore the optimizer of a module, or its absence, if the block fails."""
     before = {name: value for name, value in vars(module).items() if name in _INSTALLED}
     try:
         yield
@@ -36,39 +36,43 @@ def optimizer_kept_on_error(module):
 
 
 class OptimizerSetup:
-    """Install the optimizer of an SVRGModule, which this is a part of."""
+    """Mixin that installs the optimizer of an SVRGModule."""
 
     def init_optimizer(self, kvstore='local', optimizer='sgd',
                        optimizer_params=(('learning_rate', 0.01),), force_init=False):
-        """Install the optimizer; see ``Module.init_optimizer``.
+        """Install the optimizer.
 
-        It is wrapped, so that the KVStore can tell gradients, which step the
-        weights, from full gradients, which are summed over the devices.
+        It is wrapped, so that the KVStore updates weights with gradients and
+        only sums full gradients over the devices.
 
         Parameters
         ----------
         kvstore : str or KVStore
-            As in Module. A process has one connection to its servers: all
-            modules that are given the same name of a distributed KVStore
-            share one.
+            KVStore, or its name as in Module. A process has one connection to
+            its servers, so all modules with the same name of a distributed
+            KVStore share it.
         optimizer : str or Optimizer
-            Any optimizer of MXNet, by name or as an instance.
+            Any optimizer of MXNet, or its registered name.
         optimizer_params : dict
-            Arguments of an optimizer that is given by name.
+            Arguments of an optimizer that is given by name. The default of
+            `rescale_grad` is that of Module.
         force_init : bool
-            Install it even if there is one already.
+            Whether to install it even if there is one already.
 
         Raises
         ------
         ValueError
-            Before any key exists, if MXNet would abort, hang or be wrong
-            with this `kvstore`: a distributed one with `compression_params`;
-            ``dist_async`` with ``MXNET_UPDATE_ON_KVSTORE=0``; row_sparse
-            gradients that it does not sum rightly; optimizer states to load
-            that its servers would hold; one that a module with the same
-            parameter names, one that has begun its training, or a plain
-            Module uses; and if `BarzilaiBorwein` cannot be right for the
-            optimizer.
+            If MXNet would abort, hang or give wrong results with this
+            `kvstore`: a distributed one with `compression_params`;
+            ``dist_async`` with ``MXNET_UPDATE_ON_KVSTORE=0``; one that does not
+            sum row_sparse gradients correctly; one whose servers would have to
+            load optimizer states; or one that is already used by a plain
+            Module, by a module with the same parameter names, or by a module
+            that has made updates. Also if the learning rate is not finite, or
+            `BarzilaiBorwein` does not support the optimizer. No key of a weight
+            has been created then.
+        TypeError
+            If `optimizer` is neither a str nor an Optimizer.
         """
         if not self.binded or not self.params_initialized or (
                 self.optimizer_initialized and not force_init):
@@ -116,7 +120,7 @@ class OptimizerSetup:
         push_all_before_exit()
         keys = self._membership.keys
         if updates:
-            pickle.dumps(svrg_optimizer, 0)  # as MXNet will, when keys exist already
+            pickle.dumps(svrg_optimizer, 0)  # MXNet does so too, but after keys are created
         number = registry.number_of_first_key(kvstore, keys, updates)
         if updates:
             svrg_optimizer.place_on_servers(
@@ -132,8 +136,8 @@ class OptimizerSetup:
             values.update((key, mx.nd.zeros(self._arg_params[name].shape[:1], dtype='float64'))
                           for name, key in keys.row_counts.items())
             values[keys.tally] = PassCounts(self._kvstore).value
-            # Module leaves the workers without rank 0's weights: all where they update them
-            # themselves, and their copies on the host in any case.
+            # Module does not give the workers rank 0's weights if they update the weights
+            # themselves, and never updates their copies on the host.
             executor_group.pull_dense_weights(self._kvstore, self)
         else:
             values[keys.first] = probe_of_compression()
@@ -141,18 +145,23 @@ class OptimizerSetup:
             self._kvstore.init(list(values), list(values.values()))
 
     def borrow_optimizer(self, shared_module):
-        """Borrow the optimizer of another module; see ``Module.borrow_optimizer``.
+        """Use the optimizer of another module.
+
+        Parameters
+        ----------
+        shared_module : Module
+            Module that shares its parameters with this one, with an optimizer.
 
         Raises
         ------
         TypeError
-            If `shared_module` is no Module.
+            If `shared_module` is not a Module.
         RuntimeError
-            If it has no optimizer yet.
+            If `shared_module` has no optimizer yet.
         ValueError
-            If it is that of a plain Module with a distributed KVStore, which
-            has no keys for full gradients; and where `init_optimizer` would
-            refuse its `BarzilaiBorwein`.
+            If `shared_module` is a plain Module with a distributed KVStore,
+            which has no keys for full gradients. Also if `BarzilaiBorwein` does
+            not support its optimizer.
         """
         if not isinstance(shared_module, Module):
             raise TypeError('shared_module must be a Module, not %r' % (shared_module,))
@@ -169,22 +178,28 @@ class OptimizerSetup:
         super().borrow_optimizer(shared_module)
 
     def _create_optimizer(self, optimizer, default_opt, kvstore, optimizer_params):
-        """Wrap an optimizer, made as Module makes it where it is a name.
+        """Wrap an optimizer. One that is given by name is created as in Module.
 
         Parameters
         ----------
         optimizer : str
             Name of the wrapper's class, ``'_SVRGOptimizer'``.
         default_opt : str or Optimizer
-            The optimizer that steps the weights.
+            Optimizer of the weights.
         kvstore : str or KVStore or None
             As in `init_optimizer`.
         optimizer_params : dict
-            Arguments of `default_opt`, where that is a name.
+            Arguments of `default_opt`, if that is a name.
 
         Returns
         -------
         _SVRGOptimizer
+            The wrapper.
+
+        Raises
+        ------
+        ValueError
+            If `optimizer` is another name.
         """
         if optimizer.lower() != _SVRGOptimizer.__name__.lower():
             raise ValueError('optimizer must be %r, not %r; the optimizer that steps the weights '
@@ -206,7 +221,7 @@ class OptimizerSetup:
                               param_idx2name=idx2name, **params)
 
     def _usable_kvstore(self, kvstore):
-        """Check a KVStore; return it, an object where it is distributed, and whether it updates."""
+        """Check a KVStore; return it, connected if distributed, and whether it updates weights."""
         updates = will_update(kvstore, self._ctx_len, self._arg_params)
         check_usable(kvstore, updates, self._ctx_len, self._compression_params,
                               *executor_group.sparse_parameters(self),
