@@ -343,5 +343,5 @@ def _check_states(name):
 def _read(read, name):
     try:
         return read(name)
-    except (mx.MXNetError, ValueError) as error:  # MXNet's message may itself raise a ValueError
+    except (mx.MXNetError, ValueError) as error:  # MXNet raises some errors as ValueErrors
         raise ValueError('%s is truncated or no file of MXNet' % name) from error

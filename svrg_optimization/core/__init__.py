@@ -1,1 +1,1 @@
-"""The algorithm: snapshot, full gradient, and the correction of a gradient."""
+"""Algorithm: snapshot, full gradient, and the correction of a gradient."""

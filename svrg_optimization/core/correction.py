@@ -1,9 +1,10 @@
-r"""Sums of gradients, μ and the SVRG gradient with its coefficient α.
+r"""Sums of gradients, and the SVRG gradient with its coefficient α.
 
 .. math:: g = \nabla f_{batch}(w) - \alpha (\nabla f_{batch}(\tilde w) - \mu)
 
-Small arrays, of which each operation takes longer than its arithmetic, are
-summed many in one operation. MXNet has none that adds, but a step of sgd does.
+For small arrays the call of an operation takes longer than its arithmetic, so
+many of them are added in one operation. MXNet has no operation that adds many
+arrays; a step of sgd with a rate of 1 or -1 is used instead.
 """
 
 import numpy as np
@@ -12,7 +13,7 @@ from mxnet import ndarray as nd
 from ..mxnet_bridge.storage import dtype_of_sum, is_row_sparse
 from .row_sparse import correct_all_rows
 
-# Elements up to which that is faster than vectorized operations of an array's own.
+# Elements up to which this is faster than one vectorized operation for each array.
 _SMALL = 1 << 14
 _ARRAYS_OF_AN_OPERATION = 60
 
@@ -23,14 +24,15 @@ def correct(gradient, at_snapshot, full, alpha=1):
     Parameters
     ----------
     gradient : NDArray
-        The batch's gradient at the current weights; overwritten.
+        Gradient of the batch at the current weights, dense or row_sparse;
+        overwritten with the SVRG gradient.
     at_snapshot : NDArray
-        The batch's gradient at the snapshot.
+        Gradient of the batch at the snapshot, of the same shape and dtype.
     full : NDArray
-        The full gradient, in the units of a batch gradient; float32 for
-        float16 gradients.
+        Full gradient of the same shape in the scale of a batch gradient; dense,
+        float32 for float16 gradients.
     alpha : float
-        α, which is 1 in plain SVRG.
+        α; 1 in plain SVRG.
     """
     if alpha != 1 and gradient.stype == 'default' and _is_float32(gradient, full):
         _add_times(gradient, at_snapshot, -alpha)
@@ -48,17 +50,17 @@ def correct(gradient, at_snapshot, full, alpha=1):
 
 
 def correct_fused(gradients, at_snapshot, full, alpha=1):
-    """Turn several gradients into SVRG gradients, in place, to the same bits as `correct`.
+    """Turn several gradients into SVRG gradients, in place; bit-identical to `correct`.
 
-    Where α is 1, a step of sgd with momentum does it whose weight is the full
-    gradient, whose momentum is the gradient, and whose rates are 1.
+    For an α of 1 this is one step of sgd with momentum: the weight is the full
+    gradient, the momentum is the gradient, and all rates are 1.
 
     Parameters
     ----------
     gradients, at_snapshot, full : list of NDArray
-        As for `correct`, but dense, of one dtype and on one device.
+        As in `correct`, but dense, of one dtype and on one device.
     alpha : float
-        As for `correct`.
+        As in `correct`.
     """
     if alpha != 1 and _is_float32(*gradients):
         _add_fused_times(gradients, at_snapshot, -alpha)
@@ -80,23 +82,23 @@ def add_fused(totals, gradients):
     Parameters
     ----------
     totals, gradients : list of NDArray
-        Dense, of one dtype and on one device.
+        Dense arrays of one dtype on one device. `totals` are overwritten.
     """
     _add_fused_times(totals, gradients, 1)
 
 
 def _is_float32(*arrays):
-    """Tell whether a step of sgd, whose rate is a float32, can scale arrays."""
+    """Tell whether a step of sgd, whose rate is a float32, can scale these arrays."""
     return all(array.dtype == np.float32 for array in arrays)
 
 
 def _add_times(total, gradient, factor):
-    """Add a gradient times a factor: a step of sgd whose rate is -factor."""
+    """Add a gradient times a factor, as a step of sgd with the rate -factor."""
     nd.sgd_update(total, gradient, lr=-factor, wd=0, out=total)
 
 
 def _add_fused_times(totals, gradients, factor):
-    """Do the same for several of them."""
+    """Add several gradients times a factor, many in one operation."""
     for targets, *others in _parts(totals, totals, gradients):
         count = len(targets)
         nd.multi_sgd_update(*_interleaved(others), lrs=(-factor,) * count, wds=(0,) * count,
@@ -104,18 +106,19 @@ def _add_fused_times(totals, gradients, factor):
 
 
 def copies_fused(gradients):
-    """Copy gradients, many in one operation where they are float32.
+    """Copy gradients, many in one operation if they are float32.
 
     Parameters
     ----------
     gradients : list of NDArray
-        Dense, of one dtype and on one device.
+        Dense gradients of one dtype on one device.
 
     Returns
     -------
     list of NDArray
+        Copies in the same order.
     """
-    if any(gradient.dtype != np.float32 for gradient in gradients):  # oneDNN has no other
+    if any(gradient.dtype != np.float32 for gradient in gradients):  # oneDNN supports no other
         return [gradient.copy() for gradient in gradients]
     copies = []
     for [part] in _parts(gradients):
@@ -139,12 +142,12 @@ def fusable_parameters(gradients):
     Parameters
     ----------
     gradients : dict of str to list of NDArray
-        One gradient a device for each parameter.
+        For each parameter one gradient a device.
 
     Returns
     -------
     list of list of str
-        Parameters of one dtype each.
+        Groups of parameters; the dtype is the same within a group.
     """
     groups = {}
     for name, arrays in gradients.items():

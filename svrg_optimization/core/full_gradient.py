@@ -1,4 +1,4 @@
-"""The full gradient of one snapshot: summed, exchanged, held."""
+"""Full gradient of one snapshot: its sum, its exchange between workers, its shares."""
 
 import numpy as np
 from mxnet import ndarray as nd
@@ -9,54 +9,58 @@ from ..kvstore.operations import allreduce
 from ..mxnet_bridge.storage import dtype_of_sum, is_row_sparse
 from .correction import add_fused, copies_fused, fusable_parameters
 
-# Gradients of one parameter that one operation adds up.
+# Number of gradients of one parameter that one operation adds.
 _SUMMED_AT_ONCE = 64
 
 
 class FullGradient:
-    r"""The full gradient :math:`\mu` at a snapshot, in the units of a batch gradient.
+    r"""Full gradient :math:`\mu` at a snapshot, in the scale of a batch gradient.
 
     .. math:: \mu = \frac{B}{n} \sum_{j=1}^{n} \nabla f_j(\tilde w)
 
-    It is held in one share for each device; the shares add up to
-    :math:`\mu`. Until a pass has been finished, all of them are 0.
+    Each device has one share of it; the shares add up to :math:`\mu`. All are 0
+    until a pass adds gradients.
 
     Parameters
     ----------
     gradients : dict of str to list of NDArray
-        One gradient a device for each parameter, of which only shape, dtype,
-        storage type and context are taken.
+        For each parameter one gradient a device. Only shape, dtype, storage
+        type and context are used.
     devices : int
-        How many devices there are.
+        Number of devices.
     batch_size : int
-        B, the rows of a batch.
+        B, the number of rows of a batch.
     loss_is_mean : bool
-        Whether gradients are means over a batch, and not sums.
+        Whether gradients are means over the rows of a batch rather than sums.
     counts_rows : bool
-        Whether to count, for row_sparse gradients, how often each row occurs.
+        Whether to count how often each row of row_sparse gradients occurs.
 
     Attributes
     ----------
     shares : list of dict of str to NDArray
-        One dict a device, from parameter name to that device's share; dense,
-        of the gradient's dtype, but float32 for a float16 one.
+        For each device a dict from parameter name to its share. A share is
+        dense and has the shape and dtype of the gradient, but float32 for
+        float16.
     by_row : list of dict of str to NDArray
-        The same for parameters whose rows are counted, but the whole full
-        gradient, each row of it over the part of the batches that contain it.
+        For each device a dict with the parameters whose rows are counted. Each
+        row of the whole full gradient is divided by the fraction of the batches
+        that contain it.
     row_counts : dict of str to numpy.ndarray
-        For these parameters, the batches (on each device) that contain a row.
+        For these parameters the number of batches that contain each row,
+        counted on each device and added.
     batches : int
-        The batches that were summed.
+        Number of batches that were summed.
     batches_of_workers : list of int
-        How many there were of each worker, by rank, with those of padding alone.
+        Number of batches of each worker, by rank. Batches that are all padding
+        are included.
     rows : int
-        n, the rows that it is a mean over.
+        n, the number of rows in the mean.
     small : list of list of str
-        Parameters that are summed many in one operation.
+        Groups of parameters that are added many in one operation.
     finished : bool
-        Whether the pass was finished; until then all is 0, or a sum.
+        Whether the pass was finished. Before that the shares are 0 or a sum.
     batch_size : int
-        B, of the batches in whose gradient's units it is.
+        B, the number of rows of a batch whose gradient has this scale.
     """
 
     def __init__(self, gradients, devices, batch_size, loss_is_mean, counts_rows=False):
@@ -77,7 +81,7 @@ class FullGradient:
         self._loss_is_mean = loss_is_mean
 
     def add(self, gradients, weights):
-        """Add the gradients of one batch to the sum, those of each device times its weight."""
+        """Add the gradients of one batch to the sum, each times the weight of its device."""
         for device, share in enumerate(self.shares):
             fused = [[name for name in names if name in gradients]
                      for names in self.small if weights[device] == 1]
@@ -93,7 +97,7 @@ class FullGradient:
                 nd.elemwise_add(total, gradient, out=total)
 
     def sums_stored(self, gradients):
-        """Tell whether `add_stored` can take gradients like these."""
+        """Tell whether `add_stored` accepts gradients like these."""
         return all(arrays[0].stype == 'default' and arrays[0].dtype == self.shares[0][name].dtype
                    for name, arrays in gradients.items())
 
@@ -103,7 +107,7 @@ class FullGradient:
         Parameters
         ----------
         stored : list of dict of str to list of NDArray
-            For each batch, as in `add`; all of one weight, 1.
+            For each batch a dict as in `add`. All weights are 1.
         """
         for device, share in enumerate(self.shares):
             for name, total in share.items():
@@ -112,7 +116,7 @@ class FullGradient:
                     nd.add_n(total, *arrays[begin:begin + _SUMMED_AT_ONCE], out=total)
 
     def copies_of(self, batches):
-        """Copy the gradients of several batches, as `add_stored` takes them."""
+        """Copy the gradients of several batches, in the form of `add_stored`."""
         large = self.shares[0].keys() - set().union(*self.small)
         copies = [{name: [array.copy() for array in gradients[name]] for name in large}
                   for gradients in batches]
@@ -126,22 +130,22 @@ class FullGradient:
         return copies
 
     def wait(self):
-        """Wait for all that was added so far."""
+        """Wait until all gradients so far are added."""
         for share in self.shares:
             for total in share.values():
                 total.wait_to_read()
 
     def count(self, gradients, rows, batches=1):
-        """Count batches of so many rows, and in them the rows of parameters that are counted.
+        """Count batches, their rows, and the rows of row_sparse gradients.
 
         Parameters
         ----------
         gradients : dict of str to list of NDArray
-            Those of a batch.
+            Gradients of one batch.
         rows : int
-            Without padding.
+            Number of rows without padding.
         batches : int
-            Where no parameter's rows are counted, any number.
+            Number of batches; 1 if rows of row_sparse gradients are counted.
         """
         self.batches += batches
         self.rows += rows
@@ -150,28 +154,28 @@ class FullGradient:
                 counts[gradient.indices.asnumpy()] += 1
 
     def finish(self, yielded, keys, kvstore, add_devices):
-        """Make the sum over all batches a mean, over all devices and workers.
+        """Turn the sum over all batches into the mean over all devices and workers.
 
-        Where `rows` is 0 on all workers, there is none, and it is not finished.
+        If `rows` is 0 on all workers there is no mean, and `finished` stays False.
 
         Parameters
         ----------
         yielded : int
-            Batches that the pass had, with those of padding alone.
+            Number of batches of the pass, with those that are all padding.
         keys : KVStoreKeys
-            The module's keys in `kvstore`.
+            Keys of the module in `kvstore`.
         kvstore : mxnet.kvstore.KVStore or None
-            Adds up the devices and the workers.
+            KVStore that sums over the devices and workers.
         add_devices : bool
-            Whether to add up the devices where there is no `kvstore`; else
-            each device's share stays its own.
+            Whether to sum over the devices if there is no `kvstore`. Otherwise
+            each device keeps its own sum as its share.
         """
         values = {name: [share[name] for share in self.shares] for name in self.shares[0]}
         self.batches_of_workers = [yielded]
         units = self.batch_size
         if kvstore and is_distributed(kvstore):
             if self._loss_is_mean:
-                # Batches of the workers may differ in size: send sums over rows.
+                # Workers may have batches of different sizes, so sums over rows are sent.
                 self._scale(self.batch_size)
                 units = 1
             self._sum_over_workers(keys, kvstore, values)
@@ -194,7 +198,7 @@ class FullGradient:
                 total *= factor
 
     def _sum_over_workers(self, keys, kvstore, values):
-        """Sum the gradients over all devices and workers, and what was counted."""
+        """Sum the gradients and the counts over all devices and workers."""
         context = next((arrays[0].context for arrays in values.values()), None)
         tally = PassCounts(kvstore, self.rows, self.batches, self.batches_of_workers, context)
         counted = {keys.row_counts[name]: [nd.array(counts, ctx=context, dtype=np.float64)]
@@ -216,18 +220,18 @@ class FullGradient:
                     dtype=full.dtype))
 
     def exchange(self, kvstore, keys, values, counted=()):
-        """Sum values over all devices and workers and share the sums out.
+        """Sum values over all devices and workers and give each device its share.
 
         Parameters
         ----------
         kvstore : mxnet.kvstore.KVStore
-            Holds a key for each full gradient.
+            KVStore with one key for each full gradient.
         keys : KVStoreKeys
-            The module's keys in it.
+            Keys of the module in `kvstore`.
         values : dict of str to list of NDArray
-            From parameter name to one value a device; overwritten with the sum.
+            For each parameter one array a device; overwritten with the sum.
         counted : dict of str to list of NDArray
-            Further values to sum, by key; overwritten too.
+            Further arrays to sum, by key; overwritten with the sum.
         """
         allreduce(kvstore, {
             **{keys.full[name]: arrays for name, arrays in values.items()}, **dict(counted)})
@@ -235,20 +239,21 @@ class FullGradient:
             self.share_out(name, arrays)
 
     def pack(self, shares_differ):
-        """Return what `unpack` needs to make this full gradient again.
+        """Return this full gradient in a form that can be saved.
 
         Parameters
         ----------
         shares_differ : bool
-            Whether the shares of all devices must be kept and not only one.
+            Whether the devices have different shares. Otherwise only the first
+            one is returned.
 
         Returns
         -------
         facts : dict
-            Anything that JSON can hold.
+            Values of types that JSON supports.
         arrays : dict of str to dict of str to NDArray or numpy.ndarray
-            Under 'rows' the row counts, under 'full:0' and so on the shares,
-            each by parameter.
+            The row counts under 'rows', the shares under 'full:0' and so on,
+            each a dict from parameter name to array.
         """
         facts = {'rows': self.rows, 'batches': self.batches, 'batch_size': self.batch_size,
                  'devices': len(self.shares)}
@@ -257,19 +262,20 @@ class FullGradient:
                        **{'full:%d' % device: share for device, share in enumerate(kept)}}
 
     def unpack(self, facts, arrays_of):
-        """Set the full gradient to one that was packed, on any number of devices.
+        """Set the full gradient from what `pack` returned, for any number of devices.
 
         Parameters
         ----------
         facts : dict
+            The first value that `pack` returned.
         arrays_of : callable
-            Takes 'rows', 'full:0' or the like, and returns the arrays that
-            `pack` had under it.
+            Takes 'rows', 'full:0' and so on, and returns the arrays that `pack`
+            returned under this name.
 
         Returns
         -------
         set of str
-            The parameters that it lacks. Where there are any, nothing is set.
+            Parameters that are missing. If there are any, nothing is set.
         """
         saved = [arrays_of('full:%d' % device) for device in range(facts['devices'])]
         saved = [share or saved[0] for share in saved]
@@ -291,23 +297,23 @@ class FullGradient:
         return lacking
 
     def units_for(self, batch_size):
-        """Return what makes it one in the units of the gradient of a batch of so many rows."""
+        """Return the factor that scales it to the gradient of a batch of `batch_size` rows."""
         return 1 if self._loss_is_mean else batch_size / self.batch_size
 
     def nonfinite(self):
-        """List the parameters of which a value is infinite or no number."""
+        """List the parameters whose full gradient has an infinite value or a NaN."""
         flags = {name: [nd.multi_all_finite(share[name], num_arrays=1) for share in self.shares]
                  for name in self.shares[0]}
         return [name for name, of_devices in flags.items()
                 if not all(flag.asscalar() for flag in of_devices)]
 
     def totals(self):
-        """Map each parameter to its full gradient, the sum of all devices' shares."""
+        """Map each parameter to its full gradient, the sum of the shares of all devices."""
         return {name: nd.add_n(*[share[name].as_in_context(first.context)
                                  for share in self.shares])
                 for name, first in self.shares[0].items()}
 
     def share_out(self, name, totals):
-        """Give each device its part of a full gradient that all of them have whole."""
+        """Give each device its share of a full gradient that all devices have whole."""
         for share, total in zip(self.shares, totals):
             share[name] = total / len(self.shares)

@@ -1,32 +1,32 @@
-"""Whether a symbol's losses are sums or means over a batch, and what follows."""
+"""Reduction of a symbol's losses over a batch: sums or means."""
 
 import contextlib
 import json
 
 import mxnet as mx
 
-# Of MXNet's loss layers only these can be means; the others are sums.
+# Only these loss layers of MXNet can be means; the others are sums.
 _NORMALIZED_LOSSES = ('SoftmaxOutput', 'Softmax', 'MakeLoss')
 _SUM_LOSSES = ('LinearRegressionOutput', 'LogisticRegressionOutput', 'MAERegressionOutput',
                'SVMOutput', 'make_loss')
 _LOSSES = _NORMALIZED_LOSSES + _SUM_LOSSES
-# Neither they nor a loss layer hand down the gradient of what is above them.
+# These layers, like loss layers, pass no gradient from their outputs to their inputs.
 _GRADIENT_STOPS = ('BlockGrad', 'stop_gradient')
 
 
-# Layers that compute each row of a batch by itself.
+# Layers that compute each row of a batch independently of the others.
 _ROW_WISE = ('null', 'FullyConnected', 'Convolution', 'Activation', 'Pooling', 'Flatten',
              'SoftmaxOutput', 'LinearRegressionOutput', 'LogisticRegressionOutput',
              'MAERegressionOutput', 'SVMOutput')
 
 
 class NoLossError(ValueError):
-    """A symbol has no full gradient, since the gradients of its outputs are not its own."""
+    """Error for a symbol without a loss, whose gradients depend on `out_grads`."""
 
 
 @contextlib.contextmanager
 def missing_loss_named(symbol):
-    """Make a NoLossError of MXNet's error about outputs that need gradients."""
+    """Turn MXNet's error about outputs that need gradients into a NoLossError."""
     try:
         yield
     except mx.MXNetError as error:
@@ -51,9 +51,14 @@ def is_row_wise(nodes, inputs):
     Parameters
     ----------
     nodes : list of dict
-        The network's, as its JSON has them.
+        Nodes of the network, from its JSON.
     inputs : iterable of str
-        Names of data and labels, whose first axis counts the rows.
+        Names of data and labels. Their first axis is that of the rows.
+
+    Returns
+    -------
+    bool
+        False also if it is not known.
     """
     has_rows = []
     for node in nodes:
@@ -62,9 +67,9 @@ def is_row_wise(nodes, inputs):
         from_rows = [has_rows[source[0]] for source in node['inputs']]
         if node['op'] in _LOSSES:
             if not all(from_rows):
-                return False  # its term would count once and not for each batch
+                return False  # a term without rows would count once instead of once a batch
         elif any(from_rows[1:]):
-            return False  # rows as weights
+            return False  # rows are used as weights
         has_rows.append(node['name'] in inputs if node['op'] == 'null' else any(from_rows))
     return True
 
@@ -74,20 +79,20 @@ def _is_sum(node):
 
 
 class LossReduction:
-    """How the gradient of a batch scales with the batch's rows.
+    """Dependence of a batch's gradient on the number of its rows.
 
     Parameters
     ----------
     symbol : mxnet.symbol.Symbol
-        The network.
+        Network with its loss.
     nodes : list of dict
-        Its nodes, as its JSON has them.
+        Nodes of the network, from its JSON.
     shapes : dict of str to tuple of int
-        The shapes of its inputs.
+        Shapes of the inputs.
     loss_is_mean : bool, optional
-        Whether its loss is a mean over the rows of a batch; by default its
-        loss layers tell. A mean made of operators, ``MakeLoss(mean(...))``,
-        does not show in them.
+        Whether the loss is a mean over the rows of a batch. By default this is
+        read from the loss layers. A mean made of operators,
+        ``MakeLoss(mean(...))``, cannot be recognized.
 
     Attributes
     ----------
@@ -96,7 +101,7 @@ class LossReduction:
     is_mixed : bool
         Whether some losses are sums and some are means.
     is_row_wise : bool
-        Whether several batches may be computed as one.
+        Whether the gradient of several batches in one is the sum of theirs.
     """
 
     def __init__(self, symbol, nodes, shapes, loss_is_mean=None):
@@ -106,27 +111,27 @@ class LossReduction:
         self.is_row_wise = bool(means) and not any(means) and is_row_wise(nodes, shapes)
 
     def weights(self, rows, real_part, batch_size):
-        """Weigh a batch's gradients in a sum over the data.
+        """Return the weights of a batch's gradients in the sum over the data.
 
-        The sum of all weighted gradients, times B over the real rows of all
-        batches, is the full gradient. A loss that is a mean is one over the
-        rows of each device, and so the gradient of a batch is, in Module, the
-        sum of the devices' means: K times the mean over the batch, on K
-        devices.
+        The full gradient is the sum of all weighted gradients, times B over the
+        number of real rows of all batches. A loss that is a mean is averaged
+        over the rows of each device. The gradient of a batch is then the sum of
+        the devices' means, which on K devices is K times the mean over the
+        batch.
 
         Parameters
         ----------
         rows : list of int
-            Rows of which the gradient was computed, on each device.
+            Number of rows of the gradient on each device.
         real_part : float
-            The part of them that is no padding.
+            Fraction of these rows that is not padding.
         batch_size : int
-            B, the rows of a full batch.
+            B, the number of rows of a full batch.
 
         Returns
         -------
         list of float
-            One weight a device; 1 for an evenly split full batch.
+            One weight a device; 1 for a full batch that is split evenly.
         """
         if not self.is_mean:
             return [real_part] * len(rows)
@@ -134,7 +139,7 @@ class LossReduction:
 
 
 def _means(symbol, nodes, shapes):
-    """Tell of each loss layer that moves a parameter whether its loss is a mean."""
+    """List for each loss layer that trains a parameter whether its loss is a mean."""
     return [_is_normalized(node, symbol, shapes) for node in nodes
             if node['op'] in _LOSSES and _moves_a_parameter(node, nodes, shapes)]
 
@@ -157,7 +162,7 @@ def _moves_a_parameter(loss, nodes, inputs):
 def _is_normalized(node, symbol, shapes):
     normalization = node.get('attrs', {}).get('normalization')
     if node['op'] == 'MakeLoss' and normalization == 'batch':
-        # MXNet takes a vector of losses for a single row, and divides by 1.
+        # MXNet treats a vector of losses as a single row and divides by 1.
         internals = symbol.get_internals()
         _, outputs, _ = internals.infer_shape_partial(**shapes)
         return len(outputs[internals.list_outputs().index(node['name'] + '_output')]) > 1

@@ -4,36 +4,38 @@ from mxnet import ndarray as nd
 
 
 def correct_all_rows(gradient, at_snapshot, full):
-    """Turn a row_sparse gradient into the SVRG gradient, which has all rows.
+    """Turn a row_sparse gradient into the SVRG gradient with all rows, in place.
 
-    Rows of zeros are stored too: an optimizer steps only the rows that it is
-    given, and momentum and weight decay move the others as well.
+    Rows of zeros are stored too. An optimizer updates only the rows that are
+    stored, and momentum and weight decay change the other rows as well.
 
     Parameters
     ----------
-    gradient, at_snapshot : RowSparseNDArray
-        The batch's gradient at the current weights, which is overwritten, and
-        at the snapshot.
+    gradient : RowSparseNDArray
+        Gradient of the batch at the current weights; overwritten.
+    at_snapshot : RowSparseNDArray
+        Gradient of the batch at the snapshot.
     full : NDArray
-        The full gradient, dense.
+        Full gradient, dense.
     """
     rows = nd.arange(full.shape[0], ctx=full.context, dtype='int64')
     _assign(gradient, nd.elemwise_add(full, gradient - at_snapshot), rows)
 
 
 def correct_rows_of_batch(gradient, at_snapshot, full_by_row, alpha=1):
-    """Turn a row_sparse gradient into an SVRG gradient of the batch's rows alone.
+    """Turn a row_sparse gradient into an SVRG gradient of the batch's rows, in place.
 
     Parameters
     ----------
-    gradient, at_snapshot : RowSparseNDArray
-        The batch's gradient at the current weights, which is overwritten, and
-        at the snapshot.
+    gradient : RowSparseNDArray
+        Gradient of the batch at the current weights; overwritten.
+    at_snapshot : RowSparseNDArray
+        Gradient of the batch at the snapshot.
     full_by_row : NDArray
-        The full gradient, dense, each row over the part of the batches that
-        contain it.
+        Full gradient, dense. Each row is divided by the fraction of the batches
+        that contain it.
     alpha : float
-        α, which is 1 in plain SVRG.
+        α; 1 in plain SVRG.
     """
     difference = gradient - (at_snapshot if alpha == 1 else at_snapshot * alpha)
     rows = difference.indices
