@@ -1,4 +1,4 @@
-"""Several batches in one run of an executor, each with gradients of its own."""
+"""Several batches in one run of an executor, with separate gradients."""
 
 import mxnet as mx
 
@@ -8,16 +8,21 @@ from ..mxnet_bridge import executor_group
 class SideBySide:
     """Copies of a small network, with the same parameters, in one executor.
 
-    To run it takes hardly longer than one small batch, which waits for calls
-    more than for arithmetic.
+    A run takes hardly longer than that of one small batch, because small
+    batches spend more time on calls than on arithmetic.
 
     Parameters
     ----------
     module : mxnet.module.Module
-        Bound on one device; its arrays of parameters are used. It has no
-        auxiliary states and no random layers.
+        Module that is bound on one device, without auxiliary states and random
+        layers. The copies use its parameter arrays.
     count : int
-        How many copies.
+        Number of copies.
+
+    Attributes
+    ----------
+    gradients : list of dict of str to list of NDArray
+        For each copy a dict from parameter name to its one gradient.
     """
 
     def __init__(self, module, count):
@@ -46,7 +51,7 @@ class SideBySide:
             {name: 'write' if name in written else 'null' for name in bound})
 
     def run(self, batches, module):
-        """Compute the gradients of as many batches as there are copies, into `gradients`."""
+        """Compute `gradients` from as many batches as there are copies."""
         executor_group.join_batches(batches, module, self._inputs)
         self._executor.forward(is_train=True)
         self._executor.backward()

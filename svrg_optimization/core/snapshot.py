@@ -1,4 +1,4 @@
-"""The snapshot in force, as modules that share their weights share it."""
+"""State of the active snapshot, shared by modules that share their weights."""
 
 import contextlib
 from typing import Any, NamedTuple, Optional
@@ -11,16 +11,16 @@ class _Taken(NamedTuple):
 
 
 class Snapshot:
-    """What is known at the weights of the last snapshot.
+    """Full gradient of the last snapshot, and when it was taken.
 
-    The weights themselves are those of the auxiliary module.
+    The weights of the snapshot are the parameters of the snapshot module.
 
     Attributes
     ----------
     is_stale : bool
-        Whether an update with α = 0 was made since it was taken.
+        Whether an update with α = 0 was made since the snapshot was taken.
     num_update : int
-        Updates that have been made, by all modules that share it.
+        Number of updates by all modules that share the snapshot.
     """
 
     def __init__(self):
@@ -31,54 +31,54 @@ class Snapshot:
 
     @property
     def full_gradient(self):
-        """The full gradient; zeros before the first snapshot, None before an optimizer."""
+        """Full gradient; 0 before the first snapshot, None before `init_optimizer`."""
         return self._taken.full_gradient
 
     @property
     def epoch(self):
-        """The epoch of ``fit`` at whose beginning it was taken, None outside of `fit`."""
+        """Epoch of ``fit`` that began with the snapshot; None outside of ``fit``."""
         return self._taken.epoch
 
     @property
     def taken_at(self):
-        """Updates that had been made when it was taken."""
+        """Number of updates before the snapshot."""
         return self._taken.taken_at
 
     @property
     def is_active(self):
-        """Whether a pass for the full gradient was finished, and its weights are there."""
+        """Whether there is a finished full gradient for the weights of the snapshot."""
         return not self._is_moving and (
             self.full_gradient is not None and self.full_gradient.finished)
 
     def replace(self, full_gradient, epoch=None, taken_at=None):
-        """Put the full gradient of a new snapshot in the place of the old one's."""
+        """Activate a new snapshot with its full gradient."""
         self._taken = _Taken(full_gradient, None if epoch is None else int(epoch),
                              self.num_update if taken_at is None else taken_at)
         self._is_moving = self.is_stale = False
 
     def exchange_full_gradient(self, full_gradient):
-        """Put another full gradient of the same snapshot in the place of the old one."""
+        """Replace the full gradient, which was computed again at the same snapshot."""
         self._taken = self._taken._replace(full_gradient=full_gradient)
 
     @contextlib.contextmanager
     def being_replaced(self, move_back):
-        """Take the snapshot out of force while its weights move to those of the next one.
+        """Deactivate the snapshot while its weights are replaced by those of the next one.
 
-        An error may come between any two operations (Ctrl-C). So nothing of
-        the old snapshot counts until the block has replaced it, or all has
-        been moved back.
+        An error, for example Ctrl-C, can occur between any two operations. The
+        old snapshot is therefore inactive until the block has replaced it, or
+        until its weights have been restored after an error.
 
         Parameters
         ----------
         move_back : callable
-            Gives the auxiliary module the weights that it had.
+            Restores the weights of the snapshot module.
         """
-        before, was_in_force = self._taken, self.is_active
+        before, was_active = self._taken, self.is_active
         try:
             self._is_moving = True
             yield
         except BaseException:
-            if self._taken is before and was_in_force:
+            if self._taken is before and was_active:
                 move_back()
                 self._is_moving = False
             raise

@@ -1,4 +1,4 @@
-"""Batches of a full gradient's pass that are held, with their gradients at the snapshot."""
+"""Stored batches of the pass for the full gradient, with their gradients at the snapshot."""
 
 import numpy as np
 from mxnet.io import DataBatch
@@ -9,19 +9,19 @@ from ..mxnet_bridge.storage import bytes_of
 
 
 class StoredBatch(DataBatch):
-    """A batch that trains without another look at the snapshot.
+    """Batch with stored gradients at the snapshot, so that a step needs no second pass.
 
     Attributes
     ----------
     at_snapshot : dict of str to list of NDArray, or None
-        Its gradients at the snapshot, one a device for each parameter; None
-        where they are to be computed again.
+        For each parameter the gradients of the batch at the snapshot, one a
+        device. None if they have to be computed again.
     full_gradient : FullGradient
-        That of the snapshot.
+        Full gradient of the snapshot.
     cut_from : int or None
-        Rows of the padded batch that it was cut from. It takes a step in that
-        one's place, and so with as much of the full gradient: with less, its
-        weight decay would be too much, and SVRG would not converge.
+        Number of rows of the padded batch that it was cut from. The full
+        gradient is scaled to these rows in its step. Scaled to fewer rows it
+        would not balance the weight decay, and SVRG would not converge.
     """
 
     def __init__(self, data, label, pad, full_gradient):
@@ -31,25 +31,25 @@ class StoredBatch(DataBatch):
 
 
 class StoredBatches:
-    """The batches of one pass within a budget of memory.
+    """Batches of one pass within a memory budget.
 
-    Data come first: a gradient that leaves no room for them goes.
+    Data have priority: gradients are dropped if the data need their room.
 
     Parameters
     ----------
     budget : int
-        Bytes of data, labels and gradients on all devices together.
+        Bytes for data, labels and gradients on all devices together.
     full_gradient : FullGradient
-        That the pass is for.
+        Full gradient of the pass.
 
     Attributes
     ----------
     batches : list of StoredBatch
-        Empty where the data exceed the budget.
+        Stored batches; empty if the data exceed the budget.
     exceeded_at : int or None
-        The batch whose data did not fit any more, counted from 1.
+        Number of the batch whose data did not fit, counted from 1.
     dropped : list of dict of str to list of NDArray
-        Gradients that were stored once, and had to make room.
+        Gradients that were stored and have been dropped.
     """
 
     def __init__(self, budget, full_gradient):
@@ -62,26 +62,28 @@ class StoredBatches:
         self._costs = {}
 
     def add(self, batch, copies):
-        """Hold a batch, without gradients so far.
+        """Store a batch, without gradients so far.
 
         Parameters
         ----------
         batch : DataBatch
+            The batch.
         copies : bool
-            Whether to copy its data, which are else not written to any more.
+            Whether to copy its data. Otherwise nothing may write to them later.
 
         Returns
         -------
         StoredBatch
+            The stored batch. If the data exceed the budget it is not stored.
         """
         data, label = batch.data, labels_of(batch)
         if copies and not self.exceeded_at:
             data = [array.copy() for array in data]
             label = [array.copy() for array in label]
-        held = StoredBatch(data, label, padding_of(batch), self._full_gradient)
+        stored_batch = StoredBatch(data, label, padding_of(batch), self._full_gradient)
         if self.exceeded_at:
-            return held
-        self.batches.append(held)
+            return stored_batch
+        self.batches.append(stored_batch)
         self._left -= self._cost(data) + self._cost(label)
         while self._left < 0 and self._stored:
             latest = self._stored.pop()
@@ -91,34 +93,36 @@ class StoredBatches:
         if self._left < 0:
             self.exceeded_at = len(self.batches)
             self.batches = []
-        return held
+        return stored_batch
 
     def store(self, batches, gradients):
-        """Store copies of the gradients of batches, as far as they fit.
+        """Store copies of the gradients of batches, as far as the budget allows.
 
         Parameters
         ----------
         batches : list of StoredBatch
+            Stored batches.
         gradients : list of dict of str to list of NDArray
+            For each batch its gradients at the snapshot.
         """
         if self.exceeded_at:
             return
         fit = []
-        for held, of_batch in zip(batches, gradients):
+        for stored_batch, of_batch in zip(batches, gradients):
             cost = self._cost_of_gradients(of_batch)
             if cost <= self._left:
                 self._left -= cost
-                fit.append((held, of_batch))
+                fit.append((stored_batch, of_batch))
         copies = self._full_gradient.copies_of([of_batch for _, of_batch in fit])
-        for (held, _), copy in zip(fit, copies):
-            held.at_snapshot = copy
-            self._stored.append(held)
+        for (stored_batch, _), copy in zip(fit, copies):
+            stored_batch.at_snapshot = copy
+            self._stored.append(stored_batch)
 
     def _cost_of_gradients(self, gradients):
         return sum(map(self._cost, gradients.values()))
 
     def _cost(self, arrays):
-        """Count the bytes of arrays; dense ones of the same shapes and dtypes have the same."""
+        """Return the bytes of arrays, from a cache by shapes and dtypes if all are dense."""
         if any(array.stype != 'default' for array in arrays):
             return sum(map(bytes_of, arrays))
         key = tuple((array.shape, array.dtype) for array in arrays)
@@ -128,24 +132,25 @@ class StoredBatches:
 
     @property
     def stored(self):
-        """How many batches have their gradients."""
+        """Number of batches with stored gradients."""
         return len(self._stored)
 
 
 class StoredGradients:
-    """What is held from one snapshot to the next.
+    """Stored batches from one snapshot to the next.
 
     Parameters
     ----------
     store_snapshot_grads : bool or int
-        The constructor's argument of this name.
+        Constructor argument of this name.
 
     Attributes
     ----------
     budget : int
-        In bytes; 0 where nothing is to be held.
+        Memory in bytes; 0 if nothing is stored.
     held : StoredBatches or None
-        Those of the latest pass; None before it, and where they do not fit.
+        Batches of the latest pass; None before the first one, and if their data
+        do not fit.
     """
 
     def __init__(self, store_snapshot_grads):
@@ -153,38 +158,39 @@ class StoredGradients:
         self.held = self._train_data = self._generator = None
 
     def let_go(self):
-        """Hold no batches any more."""
+        """Drop the stored batches."""
         self.held = self._train_data = None
 
     def begin(self, full_gradient):
-        """Let go of what is held; return what receives the batches of a new pass, if any does."""
+        """Drop the stored batches; return the storage of a new pass, None if nothing is stored."""
         self.let_go()
         return StoredBatches(self.budget, full_gradient) if self.budget else None
 
-    def keep(self, held, yielded, train_data, warn_once):
-        """Hold the batches of a pass, and warn of what does not fit.
+    def keep(self, stored, yielded, train_data, warn_once):
+        """Keep the batches of a finished pass, and warn of what does not fit.
 
         Parameters
         ----------
-        held : StoredBatches
+        stored : StoredBatches
+            Batches of the pass.
         yielded : int
-            How many batches there were.
+            Number of batches of the pass.
         train_data : DataIter
-            That they are of.
+            Iterator of the batches.
         warn_once : callable
-            Takes a message and what it is about.
+            Takes a message and its kind, and warns once of each kind.
         """
         self._train_data = train_data
-        if held.exceeded_at:
+        if stored.exceeded_at:
             warn_once('store_snapshot_grads: the first %d of %d batches are more than %d bytes of '
                       'data alone: none is held until the next snapshot'
-                      % (held.exceeded_at, yielded, self.budget), 'nothing held')
+                      % (stored.exceeded_at, yielded, self.budget), 'nothing held')
             return
-        if held.stored < len(held.batches):
+        if stored.stored < len(stored.batches):
             warn_once('store_snapshot_grads: %d bytes have room for all %d batches and the '
                       'gradients of %d: the others are computed again at each step'
-                      % (self.budget, len(held.batches), held.stored), 'not all stored')
-        self.held = held
+                      % (self.budget, len(stored.batches), stored.stored), 'not all stored')
+        self.held = stored
         if self._generator is None:
             self._generator = np.random.RandomState(np.random.randint(2 ** 31))
 
@@ -193,7 +199,7 @@ class StoredGradients:
         return train_data is self._train_data
 
     def shuffled(self):
-        """List the held batches in a new random order; None where none are held."""
+        """List the stored batches in a new random order; return None if there are none."""
         if self.held is None:
             return None
         return [self.held.batches[i] for i in self._generator.permutation(len(self.held.batches))]
