@@ -1,1 +1,1 @@
-"""Iterators, and the rows and the padding of a batch."""
+"""Data iterators, and the rows and padding of a batch."""

@@ -1,4 +1,4 @@
-"""The rows of a batch: which are data and which are padding."""
+"""Rows of a batch: which are data and which are padding."""
 
 import numbers
 import reprlib
@@ -8,27 +8,27 @@ from mxnet.io import DataBatch, DataDesc
 
 
 def as_list(batch):
-    """List the pieces of a batch: one for each device, or the batch itself."""
+    """List the pieces of a batch: one for each device, or only the batch itself."""
     return batch if isinstance(batch, list) else [batch]
 
 
 def padding_of(batch):
-    """Return the `pad` of a DataBatch, 0 where it says nothing of it."""
+    """Return the `pad` of a DataBatch, 0 if it has none."""
     return getattr(batch, 'pad', None) or 0
 
 
 def labels_of(batch):
-    """List the labels of a DataBatch, which may have none."""
+    """List the labels of a DataBatch; the list is empty if it has none."""
     return getattr(batch, 'label', None) or []
 
 
 def batch_axis(description):
-    """Tell which axis of a DataDesc counts the rows; -1 for none."""
+    """Return the axis of the rows in a DataDesc, -1 if there is none."""
     return DataDesc.get_batch_axis(description.layout)
 
 
 def resized(descriptions, rows):
-    """Describe the same data or labels with another number of rows."""
+    """Return the DataDescs with another number of rows."""
     result = []
     for description in descriptions:
         shape, axis = list(description.shape), batch_axis(description)
@@ -40,19 +40,20 @@ def resized(descriptions, rows):
 
 
 def shapes_of(batch, data_shapes, label_shapes):
-    """Describe the data and the labels of a batch.
+    """Return DataDescs of the data and labels of a batch.
 
     Parameters
     ----------
     batch : DataBatch or list of DataBatch
-        Of a list only the number of rows may be another than is described.
+        The batch, or one batch for each device. A list may differ from the
+        description only in its number of rows.
     data_shapes, label_shapes : list of DataDesc
-        The module's description of its batches; `label_shapes` may be None.
+        Description of the module's batches; `label_shapes` may be None.
 
     Returns
     -------
     data_shapes, label_shapes : list of DataDesc
-        Of this batch; where it has no labels, those that it would have.
+        Description of this batch. Labels that it lacks are described too.
     """
     rows, _ = count_rows(batch, data_shapes)
 
@@ -66,18 +67,23 @@ def shapes_of(batch, data_shapes, label_shapes):
 
 
 def check_batch(batch, data_shapes, label_shapes):
-    """Raise an error where a batch is none, or not one with the inputs that are described.
+    """Raise an error unless a batch has the described inputs.
 
     Parameters
     ----------
     batch : DataBatch or list of DataBatch
+        The batch, or one batch for each device.
     data_shapes, label_shapes : list of DataDesc
-        The module's description of its batches; `label_shapes` empty where
-        labels do not matter.
+        Description of the module's batches. With empty `label_shapes` the
+        number of labels is not checked.
 
     Raises
     ------
-    TypeError, ValueError
+    TypeError
+        If it is not a batch, or its `pad` is not an int.
+    ValueError
+        If the number of arrays, their rows or their layout differ, or `pad` is
+        negative or larger than the batch.
     """
     for piece in as_list(batch):
         if not isinstance(getattr(piece, 'data', None), (list, tuple)):
@@ -115,14 +121,14 @@ def count_rows(batch, data_shapes):
     Parameters
     ----------
     batch : DataBatch or list of DataBatch
-        One batch, or one piece of it for each device.
+        The batch, or one batch for each device.
     data_shapes : list of DataDesc
-        The module's description of the batch's data.
+        Description of the batch's data.
 
     Returns
     -------
     rows, padding : int
-        All rows, and those among them that only fill the batch up.
+        Number of all rows, and of the padding rows among them.
     """
     axes = [batch_axis(description) for description in data_shapes]
     position = next(i for i, axis in enumerate(axes) if axis >= 0)
@@ -137,16 +143,16 @@ def without_padding(batch, data_shapes, label_shapes, padding_first):
     Parameters
     ----------
     batch : DataBatch or list of DataBatch
-        Left as it is; it has at least one real row.
+        Batch with at least one real row. It is not changed.
     data_shapes, label_shapes : list of DataDesc
-        The module's description of the batch; `label_shapes` may be None.
+        Description of the batch; `label_shapes` may be None.
     padding_first : bool
-        Whether the padding is at the front of the batch.
+        Whether the padding is at the beginning of the batch.
 
     Returns
     -------
     DataBatch
-        The real rows, in their order, as one batch.
+        The real rows in their order, as one batch.
     """
     pieces = []
     for piece in as_list(batch):
@@ -165,19 +171,21 @@ def without_padding(batch, data_shapes, label_shapes, padding_first):
 
 
 def repeated(batch, times, data_shapes, label_shapes):
-    """Repeat all rows of a batch, so many times one after the other.
+    """Repeat all rows of a batch.
 
     Parameters
     ----------
     batch : DataBatch
-        Left as it is.
+        Batch without padding. It is not changed.
     times : int
+        Number of copies of the rows, which follow one another.
     data_shapes, label_shapes : list of DataDesc
-        The module's description of the batch; `label_shapes` may be None.
+        Description of the batch; `label_shapes` may be None.
 
     Returns
     -------
     DataBatch
+        The repeated rows.
     """
     if times == 1:
         return batch

@@ -1,4 +1,4 @@
-"""Data iterators: how a pass begins, and the iterator that Module.fit is given."""
+"""Data iterators: the beginning of a pass, and the iterator for Module.fit."""
 
 import itertools
 import reprlib
@@ -9,13 +9,14 @@ from .batch_rows import batch_axis
 
 
 def check_iterator(name, data):
-    """Raise a TypeError where an argument is no iterator over data.
+    """Raise a TypeError if an argument is not an iterator over data.
 
     Parameters
     ----------
     name : str
-        Of the argument.
+        Name of the argument.
     data : object
+        Value of the argument.
     """
     if not (callable(getattr(data, 'reset', None)) and callable(getattr(data, '__iter__', None))):
         raise TypeError('%s must be a DataIter, not %s' % (name, reprlib.repr(data)))
@@ -24,14 +25,14 @@ def check_iterator(name, data):
 def rewind(train_data):
     """Set an iterator to its beginning.
 
-    The iterators over files that MXNet has in C++ must be read to their end
-    before they are reset, and not be reset where they stand at the beginning:
-    else their next pass begins in the middle of the file and goes on with all
-    of it.
+    MXNet's C++ iterators over files must be read to their end before they are
+    reset, and must not be reset at their beginning. Otherwise their next pass
+    begins in the middle of the file, and the whole file follows.
 
     Parameters
     ----------
     train_data : DataIter
+        The iterator.
     """
     if isinstance(_source(train_data), MXDataIter):
         if isinstance(train_data, MXDataIter) and _is_at_beginning(train_data):
@@ -42,14 +43,14 @@ def rewind(train_data):
 
 
 def read_to_end(train_data):
-    """Do to an iterator what a pass does, and nothing with its batches."""
+    """Rewind an iterator and read it to its end, without using its batches."""
     rewind(train_data)
     for _ in train_data:
         pass
 
 
 def rows_left_over(train_data):
-    """Count the rows that an NDArrayIter with ``roll_over`` leaves to its second pass."""
+    """Return the rows that an NDArrayIter with ``roll_over`` leaves for its second pass."""
     while isinstance(train_data, PrefetchingIter):
         train_data = train_data.iters[0]
     if not (isinstance(train_data, NDArrayIter) and pads_in_front(train_data)):
@@ -58,13 +59,20 @@ def rows_left_over(train_data):
 
 
 def rows_of_batch(train_data, data_shapes):
-    """Tell the rows of an iterator's batches; those that are bound where it does not say.
+    """Return the number of rows of an iterator's batches.
 
     Parameters
     ----------
     train_data : DataIter
+        Iterator; its `provide_data` gives the number of rows.
     data_shapes : list of DataDesc
-        The module's description of its batches.
+        Description of the module's batches, which is used if there is no
+        `provide_data`.
+
+    Returns
+    -------
+    int
+        Number of rows; 0 if no input has an axis of rows.
     """
     described = {description[0]: description[1]
                  for description in getattr(train_data, 'provide_data', None) or []}
@@ -76,16 +84,16 @@ def rows_of_batch(train_data, data_shapes):
 
 
 def pads_in_front(train_data):
-    """Tell whether an iterator's padding is at the front of a batch.
+    """Tell whether an iterator has its padding at the beginning of a batch.
 
-    ``NDArrayIter(last_batch_handle='roll_over')`` begins with the rows that
-    the pass before could not place, and counts them as padding.
+    ``NDArrayIter(last_batch_handle='roll_over')`` begins with the rows that the
+    previous pass left over, and counts them as padding.
     """
     return getattr(_source(train_data), 'last_batch_handle', None) == 'roll_over'
 
 
 def yields_new_arrays(train_data):
-    """Tell whether an iterator is known not to write to a batch that it has yielded."""
+    """Tell whether an iterator is known not to overwrite batches that it has yielded."""
     return type(train_data) is NDArrayIter
 
 
@@ -101,20 +109,20 @@ def _is_at_beginning(train_data):
 
 
 class SnapshotIterator:
-    """Announce the beginning of each epoch to the module that is trained.
+    """Iterator that announces the beginning of each epoch to the module being trained.
 
-    ``Module.fit`` iterates the training data once an epoch, and resets it at
-    the epoch's end. That is all that SVRG needs of a training loop.
+    ``Module.fit`` iterates over the training data once an epoch and resets them
+    at its end. SVRG needs nothing else from a training loop.
 
     Parameters
     ----------
     train_data : DataIter
-        The data; all else that is asked of this object is answered by it.
+        The data. All other attributes of this object are those of the data.
     begin_epoch : int
-        The number of the first epoch.
+        Number of the first epoch.
     epoch_begins : callable
-        Called with the epoch's number and `train_data`; returns batches to
-        train on in their place, or None.
+        Called with the number of the epoch and `train_data`. It returns batches
+        that replace the data in this epoch, or None.
 
     Raises
     ------
@@ -130,9 +138,9 @@ class SnapshotIterator:
 
     def __iter__(self):
         epoch = next(self._epochs)
-        held = self._epoch_begins(epoch, self._train_data)
-        if held is not None:
-            return iter(held)
+        stored = self._epoch_begins(epoch, self._train_data)
+        if stored is not None:
+            return iter(stored)
         self._is_read = True
         batches = iter(self._train_data)
         for first in batches:
@@ -145,11 +153,11 @@ class SnapshotIterator:
 
     @property
     def __class__(self):
-        # So that callbacks may ask what the data in their param.locals are.
+        # Callbacks may check the type of the data in their param.locals.
         return type(self._train_data)
 
     def reset(self):
-        """Reset the data, unless they are at their beginning."""
+        """Reset the data, unless they have not been read."""
         if self._is_read:
             self._train_data.reset()
             self._is_read = False

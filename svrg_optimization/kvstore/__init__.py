@@ -1,1 +1,1 @@
-"""The KVStore: its kinds, keys and operations, and what workers agree on."""
+"""KVStore: its kinds, keys and operations, and the agreement of the workers."""

@@ -1,4 +1,4 @@
-"""What the workers of a distributed training agree on, when fit begins and at a snapshot."""
+"""Agreement of the workers of a distributed training run, in fit and at a snapshot."""
 
 from typing import NamedTuple
 
@@ -12,22 +12,23 @@ from .operations import allreduce, broadcast, wait_for_all_workers
 
 
 class Plan(NamedTuple):
-    """What a worker is about to do in ``fit``.
+    """Values of one worker in ``fit`` that are compared with those of the others.
 
     Attributes
     ----------
     batch_size : int
-        Rows of a batch of its iterator.
+        Number of rows of a batch of its iterator.
     rescale_grad : float
-        What its optimizer multiplies gradients by; 0 where servers step.
+        Factor that its optimizer multiplies gradients by; 0 if servers update
+        the weights.
     update_freq : int
-        0 where it takes no snapshots.
+        Epochs from one snapshot to the next; 0 if it takes no snapshots.
     epoch : int
-        The first one.
+        Number of the first epoch.
     takes_snapshot : bool
-        Whether that begins with a snapshot.
+        Whether the first epoch begins with a snapshot.
     left_over : int
-        Rows that its iterator leaves to the next pass.
+        Number of rows that its iterator leaves for the next pass.
     """
 
     batch_size: int
@@ -39,17 +40,23 @@ class Plan(NamedTuple):
 
 
 class PassCounts:
-    """Numbers that the workers tell each other: two that are summed, and some of each.
+    """Numbers that the workers exchange: two sums, and some numbers of each worker.
 
     Parameters
     ----------
     kvstore : mxnet.kvstore.KVStore
+        Distributed KVStore.
     rows, batches : int
-        Of this worker's pass, those of padding alone left out.
+        Rows and batches of this worker's pass, without those that are all padding.
     own : tuple of float
-        Up to as many numbers as a Plan has.
+        Further numbers of this worker, at most as many as a Plan has.
     context : Context
-        The device that the numbers are sent from.
+        Device that the numbers are sent from.
+
+    Attributes
+    ----------
+    value : NDArray
+        All numbers as one float64 vector, to be summed over the workers.
     """
 
     def __init__(self, kvstore, rows=0, batches=0, own=(), context=None):
@@ -60,28 +67,30 @@ class PassCounts:
         self.value = nd.array(numbers, ctx=context, dtype=np.float64)
 
     def read(self):
-        """Return the rows, the batches, and a list of each worker's own numbers, by rank."""
+        """Return the sum of the rows, the sum of the batches, and each worker's numbers by rank."""
         numbers = self.value.asnumpy()
         return (int(numbers[0]), int(numbers[1]),
                 numbers[2:].reshape(-1, len(Plan._fields)).tolist())
 
 
 def _told_by_each(kvstore, key, own):
-    """Tell all workers some numbers; return those of each, by rank."""
+    """Send some numbers to all workers; return the numbers of each worker, by rank."""
     tally = PassCounts(kvstore, own=own)
     allreduce(kvstore, {key: [tally.value]})
     return tally.read()[2]
 
 
 def synchronize_weights(kvstore, module, servers_update):
-    """Move all workers to the servers' weights, or to those of rank 0 where workers update.
+    """Set the weights of all workers to those of the servers, or of rank 0 without updates there.
 
     Parameters
     ----------
     kvstore : mxnet.kvstore.KVStore
-        A distributed one.
+        Distributed KVStore.
     module : mxnet.module.Module
+        Module being trained on this worker.
     servers_update : bool
+        Whether the servers update the weights.
     """
     if is_asynchronous(kvstore):
         wait_for_all_workers(kvstore)
@@ -93,15 +102,16 @@ def synchronize_weights(kvstore, module, servers_update):
 
 
 def check_plans(kvstore, key, plan):
-    """Raise a ValueError on all workers where they would wait for ever, or differ in weights.
+    """Raise a ValueError on all workers if they would wait forever or get different weights.
 
     Parameters
     ----------
     kvstore : mxnet.kvstore.KVStore
+        Distributed KVStore.
     key : str
-        Of a tally.
+        Key of PassCounts.
     plan : Plan
-        This worker's.
+        Plan of this worker.
     """
     plans = [Plan(*numbers) for numbers in _told_by_each(kvstore, key, plan)]
     demands = {
@@ -124,15 +134,16 @@ def check_plans(kvstore, key, plan):
 
 
 def count_batches(kvstore, key, train_data):
-    """Read an iterator to its end; tell how many batches each worker has, by rank.
+    """Read an iterator to its end; return the number of batches of each worker, by rank.
 
     Parameters
     ----------
     kvstore : mxnet.kvstore.KVStore
+        Distributed KVStore.
     key : str
-        Of a tally.
+        Key of PassCounts.
     train_data : DataIter
-        It is reset before and after.
+        Iterator, which is reset before and after.
     """
     rewind(train_data)
     yielded = sum(1 for _ in train_data)
@@ -141,13 +152,14 @@ def count_batches(kvstore, key, train_data):
 
 
 def check_batch_counts(kvstore, batches_of_workers):
-    """Raise a ValueError where a worker would have no batch, or others would wait for ever.
+    """Raise a ValueError if a worker would have no batch, or others would wait forever.
 
     Parameters
     ----------
     kvstore : mxnet.kvstore.KVStore
+        KVStore of the module.
     batches_of_workers : list of int
-        How many each has, by rank.
+        Number of batches of each worker, by rank.
     """
     if is_synchronous(kvstore) and len(set(batches_of_workers)) > 1:
         raise ValueError('train_data must have as many batches on each worker with the kvstore '

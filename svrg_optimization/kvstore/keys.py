@@ -1,7 +1,6 @@
-"""Names of the keys that a module has in a KVStore."""
+"""Names of a module's keys in a KVStore."""
 
 _SUFFIX = '_full'
-
 
 
 def unused_key(name, suffix, taken):
@@ -20,13 +19,13 @@ def full_gradient_keys(param_names, taken=()):
     param_names : list of str
         All parameters of the module.
     taken : iterable of str
-        Further keys of the KVStore.
+        Other keys of the KVStore.
 
     Returns
     -------
     dict of str to str
-        From parameter name to key: ``<name>_full``, with the suffix repeated
-        where a parameter or another key has that name already.
+        For each parameter its key, ``<name>_full``. The suffix is repeated
+        while a parameter or another key has that name.
     """
     taken = {*taken, *param_names}
     keys = {}
@@ -37,33 +36,33 @@ def full_gradient_keys(param_names, taken=()):
 
 
 class KVStoreKeys:
-    """What a module calls its values in a KVStore.
+    """Keys of one module in a KVStore.
 
     Parameters
     ----------
     param_names : list of str
         All parameters of the module, in its order.
     trainable : iterable of str
-        Those that have a full gradient.
+        Parameters with a full gradient.
     counted : iterable of str
-        Those of which workers count how often each row occurs.
+        Parameters whose rows are counted.
     taken : iterable of str
-        Keys that the KVStore has already.
+        Keys that the KVStore already has.
     first : str, optional
-        The first key, where it has been created.
+        The first key, if it has been created already.
 
     Attributes
     ----------
     params : list of str
-        The parameters, which are called by their names.
+        Keys of the parameters: their names.
     full : dict of str to str
-        From parameter to its full gradient.
+        For each trainable parameter the key of its full gradient.
     row_counts : dict of str to str
-        From counted parameter to how often each of its rows occurs.
+        For each counted parameter the key of its row counts.
     tally : str
-        What the workers tell each other of their passes.
+        Key of PassCounts.
     first : str
-        Created before all others, to learn the servers' numbers.
+        Key that is created first, to learn how the servers number keys.
     """
 
     def __init__(self, param_names, trainable, counted=(), taken=(), first=None):
@@ -78,10 +77,10 @@ class KVStoreKeys:
 
     @property
     def assigned(self):
-        """The keys whose values are summed and not stepped, in the order of their creation."""
+        """Keys whose values are summed and not updated, in the order of their creation."""
         return [*self.full.values(), *self.row_counts.values(), self.tally]
 
     @property
     def on_servers(self):
-        """All keys, in the order of their creation."""
+        """All keys in the order of their creation."""
         return [self.first, *self.params, *self.assigned]

@@ -1,4 +1,4 @@
-"""Kinds of KVStore: what each does, and which cannot be right."""
+"""Kinds of KVStore: what each does, and which combinations MXNet cannot handle."""
 
 import os
 
@@ -6,59 +6,63 @@ from mxnet.model import _create_kvstore
 
 
 def kind_of(kvstore):
-    """Return the kind of a KVStore, an object or its name; '' for none."""
+    """Return the kind of a KVStore or of its name, '' for None."""
     return kvstore if isinstance(kvstore, str) else getattr(kvstore, 'type', '')
 
 
 def is_distributed(kvstore):
-    """Tell whether a KVStore, an object or its name, spans several processes."""
+    """Tell whether a KVStore, or one of this name, connects several processes."""
     return 'dist' in kind_of(kvstore)
 
 
 def is_asynchronous(kvstore):
-    """Tell whether servers act on the push of each worker by itself."""
+    """Tell whether servers apply the push of each worker separately."""
     return is_distributed(kvstore) and '_async' in kind_of(kvstore)
 
 
 def is_synchronous(kvstore):
-    """Tell whether servers act on the pushes of all workers together: also 'dist', for example."""
+    """Tell whether servers apply the pushes of all workers together, as 'dist' does too."""
     return is_distributed(kvstore) and not is_asynchronous(kvstore)
 
 
 def batches_of_a_step(kvstore):
-    """Tell how many workers' gradients one step of the weights is made of."""
+    """Return the number of workers whose gradients make up one step."""
     return kvstore.num_workers if is_synchronous(kvstore) else 1
 
 
 def batches_of_rescaling(kvstore):
-    """Tell how many batches Module divides a step by: 1 for 'dist', which has no "sync" in it."""
+    """Return the number of batches that Module divides a step by: 1 without "_sync"."""
     return kvstore.num_workers if is_distributed(kvstore) and '_sync' in kvstore.type else 1
 
 
 def will_update(kvstore, devices, arg_params):
-    """Tell whether Module will let a KVStore, an object or its name, update the weights."""
+    """Tell whether Module will let a KVStore, or one of this name, update the weights."""
     if isinstance(kvstore, str) and is_distributed(kvstore):
         return bool(int(os.getenv('MXNET_UPDATE_ON_KVSTORE', '1')))
-    # One made of a name here only shows what Module will decide for its own.
+    # A KVStore made from a name here only shows how Module will decide.
     return _create_kvstore(kvstore, devices, arg_params)[1]
 
 
 def check_usable(kvstore, updates, devices, compression_params, sparse_weights, sparse_gradients,
                  loads_states):
-    """Raise a ValueError where MXNet's KVStore would abort, hang or be wrong.
+    """Raise a ValueError if MXNet's KVStore would abort, hang or give wrong results.
 
     Parameters
     ----------
     kvstore : str or KVStore or None
+        KVStore or its name.
     updates : bool
         Whether it updates the weights.
     devices : int
-        Devices of each worker.
+        Number of devices of each worker.
     compression_params : dict or None
-    sparse_weights, sparse_gradients : list of str
-        Parameters that are row_sparse, and dense ones whose gradients are.
+        Gradient compression of the module.
+    sparse_weights : list of str
+        Parameters that are row_sparse.
+    sparse_gradients : list of str
+        Dense parameters with row_sparse gradients.
     loads_states : bool
-        Whether states of the optimizer wait to be loaded.
+        Whether states of the optimizer are to be loaded.
     """
     distributed = is_distributed(kvstore)
     if distributed and compression_params:

@@ -1,20 +1,23 @@
-"""What one module has in a KVStore."""
+"""State of one module in a KVStore."""
 
 from .agreement import check_plans, synchronize_weights
 
 
 class Membership:
-    """Keys of a module in a KVStore, and what was counted when it joined.
+    """Keys of a module in a KVStore, and its counts when it joined.
 
     Parameters
     ----------
     keys : KVStoreKeys
+        Keys of the module.
 
     Attributes
     ----------
     keys : KVStoreKeys
+        Keys of the module.
     counts_at_start : tuple of (dict, int), or None
-        The optimizer's counts of updates and the module's, at that time.
+        Update counts of the optimizer and the number of updates of the module
+        when the optimizer was installed.
     """
 
     def __init__(self, keys):
@@ -23,25 +26,25 @@ class Membership:
         self._synchronized_at = self._plan = None
 
     def check_plan(self, kvstore, plan):
-        """Tell the other workers what ``fit`` is about to do here, once before a pass.
+        """Compare the plans of all workers, once before a pass.
 
-        A ``fit`` that failed on this worker alone, and is called again, must
-        not tell it once more: the others are in their pass.
+        If ``fit`` failed only on this worker and is called again, the plan must
+        not be sent again: the other workers are already in their pass.
         """
         if self._plan != plan:
             check_plans(kvstore, self.keys.tally, plan)
             self._plan = plan
 
     def synchronize(self, kvstore, module, servers_update, num_update):
-        """Bring all workers to the same weights, for a pass after so many updates.
+        """Set all workers to the same weights, once before a pass after `num_update` updates.
 
-        A pass that failed on this worker alone, and is tried again, must not
-        wait for the others once more.
+        If the pass failed only on this worker and is tried again, the worker
+        must not wait for the others again.
         """
         if self._synchronized_at != num_update:
             synchronize_weights(kvstore, module, servers_update)
             self._synchronized_at = num_update
 
     def begin_anew(self):
-        """Forget what was told and synchronized, when the workers' pass or epoch goes on."""
+        """Allow the next plan and the next synchronization, once all workers are past these."""
         self._synchronized_at = self._plan = None
