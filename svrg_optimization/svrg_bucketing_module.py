@@ -80,8 +80,9 @@ class SVRGBucketingModule(SnapshotSchedule, BucketingModule):
     ...     loss = mx.sym.SoftmaxOutput(scores, next_words, use_ignore=True, ignore_label=0)
     ...     return loss, ('data',), ('softmax_label',)
     >>> sentences = [[1, 2, 3], [2, 3, 1, 2, 3]] * 10
-    >>> train_data = mx.rnn.BucketSentenceIter(sentences, batch_size=5, buckets=[3, 5],
-    ...                                        invalid_label=0)
+    >>> train_data = mx.rnn.BucketSentenceIter(  # doctest: +ELLIPSIS
+    ...     sentences, batch_size=5, buckets=[3, 5], invalid_label=0)
+    WARNING: discarded 0 sentences...
     >>> module = SVRGBucketingModule(sym_gen, train_data.default_bucket_key, update_freq=1)
     >>> module.fit(train_data, eval_metric=mx.metric.Perplexity(0), num_epoch=20,
     ...            optimizer_params={'learning_rate': 1.0})

@@ -81,7 +81,7 @@ def _told_by_each(kvstore, key, own):
 
 
 def synchronize_weights(kvstore, module, servers_update):
-    """Set the weights of all workers to those of the servers, or of rank 0 without updates there.
+    """Give all workers the weights of the servers, or of rank 0 if workers update them.
 
     Parameters
     ----------

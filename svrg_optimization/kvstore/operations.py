@@ -21,17 +21,22 @@ _at_exit = []
 def open_distributed(kind):
     """Return this worker's connection to the servers.
 
-    A process has one: MXNet waits for ever when a second is made.
+    A process has only one: MXNet waits forever when a second one is created.
 
     Parameters
     ----------
     kind : str
-        Its name, as ``mxnet.kv.create`` takes it.
+        Name of the KVStore, as in ``mxnet.kv.create``.
+
+    Returns
+    -------
+    mxnet.kvstore.KVStore
+        The connection, which is created the first time.
 
     Raises
     ------
     ValueError
-        If there is one of another kind already, or no cluster to connect to.
+        If there is a connection of another kind already, or no cluster.
     """
     if 'DMLC_PS_ROOT_URI' not in os.environ:
         raise ValueError('kvstore %r needs a cluster, whose scheduler the environment names '
@@ -50,9 +55,9 @@ def open_distributed(kind):
 def number_of_new_key(kvstore, key):
     """Create a key on the servers and return its number there, None if gradients are compressed.
 
-    Servers number the keys in the order of their creation. MXNet tells the
-    number in one place only, the error about a push of another size, which
-    there is not where the KVStore compresses what is pushed.
+    Servers number the keys in the order of their creation. MXNet shows the
+    number only in the error about a push of another size. That error does not
+    occur in a KVStore with compression.
     """
     value = nd.zeros((1,))
     kvstore.init(key, value)
@@ -69,16 +74,16 @@ def number_of_new_key(kvstore, key):
 
 
 def probe_of_compression():
-    """Return the value of the key by which `compresses` finds out."""
+    """Return the initial value of the key that `compresses` uses."""
     return nd.zeros((2,))
 
 
 def compresses(kvstore, key, contexts):
-    """Tell whether a KVStore compresses gradients now, which it may be told at any time.
+    """Tell whether a KVStore compresses gradients. This can be switched on at any time.
 
-    Distributed ones have been asked when keys were created, and could not be used.
+    A distributed KVStore with compression is refused when its keys are created.
     """
-    if is_distributed(kvstore) or 'device' not in kvstore.type:  # MXNet compresses in no other
+    if is_distributed(kvstore) or 'device' not in kvstore.type:  # only these compress
         return False
     pushed = np.array([2.0 ** -10, 2.0 ** -11], np.float32)  # not both can be the threshold
     values = [nd.array(pushed, ctx=context) for context in contexts]
@@ -90,14 +95,14 @@ def compresses(kvstore, key, contexts):
 def allreduce(kvstore, values):
     """Sum values over the devices of all workers.
 
-    All are pushed before the first is pulled.
+    All values are pushed before the first one is pulled.
 
     Parameters
     ----------
     kvstore : mxnet.kvstore.KVStore
-        Its keys of these values assign what is pushed.
+        KVStore that assigns what is pushed to these keys.
     values : dict of str to list of NDArray
-        From key to one value a device; overwritten with the sum.
+        For each key one array a device; overwritten with the sum.
     """
     with _errors_of_callbacks_raised():
         for priority, (key, arrays) in enumerate(values.items()):
@@ -110,10 +115,10 @@ def allreduce(kvstore, values):
 
 @contextlib.contextmanager
 def _errors_of_callbacks_raised():
-    """Raise what is raised in a KVStore's updater, a Ctrl-C for instance, once it has returned.
+    """Raise errors of a KVStore's updater, for example a Ctrl-C, at the end of the block.
 
-    MXNet calls the updater through ctypes, which reports an error and goes
-    on, without the value that was pushed.
+    MXNet calls the updater through ctypes, which reports an error and
+    continues without the pushed value.
     """
     errors, report = [], sys.unraisablehook
 
@@ -133,24 +138,23 @@ def _errors_of_callbacks_raised():
 
 
 def push_all_before_exit():
-    """Let this process send what it has pushed before it exits.
+    """Send all pushed values before this process exits.
 
-    MXNet drops what waits then, and the other workers would wait for it.
+    MXNet would drop them, and the other workers would wait for them forever.
     """
     if not _at_exit:
         _at_exit.append(atexit.register(nd.waitall))
 
 
 def broadcast(kvstore, values):
-    """Give all workers the values of the one of rank 0.
+    """Give all workers the values of the worker with rank 0.
 
     Parameters
     ----------
     kvstore : mxnet.kvstore.KVStore
-        Distributed, and synchronous; its keys of these values assign what is
-        pushed.
+        Synchronous distributed KVStore that assigns what is pushed to these keys.
     values : dict of str to list of NDArray
-        From key to one value a device; overwritten.
+        For each key one array a device; overwritten.
     """
     for arrays in values.values():
         for array in arrays[1 if kvstore.rank == 0 else 0:]:
@@ -159,6 +163,6 @@ def broadcast(kvstore, values):
 
 
 def wait_for_all_workers(kvstore):
-    """Wait until all workers are here and the servers have done all that these have asked for."""
+    """Wait until all workers are here and the servers have processed all their requests."""
     nd.waitall()
     kvstore._barrier()

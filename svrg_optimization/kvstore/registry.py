@@ -1,4 +1,4 @@
-"""The modules that share a KVStore."""
+"""Registry of the modules that share a KVStore."""
 
 import functools
 import weakref
@@ -10,14 +10,16 @@ from .operations import number_of_new_key
 
 
 class RegisteredModule:
-    """A module that has keys in a KVStore.
+    """Module with keys in a KVStore.
 
     Parameters
     ----------
     keys : KVStoreKeys
+        Keys of the module.
     optimizer : _SVRGOptimizer
+        Optimizer of the module.
     snapshot : Snapshot
-        The module's; it counts the updates.
+        Snapshot of the module, which counts its updates.
     updates : bool
         Whether the KVStore updates the weights.
     """
@@ -31,19 +33,20 @@ class RegisteredModule:
 
     @property
     def has_stepped(self):
-        """Whether a module that is still in use has updated its weights."""
+        """Whether the module is still in use and has updated its weights."""
         snapshot = self._snapshot()
         return snapshot is not None and snapshot.num_update > self._updates_before
 
 
 class ModuleRegistry:
-    """The modules that have keys in one KVStore.
+    """Registry of the modules with keys in one KVStore.
 
     Attributes
     ----------
     modules : list of RegisteredModule
+        Modules in the order of their registration.
     compresses : bool or None
-        Whether a distributed KVStore compresses gradients, once that is known.
+        Whether a distributed KVStore compresses gradients; None if not known yet.
     is_half_used : bool
         Whether keys were created for a module whose optimizer is not installed.
     """
@@ -56,18 +59,19 @@ class ModuleRegistry:
 
     @property
     def keys(self):
-        """The keys of all of them, and one that awaits the next."""
+        """Keys of all modules, and the first key of the next module if it exists already."""
         keys = {key for registered in self.modules for key in registered.keys.on_servers}
         return keys | {self._first[0]} if self._first else keys
 
     def check_room(self, kvstore, param_names, updates):
-        """Raise a ValueError where the KVStore cannot take the keys of one more module.
+        """Raise a ValueError if the KVStore cannot take one more module.
 
         Parameters
         ----------
         kvstore : mxnet.kvstore.KVStore
+            KVStore of this registry.
         param_names : list of str
-            That module's parameters.
+            Parameters of the new module.
         updates : bool
             Whether the KVStore would update its weights.
         """
@@ -97,21 +101,21 @@ class ModuleRegistry:
             raise _foreign_keys()
 
     def keys_for(self, param_names, trainable, counted):
-        """Name the keys of one more module; see KVStoreKeys."""
+        """Return the KVStoreKeys of one more module."""
         first = self._first and self._first[0]
         return KVStoreKeys(param_names, trainable, counted, self.keys - {first}, first)
 
     def number_of_first_key(self, kvstore, keys, updates):
         """Create the first key of one more module on the servers; return its number there.
 
-        A key that was created for a module whose optimizer could not be
-        installed then is that of the next one.
+        If the optimizer of a module could not be installed, the next module
+        uses the first key that was created for it.
 
         Raises
         ------
         ValueError
-            If the KVStore compresses gradients, or has keys of others than
-            SVRG modules whose weights it would not update any more.
+            If the KVStore compresses gradients, or if it has keys that are not
+            of SVRG modules and whose weights it would no longer update.
         """
         if self._first is None and not self.compresses:
             self._first = keys.first, number_of_new_key(kvstore, keys.first)
@@ -125,7 +129,7 @@ class ModuleRegistry:
         return number
 
     def add(self, kvstore, registered):
-        """Add a module, and let no other optimizer replace its own from now on."""
+        """Register a module. From now on no other kind of optimizer can replace the KVStore's."""
         self.modules.append(registered)
         self._first, self.is_half_used = None, False
         if registered.updates and 'set_optimizer' not in vars(kvstore):
@@ -136,7 +140,7 @@ _registries = weakref.WeakKeyDictionary()
 
 
 def registry_of(kvstore):
-    """Return the modules that have keys in a KVStore."""
+    """Return the registry of a KVStore, which is created the first time."""
     return _registries.setdefault(kvstore, ModuleRegistry())
 
 

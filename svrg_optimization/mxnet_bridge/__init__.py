@@ -1,1 +1,1 @@
-"""What the algorithm reads and changes inside of a Module."""
+"""Access to the internals of MXNet's modules and optimizers."""

@@ -1,8 +1,8 @@
-"""Dropout whose masks two modules share, by symbols that have the masks as nodes.
+"""Dropout with masks that two modules share, as nodes of their symbols.
 
-``x * Dropout(ones_like(x))`` has the bits of ``Dropout(x)`` and draws as much
-from MXNet's random stream. The live module's symbol gives each mask out; the
-symbol of the snapshot's module takes it in.
+``x * Dropout(ones_like(x))`` is bit-identical to ``Dropout(x)`` and draws as
+many random numbers. The symbol of the module being trained has each mask as an
+output, and the symbol of the module at the snapshot has it as an input.
 """
 
 import json
@@ -17,28 +17,29 @@ _RANDOM = re.compile(
 
 
 class DropoutMasks:
-    """The Dropout layers of a symbol, and the symbols that share their masks.
+    """Dropout layers of a symbol, and two symbols that share their masks.
 
     Parameters
     ----------
     symbol : Symbol
+        Network with its loss.
     graph : dict
-        What its JSON has.
+        Content of the symbol's JSON.
 
     Attributes
     ----------
     names : list of str
-        Of the masks, in the order in which Dropout draws them.
+        Names of the masks, in the order in which Dropout draws them.
     symbol : Symbol
         The network.
     symbol_giving : Symbol
-        The same network with the masks as further outputs, behind its own.
+        The same network with the masks as further outputs, after its own.
     symbol_taking : Symbol
         The same network with the masks as further arguments.
     layers : list of str
-        The Dropout layers.
+        Names of the Dropout layers.
     unshared : list of str
-        The layers that draw random numbers in other ways.
+        Names of other layers that draw random numbers.
     """
 
     def __init__(self, symbol, graph):
@@ -67,7 +68,7 @@ class DropoutMasks:
         Parameters
         ----------
         arrays : dict of str to NDArray
-            Holds an array for each mask's name, which is overwritten.
+            Arrays by name, among them one for each mask. The masks are overwritten.
         """
         with mx.autograd.train_mode():
             for name, attrs in self._drawing.values():
@@ -75,7 +76,7 @@ class DropoutMasks:
                 mx.nd.Dropout(mx.nd.ones_like(arrays[name]), out=arrays[name], **settings)
 
     def _rewritten(self, graph, gives):
-        """Replace each Dropout by a product with its mask."""
+        """Return the network with each Dropout replaced by a product with its mask."""
         nodes, places, masks = [], [], []
 
         def add(op, name, inputs, attrs):

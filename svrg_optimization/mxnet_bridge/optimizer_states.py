@@ -1,4 +1,4 @@
-"""States, counts of updates and weight decays that an MXNet optimizer keeps."""
+"""States, update counts and weight decays of an MXNet optimizer."""
 
 import contextlib
 import copy
@@ -9,17 +9,18 @@ import numpy as np
 
 
 def update_counts(optimizer):
-    """Read how many updates an optimizer has made.
+    """Return the number of updates of an optimizer.
 
     Parameters
     ----------
     optimizer : mxnet.optimizer.Optimizer
+        The optimizer.
 
     Returns
     -------
     dict
-        Under 'num_update' the optimizer's own, under 'by_name' a dict from
-        parameter name to count.
+        The optimizer's `num_update` under 'num_update', and under 'by_name' a
+        dict from parameter name to count.
     """
     by_name = {}
     for counts in optimizer._all_index_update_counts.values():
@@ -30,15 +31,16 @@ def update_counts(optimizer):
 
 
 def set_update_counts(optimizer, counts, device_ids):
-    """Make an optimizer go on from the counts of another one.
+    """Set the update counts of an optimizer.
 
     Parameters
     ----------
     optimizer : mxnet.optimizer.Optimizer
+        The optimizer.
     counts : dict
-        As `update_counts` returns it.
+        Result of `update_counts`.
     device_ids : iterable of int
-        The devices that weights are updated on.
+        Devices that weights are updated on.
     """
     by_name = counts['by_name']
     by_index = {index: by_name[name] for index, name in optimizer.idx2name.items()
@@ -50,49 +52,53 @@ def set_update_counts(optimizer, counts, device_ids):
 
 
 def check_learning_rate(optimizer):
-    """Raise a ValueError where the rate of an optimizer without a schedule is infinite or a NaN."""
+    """Raise a ValueError if the optimizer's own learning rate is infinite or a NaN."""
     rate = optimizer.lr
     if isinstance(rate, numbers.Real) and not math.isfinite(rate):
         raise ValueError('learning_rate must be a finite number, not %r' % (rate,))
 
 
 def weight_decays(optimizer, names, by_number):
-    """Map parameters to the weight decay that an optimizer applies to them.
+    """Return the weight decay that an optimizer applies to each parameter.
 
     Parameters
     ----------
     optimizer : mxnet.optimizer.Optimizer
+        The optimizer.
     names : list of str
+        Names of the parameters.
     by_number : bool
-        Whether it is called with their numbers, and not with their names.
+        Whether the optimizer is called with their numbers rather than names.
 
     Returns
     -------
     dict of str to float
+        Weight decay of each parameter.
     """
     numbers = {name: number for number, name in optimizer.idx2name.items()} if by_number else {}
     return dict(zip(names, optimizer._get_wds([numbers.get(name, name) for name in names])))
 
 
 def states_in_layout(states, names, copies, saved_copies):
-    """Give the states of an optimizer the keys of another layout.
+    """Return the states of an optimizer under the keys for another number of devices.
 
     Parameters
     ----------
     states : dict
-        Of an MXNet Updater: keyed by parameter name where a KVStore updates
-        the weights, else by the parameter's number times `saved_copies` plus
-        the device's.
+        States of an MXNet Updater. The keys are the parameter names if a
+        KVStore updates the weights. Otherwise they are the parameter's number
+        times `saved_copies` plus the device's number.
     names : list of str
         All parameters of the module, in its order.
     copies : int
-        Devices that update weights of their own now, 0 for a KVStore.
+        Number of devices that update their own weights now; 0 if a KVStore does.
     saved_copies : int
-        The same when the states were saved.
+        The same number when the states were saved.
 
     Returns
     -------
     dict
+        States under the keys for `copies`.
     """
     if copies == saved_copies:
         return states
@@ -109,10 +115,11 @@ def states_in_layout(states, names, copies, saved_copies):
 
 
 def state_fits(state, optimizer, key, weight):
-    """Tell whether an optimizer can step a weight with a state that was loaded.
+    """Tell whether an optimizer can update a weight with a loaded state.
 
-    Where it begins with None or with a list, it may come to have more. States
-    of float16 may or may not have a copy of the weight with them.
+    The shapes of arrays are compared. A state that begins as None or as a list
+    always fits, because it may change its form later. The state of a float16
+    weight always fits, because it may or may not include a copy of the weight.
     """
     return weight.dtype == np.float16 or _has_shapes_of(
         optimizer.create_state_multi_precision(key, weight), state)
@@ -127,13 +134,13 @@ def _has_shapes_of(expected, state):
 
 
 def updater_of(module):
-    """Return the MXNet Updater that holds the states of a module's optimizer."""
+    """Return the MXNet Updater with the states of a module's optimizer."""
     return module._kvstore._updater if module._update_on_kvstore else module._updater
 
 
 @contextlib.contextmanager
 def unchanged_on_error(updater):
-    """Give an MXNet Updater back what it had if the block fails."""
+    """Restore the attributes of an MXNet Updater if the block fails."""
     before = dict(vars(updater))
     try:
         yield
