@@ -1,10 +1,10 @@
 """MXNet 1.x with NumPy 1.24 and later, and on Python 3.12 and later.
 
-MXNet's C++ library runs there; its Python files ask NumPy for names that it
-has no longer, and Python for distutils. So these files are given an
-``__import__`` of their own, which answers ``numpy`` with a view: a module
-that has all of NumPy's names, and the old ones. The objects are NumPy's own,
-and NumPy itself stays as it is for all others.
+MXNet's C++ library runs there, but its Python files use names that NumPy has
+removed, and distutils, which Python has removed. These files therefore get a
+separate ``__import__``, which returns a view for ``numpy``: a module with all of
+NumPy's names and the old ones. The objects are NumPy's own. All other code sees
+NumPy unchanged.
 """
 
 import builtins
@@ -18,12 +18,12 @@ from importlib.machinery import PathFinder, SourceFileLoader
 _RENAMED = {'sometrue': 'any', 'alltrue': 'all', 'product': 'prod', 'round_': 'round',
             'trapz': 'trapezoid'}
 _GONE = ['mirr', 'npv', 'pmt', 'ppmt', 'pv', 'rate']
-# They write an operator's arguments as text.
+# Modules that write the arguments of operators as text.
 _WRITERS = ['mxnet._ctypes.ndarray', 'mxnet._ctypes.symbol', 'mxnet.io.io', 'mxnet.symbol.symbol']
 
 
 def find_spec(name, path, target):
-    """Return the spec of a module of MXNet, with a loader that gives it what it asks for."""
+    """Return the spec of a module of MXNet, with a loader that supplies what it lacks."""
     spec = PathFinder.find_spec(name, path, target)
     if spec is not None and type(spec.loader) is SourceFileLoader:
         loader = _MendingLoader if name in _MENDED else _Loader
@@ -35,9 +35,9 @@ class _Loader(SourceFileLoader):
     """Loader of one module of MXNet."""
 
     def create_module(self, spec):
-        """Return the module, where it needs them with builtins of its own.
+        """Return a module with separate builtins if MXNet needs them, otherwise None.
 
-        Forget what an import of MXNet that failed has left, too.
+        Modules that a failed import of MXNet has left are removed first.
         """
         if self.name == 'mxnet':
             for name, module in list(sys.modules.items()):
@@ -50,7 +50,7 @@ class _Loader(SourceFileLoader):
         return module
 
     def source_to_code(self, data, path, **kwargs):
-        """Compile without the warnings that newer Pythons have for MXNet's files."""
+        """Compile without the warnings of newer Pythons about MXNet's files."""
         if not _is_needed():
             return super().source_to_code(data, path, **kwargs)
         with warnings.catch_warnings():
@@ -58,7 +58,7 @@ class _Loader(SourceFileLoader):
             return super().source_to_code(data, path, **kwargs)
 
     def get_code(self, fullname):
-        """Return the code, with the method of NumPy's arrays that tostring was renamed to."""
+        """Return the code, with tobytes in place of the old array method tostring."""
         code = super().get_code(fullname)
         if fullname == 'mxnet.recordio' and _is_needed():
             return _renamed(code, 'tostring', 'tobytes')
@@ -66,10 +66,10 @@ class _Loader(SourceFileLoader):
 
 
 class _MendingLoader(_Loader):
-    """Loader of a module with a function that takes or gives what NumPy has changed."""
+    """Loader of a module with a function that NumPy's changes have broken."""
 
     def exec_module(self, module):
-        """Run the module, and mend its function."""
+        """Run the module and replace its function."""
         super().exec_module(module)
         if _is_needed():
             name, mend = _MENDED[self.name]
@@ -77,7 +77,7 @@ class _MendingLoader(_Loader):
 
 
 def _with_plain_tuples(convert):
-    """Mend the conversion to mx.np of what NumPy returns, since 1.25 tuples with names."""
+    """Wrap the conversion of results to mx.np: since 1.25 NumPy returns named tuples."""
     @functools.wraps(convert)
     def wrapper(value, *args, **kwargs):
         return convert(tuple(value) if isinstance(value, tuple) else value, *args, **kwargs)
@@ -85,7 +85,7 @@ def _with_plain_tuples(convert):
 
 
 def _with_numbers(function):
-    """Mend a function whose arrays of one element NumPy 2.5 takes for numbers no longer."""
+    """Wrap a function that returns arrays of one element: NumPy 2.5 needs numbers."""
     @functools.wraps(function)
     def wrapper(*args, **kwargs):
         return tuple(value.item() if hasattr(value, 'item') else value
@@ -98,7 +98,7 @@ _MENDED = {'mxnet.numpy.multiarray': ('_as_mx_np_array', _with_plain_tuples),
 
 
 def _renamed(code, old, new):
-    """Return code that says another name wherever it says an old one."""
+    """Return code with another name in place of an old one."""
     return code.replace(
         co_names=tuple(new if name == old else name for name in code.co_names),
         co_consts=tuple(_renamed(value, old, new) if isinstance(value, types.CodeType) else value
@@ -120,7 +120,7 @@ def _builtins(is_writer):
 
 
 def _import(name, *args, **kwargs):
-    """Import a module for one of MXNet's."""
+    """Import a module on behalf of a module of MXNet."""
     if name == 'distutils.version':
         return _DISTUTILS_VERSION
     module = builtins.__import__(name, *args, **kwargs)
@@ -171,7 +171,7 @@ def _in1d(ar1, ar2, *args, **kwargs):
 
 
 def _text(value):
-    """Return the text of an argument, with the scalars in it as NumPy 1 wrote them."""
+    """Return the text of an argument, with scalars written as in NumPy 1."""
     if isinstance(value, list):
         return '[%s]' % ', '.join(map(_text_in_list, value))
     if isinstance(value, tuple):
@@ -188,7 +188,7 @@ class _TypeOfText(type):
 
 
 class _Text(metaclass=_TypeOfText):
-    """Stand-in of str, for modules that write arguments."""
+    """Replacement of str for the modules that write arguments."""
 
 
 def _text_in_list(value):
@@ -200,7 +200,7 @@ def _text_in_list(value):
 
 @functools.total_ordering
 class _Version:
-    """Stand-in of the classes of distutils.version, which Python 3.12 has not got."""
+    """Replacement of the classes of distutils.version, which Python 3.12 lacks."""
 
     def __init__(self, text):
         self.version = [int(number) for number in re.findall(r'\d+', text)]
@@ -215,7 +215,7 @@ class _Version:
 
     @classmethod
     def of(cls, version):
-        """Return a version, which may be given as text."""
+        """Return a version from a version or its text."""
         return cls(version) if isinstance(version, str) else version
 
 

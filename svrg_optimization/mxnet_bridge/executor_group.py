@@ -1,7 +1,4 @@
-"""What the package needs of a Module's executors.
-
-No other file reads or changes a Module's executor group.
-"""
+"""Access to a Module's executor group, which no other file reads or changes."""
 
 import contextlib
 import reprlib
@@ -16,17 +13,17 @@ from .storage import is_row_sparse
 
 
 def batch_size(module):
-    """Tell the rows of a batch that a module is bound for, on all devices together."""
+    """Return the number of rows that a module is bound for, on all devices together."""
     return module._exec_group.batch_size
 
 
 def gradient_requests(module):
-    """Map each input and parameter to 'write', 'add' or 'null'."""
+    """Map each input and parameter to its `grad_req`: 'write', 'add' or 'null'."""
     return module._exec_group.grad_req
 
 
 def gradients(module):
-    """Map each parameter that has gradients to a list of them, one a device."""
+    """Map each parameter with gradients to a list of these, one a device."""
     group = module._exec_group
     if group is None or group.grad_arrays is None:
         return {}
@@ -35,20 +32,20 @@ def gradients(module):
 
 
 def added_gradients(module):
-    """List the gradients that each backward pass adds to, on all devices."""
+    """List the gradients with `grad_req` 'add' on all devices."""
     requests = gradient_requests(module)
     return [array for name, arrays in gradients(module).items() if requests[name] == 'add'
             for array in arrays]
 
 
 def clear_added_gradients(module):
-    """Set to zero the gradients that each backward pass adds to."""
+    """Set the gradients with `grad_req` 'add' to zero."""
     for array in added_gradients(module):
         array[:] = 0
 
 
 def copy_states(source, target):
-    """Set the states of a module to those of another one."""
+    """Copy the states of one module to another."""
     for arrays, targets in zip(source._exec_group.state_arrays, target._exec_group.state_arrays):
         copy_all(arrays, targets)
 
@@ -59,14 +56,14 @@ def auxiliary_states(module):
 
 
 def copy_all(arrays, targets):
-    """Copy arrays to others."""
+    """Copy each array to its target."""
     for array, target in zip(arrays, targets):
         array.copyto(target)
 
 
 @contextlib.contextmanager
 def kept(arrays):
-    """Give arrays their values back after others have used them."""
+    """Restore the values of arrays after the block."""
     before = [array.copy() for array in arrays]
     try:
         yield
@@ -75,7 +72,7 @@ def kept(arrays):
 
 
 def hide_outputs_behind(module, symbol):
-    """Let a module that is bound with further outputs show only those of a symbol."""
+    """Hide all outputs of a bound module but those of a symbol."""
     group = module._exec_group
     group.symbol = symbol
     group.output_names = symbol.list_outputs()
@@ -84,26 +81,26 @@ def hide_outputs_behind(module, symbol):
 
 
 def set_masks_to_ones(module, mask_names):
-    """Set the masks that a module takes in to ones, which leave everything as it is."""
+    """Set the mask inputs of a module to ones, which drop nothing."""
     for executor in module._exec_group.execs:
         for name in mask_names:
             executor.arg_dict[name][:] = 1
 
 
 def draw_masks(module, masks):
-    """Draw the masks that a module takes in, for each device."""
+    """Draw new masks into the mask inputs of a module, on each device."""
     for executor in module._exec_group.execs:
         masks.draw(executor.arg_dict)
 
 
 def input_names(module):
-    """List the data, labels and states that the executors of a module take in."""
+    """List the names of a module's data, labels and states."""
     names = [description.name for description in module.data_shapes + (module.label_shapes or [])]
     return names + module._state_names
 
 
 def has_dense_inputs(module):
-    """Tell whether another module may be bound on the inputs of this one."""
+    """Tell whether another module can be bound on the input arrays of this one."""
     group = module._exec_group
     return not any(group.group2ctxs) and all(
         executor.arg_dict[name].stype == 'default'
@@ -111,15 +108,15 @@ def has_dense_inputs(module):
 
 
 def forget_parameters(module):
-    """Let a module that has no parameters yet be bound once more."""
+    """Let a module without initialized parameters be bound again."""
     module._arg_params = module._aux_params = None
 
 
 def share_no_inputs(module):
-    """Let modules that will share parameters with this one have inputs of their own.
+    """Let modules that will share parameters with this one have separate inputs.
 
-    MXNet would report that it allocates larger ones, once more than for the
-    live modules.
+    Otherwise MXNet would log that it allocates larger inputs, in addition to
+    its message about the modules being trained.
     """
     group = module._exec_group
     group.shared_data_arrays = [{} for _ in group.contexts]
@@ -128,7 +125,7 @@ def share_no_inputs(module):
 def can_reshape(module, rows):
     """Tell whether a module can be reshaped for batches of another number of rows."""
     if not has_dense_inputs(module):
-        return False  # MXNet reshapes no executor with csr data
+        return False  # MXNet does not reshape executors with csr data
     try:
         _split_input_slice(rows, module._work_load_list)
     except ValueError:
@@ -137,12 +134,12 @@ def can_reshape(module, rows):
 
 
 def has_been_reshaped(module):
-    """Tell whether the executors of a module are others than those that it was bound with."""
+    """Tell whether a module has other executors than at its binding."""
     return module._exec_group._default_execs is not None
 
 
 def bytes_of_activations(module):
-    """Estimate the bytes that the layers of a module's network put out, on its first device."""
+    """Estimate the bytes of all layer outputs of a module on its first device."""
     executor = module._exec_group.execs[0]
     internals = module.symbol.get_internals()
     arguments = {*internals.list_arguments(), *internals.list_auxiliary_states()}
@@ -154,17 +151,19 @@ def bytes_of_activations(module):
 
 
 def bind_on_inputs_of(live, module, share_pool):
-    """Bind a module again, with parameters of its own, on the inputs of another.
+    """Bind a module again on the input arrays of another, with its own parameters.
 
-    Both are of one network, and bound for the same shapes.
+    Both modules have the same network and are bound for the same shapes.
 
     Parameters
     ----------
-    live, module : mxnet.module.Module
+    live : mxnet.module.Module
+        Module whose input arrays are used.
+    module : mxnet.module.Module
+        Module that is bound again.
     share_pool : bool
-        Whether the memory of activations is the other's too: then what its
-        executors hold there, their outputs among it, is overwritten when
-        this one runs.
+        Whether to use the memory of the live module's activations too. Each run
+        of `module` then overwrites the activations and outputs of `live`.
     """
     group = module._exec_group
     for i, (executor, of_live) in enumerate(zip(group.execs, live._exec_group.execs)):
@@ -183,28 +182,28 @@ def bind_on_inputs_of(live, module, share_pool):
                 array.copyto({**group.execs[i].arg_dict, **group.execs[i].aux_dict}[name])
     group._collect_arrays()
     if len(group.execs) == 1 and group.contexts[0].device_type == 'cpu':
-        # No second copy on the host of what is there already.
+        # On one CPU the copies on the host can be the arrays themselves.
         for copies, arrays in ((module._arg_params, group.execs[0].arg_dict),
                                (module._aux_params, group.execs[0].aux_dict)):
             copies.update((name, arrays[name]) for name in list(copies))
 
 
 def take_outputs_out_of_pool(module):
-    """Copy the outputs of a module to where no other that runs in its pool overwrites them."""
+    """Copy the outputs of a module, so that a module in the same pool does not overwrite them."""
     count = module._exec_group.num_outputs
     for executor in module._exec_group.execs:
         executor.outputs[:count] = [output.copy() for output in executor.outputs[:count]]
 
 
 def repeat_forward(module, is_train):
-    """Run a module forward again on the inputs that it has."""
+    """Run a module forward again on its current inputs."""
     with kept(auxiliary_states(module)):
         for executor in module._exec_group.execs:
             executor.forward(is_train=is_train)
 
 
 def inputs(module):
-    """List the data, labels and states on all devices."""
+    """List the arrays of data, labels and states on all devices."""
     names = input_names(module)
     return [array for executor in module._exec_group.execs
             for name, array in executor.arg_dict.items() if name in names]
@@ -216,20 +215,20 @@ def backward(module, out_grads=None):
 
 
 def arguments(module):
-    """Map the inputs and parameters of a module that is bound on one device to their arrays."""
+    """Map the inputs and parameters to their arrays, for a module on one device."""
     [executor] = module._exec_group.execs
     return executor.arg_dict
 
 
 def can_run_side_by_side(module):
-    """Tell whether copies of a module's network may be run on several batches at once."""
+    """Tell whether several batches can be run at once in copies of a module's network."""
     return (len(module._context) == 1 and not module._state_names and has_dense_inputs(module)
             and not auxiliary_states(module)
-            and 'name' not in arguments(module))  # a Symbol takes it for its own
+            and 'name' not in arguments(module))  # a Symbol has its own argument `name`
 
 
 def can_merge_batches(module):
-    """Tell whether several batches of a module can be computed as one of many rows."""
+    """Tell whether several batches of a module can be computed as one larger batch."""
     descriptions = module.data_shapes + (module.label_shapes or [])
     return (len(module._context) == 1 and not module._state_names and has_dense_inputs(module)
             and all(batch_axis(description) == 0 for description in descriptions)
@@ -240,12 +239,12 @@ def can_merge_batches(module):
 
 
 def bytes_of_batch(module):
-    """Estimate the bytes of a batch's inputs and of what the layers put out."""
+    """Estimate the bytes of a batch's inputs and of all layer outputs."""
     return sum(4 * array.size for array in inputs(module)) + bytes_of_activations(module)
 
 
 def bind_for_merged(module, single, count):
-    """Bind a module for several batches of another one, with its parameters."""
+    """Bind a module for `count` batches of another module at once, with its parameters."""
     rows = count * batch_size(single)
     module.bind(resized(single.data_shapes, rows),
                 single.label_shapes and resized(single.label_shapes, rows),
@@ -253,7 +252,7 @@ def bind_for_merged(module, single, count):
 
 
 def run_merged(module, batches):
-    """Run a module that is bound for several batches forward and backward on them."""
+    """Run a module that is bound for several batches forward and backward."""
     executor = module._exec_group.execs[0]
     join_batches(batches, module, executor.arg_dict)
     executor.forward(is_train=True)
@@ -261,7 +260,7 @@ def run_merged(module, batches):
 
 
 def join_batches(batches, module, inputs):
-    """Copy several batches for a module, one behind the other, to arrays that are named."""
+    """Copy several batches, one after another, into the input arrays of a module."""
     for kind, descriptions in (('data', module.data_shapes), ('label', module.label_shapes or [])):
         for i, description in enumerate(descriptions):
             if description.name in inputs:
@@ -270,7 +269,7 @@ def join_batches(batches, module, inputs):
 
 
 def has_dtypes_of(module, batch):
-    """Tell whether a DataBatch has the dtypes that a module is bound for."""
+    """Tell whether a DataBatch has the bound dtypes of a module."""
     arguments = module._exec_group.execs[0].arg_dict
     return all(array.dtype == arguments[description.name].dtype
                for arrays, descriptions in ((batch.data, module.data_shapes),
@@ -280,30 +279,32 @@ def has_dtypes_of(module, batch):
 
 
 def is_bound_for(module, batch):
-    """Tell whether a DataBatch has the shapes that a module is bound for."""
+    """Tell whether a DataBatch has the bound shapes of a module."""
     return ([array.shape for array in batch.data] == [shape for _, shape in module.data_shapes]
             and [array.shape for array in labels_of(batch)]
             == [shape for _, shape in module.label_shapes or []])
 
 
 def run(module, batch):
-    """Run a module forward and backward on a batch of the shapes that it is bound for."""
+    """Run a module forward and backward on a batch of its bound shapes."""
     module._exec_group.forward(batch, is_train=True)
     module._exec_group.backward()
 
 
 def forward_on_inputs_of(source, target, is_train, mask_names, copies_inputs):
-    """Run a module forward on the data, labels, states and masks that another one has.
+    """Run a module forward on the current data, labels, states and masks of another.
 
     Parameters
     ----------
     source, target : mxnet.module.Module
-        Two modules of one network, bound for the same shapes on the same devices.
+        Module with the inputs, and module to run. They have the same network
+        and are bound for the same shapes on the same devices.
     is_train : bool
+        Whether layers run in training mode.
     mask_names : list of str
-        Masks that the one gives out behind its outputs and the other takes in.
+        Masks, which are further outputs of `source` and inputs of `target`.
     copies_inputs : bool
-        Whether the other has not the same inputs anyway.
+        Whether to copy the inputs. It is not needed if both have the same arrays.
     """
     outputs = source._exec_group.num_outputs
     names = input_names(source) if copies_inputs else []
@@ -317,20 +318,27 @@ def forward_on_inputs_of(source, target, is_train, mask_names, copies_inputs):
 
 
 def parameters(module):
-    """Map each parameter to a list of its values, one a device."""
+    """Map each parameter to a list of its arrays, one a device."""
     group = module._exec_group
     return dict(zip(group.param_names, group.param_arrays))
 
 
 def check_given(module, **given):
-    """Raise an error where arrays for parameters or states are none, or of another shape.
+    """Raise an error if a value is not an NDArray, or has another shape than its parameter.
 
     Parameters
     ----------
     module : mxnet.module.Module
-        It is bound.
+        Bound module.
     **given : dict of str to NDArray, or None
-        Arguments of ``Module.set_params``.
+        The arguments `arg_params` and `aux_params` of ``Module.set_params``.
+
+    Raises
+    ------
+    TypeError
+        If a value is not an NDArray.
+    ValueError
+        If a value has another shape.
     """
     group = module._exec_group
     bound = {**parameters(module), **dict(zip(group.aux_names, group.aux_arrays))}
@@ -345,7 +353,7 @@ def check_given(module, **given):
 
 
 def count_of_weights(module):
-    """Count the numbers in all parameters of a module."""
+    """Return the number of elements of all parameters of a module."""
     return sum(int(np.prod(arrays[0].shape)) for arrays in parameters(module).values())
 
 
@@ -356,12 +364,12 @@ def weights(module):
 
 
 def weights_have_moved(module):
-    """Let a module know that its copies of the weights on the host are old."""
+    """Mark a module's copies of the weights on the host as out of date."""
     module._params_dirty = True
 
 
 def pull_dense_weights(kvstore, module):
-    """Set the dense parameters of a module to what a KVStore has."""
+    """Set the dense parameters of a module to the values in a KVStore."""
     for index, (name, arrays) in enumerate(parameters(module).items()):
         if not is_row_sparse(arrays[0]):
             kvstore.pull(name, out=arrays, priority=-index)
@@ -369,9 +377,10 @@ def pull_dense_weights(kvstore, module):
 
 
 def pull_sparse_weights(kvstore, module):
-    """Set the row_sparse parameters of a module, in all rows, to what a KVStore has.
+    """Set all rows of a module's row_sparse parameters to the values in a KVStore.
 
-    Where a KVStore updates these, the live module has only rows of its batch.
+    If a KVStore updates these parameters, the module being trained has only the
+    rows of its batch.
     """
     for name, arrays in parameters(module).items():
         if is_row_sparse(arrays[0]):
@@ -380,45 +389,48 @@ def pull_sparse_weights(kvstore, module):
 
 
 def sparse_weights(module):
-    """List the row_sparse parameters on all devices."""
+    """List the arrays of the row_sparse parameters on all devices."""
     return [array for arrays in parameters(module).values() for array in arrays
             if is_row_sparse(array)]
 
 
 def sparse_parameters(module):
-    """List the parameters that are row_sparse, and the dense ones whose gradients are."""
+    """Return the names of row_sparse parameters, and of dense ones with row_sparse gradients."""
     sparse = [name for name, arrays in parameters(module).items() if is_row_sparse(arrays[0])]
     return sparse, [name for name, arrays in gradients(module).items()
                     if is_row_sparse(arrays[0]) and name not in sparse]
 
 
 def weights_of_first_device(module):
-    """Map each parameter, and each auxiliary state, to its value on the first device."""
+    """Return two dicts with the parameters and auxiliary states of the first device."""
     first = module._exec_group.execs[0]
     return ({name: first.arg_dict[name] for name in module._exec_group.param_names},
             dict(first.aux_dict))
 
 
 def rows_bound(module):
-    """List the rows that a module is bound for on each device."""
+    """List the number of rows that a module is bound for on each device."""
     return [part.stop - part.start for part in module._exec_group.slices]
 
 
 def split_rows(module, rows):
     """Split the rows of a batch over a module's devices.
 
-    As Module does, by their work loads; but where that leaves a device
-    without a row, as evenly as can be.
+    The rows are split by work load, as in Module. If this leaves a device
+    without a row, they are split as evenly as possible.
 
     Parameters
     ----------
     module : mxnet.module.Module
+        Module with the devices.
     rows : int
+        Number of rows.
 
     Returns
     -------
     list of int
-        Zeros are among them only where there are fewer rows than devices.
+        Number of rows of each device. It is 0 only if there are fewer rows than
+        devices.
     """
     work_load_list = module._work_load_list
     try:
@@ -429,25 +441,26 @@ def split_rows(module, rows):
 
 
 def can_bind(module, data_shapes, label_shapes, parts, resizable=()):
-    """Tell whether a module's symbol could be bound for other shapes with its parameters.
+    """Tell whether a module's symbol can be bound for other shapes with its parameters.
 
-    It cannot where a device would be without a row, or where the symbol has
-    the batch size written into it.
+    It cannot if a device would have no row, or if the symbol contains a fixed
+    batch size.
 
     Parameters
     ----------
     module : mxnet.module.Module
-        A bound module.
+        Bound module.
     data_shapes, label_shapes : list of DataDesc
         The other shapes; `label_shapes` may be None.
     parts : list of int
-        The rows of each device.
+        Number of rows of each device.
     resizable : list of str
-        Arguments that may have other shapes than they have now.
+        Arguments whose shapes may change.
 
     Returns
     -------
     bool
+        Whether it can be bound.
     """
     free = {*module.label_names, *resizable}
     return all(rows > 0 and _shapes_agree(module, data_shapes + (label_shapes or []), rows, free)
