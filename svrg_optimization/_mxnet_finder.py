@@ -1,8 +1,8 @@
-"""The finder of MXNet's modules, which every start of Python can afford.
+"""Finder of MXNet's modules, cheap enough for every start of Python.
 
-All else is in _mxnet_compat.py, and is imported with MXNet. An installed
-package has this file's text in svrg_optimization.pth too, which Python runs
-before a script begins, so that it may import MXNet first.
+The rest is in _mxnet_compat.py, which is imported together with MXNet. An
+installed package also has the text of this file in svrg_optimization.pth. Python
+runs that before a script begins, so the script may import MXNet first.
 """
 
 import os
@@ -24,15 +24,15 @@ class MXNetFinder:
         except ModuleNotFoundError as error:
             if error.name != __package__:
                 raise
-            return None  # the package is gone, but for its .pth file
+            return None  # only the .pth file of the package is left
         return _mxnet_compat.find_spec(name, path, target)
 
 
 def install():
-    """Put the finder first, unless it is switched off or MXNet is imported already."""
+    """Put the finder first, unless it is switched off or MXNet has been imported."""
     if 'mxnet' in sys.modules or os.environ.get(SWITCH) == '0':
         return
-    # At Python's start it was that of the installed package, which may be another copy.
+    # A finder from the start of Python belongs to the installed package, perhaps another copy.
     others = [finder for finder in sys.meta_path
               if getattr(finder, '__module__', None) != __name__]
     sys.meta_path[:] = [MXNetFinder, *others]

@@ -105,7 +105,7 @@ class LinearDecay:
         Parameters
         ----------
         num_update : int
-            t, the number of updates so far.
+            Number of updates so far, t.
 
         Returns
         -------

@@ -42,10 +42,8 @@ class _AssignmentOptimizer(opt.Optimizer):
     and workers push. With dist_async the pushes of the workers arrive one by
     one, and each sum consists of `pushes_per_sum` of them.
 
-    Parameters
-    ----------
-    **kwargs
-        Arguments of ``mxnet.optimizer.Optimizer``; none are needed.
+    The constructor takes the arguments of ``mxnet.optimizer.Optimizer`` and needs
+    none of them.
 
     Attributes
     ----------
