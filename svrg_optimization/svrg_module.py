@@ -96,8 +96,8 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, OptimizerSetup, Module):
         is not compressed. A distributed KVStore does not accept it.
     update_freq : int
         Epochs from one snapshot to the next, 1 or more. It is required; the
-        default None exists because the signature is that of mxnet.contrib.
-        It may be set later as an attribute.
+        signature has a default only because mxnet.contrib has one. It may be
+        set later as an attribute.
     loss_is_mean : bool, optional
         Whether the loss is a mean over the rows of a batch rather than a sum.
         By default this is read from the loss layers of the symbol
@@ -109,8 +109,8 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, OptimizerSetup, Module):
     sparse_full_grad : bool
         Whether to apply the full gradient of row_sparse parameters only to the
         rows that the batch contains. Each row is divided by the fraction of
-        the batches that contain it [2]_ [3]_. The cost of a step then grows
-        with the rows of the batch and not with those of the table. The gradient
+        the batches that contain it [2]_ [3]_. The cost of a step then depends
+        on the rows of the batch and not on the size of the table. The gradient
         stays unbiased; its variance is larger. By default a step is exact
         SVRG and updates the whole table.
     store_snapshot_grads : bool or int
@@ -378,8 +378,8 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, OptimizerSetup, Module):
                     allow_missing=False, force_init=False, allow_extra=False):
         """Initialize the parameters.
 
-        With `force_init` the snapshot is dropped: steps are those of plain
-        Module until the next snapshot.
+        With `force_init` the snapshot is dropped, and the module takes plain
+        Module's steps until the next one.
 
         Parameters
         ----------
@@ -492,7 +492,7 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, OptimizerSetup, Module):
         The gradient arrays of the module contain them afterwards, so clipping,
         noise and logs between `backward` and `update` work on SVRG gradients.
         With `grad_req` 'add' each backward pass adds its SVRG gradient. Before
-        the first snapshot the gradients are those of plain Module.
+        the first snapshot plain Module's gradients are computed.
 
         Parameters
         ----------

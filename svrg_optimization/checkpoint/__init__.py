@@ -1,1 +1,1 @@
-"""Checkpoints: their files, what these hold, and how a module goes on from them."""
+"""Checkpoints: their files, their format, and resuming from them."""

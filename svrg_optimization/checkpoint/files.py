@@ -220,7 +220,7 @@ def find_file(name, known, svrg_name):
 
 
 def check_file(name, known, svrg_name):
-    """Raise an error unless a file has its checksum; the arguments are those of `find_file`."""
+    """Raise an error unless a file has its checksum. The arguments are as in `find_file`."""
     if known is None:
         raise ValueError('%s says that the checkpoint was saved without %s' % (svrg_name, name))
     if not os.path.exists(name):

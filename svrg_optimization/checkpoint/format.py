@@ -146,7 +146,9 @@ def _read_svrg_file(name):
     Returns
     -------
     facts : dict
+        State of SVRG.
     arrays : dict of str to numpy.ndarray
+        Arrays by name.
 
     Raises
     ------

@@ -163,11 +163,11 @@ class SnapshotCheckpoints:
             is given a `begin_num_update`. The states are a pickle: load only
             files that you trust.
         update_freq : int, optional
-            By default that of the checkpoint; 1 for a checkpoint of plain Module.
+            By default the value in the checkpoint; 1 for one of plain Module.
         **kwargs
             Further arguments of the constructor. The default of `alpha` is the
             value in the checkpoint, if it was a number. The number of devices
-            may differ from that of the saved module.
+            may differ from the saved module's.
 
         Returns
         -------

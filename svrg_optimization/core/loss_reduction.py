@@ -53,7 +53,7 @@ def is_row_wise(nodes, inputs):
     nodes : list of dict
         Nodes of the network, from its JSON.
     inputs : iterable of str
-        Names of data and labels. Their first axis is that of the rows.
+        Names of data and labels. Their first axis counts the rows.
 
     Returns
     -------

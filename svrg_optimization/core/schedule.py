@@ -112,8 +112,8 @@ class SnapshotSchedule:
         begin_epoch : int
             Number of the first epoch, 0 or more.
         num_epoch : int
-            Number that the epochs end before; required. It counts from 0 and
-            not from `begin_epoch`.
+            Training ends before the epoch of this number; required. It is not
+            the number of epochs to train if `begin_epoch` is above 0.
         validation_metric : str or EvalMetric, optional
             Metric of the evaluation, by default `eval_metric`.
         monitor : Monitor, optional

@@ -54,8 +54,8 @@ class OptimizerSetup:
         optimizer : str or Optimizer
             Any optimizer of MXNet, or its registered name.
         optimizer_params : dict
-            Arguments of an optimizer that is given by name. The default of
-            `rescale_grad` is that of Module.
+            Arguments of an optimizer that is given by name. `rescale_grad` has
+            the same default as in Module.
         force_init : bool
             Whether to install it even if there is one already.
 

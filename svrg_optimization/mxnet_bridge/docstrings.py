@@ -7,7 +7,7 @@ _HEADING = 'Notes\n-----\n'
 
 
 def with_docstrings_of_mxnet(cls):
-    """Append MXNet's docstring to that of each public method that overrides one of MXNet's.
+    """Append MXNet's docstring to each public method that overrides one of MXNet's.
 
     The text is copied when the class is created, so that none of it is in this
     repository. It is a literal block under the heading "Notes". The bar before

@@ -72,7 +72,7 @@ def kept(arrays):
 
 
 def hide_outputs_behind(module, symbol):
-    """Hide all outputs of a bound module but those of a symbol."""
+    """Let a module that is bound with further outputs show only the outputs of a symbol."""
     group = module._exec_group
     group.symbol = symbol
     group.output_names = symbol.list_outputs()
