@@ -108,11 +108,11 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, OptimizerSetup, Module):
         gradient, as `batch_end_callback` is in an epoch of training.
     sparse_full_grad : bool
         Whether to apply the full gradient of row_sparse parameters only to the
-        rows that the batch contains. Each row is divided by the fraction of
-        the batches that contain it [2]_ [3]_. The cost of a step then depends
-        on the rows of the batch and not on the size of the table. The gradient
-        stays unbiased; its variance is larger. By default a step is exact
-        SVRG and updates the whole table.
+        rows that the batch contains. Each row of it is divided by the fraction
+        of the batches that contain the row [2]_ [3]_. The cost of a step then
+        depends on the rows of the batch and not on the size of the table. The
+        gradient stays unbiased; its variance is larger. By default a step is
+        exact SVRG and updates the whole table.
     store_snapshot_grads : bool or int
         Whether to store the batches of the pass for the full gradient, each
         with its gradient at the snapshot. True allows 1 GiB; a number is the
@@ -124,7 +124,7 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, OptimizerSetup, Module):
     alpha : float or callable
         The coefficient :math:`\alpha` of α-SVRG [5]_,
 
-        .. math:: g = \nabla f_{batch}(w) - \alpha (\nabla f_{batch}(\tilde w) - \mu):
+        .. math:: g = \nabla f_{batch}(w) - \alpha (\nabla f_{batch}(\tilde w) - \mu).
 
         A number in [0, 1], where 1 is SVRG, or a schedule like `LinearDecay`,
         which is called with the number of updates so far. It may be set later
