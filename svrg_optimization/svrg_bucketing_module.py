@@ -392,7 +392,7 @@ class SVRGBucketingModule(SnapshotSchedule, BucketingModule):
         module._curr_module = module._new_bucket(default_bucket_key, checkpoint.symbol)
         module._curr_bucket_key = default_bucket_key
         module._buckets[default_bucket_key] = module._curr_module
-        module._curr_module._go_on_from(checkpoint)
+        module._curr_module._resume_from(checkpoint)
         module.params_initialized = True
         return module
 

@@ -729,7 +729,7 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, OptimizerSetup, Module):
             full_gradient = self._full_gradient_at_snapshot(
                 train_data, batch_end_callback, epoch, module_of)
             self._report_if_not_finite(full_gradient)
-            snapshot_module.set_auxiliary_states_to_those_of(self)
+            snapshot_module.copy_auxiliary_states_of(self)
             self._snapshot.replace(full_gradient, epoch)
         advance_step_size(full_gradient)
 
@@ -780,7 +780,7 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, OptimizerSetup, Module):
             self._activations_are_live = not self._snapshot_module.shares_pool
             yielded = self._sum_gradients(full_gradient, train_data, module_of,
                                           batch_end_callback, epoch or 0, stored)
-        self._membership.begin_anew()
+        self._membership.allow_next()
         full_gradient.finish(yielded, self._membership.keys, self._kvstore_of_full_gradient(),
                              add_devices=self._kvstore is not None)
         if not full_gradient.finished:
@@ -812,7 +812,7 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, OptimizerSetup, Module):
             0 if self._update_on_kvstore else self._optimizer.rescale_grad,
             update_freq, epoch, takes_snapshot, rows_left_over(train_data)))
         if not takes_snapshot:
-            membership.begin_anew()
+            membership.allow_next()
             if is_synchronous(kvstore):
                 check_batch_counts(kvstore, count_batches(kvstore, membership.keys.tally,
                                                           train_data))
@@ -884,7 +884,7 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, OptimizerSetup, Module):
         if not self._stored.budget or self._stored.is_of(train_data):
             return
         rewind(train_data)
-        with self._snapshot_module.staying_where_it_is():
+        with self._snapshot_module.auxiliary_states_restored():
             full_gradient = self._full_gradient_at_snapshot(train_data, None, self._epoch)
         self._snapshot.exchange_full_gradient(full_gradient)
         train_data.reset()

@@ -38,7 +38,7 @@ class Loaded(NamedTuple):
         Facts and arrays of the snapshot, until the module is bound for training.
     counts : dict, optional
         Update counts of the optimizer.
-    goes_on_counting : bool
+    continues_counts : bool
         Whether the next optimizer continues these counts.
     step_size : dict, optional
         Rate and curvature of a BarzilaiBorwein.
@@ -49,7 +49,7 @@ class Loaded(NamedTuple):
 
     snapshot: Optional[tuple] = None
     counts: Optional[dict] = None
-    goes_on_counting: bool = False
+    continues_counts: bool = False
     step_size: Optional[dict] = None
     check_states: Callable = lambda: None
 
@@ -199,10 +199,10 @@ class SnapshotCheckpoints:
         """
         checkpoint = Checkpoint(prefix, epoch, load_optimizer_states)
         module = cls(checkpoint.symbol, **checkpoint.constructor_arguments(update_freq, kwargs))
-        module._go_on_from(checkpoint)
+        module._resume_from(checkpoint)
         return module
 
-    def _go_on_from(self, checkpoint):
+    def _resume_from(self, checkpoint):
         self._arg_params, self._aux_params = checkpoint.arg_params, checkpoint.aux_params
         self.params_initialized = True
         self._preload_opt_states = checkpoint.states
@@ -211,7 +211,7 @@ class SnapshotCheckpoints:
         self._snapshot.num_update = facts['num_update']
         self._loaded = Loaded(
             snapshot=facts['snapshot'] and (facts['snapshot'], checkpoint.arrays),
-            counts=facts['optimizer'], goes_on_counting=checkpoint.with_states,
+            counts=facts['optimizer'], continues_counts=checkpoint.with_states,
             step_size=facts['step_size'], check_states=checkpoint.check_states)
 
     def _restore_snapshot(self):
@@ -234,9 +234,9 @@ class SnapshotCheckpoints:
 
     def _restore_update_counts(self, default_opt, optimizer, optimizer_params):
         """Continue the update counts of a checkpoint, unless `begin_num_update` is given."""
-        goes_on, counts = self._loaded.goes_on_counting, self._loaded.counts
-        self._loaded = self._loaded._replace(goes_on_counting=False)
-        if not goes_on or not counts:
+        continues, counts = self._loaded.continues_counts, self._loaded.counts
+        self._loaded = self._loaded._replace(continues_counts=False)
+        if not continues or not counts:
             return
         if isinstance(optimizer, str):
             begins = 'begin_num_update' in dict(optimizer_params)

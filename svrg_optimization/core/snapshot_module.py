@@ -118,13 +118,13 @@ class SnapshotModule:
             executor_group.pull_sparse_weights(kvstore, self.module)
         executor_group.weights_have_moved(self.module)
 
-    def set_auxiliary_states_to_those_of(self, live):
+    def copy_auxiliary_states_of(self, live):
         """Set the auxiliary states, which a pass has changed, to those of the live module."""
         executor_group.copy_all(executor_group.auxiliary_states(live),
                                 executor_group.auxiliary_states(self.module))
 
     @contextlib.contextmanager
-    def staying_where_it_is(self):
+    def auxiliary_states_restored(self):
         """Restore the auxiliary states after the block."""
         with executor_group.kept(executor_group.auxiliary_states(self.module)):
             yield

@@ -45,6 +45,6 @@ class Membership:
             synchronize_weights(kvstore, module, servers_update)
             self._synchronized_at = num_update
 
-    def begin_anew(self):
+    def allow_next(self):
         """Allow the next plan and the next synchronization, once all workers are past these."""
         self._synchronized_at = self._plan = None
