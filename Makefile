@@ -1,20 +1,20 @@
-# make demo   SVRG against SGD on real images: a table and a picture
-# make test   the test suite
-# make test-short   some tests of everything, in about a minute
-# make test-pythons   these on each other Python from 3.8 to 3.13 that is found
-# make test-distributed   all tests of distributed training; `make test` has some of them
-# make soak   thousands of drawn cases, and ten thousand epochs in which no memory may leak
-# make coverage   the test suite, and which lines and branches of the package it runs
-# make mutation   mutants of the algorithm's files that its tests do not notice, in about an hour
-# make bench  all benchmarks: their tables and pictures go to docs/benchmarks
-# make docs   the documentation, into docs/_build
-# make figures   the pictures of the documentation, into docs/images
-# make lint   the linter
+# make demo   train SVRG and SGD on real images: a table and a picture
+# make test   run the test suite
+# make test-short   run some tests of everything, in about a minute
+# make test-pythons   run these on each other Python from 3.8 to 3.13 that is found
+# make test-distributed   run all tests of distributed training; `make test` runs some of them
+# make soak   run thousands of random cases, and ten thousand epochs in which no memory may leak
+# make coverage   run the test suite, and list the lines and branches that it does not reach
+# make mutation   find mutants of the algorithm's files that its tests miss, in about an hour
+# make bench  run all benchmarks: their tables and pictures go to docs/benchmarks
+# make docs   build the documentation, into docs/_build
+# make figures   draw the pictures of the documentation, into docs/images
+# make lint   run the linter
 # make clean  remove what the others made
 #
-# Each makes a virtual environment below .venv first. Another Python than
-# python3 is named so: make test PYTHON=python3.10, and another NumPy than the
-# newest that pip takes so: make test NUMPY=1.23.5
+# Each makes a virtual environment below .venv first. To use another Python than
+# python3: make test PYTHON=python3.10. To use another NumPy than the newest that
+# pip takes: make test NUMPY=1.23.5. CONTRIBUTING.md says more.
 
 PYTHON ?= python3
 SUPPORTED := 3.8 3.9 3.10 3.11 3.12 3.13
@@ -90,9 +90,9 @@ lint: $(VENV)/test.installed
 	$(RUN) -m ruff check
 
 clean:
-	rm -rf .venv .nox build docs/_build svrg_optimization.egg-info svrg_vs_sgd.png made.svm \
-		checkpoints examples/distributed/run .pytest_cache .ruff_cache .hypothesis \
-		mutants .coverage
+	rm -rf .venv .nox build docs/_build docs/repository docs/jupyter_execute mutants .coverage \
+		svrg_optimization.egg-info svrg_vs_sgd.png made.svm checkpoints \
+		examples/distributed/run .pytest_cache .ruff_cache .hypothesis
 
 $(VENV)/%.installed: setup.py pyproject.toml | supported-python
 	@echo 'Installing into $(VENV) ...'

@@ -25,8 +25,8 @@ VERSIONS += [('3.8', '1.8.0.post0', '<1.24'), ('3.8', '1.8.0.post0', ''),
              ('3.12', '1.8.0.post0', '==1.26.4')]
 NEEDED_BY_MXNET = ['requests<3', 'graphviz<0.9']
 QUIET = {'MXNET_SUBGRAPH_VERBOSE': '0', 'PYTHONPATH': None}
-NEEDED_BY_TESTS = ['tests', 'docs', 'examples', 'README.md', 'LICENSE', 'Makefile',
-                   'pyproject.toml']
+NEEDED_BY_TESTS = ['tests', 'docs', 'examples', 'README.md', 'CONTRIBUTING.md', 'LICENSE',
+                   'Makefile', 'pyproject.toml']
 
 
 @nox.session

@@ -10,12 +10,14 @@ VERSION = re.search(r"^__version__ = '(.+)'$",
                     re.MULTILINE).group(1)
 EXAMPLES = ['ipykernel', 'matplotlib', 'nbclient', 'scikit-learn', 'scipy']
 TEST = ['hypothesis>=6.100', 'psutil', 'pytest>=8', 'ruff==0.17.5', *EXAMPLES]
-FINDER = (HERE / 'svrg_optimization' / '_mxnet_finder.py').read_text(encoding='utf-8')
-# Python runs this line at each start, and in virtual environments twice. To import the package
-# would take longer, and its copy would be settled before a script has set its path.
-START = ("import sys; 'svrg_optimization.' in str(sys.meta_path[0]) or exec(%r, "
-         "{'__name__': 'svrg_optimization._mxnet_finder', '__package__': 'svrg_optimization'})\n"
-         % (FINDER + 'install()\n'))
+# Python runs this line at each start, and in virtual environments twice: a finder that imports
+# the package's own one when somebody imports MXNet, and none where the package has been removed.
+START = ("import sys; 'svrg_optimization.' in str(sys.meta_path[0]) or sys.meta_path.insert(0, "
+         "type('Start', (), {'__module__': 'svrg_optimization._mxnet_finder', 'find_spec': "
+         "staticmethod(lambda name, *args: name.partition('.')[0] == 'mxnet' and "
+         "__import__('importlib.util').util.find_spec('svrg_optimization') and "
+         "__import__('importlib').import_module('svrg_optimization._mxnet_finder')"
+         ".MXNetFinder.find_spec(name, *args) or None)}))\n")
 
 
 class BuildWithStart(build_py):

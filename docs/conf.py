@@ -1,6 +1,9 @@
 """Sphinx's configuration of the documentation; `make docs` builds it."""
 
+import os
 import re
+import shutil
+from pathlib import Path
 
 from docutils import nodes
 from sphinx.addnodes import pending_xref
@@ -33,6 +36,11 @@ numpydoc_show_class_members = False
 autodoc_preserve_defaults = True
 autosummary_generate = False
 
+# Files outside of this folder that are pages too: they are copied for the build.
+DOCS = Path(__file__).resolve().parent
+COPIES = DOCS / 'repository'
+COPIED = ['CONTRIBUTING.md', 'examples/README.md', 'examples/svrg_vs_sgd.ipynb']
+
 nitpicky = True
 nitpick_ignore_regex = [('py:.*', r'mxnet\..*')]
 
@@ -50,5 +58,41 @@ def number_citations(app, doctree):
             reference += nodes.inline('', '[%s]' % number[1])
 
 
+def copy_pages(app, config):
+    """Copy the pages from outside to where Sphinx finds them."""
+    for name in COPIED:
+        (COPIES / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(DOCS.parent / name, COPIES / name)
+    (COPIES / '.gitignore').write_text('*\n', encoding='utf-8')
+
+
+def remove_copies(app, exception):
+    """Remove the copies, and the notebook's pictures that MyST-NB puts beside the output."""
+    shutil.rmtree(COPIES, ignore_errors=True)
+    shutil.rmtree(Path(app.outdir).parent / 'jupyter_execute', ignore_errors=True)
+
+
+def adapt_links(app, docname, source):
+    """Adapt the links of a copied page, and links to one, to where its copy is."""
+    page = Path(app.env.doc2path(docname))
+    if page.suffix != '.md':
+        return
+    original = DOCS.parent / page.relative_to(COPIES) if COPIES in page.parents else page
+
+    def rewrite(link):
+        target = Path(os.path.normpath(original.parent / link[1]))
+        if not target.is_file():
+            return link[0]
+        name = os.path.relpath(target, DOCS.parent)
+        if name in COPIED:
+            target = COPIES / name
+        return '](%s%s)' % (os.path.relpath(target, page.parent), link[2])
+
+    source[0] = re.sub(r'\]\(([^()\s#]+)(#[^()\s]*|)\)', rewrite, source[0])
+
+
 def setup(app):
+    app.connect('config-inited', copy_pages)
+    app.connect('source-read', adapt_links)
+    app.connect('build-finished', remove_copies)
     app.connect('doctree-read', number_citations)
