@@ -23,18 +23,11 @@ from .files import (
     unchanged_while_read,
 )
 
-try:
-    import fcntl
-except ImportError:  # on systems without fcntl nothing is locked
-    fcntl = None
-
 _FORMAT = 2
 _FACTS = 'facts'
 _DIGITS = 64  # of a checksum
 _FACTS_OF_FORMAT = {'update_freq', 'alpha', 'num_update', 'step_size', 'optimizer', 'snapshot',
                     'symbol', 'checksums'}
-_LONG_NAME = 200  # bytes: file systems allow 255 or less
-_SECONDS = 1  # longest wait for a lock: renaming takes milliseconds
 
 
 def file_names(prefix, epoch, bucket_key=None):
