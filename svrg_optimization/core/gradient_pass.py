@@ -38,7 +38,7 @@ class GradientPass:
             stored is not None and not module._loss_reduction.is_mixed
             and full_gradient.sums_stored(executor_group.gradients(module._mod_aux))
             and set(module._loss_reduction.weights(executor_group.rows_bound(module._mod_aux), 1,
-                                               full_gradient.batch_size)) == {1})
+                                                   full_gradient.batch_size)) == {1})
         self._unsummed = []
         self._at_once = self._batches_at_once()
 
