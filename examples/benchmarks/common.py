@@ -89,7 +89,7 @@ def seconds_of(function):
 
 
 def least_seconds(functions, rounds):
-    """Call functions in turns; return the least time of each.
+    """Call functions in interleaved rounds; return the minimum time of each.
 
     Parameters
     ----------

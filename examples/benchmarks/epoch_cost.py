@@ -2,7 +2,7 @@
 
 Times an epoch through `fit` of SVRGModule with update_freq 1 and 2, with stored
 snapshot gradients, of Module, and of mxnet.contrib's SVRGModule. All run in one
-process, in turns; the least time of several rounds counts. SVRG computes two
+process, in interleaved rounds; the minimum time counts. SVRG computes two
 gradients a step and one more a batch in the pass: 3 passes with update_freq=1,
 2.5 on average with 2, and 2 with stored gradients.
 """

@@ -2,7 +2,7 @@
 
 Times the executors' bare forward and backward passes for larger and larger
 batches, and the operations of a step in the way that SVRGModule does them and
-in another. Least of several rounds in turns, in microseconds.
+in another. Minimum of several interleaved rounds, in microseconds.
 """
 
 import common
@@ -102,7 +102,7 @@ def batch_of_pass(at_once, stored=False):
 
 
 def microseconds(functions, times, calls):
-    """Return the least time of a call of each, in turns."""
+    """Return the minimum time of a call of each, over interleaved rounds."""
     def repeated(function):
         return lambda: [function() for _ in range(calls)]
 
