@@ -102,11 +102,11 @@ def main():
                  % (args.epochs, BATCH_SIZE, args.rates, args.seeds),
                  ['method', 'rate', 'gradient passes', 'training loss', 'accuracy held out'], rows)
     figure.suptitle('Convolutional network on digits, mean of %d seeds' % args.seeds,
-                    **common.TITLE)
+                    y=0.95, **common.TITLE)
     left.set(xlabel='gradient passes', ylabel='training loss')
     left.legend(fontsize=8)
     right.axhline(1, color='black', linewidth=0.8)
-    right.set(xlabel='epoch', ylabel='variance of SVRG / of plain gradient')
+    right.set(xlabel='epoch', ylabel='variance, SVRG / plain')
     common.save_picture(args.output, 'deep_network', figure)
 
 
