@@ -26,7 +26,9 @@ from svrg_optimization import SVRGModule
 matplotlib.use('Agg')
 from matplotlib import pyplot  # noqa: E402
 
-METHODS = ('SVRG, constant rate', 'SGD, decaying rate', 'SGD, constant rate')
+# The methods, each with the color that it has in all pictures of the documentation.
+METHODS = {'SVRG, constant rate': '#0072b2', 'SGD, decaying rate': '#e69f00',
+           'SGD, constant rate': '#d55e00'}
 
 
 class LogisticRegression:
@@ -95,8 +97,8 @@ def train(problem, method, rate, args):
 def draw(curves, rows, args):
     figure, axes = pyplot.subplots(figsize=(7, 4.5))
     for (method, rate, passes, excesses, _), style in zip(curves, ('-', '--', ':')):
-        axes.semilogy(passes, np.maximum(excesses, 1e-12), style, linewidth=2,
-                      label='%s (%g)' % (method, rate))
+        axes.semilogy(passes, np.maximum(excesses, 1e-12), style, color=METHODS[method],
+                      linewidth=2, label='%s (%g)' % (method, rate))
     axes.set_xlabel('gradient passes over the data')
     axes.set_ylabel('training loss minus optimum')
     axes.set_title('Logistic regression on %d handwritten digits, batch %d, L2 %g'

@@ -1,4 +1,4 @@
-"""Does SVRG help here, and is the snapshot too old? The variance of gradients tells."""
+"""Variance of gradients: does SVRG help, is the snapshot too old, and which α is best?"""
 
 from typing import Dict, NamedTuple
 
@@ -10,71 +10,112 @@ from .svrg_module import SVRGModule
 
 
 class Variance(NamedTuple):
-    """The variance of a parameter's gradients over batches, without and with SVRG."""
+    """Variance of one parameter's gradient over batches, without and with SVRG."""
 
     plain: float
     svrg: float
 
 
 class GradientVariance(NamedTuple):
-    """What `gradient_variance` measures.
+    r"""Result of `gradient_variance`.
 
     Attributes
     ----------
     plain, svrg : float
-        The variance of the plain batch gradient and of the SVRG gradient, of
-        all parameters together, in squared units of a batch gradient.
+        Variance of the plain batch gradient and of the SVRG gradient, over all
+        parameters together, in squared units of a batch gradient.
     by_parameter : dict of str to Variance
-        The same for each parameter; these add up to the above.
+        The same for each parameter. The sums over all parameters are `plain`
+        and `svrg`.
+    best_alpha : float
+        The coefficient :math:`\alpha` with which the variance of the SVRG
+        gradient would be least at the current weights, one for all parameters
+        together. It has no unit. It can lie outside of [0, 1], the range of
+        `alpha`: below 0 the gradients at the snapshot are of no use. It is nan
+        where the gradients at the snapshot do not vary, as over a single
+        batch, and where `alpha` is the number 0, since they are not computed
+        then.
     """
 
     plain: float
     svrg: float
     by_parameter: Dict[str, Variance]
+    best_alpha: float = float('nan')
+
+
+# The products of deviations that are summed over batches.
+_PAIRS = (('plain', 'plain'), ('svrg', 'svrg'), ('correction', 'correction'),
+          ('plain', 'correction'))
 
 
 class _Moments:
-    """Mean and sum of squared deviations of vectors, by Welford's method in float64."""
+    """Means and covariances of vectors of several kinds, by Welford's method in float64."""
 
     def __init__(self):
-        self.count, self.mean, self.deviations = 0, 0., 0.
+        self._count = 0
+        self._means = {}
+        self._products = dict.fromkeys(_PAIRS, 0.)
 
-    def add(self, vector):
-        self.count += 1
-        before = vector - self.mean
-        self.mean = self.mean + before / self.count
-        self.deviations += float(np.vdot(before, vector - self.mean))
+    def add(self, vectors):
+        """Add one vector of each kind, the same kinds each time."""
+        self._count += 1
+        before = {kind: vector - self._means.get(kind, 0.) for kind, vector in vectors.items()}
+        for kind, deviation in before.items():
+            self._means[kind] = self._means.get(kind, 0.) + deviation / self._count
+        for first, second in _PAIRS:
+            if first in vectors and second in vectors:
+                self._products[first, second] += float(
+                    np.vdot(before[first], vectors[second] - self._means[second]))
 
-    @property
-    def variance(self):
-        return self.deviations / self.count
+    def covariance(self, first, second):
+        """Return the trace of the population covariance of two kinds."""
+        return self._products[first, second] / self._count
+
+    def variance(self, kind):
+        """Return the trace of the population covariance of one kind."""
+        return self.covariance(kind, kind)
 
 
 def gradient_variance(mod, data):
     r"""Measure the variance of the plain batch gradient and of the SVRG gradient.
 
-    At the current weights, over batches b with gradients :math:`g_b` of mean
-    :math:`\bar g`, it is :math:`\frac{1}{N} \sum_b \|g_b - \bar g\|^2`, the
-    trace of their population covariance. The gradients are those that a step
-    would hand to the optimizer, with `alpha` as it is now, and padding where a
-    batch has some; summed over the devices of this process, in the units of a
-    batch gradient. SVRG pays where its variance is well below the plain one: a
-    step costs two gradients, and a batch of twice the rows would halve the
-    variance of their mean too. Where the model fits each row, the plain
-    gradients vanish at the optimum by themselves.
+    At the current weights, over N batches b with gradients :math:`g_b` of mean
+    :math:`\bar g`, the variance is :math:`\frac{1}{N} \sum_b \|g_b - \bar g\|^2`,
+    the trace of the population covariance. The gradients are those that a step
+    would hand to the optimizer, at the present value of `alpha`, padding
+    included, summed over the devices of this process, in the units of a batch
+    gradient.
+
+    An SVRG epoch takes 2 + 1/m gradient passes with ``update_freq=m``. For the
+    same passes SGD could take batches of 2 + 1/m times the rows, with the
+    variance divided by as much. So SVRG pays where its variance is below
+    1/(2 + 1/m) of the plain one: 1/3 for ``update_freq=1``, 0.4 for 2. With
+    stored gradients an epoch takes 1 + 1/m passes, and the limit is
+    1/(1 + 1/m). Where the model fits each row, the plain gradients vanish at
+    the optimum by themselves.
+
+    The best :math:`\alpha` is
+
+    .. math:: \alpha^* = \frac{\mathrm{Cov}(\nabla f_b(w), \nabla f_b(\tilde w))}
+                              {\mathrm{Var}(\nabla f_b(\tilde w))},
+
+    the minimum of :math:`\mathrm{Var}(\nabla f_b(w)) - 2 \alpha\,
+    \mathrm{Cov} + \alpha^2\, \mathrm{Var}(\nabla f_b(\tilde w))`, in which
+    Cov and Var are traces over all parameters.
 
     Weights, auxiliary states, snapshot and full gradient stay as they are; the
     inputs, outputs and gradients of the latest batch do not. Random layers
-    draw anew, and so does an iterator that shuffles. A schedule of `alpha` is
-    called for each batch, with the number of updates so far.
+    draw new numbers, and an iterator that shuffles draws a new order. A
+    schedule of `alpha` is called for each batch, with the number of updates so
+    far.
 
     Parameters
     ----------
     mod : SVRGModule
-        Between two steps, with a snapshot in force or `alpha` 0. A module of
-        buckets will not do.
+        The module, between two steps, with an active snapshot or with `alpha`
+        0. An SVRGBucketingModule cannot be measured.
     data : DataIter
-        It is reset, and read to its end.
+        The data to measure over. The iterator is reset and read to its end.
 
     Returns
     -------
@@ -112,21 +153,35 @@ def gradient_variance(mod, data):
     ['fc_bias', 'fc_weight']
     """
     _check(mod, data)
-    plain, svrg = {}, {}
+    moments = {}
     with mod._between_steps():
         rewind(data)
         for batch in data:
             executor_group.clear_added_gradients(mod)
             mod.forward(batch, is_train=True)
             mod._compute_gradients()
-            _add_to(plain, mod)
+            plain, corrections = _gradients(mod), _corrections(mod)
             mod._update_svrg_gradients()
-            _add_to(svrg, mod)
-    if not plain:
+            svrg = _gradients(mod)
+            for name in plain:
+                vectors = {'plain': plain[name], 'svrg': svrg[name]}
+                if corrections is not None:
+                    vectors['correction'] = corrections[name]
+                moments.setdefault(name, _Moments()).add(vectors)
+    if not moments:
         raise ValueError('data must yield at least one batch, and %r yielded none' % (data,))
-    by_parameter = {name: Variance(plain[name].variance, svrg[name].variance) for name in plain}
+    by_parameter = {name: Variance(of_name.variance('plain'), of_name.variance('svrg'))
+                    for name, of_name in moments.items()}
     return GradientVariance(sum(each.plain for each in by_parameter.values()),
-                            sum(each.svrg for each in by_parameter.values()), by_parameter)
+                            sum(each.svrg for each in by_parameter.values()), by_parameter,
+                            _best_alpha(moments.values()))
+
+
+def _best_alpha(moments):
+    variance = sum(each.variance('correction') for each in moments)
+    if not variance:
+        return float('nan')
+    return sum(each.covariance('plain', 'correction') for each in moments) / variance
 
 
 def _check(mod, data):
@@ -135,10 +190,40 @@ def _check(mod, data):
     check_iterator('data', data)
 
 
-def _add_to(moments, module):
-    for name, arrays in executor_group.gradients(module).items():
-        gradient = sum(array.asnumpy().astype(np.float64) for array in arrays)
-        moments.setdefault(name, _Moments()).add(gradient)
+def _gradients(module):
+    """Map each parameter to its gradient, summed over the devices in float64."""
+    return {name: sum(_float64(array) for array in arrays)
+            for name, arrays in executor_group.gradients(module).items()}
+
+
+def _corrections(module):
+    """Map each parameter to what `alpha` multiplies: its gradient at the snapshot minus the mean.
+
+    The mean is the full gradient in the units of this batch. Over batches of
+    one size it is a constant, except where `sparse_full_grad` applies it to
+    the rows of the batch alone.
+    """
+    at_snapshot = module._gradients_at_snapshot
+    if at_snapshot is None:
+        return None
+    full_gradient = module._snapshot.full_gradient
+    units = full_gradient.units_for(executor_group.batch_size(module))
+    corrections = {}
+    for name, arrays in at_snapshot.items():
+        corrections[name] = 0.
+        for device, array in enumerate(arrays):
+            if name in full_gradient.by_row[device]:
+                mean = np.zeros(array.shape)
+                rows = array.indices.asnumpy()
+                mean[rows] = _float64(full_gradient.by_row[device][name])[rows]
+            else:
+                mean = _float64(full_gradient.shares[device][name])
+            corrections[name] += _float64(array) - units * mean
+    return corrections
+
+
+def _float64(array):
+    return array.asnumpy().astype(np.float64)
 
 
 class VarianceCallback:
@@ -151,15 +236,16 @@ class VarianceCallback:
     Parameters
     ----------
     mod : SVRGModule
-        That is trained.
+        Module being trained.
     data : DataIter
-        To measure over. It may be that of the training, but a reset more
-        changes what it yields where it shuffles or rolls rows over.
+        Data to measure over. The iterator of the training will do, unless it
+        shuffles or rolls rows over: then the additional reset changes what it
+        yields next.
 
     Attributes
     ----------
     history : list of tuple of (int, GradientVariance)
-        What was measured, with its epoch.
+        Each epoch that was measured, with its result.
 
     Raises
     ------
@@ -173,7 +259,7 @@ class VarianceCallback:
         self._module, self._data = mod, data
 
     def __call__(self, epoch, *_):
-        """Measure and log; further arguments are those of any `epoch_end_callback`."""
+        """Measure and log. Further arguments of an `epoch_end_callback` are ignored."""
         variance = gradient_variance(self._module, self._data)
         self.history.append((epoch, variance))
         for name, value in (('Gradient', variance.plain), ('SVRG-gradient', variance.svrg)):

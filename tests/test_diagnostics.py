@@ -29,6 +29,17 @@ def expected_variance(problem, svrg, alpha=1.0, batch_size=10):
             for name, pairs in gradients.items()}
 
 
+def expected_best_alpha(problem, svrg):
+    """Return Cov(gradient now, gradient at the snapshot) / Var(gradient at the snapshot)."""
+    now, then = (
+        np.array([np.concatenate([value.ravel() for _, value in sorted(
+            svrg.gradients(weights, rows).items())])
+            for rows in oracle.batches_of(len(problem.features), 10)])
+        for weights in (svrg.weights, svrg.snapshot))
+    now, then = now - now.mean(axis=0), then - then.mean(axis=0)
+    return (now * then).sum() / (then * then).sum()
+
+
 def assert_variance(found, expected):
     assert set(found.by_parameter) == set(expected)
     for name, (plain, svrg) in expected.items():
@@ -59,6 +70,71 @@ def test_is_the_variance_over_batches(kind, rows, context, alpha):
     module, svrg = trained(problem, context=context, alpha=alpha)
     found = gradient_variance(module, problem.iterator())
     assert_variance(found, expected_variance(problem, svrg, alpha))
+    np.testing.assert_allclose(found.best_alpha, expected_best_alpha(problem, svrg), rtol=1e-5)
+
+
+@pytest.mark.parametrize('alpha', [1, 0.4, lambda _: 0.0])
+def test_least_variance_is_at_best_alpha(alpha):
+    """No other coefficient gives less, whatever `alpha` the best one was measured with."""
+    problem = Problem('perceptron', rows=40)
+    module, _ = trained(problem, epochs=8, update_freq=9)
+    module.alpha = alpha
+    best = gradient_variance(module, problem.iterator()).best_alpha
+    assert 0.1 < best < 0.9
+
+    def variance(coefficient):
+        module.alpha = coefficient
+        return gradient_variance(module, problem.iterator()).svrg
+
+    assert variance(best) < min(variance(best - 0.02), variance(best + 0.02))
+
+
+class BatchesOf:
+    """An iterator over batches of the sizes that are given."""
+
+    def __init__(self, problem, sizes):
+        self.problem, self.sizes = problem, sizes
+
+    def reset(self):
+        pass
+
+    def __iter__(self):
+        begin = 0
+        for size in self.sizes:
+            rows = np.arange(begin, begin + size)
+            begin += size
+            yield mx.io.DataBatch([mx.nd.array(self.problem.features[rows])],
+                                  [mx.nd.array(self.problem.targets[rows])], pad=0)
+
+
+def test_best_alpha_over_batches_of_several_sizes():
+    """The full gradient that `alpha` multiplies is in the units of each batch's rows."""
+    problem = Problem('softmax', rows=40)
+    module, svrg = trained(problem)
+    sizes = [10, 7, 10, 10, 3]
+    now, corrections, begin = [], [], 0
+    for size in sizes:
+        rows = np.arange(begin, begin + size)
+        begin += size
+        gradients = svrg.gradients(svrg.weights, rows)
+        then = svrg.gradients(svrg.snapshot, rows)
+        now.append(np.concatenate([gradients[name].ravel() for name in sorted(gradients)]))
+        corrections.append(np.concatenate([
+            (then[name] - size / 10 * svrg.full_gradient[name]).ravel() for name in sorted(then)]))
+    now, corrections = np.array(now), np.array(corrections)
+    corrections -= corrections.mean(axis=0)
+    expected = ((now - now.mean(axis=0)) * corrections).sum() / (corrections ** 2).sum()
+    found = gradient_variance(module, BatchesOf(problem, sizes))
+    np.testing.assert_allclose(found.best_alpha, expected, rtol=1e-5)
+
+
+def test_best_alpha_is_nan_where_nothing_varies_at_the_snapshot():
+    problem = Problem(rows=40)
+    module, svrg = trained(problem)
+    one_batch = BatchesOf(problem, [10])
+    assert np.isnan(gradient_variance(module, one_batch).best_alpha)
+    without_snapshot, _ = trained(problem, alpha=0)
+    assert np.isnan(gradient_variance(without_snapshot, problem.iterator()).best_alpha)
 
 
 def test_alpha_zero_is_plain():
@@ -88,6 +164,7 @@ def test_nothing_varies_at_the_snapshot_with_svrg():
     found = gradient_variance(module, problem.iterator())
     assert found.svrg < 1e-10
     assert found.plain > 0.1
+    np.testing.assert_allclose(found.best_alpha, 1, rtol=1e-6)
 
 
 def test_sparse_parameters():
@@ -97,8 +174,25 @@ def test_sparse_parameters():
                arg_params=problem.arg_params(), optimizer_params={'learning_rate': 0.1})
     svrg = problem.svrg(learning_rate=0.1)
     svrg.fit(3, 2)
-    assert_variance(gradient_variance(module, problem.iterator()),
-                    expected_variance(problem, svrg))
+    found = gradient_variance(module, problem.iterator())
+    assert_variance(found, expected_variance(problem, svrg))
+    np.testing.assert_allclose(found.best_alpha, expected_best_alpha(problem, svrg), rtol=1e-5)
+
+
+def test_best_alpha_is_that_of_the_rows_of_a_batch_with_sparse_full_grad():
+    problem = SparseProblem(rows=40)
+    module = problem.module(2, sparse_full_grad=True)
+    module.fit(problem.iterator(), eval_metric='mse', num_epoch=3, kvstore=None,
+               arg_params=problem.arg_params(), optimizer_params={'learning_rate': 0.05})
+    best = gradient_variance(module, problem.iterator()).best_alpha
+
+    def variance(alpha):
+        module.alpha = alpha
+        return gradient_variance(module, problem.iterator()).svrg
+
+    at_zero, at_half, at_one = (variance(alpha) for alpha in (lambda _: 0.0, 0.5, 1.0))
+    curvature = 2 * (at_one - 2 * at_half + at_zero)  # of the parabola through the three
+    np.testing.assert_allclose(best, (curvature - (at_one - at_zero)) / (2 * curvature), rtol=1e-4)
 
 
 def normalized():

@@ -1,6 +1,6 @@
 """Training loss over gradient passes for several batch sizes."""
 
-from common import COLORS, OddDigits, arguments, axes_of_excess, save, train
+from common import SVRG, OddDigits, arguments, axes_of_excess, save, settings_of, train
 
 RATE = 4.0
 
@@ -10,8 +10,8 @@ def main():
     problem = OddDigits()
     figure, (axes,) = axes_of_excess('Logistic regression, SVRG with constant learning rate %g'
                                      % RATE)
-    for batch_size, color in zip((4, 16, 64, 256), COLORS):
-        axes.plot(*train(problem, RATE, args.passes, 2, batch_size), color=color, linewidth=1.8,
+    for batch_size, style in zip((4, 16, 64, 256), settings_of(SVRG, 4)):
+        axes.plot(*train(problem, RATE, args.passes, 2, batch_size), **style,
                   label='batches of %d' % batch_size)
     axes.legend()
     save(figure, args.output)

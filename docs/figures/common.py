@@ -20,15 +20,17 @@ from sklearn.preprocessing import normalize
 from svrg_optimization import SVRGModule
 
 matplotlib.use('Agg')
-from matplotlib import pyplot  # noqa: E402
+from matplotlib import colors, pyplot  # noqa: E402
 
 IMAGES = Path(__file__).resolve().parent.parent / 'images'
-COLORS = ('#0072b2', '#d55e00', '#009e73', '#cc79a7', '#7a7a7a')
+# One color for each method in all pictures: examples/benchmarks/common.py has the same.
+SVRG, SGD, NEUTRAL = '#0072b2', '#d55e00', '#7a7a7a'
+STYLES = (':', '-.', '--', '-')
 L2 = 1e-3
 
 
 class OddDigits:
-    """The problem. Its weights are those of the pixels, without a bias."""
+    """The problem. It has a weight for each pixel, and no bias."""
 
     def __init__(self):
         digits = load_digits()
@@ -38,7 +40,7 @@ class OddDigits:
                          method='L-BFGS-B', options={'maxiter': 10000, 'maxfun': 20000,
                                                      'ftol': 0, 'gtol': 1e-10})
         self.optimum = found.fun
-        # The second derivative of the logistic loss is at most 1/4.
+        # L_max: the second derivative of the logistic loss is at most 1/4.
         self.smoothness = (self.features ** 2).sum(axis=1).max() / 4
 
     def loss(self, weight):
@@ -46,7 +48,7 @@ class OddDigits:
         return (np.logaddexp(0, scores) - self.labels * scores).mean() + L2 / 2 * weight @ weight
 
     def gradients_of_rows(self, weight):
-        """Return each row's gradient, without that of L2, which has no variance."""
+        """Return each row's gradient without L2, which has no variance."""
         return (expit(self.features @ weight) - self.labels)[:, None] * self.features
 
     def gradient(self, weight):
@@ -57,6 +59,14 @@ class OddDigits:
         score = mx.sym.FullyConnected(mx.sym.Variable('data'), num_hidden=1, no_bias=True,
                                       name='fc')
         return mx.sym.LogisticRegressionOutput(score, mx.sym.Variable('label'), name='loss')
+
+
+def settings_of(method, count):
+    """Return the styles of curves of one method, from pale to strong in its color."""
+    color = np.array(colors.to_rgb(method))
+    parts = np.linspace(0.45, 1, count)
+    return [{'color': tuple(1 - part * (1 - color)), 'linestyle': style, 'linewidth': 1.8}
+            for part, style in zip(parts, STYLES[-count:])]
 
 
 def weight_of(module):
@@ -73,7 +83,7 @@ def train(problem, rate, passes, update_freq=None, batch_size=16, after_batch=No
     rate : float
         The learning rate, constant.
     passes : int
-        Gradient passes over the data that the training may take.
+        Gradient passes over the data that the run may take.
     update_freq : int, optional
         As in SVRGModule.
     batch_size : int
@@ -118,7 +128,7 @@ def arguments(script, passes):
     """Parse the command line of a script that draws a picture of its own name."""
     parser = argparse.ArgumentParser(formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     parser.add_argument('--passes', type=int, default=passes,
-                        help='gradient passes of each training')
+                        help='gradient passes of each run')
     parser.add_argument('--output', type=Path, default=IMAGES / (Path(script).stem + '.png'),
                         help='file of the picture')
     return parser.parse_args()

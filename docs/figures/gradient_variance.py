@@ -2,7 +2,7 @@
 
 import mxnet as mx
 import numpy as np
-from common import COLORS, arguments, pyplot, save
+from common import SGD, SVRG, arguments, pyplot, save
 from sklearn.datasets import load_digits
 
 from svrg_optimization import SVRGModule
@@ -24,14 +24,15 @@ def main():
 
     figure, axes = pyplot.subplots(figsize=(7, 4.2))
     epochs = [epoch + 1 for epoch, _ in callback.history]
-    for name, label, color in (('plain', 'plain', COLORS[1]), ('svrg', 'SVRG', COLORS[0])):
+    for name, label, color in (('plain', 'SGD (plain)', SGD), ('svrg', 'SVRG', SVRG)):
         axes.semilogy(epochs, [getattr(variance, name) for _, variance in callback.history],
                       'o-', color=color, linewidth=1.8, markersize=4, label=label)
     axes.set_xlabel('epoch (a snapshot every %d)' % UPDATE_FREQ)
     axes.set_ylabel('variance of a batch’s gradient')
     axes.set_xlim(0, args.passes + 1)
     axes.grid(True, which='major', alpha=0.3)
-    axes.set_title('Softmax regression on digits, constant learning rate 0.5', fontsize=11)
+    axes.set_title('Multinomial logistic regression on digits, constant learning rate 0.5',
+                   fontsize=11)
     axes.legend()
     save(figure, args.output)
 

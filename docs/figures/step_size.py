@@ -2,7 +2,7 @@
 
 import mxnet as mx
 import numpy as np
-from common import COLORS, arguments, pyplot, save
+from common import SVRG, arguments, pyplot, save, settings_of
 
 from svrg_optimization import BarzilaiBorwein, SVRGModule
 
@@ -23,7 +23,7 @@ def main():
 
     figure, panels = pyplot.subplots(1, 2, figsize=(9, 4), sharey=True)
     for axes, bounded in zip(panels, (True, False)):
-        for rate, color in zip(FIRST_RATES, COLORS):
+        for rate, style in zip(FIRST_RATES, settings_of(SVRG, 4)):
             train_data = mx.io.NDArrayIter(features, targets, BATCH_SIZE, label_name='target')
             output = mx.sym.FullyConnected(mx.sym.Variable('data'), num_hidden=1, no_bias=True,
                                            name='fc')
@@ -39,13 +39,15 @@ def main():
                        initializer=mx.init.Zero(), epoch_end_callback=record,
                        optimizer_params={'learning_rate': rate,
                                          'lr_scheduler': BarzilaiBorwein(rate, bounded)})
-            axes.semilogy(*zip(*curve), color=color, linewidth=1.8, label='first rate %g' % rate)
-        axes.set_title('at most 1 / L' if bounded else 'the formula alone', fontsize=11)
+            axes.semilogy(*zip(*curve), **style, label='first rate %g' % rate)
+        axes.set_title('with the bound 1 / L' if bounded else 'the formula alone', fontsize=10)
         axes.set_xlabel('gradient passes')
         axes.set_ylim(1e-7, 1e3)
         axes.grid(True, which='major', alpha=0.3)
     panels[0].set_ylabel('training loss minus optimum')
     panels[0].legend()
+    figure.suptitle('Least squares, %d rows and %d features, SVRG with Barzilai-Borwein steps'
+                    % (ROWS, FEATURES), fontsize=11, y=0.95)
     save(figure, args.output)
 
 

@@ -1,7 +1,7 @@
 """Variance of a row's gradient at each step, with plain SGD and with SVRG."""
 
 import numpy as np
-from common import COLORS, OddDigits, arguments, pyplot, save, train, weight_of
+from common import NEUTRAL, SGD, SVRG, OddDigits, arguments, pyplot, save, train, weight_of
 
 BATCH_SIZE, UPDATE_FREQ, RATE, EVERY = 16, 2, 4.0, 8
 
@@ -38,9 +38,10 @@ def main():
     train(problem, RATE, epochs, None, BATCH_SIZE, record_plain)
 
     figure, axes = pyplot.subplots(figsize=(7, 4.2))
-    for curve, style, color, label in ((plain, '-', COLORS[1], 'SGD'),
-                                       (bound, ':', COLORS[4], 'SVRG, bound L²‖w − w̃‖²'),
-                                       (corrected, '-', COLORS[0], 'SVRG')):
+    for curve, style, color, label in ((plain, '-', SGD, 'SGD'),
+                                       (bound, ':', NEUTRAL,
+                                        r'SVRG, bound $L_{\max}^2 \|w - \tilde{w}\|^2$'),
+                                       (corrected, '-', SVRG, 'SVRG')):
         axes.semilogy(*zip(*curve), style, color=color, linewidth=1.8, label=label)
     axes.set_xlabel('epoch (a snapshot every %d)' % UPDATE_FREQ)
     axes.set_ylabel('variance of a row’s gradient')

@@ -15,6 +15,11 @@ import numpy as np
 matplotlib.use('Agg')
 from matplotlib import pyplot  # noqa: E402
 
+# One color for each method in all pictures: docs/figures/common.py has the same.
+COLORS = {'SVRG': '#0072b2', 'SVRG, stored': '#56b4e9', 'SGD': '#d55e00',
+          'SGD, decaying rate': '#e69f00', 'contrib SVRG': '#cc79a7', 'α-SVRG': '#009e73',
+          'α-SVRG, decaying α': '#00523c', 'SAGA': '#7a7a7a', 'L-BFGS': '#000000'}
+TITLE = {'fontsize': 11}
 RESULTS = Path(__file__).parent.parent.parent / 'docs' / 'benchmarks'
 
 
@@ -84,7 +89,7 @@ def seconds_of(function):
 
 
 def least_seconds(functions, rounds):
-    """Call functions in turns; return the least time of each.
+    """Call functions in interleaved rounds; return the minimum time of each.
 
     Parameters
     ----------

@@ -18,12 +18,13 @@ from svrg_optimization.diagnostics import gradient_variance
 
 BATCH_SIZE = 64
 HELD_OUT = 360
-# name, alpha (from the number of all updates), passes an epoch
+# name, alpha (from the number of all updates), passes an epoch, color
 METHODS = {
-    'SGD': (lambda updates: 0, 1),
-    'SVRG': (lambda updates: 1, 2.5),
-    'α-SVRG, α = 0.5': (lambda updates: 0.5, 2.5),
-    'α-SVRG, α from 0.75 to 0': (lambda updates: LinearDecay(0.75, updates), 2.5),
+    'SGD': (lambda updates: 0, 1, common.COLORS['SGD']),
+    'SVRG': (lambda updates: 1, 2.5, common.COLORS['SVRG']),
+    'α-SVRG, α = 0.5': (lambda updates: 0.5, 2.5, common.COLORS['α-SVRG']),
+    'α-SVRG, α from 0.75 to 0': (lambda updates: LinearDecay(0.75, updates), 2.5,
+                                 common.COLORS['α-SVRG, decaying α']),
 }
 
 
@@ -82,7 +83,7 @@ def main():
     common.quiet()
     rows = []
     figure, (left, right) = pyplot.subplots(1, 2, figsize=(9, 3.4))
-    for method, (_, passes) in METHODS.items():
+    for method, (_, passes, color) in METHODS.items():
         runs = {rate: [train(method, rate, args.epochs, seed) for seed in range(args.seeds)]
                 for rate in args.rates}
         rate = min(runs, key=lambda rate: np.mean([losses[-1] for losses, _, _ in runs[rate]]))
@@ -91,19 +92,21 @@ def main():
                      '%.1e (%.0e)' % (losses[:, -1].mean(), losses[:, -1].std()),
                      '%.1f %% (%.1f)' % (100 * accuracies.mean(), 100 * accuracies.std())])
         print(' '.join(rows[-1]), flush=True)
-        left.semilogy(passes * np.arange(1, args.epochs + 1), losses.mean(axis=0), label=method)
+        left.semilogy(passes * np.arange(1, args.epochs + 1), losses.mean(axis=0),
+                      color=color, label=method)
         if ratios.size:
-            right.semilogy(np.arange(0, args.epochs, 2), ratios.mean(axis=0),
-                           color=left.lines[-1].get_color())
+            right.semilogy(np.arange(0, args.epochs, 2), ratios.mean(axis=0), color=color)
     common.write(args.output, 'deep_network',
                  'Convolutional network on digits, %d epochs with batches of %d, update_freq=2, '
                  'the best of the rates %s; mean (and standard deviation) of %d seeds.'
                  % (args.epochs, BATCH_SIZE, args.rates, args.seeds),
                  ['method', 'rate', 'gradient passes', 'training loss', 'accuracy held out'], rows)
+    figure.suptitle('Convolutional network on digits, mean of %d seeds' % args.seeds,
+                    y=0.95, **common.TITLE)
     left.set(xlabel='gradient passes', ylabel='training loss')
     left.legend(fontsize=8)
     right.axhline(1, color='black', linewidth=0.8)
-    right.set(xlabel='epoch', ylabel='variance of SVRG / of plain gradient')
+    right.set(xlabel='epoch', ylabel='variance, SVRG / plain')
     common.save_picture(args.output, 'deep_network', figure)
 
 

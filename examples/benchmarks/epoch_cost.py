@@ -2,7 +2,7 @@
 
 Times an epoch through `fit` of SVRGModule with update_freq 1 and 2, with stored
 snapshot gradients, of Module, and of mxnet.contrib's SVRGModule. All run in one
-process, in turns; the least time of several rounds counts. SVRG computes two
+process, in interleaved rounds; the minimum time counts. SVRG computes two
 gradients a step and one more a batch in the pass: 3 passes with update_freq=1,
 2.5 on average with 2, and 2 with stored gradients.
 """
@@ -78,19 +78,28 @@ def main():
             for method in METHODS[1:]])
         print(name, ' '.join('%s %.2f' % item for item in ratios[name].items()), flush=True)
     common.write(args.output, 'epoch_cost',
-                 'An epoch over an epoch of Module; least of %d rounds in turns.' % args.rounds,
+                 'Epoch time relative to Module\'s, minimum of %d interleaved rounds.'
+                 % args.rounds,
                  ['model', 'Module, ms a batch', *METHODS[1:]], rows)
+    draw(args.output, ratios)
+
+
+def draw(output, ratios):
+    """Draw the ratios of SVRG's methods for each model."""
     figure, axes = pyplot.subplots(figsize=(8, 3.6))
     shown = METHODS[1:5]
     for i, method in enumerate(shown):
         axes.bar([x + 0.2 * i for x in range(len(ratios))],
-                 [ratios[name][method] for name in ratios], 0.2, label=method)
+                 [ratios[name][method] for name in ratios], 0.2, edgecolor='white',
+                 color=common.COLORS['SVRG, stored' if method.startswith('stored') else 'SVRG'],
+                 hatch='//' if method.endswith('2') else None, label='SVRG, ' + method)
     axes.set_xticks([x + 0.3 for x in range(len(ratios))])
     axes.set_xticklabels(ratios, fontsize=8)
     axes.set_ylabel('epoch / epoch of Module')
-    axes.axhline(1, color='black', linewidth=0.8)
+    axes.set_title('Time of an epoch relative to Module\'s', **common.TITLE)
+    axes.axhline(1, color=common.COLORS['SGD'], linewidth=1.2, label='Module')
     axes.legend(fontsize=8)
-    common.save_picture(args.output, 'epoch_cost', figure)
+    common.save_picture(output, 'epoch_cost', figure)
 
 
 if __name__ == '__main__':

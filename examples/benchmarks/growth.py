@@ -39,11 +39,27 @@ CASES = {
 }
 
 
+def draw(axes, what, sizes, milliseconds):
+    """Draw times over sizes, with ticks at all sizes and round times."""
+    axes.loglog(sizes, milliseconds, 'o-', color=common.COLORS['SVRG'], label='SVRG')
+    axes.loglog(sizes, milliseconds[-1] * sizes / sizes[-1], ':', color='gray', label='linear')
+    axes.set(xlabel=what, ylabel='ms')
+    axes.set_title('Growth with %s' % what, **common.TITLE)
+    axes.set_xticks(sizes)
+    axes.set_xticklabels([size if size < 1e5 else '%.1fM' % (size / 1e6) for size in sizes],
+                         fontsize=8)
+    ticks = [step * power for power in (1, 10, 100, 1000) for step in (1, 2, 5)]
+    low, high = axes.get_ylim()
+    axes.set_yticks([tick for tick in ticks if low <= tick <= high])
+    axes.yaxis.set_major_formatter('{x:g}')
+    axes.minorticks_off()
+
+
 def main():
     args = common.parser(__doc__).parse_args()
     common.quiet()
     rows = []
-    figure, axes = pyplot.subplots(1, len(CASES), figsize=(11, 2.8))
+    figure, axes = pyplot.subplots(1, len(CASES), figsize=(11, 3))
     for (what, cases), plot in zip(CASES.items(), axes):
         least = common.least_seconds({size: trainer(*arguments) for size, arguments in cases},
                                      args.rounds)
@@ -52,15 +68,11 @@ def main():
         exponent = np.polyfit(np.log(sizes[half - 1:]), np.log(seconds[half - 1:]), 1)[0]
         rows.append([what, ', '.join(map(str, sizes)),
                      ', '.join('%.0f' % (1e3 * value) for value in seconds), '%.2f' % exponent])
-        plot.loglog(sizes, 1e3 * seconds, 'o-')
-        plot.loglog(sizes, 1e3 * seconds[-1] * sizes / sizes[-1], ':', color='gray')
-        plot.set(xlabel=what, ylabel='ms')
-        plot.set_xticks([sizes[0], sizes[-1]])
-        plot.set_xticklabels([sizes[0], sizes[-1]])
-        plot.minorticks_off()
+        draw(plot, what, sizes, 1e3 * seconds)
+    axes[0].legend(fontsize=8)
     common.write(args.output, 'growth',
-                 'Least of %d rounds in turns; the exponent is that of the three largest sizes.'
-                 % args.rounds,
+                 'Minimum of %d interleaved rounds. The exponent is fitted to the three largest '
+                 'sizes.' % args.rounds,
                  ['what grows', 'sizes', 'ms', 'exponent'], rows)
     common.save_picture(args.output, 'growth', figure)
     mx.nd.waitall()

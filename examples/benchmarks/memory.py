@@ -79,14 +79,21 @@ def main():
                  'to whole MB.' % (BATCH_SIZE, BATCHES),
                  ['model', 'method', 'weights, MB', 'NDArrays, MB', 'pools, MB', 'over Module'],
                  rows)
+    draw(args.output, ratios)
+
+
+def draw(output, ratios):
+    """Draw the ratios of each method, a list over the models."""
     figure, axes = pyplot.subplots(figsize=(6, 3))
     for i, (method, values) in enumerate(ratios.items()):
-        axes.bar([x + 0.25 * i for x in range(len(values))], values, 0.25, label=method)
+        axes.bar([x + 0.25 * i for x in range(len(values))], values, 0.25, label=method,
+                 color=common.COLORS['SGD' if method == 'Module' else method])
     axes.set_xticks([x + 0.25 for x in range(len(MODELS))])
     axes.set_xticklabels(MODELS)
     axes.set_ylabel('memory / memory of Module')
+    axes.set_title('Memory of a training run relative to Module\'s', **common.TITLE)
     axes.legend(fontsize=8)
-    common.save_picture(args.output, 'memory', figure)
+    common.save_picture(output, 'memory', figure)
 
 
 if __name__ == '__main__':

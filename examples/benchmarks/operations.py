@@ -2,7 +2,7 @@
 
 Times the executors' bare forward and backward passes for larger and larger
 batches, and the operations of a step in the way that SVRGModule does them and
-in another. Least of several rounds in turns, in microseconds.
+in another. Minimum of several interleaved rounds, in microseconds.
 """
 
 import common
@@ -14,6 +14,7 @@ from svrg_optimization.core import correction, snapshot_module
 
 MLP = [(512, 784), (512,), (256, 512), (256,), (10, 256), (10,)]
 SMALL = [(16, 16, 3, 3), (16,)] * 80
+NETWORKS = ('o-', 's--', '^-.', 'd:')  # all are of one method, and so of one color
 
 
 def arrays(shapes):
@@ -101,7 +102,7 @@ def batch_of_pass(at_once, stored=False):
 
 
 def microseconds(functions, times, calls):
-    """Return the least time of a call of each, in turns."""
+    """Return the minimum time of a call of each, over interleaved rounds."""
     def repeated(function):
         return lambda: [function() for _ in range(calls)]
 
@@ -116,18 +117,18 @@ def main():
     args = parser.parse_args()
     common.quiet()
     rows = []
-    figure, axes = pyplot.subplots(figsize=(6, 3))
-    for name, network, batch_size, most in (('linear', common.linear, 100, 16),
-                                            ('softmax', common.softmax, 128, 16),
-                                            ('MLP', common.perceptron, 128, 4),
-                                            ('LeNet', common.lenet, 128, 2)):
+    figure, axes = pyplot.subplots(figsize=(6, 3.2))
+    for (name, network, batch_size, most), style in zip((
+            ('linear', common.linear, 100, 16), ('softmax', common.softmax, 128, 16),
+            ('MLP', common.perceptron, 128, 4), ('LeNet', common.lenet, 128, 2)), NETWORKS):
         sizes = [size for size in (1, 2, 4, 8, 16) if size <= most]
         found = microseconds({size: bare_pass(network, batch_size, size) for size in sizes},
                              args.times, max(1, 16 // most))
         found = {size: value / size for size, value in found.items()}
         rows.append(['bare passes of %s' % name, '%.0f' % found[1],
                      '%.0f, %d batches as one' % (found[most], most)])
-        axes.semilogx(sizes, [value / found[1] for value in found.values()], 'o-', label=name)
+        axes.semilogx(sizes, [value / found[1] for value in found.values()], style, color='black',
+                      label=name)
     for name, first, second, calls, unit in (
             ('SVRG gradients of 160 small parameters', corrections(SMALL, False),
              corrections(SMALL, True), 10, 'many in one operation'),
@@ -146,9 +147,14 @@ def main():
         rows.append([name, '%.0f' % (found['first'] / batches),
                      '%.0f, %s' % (found['second'] / batches, unit)])
     common.write(args.output, 'operations',
-                 'Least of %d rounds in turns, in µs; batches of 128, of 100 for the linear model.'
+                 'Minimum of %d interleaved rounds, in µs. Batches have 128 rows, and 100 for the '
+                 'linear model.'
                  % args.times, ['what', 'plain', 'in another way'], rows)
     axes.set(xlabel='batches computed as one', ylabel='time of a batch / alone')
+    axes.set_title('Forward and backward passes of several batches as one', **common.TITLE)
+    axes.set_xticks([1, 2, 4, 8, 16])
+    axes.set_xticklabels([1, 2, 4, 8, 16])
+    axes.minorticks_off()
     axes.legend(fontsize=8)
     common.save_picture(args.output, 'operations', figure)
 

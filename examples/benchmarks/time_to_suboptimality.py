@@ -1,11 +1,12 @@
 """How long does each method take to come within 1e-2, 1e-4 and 1e-6 of the optimum?
 
 L2-regularized logistic regression: multinomial on generated dense rows with a
-decaying spectrum (784 features, 10 classes), or binary on a LIBSVM file that
---data names. Compares SVRG, with and without stored snapshot gradients,
-mxnet.contrib's SVRG, plain Module with SGD at the best constant and the best
-decaying rate of a grid, and scikit-learn's SAGA and L-BFGS. The optimum is
-SciPy's L-BFGS in float64. A method's clock stops while its loss is computed.
+decaying spectrum (784 features, 10 classes), or on real rows that --data names,
+scikit-learn's handwritten digits or a LIBSVM file. Compares SVRG, with and
+without stored snapshot gradients, mxnet.contrib's SVRG, plain Module with SGD
+at the best constant and the best decaying rate of a grid, and scikit-learn's
+SAGA and L-BFGS. The optimum is SciPy's L-BFGS in float64. A method's clock
+stops while its loss is computed.
 """
 
 import contextlib
@@ -19,12 +20,19 @@ from common import pyplot
 from mxnet.contrib.svrg_optimization.svrg_module import SVRGModule as ContribModule
 from scipy.optimize import minimize
 from scipy.special import log_softmax
-from sklearn.datasets import load_svmlight_file
+from sklearn.datasets import load_digits, load_svmlight_file
 from sklearn.linear_model import LogisticRegression
+from sklearn.preprocessing import normalize
 
 from svrg_optimization import SVRGModule
 
 LEVELS = (1e-2, 1e-4, 1e-6)
+COLORS = {'SVRG, stored': common.COLORS['SVRG, stored'], 'SVRG': common.COLORS['SVRG'],
+          'contrib SVRG': common.COLORS['contrib SVRG'],
+          'Module, constant rate': common.COLORS['SGD'],
+          'Module, decaying rate': common.COLORS['SGD, decaying rate'],
+          'scikit-learn, SAGA': common.COLORS['SAGA'],
+          'scikit-learn, L-BFGS': common.COLORS['L-BFGS']}
 
 
 class Problem:
@@ -67,8 +75,12 @@ class Problem:
         return cls(features.astype(np.float32), labels, l2)
 
     @classmethod
-    def of_file(cls, path, l2):
-        features, labels = load_svmlight_file(path)
+    def real(cls, name, l2):
+        """Return the problem of the digits, or of a file."""
+        if name == 'digits':
+            features, labels = load_digits(return_X_y=True)
+            return cls(normalize(features).astype(np.float32), labels, l2)
+        features, labels = load_svmlight_file(name)
         features = features.toarray()
         features /= np.maximum(np.linalg.norm(features, axis=1), 1e-12).mean()
         return cls(features.astype(np.float32), np.unique(labels, return_inverse=True)[1], l2)
@@ -184,7 +196,8 @@ def best_of_grid(problem, method, args):
 
 def main():
     parser = common.parser(__doc__, has_rounds=False)
-    parser.add_argument('--data', metavar='FILE', help='a LIBSVM file; else rows are generated')
+    parser.add_argument('--data', metavar='FILE',
+                        help="'digits' or a LIBSVM file; else rows are generated")
     parser.add_argument('--rows', type=int, default=12800)
     parser.add_argument('--l2', type=float, default=1e-3)
     parser.add_argument('--batch-size', type=int, default=64)
@@ -193,11 +206,10 @@ def main():
     parser.add_argument('--rates', type=float, nargs='+', default=[0.5, 1.0, 2.0, 4.0])
     args = parser.parse_args()
     common.quiet()
-    problem = (Problem.of_file(args.data, args.l2) if args.data
+    problem = (Problem.real(args.data, args.l2) if args.data
                else Problem.generated(args.rows, args.l2))
     curves, chosen = {}, {}
-    for method in ('SVRG, stored', 'SVRG', 'contrib SVRG', 'Module, constant rate',
-                   'Module, decaying rate'):
+    for method in list(COLORS)[:5]:
         chosen[method], curves[method] = best_of_grid(problem, method, args)
     for solver in ('saga', 'lbfgs'):
         name = 'scikit-learn, ' + {'saga': 'SAGA', 'lbfgs': 'L-BFGS'}[solver]
@@ -210,17 +222,22 @@ def main():
             row.append('%.2f s, %g passes' % (clock, passes) if clock < np.inf else 'not reached')
         rows.append(row)
     name = 'time_to_suboptimality'
-    setting = ('%d rows, %d features, %d classes, λ = %g, batches of %d, update_freq=2, the best '
-               'of the rates %s, at most %d epochs or %g s each; passes of scikit-learn are '
-               'its iterations.' % (*problem.features.shape, problem.classes, args.l2,
-                                  args.batch_size, args.rates, args.epochs, args.seconds))
+    setting = ('%s: %d rows, %d features, %d classes, λ = %g. Batches of %d, update_freq=2, the '
+               'best of the rates %s, at most %d epochs or %g s each; a pass of scikit-learn is an '
+               'iteration.' % (args.data or 'Generated data', *problem.features.shape,
+                               problem.classes, args.l2, args.batch_size, args.rates, args.epochs,
+                               args.seconds))
     common.write(args.output, name, setting,
                  ['method', 'rate'] + ['to %g' % level for level in LEVELS], rows)
     figure, axes = pyplot.subplots(figsize=(7, 4))
     for method, curve in curves.items():
         axes.semilogy([clock for clock, _, _ in curve],
-                      [max(found, 1e-12) for _, _, found in curve], label=method)
+                      [max(found, 1e-12) for _, _, found in curve], color=COLORS[method],
+                      label=method)
     axes.set(xlabel='seconds', ylabel='loss minus optimum', ylim=(1e-8, 3))
+    axes.set_title('Logistic regression, %d %s rows of %d features' % (
+        len(problem.labels), 'real' if args.data else 'generated', problem.features.shape[1]),
+        **common.TITLE)
     axes.legend(fontsize=8)
     common.save_picture(args.output, name, figure)
 
