@@ -122,7 +122,7 @@ class FullGradient:
                   for gradients in batches]
         for names in self.small:
             of_devices = [iter(copies_fused([gradients[name][device] for gradients in batches
-                                                for name in names]))
+                                             for name in names]))
                           for device in range(len(self.shares))]
             for copy in copies:
                 for name in names:

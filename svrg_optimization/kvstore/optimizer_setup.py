@@ -224,8 +224,8 @@ class OptimizerSetup:
         """Check a KVStore; return it, connected if distributed, and whether it updates weights."""
         updates = will_update(kvstore, self._ctx_len, self._arg_params)
         check_usable(kvstore, updates, self._ctx_len, self._compression_params,
-                              *executor_group.sparse_parameters(self),
-                              loads_states=self._preload_opt_states is not None)
+                     *executor_group.sparse_parameters(self),
+                     loads_states=self._preload_opt_states is not None)
         if isinstance(kvstore, str) and is_distributed(kvstore):
             kvstore = open_distributed(kvstore)
         return kvstore, updates
