@@ -43,7 +43,9 @@ def _overridden(cls, name):
 
 
 def _append(function, overridden):
-    own, text = function.__doc__, getattr(overridden, '__doc__', None)
+    if overridden is None:
+        return
+    own, text = function.__doc__, overridden.__doc__
     if not own or not text or _HEADING in own:  # -OO drops docstrings
         return
     lines = ['    | ' + line for line in inspect.cleandoc(text).splitlines()]
