@@ -163,6 +163,7 @@ def test_another_number_of_devices(monkeypatch, prefix, before, after, kvstores,
     monkeypatch.setenv('MXNET_UPDATE_ON_KVSTORE', kvstores[0])
     train(problem, problem.module(3, context=before), 0, 2, optimizer, prefix,
           mx.kv.create('local'))
+    mx.nd.waitall()  # its threads read the environment
     monkeypatch.setenv('MXNET_UPDATE_ON_KVSTORE', kvstores[1])
     resumed = load(prefix, 2, context=after)
     train(problem, resumed, 2, 5, optimizer, kvstore=mx.kv.create('local'))

@@ -7,10 +7,10 @@ hundreds, and the same ones in each run.
 import contextlib
 import os
 import types
-from unittest import mock
 
 import mxnet as mx
 import numpy as np
+import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from mxnet.executor_manager import _split_input_slice
@@ -154,9 +154,14 @@ def svrg_of(case, problem, **sgd):
 
 @contextlib.contextmanager
 def kvstore_of(case):
-    with mock.patch.dict(os.environ, MXNET_UPDATE_ON_KVSTORE=case.update_on_kvstore):
-        kind, _, is_object = (case.kvstore or '').partition(' ')
-        yield mx.kv.create(kind) if is_object else case.kvstore
+    kind, _, is_object = (case.kvstore or '').partition(' ')
+    with pytest.MonkeyPatch.context() as patch:
+        mx.nd.waitall()  # its threads read the environment
+        patch.setenv('MXNET_UPDATE_ON_KVSTORE', case.update_on_kvstore)
+        try:
+            yield mx.kv.create(kind) if is_object else case.kvstore
+        finally:
+            mx.nd.waitall()
 
 
 def rows_of(problem, batch):
