@@ -32,8 +32,8 @@ endif
 WANTED := $(addprefix numpy==,$(NUMPY))
 LATER := $(if $(filter 3.12,$(VERSION)),$(filter numpy==2.%,$(WANTED)))
 SHORT := tests/test_imports.py tests/test_mxnet_compat.py tests/test_svrg_optimizer.py \
-	tests/test_full_gradient.py tests/test_checkpoint.py tests/test_step_size.py \
-	tests/test_mixed_versions.py tests/test_distributed.py::test_losses_that_are_means
+	tests/test_svrg_module.py tests/test_checkpoint.py tests/test_mixed_versions.py \
+	tests/test_distributed.py::test_losses_that_are_means
 FIND := 'import sys; print(sys.executable)' 2>/dev/null
 
 .PHONY: demo test test-short test-pythons test-distributed soak coverage mutation bench docs figures lint clean \
