@@ -1,6 +1,6 @@
 """Names of a module's keys in a KVStore."""
 
-_SUFFIX = '_full'
+from ..svrg_optimizer import _SUFFIX
 
 
 def unused_key(name, suffix, taken):
