@@ -5,6 +5,7 @@ from typing import Dict, NamedTuple
 import numpy as np
 
 from .data.iterators import check_iterator, rewind
+from .kvstore.kinds import kvstore_of_weights
 from .mxnet_bridge import executor_group
 from .svrg_module import SVRGModule
 
@@ -153,8 +154,9 @@ def gradient_variance(mod, data):
     ['fc_bias', 'fc_weight']
     """
     _check(mod, data)
+    _check_stands_between_steps(mod)
     moments = {}
-    with mod._between_steps():
+    with mod._svrg.steps_undone(mod, kvstore_of_weights(mod)):
         rewind(data)
         for batch in data:
             executor_group.clear_added_gradients(mod)
@@ -190,6 +192,18 @@ def _check(mod, data):
     check_iterator('data', data)
 
 
+def _check_stands_between_steps(mod):
+    if not (mod.binded and mod.for_training and mod.params_initialized):
+        raise RuntimeError('mod must be bound with for_training=True and have its parameters '
+                           'initialized')
+    state = mod._svrg
+    if not (state.snapshot.is_active or state.coefficient.is_always_zero):
+        raise RuntimeError('mod must have a snapshot: call update_full_grads first')
+    if state.awaits_backward or state.awaits_update:
+        raise RuntimeError('mod must not stand between forward and update: call %s first'
+                           % ('update' if state.awaits_update else 'backward and update'))
+
+
 def _gradients(module):
     """Map each parameter to its gradient, summed over the devices in float64."""
     return {name: sum(_float64(array) for array in arrays)
@@ -203,10 +217,10 @@ def _corrections(module):
     one size it is a constant, except where `sparse_full_grad` applies it to
     the rows of the batch alone.
     """
-    at_snapshot = module._gradients_at_snapshot
+    at_snapshot = module._svrg.gradients_at_snapshot
     if at_snapshot is None:
         return None
-    full_gradient = module._snapshot.full_gradient
+    full_gradient = module._svrg.snapshot.full_gradient
     units = full_gradient.units_for(executor_group.batch_size(module))
     corrections = {}
     for name, arrays in at_snapshot.items():

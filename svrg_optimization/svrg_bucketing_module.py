@@ -109,7 +109,8 @@ class SVRGBucketingModule(SnapshotSchedule, BucketingModule):
                             self._work_load_list, self._fixed_param_names, self._state_names,
                             self._group2ctxs, self._compression_params, self.update_freq,
                             **self._svrg_arguments)
-        bucket._warned, bucket._coefficient = self._warned, self._coefficient
+        bucket._coefficient = bucket._svrg.coefficient = self._coefficient
+        bucket._warn_once = bucket._svrg.warn_once = self._warn_once
         return bucket
 
     @property
@@ -209,7 +210,7 @@ class SVRGBucketingModule(SnapshotSchedule, BucketingModule):
             self._buckets[bucket_key] = self._new_bucket(bucket_key)
         super().switch_bucket(bucket_key, data_shapes, label_shapes)
         # All buckets have the same B, even if a bucket first appears with a short batch.
-        self._curr_module._batch_size = self._default_bucket._batch_size
+        self._curr_module._svrg.batch_size = self._default_bucket._svrg.batch_size
         if is_new and self._monitor is not None:
             self._curr_module.install_monitor(self._monitor)
 
@@ -289,7 +290,7 @@ class SVRGBucketingModule(SnapshotSchedule, BucketingModule):
 
     def _bucket_of(self, batch):
         self.switch_bucket(batch.bucket_key, batch.provide_data, batch.provide_label)
-        return self._curr_module
+        return self._curr_module, self._curr_module._svrg
 
     # Checkpoints
 
@@ -339,7 +340,7 @@ class SVRGBucketingModule(SnapshotSchedule, BucketingModule):
         writers['buckets'] = functools.partial(save_arrays, save_keys)
         if save_optimizer_states:
             writers.update(self._curr_module._writers_of_states())
-        facts, arrays = self._default_bucket._checkpoint_of_snapshot(self.update_freq, self.alpha)
+        facts, arrays = self._default_bucket._facts_and_arrays(self.update_freq, self.alpha)
         write_checkpoint(names, writers, facts, arrays)
 
     @classmethod

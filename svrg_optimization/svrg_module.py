@@ -5,44 +5,38 @@ import functools
 import json
 import logging
 import traceback
+import warnings
 
 import mxnet as mx
 from mxnet.base import _as_list
-from mxnet.model import BatchEndParam
 from mxnet.module import Module, SequentialModule
 
 from ._argument_checks import check_callbacks, checked_bool
-from .checkpoint.resume import Loaded, SnapshotCheckpoints
-from .core.correction import correct, correct_fused
-from .core.full_gradient import FullGradient
-from .core.gradient_pass import GradientPass
-from .core.loss_reduction import LossReduction, missing_loss_named
-from .core.row_sparse import correct_rows_of_batch
+from .checkpoint.files import save_arrays, save_symbol
+from .checkpoint.format import Checkpoint, file_names, write_checkpoint
+from .checkpoint.resume import Loaded, facts_and_arrays, load_optimizer_states
+from .core.correction import correct
+from .core.learning_rate import step_size_advanced, step_size_rule_of
 from .core.schedule import SnapshotSchedule
-from .core.snapshot import Snapshot
-from .core.snapshot_module import SnapshotModule
-from .core.stored_gradients import StoredBatch, StoredGradients
-from .data.iterators import check_iterator, read_to_end, rewind, rows_left_over, rows_of_batch
-from .kvstore.agreement import (
-    Plan,
-    check_batch_counts,
-    count_batches,
-)
+from .core.stored_gradients import StoredGradients
+from .core.svrg_state import SVRGState
+from .data.iterators import check_iterator, read_to_end, rewind
 from .kvstore.keys import KVStoreKeys
-from .kvstore.kinds import batches_of_a_step, is_distributed, is_synchronous
-from .kvstore.membership import Membership
-from .kvstore.operations import compresses
-from .kvstore.optimizer_setup import OptimizerSetup
+from .kvstore.kinds import is_distributed
+from .kvstore.membership import Membership, servers_hold_states
+from .kvstore.optimizer_setup import (
+    Joining,
+    optimizer_kept_on_error,
+    usable_kvstore,
+    wrapped_optimizer,
+)
 from .mxnet_bridge import executor_group
 from .mxnet_bridge.docstrings import with_docstrings_of_mxnet
 from .mxnet_bridge.dropout_masks import DropoutMasks
-from .mxnet_bridge.optimizer_states import check_learning_rate, weight_decays
-from .mxnet_bridge.storage import dense
-from .step_size import BarzilaiBorwein
+from .mxnet_bridge.optimizer_states import check_learning_rate
+from .mxnet_bridge.storage import is_row_sparse
+from .step_size import check_step_size
 from .svrg_optimizer import _SVRGOptimizer
-
-# How many batches the iterator may run ahead of the arithmetic: queued batches take memory.
-_BATCHES_AHEAD = 64
 
 
 def _nothing_to_correct():
@@ -56,7 +50,7 @@ def _is_bound_by_chain():
 
 
 @with_docstrings_of_mxnet
-class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, OptimizerSetup, Module):
+class SVRGModule(SnapshotSchedule, Module):
     r"""Train a Module with SVRG, the stochastic variance reduced gradient.
 
     It replaces :class:`mxnet.module.Module`: change ``mx.mod.Module(symbol, ...)``
@@ -208,34 +202,23 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, OptimizerSetup, Module):
         super().__init__(symbol, data_names, label_names, logger, context, work_load_list,
                          fixed_param_names, state_names, group2ctxs, compression_params)
         graph = json.loads(symbol.tojson())  # once: each call leaks three times the JSON in MXNet
-        self._nodes = graph['nodes']
-        self._masks = DropoutMasks(symbol, graph)
-        self._stored = StoredGradients(store_snapshot_grads)
-        if self._stored.budget:
-            self._check_batches_can_be_held()
-        new_snapshot_module = functools.partial(
-            Module, self._masks.symbol_taking, self._data_names, self._label_names, self.logger,
+        masks, stored = DropoutMasks(symbol, graph), StoredGradients(store_snapshot_grads)
+        if stored.budget:
+            self._check_batches_can_be_stored(masks)
+        new_module = functools.partial(
+            Module, masks.symbol_taking, self._data_names, self._label_names, self.logger,
             self._context, fixed_param_names=self._fixed_param_names, group2ctxs=self._group2ctxs,
-            state_names=self._state_names + self._masks.names)
-        self._snapshot_module = SnapshotModule(new_snapshot_module, self._work_load_list,
-                                               self._masks)
+            state_names=self._state_names + masks.names)
+        self._svrg = SVRGState(masks, graph['nodes'], new_module, self._work_load_list,
+                               self._coefficient, stored, loss_is_mean, sparse_full_grad,
+                               nonfinite == 'raise', self._warn_once)
         self._ctx_len = len(self._context)
-        self._loss_is_mean = loss_is_mean
-        self._loss_reduction = None
-        self._sparse_full_grad = sparse_full_grad
-        self._raises_if_nonfinite = nonfinite == 'raise'
         self._membership = Membership(KVStoreKeys(self._param_names, self._trainable))
-        self._snapshot = Snapshot()
-        self._keeps_snapshot = False
-        self._batch_size = None
-        self._forwarded_for_training = self._stored_batch = None
-        self._awaits_backward = self._awaits_update = False
-        self._gradients_at_snapshot = None
-        self._activations_are_live = True
         self._loaded = Loaded()
+        self._keeps_snapshot = False
 
-    def _check_batches_can_be_held(self):
-        for kind, names in (('random layers', self._masks.layers + self._masks.unshared),
+    def _check_batches_can_be_stored(self, masks):
+        for kind, names in (('random layers', masks.layers + masks.unshared),
                             ('states', self._state_names)):
             if names:
                 raise ValueError('store_snapshot_grads must be False for a network with %s: %s '
@@ -247,8 +230,12 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, OptimizerSetup, Module):
         return [name for name in self._param_names if name not in self._fixed_param_names]
 
     @property
+    def _snapshot(self):
+        return self._svrg.snapshot
+
+    @property
     def _mod_aux(self):
-        return self._snapshot_module.module
+        return self._svrg.snapshot_module.module
 
     @property
     def _param_dict(self):
@@ -257,7 +244,7 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, OptimizerSetup, Module):
 
     @_param_dict.setter
     def _param_dict(self, shares):
-        full_gradient = self._new_full_gradient()
+        full_gradient = self._svrg.new_full_gradient()
         full_gradient.shares = shares
         full_gradient.finished = True
         self._snapshot.replace(full_gradient)
@@ -307,57 +294,32 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, OptimizerSetup, Module):
             self._bind_anew(data_shapes, label_shapes, for_training, inputs_need_grad,
                             force_rebind, shared_module, grad_req)
         except BaseException:
-            self._symbol, self._snapshot = self._masks.symbol, snapshot
+            self._symbol, self._svrg.snapshot = self._svrg.masks.symbol, snapshot
             self._reset_bind()
             raise
 
     def _bind_anew(self, data_shapes, label_shapes, for_training, inputs_need_grad, force_rebind,
                    shared_module, grad_req):
         if for_training:
-            self._symbol = self._masks.symbol_giving
+            self._symbol = self._svrg.masks.symbol_giving
         super().bind(data_shapes, label_shapes, for_training, inputs_need_grad, force_rebind,
                      shared_module, grad_req)
-        self._symbol = self._masks.symbol
+        self._symbol = self._svrg.masks.symbol
         executor_group.hide_outputs_behind(self, self._symbol)
-        self._batch_size = executor_group.batch_size(self)
-        shapes = dict(self.data_shapes + (self.label_shapes or []))
-        self._loss_reduction = LossReduction(self.symbol, self._nodes, shapes, self._loss_is_mean)
+        shares = isinstance(shared_module, SVRGModule) and shared_module._mod_aux.binded
+        self._svrg.bind(self, self._param_names, shared_module._svrg if shares else None)
         if for_training:
-            shared_snapshot_module = None
-            if isinstance(shared_module, SVRGModule) and shared_module._mod_aux.binded:
-                shared_snapshot_module = shared_module._snapshot_module
-                self._snapshot = shared_module._snapshot
-            self._snapshot_module.bind(self, self._param_names, shared_snapshot_module)
-            if not self._coefficient.is_always_zero:
-                self._warn_of_random_layers()
-                if _is_bound_by_chain():
-                    self._warn_once('a SequentialModule takes no snapshots: it trains this module '
-                                    'as plain Module')
-            self._restore_snapshot()
-            self._check_snapshot_covers_parameters()
-
-    def _warn_of_random_layers(self):
-        if self._masks.unshared:
-            self._warn_once('%s: these layers draw random numbers anew at the snapshot, and the '
-                            'difference of the gradients is as noisy as they are; only Dropout '
-                            'layers share theirs' % ', '.join(self._masks.unshared))
-
-    def _check_snapshot_covers_parameters(self):
-        if self._snapshot.is_active:
-            lacking = set(executor_group.gradients(self)) - set(self._param_dict[0])
-            if lacking:
-                self._warn_of_dropped_snapshot(lacking)
-                self._snapshot.replace(self._new_full_gradient())
-
-    def _warn_of_dropped_snapshot(self, lacking):
-        self._warn_once('the snapshot is dropped, since it has no full gradient of %s'
-                        % ', '.join(sorted(lacking)))
+            if not self._coefficient.is_always_zero and _is_bound_by_chain():
+                self._warn_once('a SequentialModule takes no snapshots: it trains this module '
+                                'as plain Module')
+            self._loaded = self._loaded.restore_snapshot(self._svrg)
+            self._svrg.drop_snapshot_without(executor_group.gradients(self))
 
     def _reset_bind(self):
         super()._reset_bind()
         if not self.params_initialized:
             executor_group.forget_parameters(self)
-        self._snapshot_module.reset_bind()
+        self._svrg.snapshot_module.reset_bind()
 
     def reshape(self, data_shapes, label_shapes=None):
         """Reshape the module for batches of another shape.
@@ -372,7 +334,7 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, OptimizerSetup, Module):
             Name and new shape of each label.
         """
         super().reshape(data_shapes, label_shapes)
-        self._batch_size = executor_group.batch_size(self)
+        self._svrg.batch_size = executor_group.batch_size(self)
 
     def init_params(self, initializer=mx.init.Uniform(0.01), arg_params=None, aux_params=None,
                     allow_missing=False, force_init=False, allow_extra=False):
@@ -411,11 +373,12 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, OptimizerSetup, Module):
         super().init_params(initializer, arg_params, aux_params, allow_missing, force_init,
                             allow_extra)
         if initializes and not self._keeps_snapshot:
-            self._loaded = self._loaded._replace(snapshot=None)
+            self._loaded = self._loaded.without_snapshot()
             if self._snapshot.is_active:
-                self._snapshot.replace(self._new_full_gradient())
-            if self._step_size_rule:
-                self._step_size_rule.restart()
+                self._svrg.drop_snapshot()
+            rule = step_size_rule_of(self)
+            if rule:
+                rule.restart()
 
     def set_params(self, arg_params, aux_params, allow_missing=False, force_init=True,
                    allow_extra=False):
@@ -457,6 +420,139 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, OptimizerSetup, Module):
         finally:
             self._keeps_snapshot = False
 
+    # Optimizer
+
+    def init_optimizer(self, kvstore='local', optimizer='sgd',
+                       optimizer_params=(('learning_rate', 0.01),), force_init=False):
+        """Install the optimizer.
+
+        It is wrapped, so that the KVStore updates weights with gradients and
+        only sums full gradients over the devices.
+
+        Parameters
+        ----------
+        kvstore : str or KVStore
+            KVStore, or its name as in Module. A process has one connection to
+            its servers, so all modules with the same name of a distributed
+            KVStore share it.
+        optimizer : str or Optimizer
+            Any optimizer of MXNet, or its registered name.
+        optimizer_params : dict
+            Arguments of an optimizer that is given by name. `rescale_grad` has
+            the same default as in Module.
+        force_init : bool
+            Whether to install it even if there is one already.
+
+        Raises
+        ------
+        ValueError
+            If MXNet would abort, hang or give wrong results with this
+            `kvstore`: a distributed one with `compression_params`;
+            ``dist_async`` with ``MXNET_UPDATE_ON_KVSTORE=0``; one that does not
+            sum row_sparse gradients correctly; one whose servers would have to
+            load optimizer states; or one that is already used by a plain
+            Module, by a module with the same parameter names, or by a module
+            that has made updates. Also if the learning rate is not finite, or
+            `BarzilaiBorwein` does not support the optimizer. No key of a weight
+            has been created then.
+        TypeError
+            If `optimizer` is neither a str nor an Optimizer.
+        """
+        if not self.binded or not self.params_initialized or (
+                self.optimizer_initialized and not force_init):
+            super().init_optimizer(kvstore, optimizer, optimizer_params, force_init)
+            return
+        with optimizer_kept_on_error(self):
+            self._install_optimizer(kvstore, optimizer, optimizer_params, force_init)
+
+    def _install_optimizer(self, kvstore, optimizer, optimizer_params, force_init):
+        kvstore, updates = usable_kvstore(self, kvstore)
+        joining = Joining(kvstore, updates, self._param_names, self._trainable,
+                          self._svrg.new_full_gradient().row_counts)
+        check_step_size(optimizer, optimizer_params, self.alpha,
+                        updates and is_distributed(kvstore))
+        self._membership = Membership(joining.keys)
+        svrg_optimizer = self._create_optimizer(_SVRGOptimizer.__name__, optimizer, kvstore,
+                                                optimizer_params)
+        check_learning_rate(svrg_optimizer)
+        joining.place_on_servers(svrg_optimizer)
+        self._loaded = self._loaded.restore_counts(svrg_optimizer.default_opt, optimizer,
+                                                   optimizer_params, self._context)
+        joining.begin(svrg_optimizer)
+        with warnings.catch_warnings():
+            if isinstance(optimizer, str):
+                # Module compares rescale_grad only where the user made the optimizer.
+                warnings.filterwarnings('ignore', 'Optimizer created manually outside Module')
+            super().init_optimizer(kvstore, svrg_optimizer, optimizer_params, force_init)
+        self._loaded = self._loaded.restore_step_size(svrg_optimizer.lr_scheduler)
+        self._membership.begin_counting(svrg_optimizer, self._snapshot.num_update)
+        if not self._snapshot.is_active:
+            self._svrg.drop_snapshot()
+        joining.complete(self, svrg_optimizer, self._snapshot)
+
+    def borrow_optimizer(self, shared_module):
+        """Use the optimizer of another module.
+
+        Parameters
+        ----------
+        shared_module : Module
+            Module that shares its parameters with this one, with an optimizer.
+
+        Raises
+        ------
+        TypeError
+            If `shared_module` is not a Module.
+        RuntimeError
+            If `shared_module` has no optimizer yet.
+        ValueError
+            If `shared_module` is a plain Module with a distributed KVStore,
+            which has no keys for full gradients. Also if `BarzilaiBorwein` does
+            not support its optimizer.
+        """
+        if not isinstance(shared_module, Module):
+            raise TypeError('shared_module must be a Module, not %r' % (shared_module,))
+        if not shared_module.optimizer_initialized:
+            raise RuntimeError('shared_module must have its optimizer initialized')
+        check_step_size(shared_module._optimizer, {}, self.alpha, on_servers=False)
+        if not isinstance(shared_module, SVRGModule):
+            if is_distributed(shared_module._kvstore):
+                raise ValueError('shared_module must be an SVRGModule where its kvstore is '
+                                 'distributed (%r), not %r'
+                                 % (shared_module._kvstore.type, shared_module))
+        else:
+            self._membership = shared_module._membership
+        super().borrow_optimizer(shared_module)
+
+    def _create_optimizer(self, optimizer, default_opt, kvstore, optimizer_params):
+        """Wrap an optimizer. One that is given by name is created as in Module.
+
+        Parameters
+        ----------
+        optimizer : str
+            Name of the wrapper's class, ``'_SVRGOptimizer'``.
+        default_opt : str or Optimizer
+            Optimizer of the weights.
+        kvstore : str or KVStore or None
+            As in `init_optimizer`.
+        optimizer_params : dict
+            Arguments of `default_opt`, if that is a name.
+
+        Returns
+        -------
+        _SVRGOptimizer
+            The wrapper.
+
+        Raises
+        ------
+        ValueError
+            If `optimizer` is another name.
+        """
+        if optimizer.lower() != _SVRGOptimizer.__name__.lower():
+            raise ValueError('optimizer must be %r, not %r; the optimizer that steps the weights '
+                             'is default_opt' % (_SVRGOptimizer.__name__, optimizer))
+        return wrapped_optimizer(self, self._membership.keys, default_opt, kvstore,
+                                 optimizer_params)
+
     # A step
 
     def forward(self, data_batch, is_train=None):
@@ -471,20 +567,12 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, OptimizerSetup, Module):
             Whether layers run in training mode. By default they do if the
             module is bound for training.
         """
-        batch_size = self._batch_size
+        batch_size = self._svrg.batch_size
         try:
             super().forward(data_batch, is_train)
         finally:
-            self._batch_size = batch_size  # a batch of another size does not change B
-        self._forwarded_for_training = self.for_training if is_train is None else is_train
-        self._awaits_backward = bool(self._forwarded_for_training)
-        self._stored_batch = data_batch if isinstance(data_batch, StoredBatch) else None
-        self._take_outputs_out_of_pool()
-
-    def _take_outputs_out_of_pool(self):
-        self._activations_are_live = True
-        if self._snapshot_module.shares_pool:
-            executor_group.take_outputs_out_of_pool(self)
+            self._svrg.batch_size = batch_size  # a batch of another size does not change B
+        self._svrg.after_forward(self, data_batch, is_train)
 
     def backward(self, out_grads=None):
         """Compute the SVRG gradients of the batch.
@@ -506,40 +594,19 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, OptimizerSetup, Module):
             If there was no `forward` before it.
         """
         self._compute_gradients(out_grads)
-        if self._gradients_at_snapshot is not None:
+        if self._svrg.gradients_at_snapshot is not None:
             self._update_svrg_gradients()
-            self._gradients_at_snapshot = None
+            self._svrg.gradients_at_snapshot = None
             # An `update` that was written for mxnet.contrib calls it once more.
             self._update_svrg_gradients = _nothing_to_correct
 
     def _compute_gradients(self, out_grads=None):
         """Compute the gradients at the current weights and, in other arrays, at the snapshot."""
         assert self.binded and self.params_initialized
-        self._gradients_at_snapshot = None
         vars(self).pop('_update_svrg_gradients', None)
-        if self._forwarded_for_training is None:
-            raise RuntimeError('backward needs a forward before it')
-        if not self._activations_are_live:
-            executor_group.repeat_forward(self, self._forwarded_for_training)
-            self._take_outputs_out_of_pool()
+        self._svrg.before_backward(self)
         super().backward(out_grads)
-        self._awaits_backward, self._awaits_update = False, True
-        if not self._snapshot.is_active or self._coefficient.is_always_zero:
-            return
-        at_snapshot = self._stored_gradients(out_grads)
-        if at_snapshot is None:
-            self._snapshot_module.run_on_inputs_of(self, self._forwarded_for_training, out_grads)
-            at_snapshot = self._snapshot_module.latest_gradients()
-            self._activations_are_live = not self._snapshot_module.shares_pool
-        self._gradients_at_snapshot = at_snapshot
-
-    def _stored_gradients(self, out_grads):
-        """Return the stored gradients of the batch at the snapshot, None if there are none."""
-        batch = self._stored_batch
-        if (batch is None or out_grads is not None or not self._forwarded_for_training
-                or batch.full_gradient is not self._snapshot.full_gradient):
-            return None
-        return batch.at_snapshot
+        self._svrg.after_backward(self, out_grads)
 
     def update(self):
         """Update the weights with the SVRG gradients.
@@ -554,13 +621,10 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, OptimizerSetup, Module):
         """
         if self.optimizer_initialized:
             check_learning_rate(self._optimizer)  # MXNet would fail in the middle of the step
-        if self._gradients_at_snapshot is not None:  # an error stopped backward before it
+        if self._svrg.gradients_at_snapshot is not None:  # an error stopped backward before it
             self._update_svrg_gradients()
         super().update()
-        self._awaits_update = False
-        self._snapshot.num_update += 1
-        if self._coefficient.is_always_zero:
-            self._snapshot.is_stale = True
+        self._svrg.after_update()
 
     def _update_svrg_gradients(self):
         """Turn the gradients of the latest backward pass into SVRG gradients, in place.
@@ -568,70 +632,9 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, OptimizerSetup, Module):
         It is the last part of `backward`. Calling it again before the next
         `backward` does nothing, even if a subclass overrides it.
         """
-        at_snapshot = self._gradients_at_snapshot
-        if at_snapshot is None:
-            return
-        full_gradient = self._snapshot.full_gradient
-        alpha = self._coefficient.at(self._snapshot.num_update)
-        cut_from = self._stored_batch and self._stored_batch.cut_from
-        units = full_gradient.units_for(cut_from or executor_group.batch_size(self))
-        gradients = executor_group.gradients(self)
-        rule_is_ours = (getattr(self._svrg_grads_update_rule, '__func__', None)
-                        is SVRGModule._svrg_grads_update_rule)
-        fused = [[name for name in names if name in gradients] for names in full_gradient.small
-                 if rule_is_ours and units == 1]
-        for device, shares in enumerate(full_gradient.shares):
-            for names in fused:
-                correct_fused([gradients[name][device] for name in names],
-                              [at_snapshot[name][device] for name in names],
-                              [shares[name] for name in names], alpha)
-        for name in gradients.keys() - set().union(*fused):
-            for device, gradient in enumerate(gradients[name]):
-                by_row = full_gradient.by_row[device]
-                full = by_row.get(name, full_gradient.shares[device][name])
-                if units != 1:
-                    full = full * units
-                then = at_snapshot[name][device]
-                if name in by_row:
-                    correct_rows_of_batch(gradient, then, full, alpha)
-                elif rule_is_ours:
-                    correct(gradient, then, full, alpha)
-                else:
-                    if alpha != 1:
-                        then, full = then * alpha, full * alpha
-                    corrected = self._svrg_grads_update_rule(gradient, then, full)
-                    if corrected is not gradient:
-                        corrected.copyto(gradient)
-        self._gradients_at_snapshot = None
-
-    @contextlib.contextmanager
-    def _between_steps(self):
-        """Undo all that passes without updates change, except outputs and gradients."""
-        if not (self.binded and self.for_training and self.params_initialized):
-            raise RuntimeError('mod must be bound with for_training=True and have its parameters '
-                               'initialized')
-        if not (self._snapshot.is_active or self._coefficient.is_always_zero):
-            raise RuntimeError('mod must have a snapshot: call update_full_grads first')
-        if self._awaits_backward or self._awaits_update:
-            raise RuntimeError('mod must not stand between forward and update: call %s first'
-                               % ('update' if self._awaits_update else 'backward and update'))
-        shapes, batch_size = (self.data_shapes, self.label_shapes), self._batch_size
-        kept = [state for module in (self, self._mod_aux)
-                for state in executor_group.auxiliary_states(module)]
-        sparse = executor_group.sparse_weights(self) if self._update_on_kvstore else []
-        mx.nd.waitall()  # MXNet's BatchNorm writes its states behind the engine's back
-        with executor_group.kept(kept + sparse + executor_group.added_gradients(self)):
-            try:
-                if sparse:
-                    executor_group.pull_sparse_weights(self._kvstore, self)
-                yield
-            finally:
-                mx.nd.waitall()
-                self._awaits_backward = self._awaits_update = False
-                self._gradients_at_snapshot = None
-                if (self.data_shapes, self.label_shapes) != shapes:
-                    self.reshape(*shapes)
-                    self._batch_size = batch_size
+        is_ours = (getattr(self._svrg_grads_update_rule, '__func__', None)
+                   is SVRGModule._svrg_grads_update_rule)
+        self._svrg.correct(self, None if is_ours else self._svrg_grads_update_rule)
 
     def _svrg_grads_update_rule(self, g_curr_batch_curr_weight, g_curr_batch_special_weight,
                                 g_special_weight_all_batch):
@@ -716,143 +719,13 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, OptimizerSetup, Module):
 
     def _take_snapshot(self, train_data, batch_end_callback, epoch, module_of=None):
         rewind(train_data)
-        kvstore = self._kvstore if self._update_on_kvstore else None
-        if is_distributed(self._kvstore):
-            self._membership.synchronize(self._kvstore, self, self._update_on_kvstore,
-                                         self._snapshot.num_update)
-        advance_step_size = self._prepare_step_size(epoch)
-        self._warn_of_random_layers()
-        snapshot_module = self._snapshot_module
-        before = snapshot_module.copy_of_weights() if self._snapshot.is_active else []
-        with self._snapshot.being_replaced(functools.partial(snapshot_module.set_weights, before)):
-            snapshot_module.move_to_weights_of(self, kvstore)
-            full_gradient = self._full_gradient_at_snapshot(
-                train_data, batch_end_callback, epoch, module_of)
-            self._report_if_not_finite(full_gradient)
-            snapshot_module.copy_auxiliary_states_of(self)
-            self._snapshot.replace(full_gradient, epoch)
-        advance_step_size(full_gradient)
+        self._membership.synchronize(self, self._snapshot.num_update)
+        with step_size_advanced(self, self._svrg, epoch):
+            self._svrg.take_snapshot(self, train_data, self._membership, epoch,
+                                     batch_end_callback, module_of)
 
-    def _report_if_not_finite(self, full_gradient):
-        names = full_gradient.nonfinite()
-        if not names:
-            return
-        message = 'the full gradient is not finite: %s' % ', '.join(names)
-        if self._raises_if_nonfinite:
-            raise FloatingPointError(message)
-        self._warn_once(message, 'nonfinite')
-
-    @property
-    def _step_size_rule(self):
-        """The optimizer's BarzilaiBorwein, None if it has none."""
-        scheduler = self._optimizer.lr_scheduler if self.optimizer_initialized else None
-        return scheduler if isinstance(scheduler, BarzilaiBorwein) else None
-
-    def _prepare_step_size(self, epoch):
-        """Return a function that sets the next learning rate from the next full gradient."""
-        rule = self._step_size_rule
-        if rule is None or not self._snapshot.is_active:
-            return lambda _: None
-        weights = executor_group.parameters(self._mod_aux)
-        before = {name: arrays[0].copy() for name, arrays in weights.items()}
-        full_before = self._snapshot.full_gradient
-        steps = self._snapshot.num_update - self._snapshot.taken_at
-        unit = self._optimizer.rescale_grad * batches_of_a_step(self._kvstore)
-
-        def advance(full_gradient):
-            totals, totals_before = full_gradient.totals(), full_before.totals()
-            decays = weight_decays(self._optimizer, list(totals), not self._update_on_kvstore)
-            moved = {name: dense(weights[name][0]) - dense(before[name]) for name in totals}
-            units = full_before.units_for(full_gradient.batch_size)
-            rule.advance(list(moved.values()), [
-                unit * (totals[name] - units * totals_before[name]) + decays[name] * moved[name]
-                for name in totals], steps, units)
-            if epoch is not None:
-                self.logger.info('Epoch[%d] Learning rate=%g', epoch, rule(None))
-
-        return advance
-
-    def _full_gradient_at_snapshot(self, train_data, batch_end_callback, epoch, module_of=None):
-        self._stored_batch = None
-        full_gradient = self._new_full_gradient()
-        stored = self._stored.begin(full_gradient) if module_of is None else None
-        with self._live_inputs_kept(), missing_loss_named(self._symbol):
-            self._activations_are_live = not self._snapshot_module.shares_pool
-            yielded = self._sum_gradients(full_gradient, train_data, module_of,
-                                          batch_end_callback, epoch or 0, stored)
-        self._membership.allow_next()
-        full_gradient.finish(yielded, self._membership.keys, self._kvstore_of_full_gradient(),
-                             add_devices=self._kvstore is not None)
-        if not full_gradient.finished:
-            raise ValueError('train_data must yield at least one row of data, and %r yielded '
-                             'none' % (train_data,))
-        if epoch is not None:
-            check_batch_counts(self._kvstore, full_gradient.batches_of_workers)
-        if stored:
-            self._stored.keep(stored, yielded, train_data, self._warn_once)
-        return full_gradient
-
-    def _live_inputs_kept(self):
-        """Protect the inputs of a forward whose backward is still to come from a pass."""
-        if self._awaits_backward and self._snapshot_module.shares_inputs:
-            return executor_group.kept(executor_group.inputs(self))
-        return contextlib.nullcontext()
-
-    def _check_workers_agree(self, train_data, update_freq, epoch, takes_snapshot):
-        """Raise a ValueError on all workers if ``fit`` would hang or go wrong on some of them.
-
-        The numbers of batches are compared here only if there is no pass for
-        the full gradient first. That pass compares them itself.
-        """
-        kvstore, membership = self._kvstore, self._membership
-        if not is_distributed(kvstore):
-            return
-        membership.check_plan(kvstore, Plan(
-            rows_of_batch(train_data, self.data_shapes),
-            0 if self._update_on_kvstore else self._optimizer.rescale_grad,
-            update_freq, epoch, takes_snapshot, rows_left_over(train_data)))
-        if not takes_snapshot:
-            membership.allow_next()
-            if is_synchronous(kvstore):
-                check_batch_counts(kvstore, count_batches(kvstore, membership.keys.tally,
-                                                          train_data))
-
-    def _sum_gradients(self, full_gradient, train_data, module_of, batch_end_callback, epoch,
-                       stored):
-        """Sum the gradients over all batches and return the number of batches."""
-        alone = self if module_of is None else None
-        gradient_pass = GradientPass(full_gradient, train_data, alone, stored)
-        yielded = 0
-        for nbatch, data_batch in enumerate(train_data):
-            yielded += 1
-            gradient_pass.add(self if module_of is None else module_of(data_batch), data_batch)
-            if batch_end_callback is not None or yielded % _BATCHES_AHEAD == 0:
-                gradient_pass.wait()
-            if batch_end_callback is not None:
-                param = BatchEndParam(epoch=epoch, nbatch=nbatch, eval_metric=None, locals=locals())
-                for callback in _as_list(batch_end_callback):
-                    callback(param)
-                del param  # its own locals would contain it, and it would never be freed
-        gradient_pass.finish()
-        return yielded
-
-    def _kvstore_of_full_gradient(self):
-        """Return the KVStore that sums the full gradient over the devices, or None.
-
-        A KVStore with compression would quantize the full gradient. The KVStore
-        of an optimizer that was borrowed from a plain Module has no keys for it.
-        """
-        if self._kvstore is None or not isinstance(self._optimizer, _SVRGOptimizer):
-            return None
-        if self._compression_params or compresses(self._kvstore, self._membership.keys.first,
-                                                  self._context):
-            return None
-        return self._kvstore
-
-    def _new_full_gradient(self):
-        return FullGradient(executor_group.gradients(self._mod_aux), self._ctx_len,
-                            self._batch_size, self._loss_reduction.is_mean,
-                            self._sparse_full_grad)
+    def _check_workers_agree(self, *plan):
+        self._membership.check_plan(self, *plan)
 
     def _accumulate_kvstore(self, key, value):
         """Sum one parameter's full gradient over all devices in the KVStore.
@@ -881,16 +754,10 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, OptimizerSetup, Module):
     # Stored batches
 
     def _store_again(self, train_data):
-        if not self._stored.budget or self._stored.is_of(train_data):
-            return
-        rewind(train_data)
-        with self._snapshot_module.auxiliary_states_restored():
-            full_gradient = self._full_gradient_at_snapshot(train_data, None, self._epoch)
-        self._snapshot.exchange_full_gradient(full_gradient)
-        train_data.reset()
+        self._svrg.store_again(self, train_data, self._membership, self._epoch)
 
     def _stored_batches(self):
-        return self._stored.shuffled()
+        return self._svrg.stored.shuffled()
 
     def training_batches(self, train_data):
         """Return the batches of one epoch, for a custom loop.
@@ -918,3 +785,172 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, OptimizerSetup, Module):
             rewind(train_data)
             return train_data
         return batches
+
+    # Checkpoints
+
+    def save_checkpoint(self, prefix, epoch, save_optimizer_states=False, remove_amp_cast=True):
+        """Save the module with all that is needed to resume the training run.
+
+        The files are those of Module, which plain ``Module.load`` reads, and
+        ``prefix-%04d.svrg`` with the snapshot, the full gradient and the update
+        counts. All files are written whole or not at all.
+
+        Parameters
+        ----------
+        prefix : str or path
+            Beginning of the file names.
+        epoch : int
+            Number of the epoch, 0 or more; part of the file names.
+        save_optimizer_states : bool
+            Whether to save the optimizer's states too.
+        remove_amp_cast : bool
+            Whether to leave casts of mixed precision out of the symbol.
+
+        Raises
+        ------
+        TypeError
+            If `prefix` is not a str or a path, or `epoch` is not an int.
+        ValueError
+            If `epoch` is negative.
+        OSError
+            If a file cannot be written, as on a full disk. The files of an
+            earlier checkpoint stay as they were.
+
+        Warns
+        -----
+        UserWarning
+            If the optimizer's states are on the servers of a KVStore: they are
+            not saved. The warning appears once.
+        """
+        names = file_names(prefix, epoch)
+        writers = {'symbol': functools.partial(save_symbol, self.symbol, remove_amp_cast),
+                   'params': functools.partial(save_arrays, self.save_params)}
+        if save_optimizer_states:
+            writers.update(self._writers_of_states())
+        write_checkpoint(names, writers, *self._facts_and_arrays(self.update_freq, self.alpha))
+        logging.info('Saved checkpoint to "%s"', names['params'])
+        if 'states' in writers:
+            logging.info('Saved optimizer state to "%s"', names['states'])
+
+    def _writers_of_states(self):
+        """Return the writer of the optimizer's states; warn if they cannot be saved."""
+        if servers_hold_states(self):
+            self._warn_once('the states of the optimizer are on the servers, and MXNet cannot save '
+                            'them: all else is saved. With MXNET_UPDATE_ON_KVSTORE=0 the workers '
+                            'hold them')
+            return {}
+        return {'states': self.save_optimizer_states}
+
+    def _facts_and_arrays(self, update_freq, alpha):
+        counts = None
+        if self.optimizer_initialized:
+            counts = self._membership.update_counts(self, self._snapshot.num_update,
+                                                    self._trainable)
+        return facts_and_arrays(self, self._svrg, self._loaded, counts, update_freq, alpha)
+
+    def _sync_params_from_devices(self):
+        """Copy the weights of the first device to the host.
+
+        Module copies the mean over the devices. With three devices its rounding
+        error can make it differ from the weight that all three have.
+        """
+        super()._sync_params_from_devices()
+        if self._kvstore:
+            weights, _ = executor_group.weights_of_first_device(self)
+            for name, weight in weights.items():
+                if not is_row_sparse(weight):
+                    weight.astype(self._arg_params[name].dtype).copyto(self._arg_params[name])
+
+    @classmethod
+    def load(cls, prefix, epoch, load_optimizer_states=False, update_freq=None, **kwargs):
+        """Make a module from a checkpoint of this class or of plain Module.
+
+        Parameters
+        ----------
+        prefix : str or path
+            Beginning of the file names.
+        epoch : int
+            Number of the epoch in the file names.
+        load_optimizer_states : bool
+            Whether to load the optimizer's states and update counts when the
+            optimizer is installed. The counts are not loaded if the optimizer
+            is given a `begin_num_update`. The states are a pickle: load only
+            files that you trust.
+        update_freq : int, optional
+            By default the value in the checkpoint; 1 for one of plain Module.
+        **kwargs
+            Further arguments of the constructor. The default of `alpha` is the
+            value in the checkpoint, if it was a number. The number of devices
+            may differ from the saved module's.
+
+        Returns
+        -------
+        SVRGModule
+            The module with its parameters, not bound yet. A snapshot that was
+            active when it was saved becomes active at `bind`.
+
+        Raises
+        ------
+        FileNotFoundError
+            If a file is missing.
+        ValueError
+            If a file is truncated, is not part of a checkpoint, or belongs to
+            another checkpoint than the others. Also if the constructor raises one.
+        TypeError
+            If `prefix` is not a str or a path, `epoch` is not an int, or
+            `load_optimizer_states` is not a bool. Also if the constructor
+            raises one.
+
+        Warns
+        -----
+        UserWarning
+            If the states were on the servers of a KVStore and could not be
+            saved: only the counts are loaded. If `alpha` was a schedule, which
+            a file cannot contain, and none is given. If the file of the symbol
+            contains another network by now: the copy in the checkpoint is
+            loaded. If a file is found under a temporary name because the
+            process that saved it was killed.
+        """
+        checkpoint = Checkpoint(prefix, epoch, load_optimizer_states)
+        module = cls(checkpoint.symbol, **checkpoint.constructor_arguments(update_freq, kwargs))
+        module._resume_from(checkpoint)
+        return module
+
+    def _resume_from(self, checkpoint):
+        self._arg_params, self._aux_params = checkpoint.arg_params, checkpoint.aux_params
+        self.params_initialized = True
+        self._preload_opt_states = checkpoint.states
+        self._snapshot.num_update = checkpoint.facts['num_update'] if checkpoint.facts else 0
+        self._loaded = Loaded.from_checkpoint(checkpoint)
+
+    def load_optimizer_states(self, fname):
+        """Load the optimizer's states.
+
+        Parameters
+        ----------
+        fname : str
+            File that `save_optimizer_states` wrote. It is unpickled: load only
+            files that you trust.
+
+        Raises
+        ------
+        ValueError
+            If the file is truncated, contains no states, or contains states of
+            other shapes than those of the parameters and the optimizer. Also if
+            it belongs to the loaded checkpoint and was written again since.
+
+        Warns
+        -----
+        UserWarning
+            If the states belong to none of the parameters. This happens with
+            files of a plain Module with another kind of KVStore.
+        """
+        if not self.optimizer_initialized or servers_hold_states(self):
+            super().load_optimizer_states(fname)  # raises an error
+            return
+        is_of_checkpoint = fname == self._preload_opt_states
+        if is_of_checkpoint:
+            self._loaded.check_states()
+        load_optimizer_states(self, fname, super().load_optimizer_states,
+                              self._loaded if is_of_checkpoint else None, self._param_names,
+                              self._warn_once)

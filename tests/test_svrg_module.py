@@ -610,10 +610,10 @@ def test_numbers_of_numpy():
                               sparse_full_grad=np.bool_(False), alpha=np.array(0.5),
                               store_snapshot_grads=np.int32(1000))
     assert module.update_freq == 2 and type(module.update_freq) is int
-    assert module.alpha == 0.5 and module._stored.budget == 1000
+    assert module.alpha == 0.5 and module._svrg.stored.budget == 1000
     module.alpha = np.float32(0.25)
     assert module.alpha == 0.25
-    assert Problem().module(store_snapshot_grads=np.bool_(True))._stored.budget == 2 ** 30
+    assert Problem().module(store_snapshot_grads=np.bool_(True))._svrg.stored.budget == 2 ** 30
     module.alpha = lambda _: np.array(1.0)
     module.fit(Problem().iterator(), eval_metric='mse', num_epoch=1)
 
@@ -693,7 +693,7 @@ def test_bind_that_fails_forgets_what_it_was_to_share(monkeypatch):
     first.init_optimizer()
     first.update_full_grads(problem.iterator())
     with monkeypatch.context() as patch:
-        patch.setattr(type(second._snapshot_module), 'bind', fail)
+        patch.setattr(type(second._svrg.snapshot_module), 'bind', fail)
         with pytest.raises(MemoryError):
             second.bind([('data', (10, 4))], [('label', (10,))], shared_module=first)
     assert not second.binded and not second._snapshot.is_active

@@ -56,7 +56,7 @@ def measure(network, stored=None):
     module.fit(train_data, num_epoch=2,
                optimizer_params={'learning_rate': 1e-3, 'momentum': 0.9})
     pools = bytes_of_pool(module)
-    if stored is not None and not module._snapshot_module.shares_pool:
+    if stored is not None and not module._svrg.snapshot_module.shares_pool:
         pools += bytes_of_pool(module._mod_aux)
     return bytes_of_arrays() - before, pools
 

@@ -1,36 +1,29 @@
-"""Saving a module with its snapshot, and resuming from a checkpoint."""
+"""What a checkpoint contains beside the files of Module, and what waits for a resumed module."""
 
 import functools
-import logging
 from typing import Callable, NamedTuple, Optional
 
 import mxnet as mx
 
-from ..kvstore.kinds import is_asynchronous, is_distributed
+from ..core.learning_rate import step_size_rule_of
+from ..kvstore.kinds import kvstore_of, kvstore_of_weights
+from ..kvstore.membership import servers_hold_states
 from ..mxnet_bridge import executor_group
 from ..mxnet_bridge.optimizer_states import (
     set_update_counts,
     state_fits,
     states_in_layout,
     unchanged_on_error,
-    update_counts,
     updater_of,
 )
-from ..mxnet_bridge.storage import is_row_sparse
 from ..step_size import BarzilaiBorwein
-from .files import save_arrays, save_symbol
-from .format import (
-    Checkpoint,
-    arrays_of_kind,
-    errors_of_states,
-    file_names,
-    with_prefix,
-    write_checkpoint,
-)
+from .format import arrays_of_kind, errors_of_states, with_prefix
 
 
 class Loaded(NamedTuple):
     """Loaded parts of a checkpoint that wait for the module's binding and its optimizer.
+
+    Each method that restores a part returns what still waits.
 
     Attributes
     ----------
@@ -53,284 +46,161 @@ class Loaded(NamedTuple):
     step_size: Optional[dict] = None
     check_states: Callable = lambda: None
 
-
-class SnapshotCheckpoints:
-    """Mixin that saves and loads an SVRGModule."""
-
-    def save_checkpoint(self, prefix, epoch, save_optimizer_states=False, remove_amp_cast=True):
-        """Save the module with all that is needed to resume the training run.
-
-        The files are those of Module, which plain ``Module.load`` reads, and
-        ``prefix-%04d.svrg`` with the snapshot, the full gradient and the update
-        counts. All files are written whole or not at all.
-
-        Parameters
-        ----------
-        prefix : str or path
-            Beginning of the file names.
-        epoch : int
-            Number of the epoch, 0 or more; part of the file names.
-        save_optimizer_states : bool
-            Whether to save the optimizer's states too.
-        remove_amp_cast : bool
-            Whether to leave casts of mixed precision out of the symbol.
-
-        Raises
-        ------
-        TypeError
-            If `prefix` is not a str or a path, or `epoch` is not an int.
-        ValueError
-            If `epoch` is negative.
-        OSError
-            If a file cannot be written, as on a full disk. The files of an
-            earlier checkpoint stay as they were.
-
-        Warns
-        -----
-        UserWarning
-            If the optimizer's states are on the servers of a KVStore: they are
-            not saved. The warning appears once.
-        """
-        names = file_names(prefix, epoch)
-        writers = {'symbol': functools.partial(save_symbol, self.symbol, remove_amp_cast),
-                   'params': functools.partial(save_arrays, self.save_params)}
-        if save_optimizer_states:
-            writers.update(self._writers_of_states())
-        write_checkpoint(names, writers,
-                         *self._checkpoint_of_snapshot(self.update_freq, self.alpha))
-        logging.info('Saved checkpoint to "%s"', names['params'])
-        if 'states' in writers:
-            logging.info('Saved optimizer state to "%s"', names['states'])
-
-    def _writers_of_states(self):
-        """Return the writer of the optimizer's states; warn if they cannot be saved."""
-        if self._servers_hold_states:
-            self._warn_once('the states of the optimizer are on the servers, and MXNet cannot save '
-                            'them: all else is saved. With MXNET_UPDATE_ON_KVSTORE=0 the workers '
-                            'hold them')
-            return {}
-        return {'states': self.save_optimizer_states}
-
-    def _sync_params_from_devices(self):
-        """Copy the weights of the first device to the host.
-
-        Module copies the mean over the devices. With three devices its rounding
-        error can make it differ from the weight that all three have.
-        """
-        super()._sync_params_from_devices()
-        if self._kvstore:
-            weights, _ = executor_group.weights_of_first_device(self)
-            for name, weight in weights.items():
-                if not is_row_sparse(weight):
-                    weight.astype(self._arg_params[name].dtype).copyto(self._arg_params[name])
-
-    def _checkpoint_of_snapshot(self, update_freq, alpha):
-        """Return the state of SVRG as facts and arrays."""
-        facts = {'update_freq': update_freq, 'alpha': None if callable(alpha) else float(alpha),
-                 'num_update': self._snapshot.num_update, 'step_size': self._step_size(),
-                 'optimizer': self._loaded.counts, 'snapshot': None}
-        if self.optimizer_initialized:
-            facts['optimizer'] = {**self._update_counts(), 'copies': self._copies,
-                                  'on_servers': self._servers_hold_states}
-        if self._loaded.snapshot is not None:
-            facts['snapshot'], arrays = self._loaded.snapshot
-            return facts, arrays
-        if not self._snapshot.is_active:
-            return facts, {}
-        packed, kinds = self._snapshot.full_gradient.pack(shares_differ=self._kvstore is None)
-        facts['snapshot'] = {**packed, 'epoch': self._snapshot.epoch,
-                             'taken_at': self._snapshot.taken_at,
-                             'is_stale': self._snapshot.is_stale}
-        arg_params, aux_params = (executor_group.weights_of_first_device(self._mod_aux)
-                                  if self._mod_aux.binded else self._mod_aux.get_params())
-        kinds.update(arg=arg_params, aux=aux_params)
-        return facts, {name: array for kind, arrays in kinds.items()
-                       for name, array in with_prefix(kind, arrays).items()}
-
     @classmethod
-    def load(cls, prefix, epoch, load_optimizer_states=False, update_freq=None, **kwargs):
-        """Make a module from a checkpoint of this class or of plain Module.
+    def from_checkpoint(cls, checkpoint):
+        """Return the parts of a Checkpoint; of one of plain Module there are none."""
+        facts = checkpoint.facts
+        if not facts:
+            return cls(continues_counts=checkpoint.with_states,
+                       check_states=checkpoint.check_states)
+        return cls(facts['snapshot'] and (facts['snapshot'], checkpoint.arrays),
+                   facts['optimizer'], checkpoint.with_states, facts['step_size'],
+                   checkpoint.check_states)
 
-        Parameters
-        ----------
-        prefix : str or path
-            Beginning of the file names.
-        epoch : int
-            Number of the epoch in the file names.
-        load_optimizer_states : bool
-            Whether to load the optimizer's states and update counts when the
-            optimizer is installed. The counts are not loaded if the optimizer
-            is given a `begin_num_update`. The states are a pickle: load only
-            files that you trust.
-        update_freq : int, optional
-            By default the value in the checkpoint; 1 for one of plain Module.
-        **kwargs
-            Further arguments of the constructor. The default of `alpha` is the
-            value in the checkpoint, if it was a number. The number of devices
-            may differ from the saved module's.
+    def without_snapshot(self):
+        """Return the parts without the snapshot."""
+        return self._replace(snapshot=None)
 
-        Returns
-        -------
-        SVRGModule
-            The module with its parameters, not bound yet. A snapshot that was
-            active when it was saved becomes active at `bind`.
-
-        Raises
-        ------
-        FileNotFoundError
-            If a file is missing.
-        ValueError
-            If a file is truncated, is not part of a checkpoint, or belongs to
-            another checkpoint than the others. Also if the constructor raises one.
-        TypeError
-            If `prefix` is not a str or a path, `epoch` is not an int, or
-            `load_optimizer_states` is not a bool. Also if the constructor
-            raises one.
-
-        Warns
-        -----
-        UserWarning
-            If the states were on the servers of a KVStore and could not be
-            saved: only the counts are loaded. If `alpha` was a schedule, which
-            a file cannot contain, and none is given. If the file of the symbol
-            contains another network by now: the copy in the checkpoint is
-            loaded. If a file is found under a temporary name because the
-            process that saved it was killed.
-        """
-        checkpoint = Checkpoint(prefix, epoch, load_optimizer_states)
-        module = cls(checkpoint.symbol, **checkpoint.constructor_arguments(update_freq, kwargs))
-        module._resume_from(checkpoint)
-        return module
-
-    def _resume_from(self, checkpoint):
-        self._arg_params, self._aux_params = checkpoint.arg_params, checkpoint.aux_params
-        self.params_initialized = True
-        self._preload_opt_states = checkpoint.states
-        facts = checkpoint.facts or {'num_update': 0, 'optimizer': None, 'step_size': None,
-                                     'snapshot': None}
-        self._snapshot.num_update = facts['num_update']
-        self._loaded = Loaded(
-            snapshot=facts['snapshot'] and (facts['snapshot'], checkpoint.arrays),
-            counts=facts['optimizer'], continues_counts=checkpoint.with_states,
-            step_size=facts['step_size'], check_states=checkpoint.check_states)
-
-    def _restore_snapshot(self):
-        """Activate the snapshot of a checkpoint once the module is bound for training."""
-        if self._loaded.snapshot is None:
-            return
-        facts, arrays = self._loaded.snapshot
-        full_gradient = self._new_full_gradient()
+    def restore_snapshot(self, state):
+        """Activate the snapshot in the SVRGState of a module that is bound for training."""
+        if self.snapshot is None:
+            return self
+        facts, arrays = self.snapshot
+        full_gradient = state.new_full_gradient()
         lacking = full_gradient.unpack(facts, functools.partial(arrays_of_kind, arrays=arrays))
         if lacking:
-            self._loaded = self._loaded._replace(snapshot=None)
-            self._warn_of_dropped_snapshot(lacking)
-            return
-        self._mod_aux.set_params(*({name: mx.nd.array(value, dtype=value.dtype)
-                                    for name, value in arrays_of_kind(kind, arrays).items()}
-                                   for kind in ('arg', 'aux')))
-        self._snapshot.replace(full_gradient, facts['epoch'], facts['taken_at'])
-        self._snapshot.is_stale = facts.get('is_stale', False)
-        self._loaded = self._loaded._replace(snapshot=None)
+            state.warn_of_dropped_snapshot(lacking)
+            return self.without_snapshot()
+        state.snapshot_module.module.set_params(
+            *({name: mx.nd.array(value, dtype=value.dtype)
+               for name, value in arrays_of_kind(kind, arrays).items()} for kind in ('arg', 'aux')))
+        state.snapshot.replace(full_gradient, facts['epoch'], facts['taken_at'])
+        state.snapshot.is_stale = facts.get('is_stale', False)
+        return self.without_snapshot()
 
-    def _restore_update_counts(self, default_opt, optimizer, optimizer_params):
-        """Continue the update counts of a checkpoint, unless `begin_num_update` is given."""
-        continues, counts = self._loaded.continues_counts, self._loaded.counts
-        self._loaded = self._loaded._replace(continues_counts=False)
-        if not continues or not counts:
-            return
-        if isinstance(optimizer, str):
-            begins = 'begin_num_update' in dict(optimizer_params)
-        else:
-            begins = optimizer.begin_num_update > 0
-        if not begins:
-            set_update_counts(default_opt, counts,
-                              {0, *(context.device_id for context in self._context)})
-
-    def _step_size(self):
-        """Return the rate and the curvature of a BarzilaiBorwein, None if there is none."""
-        rule = self._step_size_rule
-        if rule is None:
-            return self._loaded.step_size
-        return {'rate': rule.rate, 'curvature': rule.curvature}
-
-    def _restore_step_size(self, rule):
-        """Continue with the rate of a checkpoint, or restart."""
-        loaded, self._loaded = self._loaded.step_size, self._loaded._replace(step_size=None)
-        if isinstance(rule, BarzilaiBorwein):
-            rule.restart()
-            if loaded:
-                rule.rate, rule.curvature = loaded['rate'], loaded['curvature']
-
-    def _update_counts(self):
-        """Return the optimizer's update counts; compute them if it is on the servers."""
-        if not self._servers_hold_states:
-            return update_counts(self._optimizer)
-        counts, num_update = self._membership.counts_at_start
-        steps = self._snapshot.num_update - num_update
-        if is_asynchronous(self._kvstore):
-            steps *= self._kvstore.num_workers  # each worker's push is an update
-        begin = self._optimizer.begin_num_update
-        return {'num_update': counts['num_update'] + steps,
-                'by_name': {name: counts['by_name'].get(name, begin) + steps
-                            for name in self._trainable}}
-
-    @property
-    def _servers_hold_states(self):
-        return self._update_on_kvstore and is_distributed(self._kvstore)
-
-    @property
-    def _copies(self):
-        """Number of devices that update their own weights; 0 if a KVStore updates them."""
-        return 0 if self._update_on_kvstore else self._ctx_len
-
-    def load_optimizer_states(self, fname):
-        """Load the optimizer's states.
+    def restore_counts(self, wrapped, optimizer, optimizer_params, contexts):
+        """Continue the update counts in an optimizer, unless `begin_num_update` is given.
 
         Parameters
         ----------
-        fname : str
-            File that `save_optimizer_states` wrote. It is unpickled: load only
-            files that you trust.
-
-        Raises
-        ------
-        ValueError
-            If the file is truncated, contains no states, or contains states of
-            other shapes than those of the parameters and the optimizer. Also if
-            it belongs to the loaded checkpoint and was written again since.
-
-        Warns
-        -----
-        UserWarning
-            If the states belong to none of the parameters. This happens with
-            files of a plain Module with another kind of KVStore.
+        wrapped : mxnet.optimizer.Optimizer
+            Optimizer of the weights.
+        optimizer, optimizer_params
+            Arguments of ``init_optimizer``.
+        contexts : list of Context
+            Devices of the module.
         """
-        if not self.optimizer_initialized or self._servers_hold_states:
-            super().load_optimizer_states(fname)  # raises an error
-            return
-        if fname == self._preload_opt_states:
-            self._loaded.check_states()
-        updater = updater_of(self)
-        with unchanged_on_error(updater):
-            with errors_of_states(fname):
-                super().load_optimizer_states(fname)
-            if self._loaded.counts and fname == self._preload_opt_states:
-                updater.states = states_in_layout(updater.states, self._param_names, self._copies,
-                                                  self._loaded.counts['copies'])
-                updater.states_synced = dict.fromkeys(updater.states, False)
-            self._check_states_fit(updater.states, fname)
+        if self.continues_counts and self.counts:
+            if isinstance(optimizer, str):
+                begins = 'begin_num_update' in dict(optimizer_params)
+            else:
+                begins = optimizer.begin_num_update > 0
+            if not begins:
+                set_update_counts(wrapped, self.counts,
+                                  {0, *(context.device_id for context in contexts)})
+        return self._replace(continues_counts=False)
 
-    def _check_states_fit(self, states, fname):
-        """Raise a ValueError if a step with these states would fail."""
-        weights = executor_group.parameters(self)
-        keys = {number * self._copies + device if self._copies else name: (name, device)
-                for number, name in enumerate(self._param_names)
-                for device in range(self._copies or 1)}
-        if states and not keys.keys() & states.keys():
-            self._warn_once('%s holds no states of the parameters of this module, as it was saved '
-                            'by another kind of KVStore or module: they begin anew' % fname)
-        for key, (name, device) in keys.items():
-            if key in states and not state_fits(states[key], self._optimizer, key,
-                                                weights[name][device]):
-                raise ValueError('%s holds states of other parameters, of another optimizer or of '
-                                 'other arguments of it: that of %s does not fit' % (fname, name))
+    def restore_step_size(self, rule):
+        """Continue with the rate, or restart, if an optimizer's scheduler is a BarzilaiBorwein."""
+        if isinstance(rule, BarzilaiBorwein):
+            rule.restart()
+            if self.step_size:
+                rule.rate, rule.curvature = self.step_size['rate'], self.step_size['curvature']
+        return self._replace(step_size=None)
+
+
+def facts_and_arrays(module, state, loaded, update_counts, update_freq, alpha):
+    """Return the state of SVRG in a form that can be saved.
+
+    Parameters
+    ----------
+    module : mxnet.module.Module
+        Module being trained.
+    state : SVRGState
+        Its state.
+    loaded : Loaded
+        What still waits since it was loaded itself.
+    update_counts : dict or None
+        Update counts of its optimizer.
+    update_freq, alpha
+        Arguments of the constructor.
+
+    Returns
+    -------
+    facts : dict
+        Values of types that JSON supports.
+    arrays : dict of str to NDArray or numpy.ndarray
+        Arrays by prefixed name.
+    """
+    rule, snapshot = step_size_rule_of(module), state.snapshot
+    facts = {'update_freq': update_freq, 'alpha': None if callable(alpha) else float(alpha),
+             'num_update': snapshot.num_update, 'optimizer': loaded.counts, 'snapshot': None,
+             'step_size': rule and {'rate': rule.rate, 'curvature': rule.curvature}}
+    if rule is None:
+        facts['step_size'] = loaded.step_size
+    if update_counts:
+        facts['optimizer'] = {**update_counts, 'copies': _copies(module),
+                              'on_servers': servers_hold_states(module)}
+    if loaded.snapshot is not None:
+        facts['snapshot'], arrays = loaded.snapshot
+        return facts, arrays
+    if not snapshot.is_active:
+        return facts, {}
+    packed, kinds = snapshot.full_gradient.pack(shares_differ=kvstore_of(module) is None)
+    facts['snapshot'] = {**packed, 'epoch': snapshot.epoch, 'taken_at': snapshot.taken_at,
+                         'is_stale': snapshot.is_stale}
+    at_snapshot = state.snapshot_module.module
+    arg_params, aux_params = (executor_group.weights_of_first_device(at_snapshot)
+                              if at_snapshot.binded else at_snapshot.get_params())
+    kinds.update(arg=arg_params, aux=aux_params)
+    return facts, {name: array for kind, arrays in kinds.items()
+                   for name, array in with_prefix(kind, arrays).items()}
+
+
+def _copies(module):
+    """Return the number of devices that update their own weights; 0 if a KVStore updates them."""
+    return 0 if kvstore_of_weights(module) else len(module._context)
+
+
+def load_optimizer_states(module, fname, load, loaded, param_names, warn_once):
+    """Load the states of an optimizer, and check that they belong to the parameters.
+
+    Parameters
+    ----------
+    module : mxnet.module.Module
+        Module with an optimizer.
+    fname : str
+        File of the states.
+    load : callable
+        Takes `fname` and loads it as Module does.
+    loaded : Loaded or None
+        What was loaded with the module, if the file is part of its checkpoint.
+    param_names : list of str
+        Parameters of the module.
+    warn_once : callable
+        Takes a message and warns once of it.
+    """
+    updater = updater_of(module)
+    with unchanged_on_error(updater):
+        with errors_of_states(fname):
+            load(fname)
+        if loaded and loaded.counts:
+            updater.states = states_in_layout(updater.states, param_names, _copies(module),
+                                              loaded.counts['copies'])
+            updater.states_synced = dict.fromkeys(updater.states, False)
+        _check_states_fit(module, updater.states, param_names, fname, warn_once)
+
+
+def _check_states_fit(module, states, param_names, fname, warn_once):
+    """Raise a ValueError if a step with these states would fail."""
+    weights, copies = executor_group.parameters(module), _copies(module)
+    keys = {number * copies + device if copies else name: (name, device)
+            for number, name in enumerate(param_names) for device in range(copies or 1)}
+    if states and not keys.keys() & states.keys():
+        warn_once('%s holds no states of the parameters of this module, as it was saved '
+                  'by another kind of KVStore or module: they begin anew' % fname)
+    for key, (name, device) in keys.items():
+        if key in states and not state_fits(states[key], module._optimizer, key,
+                                            weights[name][device]):
+            raise ValueError('%s holds states of other parameters, of another optimizer or of '
+                             'other arguments of it: that of %s does not fit' % (fname, name))

@@ -80,8 +80,17 @@ class FullGradient:
         self.batch_size = batch_size
         self._loss_is_mean = loss_is_mean
 
-    def add(self, gradients, weights):
-        """Add the gradients of one batch to the sum, each times the weight of its device."""
+    def add(self, gradients, weights=None):
+        """Add the gradients of one batch to the sum, each times the weight of its device.
+
+        Parameters
+        ----------
+        gradients : dict of str to list of NDArray
+            For each parameter one gradient a device.
+        weights : list of float, optional
+            One weight a device, 1 by default.
+        """
+        weights = weights or [1] * len(self.shares)
         for device, share in enumerate(self.shares):
             fused = [[name for name in names if name in gradients]
                      for names in self.small if weights[device] == 1]
@@ -107,7 +116,7 @@ class FullGradient:
         Parameters
         ----------
         stored : list of dict of str to list of NDArray
-            For each batch a dict as in `add`. All weights are 1.
+            For each batch a dict as in `add`.
         """
         for device, share in enumerate(self.shares):
             for name, total in share.items():

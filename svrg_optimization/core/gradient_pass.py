@@ -1,5 +1,7 @@
 """Pass over the data that sums the gradients at the snapshot."""
 
+from typing import Any, NamedTuple
+
 from ..data.batch_rows import (
     as_list,
     check_batch,
@@ -12,8 +14,48 @@ from ..data.iterators import pads_in_front, yields_new_arrays
 from ..mxnet_bridge import executor_group
 
 
+class _Part(NamedTuple):
+    """Rows of a batch that are computed.
+
+    Attributes
+    ----------
+    batch : DataBatch or list of DataBatch
+        The rows.
+    module : Module
+        Module at the snapshot that is bound for them.
+    real : float
+        Fraction of the rows that counts: less than 1 if padding could not be
+        cut off, or if rows are repeated.
+    """
+
+    batch: Any
+    module: Any
+    real: float
+
+
+# Ways to compute whole batches. Each yields some of the batches and a list of gradients: one
+# for each of these batches, or the sum of all. The next run overwrites them.
+
+
+def _one_by_one(batches, snapshot_module, live):
+    for batch in batches:
+        yield [batch], [snapshot_module.gradients_of(snapshot_module.module, batch, live)]
+
+
+def _merged(batches, snapshot_module, _):
+    yield batches, [snapshot_module.gradients_of_merged(batches)]
+
+
+def _side_by_side(batches, snapshot_module, _):
+    yield batches, snapshot_module.gradients_side_by_side(batches)
+
+
 class GradientPass:
     """Sum the gradients of batches and, if wanted, store the batches and gradients.
+
+    Whole batches, which have the bound shapes and no padding, are computed in
+    the one way that suits the network: several as one, several side by side, or
+    each alone. All other batches are computed one by one.
 
     Parameters
     ----------
@@ -21,181 +63,115 @@ class GradientPass:
         Full gradient that the sum is added to.
     train_data : DataIter
         Iterator of the batches.
-    module : SVRGModule or None
-        Module of all batches; None if each bucket has its own module.
     stored : StoredBatches, optional
         Storage of the batches and their gradients.
+    of_all : tuple of (SVRGModule, SVRGState), optional
+        Module of all batches; None if each bucket has its own module.
     """
 
-    def __init__(self, full_gradient, train_data, module, stored=None):
-        self.full_gradient = full_gradient
+    def __init__(self, full_gradient, train_data, stored=None, of_all=None):
+        self._full_gradient = full_gradient
+        self._stored = stored
         self._padding_first = pads_in_front(train_data)
         self._copies = not yields_new_arrays(train_data)
-        self._module = module
-        self._stored = stored
-        self._waiting, self._like_first = [], None
-        self._sums_stored = (
-            stored is not None and not module._loss_reduction.is_mixed
-            and full_gradient.sums_stored(executor_group.gradients(module._mod_aux))
-            and set(module._loss_reduction.weights(executor_group.rows_bound(module._mod_aux), 1,
-                                                   full_gradient.batch_size)) == {1})
-        self._unsummed = []
-        self._at_once = self._batches_at_once()
+        self._waiting, self._unsummed = [], []
+        self._first_is_whole = None
+        self._at_once, self._way = 0, None
+        if of_all is not None:
+            self._live, state = of_all
+            self._snapshot_module = state.snapshot_module
+            self._at_once, self._way = self._chosen_way(state.loss_reduction)
 
-    def _batches_at_once(self):
-        """Return the number of batches that are computed at once."""
-        if self._module is None or self._copies or self.full_gradient.row_counts:
-            return 1
-        snapshot_module = self._module._snapshot_module
-        if self._sums_stored:
-            return snapshot_module.batches_side_by_side()
-        if self._stored is None and self._module._loss_reduction.is_row_wise:
-            return snapshot_module.batches_to_merge()
-        return 1
+    def _chosen_way(self, loss_reduction):
+        """Return how many whole batches are computed at once, and the way in which they are."""
+        snapshot_module, full_gradient = self._snapshot_module, self._full_gradient
+        weights = loss_reduction.weights(executor_group.rows_bound(snapshot_module.module), 1,
+                                         full_gradient.batch_size)
+        if loss_reduction.is_mixed or full_gradient.row_counts or set(weights) != {1}:
+            return 0, None
+        if self._stored is None:
+            count = snapshot_module.batches_to_merge() if loss_reduction.is_row_wise else 1
+            way = _merged
+        elif full_gradient.sums_stored(executor_group.gradients(snapshot_module.module)):
+            count, way = snapshot_module.batches_side_by_side(), _side_by_side
+        else:
+            return 0, None
+        return (count, way) if count > 1 and not self._copies else (1, _one_by_one)
+
+    def add(self, batch, live, state):
+        """Add the gradients of a batch, without its padding if that can be cut off.
+
+        Parameters
+        ----------
+        batch : DataBatch or list of DataBatch
+            The batch, or one batch for each device.
+        live : SVRGModule
+            Module that the batch is for.
+        state : SVRGState
+            State of `live`.
+        """
+        if self._at_once and self._is_whole(batch):
+            self._waiting.append(self._keep(batch))
+            if len(self._waiting) == self._at_once:
+                self._add_whole(self._way)
+        else:
+            self._add_other(batch, live, state)
 
     def finish(self):
         """Add the batches that wait for others, and the stored gradients that are not added yet."""
-        for batch in self._waiting:
-            self._compute(self._module._snapshot_module, batch)
-        self.full_gradient.add_stored(self._unsummed)
+        if self._waiting:
+            self._add_whole(_one_by_one)
+        self._sum_stored()
 
     def wait(self):
         """Wait for the arithmetic of all batches except those that wait for others."""
-        self.full_gradient.wait()
+        self._full_gradient.wait()
         for gradients in self._unsummed[-1:]:
             for arrays in gradients.values():
                 for array in arrays:
                     array.wait_to_read()
 
-    def add(self, module, batch):
-        """Add the gradients of a batch, without its padding if that can be cut off.
+    # Whole batches
 
-        Parameters
-        ----------
-        module : SVRGModule
-            Module that the batch is for.
-        batch : DataBatch or list of DataBatch
-            The batch, or one batch for each device.
+    def _is_whole(self, batch):
+        """Tell whether a batch has the bound shapes and dtypes, and no padding.
+
+        The batches of an NDArrayIter are alike, so only its first one is compared.
         """
-        if self._at_once > 1 and not padding_of(batch) and self._is_as_bound(module, batch):
-            self._let_wait(batch)
-            return
-        snapshot_module, full_gradient = module._snapshot_module, self.full_gradient
-        check_batch(batch, module._mod_aux.data_shapes, module._mod_aux.label_shapes or [])
-        rows, padding = count_rows(batch, module._mod_aux.data_shapes)
-        real_rows = rows - padding
-        if real_rows <= 0:
-            self._store_batch(batch)
-            return
-        if (self._sums_stored and not padding and not isinstance(batch, list)
-                and executor_group.is_bound_for(module._mod_aux, batch)):
-            self._compute(snapshot_module, self._store_batch(batch))
-            return
-        cut, copies, bound = self._without_padding(module, batch, real_rows, padding)
-        real_part = 1 / copies
-        if bound is None:
-            cut, bound = batch, self._module_for_all_rows(snapshot_module, batch)
-            real_part = real_rows / rows
-        gradients = snapshot_module.gradients_of(bound, cut, module)
-        full_gradient.add(gradients, module._loss_reduction.weights(
-            executor_group.rows_bound(bound), real_part, full_gradient.batch_size))
-        steps_on_cut = cut is batch or (self._stored is not None and copies == 1
-                                        and executor_group.can_reshape(module, real_rows))
-        if not steps_on_cut and (full_gradient.row_counts or self._stored is not None):
-            # A step includes the padding rows too.
-            cut, bound = batch, self._module_for_all_rows(snapshot_module, batch)
-            gradients = snapshot_module.gradients_of(bound, cut, module)
-        full_gradient.count(gradients, real_rows)
-        if self._stored is not None:
-            cut_from = rows if cut is not batch else None
-            self._stored.store([self._store_batch(cut, cut_from)], [gradients])
+        if isinstance(batch, list) or padding_of(batch):
+            return False
+        if self._first_is_whole is None or self._copies:
+            module = self._snapshot_module.module
+            check_batch(batch, module.data_shapes, module.label_shapes or [])
+            self._first_is_whole = (executor_group.is_bound_for(module, batch)
+                                    and executor_group.has_dtypes_of(module, batch))
+        return self._first_is_whole
 
-    def _module_for_all_rows(self, snapshot_module, batch):
-        bound = snapshot_module.module_for(batch)
-        if bound is None:
-            raise ValueError('train_data must yield batches of the shapes that the module is bound '
-                             'for, %s, or such as it can be bound for, and not %s' % (
-                                 [shape for _, shape in snapshot_module.module.data_shapes],
-                                 [array.shape for piece in as_list(batch)
-                                  for array in piece.data]))
-        return bound
-
-    def _without_padding(self, module, batch, real_rows, padding):
-        """Cut the padding off a batch.
-
-        Returns
-        -------
-        cut : DataBatch or list of DataBatch
-            The real rows.
-        copies : int
-            How often each row is repeated in `cut`.
-        bound : Module or None
-            Module that computes the gradients of `cut`; None if there is no
-            padding or it cannot be cut off.
-        """
-        if module._loss_reduction.is_mixed:
-            if real_rows != module._batch_size:
-                module._warn_once('the symbol has losses that are sums over a batch and losses '
-                                  'that are means: a batch with fewer real rows than are bound is '
-                                  'weighted by its real rows, which is right for one kind only')
-            return batch, 1, None
-        if not padding:
-            return batch, 1, None
-        shapes = module._mod_aux.data_shapes, module._mod_aux.label_shapes
-        cut = without_padding(batch, *shapes, self._padding_first)
-        # Fewer rows than devices: each device gets all of them.
-        copies = module._ctx_len if real_rows < module._ctx_len else 1
-        cut = repeated(cut, copies, *shapes)
-        bound = module._snapshot_module.module_for(cut)
-        if bound is None:
-            module._warn_once('the module cannot be bound for the real rows of a padded batch '
-                              'alone: the batch is weighted by its real rows, padding included')
-        return cut, copies, bound
-
-    def _is_as_bound(self, module, batch):
-        """Tell whether a batch has the bound shapes and dtypes.
-
-        Only the first batch is compared. This is used only for NDArrayIter, which
-        yields all batches alike.
-        """
-        if self._like_first is None:
-            self._like_first = (executor_group.is_bound_for(module._mod_aux, batch)
-                                and executor_group.has_dtypes_of(module._mod_aux, batch))
-        return self._like_first
-
-    def _let_wait(self, batch):
-        """Let a batch wait until there are enough batches to compute at once."""
-        self._waiting.append(self._store_batch(batch))
-        if len(self._waiting) < self._at_once:
-            return
-        snapshot_module = self._module._snapshot_module
-        if self._stored is None:
-            self.full_gradient.add(snapshot_module.gradients_of_merged(self._waiting), [1])
-        else:
-            self._store_gradients(self._waiting, snapshot_module.gradients_of_each(self._waiting))
-        rows = self._at_once * executor_group.batch_size(self._module._mod_aux)
-        self.full_gradient.count({}, rows, self._at_once)
-        self._waiting = []
-
-    def _compute(self, snapshot_module, batch):
-        """Compute the gradients of a batch of the bound shapes, and add or store them."""
-        gradients = snapshot_module.gradients_of(snapshot_module.module, batch, self._module)
-        if self._stored is None:
-            self.full_gradient.add(gradients, [1] * len(self.full_gradient.shares))
-        else:
-            self._store_gradients([batch], [gradients])
-        self.full_gradient.count(gradients, executor_group.batch_size(snapshot_module.module))
-
-    def _store_gradients(self, batches, gradients):
-        """Store gradients, and add those that there is no room for."""
-        self._stored.store(batches, gradients)
-        for stored, of_batch in zip(batches, gradients):
-            if stored.at_snapshot is None:
-                self.full_gradient.add(of_batch, [1] * len(self.full_gradient.shares))
+    def _add_whole(self, way):
+        batches, self._waiting = self._waiting, []
+        for some, gradients in way(batches, self._snapshot_module, self._live):
+            self._full_gradient.count(
+                {}, len(some) * executor_group.batch_size(self._snapshot_module.module), len(some))
+            if self._stored is not None:
+                self._store(some, gradients)
             else:
-                self._unsummed.append(stored.at_snapshot)
+                for summand in gradients:
+                    self._full_gradient.add(summand)
 
-    def _store_batch(self, batch, cut_from=None):
+    def _store(self, batches, gradients):
+        """Store gradients to be summed later, and add those that there is no room for."""
+        self._stored.store(batches, gradients)
+        for batch, of_batch in zip(batches, gradients):
+            if batch.at_snapshot is None:
+                self._full_gradient.add(of_batch)
+            else:
+                self._unsummed.append(batch.at_snapshot)
+
+    def _sum_stored(self):
+        self._full_gradient.add_stored(self._unsummed)
+        self._unsummed = []
+
+    def _keep(self, batch, cut_from=None):
         """Store a batch if that is wanted; return the stored batch or the batch itself.
 
         `cut_from` is the number of rows of the padded batch that it was cut from.
@@ -205,13 +181,69 @@ class GradientPass:
         if isinstance(batch, list):
             raise ValueError('store_snapshot_grads must be False where train_data yields lists of '
                              'batches')
+        before = self._stored.stored
         # A cut batch shares memory with the original and is copied.
         stored = self._stored.add(batch, self._copies or cut_from is not None)
         stored.cut_from = cut_from
-        for dropped in self._stored.dropped:
-            if any(dropped is gradients for gradients in self._unsummed):
-                self.full_gradient.add_stored([dropped])
-                self._unsummed = [gradients for gradients in self._unsummed
-                                  if gradients is not dropped]
-        self._stored.dropped.clear()
+        if self._stored.stored < before:
+            self._sum_stored()  # data have taken the room of gradients, which can go now
         return stored
+
+    # Other batches
+
+    def _add_other(self, batch, live, state):
+        module, full_gradient = state.snapshot_module.module, self._full_gradient
+        check_batch(batch, module.data_shapes, module.label_shapes or [])
+        rows, padding = count_rows(batch, module.data_shapes)
+        real_rows = rows - padding
+        if real_rows <= 0:
+            self._keep(batch)
+            return
+        part = self._without_padding(batch, state, rows, real_rows)
+        gradients = state.snapshot_module.gradients_of(part.module, part.batch, live)
+        full_gradient.add(gradients, state.loss_reduction.weights(
+            executor_group.rows_bound(part.module), part.real, full_gradient.batch_size))
+        steps_on_part = part.batch is batch or (
+            self._stored is not None and part.real == 1
+            and executor_group.can_reshape(live, real_rows))
+        if not steps_on_part and (full_gradient.row_counts or self._stored is not None):
+            # A step includes the padding rows too.
+            part = self._whole(batch, state)
+            gradients = state.snapshot_module.gradients_of(part.module, part.batch, live)
+        full_gradient.count(gradients, real_rows)
+        if self._stored is not None:
+            cut_from = None if part.batch is batch else rows
+            self._stored.store([self._keep(part.batch, cut_from)], [gradients])
+
+    def _whole(self, batch, state, real=1):
+        """Return a batch with its padding as a _Part."""
+        bound = state.snapshot_module.module_for(batch)
+        if bound is None:
+            raise ValueError('train_data must yield batches of the shapes that the module is bound '
+                             'for, %s, or such as it can be bound for, and not %s' % (
+                                 [shape for _, shape in state.snapshot_module.module.data_shapes],
+                                 [array.shape for piece in as_list(batch)
+                                  for array in piece.data]))
+        return _Part(batch, bound, real)
+
+    def _without_padding(self, batch, state, rows, real_rows):
+        """Cut the padding off a batch, or weight the batch by its real rows."""
+        if state.loss_reduction.is_mixed:
+            if real_rows != state.batch_size:
+                state.warn_once('the symbol has losses that are sums over a batch and losses '
+                                'that are means: a batch with fewer real rows than are bound is '
+                                'weighted by its real rows, which is right for one kind only')
+        elif real_rows < rows:
+            module = state.snapshot_module.module
+            shapes = module.data_shapes, module.label_shapes
+            cut = without_padding(batch, *shapes, self._padding_first)
+            # Fewer rows than devices: each device gets all of them.
+            devices = len(self._full_gradient.shares)
+            copies = devices if real_rows < devices else 1
+            cut = repeated(cut, copies, *shapes)
+            bound = state.snapshot_module.module_for(cut)
+            if bound is not None:
+                return _Part(cut, bound, 1 / copies)
+            state.warn_once('the module cannot be bound for the real rows of a padded batch '
+                            'alone: the batch is weighted by its real rows, padding included')
+        return self._whole(batch, state, real_rows / rows)

@@ -2,11 +2,11 @@
 
 import inspect
 import time
-import warnings
 
 from mxnet.module import BaseModule
 
 from .._argument_checks import check_callbacks, check_epoch, checked_count
+from .._warn_once import WarnOnce
 from ..alpha import Coefficient
 from ..data.iterators import SnapshotIterator, check_iterator, rewind
 from .loss_reduction import NoLossError
@@ -39,7 +39,7 @@ class SnapshotSchedule:
         self._full_grad_callback = full_grad_callback
         self._epoch = None
         self._has_no_loss = False
-        self._warned = set()
+        self._warn_once = WarnOnce()
 
     @property
     def update_freq(self):
@@ -177,11 +177,6 @@ class SnapshotSchedule:
         elif is_first and needs_snapshot:
             self._store_again(train_data)
         return self._stored_batches() if needs_snapshot else None
-
-    def _warn_once(self, message, kind=None):
-        if (kind or message) not in self._warned:
-            self._warned.add(kind or message)
-            warnings.warn(message, stacklevel=2)
 
     def _store_again(self, train_data):
         """Store the batches for the active snapshot, if there are none of this iterator."""

@@ -178,7 +178,7 @@ class SnapshotModule:
         executor_group.run_merged(self._merged, batches)
         return executor_group.gradients(self._merged)
 
-    def gradients_of_each(self, batches):
+    def gradients_side_by_side(self, batches):
         """List the gradients of `batches_side_by_side` batches of the bound size."""
         if self._side_by_side is None:
             self._side_by_side = SideBySide(self.module, len(batches))

@@ -48,14 +48,11 @@ class StoredBatches:
         Stored batches; empty if the data exceed the budget.
     exceeded_at : int or None
         Number of the batch whose data did not fit, counted from 1.
-    dropped : list of dict of str to list of NDArray
-        Gradients that were stored and have been dropped.
     """
 
     def __init__(self, budget, full_gradient):
         self.batches = []
         self.exceeded_at = None
-        self.dropped = []
         self._left = budget
         self._full_gradient = full_gradient
         self._stored = []
@@ -87,9 +84,8 @@ class StoredBatches:
         self._left -= self._cost(data) + self._cost(label)
         while self._left < 0 and self._stored:
             latest = self._stored.pop()
-            self.dropped.append(latest.at_snapshot)
+            self._left += self._cost_of_gradients(latest.at_snapshot)
             latest.at_snapshot = None
-            self._left += self._cost_of_gradients(self.dropped[-1])
         if self._left < 0:
             self.exceeded_at = len(self.batches)
             self.batches = []

@@ -1,10 +1,17 @@
-"""State of one module in a KVStore."""
+"""State of one module in a KVStore, and its exchanges with the other workers."""
 
-from .agreement import check_plans, synchronize_weights
+from ..data.iterators import rows_left_over, rows_of_batch
+from ..mxnet_bridge.optimizer_states import update_counts
+from ..svrg_optimizer import _SVRGOptimizer
+from .agreement import Plan, check_batch_counts, check_plans, count_batches, synchronize_weights
+from .kinds import is_asynchronous, is_distributed, is_synchronous, kvstore_of, kvstore_of_weights
+from .operations import compresses
 
 
 class Membership:
     """Keys of a module in a KVStore, and its counts when it joined.
+
+    The module itself is an argument of the methods.
 
     Parameters
     ----------
@@ -15,36 +22,107 @@ class Membership:
     ----------
     keys : KVStoreKeys
         Keys of the module.
-    counts_at_start : tuple of (dict, int), or None
-        Update counts of the optimizer and the number of updates of the module
-        when the optimizer was installed.
     """
 
     def __init__(self, keys):
         self.keys = keys
-        self.counts_at_start = None
-        self._synchronized_at = self._plan = None
+        self._counts_at_start = self._synchronized_at = self._plan = None
 
-    def check_plan(self, kvstore, plan):
-        """Compare the plans of all workers, once before a pass.
+    def begin_counting(self, optimizer, num_update):
+        """Note the update counts of an optimizer that is installed after `num_update` updates."""
+        self._counts_at_start = update_counts(optimizer), num_update
 
-        If ``fit`` failed only on this worker and is called again, the plan must
-        not be sent again: the other workers are already in their pass.
+    def update_counts(self, module, num_update, names):
+        """Return the optimizer's update counts; compute them if it is on the servers.
+
+        Parameters
+        ----------
+        module : mxnet.module.Module
+            Module with an optimizer.
+        num_update : int
+            Number of updates of the module so far.
+        names : list of str
+            Parameters that are updated.
+
+        Returns
+        -------
+        dict
+            As `update_counts` in mxnet_bridge/optimizer_states.py.
         """
+        if not servers_hold_states(module):
+            return update_counts(module._optimizer)
+        counts, num_update_at_start = self._counts_at_start
+        steps = num_update - num_update_at_start
+        if is_asynchronous(kvstore_of(module)):
+            steps *= kvstore_of(module).num_workers  # each worker's push is an update
+        begin = module._optimizer.begin_num_update
+        return {'num_update': counts['num_update'] + steps,
+                'by_name': {name: counts['by_name'].get(name, begin) + steps for name in names}}
+
+    def kvstore_for_sums(self, module):
+        """Return the KVStore that sums the full gradient over the devices, or None.
+
+        A KVStore with compression would quantize the full gradient. The KVStore
+        of an optimizer that was borrowed from a plain Module has no keys for it.
+        """
+        kvstore = kvstore_of(module)
+        if kvstore is None or not isinstance(module._optimizer, _SVRGOptimizer):
+            return None
+        if module._compression_params or compresses(kvstore, self.keys.first, module._context):
+            return None
+        return kvstore
+
+    def check_plan(self, module, train_data, update_freq, epoch, takes_snapshot):
+        """Raise a ValueError on all workers if ``fit`` would hang or go wrong on some of them.
+
+        The numbers of batches are compared here only if there is no pass for
+        the full gradient first. That pass compares them itself. If ``fit``
+        failed only on this worker and is called again, the plan is not sent
+        again: the other workers are already in their pass.
+
+        Parameters
+        ----------
+        module : mxnet.module.Module
+            Module that is trained by ``fit``.
+        train_data : DataIter
+            Its data.
+        update_freq : int
+            Epochs from one snapshot to the next; 0 if it takes no snapshots.
+        epoch : int
+            Number of the first epoch.
+        takes_snapshot : bool
+            Whether this epoch begins with a snapshot.
+        """
+        kvstore = kvstore_of(module)
+        if not is_distributed(kvstore):
+            return
+        plan = Plan(rows_of_batch(train_data, module.data_shapes),
+                    0 if kvstore_of_weights(module) else module._optimizer.rescale_grad,
+                    update_freq, epoch, takes_snapshot, rows_left_over(train_data))
         if self._plan != plan:
             check_plans(kvstore, self.keys.tally, plan)
             self._plan = plan
+        if not takes_snapshot:
+            self.allow_next()
+            if is_synchronous(kvstore):
+                check_batch_counts(kvstore, count_batches(kvstore, self.keys.tally, train_data))
 
-    def synchronize(self, kvstore, module, servers_update, num_update):
+    def synchronize(self, module, num_update):
         """Set all workers to the same weights, once before a pass after `num_update` updates.
 
         If the pass failed only on this worker and is tried again, the worker
         must not wait for the others again.
         """
-        if self._synchronized_at != num_update:
-            synchronize_weights(kvstore, module, servers_update)
+        kvstore = kvstore_of(module)
+        if is_distributed(kvstore) and self._synchronized_at != num_update:
+            synchronize_weights(kvstore, module, kvstore_of_weights(module) is not None)
             self._synchronized_at = num_update
 
     def allow_next(self):
         """Allow the next plan and the next synchronization, once all workers are past these."""
         self._synchronized_at = self._plan = None
+
+
+def servers_hold_states(module):
+    """Tell whether the states of a module's optimizer are on servers."""
+    return is_distributed(kvstore_of_weights(module))
