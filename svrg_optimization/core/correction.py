@@ -13,7 +13,8 @@ from mxnet import ndarray as nd
 from ..mxnet_bridge.storage import dtype_of_sum, is_row_sparse
 from .row_sparse import correct_all_rows, correct_rows_of_batch
 
-# Elements up to which this is faster than one vectorized operation for each array.
+# Elements up to which this is faster than one vectorized operation for each array: 0.5 ms
+# instead of 3.9 for 160 small gradients.
 _SMALL = 1 << 14
 _ARRAYS_OF_AN_OPERATION = 60
 
