@@ -278,6 +278,7 @@ class SVRGBucketingModule(SnapshotSchedule, BucketingModule):
             read_to_end(train_data)
             return
         current = self._curr_bucket_key
+        self._begin_pass(train_data)
         try:
             self._default_bucket._take_snapshot(
                 train_data, batch_end_callback or self._full_grad_callback, self._epoch,

@@ -707,6 +707,7 @@ class SVRGModule(SnapshotSchedule, Module):
         if self._coefficient.is_always_zero:
             read_to_end(train_data)
         else:
+            self._begin_pass(train_data)
             self._take_snapshot(train_data, batch_end_callback or self._full_grad_callback,
                                 self._epoch)
 
@@ -718,7 +719,6 @@ class SVRGModule(SnapshotSchedule, Module):
         check_callbacks('batch_end_callback', batch_end_callback)
 
     def _take_snapshot(self, train_data, batch_end_callback, epoch, module_of=None):
-        rewind(train_data)
         self._membership.synchronize(self, self._snapshot.num_update)
         with step_size_advanced(self, self._svrg, epoch):
             self._svrg.take_snapshot(self, train_data, self._membership, epoch,
@@ -754,7 +754,7 @@ class SVRGModule(SnapshotSchedule, Module):
     # Stored batches
 
     def _store_again(self, train_data):
-        self._svrg.store_again(self, train_data, self._membership, self._epoch)
+        return self._svrg.store_again(self, train_data, self._membership, self._epoch)
 
     def _stored_batches(self):
         return self._svrg.stored.shuffled()

@@ -401,3 +401,97 @@ def test_data_that_callbacks_see():
         batch_end_callback=lambda param: seen.append(param.locals['train_data']))
     assert all(isinstance(data, mx.io.DataIter) and isinstance(data, mx.io.NDArrayIter)
                and data.num_data == 40 for data in seen)
+
+
+class CountedResets(mx.io.NDArrayIter):
+    """An NDArrayIter by another name, which the package does not know to go back."""
+
+    resets = 0
+
+    def reset(self):
+        self.resets += 1
+        super().reset()
+
+
+def labels_of_epochs(module, train_data, problem, num_epoch=5):
+    """Train and return, for each epoch, the labels of all batches that a callback sees."""
+    epochs = [[] for _ in range(num_epoch)]
+    module.fit(train_data, eval_metric=[], num_epoch=num_epoch, arg_params=problem.arg_params(),
+               optimizer_params={'learning_rate': 0.01}, batch_end_callback=lambda param: (
+                   epochs[param.epoch].append(param.locals['data_batch'].label[0].asnumpy())))
+    return epochs
+
+
+@pytest.mark.parametrize('alpha', [1.0, 0.5, 0.0, lambda _: 0.0])
+@pytest.mark.parametrize('update_freq', [1, 2])
+@pytest.mark.parametrize('shuffle', [False, True])
+@pytest.mark.parametrize('handle', ['pad', 'discard', 'roll_over'])
+def test_batches_of_each_epoch_are_those_of_module(handle, shuffle, update_freq, alpha):
+    problem = Problem(rows=37)
+    found = []
+    for module in (mx.mod.Module(problem.symbol, label_names=('label',)),
+                   problem.module(update_freq, alpha=alpha)):
+        np.random.seed(3)
+        train_data = problem.iterator(shuffle=shuffle, last_batch_handle=handle)
+        found.append(labels_of_epochs(module, train_data, problem))
+    assert [len(epoch) for epoch in found[1]] == [len(epoch) for epoch in found[0]]
+    for expected, actual in zip(*found):
+        np.testing.assert_array_equal(actual, expected)
+
+
+@pytest.mark.parametrize('handle', ['pad', 'roll_over'])
+def test_snapshot_is_over_the_rows_in_the_order_of_the_epoch(handle):
+    problem = Problem(rows=37)
+    passes = []
+    module = problem.module(full_grad_callback=lambda param: passes.append(
+        (param.epoch, param.locals['data_batch'].label[0].asnumpy())))
+    train_data = problem.iterator(shuffle=True, last_batch_handle=handle)
+    epochs = labels_of_epochs(module, train_data, problem)
+    for number, labels in enumerate(epochs):
+        np.testing.assert_array_equal([seen for epoch, seen in passes if epoch == number], labels)
+
+
+@pytest.mark.parametrize('store, update_freq, expected', [
+    (False, 1, 5), (False, 2, 5), (True, 1, 5), (True, 2, 3), (True, 5, 1)])
+def test_resets_of_an_ndarray_iter(store, update_freq, expected, monkeypatch):
+    """As many as in Module; with stored gradients one for each snapshot."""
+    problem, resets = Problem(rows=37), []
+    train_data = problem.iterator()
+    reset = mx.io.NDArrayIter.reset
+    monkeypatch.setattr(mx.io.NDArrayIter, 'reset', lambda self: (resets.append(self), reset(self)))
+    labels_of_epochs(problem.module(update_freq, store_snapshot_grads=store), train_data, problem)
+    assert len(resets) == expected
+
+
+@pytest.mark.parametrize('update_freq, expected', [(1, 1 + 5 + 5), (2, 1 + 3 + 5)])
+def test_resets_of_another_iterator(update_freq, expected):
+    """One before the first pass, one after each pass, and those of Module."""
+    problem = Problem(rows=37)
+    train_data = CountedResets(problem.features, problem.targets, 10, label_name='label')
+    train_data.resets = 0
+    labels_of_epochs(problem.module(update_freq), train_data, problem)
+    assert train_data.resets == expected
+
+
+def test_a_partly_read_iterator_is_reset_before_the_first_snapshot():
+    problem, rows = Problem(rows=40), []
+    train_data = problem.iterator()
+    next(train_data)
+    module = problem.module(full_grad_callback=lambda param: rows.append(param.nbatch))
+    epochs = labels_of_epochs(module, train_data, problem, num_epoch=1)
+    assert rows == [0, 1, 2, 3] and len(epochs[0]) == 4
+
+
+def test_a_pass_that_a_callback_asks_for_is_over_all_rows():
+    """Within fit too: only the iterator that fit has set to its beginning is not reset."""
+    problem, seen = Problem(rows=40), []
+    module, other = problem.module(), problem.iterator()
+
+    def callback(_):
+        other.reset()
+        next(other)
+        seen.clear()
+        module.update_full_grads(other, lambda param: seen.append(param.nbatch))
+
+    module.fit(problem.iterator(), eval_metric=[], num_epoch=2, batch_end_callback=callback)
+    assert seen == [0, 1, 2, 3]

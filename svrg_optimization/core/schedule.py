@@ -8,7 +8,7 @@ from mxnet.module import BaseModule
 from .._argument_checks import check_callbacks, check_epoch, checked_count
 from .._warn_once import WarnOnce
 from ..alpha import Coefficient
-from ..data.iterators import SnapshotIterator, check_iterator, rewind
+from ..data.iterators import SnapshotIterator, begin_pass, check_iterator, rewind
 from .loss_reduction import NoLossError
 
 
@@ -37,7 +37,7 @@ class SnapshotSchedule:
         self._coefficient = Coefficient(alpha)
         check_callbacks('full_grad_callback', full_grad_callback)
         self._full_grad_callback = full_grad_callback
-        self._epoch = None
+        self._epoch = self._rewound = None
         self._has_no_loss = False
         self._warn_once = WarnOnce()
 
@@ -154,7 +154,15 @@ class SnapshotSchedule:
     fit.__signature__ = inspect.signature(BaseModule.fit)
 
     def _epoch_begins(self, epoch, train_data):
-        """Take a snapshot if one is due and return the stored batches, None if there are none."""
+        """Take a snapshot if one is due.
+
+        Returns
+        -------
+        stored : list of StoredBatch or None
+            Stored batches to train on, if there are any.
+        is_moved : bool
+            Whether the data have to be reset before the next epoch can begin.
+        """
         is_first, self._epoch = self._epoch is None, epoch
         needs_snapshot = not (self._coefficient.is_always_zero or self._has_no_loss)
         takes_snapshot = needs_snapshot and (
@@ -164,22 +172,47 @@ class SnapshotSchedule:
             self._check_workers_agree(train_data, needs_snapshot * self.update_freq, epoch,
                                       takes_snapshot)
         if takes_snapshot:
-            tic = time.time()
-            try:
-                self.update_full_grads(train_data)
-            except NoLossError as error:
-                self._has_no_loss = True
-                self._warn_once('%s: fit trains as plain Module' % error)
-                rewind(train_data)
-                return None
-            self.logger.info('Epoch[%d] Full gradient time=%.3f', epoch, time.time() - tic)
-            train_data.reset()
+            go_back = self._take_snapshot_of_epoch(epoch, train_data, is_first)
         elif is_first and needs_snapshot:
-            self._store_again(train_data)
-        return self._stored_batches() if needs_snapshot else None
+            go_back = self._store_again(train_data)
+        else:
+            go_back = None
+        stored = self._stored_batches() if needs_snapshot else None
+        if go_back and stored is None:
+            go_back()
+            go_back = None
+        return stored, go_back is not None
+
+    def _take_snapshot_of_epoch(self, epoch, train_data, is_first):
+        """Take a snapshot; return a function that sets the data to their beginning again.
+
+        `Module.fit` has reset the data at the end of each epoch but the first.
+        """
+        tic = time.time()
+        go_back, self._rewound = begin_pass(train_data, not is_first), train_data
+        try:
+            self.update_full_grads(train_data)
+        except NoLossError as error:
+            self._has_no_loss = True
+            self._warn_once('%s: fit trains as plain Module' % error)
+        else:
+            self.logger.info('Epoch[%d] Full gradient time=%.3f', epoch, time.time() - tic)
+        finally:
+            self._rewound = None
+        return go_back
+
+    def _begin_pass(self, train_data):
+        """Set the data to their beginning, unless ``fit`` has just done so."""
+        if self._rewound is not train_data:
+            rewind(train_data)
+        self._rewound = None
 
     def _store_again(self, train_data):
-        """Store the batches for the active snapshot, if there are none of this iterator."""
+        """Store the batches for the active snapshot, if there are none of this iterator.
+
+        Return a function that sets the data to their beginning again, None if
+        they were not read.
+        """
 
     def _stored_batches(self):
         """Return the stored batches in a new random order, None if there are none."""

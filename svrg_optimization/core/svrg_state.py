@@ -6,7 +6,7 @@ import mxnet as mx
 from mxnet.base import _as_list
 from mxnet.model import BatchEndParam
 
-from ..data.iterators import rewind
+from ..data.iterators import begin_pass
 from ..kvstore.agreement import check_batch_counts
 from ..kvstore.kinds import kvstore_of, kvstore_of_weights
 from ..mxnet_bridge import executor_group
@@ -283,14 +283,20 @@ class SVRGState:
         ----------
         live, train_data, membership, epoch
             As in `take_snapshot`.
+
+        Returns
+        -------
+        callable or None
+            Function that sets the iterator to its beginning again; None if it
+            was not read.
         """
         if not self.stored.budget or self.stored.is_of(train_data):
-            return
-        rewind(train_data)
+            return None
+        go_back = begin_pass(train_data)
         with self.snapshot_module.auxiliary_states_restored():
             full_gradient = self._full_gradient_at_snapshot(live, train_data, membership, epoch)
         self.snapshot.exchange_full_gradient(full_gradient)
-        train_data.reset()
+        return go_back
 
     def _full_gradient_at_snapshot(self, live, train_data, membership, epoch,
                                    batch_end_callback=None, module_of=None):

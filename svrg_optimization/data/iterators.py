@@ -1,5 +1,6 @@
 """Data iterators: the beginning of a pass, and the iterator for Module.fit."""
 
+import functools
 import itertools
 import reprlib
 
@@ -40,6 +41,36 @@ def rewind(train_data):
         for _ in train_data:
             pass
     train_data.reset()
+
+
+def begin_pass(train_data, is_rewound=False):
+    """Set an iterator to its beginning for a pass that is not an epoch of training.
+
+    The reset of an NDArrayIter that shuffles copies all rows. One that stands at
+    its beginning is therefore not reset, and the pass takes the rows in the
+    order in which the next epoch trains on them.
+
+    Parameters
+    ----------
+    train_data : DataIter
+        The iterator.
+    is_rewound : bool
+        Whether it is known to stand at its beginning.
+
+    Returns
+    -------
+    callable
+        Function that sets the iterator to its beginning again. An NDArrayIter
+        keeps its order, and the rows that it rolls over.
+    """
+    if type(train_data) is not NDArrayIter:
+        if not is_rewound:
+            rewind(train_data)
+        return functools.partial(rewind, train_data)
+    if train_data.cursor > -train_data.batch_size:
+        train_data.reset()
+    place = {name: vars(train_data)[name] for name in ('cursor', '_cache_data', '_cache_label')}
+    return functools.partial(vars(train_data).update, place)
 
 
 def read_to_end(train_data):
@@ -122,7 +153,8 @@ class SnapshotIterator:
         Number of the first epoch.
     epoch_begins : callable
         Called with the number of the epoch and `train_data`. It returns batches
-        that replace the data in this epoch, or None.
+        that replace the data in this epoch, or None, and whether it has left
+        the data at another place than their beginning.
 
     Raises
     ------
@@ -138,7 +170,7 @@ class SnapshotIterator:
 
     def __iter__(self):
         epoch = next(self._epochs)
-        stored = self._epoch_begins(epoch, self._train_data)
+        stored, self._is_read = self._epoch_begins(epoch, self._train_data)
         if stored is not None:
             return iter(stored)
         self._is_read = True

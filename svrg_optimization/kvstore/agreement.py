@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from mxnet import ndarray as nd
 
-from ..data.iterators import rewind
+from ..data.iterators import begin_pass
 from ..mxnet_bridge import executor_group
 from .kinds import is_asynchronous, is_distributed, is_synchronous
 from .operations import allreduce, broadcast, wait_for_all_workers
@@ -143,11 +143,11 @@ def count_batches(kvstore, key, train_data):
     key : str
         Key of PassCounts.
     train_data : DataIter
-        Iterator, which is reset before and after.
+        Iterator, which stands at its beginning afterwards.
     """
-    rewind(train_data)
+    go_back = begin_pass(train_data)
     yielded = sum(1 for _ in train_data)
-    train_data.reset()
+    go_back()
     return [int(own[0]) for own in _told_by_each(kvstore, key, (yielded,))]
 
 
