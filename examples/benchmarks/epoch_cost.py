@@ -1,10 +1,11 @@
-"""What does an epoch of SVRG cost, over an epoch of plain Module?
+"""What does an epoch of SVRG cost, over its price and over an epoch of plain Module?
 
 Times an epoch through `fit` of SVRGModule with update_freq 1 and 2, with stored
 snapshot gradients, of Module, and of mxnet.contrib's SVRGModule. All run in one
-process, in interleaved rounds; the minimum time counts. SVRG computes two
-gradients a step and one more a batch in the pass: 3 passes with update_freq=1,
-2.5 on average with 2, and 2 with stored gradients.
+process, in interleaved rounds; the minimum time counts. The price is what the
+algorithm cannot save: Module's epoch and the bare passes of the executor for the
+gradients at the snapshot, one in each step without stored gradients and one in
+each batch of the pass for the full gradient.
 """
 
 import common
@@ -14,12 +15,15 @@ from mxnet.contrib.svrg_optimization.svrg_module import SVRGModule as ContribMod
 
 from svrg_optimization import SVRGModule
 
+# Network, rows of a batch, rows, and whether the iterator shuffles.
 MODELS = {
-    'linear, 90 features': (common.linear, 100, 20000),
-    'softmax 784-10': (common.softmax, 128, 12800),
-    'MLP 784-512-256-10': (common.perceptron, 128, 6400),
-    'LeNet': (common.lenet, 128, 1280),
-    '160 small parameters': (common.many_small, 32, 640),
+    'linear, 90 features': (common.linear, 100, 20000, False),
+    'softmax 784-10': (common.softmax, 128, 12800, False),
+    'softmax 784-10, shuffled': (common.softmax, 128, 12800, True),
+    'MLP 784-512-256-10': (common.perceptron, 128, 6400, False),
+    'MLP 784-512-256-10, shuffled': (common.perceptron, 128, 6400, True),
+    'LeNet': (common.lenet, 128, 1280, False),
+    '160 small parameters': (common.many_small, 32, 640, False),
 }
 METHODS = ('Module', 'update_freq=1', 'update_freq=2', 'stored, update_freq=1',
            'stored, update_freq=2', 'contrib, update_freq=1')
@@ -35,6 +39,13 @@ def make(method, symbol):
                       store_snapshot_grads=method.startswith('stored'))
 
 
+def bare_passes_of(method):
+    """Return the gradient passes over the data that an epoch of a method takes beside Module's."""
+    if method == 'Module':
+        return 0
+    return 1 / int(method[-1]) + (0 if method.startswith('stored') else 1)
+
+
 def epochs_of(method, symbol, train_data):
     """Return a function that trains some epochs, and how many; the first call is done."""
     module = make(method, symbol)
@@ -42,7 +53,6 @@ def epochs_of(method, symbol, train_data):
     metric = 'mse' if 'regression' in symbol.list_outputs()[0] else 'acc'
 
     def train():
-        train_data.reset()
         module.fit(train_data, eval_metric=metric, num_epoch=count,
                    optimizer_params={'learning_rate': 1e-4})
 
@@ -50,17 +60,35 @@ def epochs_of(method, symbol, train_data):
     return train, count
 
 
-def measure(network, batch_size, rows, rounds):
-    """Return each method's seconds an epoch."""
+def bare_pass(symbol, shape, batch_size, batches):
+    """Return a function that runs an executor forward and backward for each batch of an epoch."""
+    executor = symbol.simple_bind(mx.cpu(), grad_req={
+        name: 'null' if name in ('data', 'softmax_label') else 'write'
+        for name in symbol.list_arguments()}, data=(batch_size, *shape))
+    for array in executor.arg_arrays:
+        array[:] = mx.nd.random.normal(0, 0.1, array.shape)
+
+    def run():
+        for _ in range(batches):
+            executor.forward(is_train=True)
+            executor.backward()
+
+    return run
+
+
+def measure(network, batch_size, rows, shuffle, rounds):
+    """Return each method's seconds an epoch, and those of a bare pass over the data."""
     symbol, shape = network()
-    functions, counts = {}, {}
+    functions = {'bare': bare_pass(symbol, shape, batch_size, rows // batch_size)}
+    counts = {'bare': 1}
     for method in METHODS:
         if method.startswith('contrib') and network is common.lenet:
             continue  # it takes minutes an epoch
         functions[method], counts[method] = epochs_of(
-            method, symbol, common.iterator(shape, rows, batch_size))
+            method, symbol, common.iterator(shape, rows, batch_size, shuffle=shuffle))
     least = common.least_seconds(functions, rounds)
-    return {method: seconds / counts[method] for method, seconds in least.items()}
+    seconds = {method: value / counts[method] for method, value in least.items()}
+    return seconds, seconds.pop('bare')
 
 
 def main():
@@ -70,17 +98,21 @@ def main():
     common.quiet()
     rows, ratios = [], {}
     for name in args.models:
-        network, batch_size, count = MODELS[name]
-        seconds = measure(network, batch_size, count, args.rounds)
-        ratios[name] = {method: value / seconds['Module'] for method, value in seconds.items()}
-        rows.append([name, '%.2f' % (1e3 * seconds['Module'] * batch_size / count)] + [
-            '%.2f' % ratios[name][method] if method in ratios[name] else 'not run'
-            for method in METHODS[1:]])
-        print(name, ' '.join('%s %.2f' % item for item in ratios[name].items()), flush=True)
+        network, batch_size, count, shuffle = MODELS[name]
+        seconds, bare = measure(network, batch_size, count, shuffle, args.rounds)
+        module = seconds['Module']
+        ratios[name] = {method: value / module for method, value in seconds.items()}
+        prices = {method: value / (module + bare_passes_of(method) * bare)
+                  for method, value in seconds.items()}
+        milliseconds = 1e3 * batch_size / count
+        rows.append([name, '%.2f' % (milliseconds * module), '%.2f' % (milliseconds * bare)] + [
+            '%.2f (%.2f)' % (prices[method], ratios[name][method]) if method in seconds
+            else 'not run' for method in METHODS[1:]])
+        print(*rows[-1], sep=' | ', flush=True)
     common.write(args.output, 'epoch_cost',
-                 'Epoch time relative to Module\'s, minimum of %d interleaved rounds.'
-                 % args.rounds,
-                 ['model', 'Module, ms a batch', *METHODS[1:]], rows)
+                 'Epoch time over its price and, in brackets, over Module\'s epoch. Minimum of %d '
+                 'interleaved rounds.' % args.rounds,
+                 ['model', 'Module, ms a batch', 'bare passes, ms a batch', *METHODS[1:]], rows)
     draw(args.output, ratios)
 
 

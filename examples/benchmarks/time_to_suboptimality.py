@@ -3,10 +3,11 @@
 L2-regularized logistic regression: multinomial on generated dense rows with a
 decaying spectrum (784 features, 10 classes), or on real rows that --data names,
 scikit-learn's handwritten digits or a LIBSVM file. Compares SVRG, with and
-without stored snapshot gradients, mxnet.contrib's SVRG, plain Module with SGD
-at the best constant and the best decaying rate of a grid, and scikit-learn's
-SAGA and L-BFGS. The optimum is SciPy's L-BFGS in float64. A method's clock
-stops while its loss is computed.
+without stored snapshot gradients, at the best rate of a grid and at the rate
+that BarzilaiBorwein finds, mxnet.contrib's SVRG, plain Module with SGD at the
+best constant and the best decaying rate of the grid, and scikit-learn's SAGA
+and L-BFGS. The optimum is SciPy's L-BFGS in float64. A method's clock stops
+while its loss is computed.
 """
 
 import contextlib
@@ -24,10 +25,12 @@ from sklearn.datasets import load_digits, load_svmlight_file
 from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import normalize
 
-from svrg_optimization import SVRGModule
+from svrg_optimization import BarzilaiBorwein, SVRGModule
 
 LEVELS = (1e-2, 1e-4, 1e-6)
 COLORS = {'SVRG, stored': common.COLORS['SVRG, stored'], 'SVRG': common.COLORS['SVRG'],
+          'SVRG, stored, BarzilaiBorwein': common.COLORS['SVRG, stored'],
+          'SVRG, BarzilaiBorwein': common.COLORS['SVRG'],
           'contrib SVRG': common.COLORS['contrib SVRG'],
           'Module, constant rate': common.COLORS['SGD'],
           'Module, decaying rate': common.COLORS['SGD, decaying rate'],
@@ -130,6 +133,8 @@ def train(problem, method, rate, batch_size, epochs, seconds):
     else:
         stored = 'stored' in method
         module = SVRGModule(symbol, update_freq=2, store_snapshot_grads=stored)
+        if 'BarzilaiBorwein' in method:
+            params['lr_scheduler'] = BarzilaiBorwein(rate)
         update_freq, passes_of_step, passes_of_snapshot = 2, 1 if stored else 2, 1
     clock, curve = Clock(), []
 
@@ -183,6 +188,9 @@ def reached(curve, level):
 
 def best_of_grid(problem, method, args):
     """Return the learning rate at which a method does best, and its curve."""
+    if 'BarzilaiBorwein' in method:  # the first interval has the least rate, others find theirs
+        return 'found', train(problem, method, min(args.rates), args.batch_size, args.epochs,
+                              args.seconds)
     curves = {rate: train(problem, method, rate, args.batch_size, args.epochs, args.seconds)
               for rate in args.rates}
 
@@ -209,7 +217,7 @@ def main():
     problem = (Problem.real(args.data, args.l2) if args.data
                else Problem.generated(args.rows, args.l2))
     curves, chosen = {}, {}
-    for method in list(COLORS)[:5]:
+    for method in list(COLORS)[:-2]:
         chosen[method], curves[method] = best_of_grid(problem, method, args)
     for solver in ('saga', 'lbfgs'):
         name = 'scikit-learn, ' + {'saga': 'SAGA', 'lbfgs': 'L-BFGS'}[solver]
@@ -233,7 +241,7 @@ def main():
     for method, curve in curves.items():
         axes.semilogy([clock for clock, _, _ in curve],
                       [max(found, 1e-12) for _, _, found in curve], color=COLORS[method],
-                      label=method)
+                      linestyle=':' if 'BarzilaiBorwein' in method else '-', label=method)
     axes.set(xlabel='seconds', ylabel='loss minus optimum', ylim=(1e-8, 3))
     axes.set_title('Logistic regression, %d %s rows of %d features' % (
         len(problem.labels), 'real' if args.data else 'generated', problem.features.shape[1]),
