@@ -269,7 +269,8 @@ def test_benchmark_of_sparse_rows():
     ('epoch_cost', ['--models', 'linear, 90 features', '--rounds', '1'],
      ['linear, 90 features']),
     ('time_to_suboptimality', ['--rows', '512', '--epochs', '2', '--rates', '1'],
-     ['SVRG, stored', 'SVRG', 'contrib SVRG', 'Module, constant rate', 'Module, decaying rate',
+     ['SVRG, stored', 'SVRG', 'SVRG, stored, BarzilaiBorwein', 'SVRG, BarzilaiBorwein',
+      'contrib SVRG', 'Module, constant rate', 'Module, decaying rate',
       'scikit-learn, SAGA', 'scikit-learn, L-BFGS']),
     ('memory', [], ['LeNet'] * 3 + ['MLP 784-512-256-10'] * 3),
     ('deep_network', ['--seeds', '1', '--epochs', '2', '--rates', '0.2'],
@@ -278,7 +279,9 @@ def test_benchmark_of_sparse_rows():
      ['bare passes of %s' % model for model in ('linear', 'softmax', 'MLP', 'LeNet')] + [
          'SVRG gradients of 160 small parameters', 'copies of 160 small gradients',
          'step of sgd for the MLP', 'gradients of the MLP, added up',
-         'a batch of the pass, linear', 'a batch of the pass, linear, stored']),
+         'both gradients of a step, linear', 'both gradients of a step, softmax',
+         'sum of 64 gradients of softmax', 'a batch of the pass, linear',
+         'a batch of the pass, softmax', 'a batch of the pass, linear, stored']),
     pytest.param('growth', ['--rounds', '1'], ['rows', 'features', 'parameters', 'update_freq'],
                  marks=pytest.mark.exhaustive),
 ])
@@ -309,7 +312,7 @@ def test_benchmark_on_a_libsvm_file(tmp_path):
     table = (tmp_path / 'time_to_suboptimality.md').read_text(encoding='utf-8')
     rows = [line for line in table.splitlines()
             if line.startswith(('| SVRG', '| scikit'))]
-    assert len(rows) == 4 and not any('not reached' in row for row in rows)
+    assert len(rows) == 6 and not any('not reached' in row for row in rows)
 
 
 def test_benchmark_of_distributed_training():

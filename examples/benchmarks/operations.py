@@ -13,6 +13,7 @@ from svrg_optimization import SVRGModule
 from svrg_optimization.core import correction, snapshot_module
 
 MLP = [(512, 784), (512,), (256, 512), (256,), (10, 256), (10,)]
+SOFTMAX = [(10, 784), (10,)]
 SMALL = [(16, 16, 3, 3), (16,)] * 80
 NETWORKS = ('o-', 's--', '^-.', 'd:')  # all are of one method, and so of one color
 
@@ -84,10 +85,53 @@ def copies(shapes, together):
     return lambda: [gradient.copy() for gradient in gradients]
 
 
-def batch_of_pass(at_once, stored=False):
-    """Return a function that makes a pass over 200 batches of the linear model."""
-    symbol, shape = common.linear()
-    train_data = common.iterator(shape, 20000, 100)
+def both_gradients(network, batch_size, together):
+    """Return a function that computes gradients at two points, in one executor or in two."""
+    symbol, shape = network()
+    inputs = ('data', 'softmax_label')
+    alone = [executor_of(network, batch_size, 'write') for _ in range(2)]
+    if not together:
+        def run_both():
+            for executor in alone:
+                executor.forward(is_train=True)
+                executor.backward()
+
+        return run_both
+    copies, arrays_of, gradients_of = [], {}, {}
+    for i, executor in enumerate(alone):
+        names = {name: name if name in inputs else '%d:%s' % (i, name)
+                 for name in executor.arg_dict}
+        copies.append(symbol(**{name: mx.sym.Variable(new) for name, new in names.items()}))
+        arrays_of.update((new, executor.arg_dict[name]) for name, new in names.items())
+        gradients_of.update((names[name], array) for name, array in executor.grad_dict.items()
+                            if array is not None)
+    executor = mx.sym.Group(copies).bind(mx.cpu(), arrays_of, gradients_of, {
+        name: 'write' if name in gradients_of else 'null' for name in arrays_of})
+
+    def run():
+        executor.forward(is_train=True)
+        executor.backward()
+
+    return run
+
+
+def sums(shapes, at_once):
+    """Return a function that adds 64 batches' gradients up, one by one or all at once."""
+    totals, batches = arrays(shapes), [arrays(shapes) for _ in range(64)]
+
+    def run():
+        for gradients in [] if at_once else batches:
+            correction.add_fused(totals, gradients)
+        for total, *summands in zip(totals, *batches) if at_once else ():
+            mx.nd.add_n(total, *summands, out=total)
+
+    return run
+
+
+def batch_of_pass(network, batch_size, at_once, stored=False):
+    """Return a function that makes a pass over 200 batches."""
+    symbol, shape = network()
+    train_data = common.iterator(shape, 200 * batch_size, batch_size)
     module = SVRGModule(symbol, update_freq=1, store_snapshot_grads=stored)
     module.bind(train_data.provide_data, train_data.provide_label)
     module.init_params()
@@ -138,10 +182,18 @@ def main():
              'one operation each'),
             ('gradients of the MLP, added up', bare_pass(common.perceptron, 128, 1, 'add'),
              added_up(common.perceptron, 128), 5, 'in operations of their own'),
-            ('a batch of the pass, linear', batch_of_pass(1), batch_of_pass(16), 1,
-             '16 as one'),
-            ('a batch of the pass, linear, stored', batch_of_pass(1, True),
-             batch_of_pass(16, True), 1, '16 side by side')):
+            ('both gradients of a step, linear', both_gradients(common.linear, 100, False),
+             both_gradients(common.linear, 100, True), 50, 'in one executor'),
+            ('both gradients of a step, softmax', both_gradients(common.softmax, 128, False),
+             both_gradients(common.softmax, 128, True), 50, 'in one executor'),
+            ('sum of 64 gradients of softmax', sums(SOFTMAX, False), sums(SOFTMAX, True), 10,
+             'all in one operation'),
+            ('a batch of the pass, linear', batch_of_pass(common.linear, 100, 1),
+             batch_of_pass(common.linear, 100, 16), 1, '16 as one'),
+            ('a batch of the pass, softmax', batch_of_pass(common.softmax, 128, 1),
+             batch_of_pass(common.softmax, 128, 16), 1, '16 as one'),
+            ('a batch of the pass, linear, stored', batch_of_pass(common.linear, 100, 1, True),
+             batch_of_pass(common.linear, 100, 16, True), 1, '16 side by side')):
         found = microseconds({'first': first, 'second': second}, args.times, calls)
         batches = 200 if name.startswith('a batch') else 1
         rows.append([name, '%.0f' % (found['first'] / batches),

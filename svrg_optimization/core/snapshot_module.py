@@ -11,8 +11,11 @@ from .side_by_side import SideBySide
 # 69 side by side, 110 to 131 alone. For larger batches that is slower: their memory
 # is allocated and freed again and again.
 _FEW_PARAMETERS = 1 << 15
-_SMALL_BATCH = 1 << 17
 _BATCHES_AT_ONCE = 16
+# Bytes of a batch and its activations up to which several are computed as one, and
+# side by side. As one, those of the softmax model (0.4 MB) take half of the time.
+_SMALL_TO_MERGE = 1 << 19
+_SMALL_SIDE_BY_SIDE = 1 << 17
 # Bytes from which sharing memory is worth a copy of the outputs in each step. LeNet's
 # activations are 25 MB, and SVRG takes 1.16 of Module's memory instead of 2.
 _WORTH_SHARING = 1 << 18
@@ -95,7 +98,7 @@ class SnapshotModule:
         self.shares_inputs = self.shares_pool = False
 
     def _forget_further_executors(self):
-        self._other = self._merged = self._side_by_side = self._is_small = None
+        self._other = self._merged = self._side_by_side = self._bytes_of_batch = None
 
     def copy_of_weights(self):
         """Return copies of the weights and auxiliary states of the snapshot."""
@@ -156,21 +159,23 @@ class SnapshotModule:
 
     def batches_to_merge(self):
         """Return the number of batches to compute as one, if rows are independent."""
-        if self._batches_are_small() and executor_group.can_merge_batches(self.module):
+        if self._is_small(_SMALL_TO_MERGE) and executor_group.can_merge_batches(self.module):
             return _BATCHES_AT_ONCE
         return 1
 
     def batches_side_by_side(self):
         """Return the number of batches to compute at once, with separate gradients."""
-        if self._batches_are_small() and executor_group.can_run_side_by_side(self.module):
+        if (self._is_small(_SMALL_SIDE_BY_SIDE)
+                and executor_group.can_run_side_by_side(self.module)):
             return _BATCHES_AT_ONCE
         return 1
 
-    def _batches_are_small(self):
-        if self._is_small is None:
-            self._is_small = (executor_group.count_of_weights(self.module) <= _FEW_PARAMETERS
-                              and executor_group.bytes_of_batch(self.module) <= _SMALL_BATCH)
-        return self._is_small
+    def _is_small(self, limit):
+        """Tell whether there are few parameters, and at most so many bytes in a batch."""
+        if self._bytes_of_batch is None:
+            self._bytes_of_batch = executor_group.bytes_of_batch(self.module)
+        return (self._bytes_of_batch <= limit
+                and executor_group.count_of_weights(self.module) <= _FEW_PARAMETERS)
 
     def gradients_of_merged(self, batches):
         """Return the sum of the gradients of `batches_to_merge` batches of the bound size."""
