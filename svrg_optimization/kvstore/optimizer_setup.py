@@ -14,7 +14,14 @@ from ..mxnet_bridge.storage import dtype_of_sum
 from ..step_size import check_step_size
 from ..svrg_optimizer import _SVRGOptimizer
 from .agreement import PassCounts
-from .kinds import batches_of_rescaling, check_usable, is_asynchronous, is_distributed, will_update
+from .kinds import (
+    batches_of_rescaling,
+    check_usable,
+    is_asynchronous,
+    is_distributed,
+    size_split_on_servers,
+    will_update,
+)
 from .membership import Membership
 from .operations import open_distributed, probe_of_compression, push_all_before_exit
 from .registry import ModuleRegistry, RegisteredModule, registry_of
@@ -69,8 +76,8 @@ class OptimizerSetup:
             load optimizer states; or one that is already used by a plain
             Module, by a module with the same parameter names, or by a module
             that has made updates. Also if the learning rate is not finite, or
-            `BarzilaiBorwein` does not support the optimizer. No key of a weight
-            has been created then.
+            `BarzilaiBorwein` or the module's `proximal` does not support the
+            optimizer or the KVStore. No key of a weight has been created then.
         TypeError
             If `optimizer` is neither a str nor an Optimizer.
         """
@@ -87,6 +94,10 @@ class OptimizerSetup:
         registry.check_room(kvstore, self._param_names, updates)
         check_step_size(optimizer, optimizer_params, self.alpha,
                         updates and is_distributed(kvstore))
+        self._proximal.check_optimizer(
+            optimizer, optimizer_params,
+            {name: array.shape for name, array in self._arg_params.items()},
+            size_split_on_servers(kvstore) if updates and is_distributed(kvstore) else None)
         keys = registry.keys_for(self._param_names, self._trainable,
                                  self._new_full_gradient().row_counts)
         self._membership = Membership(keys)
@@ -161,13 +172,17 @@ class OptimizerSetup:
         ValueError
             If `shared_module` is a plain Module with a distributed KVStore,
             which has no keys for full gradients. Also if `BarzilaiBorwein` does
-            not support its optimizer.
+            not support its optimizer, or `proximal` is not that of
+            `shared_module`.
         """
         if not isinstance(shared_module, Module):
             raise TypeError('shared_module must be a Module, not %r' % (shared_module,))
         if not shared_module.optimizer_initialized:
             raise RuntimeError('shared_module must have its optimizer initialized')
         check_step_size(shared_module._optimizer, {}, self.alpha, on_servers=False)
+        self._proximal.check_borrowed(
+            getattr(shared_module, '_proximal', None),
+            shared_module._update_on_kvstore or shared_module._param_names == self._param_names)
         if not isinstance(shared_module, OptimizerSetup):
             if is_distributed(shared_module._kvstore):
                 raise ValueError('shared_module must be an SVRGModule where its kvstore is '
@@ -210,14 +225,16 @@ class OptimizerSetup:
                     for device in range(copies)}
         keys = self._membership.keys
         full_keys = [keys.first, *keys.assigned]
+        proximal = self._proximal.steps(self._arg_params, idx2name)
         if isinstance(default_opt, _SVRGOptimizer):
             default_opt = default_opt.default_opt
         if not isinstance(default_opt, str):
-            return _SVRGOptimizer(default_opt, full_keys=full_keys, param_idx2name=idx2name)
+            return _SVRGOptimizer(default_opt, full_keys=full_keys, proximal=proximal,
+                                  param_idx2name=idx2name)
         params = dict(optimizer_params)
         params.setdefault('rescale_grad', 1.0 / (executor_group.batch_size(self)
                                                  * batches_of_rescaling(kvstore)))
-        return _SVRGOptimizer(default_opt, full_keys=full_keys, sym=self.symbol,
+        return _SVRGOptimizer(default_opt, full_keys=full_keys, proximal=proximal, sym=self.symbol,
                               param_idx2name=idx2name, **params)
 
     def _usable_kvstore(self, kvstore):
