@@ -38,6 +38,7 @@ from .mxnet_bridge.docstrings import with_docstrings_of_mxnet
 from .mxnet_bridge.dropout_masks import DropoutMasks
 from .mxnet_bridge.optimizer_states import check_learning_rate, weight_decays
 from .mxnet_bridge.storage import dense
+from .proximal import ProximalOperators
 from .step_size import BarzilaiBorwein
 from .svrg_optimizer import _SVRGOptimizer
 
@@ -134,6 +135,17 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, OptimizerSetup, Module):
         What happens if the full gradient has an infinite value or a NaN: a
         warning that names the parameters, once, or a FloatingPointError. After
         the error the previous snapshot stays active.
+    proximal : object or dict of str to object, optional
+        Proximal operator of a regularizer R that has no gradient, from
+        `svrg_optimization.proximal` or one of your own [6]_. After each step
+        with the learning rate :math:`\eta` the optimizer sets
+
+        .. math:: w \leftarrow \mathrm{prox}_{\eta R}(w).
+
+        One operator is for all weights: the parameters whose names end with
+        ``_weight``, or have a ``wd_mult`` other than 0. A dict has an operator
+        for each parameter that it names. The optimizer must be sgd without
+        momentum.
 
     Raises
     ------
@@ -141,13 +153,16 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, OptimizerSetup, Module):
         If `update_freq` is below 1, `alpha` is not in [0, 1], `nonfinite` is
         neither 'warn' nor 'raise', or `store_snapshot_grads` is below 1. Also
         if `store_snapshot_grads` is set for a network with random layers or
-        states: these would differ between the pass and the step.
+        states: these would differ between the pass and the step. Also if
+        `proximal` names a parameter that is not trained, finds no weight, or
+        is given together with `sparse_full_grad`.
     TypeError
         If `symbol` is not a Symbol, `context` is not a Context or a list of
         Contexts, `update_freq` is not an int, `loss_is_mean` is not None, True
         or False, `sparse_full_grad` is not a bool, `full_grad_callback` is not
-        callable, `store_snapshot_grads` is not a bool or an int, or `alpha` is
-        neither a number nor callable.
+        callable, `store_snapshot_grads` is not a bool or an int, `alpha` is
+        neither a number nor callable, or `proximal` contains something else
+        than operators.
 
     Warns
     -----
@@ -170,6 +185,8 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, OptimizerSetup, Module):
        Reduced Optimization for Deep Learning", NeurIPS 2019, Section 3.
     .. [5] Y. Yin, Z. Xu, Z. Li, T. Darrell and Z. Liu, "A Coefficient Makes
        SVRG Effective", ICLR 2025.
+    .. [6] L. Xiao and T. Zhang, "A Proximal Stochastic Gradient Method with
+       Progressive Variance Reduction", SIAM J. Optim. 24(4), 2014.
 
     Examples
     --------
@@ -194,7 +211,7 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, OptimizerSetup, Module):
                  fixed_param_names=None, state_names=None, group2ctxs=None,
                  compression_params=None, update_freq=None, *,
                  loss_is_mean=None, full_grad_callback=None, sparse_full_grad=False,
-                 store_snapshot_grads=False, alpha=1.0, nonfinite='warn'):
+                 store_snapshot_grads=False, alpha=1.0, nonfinite='warn', proximal=None):
         self._set_schedule(update_freq, full_grad_callback, alpha)
         loss_is_mean = checked_bool('loss_is_mean', loss_is_mean, or_none=True)
         sparse_full_grad = checked_bool('sparse_full_grad', sparse_full_grad)
@@ -207,6 +224,7 @@ class SVRGModule(SnapshotSchedule, SnapshotCheckpoints, OptimizerSetup, Module):
             raise TypeError('context must be a Context or a list of Contexts, not %r' % (context,))
         super().__init__(symbol, data_names, label_names, logger, context, work_load_list,
                          fixed_param_names, state_names, group2ctxs, compression_params)
+        self._proximal = ProximalOperators(proximal, symbol, self._trainable, sparse_full_grad)
         graph = json.loads(symbol.tojson())  # once: each call leaks three times the JSON in MXNet
         self._nodes = graph['nodes']
         self._masks = DropoutMasks(symbol, graph)
