@@ -128,7 +128,8 @@ class SnapshotCheckpoints:
         """Return the state of SVRG as facts and arrays."""
         facts = {'update_freq': update_freq, 'alpha': None if callable(alpha) else float(alpha),
                  'num_update': self._snapshot.num_update, 'step_size': self._step_size(),
-                 'optimizer': self._loaded.counts, 'snapshot': None}
+                 'optimizer': self._loaded.counts, 'snapshot': None,
+                 'proximal': self._proximal.as_json()}
         if self.optimizer_initialized:
             facts['optimizer'] = {**self._update_counts(), 'copies': self._copies,
                                   'on_servers': self._servers_hold_states}
@@ -166,7 +167,8 @@ class SnapshotCheckpoints:
             By default the value in the checkpoint; 1 for one of plain Module.
         **kwargs
             Further arguments of the constructor. The default of `alpha` is the
-            value in the checkpoint, if it was a number. The number of devices
+            value in the checkpoint, if it was a number, and that of `proximal`
+            the operators, if they were this package's. The number of devices
             may differ from the saved module's.
 
         Returns
@@ -191,10 +193,10 @@ class SnapshotCheckpoints:
         -----
         UserWarning
             If the states were on the servers of a KVStore and could not be
-            saved: only the counts are loaded. If `alpha` was a schedule, which
-            a file cannot contain, and none is given. If the file of the symbol
-            contains another network by now: the copy in the checkpoint is
-            loaded. If a file is found under a temporary name because the
+            saved: only the counts are loaded. If `alpha` was a schedule, or
+            `proximal` had operators of another package, which a file cannot
+            contain, and none is given. If the file of the symbol contains
+            another network by now: the copy in the checkpoint is loaded. If a file is found under a temporary name because the
             process that saved it was killed.
         """
         checkpoint = Checkpoint(prefix, epoch, load_optimizer_states)
