@@ -211,7 +211,7 @@ class GroupLasso(ProximalOperator):
 
     def prox(self, weight, step_size):
         """Shorten each group of a weight in place; see `ProximalOperator.prox`."""
-        threshold = step_size * self.strength
+        threshold = float(np.float32(step_size * self.strength))  # as clip rounds it
         longer = self._norms(weight).clip(max(threshold, _SMALLEST), math.inf)
         weight *= 1 - threshold / longer
 
@@ -231,7 +231,8 @@ class Box(ProximalOperator):
     Parameters
     ----------
     low, high : float
-        l and h. They may be infinite: there is no such bound then.
+        l and h. They may be infinite: there is no such bound then. MXNet rounds
+        them to float32.
 
     Raises
     ------

@@ -33,7 +33,7 @@ class WholeCap(Cap):
         super().prox(weight, step_size)
 
 
-class Unpicklable(Cap):
+class Unsendable(Cap):
     """An operator that cannot be sent to servers."""
 
     def __reduce__(self):
