@@ -1,6 +1,5 @@
 """Proximal SVRG: against float64, against scikit-learn, and what it refuses."""
 
-import json
 import math
 import warnings
 
@@ -11,7 +10,7 @@ from sklearn.linear_model import Lasso, LogisticRegression
 
 import oracle
 from cluster import run_workers
-from own_operators import Cap, Unsendable, WholeCap
+from own_operators import Cap, WholeCap
 from problems import Problem, SparseProblem
 from svrg_optimization import BarzilaiBorwein, SVRGModule
 from svrg_optimization.proximal import L1, Box, ElasticNet, GroupLasso, NonNegative
@@ -217,8 +216,9 @@ def test_weights_named_by_their_weight_decay():
 
     data = mx.sym.BatchNorm(variable('data'), name='norm', fix_gamma=False)
     data = mx.sym.FullyConnected(data, num_hidden=4, name='one')
-    data = mx.sym.FullyConnected(data, variable('two_weight', wd_mult=0.), num_hidden=4, name='two')
-    data = mx.sym.FullyConnected(data, variable('w', wd_mult=2., init=mx.init.One()), num_hidden=4, name='three')
+    for name, weight in (('two', variable('two_weight', wd_mult=0.)),
+                         ('three', variable('w', wd_mult=2., init=mx.init.One()))):
+        data = mx.sym.FullyConnected(data, weight, num_hidden=4, name=name)
     data = mx.sym.FullyConnected(data, num_hidden=1, name='four')
     module = SVRGModule(mx.sym.LinearRegressionOutput(data, variable('label')), update_freq=1,
                         label_names=('label',), fixed_param_names=['four_weight'],
@@ -317,11 +317,11 @@ def test_own_operator():
 def test_buckets(monkeypatch, context, update_on_kvstore):
     monkeypatch.setenv('MXNET_UPDATE_ON_KVSTORE', update_on_kvstore)
     problem = Sequences()
-    module = problem.module(2, context=context, proximal=L1(0.4))
+    module = problem.module(2, context=context, proximal=L1(0.47))
     module.fit(problem.iterator(), eval_metric=[], num_epoch=5, arg_params=problem.arg_params(),
                optimizer_params={'learning_rate': 0.02})
     twin = problem.expect(5, 2, learning_rate=0.02,
-                          proximal={'fc_weight': oracle.soft_threshold(0.4)})
+                          proximal={'fc_weight': oracle.soft_threshold(0.47)})
     problem.assert_weights(module, twin.weights)
     assert_zeros(module, 'fc_weight', twin.weights['fc_weight'])
 
@@ -538,7 +538,7 @@ def test_own_operators_are_not_saved(tmp_path, proximal):
 
 def test_bucketing_checkpoint(tmp_path):
     problem = Sequences()
-    module = problem.module(2, proximal=L1(0.4))
+    module = problem.module(2, proximal=L1(0.47))
     settings = {'eval_metric': [], 'arg_params': problem.arg_params(),
                 'optimizer_params': {'learning_rate': 0.02}}
     module.fit(problem.iterator(), num_epoch=3, **settings)

@@ -1,7 +1,7 @@
 """What does an epoch of SVRG cost, over an epoch of plain Module?
 
 Times an epoch through `fit` of SVRGModule with update_freq 1 and 2, with stored
-snapshot gradients, of Module, and of mxnet.contrib's SVRGModule. All run in one
+snapshot gradients, with L1, of Module, and of mxnet.contrib's SVRGModule. All run in one
 process, in interleaved rounds; the minimum time counts. SVRG computes two
 gradients a step and one more a batch in the pass: 3 passes with update_freq=1,
 2.5 on average with 2, and 2 with stored gradients.
@@ -13,6 +13,7 @@ from common import pyplot
 from mxnet.contrib.svrg_optimization.svrg_module import SVRGModule as ContribModule
 
 from svrg_optimization import SVRGModule
+from svrg_optimization.proximal import L1
 
 MODELS = {
     'linear, 90 features': (common.linear, 100, 20000),
@@ -22,7 +23,7 @@ MODELS = {
     '160 small parameters': (common.many_small, 32, 640),
 }
 METHODS = ('Module', 'update_freq=1', 'update_freq=2', 'stored, update_freq=1',
-           'stored, update_freq=2', 'contrib, update_freq=1')
+           'stored, update_freq=2', 'contrib, update_freq=1', 'L1, update_freq=1')
 
 
 def make(method, symbol):
@@ -32,7 +33,8 @@ def make(method, symbol):
     if method.startswith('contrib'):
         return ContribModule(symbol, update_freq=update_freq)
     return SVRGModule(symbol, update_freq=update_freq,
-                      store_snapshot_grads=method.startswith('stored'))
+                      store_snapshot_grads=method.startswith('stored'),
+                      proximal=L1(1e-6) if method.startswith('L1') else None)
 
 
 def epochs_of(method, symbol, train_data):
@@ -50,11 +52,11 @@ def epochs_of(method, symbol, train_data):
     return train, count
 
 
-def measure(network, batch_size, rows, rounds):
+def measure(network, batch_size, rows, rounds, methods):
     """Return each method's seconds an epoch."""
     symbol, shape = network()
     functions, counts = {}, {}
-    for method in METHODS:
+    for method in methods:
         if method.startswith('contrib') and network is common.lenet:
             continue  # it takes minutes an epoch
         functions[method], counts[method] = epochs_of(
@@ -66,28 +68,31 @@ def measure(network, batch_size, rows, rounds):
 def main():
     parser = common.parser(__doc__)
     parser.add_argument('--models', nargs='+', choices=MODELS, default=list(MODELS))
+    parser.add_argument('--methods', nargs='+', choices=METHODS[1:], default=list(METHODS[1:]),
+                        help='beside Module')
     args = parser.parse_args()
     common.quiet()
     rows, ratios = [], {}
     for name in args.models:
         network, batch_size, count = MODELS[name]
-        seconds = measure(network, batch_size, count, args.rounds)
+        seconds = measure(network, batch_size, count, args.rounds,
+                          ['Module', *args.methods])
         ratios[name] = {method: value / seconds['Module'] for method, value in seconds.items()}
         rows.append([name, '%.2f' % (1e3 * seconds['Module'] * batch_size / count)] + [
             '%.2f' % ratios[name][method] if method in ratios[name] else 'not run'
-            for method in METHODS[1:]])
+            for method in args.methods])
         print(name, ' '.join('%s %.2f' % item for item in ratios[name].items()), flush=True)
     common.write(args.output, 'epoch_cost',
                  'Epoch time relative to Module\'s, minimum of %d interleaved rounds.'
                  % args.rounds,
-                 ['model', 'Module, ms a batch', *METHODS[1:]], rows)
+                 ['model', 'Module, ms a batch', *args.methods], rows)
     draw(args.output, ratios)
 
 
 def draw(output, ratios):
     """Draw the ratios of SVRG's methods for each model."""
     figure, axes = pyplot.subplots(figsize=(8, 3.6))
-    shown = METHODS[1:5]
+    shown = [method for method in METHODS[1:5] if all(method in of for of in ratios.values())]
     for i, method in enumerate(shown):
         axes.bar([x + 0.2 * i for x in range(len(ratios))],
                  [ratios[name][method] for name in ratios], 0.2, edgecolor='white',

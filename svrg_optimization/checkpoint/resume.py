@@ -196,8 +196,9 @@ class SnapshotCheckpoints:
             saved: only the counts are loaded. If `alpha` was a schedule, or
             `proximal` had operators of another package, which a file cannot
             contain, and none is given. If the file of the symbol contains
-            another network by now: the copy in the checkpoint is loaded. If a file is found under a temporary name because the
-            process that saved it was killed.
+            another network by now: the copy in the checkpoint is loaded. If a
+            file is found under a temporary name because the process that saved
+            it was killed.
         """
         checkpoint = Checkpoint(prefix, epoch, load_optimizer_states)
         module = cls(checkpoint.symbol, **checkpoint.constructor_arguments(update_freq, kwargs))
