@@ -17,13 +17,14 @@ def main():
     args = arguments(__file__, passes=150)
     features, targets = load_diabetes(return_X_y=True)
     features, targets = scale(features), scale(targets)
-    strengths, exact, _ = lasso_path(features, targets, eps=1e-3, n_alphas=200, tol=1e-10,
-                                     max_iter=100000)
+    largest = np.abs(features.T @ targets).max() / len(targets)  # all weights are 0 from there on
+    strengths = largest * np.logspace(0, -2, 200)
+    _, exact, _ = lasso_path(features, targets, alphas=strengths, tol=1e-10, max_iter=100000)
 
     output = mx.sym.FullyConnected(mx.sym.Variable('data'), num_hidden=1, no_bias=True, name='fc')
     symbol = mx.sym.LinearRegressionOutput(output, mx.sym.Variable('target'))
     arg_params, found = None, []
-    chosen = strengths[0] * np.logspace(0, -3, POINTS)
+    chosen = largest * np.logspace(0, -2, POINTS)
     for strength in chosen:  # each run begins where the one before it ended
         train_data = mx.io.NDArrayIter(features, targets, BATCH_SIZE, label_name='target')
         module = SVRGModule(symbol, label_names=('target',), update_freq=2,
@@ -38,8 +39,8 @@ def main():
     lines = axes.semilogx(strengths, exact.T, color=NEUTRAL, linewidth=1)
     for weights in np.transpose(found):
         dots, = axes.semilogx(chosen, weights, 'o', color=SVRG, markersize=3.5)
-    axes.legend([dots, lines[0]], ['SVRGModule(..., proximal=L1(strength))',
-                                   'scikit-learn’s lasso_path'])
+    axes.legend([dots, lines[0]], ['proximal SVRG', 'scikit-learn’s lasso_path'],
+                loc='lower right')
     axes.set_xlabel('strength of L1')
     axes.set_ylabel('weight')
     axes.grid(True, which='major', alpha=0.3)
