@@ -11,11 +11,11 @@ import numbers
 import pickle
 
 import numpy as np
+from mxnet import ndarray as nd
 from mxnet import optimizer as opt
-from mxnet.ndarray import sparse
 
 from ._argument_checks import as_number
-from .svrg_optimizer import described
+from .svrg_optimizer import _LARGE, described
 
 _WHAT = ('proximal must be None, an operator with the methods prox and value, or a dict from '
          'parameter name to operator')
@@ -111,8 +111,7 @@ class L1(ProximalOperator):
 
     def prox(self, weight, step_size):
         """Soft-threshold a weight in place; see `ProximalOperator.prox`."""
-        threshold = step_size * self.strength
-        weight -= weight.clip(-threshold, threshold)
+        _soft_threshold(weight, step_size * self.strength)
 
     def value(self, weight):
         """Return the strength times the sum of the absolute values."""
@@ -155,8 +154,7 @@ class ElasticNet(ProximalOperator):
 
     def prox(self, weight, step_size):
         """Soft-threshold a weight in place and shrink it; see `ProximalOperator.prox`."""
-        threshold = step_size * self.l1
-        weight -= weight.clip(-threshold, threshold)
+        _soft_threshold(weight, step_size * self.l1)
         weight /= 1 + step_size * self.l2
 
     def value(self, weight):
@@ -292,7 +290,7 @@ class NonNegative(ProximalOperator):
 
     def prox(self, weight, step_size):
         """Replace the negative elements of a weight by 0; see `ProximalOperator.prox`."""
-        weight.clip(0, math.inf, out=weight)
+        nd.relu(weight, out=weight)
 
     def value(self, weight):
         """Return 0 if no element is negative, infinity otherwise."""
@@ -300,6 +298,16 @@ class NonNegative(ProximalOperator):
 
 
 _OURS = {operator.__name__: operator for operator in (L1, ElasticNet, GroupLasso, Box, NonNegative)}
+
+
+def _soft_threshold(weight, threshold):
+    """Move each element of a weight towards 0 by a threshold, and no further than 0."""
+    if weight.size > _LARGE:
+        # MXNet's clipping branches at each element, and costs more than two more passes.
+        nd.elemwise_add(nd.maximum(weight, threshold), nd.minimum(weight, -threshold), out=weight)
+    else:
+        # A step of sgd at a rate of 1 along the clipped weight itself.
+        nd.sgd_update(weight, weight, out=weight, lr=1., wd=0., clip_gradient=threshold)
 
 
 def _checked_strength(name, value):
@@ -353,8 +361,8 @@ class ProximalStep:
         elif weight.stype == 'row_sparse':
             rows = weight.data  # a copy
             self.operator.prox(rows, step_size)
-            sparse.row_sparse_array((rows, weight.indices), shape=weight.shape, ctx=weight.context,
-                                    dtype=weight.dtype).copyto(weight)
+            nd.sparse.row_sparse_array((rows, weight.indices), shape=weight.shape,
+                                       ctx=weight.context, dtype=weight.dtype).copyto(weight)
         elif weight.dtype == np.float16:
             exact = weight.astype('float32')
             self._apply(exact, step_size)

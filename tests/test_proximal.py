@@ -64,9 +64,10 @@ OPERATORS = [
 
 
 @pytest.mark.parametrize('dtype, tolerance', [('float32', 1e-6), ('float64', 1e-7)])
+@pytest.mark.parametrize('columns', [7, 7000])
 @pytest.mark.parametrize('operator, expected, value', OPERATORS, ids=lambda given: repr(given)[:30])
-def test_operators(operator, expected, value, dtype, tolerance):
-    given = np.random.RandomState(0).normal(size=(5, 7)) * np.logspace(0, -3, 5)[:, None]
+def test_operators(operator, expected, value, columns, dtype, tolerance):
+    given = np.random.RandomState(0).normal(size=(5, columns)) * np.logspace(0, -3, 5)[:, None]
     given[2] = 0
     weight = mx.nd.array(given, dtype=dtype)
     given = weight.asnumpy().astype(float)
@@ -82,10 +83,12 @@ def test_operators(operator, expected, value, dtype, tolerance):
 
 @pytest.mark.parametrize('operator', [given[0] for given in OPERATORS], ids=repr)
 def test_nan_is_not_hidden(operator):
-    weight = mx.nd.array([[1, np.nan], [1, 1]])
-    operator.prox(weight, 0.1)
-    assert np.isnan(weight.asnumpy()[0, 1])
-    assert not math.isfinite(operator.value(weight))
+    for rows in (2, 20000):
+        weight = mx.nd.ones((rows, 2))
+        weight[0, 1] = np.nan
+        operator.prox(weight, 0.1)
+        assert np.isnan(weight.asnumpy()[0, 1])
+        assert not math.isfinite(operator.value(weight))
 
 
 @pytest.mark.parametrize('axis, other, threshold', [
@@ -100,15 +103,16 @@ def test_groups_of_a_convolution(axis, other, threshold):
                                rtol=1e-5)
 
 
-def test_l1_takes_two_operations(monkeypatch):
-    """Each costs some microseconds of Python."""
-    weight, calls = mx.nd.ones((3, 4)), []
+@pytest.mark.parametrize('rows, operations', [(3, 1), (20000, 3)])
+def test_operations_of_l1(monkeypatch, rows, operations):
+    """Each costs some microseconds of Python, which large weights do not feel."""
+    weight, calls = mx.nd.ones((rows, 4)), []
     invoke = mx.ndarray.register._imperative_invoke
     monkeypatch.setattr(mx.ndarray.register, '_imperative_invoke',
                         lambda *args: (calls.append(args), invoke(*args))[1])
     L1(0.5).prox(weight, 1.)
-    assert len(calls) == 2
-    assert weight.asnumpy().tolist() == [[0.5] * 4] * 3
+    assert len(calls) == operations
+    assert weight.asnumpy().tolist() == [[0.5] * 4] * rows
 
 
 # Trainings against float64
