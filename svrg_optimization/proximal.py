@@ -407,7 +407,8 @@ class ProximalOperators:
     """
 
     def __init__(self, proximal, symbol, trainable, sparse_full_grad=False):
-        self.given = {} if proximal is None else proximal
+        proximal = {} if proximal is None else proximal
+        self.given = dict(proximal) if isinstance(proximal, dict) else proximal
         self.by_name = self.given
         if not isinstance(self.given, dict):
             _check_operator(proximal)

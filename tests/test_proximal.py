@@ -13,6 +13,8 @@ from cluster import run_workers
 from own_operators import Cap, WholeCap
 from problems import Problem, SparseProblem
 from svrg_optimization import BarzilaiBorwein, SVRGModule
+from svrg_optimization.kvstore.kinds import size_split_on_servers
+from svrg_optimization.mxnet_bridge.executor_group import parameters
 from svrg_optimization.proximal import L1, Box, ElasticNet, GroupLasso, NonNegative
 from svrg_optimization.svrg_optimizer import _SVRGOptimizer
 from test_bucketing import Sequences
@@ -132,6 +134,8 @@ def test_trajectory(monkeypatch, kind, context, kvstore, update_on_kvstore, upda
     twin.fit(5, update_freq)
     problem.assert_weights(module, twin.weights)
     assert_zeros(module, 'fc_weight', twin.weights['fc_weight'])
+    for copies in parameters(module).values():
+        assert len({copy.asnumpy().tobytes() for copy in copies}) == 1
 
 
 @pytest.mark.parametrize('context, kvstore, update_on_kvstore', PLACES)
@@ -594,6 +598,7 @@ def test_numbers_of_numpy_become_pythons():
 @pytest.mark.parametrize('arguments, error, message', [
     ({'proximal': 0.1}, TypeError, 'proximal must be None, an operator with the methods prox and '
                                    'value, or a dict .*, not 0.1'),
+    ({'proximal': 0}, TypeError, 'or a dict .*, not 0'),
     ({'proximal': L1}, TypeError, 'proximal must be None, an operator'),
     ({'proximal': NoValue()}, TypeError, 'with the methods prox and value'),
     ({'proximal': {'fc_weight': None}}, TypeError, 'proximal must be .* not None'),
@@ -693,6 +698,16 @@ def test_parameters_with_other_numbers(monkeypatch):
 
 
 # Clusters
+
+
+@pytest.mark.parametrize('kind, servers, bound, expected', [
+    ('dist_sync', '1', '7', math.inf), ('dist_sync', '2', '7', 7), ('dist_async', '2', None, 10**6),
+    ('p3store_dist', '1', None, 40000)])
+def test_size_that_is_split(monkeypatch, kind, servers, bound, expected):
+    monkeypatch.setenv('DMLC_NUM_SERVER', servers)
+    if bound:
+        monkeypatch.setenv('MXNET_KVSTORE_BIGARRAY_BOUND', bound)
+    assert size_split_on_servers(kind) == expected
 
 
 SIZES = [20, 20]
