@@ -45,11 +45,13 @@ class CSRIter(mx.io.DataIter):
                                [mx.nd.array(self.labels[rows, None])], pad)
 
 
-def generate(rows=10000, columns=200, density=0.05):
-    """Return sparse rows and labels 0 and 1, drawn from logistic regression."""
+def generate(rows=10000, columns=200, density=0.05, informative=200):
+    """Return sparse rows and labels 0 and 1, drawn from logistic regression on some columns."""
     features = scipy.sparse.random(rows, columns, density, format='csr', dtype=np.float32,
                                    random_state=np.random, data_rvs=np.random.standard_normal)
-    scores = features @ np.random.normal(scale=2, size=columns)
+    weight = np.random.normal(scale=2, size=columns)
+    weight[informative:] = 0
+    scores = features @ weight
     return features, np.random.uniform(size=rows) < 1 / (1 + np.exp(-scores))
 
 

@@ -11,10 +11,10 @@ __version__ = '0.2.0'
 
 _HOME = {'SVRGModule': 'svrg_module', 'SVRGBucketingModule': 'svrg_bucketing_module',
          'LinearDecay': 'alpha', 'BarzilaiBorwein': 'step_size'}
-_SUBMODULES = ('svrg_module', 'svrg_bucketing_module', 'svrg_optimizer', 'diagnostics')
+_SUBMODULES = ('svrg_module', 'svrg_bucketing_module', 'svrg_optimizer', 'diagnostics', 'proximal')
 
 __all__ = ['SVRGModule', 'SVRGBucketingModule', 'LinearDecay', 'BarzilaiBorwein', 'diagnostics',
-           '__version__']
+           'proximal', '__version__']
 
 
 _mxnet_finder.install()

@@ -6,6 +6,7 @@ import mxnet as mx
 from mxnet.lr_scheduler import LRScheduler
 
 from ._argument_checks import as_number, checked_bool
+from .svrg_optimizer import described
 
 
 class BarzilaiBorwein(LRScheduler):
@@ -171,13 +172,8 @@ def check_step_size(optimizer, optimizer_params, alpha, on_servers):
     ValueError
         As described in the notes on `BarzilaiBorwein`.
     """
-    if isinstance(optimizer, str):
-        arguments, name = dict(optimizer_params), optimizer.lower()
-        is_sgd = mx.optimizer.Optimizer.opt_registry.get(name) is mx.optimizer.SGD
-    else:
-        optimizer = getattr(optimizer, 'default_opt', optimizer)
-        arguments, name = getattr(optimizer, '__dict__', {}), type(optimizer).__name__.lower()
-        is_sgd = type(optimizer) is mx.optimizer.SGD
+    klass, name, arguments = described(optimizer, optimizer_params)
+    is_sgd = klass is mx.optimizer.SGD
     if not isinstance(arguments.get('lr_scheduler'), BarzilaiBorwein):
         return
     for argument in ('momentum', 'clip_gradient'):

@@ -59,6 +59,8 @@ class SVRGBucketingModule(SnapshotSchedule, BucketingModule):
         As in SVRGModule.
     nonfinite : {'warn', 'raise'}
         As in SVRGModule.
+    proximal : object or dict of str to object, optional
+        As in SVRGModule. The parameters are the default bucket's.
 
     Raises
     ------
@@ -94,23 +96,27 @@ class SVRGBucketingModule(SnapshotSchedule, BucketingModule):
     def __init__(self, sym_gen, default_bucket_key=None, logger=logging, context=mx.cpu(),
                  work_load_list=None, fixed_param_names=None, state_names=None, group2ctxs=None,
                  compression_params=None, update_freq=None, *, loss_is_mean=None,
-                 full_grad_callback=None, sparse_full_grad=False, alpha=1.0, nonfinite='warn'):
+                 full_grad_callback=None, sparse_full_grad=False, alpha=1.0, nonfinite='warn',
+                 proximal=None):
         self._set_schedule(update_freq, full_grad_callback, alpha)
         super().__init__(sym_gen, default_bucket_key, logger, context, work_load_list,
                          fixed_param_names, state_names, group2ctxs, compression_params)
         self._svrg_arguments = {'loss_is_mean': loss_is_mean, 'nonfinite': nonfinite,
                                 'sparse_full_grad': sparse_full_grad}
-        self._buckets[default_bucket_key] = self._new_bucket(default_bucket_key)
+        self._proximal = None
+        self._buckets[default_bucket_key] = self._new_bucket(default_bucket_key, proximal=proximal)
+        self._proximal = self._default_bucket._proximal
 
-    def _new_bucket(self, bucket_key, symbol=None):
+    def _new_bucket(self, bucket_key, symbol=None, proximal=None):
         generated, data_names, label_names = self._call_sym_gen(bucket_key)
         symbol = generated if symbol is None else symbol
         bucket = SVRGModule(symbol, data_names, label_names, self.logger, self._context,
                             self._work_load_list, self._fixed_param_names, self._state_names,
                             self._group2ctxs, self._compression_params, self.update_freq,
-                            **self._svrg_arguments)
+                            proximal=proximal, **self._svrg_arguments)
         bucket._coefficient = bucket._svrg.coefficient = self._coefficient
         bucket._warn_once = bucket._svrg.warn_once = self._warn_once
+        bucket._proximal = self._proximal or bucket._proximal
         return bucket
 
     @property

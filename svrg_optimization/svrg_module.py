@@ -22,7 +22,7 @@ from .core.stored_gradients import StoredGradients
 from .core.svrg_state import SVRGState
 from .data.iterators import check_iterator, read_to_end, rewind
 from .kvstore.keys import KVStoreKeys
-from .kvstore.kinds import is_distributed
+from .kvstore.kinds import is_distributed, size_split_on_servers
 from .kvstore.membership import Membership, servers_hold_states
 from .kvstore.optimizer_setup import (
     Joining,
@@ -35,6 +35,7 @@ from .mxnet_bridge.docstrings import with_docstrings_of_mxnet
 from .mxnet_bridge.dropout_masks import DropoutMasks
 from .mxnet_bridge.optimizer_states import check_learning_rate
 from .mxnet_bridge.storage import is_row_sparse
+from .proximal import ProximalOperators
 from .step_size import check_step_size
 from .svrg_optimizer import _SVRGOptimizer
 
@@ -128,6 +129,17 @@ class SVRGModule(SnapshotSchedule, Module):
         What happens if the full gradient has an infinite value or a NaN: a
         warning that names the parameters, once, or a FloatingPointError. After
         the error the previous snapshot stays active.
+    proximal : object or dict of str to object, optional
+        Proximal operator of a regularizer R that has no gradient, from
+        `svrg_optimization.proximal` or one of your own [6]_. After each step
+        with the learning rate :math:`\eta` the optimizer sets
+
+        .. math:: w \leftarrow \mathrm{prox}_{\eta R}(w).
+
+        One operator is for all weights: the parameters whose names end with
+        ``_weight``, or have a ``wd_mult`` other than 0. A dict has an operator
+        for each parameter that it names. The optimizer must be sgd without
+        momentum.
 
     Raises
     ------
@@ -135,13 +147,16 @@ class SVRGModule(SnapshotSchedule, Module):
         If `update_freq` is below 1, `alpha` is not in [0, 1], `nonfinite` is
         neither 'warn' nor 'raise', or `store_snapshot_grads` is below 1. Also
         if `store_snapshot_grads` is set for a network with random layers or
-        states: these would differ between the pass and the step.
+        states: these would differ between the pass and the step. Also if
+        `proximal` names a parameter that is not trained, finds no weight, or
+        is given together with `sparse_full_grad`.
     TypeError
         If `symbol` is not a Symbol, `context` is not a Context or a list of
         Contexts, `update_freq` is not an int, `loss_is_mean` is not None, True
         or False, `sparse_full_grad` is not a bool, `full_grad_callback` is not
-        callable, `store_snapshot_grads` is not a bool or an int, or `alpha` is
-        neither a number nor callable.
+        callable, `store_snapshot_grads` is not a bool or an int, `alpha` is
+        neither a number nor callable, or `proximal` contains something else
+        than operators.
 
     Warns
     -----
@@ -164,6 +179,8 @@ class SVRGModule(SnapshotSchedule, Module):
        Reduced Optimization for Deep Learning", NeurIPS 2019, Section 3.
     .. [5] Y. Yin, Z. Xu, Z. Li, T. Darrell and Z. Liu, "A Coefficient Makes
        SVRG Effective", ICLR 2025.
+    .. [6] L. Xiao and T. Zhang, "A Proximal Stochastic Gradient Method with
+       Progressive Variance Reduction", SIAM J. Optim. 24(4), 2014.
 
     Examples
     --------
@@ -188,7 +205,7 @@ class SVRGModule(SnapshotSchedule, Module):
                  fixed_param_names=None, state_names=None, group2ctxs=None,
                  compression_params=None, update_freq=None, *,
                  loss_is_mean=None, full_grad_callback=None, sparse_full_grad=False,
-                 store_snapshot_grads=False, alpha=1.0, nonfinite='warn'):
+                 store_snapshot_grads=False, alpha=1.0, nonfinite='warn', proximal=None):
         self._set_schedule(update_freq, full_grad_callback, alpha)
         loss_is_mean = checked_bool('loss_is_mean', loss_is_mean, or_none=True)
         sparse_full_grad = checked_bool('sparse_full_grad', sparse_full_grad)
@@ -201,6 +218,7 @@ class SVRGModule(SnapshotSchedule, Module):
             raise TypeError('context must be a Context or a list of Contexts, not %r' % (context,))
         super().__init__(symbol, data_names, label_names, logger, context, work_load_list,
                          fixed_param_names, state_names, group2ctxs, compression_params)
+        self._proximal = ProximalOperators(proximal, symbol, self._trainable, sparse_full_grad)
         graph = json.loads(symbol.tojson())  # once: each call leaks three times the JSON in MXNet
         masks, stored = DropoutMasks(symbol, graph), StoredGradients(store_snapshot_grads)
         if stored.budget:
@@ -453,8 +471,8 @@ class SVRGModule(SnapshotSchedule, Module):
             load optimizer states; or one that is already used by a plain
             Module, by a module with the same parameter names, or by a module
             that has made updates. Also if the learning rate is not finite, or
-            `BarzilaiBorwein` does not support the optimizer. No key of a weight
-            has been created then.
+            `BarzilaiBorwein` or the module's `proximal` does not support the
+            optimizer or the KVStore. No key of a weight has been created then.
         TypeError
             If `optimizer` is neither a str nor an Optimizer.
         """
@@ -469,8 +487,12 @@ class SVRGModule(SnapshotSchedule, Module):
         kvstore, updates = usable_kvstore(self, kvstore)
         joining = Joining(kvstore, updates, self._param_names, self._trainable,
                           self._svrg.new_full_gradient().row_counts)
-        check_step_size(optimizer, optimizer_params, self.alpha,
-                        updates and is_distributed(kvstore))
+        on_servers = updates and is_distributed(kvstore)
+        check_step_size(optimizer, optimizer_params, self.alpha, on_servers)
+        self._proximal.check_optimizer(
+            optimizer, optimizer_params,
+            {name: array.shape for name, array in self._arg_params.items()},
+            size_split_on_servers(kvstore) if on_servers else None)
         self._membership = Membership(joining.keys)
         svrg_optimizer = self._create_optimizer(_SVRGOptimizer.__name__, optimizer, kvstore,
                                                 optimizer_params)
@@ -507,13 +529,17 @@ class SVRGModule(SnapshotSchedule, Module):
         ValueError
             If `shared_module` is a plain Module with a distributed KVStore,
             which has no keys for full gradients. Also if `BarzilaiBorwein` does
-            not support its optimizer.
+            not support its optimizer, or `proximal` is not that of
+            `shared_module`.
         """
         if not isinstance(shared_module, Module):
             raise TypeError('shared_module must be a Module, not %r' % (shared_module,))
         if not shared_module.optimizer_initialized:
             raise RuntimeError('shared_module must have its optimizer initialized')
         check_step_size(shared_module._optimizer, {}, self.alpha, on_servers=False)
+        self._proximal.check_borrowed(
+            getattr(shared_module, '_proximal', None),
+            shared_module._update_on_kvstore or shared_module._param_names == self._param_names)
         if not isinstance(shared_module, SVRGModule):
             if is_distributed(shared_module._kvstore):
                 raise ValueError('shared_module must be an SVRGModule where its kvstore is '
@@ -550,7 +576,7 @@ class SVRGModule(SnapshotSchedule, Module):
         if optimizer.lower() != _SVRGOptimizer.__name__.lower():
             raise ValueError('optimizer must be %r, not %r; the optimizer that steps the weights '
                              'is default_opt' % (_SVRGOptimizer.__name__, optimizer))
-        return wrapped_optimizer(self, self._membership.keys, default_opt, kvstore,
+        return wrapped_optimizer(self, self._membership.keys, self._proximal, default_opt, kvstore,
                                  optimizer_params)
 
     # A step
@@ -846,7 +872,9 @@ class SVRGModule(SnapshotSchedule, Module):
         if self.optimizer_initialized:
             counts = self._membership.update_counts(self, self._snapshot.num_update,
                                                     self._trainable)
-        return facts_and_arrays(self, self._svrg, self._loaded, counts, update_freq, alpha)
+        facts, arrays = facts_and_arrays(self, self._svrg, self._loaded, counts)
+        return {**facts, 'update_freq': update_freq, 'proximal': self._proximal.as_json(),
+                'alpha': None if callable(alpha) else float(alpha)}, arrays
 
     def _sync_params_from_devices(self):
         """Copy the weights of the first device to the host.
@@ -880,7 +908,8 @@ class SVRGModule(SnapshotSchedule, Module):
             By default the value in the checkpoint; 1 for one of plain Module.
         **kwargs
             Further arguments of the constructor. The default of `alpha` is the
-            value in the checkpoint, if it was a number. The number of devices
+            value in the checkpoint, if it was a number, and that of `proximal`
+            the operators, if they were this package's. The number of devices
             may differ from the saved module's.
 
         Returns
@@ -905,11 +934,12 @@ class SVRGModule(SnapshotSchedule, Module):
         -----
         UserWarning
             If the states were on the servers of a KVStore and could not be
-            saved: only the counts are loaded. If `alpha` was a schedule, which
-            a file cannot contain, and none is given. If the file of the symbol
-            contains another network by now: the copy in the checkpoint is
-            loaded. If a file is found under a temporary name because the
-            process that saved it was killed.
+            saved: only the counts are loaded. If `alpha` was a schedule, or
+            `proximal` had operators of another package, which a file cannot
+            contain, and none is given. If the file of the symbol contains
+            another network by now: the copy in the checkpoint is loaded. If a
+            file is found under a temporary name because the process that saved
+            it was killed.
         """
         checkpoint = Checkpoint(prefix, epoch, load_optimizer_states)
         module = cls(checkpoint.symbol, **checkpoint.constructor_arguments(update_freq, kwargs))

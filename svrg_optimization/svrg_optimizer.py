@@ -34,6 +34,33 @@ def _register(klass):
     return klass
 
 
+def described(optimizer, optimizer_params):
+    """Return the class, the name and the arguments of an optimizer as `init_optimizer` takes it.
+
+    Parameters
+    ----------
+    optimizer : str or mxnet.optimizer.Optimizer
+        The optimizer, wrapped or not, or its registered name.
+    optimizer_params : dict
+        Arguments of an optimizer that is given by name.
+
+    Returns
+    -------
+    klass : type or None
+        None for a name that is not registered.
+    name : str
+        Name in lower case.
+    arguments : dict
+        Arguments by name.
+    """
+    if isinstance(optimizer, str):
+        name = optimizer.lower()
+        return opt.Optimizer.opt_registry.get(name), name, dict(optimizer_params)
+    optimizer = getattr(optimizer, 'default_opt', optimizer)
+    klass = type(optimizer)
+    return klass, klass.__name__.lower(), getattr(optimizer, '__dict__', {})
+
+
 @_register
 class _AssignmentOptimizer(opt.Optimizer):
     """Optimizer that assigns the pushed value to the stored one.
@@ -89,6 +116,8 @@ class _SVRGOptimizer(opt.Optimizer):
     full_keys : iterable of str or int, optional
         Keys of full gradients in the KVStore. By default ``X_full`` is such a
         key if ``X`` is a value of `param_idx2name`.
+    proximal : dict of (str or int) to ProximalStep, optional
+        What is applied to a weight after its step, under the weight's key.
     **kwargs
         Arguments of `default_optimizer`, if that is a name. If it is an
         instance, only `param_idx2name` is used, and only if the instance has no
@@ -126,9 +155,9 @@ class _SVRGOptimizer(opt.Optimizer):
     """
 
     _OWN = frozenset(['default_opt', 'aux_opt', '_full_keys', '_keys_by_number', '_others',
-                      '_is_one_step'])
+                      '_is_one_step', '_proximal'])
 
-    def __init__(self, default_optimizer, *, full_keys=None, **kwargs):
+    def __init__(self, default_optimizer, *, full_keys=None, proximal=None, **kwargs):
         # Optimizer.__init__ is not called: it would set a second learning rate,
         # second update counts and so on, beside those of the wrapped optimizer.
         if isinstance(default_optimizer, str):
@@ -149,6 +178,7 @@ class _SVRGOptimizer(opt.Optimizer):
         self._keys_by_number = {}
         self._others = {}
         self._is_one_step = {}
+        self._proximal = proximal or {}
 
     def place_on_servers(self, keys_by_number, pushes_per_sum):
         """Prepare for servers, which pass numbers in place of keys.
@@ -288,6 +318,7 @@ class _SVRGOptimizer(opt.Optimizer):
             State of each key.
         """
         self._route('update', index, weight, grad, state)
+        self._apply_proximal(index, weight, state)
 
     def update_multi_precision(self, index, weight, grad, state):
         """Update one key or several, with float32 copies of float16 weights.
@@ -304,6 +335,7 @@ class _SVRGOptimizer(opt.Optimizer):
             As in `update`.
         """
         self._route('update_multi_precision', index, weight, grad, state)
+        self._apply_proximal(index, weight, state)
 
     def _route(self, method, index, weight, grad, state):
         if not isinstance(index, (list, tuple)):
@@ -327,6 +359,19 @@ class _SVRGOptimizer(opt.Optimizer):
                 getattr(optimizer, method)(*step)
         if steps:
             getattr(self.default_opt, method)(*zip(*steps))
+
+    def _apply_proximal(self, index, weight, state):
+        """Apply the proximal operators to weights that have just been stepped."""
+        if not self._proximal:
+            return
+        if not isinstance(index, (list, tuple)):
+            index, weight, state = [index], [weight], [state]
+        for key, of_key, state_of_key in zip(map(self._key_of, index), weight, state):
+            apply = self._proximal.get(key)
+            if apply is not None:
+                # The count of updates is that of the step, and so is the rate.
+                rate, = self.default_opt._get_lrs([key])
+                apply(of_key, state_of_key, float(rate))
 
     def _is_stepped_alone(self, key, weight):
         """Tell whether a weight is so large that sgd updates it faster alone than with others.

@@ -40,14 +40,31 @@ def batches_of(rows, batch_size):
     return [np.arange(start, start + batch_size) % rows for start in range(0, rows, batch_size)]
 
 
+def soft_threshold(strength):
+    """Return the proximal operator of the L1 norm: it takes a value and the learning rate."""
+    return lambda value, rate: np.sign(value) * np.maximum(np.abs(value) - rate * strength, 0)
+
+
+def block_threshold(strength, axis):
+    """Return the proximal operator of the norms of a matrix's rows (axis 0) or columns (1)."""
+    def prox(value, rate):
+        norms = np.sqrt((value ** 2).sum(axis=1 - axis, keepdims=True))
+        return value * np.maximum(norms - rate * strength, 0) / np.where(norms > 0, norms, 1)
+    return prox
+
+
 class Sgd:
-    """SGD with momentum and weight decay, as MXNet defines them."""
+    """SGD with momentum and weight decay, as MXNet defines them.
+
+    After its step a weight is given to its function in `proximal`, with its learning rate.
+    """
 
     def __init__(self, learning_rate, momentum=0.0, wd=0.0, lr_mult=(), decayed=('weight',),
-                 rescale=1.0):
+                 rescale=1.0, proximal=()):
         self.learning_rate = learning_rate if callable(learning_rate) else lambda _: learning_rate
         self.momentum, self.wd, self.rescale = momentum, wd, rescale
         self.lr_mult, self.decayed = dict(lr_mult), decayed
+        self.proximal = dict(proximal)
         self.velocity, self.updates = {}, 0
 
     def step(self, weights, gradients):
@@ -56,9 +73,12 @@ class Sgd:
         for name, gradient in gradients.items():
             wd = self.wd if name.endswith(tuple(self.decayed)) else 0.0
             descent = self.rescale * gradient + wd * weights[name]
+            own_rate = rate * self.lr_mult.get(name, 1.0)
             self.velocity[name] = (self.momentum * self.velocity.get(name, 0.0)
-                                   + rate * self.lr_mult.get(name, 1.0) * descent)
+                                   + own_rate * descent)
             weights[name] = weights[name] - self.velocity[name]
+            if name in self.proximal:
+                weights[name] = self.proximal[name](weights[name], own_rate)
 
 
 class Svrg:

@@ -19,7 +19,8 @@ from sklearn.model_selection import train_test_split
 
 EXAMPLES = Path(__file__).resolve().parent.parent / 'examples'
 SCRIPTS = ['high_level_api', 'intermediate_level_api', 'inference', 'linear_regression',
-           'logistic_regression_csr', 'gluon_block', 'convolutional_network']
+           'logistic_regression_csr', 'sparse_logistic_regression', 'gluon_block',
+           'convolutional_network']
 
 
 def run(name, *arguments, cwd=None):
@@ -166,7 +167,8 @@ def test_linear_regression_refuses_a_wrong_file(tmp_path):
         'linear_regression', '--data', compressed)
 
 
-@pytest.mark.parametrize('name', ['linear_regression', 'logistic_regression_csr'])
+@pytest.mark.parametrize('name', ['linear_regression', 'logistic_regression_csr',
+                                  'sparse_logistic_regression'])
 def test_no_such_file(tmp_path, name):
     assert 'argument --data: %s: [Errno 2] No such file' % (tmp_path / 'none') in error_of(
         name, '--data', tmp_path / 'none')
@@ -203,6 +205,31 @@ def test_logistic_regression_on_a_file(tmp_path):
     best = LogisticRegression(C=1 / (1e-4 * len(train_y))).fit(train_x, train_y)
     assert printed[-1].startswith('accuracy on 208 held-out rows: ')
     assert abs(last_number(printed[-1]) - best.score(test_x, test_y)) < 0.015
+
+
+def test_sparse_logistic_regression_on_generated_rows():
+    printed, _ = run('sparse_logistic_regression')
+    assert printed[0] == 'weights that are exactly zero: 167 of 200'
+    assert 0.66 < last_number(printed[1]) < 0.68
+
+
+@pytest.mark.filterwarnings('ignore:.*penalty.*:FutureWarning')
+def test_sparse_logistic_regression_on_a_file(tmp_path):
+    """As many weights are zero as in scikit-learn's solution."""
+    rng = np.random.RandomState(0)
+    features = rng.normal(size=(1000, 30)) * (rng.uniform(size=(1000, 30)) < 0.2)
+    features[:, -1] = features[:, -1] != 0  # such that the file has all columns
+    scores = features[:, :6] @ rng.normal(size=6, scale=3)
+    labels = np.where(scores + rng.logistic(size=1000) > 0, 1, -1)
+    path = tmp_path / 'rows.svm'
+    dump_svmlight_file(features, labels, str(path), zero_based=False)
+    printed, _ = run('sparse_logistic_regression', '--data', path, '--epochs', 60, '--l1', 0.01)
+    train_x, _, train_y, _ = train_test_split(features, labels, test_size=0.2, random_state=0)
+    best = LogisticRegression(penalty='elasticnet', l1_ratio=1, C=1 / (0.01 * 800), solver='saga',
+                              tol=1e-10, max_iter=100000).fit(train_x, train_y)
+    zeros = (best.coef_ == 0).sum()
+    assert 10 < zeros < 28
+    assert printed[0] == 'weights that are exactly zero: %d of 30' % zeros
 
 
 def test_gluon_block():

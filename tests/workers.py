@@ -15,8 +15,10 @@ from pathlib import Path
 
 import mxnet as mx
 
+from own_operators import Unsendable
 from problems import CsrIter, Problem, SparseProblem
 from svrg_optimization import BarzilaiBorwein, SVRGModule
+from svrg_optimization.proximal import GroupLasso
 from test_bucketing import Sequences
 
 
@@ -294,6 +296,20 @@ def fit_held(kvstore, problem, sizes, batch_size, num_epoch, update_freq, optimi
                num_epoch=num_epoch, batch_end_callback=lambda param: steps.append(
                    param.locals['data_batch'].data[0].asnumpy()))
     return weights_of(module), steps
+
+
+class OfMain(Unsendable):
+    """An operator of this script, which servers do not run."""
+
+
+def init_with_operators(kvstore, problem):
+    """Install an optimizer with each of some operators; return the messages of the errors."""
+    messages = []
+    for number, operator in enumerate([OfMain(1), Unsendable(1), GroupLasso(1, 1)]):
+        names = {kind: {'name': 'w%d_%s' % (number, kind)} for kind in ('weight', 'bias')}
+        module = problem_of({**problem, **names}).bound(proximal=operator)
+        messages.append(error_of(functools.partial(module.init_optimizer, kvstore)))
+    return messages
 
 
 def fit_with_step_size(kvstore, problem, sizes, batch_size, num_epoch, wd):

@@ -1,7 +1,7 @@
 """What does an epoch of SVRG cost, over its price and over an epoch of plain Module?
 
 Times an epoch through `fit` of SVRGModule with update_freq 1 and 2, with stored
-snapshot gradients, of Module, and of mxnet.contrib's SVRGModule. All run in one
+snapshot gradients, with L1, of Module, and of mxnet.contrib's SVRGModule. All run in one
 process, in interleaved rounds; the minimum time counts. The price is what the
 algorithm cannot save: Module's epoch and the bare passes of the executor for the
 gradients at the snapshot, one in each step without stored gradients and one in
@@ -14,6 +14,7 @@ from common import pyplot
 from mxnet.contrib.svrg_optimization.svrg_module import SVRGModule as ContribModule
 
 from svrg_optimization import SVRGModule
+from svrg_optimization.proximal import L1
 
 # Network, rows of a batch, rows, and whether the iterator shuffles.
 MODELS = {
@@ -26,7 +27,7 @@ MODELS = {
     '160 small parameters': (common.many_small, 32, 640, False),
 }
 METHODS = ('Module', 'update_freq=1', 'update_freq=2', 'stored, update_freq=1',
-           'stored, update_freq=2', 'contrib, update_freq=1')
+           'stored, update_freq=2', 'contrib, update_freq=1', 'L1, update_freq=1')
 
 
 def make(method, symbol):
@@ -36,7 +37,8 @@ def make(method, symbol):
     if method.startswith('contrib'):
         return ContribModule(symbol, update_freq=update_freq)
     return SVRGModule(symbol, update_freq=update_freq,
-                      store_snapshot_grads=method.startswith('stored'))
+                      store_snapshot_grads=method.startswith('stored'),
+                      proximal=L1(1e-6) if method.startswith('L1') else None)
 
 
 def bare_passes_of(method):
@@ -76,12 +78,12 @@ def bare_pass(symbol, shape, batch_size, batches):
     return run
 
 
-def measure(network, batch_size, rows, shuffle, rounds):
+def measure(network, batch_size, rows, shuffle, rounds, methods):
     """Return each method's seconds an epoch, and those of a bare pass over the data."""
     symbol, shape = network()
     functions = {'bare': bare_pass(symbol, shape, batch_size, rows // batch_size)}
     counts = {'bare': 1}
-    for method in METHODS:
+    for method in methods:
         if method.startswith('contrib') and network is common.lenet:
             continue  # it takes minutes an epoch
         functions[method], counts[method] = epochs_of(
@@ -94,12 +96,15 @@ def measure(network, batch_size, rows, shuffle, rounds):
 def main():
     parser = common.parser(__doc__)
     parser.add_argument('--models', nargs='+', choices=MODELS, default=list(MODELS))
+    parser.add_argument('--methods', nargs='+', choices=METHODS[1:], default=list(METHODS[1:]),
+                        help='beside Module')
     args = parser.parse_args()
     common.quiet()
     rows, ratios = [], {}
     for name in args.models:
         network, batch_size, count, shuffle = MODELS[name]
-        seconds, bare = measure(network, batch_size, count, shuffle, args.rounds)
+        seconds, bare = measure(network, batch_size, count, shuffle, args.rounds,
+                                ['Module', *args.methods])
         module = seconds['Module']
         ratios[name] = {method: value / module for method, value in seconds.items()}
         prices = {method: value / (module + bare_passes_of(method) * bare)
@@ -107,19 +112,19 @@ def main():
         milliseconds = 1e3 * batch_size / count
         rows.append([name, '%.2f' % (milliseconds * module), '%.2f' % (milliseconds * bare)] + [
             '%.2f (%.2f)' % (prices[method], ratios[name][method]) if method in seconds
-            else 'not run' for method in METHODS[1:]])
+            else 'not run' for method in args.methods])
         print(*rows[-1], sep=' | ', flush=True)
     common.write(args.output, 'epoch_cost',
                  'Epoch time over its price and, in brackets, over Module\'s epoch. Minimum of %d '
                  'interleaved rounds.' % args.rounds,
-                 ['model', 'Module, ms a batch', 'bare passes, ms a batch', *METHODS[1:]], rows)
+                 ['model', 'Module, ms a batch', 'bare passes, ms a batch', *args.methods], rows)
     draw(args.output, ratios)
 
 
 def draw(output, ratios):
     """Draw the ratios of SVRG's methods for each model."""
     figure, axes = pyplot.subplots(figsize=(8, 3.6))
-    shown = METHODS[1:5]
+    shown = [method for method in METHODS[1:5] if all(method in of for of in ratios.values())]
     for i, method in enumerate(shown):
         axes.bar([x + 0.2 * i for x in range(len(ratios))],
                  [ratios[name][method] for name in ratios], 0.2, edgecolor='white',

@@ -12,6 +12,7 @@ import mxnet as mx
 import numpy as np
 
 from .._argument_checks import check_epoch, checked_bool
+from ..proximal import operators_from_json
 from .files import (
     check_exists,
     check_file,
@@ -27,7 +28,7 @@ _FORMAT = 2
 _FACTS = 'facts'
 _DIGITS = 64  # of a checksum
 _FACTS_OF_FORMAT = {'update_freq', 'alpha', 'num_update', 'step_size', 'optimizer', 'snapshot',
-                    'symbol', 'checksums'}
+                    'symbol', 'checksums', 'proximal'}
 
 
 def file_names(prefix, epoch, bucket_key=None):
@@ -158,7 +159,7 @@ def _read_svrg_file(name):
     try:
         with np.load(name, allow_pickle=False) as file:
             arrays = {key: file[key] for key in file.files}
-        facts = json.loads(str(arrays.pop(_FACTS)))
+        facts = {'proximal': {}, **json.loads(str(arrays.pop(_FACTS)))}  # 0.1.0 had none
         known = facts.pop('format')
     except (zipfile.BadZipFile, ValueError, KeyError, EOFError, TypeError, AttributeError) as error:
         raise ValueError('%s is truncated or no checkpoint of SVRG: %s' % (name, error)) from error
@@ -287,12 +288,16 @@ class Checkpoint:
         dict
             Arguments by name.
         """
-        saved = self.facts or {'update_freq': 1, 'alpha': 1.}
+        saved = self.facts or {'update_freq': 1, 'alpha': 1., 'proximal': {}}
         if saved['alpha'] is None and 'alpha' not in given:
             warnings.warn('the checkpoint was saved with a schedule of alpha, which it cannot '
                           'hold: give one with alpha=, or it is 1', stacklevel=3)
+        if saved['proximal'] is None and 'proximal' not in given:
+            warnings.warn('the checkpoint was saved with a proximal operator of a class that it '
+                          'cannot hold: give one with proximal=, or there is none', stacklevel=3)
         alpha = 1. if saved['alpha'] is None else saved['alpha']
-        return {'alpha': alpha, **given,
+        proximal = operators_from_json(saved['proximal'] or {})
+        return {'alpha': alpha, 'proximal': proximal, **given,
                 'update_freq': saved['update_freq'] if update_freq is None else update_freq}
 
 

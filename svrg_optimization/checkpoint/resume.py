@@ -109,7 +109,7 @@ class Loaded(NamedTuple):
         return self._replace(step_size=None)
 
 
-def facts_and_arrays(module, state, loaded, update_counts, update_freq, alpha):
+def facts_and_arrays(module, state, loaded, update_counts):
     """Return the state of SVRG in a form that can be saved.
 
     Parameters
@@ -122,8 +122,6 @@ def facts_and_arrays(module, state, loaded, update_counts, update_freq, alpha):
         What still waits since it was loaded itself.
     update_counts : dict or None
         Update counts of its optimizer.
-    update_freq, alpha
-        Arguments of the constructor.
 
     Returns
     -------
@@ -133,8 +131,7 @@ def facts_and_arrays(module, state, loaded, update_counts, update_freq, alpha):
         Arrays by prefixed name.
     """
     rule, snapshot = step_size_rule_of(module), state.snapshot
-    facts = {'update_freq': update_freq, 'alpha': None if callable(alpha) else float(alpha),
-             'num_update': snapshot.num_update, 'optimizer': loaded.counts, 'snapshot': None,
+    facts = {'num_update': snapshot.num_update, 'optimizer': loaded.counts, 'snapshot': None,
              'step_size': rule and {'rate': rule.rate, 'curvature': rule.curvature}}
     if rule is None:
         facts['step_size'] = loaded.step_size

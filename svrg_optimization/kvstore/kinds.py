@@ -1,5 +1,6 @@
 """Kinds of KVStore: what each does, and which combinations MXNet cannot handle."""
 
+import math
 import os
 
 from mxnet.model import _create_kvstore
@@ -51,6 +52,15 @@ def will_update(kvstore, devices, arg_params):
         return bool(int(os.getenv('MXNET_UPDATE_ON_KVSTORE', '1')))
     # A KVStore made from a name here only shows how Module will decide.
     return _create_kvstore(kvstore, devices, arg_params)[1]
+
+
+def size_split_on_servers(kvstore):
+    """Return the number of elements from which on an array is split among several servers."""
+    if kind_of(kvstore).startswith('p3'):
+        return int(os.getenv('MXNET_KVSTORE_SLICE_THRESHOLD', '40000'))
+    if int(os.getenv('DMLC_NUM_SERVER', '1')) == 1:
+        return math.inf
+    return int(os.getenv('MXNET_KVSTORE_BIGARRAY_BOUND', '1000000'))
 
 
 def check_usable(kvstore, updates, devices, compression_params, sparse_weights, sparse_gradients,

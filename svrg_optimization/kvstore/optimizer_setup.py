@@ -48,7 +48,7 @@ def usable_kvstore(module, kvstore):
     return kvstore, updates
 
 
-def wrapped_optimizer(module, keys, default_opt, kvstore, optimizer_params):
+def wrapped_optimizer(module, keys, proximal, default_opt, kvstore, optimizer_params):
     """Return an _SVRGOptimizer around an optimizer, which is created as in Module.
 
     Parameters
@@ -57,6 +57,8 @@ def wrapped_optimizer(module, keys, default_opt, kvstore, optimizer_params):
         Module being trained.
     keys : KVStoreKeys
         Its keys.
+    proximal : ProximalOperators
+        Its proximal operators.
     default_opt, kvstore, optimizer_params
         As in ``SVRGModule._create_optimizer``.
     """
@@ -65,14 +67,16 @@ def wrapped_optimizer(module, keys, default_opt, kvstore, optimizer_params):
     idx2name = {i * copies + device: name for i, name in enumerate(keys.params)
                 for device in range(copies)}
     full_keys = [keys.first, *keys.assigned]
+    proximal = proximal.steps(module._arg_params, idx2name)
     if isinstance(default_opt, _SVRGOptimizer):
         default_opt = default_opt.default_opt
     if not isinstance(default_opt, str):
-        return _SVRGOptimizer(default_opt, full_keys=full_keys, param_idx2name=idx2name)
+        return _SVRGOptimizer(default_opt, full_keys=full_keys, proximal=proximal,
+                              param_idx2name=idx2name)
     params = dict(optimizer_params)
     params.setdefault('rescale_grad', 1.0 / (executor_group.batch_size(module)
                                              * batches_of_rescaling(kvstore)))
-    return _SVRGOptimizer(default_opt, full_keys=full_keys, sym=module.symbol,
+    return _SVRGOptimizer(default_opt, full_keys=full_keys, proximal=proximal, sym=module.symbol,
                           param_idx2name=idx2name, **params)
 
 
