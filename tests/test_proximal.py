@@ -67,7 +67,7 @@ OPERATORS = [
 
 @pytest.mark.parametrize('dtype, tolerance', [('float32', 1e-6), ('float64', 1e-7)])
 @pytest.mark.parametrize('columns', [7, 7000])
-@pytest.mark.parametrize('operator, expected, value', OPERATORS, ids=lambda given: repr(given)[:30])
+@pytest.mark.parametrize('operator, expected, value', OPERATORS)
 def test_operators(operator, expected, value, columns, dtype, tolerance):
     given = np.random.RandomState(0).normal(size=(5, columns)) * np.logspace(0, -3, 5)[:, None]
     given[2] = 0
@@ -463,7 +463,7 @@ def test_group_lasso():
 
 
 @pytest.mark.parametrize('operator, prox', [
-    (Box(-1, 1.2), box(-1, 1.2)), (NonNegative(), box(0, np.inf))], ids=repr)
+    (Box(-1, 1.2), box(-1, 1.2)), (NonNegative(), box(0, np.inf))])
 def test_bounds(operator, prox):
     problem = lasso_problem()
     problem.weights = {'fc_weight': np.zeros((1, 30)), 'fc_bias': np.zeros(1)}
@@ -719,7 +719,7 @@ HERE = {'rows': 40, 'features': 8, 'kind': 'softmax'}
     ({'MXNET_KVSTORE_BIGARRAY_BOUND': '5'}, 2, L1(0.05), oracle.soft_threshold(0.05)),
     ({}, 2, GroupLasso(0.3, axis=1), oracle.block_threshold(0.3, 1)),
     ({'MXNET_UPDATE_ON_KVSTORE': '0'}, 1, GroupLasso(0.3, axis=1), oracle.block_threshold(0.3, 1)),
-    ({}, 1, WholeCap(0.1, (3, 8)), box(-np.inf, 0.1))], ids=str)
+    ({}, 1, WholeCap(0.1, (3, 8)), box(-np.inf, 0.1))])
 def test_workers_agree_with_one_process(tmp_path, environment, servers, operator, prox):
     """With the operators on the servers, which store weights flat and may split them."""
     settings = {'learning_rate': 0.2, 'wd': 0.01}
