@@ -1,5 +1,6 @@
 """Proximal SVRG: against float64, against scikit-learn, and what it refuses."""
 
+import json
 import math
 import warnings
 
@@ -18,6 +19,7 @@ from svrg_optimization.mxnet_bridge.executor_group import parameters
 from svrg_optimization.proximal import L1, Box, ElasticNet, GroupLasso, NonNegative
 from svrg_optimization.svrg_optimizer import _SVRGOptimizer
 from test_bucketing import Sequences
+from test_checkpoint import write_with_checksum
 from test_distributed import assert_close, train_on_union
 
 TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
@@ -542,6 +544,20 @@ def test_own_operators_are_not_saved(tmp_path, proximal):
         warnings.simplefilter('error')
         for given in (L1(0.2), None):
             SVRGModule.load(prefix, 1, label_names=('label',), proximal=given)
+
+
+def test_checkpoint_of_the_first_version(tmp_path):
+    """It has no operators."""
+    module = Problem().bound(proximal=L1(0.1))
+    module.save_checkpoint(str(tmp_path / 'model'), 1)
+    name = str(tmp_path / 'model-0001.svrg')
+    with np.load(name) as file:
+        arrays = dict(file)
+    facts = json.loads(str(arrays['facts']))
+    assert facts.pop('proximal') == ['L1', {'strength': 0.1}]
+    write_with_checksum(name, **{**arrays, 'facts': np.array(json.dumps(facts))})
+    loaded = SVRGModule.load(str(tmp_path / 'model'), 1, label_names=('label',))
+    assert not loaded._proximal.by_name
 
 
 def test_bucketing_checkpoint(tmp_path):
