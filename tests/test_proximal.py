@@ -1,5 +1,6 @@
 """Proximal SVRG: against float64, against scikit-learn, and what it refuses."""
 
+import json
 import math
 import warnings
 
@@ -18,6 +19,7 @@ from svrg_optimization.mxnet_bridge.executor_group import parameters
 from svrg_optimization.proximal import L1, Box, ElasticNet, GroupLasso, NonNegative
 from svrg_optimization.svrg_optimizer import _SVRGOptimizer
 from test_bucketing import Sequences
+from test_checkpoint import write_with_checksum
 from test_distributed import assert_close, train_on_union
 
 TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
@@ -67,7 +69,7 @@ OPERATORS = [
 
 @pytest.mark.parametrize('dtype, tolerance', [('float32', 1e-6), ('float64', 1e-7)])
 @pytest.mark.parametrize('columns', [7, 7000])
-@pytest.mark.parametrize('operator, expected, value', OPERATORS, ids=lambda given: repr(given)[:30])
+@pytest.mark.parametrize('operator, expected, value', OPERATORS)
 def test_operators(operator, expected, value, columns, dtype, tolerance):
     given = np.random.RandomState(0).normal(size=(5, columns)) * np.logspace(0, -3, 5)[:, None]
     given[2] = 0
@@ -463,7 +465,7 @@ def test_group_lasso():
 
 
 @pytest.mark.parametrize('operator, prox', [
-    (Box(-1, 1.2), box(-1, 1.2)), (NonNegative(), box(0, np.inf))], ids=repr)
+    (Box(-1, 1.2), box(-1, 1.2)), (NonNegative(), box(0, np.inf))])
 def test_bounds(operator, prox):
     problem = lasso_problem()
     problem.weights = {'fc_weight': np.zeros((1, 30)), 'fc_bias': np.zeros(1)}
@@ -542,6 +544,20 @@ def test_own_operators_are_not_saved(tmp_path, proximal):
         warnings.simplefilter('error')
         for given in (L1(0.2), None):
             SVRGModule.load(prefix, 1, label_names=('label',), proximal=given)
+
+
+def test_checkpoint_of_the_first_version(tmp_path):
+    """It has no operators."""
+    module = Problem().bound(proximal=L1(0.1))
+    module.save_checkpoint(str(tmp_path / 'model'), 1)
+    name = str(tmp_path / 'model-0001.svrg')
+    with np.load(name) as file:
+        arrays = dict(file)
+    facts = json.loads(str(arrays['facts']))
+    assert facts.pop('proximal') == ['L1', {'strength': 0.1}]
+    write_with_checksum(name, **{**arrays, 'facts': np.array(json.dumps(facts))})
+    loaded = SVRGModule.load(str(tmp_path / 'model'), 1, label_names=('label',))
+    assert not loaded._proximal.by_name
 
 
 def test_bucketing_checkpoint(tmp_path):
@@ -719,7 +735,7 @@ HERE = {'rows': 40, 'features': 8, 'kind': 'softmax'}
     ({'MXNET_KVSTORE_BIGARRAY_BOUND': '5'}, 2, L1(0.05), oracle.soft_threshold(0.05)),
     ({}, 2, GroupLasso(0.3, axis=1), oracle.block_threshold(0.3, 1)),
     ({'MXNET_UPDATE_ON_KVSTORE': '0'}, 1, GroupLasso(0.3, axis=1), oracle.block_threshold(0.3, 1)),
-    ({}, 1, WholeCap(0.1, (3, 8)), box(-np.inf, 0.1))], ids=str)
+    ({}, 1, WholeCap(0.1, (3, 8)), box(-np.inf, 0.1))])
 def test_workers_agree_with_one_process(tmp_path, environment, servers, operator, prox):
     """With the operators on the servers, which store weights flat and may split them."""
     settings = {'learning_rate': 0.2, 'wd': 0.01}
