@@ -450,6 +450,10 @@ class ProximalOperators:
         """
         if not self.by_name:
             return
+        lacking = sorted(set(self.by_name) - set(shapes))
+        if lacking:
+            raise ValueError('proximal must be for parameters of the bucket that init_optimizer is '
+                             'called for, and %s is not one' % ', '.join(lacking))
         klass, name, arguments = described(optimizer, optimizer_params)
         if arguments.get('momentum'):
             name += ' with momentum %g' % arguments['momentum']

@@ -16,7 +16,14 @@ from problems import Problem, SparseProblem
 from svrg_optimization import BarzilaiBorwein, SVRGModule
 from svrg_optimization.kvstore.kinds import size_split_on_servers
 from svrg_optimization.mxnet_bridge.executor_group import parameters
-from svrg_optimization.proximal import L1, Box, ElasticNet, GroupLasso, NonNegative
+from svrg_optimization.proximal import (
+    L1,
+    Box,
+    ElasticNet,
+    GroupLasso,
+    NonNegative,
+    ProximalOperators,
+)
 from svrg_optimization.svrg_optimizer import _SVRGOptimizer
 from test_bucketing import Sequences
 from test_checkpoint import write_with_checksum
@@ -790,3 +797,9 @@ def test_operators_that_servers_cannot_have(tmp_path, environment):
         assert 'can be pickled for the servers, not <' in unpicklable
         assert unpicklable.endswith('(not this one)')
         assert 'is_elementwise for w2_weight, whose 24 elements' in split
+
+
+def test_a_bucket_without_the_parameter():
+    operators = ProximalOperators({'a_weight': L1(1)}, mx.sym.Variable('a_weight'), ['a_weight'])
+    with pytest.raises(ValueError, match='parameters of the bucket.*a_weight is not one'):
+        operators.check_optimizer('sgd', {}, {'b_weight': (2,)})
