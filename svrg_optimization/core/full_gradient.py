@@ -311,7 +311,7 @@ class FullGradient:
 
     def nonfinite(self):
         """List the parameters whose full gradient has an infinite value or a NaN."""
-        flags = {name: [nd.multi_all_finite(share[name], num_arrays=1) for share in self.shares]
+        flags = {name: [nd.all_finite(share[name]) for share in self.shares]
                  for name in self.shares[0]}
         return [name for name, of_devices in flags.items()
                 if not all(flag.asscalar() for flag in of_devices)]
