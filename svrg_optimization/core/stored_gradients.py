@@ -56,7 +56,7 @@ class StoredBatches:
         self._left = budget
         self._full_gradient = full_gradient
         self._stored = []
-        self._costs = {}
+        self._cost_if_dense = None
 
     def add(self, batch, copies):
         """Store a batch, without gradients so far.
@@ -81,7 +81,7 @@ class StoredBatches:
         if self.exceeded_at:
             return stored_batch
         self.batches.append(stored_batch)
-        self._left -= self._cost(data) + self._cost(label)
+        self._left -= sum(map(bytes_of, [*data, *label]))
         while self._left < 0 and self._stored:
             latest = self._stored.pop()
             self._left += self._cost_of_gradients(latest.at_snapshot)
@@ -115,16 +115,14 @@ class StoredBatches:
             self._stored.append(stored_batch)
 
     def _cost_of_gradients(self, gradients):
-        return sum(map(self._cost, gradients.values()))
-
-    def _cost(self, arrays):
-        """Return the bytes of arrays, from a cache by shapes and dtypes if all are dense."""
-        if any(array.stype != 'default' for array in arrays):
-            return sum(map(bytes_of, arrays))
-        key = tuple((array.shape, array.dtype) for array in arrays)
-        if key not in self._costs:
-            self._costs[key] = sum(map(bytes_of, arrays))
-        return self._costs[key]
+        """Return the bytes of a batch's gradients. If all are dense they do not change."""
+        if self._cost_if_dense is not None:
+            return self._cost_if_dense
+        arrays = [array for of_devices in gradients.values() for array in of_devices]
+        cost = sum(map(bytes_of, arrays))
+        if all(array.stype == 'default' for array in arrays):
+            self._cost_if_dense = cost
+        return cost
 
     @property
     def stored(self):
