@@ -64,10 +64,11 @@ class Connection:
         self.name = 'this machine' if host is None else host
         self.versions = self.error = None
         self.status = 1  # of the launcher, if there is an error
-        command = [python, '-I', '-c', BOOTSTRAP]
+        command = [sys.executable if host is None else python, '-I', '-c', BOOTSTRAP]
         if host is not None:
+            # It is for an ssh that has outlived the launcher, so it lasts longer than ours.
             options = dict(SSH_OPTIONS, ConnectTimeout=connect_timeout,
-                           ServerAliveInterval=link_timeout // 4, ServerAliveCountMax=4)
+                           ServerAliveInterval=link_timeout, ServerAliveCountMax=1)
             command = [*ssh, '-T', '-x', *('-o%s=%s' % option for option in options.items()),
                        '--', host, 'exec ' + ' '.join(map(shlex.quote, command))]
         self._link_timeout = link_timeout

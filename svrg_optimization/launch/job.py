@@ -72,17 +72,22 @@ class Job:
 
     def _wait_until_prepared(self):
         deadline = time.monotonic() + self._args.connect_timeout
-        while any(connection.versions is None for connection in self._connections.values()):
-            failed = self._say_failure()
-            if failed:
-                return failed
+        while True:
+            waiting = []
+            for connection in self._connections.values():
+                failure = connection.failure()
+                if failure:
+                    say(failure)
+                    return connection.status
+                if connection.versions is None:
+                    waiting.append(connection.name)
+            if not waiting:
+                return 0
             if time.monotonic() > deadline:
-                say('%s: no answer within %d seconds' % (
-                    ', '.join(connection.name for connection in self._connections.values()
-                              if connection.versions is None), self._args.connect_timeout))
+                say('%s: no answer within %d seconds' % (', '.join(waiting),
+                                                         self._args.connect_timeout))
                 return 1
             self._take_turn()
-        return 0
 
     def _compare_versions(self):
         failed = 0
