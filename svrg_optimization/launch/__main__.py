@@ -81,7 +81,7 @@ def parse(arguments=None):
 
 def stop(number, _):
     """End the launcher, and with it the job, when a signal comes."""
-    with contextlib.suppress(OSError):  # nobody may read it any more
+    with contextlib.suppress(OSError, RuntimeError):  # nobody reads it, or a line is being printed
         say('received %s: ending all' % signal.Signals(number).name)
     sys.exit(128 + number)
 

@@ -119,8 +119,11 @@ class Agent:
         for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
             signal.signal(number, lambda *_: self._end())
         os.set_blocking(sys.stdout.fileno(), False)
-        while not self._has_ended():
-            self._take_turn()
+        try:
+            while not self._has_ended():
+                self._take_turn()
+        finally:
+            self._signal(signal.SIGKILL)
         deadline = time.monotonic() + SECONDS_BETWEEN_BEATS
         while self._unsent and time.monotonic() < deadline:
             self._take_turn()
@@ -169,7 +172,7 @@ class Agent:
         found = subprocess.run([sys.executable, '-c', VERSIONS], stdin=subprocess.DEVNULL,
                                stdout=subprocess.PIPE, env=self._environment, check=False,
                                timeout=timeout)
-        self._report(versions=json.loads(found.stdout or '{}'))
+        self._report(versions=json.loads((found.stdout.splitlines() or ['{}'])[-1]))
         self._heard = time.monotonic()
 
     def _start(self, processes, environment, interface_towards):

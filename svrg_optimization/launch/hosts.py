@@ -67,10 +67,14 @@ def address_for(hosts, ssh):
     Raises
     ------
     HostsError
-        If the address of a host is not known.
+        If the address of a host, or the way to it, is not known.
     """
     for host in hosts:
-        own = address_towards(_resolve(host, ssh))
+        try:
+            own = address_towards(_resolve(host, ssh))
+        except (OSError, subprocess.SubprocessError) as error:
+            raise HostsError('%s: its address is not known (%s); --scheduler-host gives the '
+                             'address of this machine' % (host, error)) from error
         if not own.startswith('127.'):
             break
     return own
@@ -78,16 +82,12 @@ def address_for(hosts, ssh):
 
 def _resolve(host, ssh):
     """Return the IPv4 address of a host, by the name that ssh's configuration gives it."""
-    try:
-        found = subprocess.run([*ssh, '-G', '--', host], stdin=subprocess.DEVNULL, text=True,
-                               stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False,
-                               timeout=SECONDS_TO_READ_CONFIGURATION).stdout
-        name = re.search('^hostname (.+)$', found, re.MULTILINE)
-        return socket.getaddrinfo(name.group(1) if name else host.rpartition('@')[2], None,
-                                  socket.AF_INET)[0][4][0]
-    except (OSError, subprocess.SubprocessError) as error:
-        raise HostsError('%s: its address is not known (%s); --scheduler-host gives the address '
-                         'of this machine' % (host, error)) from error
+    found = subprocess.run([*ssh, '-G', '--', host], stdin=subprocess.DEVNULL, text=True,
+                           stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False,
+                           timeout=SECONDS_TO_READ_CONFIGURATION).stdout
+    name = re.search('^hostname (.+)$', found, re.MULTILINE)
+    return socket.getaddrinfo(name.group(1) if name else host.rpartition('@')[2], None,
+                              socket.AF_INET)[0][4][0]
 
 
 def free_port(address):

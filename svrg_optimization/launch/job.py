@@ -91,6 +91,10 @@ class Job:
 
     def _compare_versions(self):
         failed = 0
+        for connection in self._connections.values():
+            if not self._is_local:
+                say('%s has %s' % (connection.name, ', '.join(
+                    '%s %s' % found for found in connection.versions.items())))
         for package in PACKAGES:
             names = {}
             for connection in self._connections.values():
