@@ -4,6 +4,7 @@ import json
 import os
 import re
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -255,6 +256,25 @@ def test_host_with_another_version(network, tmp_path, package):
     assert ('[launcher] all hosts must have the same version of %s, not %s (this machine, h1, h3, '
             'h4) and 0.0.1 (h2)\n' % (package.__name__, package.__version__) in running.output)
     assert not running.pids()
+
+
+@needs_hosts
+@pytest.mark.exhaustive
+def test_benchmark_on_hosts():
+    """The bytes are those of the model; with headers they are a few per cent more."""
+    script = TRAIN.parents[1] / 'benchmarks' / 'distributed.py'
+    printed = subprocess.run(
+        [sys.executable, str(script), '--link', '200', '--workers', '2', '--servers', '1', '2',
+         '--rows', '640', '--times', '3'], check=True, stdout=subprocess.PIPE, text=True,
+        timeout=240).stdout
+    rows = [[cell.strip() for cell in line.split('|')[1:-1]] for line in printed.splitlines()
+            if line.startswith('| dist')]
+    assert [row[:3] + row[4:5] + row[6:7] + row[8:9] for row in rows] == [
+        [kind, '2', servers, snapshot, barriers, step]
+        for kind, barriers in (('dist_sync', '0'), ('dist_async', '2'))
+        for servers, snapshot, step in (('1', '391', '261'), ('2', '195', '130'))]
+    for row in rows:
+        assert 3 < float(row[5]) < 3.4 and 2 < float(row[9]) < 2.3
 
 
 @pytest.mark.parametrize('text, says', [
