@@ -239,31 +239,6 @@ def test_launcher_whose_output_nobody_reads(tmp_path):
     wait_until_ended(pids)
 
 
-def test_launcher_whose_output_is_read_late():
-    """To wait for the reader is no silence of the agent or of the launcher."""
-    script = 'import os; [print("line", i, flush=True) for i in range(300000)]; os._exit(7)'
-    command = [sys.executable, str(LAUNCHER), '-n', '1', '--link-timeout', '4', '--',
-               sys.executable, '-c', script]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as running:
-        time.sleep(7)
-        lines = running.stdout.read().splitlines()
-        assert running.wait(30) == 7
-    assert [line for line in lines if line.startswith('[worker 0]')] == [
-        '[worker 0] line %d' % i for i in range(300000)]
-
-
-def test_launcher_that_stands_still():
-    """Nothing closes the agent's connection, and it ends all."""
-    launcher = [sys.executable, str(LAUNCHER), '--link-timeout', '4']
-    with job(['sleep', '1000'], launcher=launcher) as running:
-        running.wait_for('worker 1 is process')
-        pids = running.pids().values()
-        running.send(signal.SIGSTOP)
-        wait_until_ended(pids, 30)
-        running.send(signal.SIGCONT)
-        assert running.exit_status(30) != 0
-
-
 def test_worker_with_an_error_ends_the_job(tmp_path):
     with job([sys.executable, str(TRAIN), '--data', str(tmp_path / 'missing')]) as running:
         assert running.exit_status(30) == 1
@@ -273,7 +248,8 @@ def test_worker_with_an_error_ends_the_job(tmp_path):
 
 @pytest.mark.parametrize('arguments', [
     ['-n', '0', 'true'], ['-s', 'x', 'true'], [], ['--link-timeout', '3', 'true'],
-    ['--env', 'NO_SUCH_NAME', 'true'], ['--env', '=x', 'true']])
+    ['--env', 'NO_SUCH_NAME', 'true'], ['--env', '=x', 'true'],
+    ['--scheduler-host', '10.0.0.1', 'true']])
 def test_wrong_arguments_of_the_launcher(arguments):
     found = subprocess.run([sys.executable, str(LAUNCHER), *arguments], stderr=subprocess.PIPE,
                            text=True, timeout=30, check=False)

@@ -19,7 +19,7 @@ from cluster import job
 from network import Network, lacking
 from svrg_optimization.launch.agent import SECONDS_TO_KILL, SECONDS_TO_TERMINATE
 from svrg_optimization.launch.hosts import HostsError, place, read_hosts
-from test_faults import TRAIN, assert_optimal, assert_same_weights, weights
+from test_faults import TRAIN, assert_optimal, assert_same_weights, is_running, weights
 
 LACKING = lacking()
 needs_hosts = pytest.mark.skipif(bool(LACKING), reason='lacks %s' % LACKING)
@@ -188,6 +188,40 @@ def test_job_that_is_resumed_after_a_fault(network, tmp_path, undisturbed, fault
         assert_success(running)
     assert re.search('from epoch [23] on', running.output), running.output
     assert_same_weights(weights(tmp_path / 'model', EPOCHS), undisturbed)
+
+
+@needs_hosts
+@pytest.mark.exhaustive
+def test_launcher_that_stands_still(network, tmp_path):
+    """Nothing closes the connections, and the agents end all."""
+    with on_hosts(network, tmp_path, ['sleep', '1000'], '--link-timeout', '4') as running:
+        running.wait_for('worker 3 on h2 is process')
+        pids = list(running.pids().values())
+        running.send(signal.SIGSTOP)
+        deadline = time.monotonic() + SECONDS_TO_END
+        while any(map(is_running, pids)):
+            assert time.monotonic() < deadline, running.output
+            time.sleep(0.1)
+        running.send(signal.SIGCONT)
+        assert running.exit_status(SECONDS_TO_END) != 0
+
+
+@needs_hosts
+def test_output_that_is_read_late(network, tmp_path):
+    """To wait for the reader is no silence of the agents, or of the launcher."""
+    lines = 300000
+    script = 'import os; [print("line", i, flush=True) for i in range(%d)]; os._exit(7)' % lines
+    (tmp_path / 'hosts.txt').write_text('h1\n')
+    command = network.command('hub', sys.executable, '-m', 'svrg_optimization.launch', '-n', '1',
+                              '--hosts', str(tmp_path / 'hosts.txt'), '--link-timeout', '4',
+                              '--ssh', 'ssh -F %s' % network.ssh_config, '--', 'python', '-c',
+                              script)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as running:
+        time.sleep(8)
+        printed = running.stdout.read().splitlines()
+        assert running.wait(30) == 7
+    assert [line for line in printed if line.startswith('[worker 0 on h1] ')] == [
+        '[worker 0 on h1] line %d' % i for i in range(lines)]
 
 
 TELL = ('import json, os, sys; print(json.dumps([os.getcwd(), sys.argv[1:], dict(os.environ)])); '

@@ -73,6 +73,8 @@ def parse(arguments=None):
                              'on this one (default: %(default)s)')
     parser.add_argument('command', nargs='+', help='what each worker runs')
     args = parser.parse_args(arguments)
+    if args.scheduler_host and not args.hosts:
+        parser.error('argument --scheduler-host: must not be there without --hosts')
     try:
         return args, args.hosts and read_hosts(args.hosts)
     except (OSError, HostsError) as error:

@@ -3,7 +3,7 @@
 Its source travels to each host, so this file stands alone. Orders come on
 standard input and reports leave on standard output, one line of JSON each. The
 agent ends all processes below it when its input closes, or when nothing comes
-for longer than the timeout.
+for longer than a timeout.
 """
 
 import codecs
@@ -171,7 +171,7 @@ class Agent:
                 [os.path.dirname(sys.executable), self._environment.get('PATH', os.defpath)])
         found = subprocess.run([sys.executable, '-c', VERSIONS], stdin=subprocess.DEVNULL,
                                stdout=subprocess.PIPE, env=self._environment, check=False,
-                               timeout=timeout)
+                               timeout=SECONDS_TO_BE_PREPARED)
         self._report(versions=json.loads((found.stdout.splitlines() or ['{}'])[-1]))
         self._heard = time.monotonic()
 
@@ -217,7 +217,7 @@ class Agent:
 
     def _watch_the_clock(self):
         now = time.monotonic()
-        if now - self._heard > self._timeout:
+        if self._timeout is not None and now - self._heard > self._timeout:
             self._end()
         if now - self._spoken > SECONDS_BETWEEN_BEATS and not self._unsent:
             self._report()

@@ -111,9 +111,10 @@ class Connection:
             self._popen.returncode, self._last_words)
 
     def is_silent(self):
-        """Tell whether nothing has come for too long, while it could have been read."""
+        """Tell whether the agent has said nothing for too long, while it could have been read."""
         since = self._waits_since
-        return since is not None and time.monotonic() - since > self._link_timeout
+        return (None not in (since, self.versions, self._link_timeout)
+                and time.monotonic() - since > self._link_timeout)
 
     def close(self):
         """Let the agent end its processes and itself."""

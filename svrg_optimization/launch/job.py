@@ -40,14 +40,17 @@ class Job:
 
     def __init__(self, args, hosts):
         self._args, self._is_local = args, hosts is None
-        self._address = '127.0.0.1' if self._is_local else (
-            args.scheduler_host or address_for(hosts, args.ssh))
         names = [('server', number, None) for number in range(args.servers)]
         names += [('worker', number, args.command) for number in range(args.workers)]
         self._processes = {None: [Process('scheduler', 'scheduler')]}
         for host, (role, number, command) in zip(place(hosts or {None: None}, len(names)), names):
             name = '%s %d' % (role, number) + ('' if self._is_local else ' on %s' % host)
             self._processes.setdefault(host, []).append(Process(role, name, command))
+        used = [host for host in self._processes if host is not None]
+        self._address = args.scheduler_host or (address_for(used, args.ssh) if used
+                                                else '127.0.0.1')
+        # On this machine a connection breaks when the other side ends, and not before.
+        self._link_timeout = None if self._is_local else args.link_timeout
         self._connections = {}
         self._last_beat = time.monotonic()
 
@@ -63,11 +66,11 @@ class Job:
         args = self._args
         for host in self._processes:
             self._connections[host] = Connection(host, args.ssh, args.python,
-                                                 args.connect_timeout, args.link_timeout)
+                                                 args.connect_timeout, self._link_timeout)
         environment = environment_of(args.env)
         for host, connection in self._connections.items():
             connection.send({'order': 'prepare', 'environment': environment,
-                             'directory': os.getcwd(), 'timeout': args.link_timeout,
+                             'directory': os.getcwd(), 'timeout': self._link_timeout,
                              'is_first_in_path': host is not None})
 
     def _wait_until_prepared(self):
@@ -94,7 +97,8 @@ class Job:
         for connection in self._connections.values():
             if not self._is_local:
                 say('%s has %s' % (connection.name, ', '.join(
-                    '%s %s' % found for found in connection.versions.items())))
+                    '%s %s' % (package, version or 'none')
+                    for package, version in connection.versions.items())))
         for package in PACKAGES:
             names = {}
             for connection in self._connections.values():
@@ -160,6 +164,8 @@ class Job:
             connection.close()
         deadline = time.monotonic() + SECONDS_TO_END
         for connection in self._connections.values():
-            if not connection.wait(0 if connection.is_silent() else deadline):
+            has_begun = connection.versions is not None
+            answers = has_begun and not connection.is_silent()
+            if not connection.wait(deadline if answers else 0) and has_begun:
                 say('%s: does not answer; its agent ends all processes there within %d seconds' % (
                     connection.name, self._args.link_timeout + SECONDS_TO_END))
