@@ -166,9 +166,9 @@ def stop_job(network, running):
 
 
 @needs_hosts
-@pytest.mark.parametrize('fault', [take_link_down, reboot] + [
+@pytest.mark.parametrize('fault', [take_link_down] + [
     pytest.param(fault, marks=pytest.mark.exhaustive)
-    for fault in (kill_launcher, kill_launcher_and_take_link_down, kill_worker, kill_agent,
+    for fault in (reboot, kill_launcher, kill_launcher_and_take_link_down, kill_worker, kill_agent,
                   stop_job)])
 def test_job_that_is_resumed_after_a_fault(network, tmp_path, undisturbed, fault):
     """All processes end on all hosts; the resumed job ends where an undisturbed one does."""

@@ -128,8 +128,10 @@ class Connection:
         except subprocess.TimeoutExpired:
             self._popen.kill()
             return False
-        for reader in self._readers:
+        for reader, stream in zip(self._readers, (self._popen.stdout, self._popen.stderr)):
             reader.join(1)
+            if not reader.is_alive():
+                stream.close()
         return True
 
     def _read_reports(self):
