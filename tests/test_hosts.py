@@ -40,13 +40,14 @@ def all_hosts(tmp_path_factory):
 def network(all_hosts):
     """The same for each test, after which no process may be left on any host."""
     yield all_hosts
-    left = all_hosts.all_processes()
-    for host in all_hosts.hosts:
-        all_hosts.set_link(host, 'up')
-        all_hosts.kill_all(host)
-        all_hosts.boot(host)
-    all_hosts.kill_all('hub')
-    assert not left
+    try:
+        wait_until_none_is_left(all_hosts)
+    finally:
+        for host in all_hosts.hosts:
+            all_hosts.set_link(host, 'up')
+            all_hosts.kill_all(host)
+            all_hosts.boot(host)
+        all_hosts.kill_all('hub')
 
 
 def on_hosts(network, tmp_path, command, *options, hosts=None, workers=WORKERS, servers=SERVERS,

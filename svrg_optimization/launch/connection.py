@@ -66,9 +66,10 @@ class Connection:
         self.status = 1  # of the launcher, if there is an error
         command = [sys.executable if host is None else python, '-I', '-c', BOOTSTRAP]
         if host is not None:
-            # It is for an ssh that has outlived the launcher, so it lasts longer than ours.
-            options = dict(SSH_OPTIONS, ConnectTimeout=connect_timeout,
-                           ServerAliveInterval=link_timeout, ServerAliveCountMax=1)
+            # An ssh that has outlived the launcher ends after two intervals without an answer, and
+            # so later than the launcher notices the same.
+            options = dict(SSH_OPTIONS, ConnectTimeout=connect_timeout, ServerAliveCountMax=1,
+                           ServerAliveInterval=(3 * link_timeout + 4) // 5)
             command = [*ssh, '-T', '-x', *('-o%s=%s' % option for option in options.items()),
                        '--', host, 'exec ' + ' '.join(map(shlex.quote, command))]
         self._link_timeout = link_timeout
