@@ -73,10 +73,12 @@ def parse(arguments=None):
                              'on this one (default: %(default)s)')
     parser.add_argument('command', nargs='+', help='what each worker runs')
     args = parser.parse_args(arguments)
-    if args.scheduler_host and not args.hosts:
-        parser.error('argument --scheduler-host: must not be there without --hosts')
+    if args.hosts is None:
+        if args.scheduler_host is not None:
+            parser.error('argument --scheduler-host: must not be there without --hosts')
+        return args, None
     try:
-        return args, args.hosts and read_hosts(args.hosts)
+        return args, read_hosts(args.hosts)
     except (OSError, HostsError) as error:
         parser.error('argument --hosts: %s' % error)
 

@@ -238,14 +238,10 @@ class Agent:
             self._end()
 
     def _signal(self, number):
-        if IS_LINUX:
-            for pid in processes_below():
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, number)
-            return
-        for pid in self._processes:
+        send, pids = (os.kill, processes_below()) if IS_LINUX else (os.killpg, self._processes)
+        for pid in pids:
             with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(pid, number)
+                send(pid, number)
 
     def _end(self):
         if self._ending_since is None:

@@ -6,7 +6,7 @@ import time
 
 from . import agent
 from .connection import Connection, Process, say
-from .hosts import address_for, free_port, place
+from .hosts import HostsError, address_for, free_port, place
 
 SECONDS_TO_END_ITSELF = 20
 # What an agent needs to end all that it has started.
@@ -65,8 +65,11 @@ class Job:
     def _connect(self):
         args = self._args
         for host in self._processes:
-            self._connections[host] = Connection(host, args.ssh, args.python,
-                                                 args.connect_timeout, self._link_timeout)
+            try:
+                self._connections[host] = Connection(host, args.ssh, args.python,
+                                                     args.connect_timeout, self._link_timeout)
+            except OSError as error:
+                raise HostsError('%s: ssh cannot be started: %s' % (host, error)) from error
         environment = environment_of(args.env)
         for host, connection in self._connections.items():
             connection.send({'order': 'prepare', 'environment': environment,
