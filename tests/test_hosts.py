@@ -210,7 +210,7 @@ def test_launcher_that_stands_still(network, tmp_path):
 @needs_hosts
 def test_output_that_is_read_late(network, tmp_path):
     """To wait for the reader is no silence of the agents, or of the launcher."""
-    lines = 300000
+    lines = 100000
     script = 'import os; [print("line", i, flush=True) for i in range(%d)]; os._exit(7)' % lines
     (tmp_path / 'hosts.txt').write_text('h1\n')
     command = network.command('hub', sys.executable, '-m', 'svrg_optimization.launch', '-n', '1',
@@ -218,7 +218,7 @@ def test_output_that_is_read_late(network, tmp_path):
                               '--ssh', 'ssh -F %s' % network.ssh_config, '--', 'python', '-c',
                               script)
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as running:
-        time.sleep(8)
+        time.sleep(6)
         printed = running.stdout.read().splitlines()
         assert running.wait(30) == 7
     assert [line for line in printed if line.startswith('[worker 0 on h1] ')] == [

@@ -9,8 +9,9 @@ from .connection import Connection, Process, say
 from .hosts import HostsError, address_for, free_port, place
 
 SECONDS_TO_END_ITSELF = 20
-# What an agent needs to end all that it has started.
-SECONDS_TO_END = agent.SECONDS_TO_TERMINATE + agent.SECONDS_TO_KILL + 5
+# What an agent needs to end all that it has started, and until we know it.
+SECONDS_TO_END = agent.SECONDS_TO_TERMINATE + agent.SECONDS_TO_KILL
+SECONDS_TO_HEAR_OF_IT = 5
 SECONDS_PER_TURN = 0.05
 TRAVELLING = ['PYTHON*', 'LD_LIBRARY_PATH', 'MXNET_*', 'DMLC_*', 'PS_*', 'OMP_*', 'KMP_*', 'MKL_*',
               'DNNL_*', 'CUDA_*', 'NCCL_*', 'SVRG_OPTIMIZATION_*']
@@ -165,7 +166,7 @@ class Job:
     def _end(self):
         for connection in self._connections.values():
             connection.close()
-        deadline = time.monotonic() + SECONDS_TO_END
+        deadline = time.monotonic() + SECONDS_TO_END + SECONDS_TO_HEAR_OF_IT
         for connection in self._connections.values():
             has_begun = connection.versions is not None
             answers = has_begun and not connection.is_silent()
