@@ -14,7 +14,7 @@ import subprocess
 import time
 from pathlib import Path
 
-NEEDED = ('ip', 'ssh', 'ssh-keygen', 'sshd')
+NEEDED = ('ip', 'tc', 'unshare', 'ssh', 'ssh-keygen', 'sshd')
 SECONDS = 20
 HUB_ADDRESS, HOST_ADDRESS = '10.77.0.254', '10.77.0.%d'
 _numbers = itertools.count()
@@ -31,9 +31,10 @@ def lacking():
     needs = [name for name in NEEDED if find(name) is None]
     if not hasattr(os, 'geteuid') or os.geteuid() != 0:
         needs.append('root')
-    if not needs and subprocess.run([find('unshare') or 'unshare', '--net', 'true'], check=False,
-                                    stderr=subprocess.DEVNULL).returncode:
-        needs.append('the right to make network namespaces')
+    make = '"$0" link add name one type veth peer name two && "$0" link add name three type bridge'
+    if not needs and subprocess.run([find('unshare'), '--net', 'sh', '-c', make, find('ip')],
+                                    check=False, stderr=subprocess.DEVNULL).returncode:
+        needs.append('network namespaces with veth devices and a bridge')
     return ', '.join(needs)
 
 
