@@ -59,7 +59,7 @@ test-pythons: $(VENV)/test.installed
 
 test-distributed: $(VENV)/test.installed
 	$(RUN) -m pytest -m 'exhaustive or not exhaustive' tests/test_distributed.py \
-		tests/test_faults.py tests/test_kvstores.py
+		tests/test_faults.py tests/test_hosts.py tests/test_kvstores.py
 
 soak: $(VENV)/test.installed
 	HYPOTHESIS_PROFILE=soak $(RUN) -m pytest tests/test_properties.py

@@ -22,10 +22,9 @@ class Job:
     Used as a context manager it leaves no process behind.
     """
 
-    def __init__(self, command, workers, servers, environment, python=sys.executable):
+    def __init__(self, launcher, command, workers, servers, environment):
         self._process = subprocess.Popen(
-            [python, str(LAUNCHER), '--workers', str(workers), '--servers', str(servers),
-             '--', *command],
+            [*launcher, '--workers', str(workers), '--servers', str(servers), '--', *command],
             env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         self.lines = []
         self._printed = threading.Condition()
@@ -86,14 +85,14 @@ class Job:
         return status
 
 
-def job(command, workers=2, servers=1, python=sys.executable, **environment):
-    """Start a command as the workers of a cluster, whose servers a Python runs."""
+def job(command, workers=2, servers=1, launcher=(sys.executable, str(LAUNCHER)), **environment):
+    """Start a command as the workers of a cluster, whose servers the launcher's Python runs."""
     inherited = {name: value for name, value in os.environ.items()
                  if not name.startswith(('DMLC_', 'PS_', 'MXNET_'))}
     paths = [str(HERE), str(HERE.parent), inherited.get('PYTHONPATH', '')]
     inherited.update(PYTHONPATH=os.pathsep.join(filter(None, paths)), MXNET_SUBGRAPH_VERBOSE='0',
                      MXNET_STORAGE_FALLBACK_LOG_VERBOSE='0', OMP_NUM_THREADS='1', **environment)
-    return Job(command, workers, servers, inherited, python)
+    return Job(launcher, command, workers, servers, inherited)
 
 
 def run_workers(scenario, tmp_path, workers=2, servers=1, environment=None,
@@ -109,7 +108,8 @@ def run_workers(scenario, tmp_path, workers=2, servers=1, environment=None,
     given = Path(tmp_path) / 'arguments'
     given.write_bytes(pickle.dumps(arguments))
     command = [sys.executable, str(HERE / 'workers.py'), scenario, str(tmp_path)]
-    with job(command, workers, servers, python, **(environment or {})) as running:
+    launcher = [python, str(LAUNCHER)]
+    with job(command, workers, servers, launcher, **(environment or {})) as running:
         status = running.exit_status()
     assert 'Traceback' not in running.output, running.output
     assert status == 0, running.output

@@ -348,7 +348,7 @@ def test_benchmark_of_distributed_training():
          '--rows', '640', '--times', '3'], check=True, capture_output=True, text=True, timeout=120)
     rows = [[cell.strip() for cell in line.split('|')[1:-1]] for line in
             result.stdout.splitlines() if line.startswith('| dist')]
-    assert [row[:2] + row[4:5] for row in rows] == [['dist_sync', '2', '0'],
-                                                    ['dist_async', '2', '2']]
+    assert [row[:3] + row[5:6] for row in rows] == [['dist_sync', '2', '1', '0'],
+                                                    ['dist_async', '2', '1', '2']]
     for row in rows:
-        assert abs(float(row[3]) - 3) < 0.2 and abs(float(row[6]) - 2) < 0.2
+        assert abs(float(row[4]) - 3) < 0.2 and abs(float(row[7]) - 2) < 0.2

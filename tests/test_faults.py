@@ -130,29 +130,30 @@ def test_asynchronous_job(data, tmp_path, victim, moment):
     kill_and_resume(data, tmp_path / 'model', victim, moment, kind='dist_async', epochs=40,
                     rate=0.05)
     found = weights(tmp_path / 'model', 40)
-    optimum = optimum_of(*data[1:])
+    assert_optimal(found, *data[1:], L2)
+
+
+def assert_optimal(found, features, labels, l2):
+    """Compare weights and biases with those that are optimal, computed in float64."""
+    rows, classes = len(features), labels.max() + 1
+    design = np.column_stack([features, np.ones(rows)])
+    penalty = np.array([l2] * features.shape[1] + [0])
+
+    def loss_and_gradient(flat):
+        parameters = flat.reshape(classes, -1)
+        log_probabilities = log_softmax(design @ parameters.T, axis=1)
+        error = np.exp(log_probabilities)
+        error[np.arange(rows), labels] -= 1
+        loss = -log_probabilities[np.arange(rows), labels].mean()
+        return (loss + (penalty * parameters ** 2).sum() / 2,
+                (error.T @ design / rows + penalty * parameters).ravel())
+
+    optimum = minimize(loss_and_gradient, np.zeros(classes * design.shape[1]), jac=True,
+                       method='L-BFGS-B', options={'ftol': 0, 'gtol': 1e-11, 'maxiter': 10000}
+                       ).x.reshape(classes, -1)
     np.testing.assert_allclose(found['arg:fc_weight'], optimum[:, :-1], atol=1e-5)
     np.testing.assert_allclose(found['arg:fc_bias'] - found['arg:fc_bias'].mean(),
                                optimum[:, -1] - optimum[:, -1].mean(), atol=1e-5)
-
-
-def optimum_of(features, labels):
-    """Compute the optimal weights and biases of the regularized problem in float64."""
-    design = np.column_stack([features, np.ones(ROWS)])
-    penalty = np.array([L2] * FEATURES + [0])
-
-    def loss_and_gradient(flat):
-        parameters = flat.reshape(CLASSES, -1)
-        log_probabilities = log_softmax(design @ parameters.T, axis=1)
-        error = np.exp(log_probabilities)
-        error[np.arange(ROWS), labels] -= 1
-        loss = -log_probabilities[np.arange(ROWS), labels].mean()
-        return (loss + (penalty * parameters ** 2).sum() / 2,
-                (error.T @ design / ROWS + penalty * parameters).ravel())
-
-    found = minimize(loss_and_gradient, np.zeros(CLASSES * (FEATURES + 1)), jac=True,
-                     method='L-BFGS-B', options={'ftol': 0, 'gtol': 1e-11, 'maxiter': 10000})
-    return found.x.reshape(CLASSES, -1)
 
 
 def test_first_epoch_is_resumed_from_nothing(data, tmp_path):
@@ -175,10 +176,7 @@ def test_launcher_that_is_killed_takes_all_with_it(data, tmp_path):
         running.wait_for('Epoch.0. Time cost')
         running.send(signal.SIGKILL)
         running.exit_status(15)
-        deadline = time.monotonic() + 10
-        while any(map(is_running, running.pids().values())) and time.monotonic() < deadline:
-            time.sleep(0.05)
-        assert not any(is_running(pid) for pid in running.pids().values())
+        wait_until_ended(running.pids().values())
 
 
 def test_command_that_is_not_there():
@@ -207,6 +205,29 @@ def test_processes_that_a_worker_has_started_are_ended_too(tmp_path):
         assert not is_running(child)
 
 
+@pytest.mark.skipif(not sys.platform.startswith('linux'), reason='needs prctl of Linux')
+@pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGKILL])
+def test_process_that_has_left_its_session_is_ended_too(number):
+    """Even if its parent has ended, and when the launcher is killed."""
+    script = ('import subprocess, time; child = subprocess.Popen(["sleep", "1000"], '
+              'start_new_session=True); print("child is", child.pid, flush=True)')
+    command = ['sh', '-c', '"$0" -c "$1"; sleep 1000', sys.executable, script]
+    with job(command, workers=1) as running:
+        running.wait_for('child is')
+        child = int(re.search(r'child is (\d+)', running.output).group(1))
+        assert is_running(child)
+        running.send(number)
+        assert running.exit_status(20) == (143 if number == signal.SIGTERM else -number)
+        wait_until_ended([child])
+
+
+def wait_until_ended(pids, seconds=15):
+    deadline = time.monotonic() + seconds
+    while any(map(is_running, pids)):
+        assert time.monotonic() < deadline, [pid for pid in pids if is_running(pid)]
+        time.sleep(0.05)
+
+
 def test_launcher_whose_output_nobody_reads(tmp_path):
     script = 'import sys; [print("line", i, flush=True) for i in range(10**6)]'
     command = [sys.executable, str(LAUNCHER), '-n', '1', '--', sys.executable, '-c', script]
@@ -215,7 +236,7 @@ def test_launcher_whose_output_nobody_reads(tmp_path):
         pids = [int(running.stdout.readline().split()[-1]) for _ in range(3)]
         running.stdout.close()
         assert running.wait(30) != 0
-    assert not any(map(is_running, pids))
+    wait_until_ended(pids)
 
 
 def test_worker_with_an_error_ends_the_job(tmp_path):
@@ -225,7 +246,10 @@ def test_worker_with_an_error_ends_the_job(tmp_path):
     assert 'exited with status 1: ending the others' in running.output
 
 
-@pytest.mark.parametrize('arguments', [['-n', '0', 'true'], ['-s', 'x', 'true'], []])
+@pytest.mark.parametrize('arguments', [
+    ['-n', '0', 'true'], ['-s', 'x', 'true'], [], ['--link-timeout', '3', 'true'],
+    ['--env', 'NO_SUCH_NAME', 'true'], ['--env', '=x', 'true'],
+    ['--scheduler-host', '10.0.0.1', 'true']])
 def test_wrong_arguments_of_the_launcher(arguments):
     found = subprocess.run([sys.executable, str(LAUNCHER), *arguments], stderr=subprocess.PIPE,
                            text=True, timeout=30, check=False)

@@ -5,16 +5,24 @@ dist_async, in clusters on this machine. The rows are shared among the workers,
 so that a snapshot's pass becomes shorter with more of them as long as there
 are idle cores. Each figure is the median of several; the bytes are those that
 cross the loopback device, in both directions, over the number of workers.
+
+With --link MEGABITS each process has a host of its own, which is a network
+namespace (Linux, root, iproute2, sshd), and a link of that speed. Then the
+table has what the link alone should take, too, by the model in
+docs/distributed.md.
 """
 
 import argparse
+import itertools
 import json
 import os
 import platform
 import re
 import subprocess
 import sys
+import tempfile
 import time
+from contextlib import nullcontext
 from pathlib import Path
 
 import mxnet as mx
@@ -22,16 +30,23 @@ import numpy as np
 
 from svrg_optimization import SVRGModule
 
-LAUNCHER = Path(__file__).parent.parent / 'distributed' / 'launch.py'
+# The namespaces are those of the tests.
+sys.path.append(str(Path(__file__).resolve().parents[2] / 'tests'))
+import network  # noqa: E402
+
 COUNTERS = Path('/proc/net/dev')
 
 
-def bytes_over_loopback():
-    """Return the bytes sent over the loopback device so far (Linux)."""
-    return int(re.search(r'lo:\s*(\d+)', COUNTERS.read_text()).group(1))
+def bytes_of_worker(workers):
+    """Return the bytes that one worker has sent and received so far (Linux)."""
+    numbers = {name.strip(): counts.split() for name, found, counts in (
+        line.partition(':') for line in COUNTERS.read_text().splitlines()) if found}
+    if os.environ.get('DMLC_INTERFACE') == 'lo':  # what is sent over it is received over it
+        return int(numbers['lo'][0]) / workers
+    return int(numbers['eth0'][0]) + int(numbers['eth0'][8])
 
 
-def network(hidden):
+def perceptron(hidden):
     layer = mx.sym.FullyConnected(mx.sym.Variable('data'), num_hidden=hidden, name='hidden')
     scores = mx.sym.FullyConnected(mx.sym.Activation(layer, act_type='tanh'), num_hidden=10,
                                    name='fc')
@@ -44,14 +59,14 @@ def measure(kvstore, what, times):
     for _ in range(times):
         mx.nd.waitall()
         kvstore._barrier()
-        before = bytes_over_loopback()
+        before = bytes_of_worker(kvstore.num_workers)
         kvstore._barrier()
         tic = time.perf_counter()
         what()
         mx.nd.waitall()
         kvstore._barrier()
         seconds.append(time.perf_counter() - tic)
-        sent.append((bytes_over_loopback() - before) / kvstore.num_workers)
+        sent.append(bytes_of_worker(kvstore.num_workers) - before)
         kvstore._barrier()
     return np.median(seconds), np.median(sent)
 
@@ -63,7 +78,7 @@ def work(args):
     rng = np.random.RandomState(kvstore.rank)
     train_data = mx.io.NDArrayIter(rng.normal(size=(rows, 784)), rng.randint(10, size=rows),
                                    args.batch_size)
-    module = SVRGModule(network(args.hidden), update_freq=1)
+    module = SVRGModule(perceptron(args.hidden), update_freq=1)
     module.bind(train_data.provide_data, train_data.provide_label)
     module.init_params(mx.init.Xavier())
     module.init_optimizer(kvstore, optimizer_params={'learning_rate': 0.01})
@@ -94,25 +109,52 @@ def work(args):
             'step_ms': 1e3 * step_seconds, 'step_bytes': step_bytes}))
 
 
-def run_cluster(kind, workers, args):
-    """Measure in a cluster of so many workers; return what rank 0 found."""
-    command = [sys.executable, str(LAUNCHER), '-n', str(workers), '-s', '1', '--', sys.executable,
-               __file__, '--kind', kind]
+def run_cluster(kind, workers, servers, args, hosts):
+    """Measure in a cluster, on hosts of their own if there are any; return what rank 0 found."""
+    launch = [sys.executable, '-m', 'svrg_optimization.launch']
+    environment = dict(os.environ, OMP_NUM_THREADS='1', MXNET_SUBGRAPH_VERBOSE='0')
+    if hosts is not None:
+        file = hosts.ssh_config.with_name('hosts.txt')
+        file.write_text('\n'.join(hosts.hosts[:servers + workers]))
+        launch = hosts.command('hub', *launch, '--hosts', str(file),
+                               '--ssh', 'ssh -F %s' % hosts.ssh_config)
+        # Each server has the same share of the weights.
+        environment['MXNET_KVSTORE_BIGARRAY_BOUND'] = '1000'
+    command = [*launch, '-n', str(workers), '-s', str(servers), '--', sys.executable, __file__,
+               '--kind', kind]
     for name in ('rows', 'batch_size', 'hidden', 'times'):
         command += ['--' + name.replace('_', '-'), str(getattr(args, name))]
     finished = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False,
-                              env=dict(os.environ, OMP_NUM_THREADS='1',
-                                       MXNET_SUBGRAPH_VERBOSE='0'))
-    found = re.search(r'^\[worker \d+\] (\{.*\})$', finished.stdout, re.MULTILINE)
+                              env=environment)
+    found = re.search(r'^\[worker \d+(?: on \w+)?\] (\{.*\})$', finished.stdout, re.MULTILINE)
     if finished.returncode or not found:
         sys.exit(finished.stdout)
     return json.loads(found.group(1))
+
+
+def row_of(found, servers, megabits):
+    """Return the cells of a cluster's row, with the times that the link takes if it has a speed."""
+    weights = 4 * found['parameters']
+    row = [found['kind'], '%d' % found['workers'], '%d' % servers]
+    for what, passes in (('snapshot', 3), ('step', 2)):
+        row.append('%.*f' % (0 if what == 'snapshot' or megabits else 1, found[what + '_ms']))
+        if megabits:
+            busiest = weights * max(1, found['workers'] / servers)
+            row.append('%.0f' % (1e3 * passes * busiest / (megabits * 1e6 / 8)))
+        row.append('%.2f' % (found[what + '_bytes'] / weights))
+        if what == 'snapshot':
+            row.append('%d' % found['barriers'])
+    return row
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument('--workers', type=int, nargs='+', default=[1, 2, 4])
+    parser.add_argument('--servers', type=int, nargs='+', default=[1])
+    parser.add_argument('--kinds', nargs='+', default=['dist_sync', 'dist_async'])
+    parser.add_argument('--link', type=float, metavar='MEGABITS',
+                        help='what the link of each host carries in a second, each way')
     parser.add_argument('--rows', type=int, default=12800, help='of all workers together')
     parser.add_argument('--batch-size', type=int, default=64, help='of each worker')
     parser.add_argument('--hidden', type=int, default=512)
@@ -124,19 +166,21 @@ def main():
         return
     if not COUNTERS.exists():
         sys.exit('The bytes are read from %s, which only Linux has.' % COUNTERS)
+    if args.link and network.lacking():
+        parser.error('argument --link: this machine lacks %s' % network.lacking())
     print('%d rows, batches of %d, one thread a worker; mxnet %s, Python %s, %s, %d cores\n' % (
         args.rows, args.batch_size, mx.__version__, platform.python_version(),
         platform.machine(), os.cpu_count()))
-    print('| kvstore | workers | snapshot, ms | its bytes, over those of the weights | barriers '
-          '| step, ms | its bytes, over those of the weights |')
-    print('|---|---|---|---|---|---|---|')
-    for kind in ('dist_sync', 'dist_async'):
-        for workers in args.workers:
-            found = run_cluster(kind, workers, args)
-            weights = 4 * found['parameters']
-            print('| %s | %d | %.0f | %.2f | %d | %.1f | %.2f |' % (
-                kind, workers, found['snapshot_ms'], found['snapshot_bytes'] / weights,
-                found['barriers'], found['step_ms'], found['step_bytes'] / weights))
+    bytes_, link = ['its bytes, over those of the weights'], ['of the link'] * bool(args.link)
+    titles = ['kvstore', 'workers', 'servers', 'snapshot, ms', *link, *bytes_, 'barriers',
+              'step, ms', *link, *bytes_]
+    print('| %s |\n%s' % (' | '.join(titles), '|---' * len(titles) + '|'))
+    with tempfile.TemporaryDirectory() as folder, (
+            network.Network(folder, max(args.workers) + max(args.servers), args.link)
+            if args.link else nullcontext()) as hosts:
+        for kind, workers, servers in itertools.product(args.kinds, args.workers, args.servers):
+            found = run_cluster(kind, workers, servers, args, hosts)
+            print('| %s |' % ' | '.join(row_of(found, servers, args.link)), flush=True)
 
 
 if __name__ == '__main__':

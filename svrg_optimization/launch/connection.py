@@ -1,0 +1,177 @@
+"""Connection to the agent of one host, which starts over ssh, or on this machine."""
+
+import contextlib
+import inspect
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+from . import agent
+
+# The agent's source is the first line that it reads, and must come within a minute.
+BOOTSTRAP = ('import json, signal; signal.alarm(60); '
+             'exec(compile(*json.loads(open(0, "rb", 0, closefd=False).readline()), "exec"))')
+# The connection is that of the ssh which is started here, and not shared with others.
+SSH_OPTIONS = {'BatchMode': 'yes', 'ControlMaster': 'no', 'ControlPath': 'none',
+               'ClearAllForwardings': 'yes'}
+
+
+def say(message, name='launcher'):
+    """Print a line with a name in front, in one piece, since several threads print."""
+    sys.stdout.write('[%s] %s\n' % (name, message))
+    sys.stdout.flush()
+
+
+class Process:
+    """Process of the job, as the agent of its host reports it; it serves without a command."""
+
+    def __init__(self, role, name, command=None):
+        self.role, self.name, self.command = role, name, command
+        self.pid = self.returncode = None
+
+    def is_running(self):
+        """Tell whether the process has not ended."""
+        return self.returncode is None
+
+    def has_failed(self):
+        """Tell whether the process has ended with a status other than 0."""
+        return self.returncode not in (None, 0)
+
+    @property
+    def exit_status(self):
+        """Exit status, as a shell gives it."""
+        return self.returncode if self.returncode >= 0 else 128 - self.returncode
+
+    def describe_end(self):
+        """Return a sentence on how the process has ended."""
+        how = 'exited with status %d' % self.returncode if self.returncode >= 0 else (
+            'was killed by %s' % signal.Signals(-self.returncode).name)
+        return '%s (process %d) %s' % (self.name, self.pid, how)
+
+
+class Connection:
+    """Connection to the agent on a host, or on this machine if the host is None.
+
+    Two threads print what the agent reports and what ssh says.
+    """
+
+    def __init__(self, host, ssh, python, connect_timeout, link_timeout):
+        self.name = 'this machine' if host is None else host
+        self.versions = self.error = None
+        self.status = 1  # of the launcher, if there is an error
+        command = [sys.executable if host is None else python, '-I', '-c', BOOTSTRAP]
+        if host is not None:
+            # An ssh that has outlived the launcher ends after two intervals without an answer, and
+            # so later than the launcher notices the same.
+            options = dict(SSH_OPTIONS, ConnectTimeout=connect_timeout, ServerAliveCountMax=1,
+                           ServerAliveInterval=(3 * link_timeout + 4) // 5)
+            command = [*ssh, '-T', '-x', *('-o%s=%s' % option for option in options.items()),
+                       '--', host, 'exec ' + ' '.join(map(shlex.quote, command))]
+        self._link_timeout = link_timeout
+        self._processes = {}
+        self._last_words = ''
+        self._waits_since = time.monotonic()
+        self._popen = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                       stderr=subprocess.PIPE, start_new_session=True)
+        self._readers = [threading.Thread(target=self._run, args=[read], daemon=True)
+                         for read in (self._read_reports, self._read_words)]
+        for reader in self._readers:
+            reader.start()
+        self.send([inspect.getsource(agent), agent.__file__])
+
+    def send(self, order):
+        """Send an order, or an empty one as a sign of life."""
+        with contextlib.suppress(OSError):  # the readers see that the agent is gone
+            self._popen.stdin.write(json.dumps(order).encode() + b'\n')
+            self._popen.stdin.flush()
+
+    def start(self, processes, environment, interface_towards):
+        """Order the start of processes, which others reach on the interface towards an address."""
+        self._processes = {process.name: process for process in processes}
+        self.send({'order': 'start', 'environment': environment,
+                   'interface_towards': interface_towards,
+                   'processes': [{'name': process.name, 'role': process.role,
+                                  'command': process.command} for process in processes]})
+
+    def failure(self):
+        """Return why the agent cannot be used any more, None if it can."""
+        if self.error is not None:
+            return '%s: %s' % (self.name, self.error)
+        if self.is_silent():
+            return '%s: nothing has come from it for %d seconds' % (self.name, self._link_timeout)
+        if self._readers[0].is_alive():
+            return None
+        self.wait(time.monotonic() + 1)
+        return '%s: %s (status %s)%s' % (
+            self.name, 'cannot be reached' if self.versions is None else 'the connection broke',
+            self._popen.returncode, self._last_words)
+
+    def is_silent(self):
+        """Tell whether the agent has said nothing for too long, while it could have been read."""
+        since = self._waits_since
+        return (None not in (since, self.versions, self._link_timeout)
+                and time.monotonic() - since > self._link_timeout)
+
+    def close(self):
+        """Let the agent end its processes and itself."""
+        with contextlib.suppress(OSError):
+            self._popen.stdin.close()
+
+    def wait(self, deadline):
+        """Wait until a time for the end of the agent; return whether it has come."""
+        try:
+            self._popen.wait(max(0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            self._popen.kill()
+            return False
+        for reader, stream in zip(self._readers, (self._popen.stdout, self._popen.stderr)):
+            reader.join(1)
+            if not reader.is_alive():
+                stream.close()
+        return True
+
+    def _read_reports(self):
+        while True:
+            self._waits_since = time.monotonic()
+            line = self._popen.stdout.readline()
+            self._waits_since = None  # to print may take long, if nobody reads it
+            if not line:
+                return
+            try:
+                report = json.loads(line)
+                self._take_report(**report)
+            except (ValueError, TypeError):  # what the host's shell prints at its start
+                say(line.decode(errors='replace').rstrip('\r\n'), self.name)
+
+    def _take_report(self, line=None, of=None, started=None, pid=None, ended=None, status=None,
+                     versions=None, error=None):
+        if line is not None:
+            say(line, of)
+        elif started is not None:
+            self._processes[started].pid = pid
+            say('%s is process %d' % (started, pid))
+        elif ended is not None:
+            self._processes[ended].returncode = status
+        elif versions is not None:
+            self.versions = versions
+        elif error is not None:
+            self.status = status or 1
+            self.error = error
+
+    def _read_words(self):
+        for line in self._popen.stderr:
+            text = line.decode(errors='replace').rstrip('\r\n')
+            self._last_words = ': ' + text
+            say(text, self.name)
+
+    @staticmethod
+    def _run(read):
+        try:
+            read()
+        except OSError:
+            os.kill(os.getpid(), signal.SIGTERM)  # nobody reads our output any more
