@@ -109,7 +109,7 @@ class Loaded(NamedTuple):
         return self._replace(step_size=None)
 
 
-def facts_and_arrays(module, state, loaded, update_counts, update_freq, alpha):
+def facts_and_arrays(module, state, loaded, update_counts, update_freq, alpha, sampling):
     """Return the state of SVRG in a form that can be saved.
 
     Parameters
@@ -124,6 +124,8 @@ def facts_and_arrays(module, state, loaded, update_counts, update_freq, alpha):
         Update counts of its optimizer.
     update_freq, alpha
         Arguments of the constructor.
+    sampling : Sampling
+        Further arguments of the constructor.
 
     Returns
     -------
@@ -134,7 +136,8 @@ def facts_and_arrays(module, state, loaded, update_counts, update_freq, alpha):
     """
     rule, snapshot = step_size_rule_of(module), state.snapshot
     facts = {'update_freq': update_freq, 'alpha': None if callable(alpha) else float(alpha),
-             'num_update': snapshot.num_update, 'optimizer': loaded.counts, 'snapshot': None,
+             'num_update': snapshot.num_update, 'num_taken': snapshot.num_taken,
+             **sampling.facts(), 'optimizer': loaded.counts, 'snapshot': None,
              'step_size': rule and {'rate': rule.rate, 'curvature': rule.curvature}}
     if rule is None:
         facts['step_size'] = loaded.step_size
