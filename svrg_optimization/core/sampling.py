@@ -5,9 +5,6 @@ from ..data.iterators import check_iterator
 from ..data.passes import Pass, Stream
 from ..full_grad_batches import Growing
 
-_COUNT = 'None, an int of 1 or more'
-
-
 class Sampling:
     """Checked values of the arguments for sampled full gradients.
 
@@ -51,9 +48,10 @@ class Sampling:
             'full_grad_batches', 'updates_per_snapshot', 'full_grad_data')]
         if batches is not None and not callable(batches):
             batches = checked_count('full_grad_batches', batches,
-                                    _COUNT + ' or a callable that returns one')
+                                    'None, an int of 1 or more or a callable that returns one')
         if updates is not None:
-            updates = checked_count('updates_per_snapshot', updates, _COUNT)
+            updates = checked_count('updates_per_snapshot', updates,
+                                    'None or an int of 1 or more')
         if data is not None:
             check_iterator('full_grad_data', data)
         elif updates is not None:
@@ -85,7 +83,7 @@ class Sampling:
 
     def plan_after(self, snapshots):
         """Return the last three fields of a Plan, for `snapshots` as in `count_after`."""
-        return (self.count_after(snapshots), self.updates_per_snapshot,
+        return (self.count_after(snapshots) or 0, self.updates_per_snapshot or 0,
                 self.full_grad_data is not None)
 
     def pass_over(self, train_data, count):

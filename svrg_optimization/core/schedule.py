@@ -1,6 +1,7 @@
 """When a training run takes snapshots: after some epochs of ``fit`` or updates, unless α is 0."""
 
 import contextlib
+import functools
 import inspect
 import time
 
@@ -214,9 +215,9 @@ class SnapshotSchedule:
         needs_snapshot = self._needs_snapshots
         takes_snapshot = needs_snapshot and self._is_snapshot_due(epoch)
         if is_first:
-            sampled = self._sampling.plan_after(self._snapshot.num_taken) if needs_snapshot else ()
+            sampled = functools.partial(self._sampling.plan_after, self._snapshot.num_taken)
             self._check_workers_agree(train_data, needs_snapshot * self.update_freq, epoch,
-                                      takes_snapshot, *sampled)
+                                      takes_snapshot, sampled if needs_snapshot else tuple)
         if takes_snapshot:
             go_back = self._take_snapshot_in_fit(train_data, is_first)
         elif is_first and needs_snapshot and self.full_grad_batches is None:

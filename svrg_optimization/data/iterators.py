@@ -82,6 +82,13 @@ def rows_left_over(train_data):
     return train_data.num_data % train_data.batch_size
 
 
+def batches_read(train_data):
+    """Return how many batches an NDArrayIter has yielded in this pass; 0 for another iterator."""
+    if not isinstance(train_data, NDArrayIter):
+        return 0
+    return train_data.cursor // train_data.batch_size + 1
+
+
 def rows_of_batch(train_data, data_shapes):
     """Return the number of rows of an iterator's batches.
 

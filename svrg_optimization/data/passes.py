@@ -2,6 +2,8 @@
 
 import contextlib
 
+from .iterators import batches_read
+
 _END = object()
 
 
@@ -70,13 +72,14 @@ class Stream:
 
     def __init__(self, train_data):
         self.train_data = train_data
-        self.count = self._batches = None
-        self._place = 0  # number of batches since the beginning or the first use
+        self.count = self._batches = self._place = None
 
     def __iter__(self):
-        begin, has_ended, yielded = self._place, False, 0
+        if self._place is None:
+            self._place = batches_read(self.train_data)
+        begin, yielded, has_ended, end = self._place, 0, False, None
         while self.count is None or yielded < self.count:
-            if has_ended and yielded and self._place >= begin:
+            if self._place == end:
                 return
             if self._batches is None:
                 self._batches = iter(self.train_data)
@@ -90,6 +93,7 @@ class Stream:
             else:
                 self.train_data.reset()
                 self._batches, self._place, has_ended = None, 0, True
+                end = begin if yielded else None  # a pass that began at the end is over all
 
 
 @contextlib.contextmanager

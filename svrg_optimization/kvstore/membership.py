@@ -72,8 +72,7 @@ class Membership:
             return None
         return kvstore
 
-    def check_plan(self, module, train_data, update_freq, epoch, takes_snapshot,
-                   full_grad_batches=None, updates_per_snapshot=None, has_full_grad_data=False):
+    def check_plan(self, module, train_data, update_freq, epoch, takes_snapshot, sampled):
         """Raise a ValueError on all workers if ``fit`` would hang or go wrong on some of them.
 
         The numbers of batches are compared here only if there is no pass for
@@ -95,26 +94,21 @@ class Membership:
             Number of the first epoch.
         takes_snapshot : bool
             Whether this epoch begins with a snapshot.
-        full_grad_batches : int, optional
-            Number of batches of the next pass for the full gradient.
-        updates_per_snapshot : int, optional
-            Updates from one snapshot to the next.
-        has_full_grad_data : bool
-            Whether the pass is over other data than `train_data`.
+        sampled : callable
+            Returns the last fields of a Plan, those with defaults.
         """
         kvstore = kvstore_of(module)
         if not is_distributed(kvstore):
             return
         plan = Plan(rows_of_batch(train_data, module.data_shapes),
                     0 if kvstore_of_weights(module) else module._optimizer.rescale_grad,
-                    update_freq, epoch, takes_snapshot, rows_left_over(train_data),
-                    full_grad_batches or 0, updates_per_snapshot or 0, has_full_grad_data)
+                    update_freq, epoch, takes_snapshot, rows_left_over(train_data), *sampled())
         if self._plan != plan:
             check_plans(kvstore, self.keys.tally, plan)
             self._plan = plan
         if not takes_snapshot:
             self.allow_next()
-            is_sampled = full_grad_batches is not None or has_full_grad_data
+            is_sampled = plan.full_grad_batches or plan.has_full_grad_data
             if is_synchronous(kvstore) and not is_sampled:
                 check_batch_counts(kvstore, count_batches(kvstore, self.keys.tally, train_data))
 
