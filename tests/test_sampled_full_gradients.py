@@ -48,6 +48,8 @@ def stream_of(rows, counts, batch_size=10):
     place = 0
     for count in counts:
         taken = min(count or len(batches), len(batches))
+        if taken == len(batches):
+            place = 0
         yield np.concatenate([batches[(place + number) % len(batches)] for number in range(taken)])
         place = (place + taken) % len(batches)
 
@@ -468,6 +470,37 @@ def test_passes_of_a_stream(counts):
         stream.count = count
         passed = np.concatenate([batch.label[0].asnumpy()[:10 - batch.pad] for batch in stream])
         np.testing.assert_allclose(passed, targets[next(rows)], rtol=1e-6)
+
+
+def test_each_row_once_in_a_pass_over_all_shuffled_data():
+    stream, targets = Stream(Problem(rows=37).iterator(shuffle=True)), Problem(rows=37).targets
+    for count in (1, 2, 3, 4, 8, None, 1, 4):
+        stream.count = count
+        passed = [batch.label[0].asnumpy()[:10 - batch.pad] for batch in stream]
+        assert len(passed) == min(count or 4, 4)
+        if len(passed) == 4:
+            np.testing.assert_allclose(np.sort(np.concatenate(passed)), np.sort(targets), rtol=1e-6)
+
+
+@pytest.mark.parametrize('read', [0, 1, 3])
+def test_an_iterator_that_stands_somewhere(read):
+    """Of those that do not tell where, the first pass ends at the end of the data."""
+    class Other(bad_input.Data):
+        def __iter__(self):
+            self.left = self.left or list(self.batches)
+            while self.left:
+                yield self.left.pop(0)
+
+    data = Other(*range(5))
+    data.left = list(range(read, 5))
+    stream, found = Stream(data), []
+    for count in (4, 4, 9, 4, 4):
+        stream.count = count
+        found.append(list(stream))
+    assert found == {
+        0: [[0, 1, 2, 3], [4], [0, 1, 2, 3, 4], [0, 1, 2, 3], [4, 0, 1, 2]],
+        1: [[1, 2, 3, 4], [0, 1, 2, 3], [4, 0, 1, 2, 3], [4, 0, 1, 2], [3, 4, 0, 1]],
+        3: [[3, 4], [0, 1, 2, 3], [4, 0, 1, 2, 3], [4, 0, 1, 2], [3, 4, 0, 1]]}[read]
 
 
 def test_a_stream_that_stands_at_its_end_begins_again():

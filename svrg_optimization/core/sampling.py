@@ -5,6 +5,7 @@ from ..data.iterators import check_iterator
 from ..data.passes import Pass, Stream
 from ..full_grad_batches import Growing
 
+
 class Sampling:
     """Checked values of the arguments for sampled full gradients.
 

@@ -2,6 +2,7 @@
 
 import functools
 import itertools
+import math
 import reprlib
 
 from mxnet.io import MXDataIter, NDArrayIter, PrefetchingIter, ResizeIter
@@ -83,10 +84,12 @@ def rows_left_over(train_data):
 
 
 def batches_read(train_data):
-    """Return how many batches an NDArrayIter has yielded in this pass; 0 for another iterator."""
-    if not isinstance(train_data, NDArrayIter):
+    """Return how many batches an iterator has yielded since its beginning, NaN if unknown."""
+    if isinstance(train_data, NDArrayIter):
+        return train_data.cursor // train_data.batch_size + 1
+    if isinstance(train_data, MXDataIter) and _is_at_beginning(train_data):
         return 0
-    return train_data.cursor // train_data.batch_size + 1
+    return math.nan
 
 
 def rows_of_batch(train_data, data_shapes):

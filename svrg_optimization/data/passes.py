@@ -1,8 +1,9 @@
 """Batches of a pass for the full gradient: all, the first few, or the next few of a stream."""
 
 import contextlib
+import math
 
-from .iterators import batches_read
+from .iterators import batches_read, rewind
 
 _END = object()
 
@@ -50,8 +51,9 @@ class Pass:
 class Stream:
     """Batches of passes that go on where the last one stopped and begin again at the end.
 
-    The iterator is reset only at its end, so it may stand anywhere at first, and
-    it may have no end. A pass yields no batch twice.
+    The iterator may stand anywhere at first, and it may have no end. A pass over
+    all data begins at their beginning: a shuffled iterator would otherwise yield
+    some rows twice and others not at all.
 
     Parameters
     ----------
@@ -72,15 +74,20 @@ class Stream:
 
     def __init__(self, train_data):
         self.train_data = train_data
-        self.count = self._batches = self._place = None
+        self.count = self._batches = None
+        self._place = None  # number of batches since the beginning, NaN if unknown
+        self._length = math.nan
 
     def __iter__(self):
-        if self._place is None:
+        is_whole = self.count is None or self.count >= self._length
+        if is_whole and self._place != 0:
+            rewind(self.train_data)
+            self._batches, self._place = None, 0
+        elif self._place is None:
             self._place = batches_read(self.train_data)
-        begin, yielded, has_ended, end = self._place, 0, False, None
-        while self.count is None or yielded < self.count:
-            if self._place == end:
-                return
+        begin, yielded, has_ended = self._place, 0, False
+        while (self.count is None or yielded < self.count) and not (
+                has_ended and self._place == begin):
             if self._batches is None:
                 self._batches = iter(self.train_data)
             batch = next(self._batches, _END)
@@ -88,12 +95,14 @@ class Stream:
                 self._place += 1
                 yielded += 1
                 yield batch
-            elif has_ended:
+                continue
+            self._length = self._place
+            if has_ended:
                 return
-            else:
-                self.train_data.reset()
-                self._batches, self._place, has_ended = None, 0, True
-                end = begin if yielded else None  # a pass that began at the end is over all
+            self.train_data.reset()
+            self._batches, self._place, has_ended = None, 0, True
+            if yielded and math.isnan(begin):
+                return  # it may have been all
 
 
 @contextlib.contextmanager
