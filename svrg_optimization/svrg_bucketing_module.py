@@ -47,7 +47,8 @@ class SVRGBucketingModule(SnapshotSchedule, BucketingModule):
     compression_params : dict, optional
         As in SVRGModule.
     update_freq : int
-        Epochs from one snapshot to the next, 1 or more; required.
+        Epochs from one snapshot to the next, 1 or more; required without
+        `updates_per_snapshot`.
     loss_is_mean : bool, optional
         As in SVRGModule.
     full_grad_callback : callable or list of callable, optional

@@ -89,9 +89,9 @@ class SVRGModule(SnapshotSchedule, Module):
         Gradient compression between devices, as in Module. The full gradient
         is not compressed. A distributed KVStore does not accept it.
     update_freq : int
-        Epochs from one snapshot to the next, 1 or more. It is required; the
-        signature has a default only because mxnet.contrib has one. It may be
-        set later as an attribute.
+        Epochs from one snapshot to the next, 1 or more. It is required without
+        `updates_per_snapshot`; the signature has a default because mxnet.contrib
+        has one. It may be set later as an attribute.
     loss_is_mean : bool, optional
         Whether the loss is a mean over the rows of a batch rather than a sum.
         By default this is read from the loss layers of the symbol

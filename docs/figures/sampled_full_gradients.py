@@ -51,9 +51,9 @@ class Problem:
                                  label_name='label')
 
 
-def train(problem, full_grad_batches, rate, updates, passes, level=0.0):
+def train(problem, full_grad_batches, rate, updates, passes, level=0.0, seed=0):
     """Train for some gradient passes, or to a level; return passes and excesses over time."""
-    np.random.seed(0)
+    np.random.seed(seed)
     rows, curve = 0, [(0, problem.loss(np.zeros(FEATURES)) - problem.optimum)]
 
     def after_batch_of_snapshot(_):
