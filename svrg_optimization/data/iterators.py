@@ -92,6 +92,16 @@ def batches_read(train_data):
     return math.nan
 
 
+def batches_in(train_data):
+    """Return how many batches an iterator yields in a pass, NaN if unknown."""
+    if type(train_data) is not NDArrayIter or pads_in_front(train_data):
+        return math.nan
+    rows = train_data.num_data
+    if train_data.last_batch_handle == 'discard':
+        rows -= rows % train_data.batch_size
+    return -(-rows // train_data.batch_size)
+
+
 def rows_of_batch(train_data, data_shapes):
     """Return the number of rows of an iterator's batches.
 

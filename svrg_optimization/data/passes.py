@@ -3,7 +3,7 @@
 import contextlib
 import math
 
-from .iterators import batches_read, rewind
+from .iterators import batches_in, batches_read, rewind
 
 _END = object()
 
@@ -76,7 +76,7 @@ class Stream:
         self.train_data = train_data
         self.count = self._batches = None
         self._place = None  # number of batches since the beginning, NaN if unknown
-        self._length = math.nan
+        self._length = batches_in(train_data)
 
     def __iter__(self):
         is_whole = self.count is None or self.count >= self._length
