@@ -1,11 +1,13 @@
 """Loss over gradient passes: exact full gradients, growing samples and fixed samples.
 
 Logistic regression with L2 on generated rows, whose features have a decaying
-scale. The rate and the updates between snapshots are those of a grid with which
-exact SVRG comes to 1e-3 above the optimum first; all three methods use them.
+scale. All methods use the rate and the updates between snapshots of a grid with
+which exact SVRG comes to 1e-8 above the optimum first. The picture shows the
+first of some runs with other orders of the rows; their means are printed.
 """
 
 import contextlib
+import itertools
 import logging
 
 import mxnet as mx
@@ -17,9 +19,9 @@ from scipy.special import expit
 from svrg_optimization import Growing, SVRGModule
 
 ROWS, FEATURES, BATCH_SIZE, L2 = 12800, 784, 16, 1e-3
-RATES, UPDATES = (2.0, 4.0, 8.0, 16.0), (50, 100, 200, 400)
+RATES, UPDATES = (2.0, 4.0, 8.0), (100, 200, 400)
 LEVELS = (1e-3, 1e-8)
-SAMPLE = 100
+SAMPLE, SEEDS = 100, 4
 
 
 class EnoughPassesError(Exception):
@@ -93,21 +95,25 @@ def main():
     args = arguments(__file__, passes=14)
     logging.getLogger().setLevel(logging.WARNING)
     problem = Problem()
-    _, rate, updates = min(
-        (passes_to(LEVELS[0], *train(problem, None, rate, updates, min(6, args.passes), LEVELS[0])),
-         rate, updates) for rate in RATES for updates in UPDATES)
-    print('rate %g, %d updates between snapshots' % (rate, updates))
-    figure, (axes,) = axes_of_excess(
-        'Logistic regression, %d × %d, a snapshot every %d updates' % (ROWS, FEATURES, updates))
-    whole = ROWS // BATCH_SIZE
+    found = {}
+    for rate, updates in itertools.product(RATES, UPDATES):
+        curve = train(problem, None, rate, updates, args.passes, LEVELS[1])
+        found[rate, updates] = [passes_to(level, *curve) for level in LEVELS]
+        print('exact, rate %g, %d updates: %s' % (rate, updates, found[rate, updates]))
+    rate, updates = min(found, key=lambda settings: found[settings][::-1])
+    figure, (axes,) = axes_of_excess('Logistic regression, %d × %d, rate %g, %d updates a snapshot'
+                                     % (ROWS, FEATURES, rate, updates))
     for name, color, batches in (
-            ('exact: all %d batches' % whole, SVRG, None),
+            ('exact: all %d batches' % (ROWS // BATCH_SIZE), SVRG, None),
             ('growing: %d batches, then twice as many' % SAMPLE, GROWING_SAMPLES, Growing(SAMPLE)),
             ('fixed: %d batches' % SAMPLE, FIXED_SAMPLES, SAMPLE)):
-        passes, excesses = train(problem, batches, rate, updates, args.passes)
-        axes.plot(passes, np.maximum(excesses, 1e-12), color=color, linewidth=1.8, label=name)
-        print('%-42s %s' % (name, '  '.join('%.2f passes to %g' % (
-            passes_to(level, passes, excesses), level) for level in LEVELS)))
+        curves = [train(problem, batches, rate, updates, args.passes, seed=seed)
+                  for seed in range(SEEDS)]
+        axes.plot(*curves[0], color=color, linewidth=1.8, label=name)
+        for level in LEVELS:
+            passes = [passes_to(level, *curve) for curve in curves]
+            print('%s: to %g in %.2f passes (%s)' % (
+                name, level, np.mean(passes), ', '.join('%.2f' % each for each in passes)))
     axes.set_xlim(0, args.passes)
     axes.legend()
     save(figure, args.output)

@@ -220,7 +220,7 @@ class SnapshotSchedule:
                                       takes_snapshot, sampled if needs_snapshot else tuple)
         if takes_snapshot:
             go_back = self._take_snapshot_in_fit(train_data, is_first)
-        elif is_first and needs_snapshot and self.full_grad_batches is None:
+        elif is_first and needs_snapshot:
             go_back = self._store_again(train_data)
         else:
             go_back = None
