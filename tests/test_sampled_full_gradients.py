@@ -41,17 +41,26 @@ def first_rows(count, batches, batch_size=10):
     return np.arange(min(count, batches * batch_size))
 
 
-def stream_of(rows, counts, batch_size=10):
-    """Yield the rows of each pass over some rows; each is over so many batches, None for all."""
-    batches = [np.arange(start, min(start + batch_size, rows))
-               for start in range(0, rows, batch_size)]
+def passes_over(batches, counts, tells_its_place=True):
+    """Yield the rows of each pass over some batches; it is over so many, None for all.
+
+    Of an iterator that does not tell its place the first pass to its end stops there.
+    """
     place = 0
     for count in counts:
         taken = min(count or len(batches), len(batches))
-        if taken == len(batches):
+        if place + taken >= len(batches) and not tells_its_place:
+            taken, tells_its_place = len(batches) - place, place + taken > len(batches)
+        elif taken == len(batches):
             place = 0
         yield np.concatenate([batches[(place + number) % len(batches)] for number in range(taken)])
         place = (place + taken) % len(batches)
+
+
+def stream_of(rows, counts, batch_size=10, tells_its_place=True):
+    """Yield the rows of each pass over the rows from 0 on, as `passes_over`."""
+    return passes_over([np.arange(start, min(start + batch_size, rows))
+                        for start in range(0, rows, batch_size)], counts, tells_its_place)
 
 
 def train(svrg, num_epoch, samples, updates_per_snapshot=None, update_freq=1, begin_epoch=0):
@@ -297,7 +306,7 @@ def test_row_sparse_parameters():
                kvstore=mx.kv.create('local'), optimizer_params={'learning_rate': 0.1},
                sparse_row_id_fn=lambda batch: {'w': batch.data[0].indices})
     problem.assert_weights(module, train(problem.svrg(learning_rate=0.1), 3, stream_of(
-        37, itertools.repeat(3)), 3).weights)
+        37, itertools.repeat(3), tells_its_place=False), 3).weights)
 
 
 @pytest.mark.parametrize('context', [mx.cpu(), TWO_DEVICES])
@@ -546,12 +555,8 @@ class Lengths(Sequences):
     """Sequences whose batches the float64 twin takes in the order of a plan."""
 
     def samples(self, counts, batch_size=4):
-        plan = [rows[:batch_size - pad] for _, rows, pad in self.plan(batch_size)]
-        place = 0
-        for count in counts:
-            taken = min(count, len(plan))
-            yield np.concatenate([plan[(place + number) % len(plan)] for number in range(taken)])
-            place = (place + taken) % len(plan)
+        return passes_over([rows[:batch_size - pad] for _, rows, pad in self.plan(batch_size)],
+                           counts, tells_its_place=False)
 
 
 @pytest.mark.parametrize('context, kvstore', [(mx.cpu(), 'local'), (TWO_DEVICES, 'device')])
