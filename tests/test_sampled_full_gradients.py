@@ -97,7 +97,7 @@ def test_mean_over_the_first_batches(batches, rows, context, stored):
         assert module._snapshot.full_gradient.rows == min(rows, batches * 10)
 
 
-def test_more_batches_than_are_computed_at_once(monkeypatch):
+def test_more_batches_than_are_computed_at_once():
     problem = Problem(rows=400)
     module, svrg = problem.bound(), problem.svrg()
     for batches in (15, 16, 17, 33):

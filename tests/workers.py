@@ -429,16 +429,13 @@ def fit_sampled(kvstore, problem, sizes, full_sizes, full_batch_sizes, batches, 
 
 def sampled_unlike(kvstore, unlike):
     """Call fit with arguments of each rank's own; return the errors' messages and the steps."""
-    problem, rank, found = Problem(rows=32), kvstore.rank, []
+    rank, found = kvstore.rank, []
     for number, of_ranks in enumerate(unlike):
-        names = {'weight': {'name': 'w%d' % number}, 'bias': {'name': 'b%d' % number}}
-        problem = Problem(rows=32, **names)
+        problem = Problem(rows=32, weight={'name': 'w%d' % number}, bias={'name': 'b%d' % number})
         given = {name: values[rank] for name, values in of_ranks.items()}
-        updates = given.get('updates')
-        own_data = given.get('own_data', True)
-        module = problem.module(full_grad_batches=given.get('batches', 2),
-                                updates_per_snapshot=updates,
-                                full_grad_data=problem.iterator(8) if own_data else None)
+        module = problem.module(
+            full_grad_batches=given.get('batches', 2), updates_per_snapshot=given.get('updates'),
+            full_grad_data=problem.iterator(8) if given.get('own_data', True) else None)
         steps = []
         message = error_of(functools.partial(
             module.fit, shard_of(problem, [16, 16], rank, 8), kvstore=kvstore, eval_metric='mse',
