@@ -10,11 +10,11 @@ from . import _mxnet_finder
 __version__ = '0.2.0'
 
 _HOME = {'SVRGModule': 'svrg_module', 'SVRGBucketingModule': 'svrg_bucketing_module',
-         'LinearDecay': 'alpha', 'BarzilaiBorwein': 'step_size'}
+         'LinearDecay': 'alpha', 'BarzilaiBorwein': 'step_size', 'Growing': 'full_grad_batches'}
 _SUBMODULES = ('svrg_module', 'svrg_bucketing_module', 'svrg_optimizer', 'diagnostics', 'proximal')
 
-__all__ = ['SVRGModule', 'SVRGBucketingModule', 'LinearDecay', 'BarzilaiBorwein', 'diagnostics',
-           'proximal', '__version__']
+__all__ = ['SVRGModule', 'SVRGBucketingModule', 'LinearDecay', 'BarzilaiBorwein', 'Growing',
+           'diagnostics', 'proximal', '__version__']
 
 
 _mxnet_finder.install()

@@ -60,8 +60,8 @@ class BarzilaiBorwein(LRScheduler):
     Notes
     -----
     ``SVRGModule.init_optimizer`` raises a ValueError for an optimizer other
-    than sgd, for sgd with momentum or `clip_gradient`, and for ``alpha=0``: the
-    formula does not hold there. It also raises one if the servers of a
+    than sgd, for sgd with momentum or `clip_gradient`, for ``alpha=0`` and for
+    `full_grad_batches`: the formula does not hold there. It also raises one if the servers of a
     distributed KVStore update the weights, because the rate would not reach
     them. Set ``MXNET_UPDATE_ON_KVSTORE=0`` on all workers in that case. A
     checkpoint contains `rate` and `curvature`.
@@ -153,7 +153,7 @@ class BarzilaiBorwein(LRScheduler):
         self.rate, self.curvature = None, 0.
 
 
-def check_step_size(optimizer, optimizer_params, alpha, on_servers):
+def check_step_size(optimizer, optimizer_params, alpha, on_servers, full_grad_batches=None):
     """Raise a ValueError if an optimizer with a BarzilaiBorwein cannot use its rate.
 
     Parameters
@@ -166,6 +166,8 @@ def check_step_size(optimizer, optimizer_params, alpha, on_servers):
         The module's `alpha`.
     on_servers : bool
         Whether the servers of a KVStore update the weights.
+    full_grad_batches : int, callable or None
+        The module's `full_grad_batches`.
 
     Raises
     ------
@@ -185,6 +187,9 @@ def check_step_size(optimizer, optimizer_params, alpha, on_servers):
                          'BarzilaiBorwein, not %s' % name)
     if not callable(alpha) and alpha == 0:
         raise ValueError('alpha must not be 0 for BarzilaiBorwein: there is no snapshot then')
+    if full_grad_batches is not None:
+        raise ValueError('full_grad_batches must be None for BarzilaiBorwein, as differences of '
+                         'samples are noise, and not %r' % (full_grad_batches,))
     if on_servers:
         raise ValueError('kvstore must leave the updates to the workers for BarzilaiBorwein, whose '
                          'rate would not reach the servers: set MXNET_UPDATE_ON_KVSTORE=0 on all '

@@ -12,7 +12,6 @@ from mxnet.module import BucketingModule
 from .checkpoint.files import save_arrays, save_symbol
 from .checkpoint.format import Checkpoint, file_names, name_of_symbol, write_checkpoint
 from .core.schedule import SnapshotSchedule
-from .data.iterators import read_to_end
 from .kvstore.optimizer_setup import optimizer_kept_on_error
 from .mxnet_bridge.docstrings import with_docstrings_of_mxnet
 from .svrg_module import SVRGModule
@@ -48,7 +47,8 @@ class SVRGBucketingModule(SnapshotSchedule, BucketingModule):
     compression_params : dict, optional
         As in SVRGModule.
     update_freq : int
-        Epochs from one snapshot to the next, 1 or more; required.
+        Epochs from one snapshot to the next, 1 or more; required without
+        `updates_per_snapshot`.
     loss_is_mean : bool, optional
         As in SVRGModule.
     full_grad_callback : callable or list of callable, optional
@@ -59,6 +59,12 @@ class SVRGBucketingModule(SnapshotSchedule, BucketingModule):
         As in SVRGModule.
     nonfinite : {'warn', 'raise'}
         As in SVRGModule.
+    full_grad_batches : int or callable, optional
+        As in SVRGModule.
+    updates_per_snapshot : int, optional
+        As in SVRGModule.
+    full_grad_data : DataIter, optional
+        As in SVRGModule. Each batch has a `bucket_key`.
     proximal : object or dict of str to object, optional
         As in SVRGModule. The parameters are the default bucket's.
 
@@ -97,8 +103,11 @@ class SVRGBucketingModule(SnapshotSchedule, BucketingModule):
                  work_load_list=None, fixed_param_names=None, state_names=None, group2ctxs=None,
                  compression_params=None, update_freq=None, *, loss_is_mean=None,
                  full_grad_callback=None, sparse_full_grad=False, alpha=1.0, nonfinite='warn',
+                 full_grad_batches=None, updates_per_snapshot=None, full_grad_data=None,
                  proximal=None):
-        self._set_schedule(update_freq, full_grad_callback, alpha)
+        self._set_schedule(update_freq, full_grad_callback, alpha,
+                           full_grad_batches=full_grad_batches, full_grad_data=full_grad_data,
+                           updates_per_snapshot=updates_per_snapshot)
         super().__init__(sym_gen, default_bucket_key, logger, context, work_load_list,
                          fixed_param_names, state_names, group2ctxs, compression_params)
         self._svrg_arguments = {'loss_is_mean': loss_is_mean, 'nonfinite': nonfinite,
@@ -115,6 +124,7 @@ class SVRGBucketingModule(SnapshotSchedule, BucketingModule):
                             self._group2ctxs, self._compression_params, self.update_freq,
                             proximal=proximal, **self._svrg_arguments)
         bucket._coefficient = bucket._svrg.coefficient = self._coefficient
+        bucket._sampling = self._sampling
         bucket._warn_once = bucket._svrg.warn_once = self._warn_once
         bucket._proximal = self._proximal or bucket._proximal
         return bucket
@@ -250,7 +260,7 @@ class SVRGBucketingModule(SnapshotSchedule, BucketingModule):
         with current._keeping_snapshot() if current else contextlib.nullcontext():
             super().set_params(arg_params, aux_params, allow_missing, force_init, allow_extra)
 
-    def update_full_grads(self, train_data, batch_end_callback=None):
+    def update_full_grads(self, train_data, batch_end_callback=None, *, batches=None):
         """Take a snapshot of the weights and compute the full gradient over all buckets.
 
         Parameters
@@ -260,6 +270,8 @@ class SVRGBucketingModule(SnapshotSchedule, BucketingModule):
         batch_end_callback : callable or list of callable, optional
             Called with a BatchEndParam after each batch. The default is the
             constructor's `full_grad_callback`.
+        batches : int, optional
+            As in ``SVRGModule.update_full_grads``.
 
         Raises
         ------
@@ -279,15 +291,17 @@ class SVRGBucketingModule(SnapshotSchedule, BucketingModule):
         """
         if not self.binded:
             raise RuntimeError('update_full_grads needs a module that is bound')
-        self._default_bucket._check_ready_for_snapshot(train_data, batch_end_callback)
+        batches = self._default_bucket._check_ready_for_snapshot(train_data, batch_end_callback,
+                                                                 batches)
+        batches = self._begin_pass(train_data, batches)
         if self._coefficient.is_always_zero:
-            read_to_end(train_data)
+            for _ in batches:
+                pass
             return
         current = self._curr_bucket_key
-        self._begin_pass(train_data)
         try:
             self._default_bucket._take_snapshot(
-                train_data, batch_end_callback or self._full_grad_callback, self._epoch,
+                batches, batch_end_callback or self._full_grad_callback, self._epoch,
                 self._bucket_of)
         finally:
             self.switch_bucket(current, None, None)
@@ -347,7 +361,8 @@ class SVRGBucketingModule(SnapshotSchedule, BucketingModule):
         writers['buckets'] = functools.partial(save_arrays, save_keys)
         if save_optimizer_states:
             writers.update(self._curr_module._writers_of_states())
-        facts, arrays = self._default_bucket._facts_and_arrays(self.update_freq, self.alpha)
+        facts, arrays = self._default_bucket._facts_and_arrays(self.update_freq, self.alpha,
+                                                               self._sampling)
         write_checkpoint(names, writers, facts, arrays)
 
     @classmethod

@@ -11,7 +11,7 @@ import mxnet as mx
 from mxnet.base import _as_list
 from mxnet.module import Module, SequentialModule
 
-from ._argument_checks import check_callbacks, checked_bool
+from ._argument_checks import check_callbacks, checked_bool, checked_count
 from .checkpoint.files import save_arrays, save_symbol
 from .checkpoint.format import Checkpoint, file_names, write_checkpoint
 from .checkpoint.resume import Loaded, facts_and_arrays, load_optimizer_states
@@ -20,7 +20,7 @@ from .core.learning_rate import step_size_advanced, step_size_rule_of
 from .core.schedule import SnapshotSchedule
 from .core.stored_gradients import StoredGradients
 from .core.svrg_state import SVRGState
-from .data.iterators import check_iterator, read_to_end, rewind
+from .data.iterators import check_iterator, rewind
 from .kvstore.keys import KVStoreKeys
 from .kvstore.kinds import is_distributed, size_split_on_servers
 from .kvstore.membership import Membership, servers_hold_states
@@ -90,9 +90,9 @@ class SVRGModule(SnapshotSchedule, Module):
         Gradient compression between devices, as in Module. The full gradient
         is not compressed. A distributed KVStore does not accept it.
     update_freq : int
-        Epochs from one snapshot to the next, 1 or more. It is required; the
-        signature has a default only because mxnet.contrib has one. It may be
-        set later as an attribute.
+        Epochs from one snapshot to the next, 1 or more. It is required without
+        `updates_per_snapshot`; the signature has a default because mxnet.contrib
+        has one. It may be set later as an attribute.
     loss_is_mean : bool, optional
         Whether the loss is a mean over the rows of a batch rather than a sum.
         By default this is read from the loss layers of the symbol
@@ -129,9 +129,23 @@ class SVRGModule(SnapshotSchedule, Module):
         What happens if the full gradient has an infinite value or a NaN: a
         warning that names the parameters, once, or a FloatingPointError. After
         the error the previous snapshot stays active.
+    full_grad_batches : int or callable, optional
+        Number of batches that `fit` computes each full gradient over, or a
+        schedule like `Growing`, which is called with the number of snapshots so
+        far [6]_. By default it is all batches. It may be set later as an
+        attribute.
+    updates_per_snapshot : int, optional
+        Updates from one snapshot of `fit` to the next, instead of the epochs of
+        `update_freq`, which may then be left out [1]_ [7]_. It needs
+        `full_grad_data`. It may be set later as an attribute.
+    full_grad_data : DataIter, optional
+        Data that `fit` computes full gradients over, by default its training
+        data. A pass goes on where the last one stopped, and begins again at the
+        end of the data. It must not be the iterator that is trained on. It may
+        be set later as an attribute.
     proximal : object or dict of str to object, optional
         Proximal operator of a regularizer R that has no gradient, from
-        `svrg_optimization.proximal` or one of your own [6]_. After each step
+        `svrg_optimization.proximal` or one of your own [8]_. After each step
         with the learning rate :math:`\eta` the optimizer sets
 
         .. math:: w \leftarrow \mathrm{prox}_{\eta R}(w).
@@ -148,15 +162,19 @@ class SVRGModule(SnapshotSchedule, Module):
         neither 'warn' nor 'raise', or `store_snapshot_grads` is below 1. Also
         if `store_snapshot_grads` is set for a network with random layers or
         states: these would differ between the pass and the step. Also if
-        `proximal` names a parameter that is not trained, finds no weight, or
-        is given together with `sparse_full_grad`.
+        `full_grad_batches` or `updates_per_snapshot` is below 1, if there is
+        `updates_per_snapshot` without `full_grad_data`, or
+        `store_snapshot_grads` with it. Also if `proximal` names a parameter
+        that is not trained, finds no weight, or is given together with
+        `sparse_full_grad`.
     TypeError
         If `symbol` is not a Symbol, `context` is not a Context or a list of
         Contexts, `update_freq` is not an int, `loss_is_mean` is not None, True
         or False, `sparse_full_grad` is not a bool, `full_grad_callback` is not
         callable, `store_snapshot_grads` is not a bool or an int, `alpha` is
-        neither a number nor callable, or `proximal` contains something else
-        than operators.
+        neither a number nor callable, `full_grad_batches` is neither an int nor
+        callable, `updates_per_snapshot` is not an int, `full_grad_data` is not
+        an iterator, or `proximal` contains something else than operators.
 
     Warns
     -----
@@ -179,7 +197,12 @@ class SVRGModule(SnapshotSchedule, Module):
        Reduced Optimization for Deep Learning", NeurIPS 2019, Section 3.
     .. [5] Y. Yin, Z. Xu, Z. Li, T. Darrell and Z. Liu, "A Coefficient Makes
        SVRG Effective", ICLR 2025.
-    .. [6] L. Xiao and T. Zhang, "A Proximal Stochastic Gradient Method with
+    .. [6] R. Babanezhad, M. O. Ahmed, A. Virani, M. Schmidt, J. Konecny and
+       S. Sallinen, "Stop Wasting My Gradients: Practical SVRG", NeurIPS 2015.
+    .. [7] D. Kovalev, S. Horvath and P. Richtarik, "Don't Jump Through Hoops and
+       Remove Those Loops: SVRG and Katyusha are Better Without the Outer Loop",
+       ALT 2020.
+    .. [8] L. Xiao and T. Zhang, "A Proximal Stochastic Gradient Method with
        Progressive Variance Reduction", SIAM J. Optim. 24(4), 2014.
 
     Examples
@@ -205,8 +228,12 @@ class SVRGModule(SnapshotSchedule, Module):
                  fixed_param_names=None, state_names=None, group2ctxs=None,
                  compression_params=None, update_freq=None, *,
                  loss_is_mean=None, full_grad_callback=None, sparse_full_grad=False,
-                 store_snapshot_grads=False, alpha=1.0, nonfinite='warn', proximal=None):
-        self._set_schedule(update_freq, full_grad_callback, alpha)
+                 store_snapshot_grads=False, alpha=1.0, nonfinite='warn',
+                 full_grad_batches=None, updates_per_snapshot=None, full_grad_data=None,
+                 proximal=None):
+        self._set_schedule(update_freq, full_grad_callback, alpha, bool(store_snapshot_grads),
+                           full_grad_batches=full_grad_batches, full_grad_data=full_grad_data,
+                           updates_per_snapshot=updates_per_snapshot)
         loss_is_mean = checked_bool('loss_is_mean', loss_is_mean, or_none=True)
         sparse_full_grad = checked_bool('sparse_full_grad', sparse_full_grad)
         if not isinstance(symbol, mx.sym.Symbol):
@@ -488,7 +515,8 @@ class SVRGModule(SnapshotSchedule, Module):
         joining = Joining(kvstore, updates, self._param_names, self._trainable,
                           self._svrg.new_full_gradient().row_counts)
         on_servers = updates and is_distributed(kvstore)
-        check_step_size(optimizer, optimizer_params, self.alpha, on_servers)
+        check_step_size(optimizer, optimizer_params, self.alpha, on_servers,
+                        self.full_grad_batches)
         self._proximal.check_optimizer(
             optimizer, optimizer_params,
             {name: array.shape for name, array in self._arg_params.items()},
@@ -536,7 +564,8 @@ class SVRGModule(SnapshotSchedule, Module):
             raise TypeError('shared_module must be a Module, not %r' % (shared_module,))
         if not shared_module.optimizer_initialized:
             raise RuntimeError('shared_module must have its optimizer initialized')
-        check_step_size(shared_module._optimizer, {}, self.alpha, on_servers=False)
+        check_step_size(shared_module._optimizer, {}, self.alpha, on_servers=False,
+                        full_grad_batches=self.full_grad_batches)
         self._proximal.check_borrowed(
             getattr(shared_module, '_proximal', None),
             shared_module._update_on_kvstore or shared_module._param_names == self._param_names)
@@ -689,13 +718,14 @@ class SVRGModule(SnapshotSchedule, Module):
 
     # Snapshot and full gradient
 
-    def update_full_grads(self, train_data, batch_end_callback=None):
+    def update_full_grads(self, train_data, batch_end_callback=None, *, batches=None):
         r"""Take a snapshot of the weights and compute the full gradient there.
 
-        The iterator is reset, read to its end and left there. Padding rows are
-        ignored. If the pass fails, the previous snapshot and full gradient stay
-        active. With the number 0 as `alpha` the data are read and nothing is
-        computed, so that shuffled iterators yield the same batches afterwards.
+        The iterator is reset, read to its end, or for some `batches`, and left
+        there. Padding rows are ignored. If the pass fails, the previous snapshot
+        and full gradient stay active. With the number 0 as `alpha` the data are
+        read and nothing is computed, so that shuffled iterators yield the same
+        batches afterwards.
 
         Parameters
         ----------
@@ -705,18 +735,21 @@ class SVRGModule(SnapshotSchedule, Module):
         batch_end_callback : callable or list of callable, optional
             Called with a BatchEndParam after each batch. Its epoch is 0 outside
             of `fit`. The default is the constructor's `full_grad_callback`.
+        batches : int, optional
+            Number of batches, from the beginning, whose rows are averaged over,
+            or all if there are fewer. By default it is all batches.
 
         Raises
         ------
         RuntimeError
             If the module is not bound for training or has no parameters yet.
         TypeError
-            If `train_data` is not an iterator or does not yield batches, or
-            `batch_end_callback` is not callable.
+            If `train_data` is not an iterator or does not yield batches,
+            `batch_end_callback` is not callable, or `batches` is not an int.
         ValueError
             If `train_data` yields no row, a batch without labels, or a batch of
             shapes that the module cannot be bound for. Also if the symbol has
-            no loss.
+            no loss, or if `batches` is below 1 or given with `BarzilaiBorwein`.
         FloatingPointError
             If the full gradient is not finite, with ``nonfinite='raise'``.
 
@@ -729,25 +762,33 @@ class SVRGModule(SnapshotSchedule, Module):
             gradient then includes the padding, and its weight is the fraction
             of real rows. Each warning appears once.
         """
-        self._check_ready_for_snapshot(train_data, batch_end_callback)
+        batches = self._check_ready_for_snapshot(train_data, batch_end_callback, batches)
+        batches = self._begin_pass(train_data, batches)
         if self._coefficient.is_always_zero:
-            read_to_end(train_data)
+            for _ in batches:
+                pass
         else:
-            self._begin_pass(train_data)
-            self._take_snapshot(train_data, batch_end_callback or self._full_grad_callback,
+            self._take_snapshot(batches, batch_end_callback or self._full_grad_callback,
                                 self._epoch)
 
-    def _check_ready_for_snapshot(self, train_data, batch_end_callback):
+    def _check_ready_for_snapshot(self, train_data, batch_end_callback, batches):
+        """Raise an error if `update_full_grads` cannot take a snapshot; return `batches`."""
         if not (self.binded and self.for_training and self.params_initialized):
             raise RuntimeError('update_full_grads needs a module that is bound with '
                                'for_training=True and has its parameters initialized')
         check_iterator('train_data', train_data)
         check_callbacks('batch_end_callback', batch_end_callback)
+        if batches is not None:
+            batches = checked_count('batches', batches, 'None or an int of 1 or more')
+            if step_size_rule_of(self):
+                raise ValueError('batches must be None with BarzilaiBorwein, as differences of '
+                                 'samples are noise, and not %d' % batches)
+        return batches
 
-    def _take_snapshot(self, train_data, batch_end_callback, epoch, module_of=None):
+    def _take_snapshot(self, batches, batch_end_callback, epoch, module_of=None):
         self._membership.synchronize(self, self._snapshot.num_update)
         with step_size_advanced(self, self._svrg, epoch):
-            self._svrg.take_snapshot(self, train_data, self._membership, epoch,
+            self._svrg.take_snapshot(self, batches, self._membership, epoch,
                                      batch_end_callback, module_of)
 
     def _check_workers_agree(self, *plan):
@@ -780,6 +821,9 @@ class SVRGModule(SnapshotSchedule, Module):
     # Stored batches
 
     def _store_again(self, train_data):
+        if self.full_grad_batches is not None:  # a whole pass, and not a sample, would be stored
+            self._svrg.stored.let_go_unless_of(train_data)
+            return None
         return self._svrg.store_again(self, train_data, self._membership, self._epoch)
 
     def _stored_batches(self):
@@ -853,7 +897,8 @@ class SVRGModule(SnapshotSchedule, Module):
                    'params': functools.partial(save_arrays, self.save_params)}
         if save_optimizer_states:
             writers.update(self._writers_of_states())
-        write_checkpoint(names, writers, *self._facts_and_arrays(self.update_freq, self.alpha))
+        write_checkpoint(names, writers, *self._facts_and_arrays(
+            self.update_freq, self.alpha, self._sampling))
         logging.info('Saved checkpoint to "%s"', names['params'])
         if 'states' in writers:
             logging.info('Saved optimizer state to "%s"', names['states'])
@@ -867,14 +912,15 @@ class SVRGModule(SnapshotSchedule, Module):
             return {}
         return {'states': self.save_optimizer_states}
 
-    def _facts_and_arrays(self, update_freq, alpha):
+    def _facts_and_arrays(self, update_freq, alpha, sampling):
         counts = None
         if self.optimizer_initialized:
             counts = self._membership.update_counts(self, self._snapshot.num_update,
                                                     self._trainable)
         facts, arrays = facts_and_arrays(self, self._svrg, self._loaded, counts)
-        return {**facts, 'update_freq': update_freq, 'proximal': self._proximal.as_json(),
-                'alpha': None if callable(alpha) else float(alpha)}, arrays
+        return {**facts, **sampling.facts(), 'update_freq': update_freq,
+                'alpha': None if callable(alpha) else float(alpha),
+                'proximal': self._proximal.as_json()}, arrays
 
     def _sync_params_from_devices(self):
         """Copy the weights of the first device to the host.
@@ -908,9 +954,11 @@ class SVRGModule(SnapshotSchedule, Module):
             By default the value in the checkpoint; 1 for one of plain Module.
         **kwargs
             Further arguments of the constructor. The default of `alpha` is the
-            value in the checkpoint, if it was a number, and that of `proximal`
-            the operators, if they were this package's. The number of devices
-            may differ from the saved module's.
+            value in the checkpoint, if it was a number. The defaults of
+            `full_grad_batches` and `updates_per_snapshot` are those in the
+            checkpoint too, if they were ints or a `Growing`, and that of
+            `proximal` the operators, if they were this package's. The number of
+            devices may differ from the saved module's.
 
         Returns
         -------
@@ -934,12 +982,12 @@ class SVRGModule(SnapshotSchedule, Module):
         -----
         UserWarning
             If the states were on the servers of a KVStore and could not be
-            saved: only the counts are loaded. If `alpha` was a schedule, or
-            `proximal` had operators of another package, which a file cannot
-            contain, and none is given. If the file of the symbol contains
-            another network by now: the copy in the checkpoint is loaded. If a
-            file is found under a temporary name because the process that saved
-            it was killed.
+            saved: only the counts are loaded. If `alpha` or `full_grad_batches`
+            was a schedule, if there was `full_grad_data`, or if `proximal` had
+            operators of another package, which a file cannot contain, and none
+            is given. If the file of the symbol contains another network by now:
+            the copy in the checkpoint is loaded. If a file is found under a
+            temporary name because the process that saved it was killed.
         """
         checkpoint = Checkpoint(prefix, epoch, load_optimizer_states)
         module = cls(checkpoint.symbol, **checkpoint.constructor_arguments(update_freq, kwargs))
@@ -951,6 +999,7 @@ class SVRGModule(SnapshotSchedule, Module):
         self.params_initialized = True
         self._preload_opt_states = checkpoint.states
         self._snapshot.num_update = checkpoint.facts['num_update'] if checkpoint.facts else 0
+        self._snapshot.num_taken = checkpoint.num_taken
         self._loaded = Loaded.from_checkpoint(checkpoint)
 
     def load_optimizer_states(self, fname):

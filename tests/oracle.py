@@ -98,11 +98,12 @@ class Svrg:
         gradients = self.network(weights, self.features[rows], self.targets[rows])
         return {name: value for name, value in gradients.items() if name not in self.fixed}
 
-    def take_snapshot(self):
-        count = len(self.features)
+    def take_snapshot(self, rows=None):
+        """Take a snapshot, with the mean gradient of all rows or of some."""
+        rows = np.arange(len(self.features)) if rows is None else rows
         self.snapshot = dict(self.weights)
-        self.full_gradient = {name: self.batch_size / count * value for name, value
-                              in self.gradients(self.snapshot, np.arange(count)).items()}
+        self.full_gradient = {name: self.batch_size / len(rows) * value for name, value
+                              in self.gradients(self.snapshot, rows).items()}
 
     def step(self, rows, batch_size=None):
         """Step on some rows; `batch_size` is that of the padded batch which they were cut from."""

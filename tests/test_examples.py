@@ -19,8 +19,8 @@ from sklearn.model_selection import train_test_split
 
 EXAMPLES = Path(__file__).resolve().parent.parent / 'examples'
 SCRIPTS = ['high_level_api', 'intermediate_level_api', 'inference', 'linear_regression',
-           'logistic_regression_csr', 'sparse_logistic_regression', 'gluon_block',
-           'convolutional_network']
+           'logistic_regression_csr', 'sparse_logistic_regression', 'training_on_a_stream',
+           'gluon_block', 'convolutional_network']
 
 
 def run(name, *arguments, cwd=None):
@@ -36,6 +36,15 @@ def error_of(name, *arguments, cwd=None):
                             check=False, capture_output=True, text=True, cwd=cwd)
     assert result.returncode == 2 and not result.stdout and 'Traceback' not in result.stderr
     return result.stderr.splitlines()[-1]
+
+
+def test_training_on_a_stream():
+    printed, log = run('training_on_a_stream', '--rows', 20050, '--epochs', 6)
+    assert printed[0].startswith('mean squared error above that of least squares: ')
+    assert 0 <= last_number(printed[0]) < 1e-6
+    batches = [int(line.split('=')[1]) for line in log if 'Full gradient batches' in line]
+    assert batches[:6] == [5, 10, 20, 40, 80, 160]
+    assert set(batches[7:]) == {201}
 
 
 def test_readme_has_all_examples():

@@ -548,7 +548,7 @@ def test_own_operators_are_not_saved(tmp_path, proximal):
     with pytest.warns(UserWarning, match='give one with proximal='):
         assert not SVRGModule.load(prefix, 1, label_names=('label',))._proximal.by_name
     with warnings.catch_warnings():
-        warnings.simplefilter('error')
+        warnings.simplefilter('error', UserWarning)
         for given in (L1(0.2), None):
             SVRGModule.load(prefix, 1, label_names=('label',), proximal=given)
 

@@ -25,6 +25,7 @@ from matplotlib import colors, pyplot  # noqa: E402
 IMAGES = Path(__file__).resolve().parent.parent / 'images'
 # One color for each method in all pictures: examples/benchmarks/common.py has the same.
 SVRG, SGD, NEUTRAL = '#0072b2', '#d55e00', '#7a7a7a'
+GROWING_SAMPLES, FIXED_SAMPLES = '#882255', '#ddcc77'
 STYLES = (':', '-.', '--', '-')
 L2 = 1e-3
 

@@ -12,6 +12,7 @@ import mxnet as mx
 import numpy as np
 
 from .._argument_checks import check_epoch, checked_bool
+from ..full_grad_batches import Growing
 from ..proximal import operators_from_json
 from .files import (
     check_exists,
@@ -27,8 +28,11 @@ from .files import (
 _FORMAT = 2
 _FACTS = 'facts'
 _DIGITS = 64  # of a checksum
+# Facts that older checkpoints of this format lack.
+_FACTS_ADDED = {'num_taken': None, 'full_grad_batches': None, 'updates_per_snapshot': None,
+                'full_grad_data': False, 'proximal': {}}
 _FACTS_OF_FORMAT = {'update_freq', 'alpha', 'num_update', 'step_size', 'optimizer', 'snapshot',
-                    'symbol', 'checksums', 'proximal'}
+                    'symbol', 'checksums', *_FACTS_ADDED}
 
 
 def file_names(prefix, epoch, bucket_key=None):
@@ -159,8 +163,8 @@ def _read_svrg_file(name):
     try:
         with np.load(name, allow_pickle=False) as file:
             arrays = {key: file[key] for key in file.files}
-        facts = {'proximal': {}, **json.loads(str(arrays.pop(_FACTS)))}  # 0.1.0 had none
-        known = facts.pop('format')
+        facts = json.loads(str(arrays.pop(_FACTS)))
+        known, facts = facts.pop('format'), {**_FACTS_ADDED, **facts}
     except (zipfile.BadZipFile, ValueError, KeyError, EOFError, TypeError, AttributeError) as error:
         raise ValueError('%s is truncated or no checkpoint of SVRG: %s' % (name, error)) from error
     if known != _FORMAT:
@@ -273,6 +277,14 @@ class Checkpoint:
     def _states_were_on_servers(self):
         return bool((self.facts['optimizer'] or {}).get('on_servers'))
 
+    @property
+    def num_taken(self):
+        """Number of snapshots that were taken before the checkpoint, as far as it tells."""
+        if not self.facts:
+            return 0
+        told = self.facts['num_taken']
+        return int(self.facts['snapshot'] is not None) if told is None else told
+
     def constructor_arguments(self, update_freq, given):
         """Return constructor arguments: those that are given, and for the others the saved ones.
 
@@ -297,8 +309,29 @@ class Checkpoint:
                           'cannot hold: give one with proximal=, or there is none', stacklevel=3)
         alpha = 1. if saved['alpha'] is None else saved['alpha']
         proximal = operators_from_json(saved['proximal'] or {})
-        return {'alpha': alpha, 'proximal': proximal, **given,
+        return {'alpha': alpha, 'proximal': proximal,
+                **_saved_sampling({**_FACTS_ADDED, **saved}, given), **given,
                 'update_freq': saved['update_freq'] if update_freq is None else update_freq}
+
+
+def _saved_sampling(saved, given):
+    """Return the arguments for sampled full gradients; warn of what a file cannot contain."""
+    batches, updates = saved['full_grad_batches'], saved['updates_per_snapshot']
+    if batches == 'schedule':
+        if 'full_grad_batches' not in given:
+            warnings.warn('the checkpoint was saved with a schedule of full_grad_batches, which it '
+                          'cannot hold: give one with full_grad_batches=, or full gradients are '
+                          'over all batches', stacklevel=4)
+        batches = None
+    elif isinstance(batches, dict):
+        batches = Growing(**batches)
+    if saved['full_grad_data'] and given.get('full_grad_data') is None:
+        if 'full_grad_data' not in given:
+            warnings.warn('the checkpoint was saved with full_grad_data, which it cannot hold: '
+                          'give them with full_grad_data=, or full gradients are over the data of '
+                          'fit, every update_freq epochs', stacklevel=4)
+        updates = None
+    return {'full_grad_batches': batches, 'updates_per_snapshot': updates}
 
 
 def _network(text):

@@ -131,7 +131,8 @@ def facts_and_arrays(module, state, loaded, update_counts):
         Arrays by prefixed name.
     """
     rule, snapshot = step_size_rule_of(module), state.snapshot
-    facts = {'num_update': snapshot.num_update, 'optimizer': loaded.counts, 'snapshot': None,
+    facts = {'num_update': snapshot.num_update, 'num_taken': snapshot.num_taken,
+             'optimizer': loaded.counts, 'snapshot': None,
              'step_size': rule and {'rate': rule.rate, 'curvature': rule.curvature}}
     if rule is None:
         facts['step_size'] = loaded.step_size

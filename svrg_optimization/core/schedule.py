@@ -1,5 +1,7 @@
-"""When a training run takes snapshots: every `update_freq` epochs of ``fit``, unless α is 0."""
+"""When a training run takes snapshots: after some epochs of ``fit`` or updates, unless α is 0."""
 
+import contextlib
+import functools
 import inspect
 import time
 
@@ -9,7 +11,9 @@ from .._argument_checks import check_callbacks, check_epoch, checked_count
 from .._warn_once import WarnOnce
 from ..alpha import Coefficient
 from ..data.iterators import SnapshotIterator, begin_pass, check_iterator, rewind
+from ..data.passes import Pass, errors_named
 from .loss_reduction import NoLossError
+from .sampling import Sampling
 
 
 def _check_arguments_of_fit(arguments):
@@ -31,13 +35,18 @@ class SnapshotSchedule:
     stores batches overrides ``_store_again`` and ``_stored_batches`` too.
     """
 
-    def _set_schedule(self, update_freq, full_grad_callback, alpha):
+    def _set_schedule(self, update_freq, full_grad_callback, alpha, stores_batches=False,
+                      **sampling):
         """Check the constructor's arguments of these names and set the attributes."""
+        self._sampling = Sampling(stores_batches)
+        self._sampling.set(**sampling)
+        if update_freq is None and self.updates_per_snapshot is not None:
+            update_freq = 1
         self.update_freq = update_freq
         self._coefficient = Coefficient(alpha)
         check_callbacks('full_grad_callback', full_grad_callback)
         self._full_grad_callback = full_grad_callback
-        self._epoch = self._rewound = None
+        self._epoch = self._pass = None
         self._has_no_loss = False
         self._warn_once = WarnOnce()
 
@@ -63,6 +72,37 @@ class SnapshotSchedule:
     def alpha(self, alpha):
         self._coefficient.alpha = alpha
 
+    @property
+    def full_grad_batches(self):
+        """Number of batches that `fit` computes a full gradient over: an int, a schedule or None.
+
+        A schedule is called with the number of snapshots so far. In a resumed
+        training run this includes the snapshots before the checkpoint.
+        """
+        return self._sampling.full_grad_batches
+
+    @full_grad_batches.setter
+    def full_grad_batches(self, full_grad_batches):
+        self._sampling.set(full_grad_batches=full_grad_batches)
+
+    @property
+    def updates_per_snapshot(self):
+        """Number of updates from one snapshot to the next; None if `update_freq` counts epochs."""
+        return self._sampling.updates_per_snapshot
+
+    @updates_per_snapshot.setter
+    def updates_per_snapshot(self, updates_per_snapshot):
+        self._sampling.set(updates_per_snapshot=updates_per_snapshot)
+
+    @property
+    def full_grad_data(self):
+        """Data that `fit` computes full gradients over; None for its training data."""
+        return self._sampling.full_grad_data
+
+    @full_grad_data.setter
+    def full_grad_data(self, full_grad_data):
+        self._sampling.set(full_grad_data=full_grad_data)
+
     def fit(self, train_data, *args, **kwargs):
         """Train the module for some epochs, with snapshots.
 
@@ -71,7 +111,11 @@ class SnapshotSchedule:
         there is none, or if updates were made with ``alpha=0`` since the last
         one. With ``alpha=0`` none is taken. The duration of its pass is logged as
         ``Epoch[%d] Full gradient time=%.3f``, in seconds, and is part of the
-        epoch's ``Time cost``.
+        epoch's ``Time cost``. With `full_grad_batches` the number of batches,
+        of all workers together, is logged as ``Epoch[%d] Full gradient batches=%d``.
+
+        With `updates_per_snapshot` epochs do not count: a snapshot is taken
+        before the first step after so many updates, also within an epoch.
 
         Parameters
         ----------
@@ -128,9 +172,10 @@ class SnapshotSchedule:
             If an iterator, a callback or an epoch is of another type.
         ValueError
             If an epoch number is negative, if `train_data` yields no batch in
-            an epoch, or if the workers of a distributed training run differ in
-            what must be the same on all. Also where `init_optimizer` or
-            `update_full_grads` raises one.
+            an epoch or is `full_grad_data` itself, or if the workers of a
+            distributed training run differ in what must be the same on all, or
+            use `updates_per_snapshot` in ``dist_async``. Also where
+            `init_optimizer` or `update_full_grads` raises one.
         FloatingPointError
             If a full gradient is not finite, with ``nonfinite='raise'``.
 
@@ -141,11 +186,14 @@ class SnapshotSchedule:
             where `bind` or `update_full_grads` warns.
         """
         check_iterator('train_data', train_data)
+        if train_data is self.full_grad_data:
+            raise ValueError('full_grad_data must be another iterator than train_data, which a '
+                             'pass would move, and not %r' % (train_data,))
         call = inspect.signature(super().fit).bind(train_data, *args, **kwargs)
         call.apply_defaults()
         _check_arguments_of_fit(call.arguments)
         call.arguments['train_data'] = SnapshotIterator(train_data, call.arguments['begin_epoch'],
-                                                        self._epoch_begins)
+                                                        self._epoch_begins, self._batch_begins)
         try:
             super().fit(*call.args, **call.kwargs)
         finally:
@@ -164,15 +212,14 @@ class SnapshotSchedule:
             Whether the data have to be reset before the next epoch can begin.
         """
         is_first, self._epoch = self._epoch is None, epoch
-        needs_snapshot = not (self._coefficient.is_always_zero or self._has_no_loss)
-        takes_snapshot = needs_snapshot and (
-            epoch % self.update_freq == 0
-            or not self._snapshot.is_active or self._snapshot.is_stale)
+        needs_snapshot = self._needs_snapshots
+        takes_snapshot = needs_snapshot and self._is_snapshot_due(epoch)
         if is_first:
+            sampled = functools.partial(self._sampling.plan_after, self._snapshot.num_taken)
             self._check_workers_agree(train_data, needs_snapshot * self.update_freq, epoch,
-                                      takes_snapshot)
+                                      takes_snapshot, sampled if needs_snapshot else tuple)
         if takes_snapshot:
-            go_back = self._take_snapshot_of_epoch(epoch, train_data, is_first)
+            go_back = self._take_snapshot_in_fit(train_data, is_first)
         elif is_first and needs_snapshot:
             go_back = self._store_again(train_data)
         else:
@@ -183,29 +230,60 @@ class SnapshotSchedule:
             go_back = None
         return stored, go_back is not None
 
-    def _take_snapshot_of_epoch(self, epoch, train_data, is_first):
+    def _batch_begins(self):
+        """Take a snapshot within an epoch if one is due."""
+        if (self.updates_per_snapshot is not None and self._needs_snapshots
+                and self._is_snapshot_due()):
+            self._take_snapshot_in_fit()
+
+    @property
+    def _needs_snapshots(self):
+        return not (self._coefficient.is_always_zero or self._has_no_loss)
+
+    def _is_snapshot_due(self, epoch=None):
+        """Tell whether a snapshot is due, at the beginning of an epoch or within one."""
+        snapshot = self._snapshot
+        if not snapshot.is_active or snapshot.is_stale:
+            return True
+        if self.updates_per_snapshot is None:
+            return epoch % self.update_freq == 0
+        return snapshot.num_update - snapshot.taken_at >= self.updates_per_snapshot
+
+    def _take_snapshot_in_fit(self, train_data=None, is_first=False):
         """Take a snapshot; return a function that sets the data to their beginning again.
 
-        `Module.fit` has reset the data at the end of each epoch but the first.
+        The function is None if the pass is over `full_grad_data`. `Module.fit`
+        has reset `train_data` at the end of each epoch but the first.
         """
         tic = time.time()
-        go_back, self._rewound = begin_pass(train_data, not is_first), train_data
+        count = self._sampling.count_after(self._snapshot.num_taken)
+        go_back, errors = None, errors_named('full_grad_data')
+        if self.full_grad_data is None:
+            go_back, errors = begin_pass(train_data, not is_first), contextlib.nullcontext()
+        self._pass = self._sampling.pass_over(train_data, count)
         try:
-            self.update_full_grads(train_data)
+            with errors:
+                self.update_full_grads(self._pass.train_data,
+                                       **({} if count is None else {'batches': count}))
         except NoLossError as error:
             self._has_no_loss = True
             self._warn_once('%s: fit trains as plain Module' % error)
         else:
-            self.logger.info('Epoch[%d] Full gradient time=%.3f', epoch, time.time() - tic)
+            self.logger.info('Epoch[%d] Full gradient time=%.3f', self._epoch, time.time() - tic)
+            if count is not None:
+                self.logger.info('Epoch[%d] Full gradient batches=%d', self._epoch,
+                                 self._snapshot.full_gradient.batches)
         finally:
-            self._rewound = None
+            self._pass = None
         return go_back
 
-    def _begin_pass(self, train_data):
-        """Set the data to their beginning, unless ``fit`` has just done so."""
-        if self._rewound is not train_data:
-            rewind(train_data)
-        self._rewound = None
+    def _begin_pass(self, train_data, batches):
+        """Return the Pass that ``fit`` has begun over the data, or one from their beginning."""
+        begun, self._pass = self._pass, None
+        if begun is not None and begun.train_data is train_data:
+            return begun
+        rewind(train_data)
+        return Pass(train_data, batches)
 
     def _store_again(self, train_data):
         """Store the batches for the active snapshot, if there are none of this iterator.

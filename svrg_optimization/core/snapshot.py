@@ -21,13 +21,15 @@ class Snapshot:
         Whether an update with α = 0 was made since the snapshot was taken.
     num_update : int
         Number of updates by all modules that share the snapshot.
+    num_taken : int
+        Number of snapshots that were taken so far.
     """
 
     def __init__(self):
         self._taken = _Taken(None, None, 0)
         self._is_moving = False
         self.is_stale = False
-        self.num_update = 0
+        self.num_update = self.num_taken = 0
 
     @property
     def full_gradient(self):

@@ -155,6 +155,11 @@ class StoredGradients:
         """Drop the stored batches."""
         self.held = self._train_data = None
 
+    def let_go_unless_of(self, train_data):
+        """Drop the stored batches if they are of another iterator."""
+        if not self.is_of(train_data):
+            self.let_go()
+
     def begin(self, full_gradient):
         """Drop the stored batches; return the storage of a new pass, None if nothing is stored."""
         self.let_go()

@@ -7,6 +7,7 @@ from mxnet.base import _as_list
 from mxnet.model import BatchEndParam
 
 from ..data.iterators import begin_pass
+from ..data.passes import Pass
 from ..kvstore.agreement import check_batch_counts
 from ..kvstore.kinds import kvstore_of, kvstore_of_weights
 from ..mxnet_bridge import executor_group
@@ -240,7 +241,7 @@ class SVRGState:
 
     # Snapshots
 
-    def take_snapshot(self, live, train_data, membership, epoch=None, batch_end_callback=None,
+    def take_snapshot(self, live, batches, membership, epoch=None, batch_end_callback=None,
                       module_of=None):
         """Take a snapshot of the weights and compute the full gradient there.
 
@@ -248,8 +249,8 @@ class SVRGState:
         ----------
         live : mxnet.module.Module
             Module being trained.
-        train_data : DataIter
-            The data, at their beginning.
+        batches : Pass or Stream
+            Batches of the pass.
         membership : Membership
             Keys of the module in its KVStore.
         epoch : int, optional
@@ -271,18 +272,21 @@ class SVRGState:
         with self.snapshot.being_replaced(lambda: self.snapshot_module.set_weights(before)):
             self.snapshot_module.move_to_weights_of(live, kvstore_of_weights(live))
             full_gradient = self._full_gradient_at_snapshot(
-                live, train_data, membership, epoch, batch_end_callback, module_of)
+                live, batches, membership, epoch, batch_end_callback, module_of)
             self._report_if_not_finite(full_gradient)
             self.snapshot_module.copy_auxiliary_states_of(live)
             self.snapshot.replace(full_gradient, epoch)
+        self.snapshot.num_taken += 1
 
     def store_again(self, live, train_data, membership, epoch):
         """Store the batches of an iterator for the active snapshot, unless they are stored.
 
         Parameters
         ----------
-        live, train_data, membership, epoch
+        live, membership, epoch
             As in `take_snapshot`.
+        train_data : DataIter
+            The iterator.
 
         Returns
         -------
@@ -294,44 +298,46 @@ class SVRGState:
             return None
         go_back = begin_pass(train_data)
         with self.snapshot_module.auxiliary_states_restored():
-            full_gradient = self._full_gradient_at_snapshot(live, train_data, membership, epoch)
+            full_gradient = self._full_gradient_at_snapshot(live, Pass(train_data), membership,
+                                                            epoch)
         self.snapshot.exchange_full_gradient(full_gradient)
         return go_back
 
-    def _full_gradient_at_snapshot(self, live, train_data, membership, epoch,
+    def _full_gradient_at_snapshot(self, live, batches, membership, epoch,
                                    batch_end_callback=None, module_of=None):
         self._stored_batch = None
         full_gradient = self.new_full_gradient()
         stored = self.stored.begin(full_gradient) if module_of is None else None
         with self._live_inputs_kept(live), missing_loss_named(live.symbol):
             self._activations_are_live = not self.snapshot_module.shares_pool
-            yielded = self._sum_gradients(full_gradient, stored, live, train_data, epoch or 0,
+            yielded = self._sum_gradients(full_gradient, stored, live, batches, epoch or 0,
                                           batch_end_callback, module_of)
         membership.allow_next()
         full_gradient.finish(yielded, membership.keys, membership.kvstore_for_sums(live),
                              add_devices=kvstore_of(live) is not None)
         if not full_gradient.finished:
             raise ValueError('train_data must yield at least one row of data, and %r yielded '
-                             'none' % (train_data,))
-        if epoch is not None:
+                             'none' % (batches.train_data,))
+        if epoch is not None and batches.is_of_training:
             check_batch_counts(kvstore_of(live), full_gradient.batches_of_workers)
-        if stored:
-            self.stored.keep(stored, yielded, train_data, self.warn_once)
+        if stored and batches.is_whole(yielded):
+            self.stored.keep(stored, yielded, batches.train_data, self.warn_once)
         return full_gradient
 
     def _live_inputs_kept(self, live):
-        """Protect the inputs of a forward whose backward is still to come from a pass."""
-        if self.awaits_backward and self.snapshot_module.shares_inputs:
+        """Protect the live module's inputs, for a backward to come or a Monitor, from a pass."""
+        if self.snapshot_module.shares_inputs:
             return executor_group.kept(executor_group.inputs(live))
         return contextlib.nullcontext()
 
-    def _sum_gradients(self, full_gradient, stored, live, train_data, epoch, batch_end_callback,
+    def _sum_gradients(self, full_gradient, stored, live, batches, epoch, batch_end_callback,
                        module_of):
-        """Sum the gradients over all batches and return the number of batches."""
+        """Sum the gradients over the batches and return the number of batches."""
+        train_data = batches.train_data
         gradient_pass = GradientPass(full_gradient, train_data, stored,
                                      (live, self) if module_of is None else None)
         yielded = 0
-        for nbatch, data_batch in enumerate(train_data):
+        for nbatch, data_batch in enumerate(batches):
             yielded += 1
             gradient_pass.add(data_batch,
                               *((live, self) if module_of is None else module_of(data_batch)))

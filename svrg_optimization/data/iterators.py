@@ -2,6 +2,7 @@
 
 import functools
 import itertools
+import math
 import reprlib
 
 from mxnet.io import MXDataIter, NDArrayIter, PrefetchingIter, ResizeIter
@@ -73,13 +74,6 @@ def begin_pass(train_data, is_rewound=False):
     return functools.partial(vars(train_data).update, place)
 
 
-def read_to_end(train_data):
-    """Rewind an iterator and read it to its end, without using its batches."""
-    rewind(train_data)
-    for _ in train_data:
-        pass
-
-
 def rows_left_over(train_data):
     """Return the rows that an NDArrayIter with ``roll_over`` leaves for its second pass."""
     while isinstance(train_data, PrefetchingIter):
@@ -87,6 +81,25 @@ def rows_left_over(train_data):
     if not (isinstance(train_data, NDArrayIter) and pads_in_front(train_data)):
         return 0
     return train_data.num_data % train_data.batch_size
+
+
+def batches_read(train_data):
+    """Return how many batches an iterator has yielded since its beginning, NaN if unknown."""
+    if isinstance(train_data, NDArrayIter):
+        return train_data.cursor // train_data.batch_size + 1
+    if isinstance(train_data, MXDataIter) and _is_at_beginning(train_data):
+        return 0
+    return math.nan
+
+
+def batches_in(train_data):
+    """Return how many batches an iterator yields in a pass, NaN if unknown."""
+    if type(train_data) is not NDArrayIter or pads_in_front(train_data):
+        return math.nan
+    rows = train_data.num_data
+    if train_data.last_batch_handle == 'discard':
+        rows -= rows % train_data.batch_size
+    return -(-rows // train_data.batch_size)
 
 
 def rows_of_batch(train_data, data_shapes):
@@ -155,6 +168,8 @@ class SnapshotIterator:
         Called with the number of the epoch and `train_data`. It returns batches
         that replace the data in this epoch, or None, and whether it has left
         the data at another place than their beginning.
+    batch_begins : callable
+        Called before each batch of the data is trained on.
 
     Raises
     ------
@@ -162,10 +177,10 @@ class SnapshotIterator:
         If an epoch has no batch.
     """
 
-    def __init__(self, train_data, begin_epoch, epoch_begins):
+    def __init__(self, train_data, begin_epoch, epoch_begins, batch_begins):
         self._train_data = train_data
         self._epochs = itertools.count(begin_epoch)
-        self._epoch_begins = epoch_begins
+        self._epoch_begins, self._batch_begins = epoch_begins, batch_begins
         self._is_read = False
 
     def __iter__(self):
@@ -176,12 +191,17 @@ class SnapshotIterator:
         self._is_read = True
         batches = iter(self._train_data)
         for first in batches:
-            return itertools.chain([first], batches)
+            return self._announced(itertools.chain([first], batches))
         raise ValueError('train_data must yield at least one batch in each epoch, and %r yielded '
                          'none in epoch %d. A snapshot reads the data before the epoch trains on '
                          'them: reset() must begin them anew. Where they can be read only once, '
                          'store_snapshot_grads=True trains on the batches that the snapshot has '
                          'read' % (self._train_data, epoch))
+
+    def _announced(self, batches):
+        for batch in batches:
+            self._batch_begins()
+            yield batch
 
     @property
     def __class__(self):

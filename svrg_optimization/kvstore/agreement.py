@@ -29,6 +29,12 @@ class Plan(NamedTuple):
         Whether the first epoch begins with a snapshot.
     left_over : int
         Number of rows that its iterator leaves for the next pass.
+    full_grad_batches : int
+        Number of batches of the next pass; 0 if it is over all.
+    updates_per_snapshot : int
+        Updates from one snapshot to the next; 0 if epochs count.
+    has_full_grad_data : bool
+        Whether the pass is over other data than those of the training.
     """
 
     batch_size: int
@@ -37,6 +43,9 @@ class Plan(NamedTuple):
     epoch: int
     takes_snapshot: bool
     left_over: int
+    full_grad_batches: int = 0
+    updates_per_snapshot: int = 0
+    has_full_grad_data: bool = False
 
 
 class PassCounts:
@@ -118,7 +127,13 @@ def check_plans(kvstore, key, plan):
         'update_freq': 'update_freq must be the same on all workers (0 stands for alpha=0)',
         'epoch': 'begin_epoch must be the same on all workers',
         'takes_snapshot': 'all workers must have a snapshot when fit begins, or none (1 stands '
-                          'for one that takes it now)'}
+                          'for one that takes it now)',
+        'full_grad_batches': 'full_grad_batches must be the same on all workers (0 stands for '
+                             'None, and a schedule for its value at the next snapshot)',
+        'updates_per_snapshot': 'updates_per_snapshot must be the same on all workers (0 stands '
+                                'for None)',
+        'has_full_grad_data': 'full_grad_data must be given on all workers or on none (1 stands '
+                              'for one that has them)'}
     if is_synchronous(kvstore):
         demands['batch_size'] = 'train_data must have batches of as many rows on all workers'
         demands['rescale_grad'] = ('the optimizer must have the same rescale_grad on all workers '
@@ -131,6 +146,10 @@ def check_plans(kvstore, key, plan):
         if len(set(told)) > 1:
             raise ValueError('%s with the kvstore %r, and not, in the order of ranks, [%s]'
                              % (demand, kvstore.type, ', '.join('%g' % each for each in told)))
+    if plan.updates_per_snapshot and is_asynchronous(kvstore):
+        raise ValueError('updates_per_snapshot must be None with the kvstore %r, whose workers '
+                         'would wait for each other at different updates, and not %d'
+                         % (kvstore.type, plan.updates_per_snapshot))
 
 
 def count_batches(kvstore, key, train_data):

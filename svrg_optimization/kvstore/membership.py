@@ -72,12 +72,14 @@ class Membership:
             return None
         return kvstore
 
-    def check_plan(self, module, train_data, update_freq, epoch, takes_snapshot):
+    def check_plan(self, module, train_data, update_freq, epoch, takes_snapshot, sampled):
         """Raise a ValueError on all workers if ``fit`` would hang or go wrong on some of them.
 
         The numbers of batches are compared here only if there is no pass for
-        the full gradient first. That pass compares them itself. If ``fit``
-        failed only on this worker and is called again, the plan is not sent
+        the full gradient first. That pass compares them itself, as far as it
+        goes over the data of the training. Nothing compares them if later
+        passes are not over all of these data, since that would take a pass. If
+        ``fit`` failed only on this worker and is called again, the plan is not sent
         again: the other workers are already in their pass.
 
         Parameters
@@ -92,19 +94,22 @@ class Membership:
             Number of the first epoch.
         takes_snapshot : bool
             Whether this epoch begins with a snapshot.
+        sampled : callable
+            Returns the last fields of a Plan, those with defaults.
         """
         kvstore = kvstore_of(module)
         if not is_distributed(kvstore):
             return
         plan = Plan(rows_of_batch(train_data, module.data_shapes),
                     0 if kvstore_of_weights(module) else module._optimizer.rescale_grad,
-                    update_freq, epoch, takes_snapshot, rows_left_over(train_data))
+                    update_freq, epoch, takes_snapshot, rows_left_over(train_data), *sampled())
         if self._plan != plan:
             check_plans(kvstore, self.keys.tally, plan)
             self._plan = plan
         if not takes_snapshot:
             self.allow_next()
-            if is_synchronous(kvstore):
+            is_sampled = plan.full_grad_batches or plan.has_full_grad_data
+            if is_synchronous(kvstore) and not is_sampled:
                 check_batch_counts(kvstore, count_batches(kvstore, self.keys.tally, train_data))
 
     def synchronize(self, module, num_update):

@@ -1,0 +1,117 @@
+"""Batches of a pass for the full gradient: all, the first few, or the next few of a stream."""
+
+import contextlib
+import math
+
+from .iterators import batches_in, batches_read, rewind
+
+_END = object()
+
+
+class Pass:
+    """Batches of a pass over an iterator: all of them or the first few.
+
+    Parameters
+    ----------
+    train_data : DataIter
+        Iterator at its beginning.
+    count : int, optional
+        Largest number of batches, all by default.
+
+    Attributes
+    ----------
+    train_data : DataIter
+        The iterator.
+    is_of_training : bool
+        Whether ``fit`` trains on this iterator too.
+    """
+
+    is_of_training = True
+
+    def __init__(self, train_data, count=None):
+        self.train_data = train_data
+        self._count = count
+
+    def __iter__(self):
+        self._batches = iter(self.train_data)
+        return self._batches if self._count is None else self._first_batches()
+
+    def _first_batches(self):
+        for _ in range(self._count):
+            batch = next(self._batches, _END)
+            if batch is _END:
+                return
+            yield batch
+
+    def is_whole(self, yielded):
+        """Tell whether `yielded` batches were all; read one more if that is not known."""
+        return yielded != self._count or next(self._batches, _END) is _END
+
+
+class Stream:
+    """Batches of passes that go on where the last one stopped and begin again at the end.
+
+    The iterator may stand anywhere at first, and it may have no end. A pass over
+    all data begins at their beginning: a shuffled iterator would otherwise yield
+    some rows twice and others not at all.
+
+    Parameters
+    ----------
+    train_data : DataIter
+        The iterator.
+
+    Attributes
+    ----------
+    train_data : DataIter
+        The iterator.
+    count : int or None
+        Largest number of batches of the next pass. With None it is over all data.
+    is_of_training : bool
+        Whether ``fit`` trains on this iterator too.
+    """
+
+    is_of_training = False
+
+    def __init__(self, train_data):
+        self.train_data = train_data
+        self.count = self._batches = None
+        self._place = None  # number of batches since the beginning, NaN if unknown
+        self._length = batches_in(train_data)
+
+    def __iter__(self):
+        is_whole = self.count is None or self.count >= self._length
+        if is_whole and self._place != 0:
+            rewind(self.train_data)
+            self._batches, self._place = None, 0
+        elif self._place is None:
+            self._place = batches_read(self.train_data)
+        begin, yielded, has_ended = self._place, 0, False
+        while (self.count is None or yielded < self.count) and not (
+                has_ended and self._place == begin):
+            if self._batches is None:
+                self._batches = iter(self.train_data)
+            batch = next(self._batches, _END)
+            if batch is not _END:
+                self._place += 1
+                yielded += 1
+                yield batch
+                continue
+            self._length = self._place
+            if has_ended:
+                return
+            self.train_data.reset()
+            self._batches, self._place, has_ended = None, 0, True
+            if yielded and math.isnan(begin):
+                return  # it may have been all
+
+
+@contextlib.contextmanager
+def errors_named(name):
+    """Let errors about ``train_data`` within the block name another argument instead."""
+    try:
+        yield
+    except (TypeError, ValueError) as error:
+        subject, _, rest = str(error).partition(' ')
+        if subject == 'train_data':
+            error.args = ('%s %s' % (name, rest),)
+        raise
