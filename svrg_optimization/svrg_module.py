@@ -822,7 +822,7 @@ class SVRGModule(SnapshotSchedule, Module):
 
     def _store_again(self, train_data):
         if self.full_grad_batches is not None:  # a whole pass, and not a sample, would be stored
-            self._svrg.stored.let_go_unless_of(train_data)
+            self._svrg.stored.drop_unless_of(train_data)
             return None
         return self._svrg.store_again(self, train_data, self._membership, self._epoch)
 

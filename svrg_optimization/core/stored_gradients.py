@@ -142,27 +142,27 @@ class StoredGradients:
     ----------
     budget : int
         Memory in bytes; 0 if nothing is stored.
-    held : StoredBatches or None
+    latest : StoredBatches or None
         Batches of the latest pass; None before the first one, and if their data
         do not fit.
     """
 
     def __init__(self, store_snapshot_grads):
-        self.budget = _bytes_to_hold(store_snapshot_grads)
-        self.held = self._train_data = self._generator = None
+        self.budget = _bytes_to_store(store_snapshot_grads)
+        self.latest = self._train_data = self._generator = None
 
-    def let_go(self):
+    def drop(self):
         """Drop the stored batches."""
-        self.held = self._train_data = None
+        self.latest = self._train_data = None
 
-    def let_go_unless_of(self, train_data):
+    def drop_unless_of(self, train_data):
         """Drop the stored batches if they are of another iterator."""
         if not self.is_of(train_data):
-            self.let_go()
+            self.drop()
 
     def begin(self, full_gradient):
         """Drop the stored batches; return the storage of a new pass, None if nothing is stored."""
-        self.let_go()
+        self.drop()
         return StoredBatches(self.budget, full_gradient) if self.budget else None
 
     def keep(self, stored, yielded, train_data, warn_once):
@@ -182,14 +182,14 @@ class StoredGradients:
         self._train_data = train_data
         if stored.exceeded_at:
             warn_once('store_snapshot_grads: the first %d of %d batches are more than %d bytes of '
-                      'data alone: none is held until the next snapshot'
-                      % (stored.exceeded_at, yielded, self.budget), 'nothing held')
+                      'data alone: none is stored until the next snapshot'
+                      % (stored.exceeded_at, yielded, self.budget), 'nothing stored')
             return
         if stored.stored < len(stored.batches):
             warn_once('store_snapshot_grads: %d bytes have room for all %d batches and the '
                       'gradients of %d: the others are computed again at each step'
                       % (self.budget, len(stored.batches), stored.stored), 'not all stored')
-        self.held = stored
+        self.latest = stored
         if self._generator is None:
             self._generator = np.random.RandomState(np.random.randint(2 ** 31))
 
@@ -199,12 +199,13 @@ class StoredGradients:
 
     def shuffled(self):
         """List the stored batches in a new random order; return None if there are none."""
-        if self.held is None:
+        if self.latest is None:
             return None
-        return [self.held.batches[i] for i in self._generator.permutation(len(self.held.batches))]
+        batches = self.latest.batches
+        return [batches[i] for i in self._generator.permutation(len(batches))]
 
 
-def _bytes_to_hold(store_snapshot_grads):
+def _bytes_to_store(store_snapshot_grads):
     if isinstance(store_snapshot_grads, (bool, np.bool_)):
         return int(store_snapshot_grads) * 2 ** 30
     return checked_count('store_snapshot_grads', store_snapshot_grads,

@@ -163,7 +163,7 @@ def test_copies_side_by_side_follow_the_snapshot(runs_side_by_side):
         weights = {name: rng.normal(size=value.shape) for name, value in svrg.weights.items()}
         module.set_params({name: mx.nd.array(value) for name, value in weights.items()}, {})
         module.update_full_grads(problem.iterator())
-        held = module._svrg.stored.held.batches
+        held = module._svrg.stored.latest.batches
         assert len(held) == 16
         for batch in held:
             expected = svrg.gradients(weights, rows_of(problem, batch))
@@ -180,7 +180,7 @@ def test_an_input_that_is_called_name(runs_side_by_side):
     module = SVRGModule(loss, ('name',), ('label',), update_freq=1, store_snapshot_grads=True)
     module.fit(mx.io.NDArrayIter(rows, rows.sum(axis=1), 10, data_name='name',
                                  label_name='label'), eval_metric='mse', num_epoch=1)
-    assert not runs_side_by_side and module._svrg.stored.held.stored == 16
+    assert not runs_side_by_side and module._svrg.stored.latest.stored == 16
 
 
 def test_auxiliary_states_see_one_batch_after_the_other(runs_side_by_side):
@@ -190,7 +190,7 @@ def test_auxiliary_states_see_one_batch_after_the_other(runs_side_by_side):
     module = SVRGModule(loss, label_names=('label',), update_freq=1, store_snapshot_grads=True)
     train_data = mx.io.NDArrayIter(rows, rows.sum(axis=1), 10, label_name='label')
     module.fit(train_data, eval_metric='mse', num_epoch=1)
-    assert not runs_side_by_side and len(module._svrg.stored.held.batches) == 16
+    assert not runs_side_by_side and len(module._svrg.stored.latest.batches) == 16
 
 
 def test_data_that_do_not_fit_are_read_from_the_iterator(runs):
@@ -199,7 +199,7 @@ def test_data_that_do_not_fit_are_read_from_the_iterator(runs):
     with pytest.warns(UserWarning, match='first 4 of 4 batches are more than 620 bytes') as caught:
         steps = train(problem, module, 4, problem.iterator())
     assert sum('store_snapshot_grads' in str(warning.message) for warning in caught) == 1
-    assert module._svrg.stored.held is None and len(runs) == 16
+    assert module._svrg.stored.latest is None and len(runs) == 16
     assert all((np.concatenate(batches) == np.arange(40)).all() for batches in steps.values())
     problem.assert_weights(module, problem.svrg(**SETTINGS).fit(4, 2))
 
@@ -211,7 +211,7 @@ def test_budget_is_kept(runs):
         with warnings.catch_warnings():
             warnings.simplefilter('ignore', UserWarning)
             module.update_full_grads(problem.iterator())
-        held = module._svrg.stored.held.batches if module._svrg.stored.held else []
+        held = module._svrg.stored.latest.batches if module._svrg.stored.latest else []
         total = sum(bytes_of(array) for batch in held for array in batch.data + batch.label)
         total += sum(bytes_of(array) for batch in held for arrays in
                      (batch.at_snapshot or {}).values() for array in arrays)
@@ -241,7 +241,7 @@ def test_budget_is_kept_where_inputs_grow():
     module.init_params(mx.init.One())
     with pytest.warns(UserWarning, match='first 2 of 10 batches'):
         module.update_full_grads(Batches(batches))
-    assert module._svrg.stored.held is None
+    assert module._svrg.stored.latest is None
 
 
 def test_order_has_a_generator_of_its_own():
@@ -476,7 +476,7 @@ def test_gradients_of_padded_batches_make_room_too():
             warnings.simplefilter('ignore', UserWarning)
             module.update_full_grads(mx.io.ResizeIter(problem.iterator(), 8))
         problem.assert_full_gradient(module, expected.full_gradient)
-        assert len(module._svrg.stored.held.batches) == 8
+        assert len(module._svrg.stored.latest.batches) == 8
 
 
 @pytest.mark.parametrize('stored', [False, True])
@@ -499,9 +499,9 @@ def test_batch_of_padding_alone(stored):
     problem.assert_full_gradient(module, svrg.full_gradient)
     assert module._snapshot.full_gradient.batches == 4
     if stored:
-        assert [batch.at_snapshot is None for batch in module._svrg.stored.held.batches] == [
+        assert [batch.at_snapshot is None for batch in module._svrg.stored.latest.batches] == [
             False, False, True, False, False]
-        assert [batch.pad for batch in module._svrg.stored.held.batches] == [0, 0, 10, 0, 0]
+        assert [batch.pad for batch in module._svrg.stored.latest.batches] == [0, 0, 10, 0, 0]
 
 
 @pytest.mark.parametrize('reuses, copies', [(False, [False, False, False, True]),
@@ -535,7 +535,7 @@ def test_warning_that_nothing_is_held():
     held.add(mx.io.DataBatch([mx.nd.ones((2, 2))], None), copies=False)
     holding.keep(held, 3, None, lambda *arguments: said.append(arguments))
     assert said == [('store_snapshot_grads: the first 1 of 3 batches are more than 10 bytes of '
-                     'data alone: none is held until the next snapshot', 'nothing held')]
+                     'data alone: none is stored until the next snapshot', 'nothing stored')]
     assert holding.shuffled() is None and holding.is_of(None)
     del said[:]
     holding = StoredGradients(24)
