@@ -492,7 +492,9 @@ class ProximalOperators:
         ValueError
             If the operators or the keys differ.
         """
-        if self.by_name != (lent.by_name if lent else {}):
+        is_equal = self.by_name == (lent.by_name if lent else {}) or (
+            lent is not None and self.as_json() is not None and self.as_json() == lent.as_json())
+        if not is_equal:
             raise ValueError('proximal must be that of shared_module, whose optimizer has the '
                              'operators, not %r' % (self.given,))
         if self.by_name and not has_same_keys:

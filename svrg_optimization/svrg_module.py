@@ -15,8 +15,8 @@ from ._argument_checks import check_callbacks, checked_bool, checked_count
 from .checkpoint.files import save_arrays, save_symbol
 from .checkpoint.format import Checkpoint, file_names, write_checkpoint
 from .checkpoint.resume import Loaded, facts_and_arrays, load_optimizer_states
+from .core.barzilai_borwein import step_size_advanced, step_size_rule_of
 from .core.correction import correct
-from .core.learning_rate import step_size_advanced, step_size_rule_of
 from .core.schedule import SnapshotSchedule
 from .core.stored_gradients import StoredGradients
 from .core.svrg_state import SVRGState
@@ -174,7 +174,7 @@ class SVRGModule(SnapshotSchedule, Module):
         callable, `store_snapshot_grads` is not a bool or an int, `alpha` is
         neither a number nor callable, `full_grad_batches` is neither an int nor
         callable, `updates_per_snapshot` is not an int, `full_grad_data` is not
-        an iterator, or `proximal` contains something else than operators.
+        an iterator, or `proximal` contains anything but operators.
 
     Warns
     -----
@@ -231,7 +231,8 @@ class SVRGModule(SnapshotSchedule, Module):
                  store_snapshot_grads=False, alpha=1.0, nonfinite='warn',
                  full_grad_batches=None, updates_per_snapshot=None, full_grad_data=None,
                  proximal=None):
-        self._set_schedule(update_freq, full_grad_callback, alpha, bool(store_snapshot_grads),
+        stored = StoredGradients(store_snapshot_grads)
+        self._set_schedule(update_freq, full_grad_callback, alpha, stored.budget > 0,
                            full_grad_batches=full_grad_batches, full_grad_data=full_grad_data,
                            updates_per_snapshot=updates_per_snapshot)
         loss_is_mean = checked_bool('loss_is_mean', loss_is_mean, or_none=True)
@@ -247,7 +248,7 @@ class SVRGModule(SnapshotSchedule, Module):
                          fixed_param_names, state_names, group2ctxs, compression_params)
         self._proximal = ProximalOperators(proximal, symbol, self._trainable, sparse_full_grad)
         graph = json.loads(symbol.tojson())  # once: each call leaks three times the JSON in MXNet
-        masks, stored = DropoutMasks(symbol, graph), StoredGradients(store_snapshot_grads)
+        masks = DropoutMasks(symbol, graph)
         if stored.budget:
             self._check_batches_can_be_stored(masks)
         new_module = functools.partial(
@@ -419,6 +420,7 @@ class SVRGModule(SnapshotSchedule, Module):
                             allow_extra)
         if initializes and not self._keeps_snapshot:
             self._loaded = self._loaded.without_snapshot()
+            self._snapshot.num_taken = 0
             if self._snapshot.is_active:
                 self._svrg.drop_snapshot()
             rule = step_size_rule_of(self)
@@ -781,8 +783,9 @@ class SVRGModule(SnapshotSchedule, Module):
         if batches is not None:
             batches = checked_count('batches', batches, 'None or an int of 1 or more')
             if step_size_rule_of(self):
-                raise ValueError('batches must be None with BarzilaiBorwein, as differences of '
-                                 'samples are noise, and not %d' % batches)
+                raise ValueError('%s must be None with BarzilaiBorwein, as differences of samples '
+                                 'are noise, and not %d'
+                                 % ('full_grad_batches' if self._pass else 'batches', batches))
         return batches
 
     def _take_snapshot(self, batches, batch_end_callback, epoch, module_of=None):

@@ -673,7 +673,7 @@ def test_axis_that_a_parameter_lacks():
     assert not module.optimizer_initialized
 
 
-@pytest.mark.parametrize('own, lent', [(L1(1), None), (None, L1(1)), (L1(1), L1(1))])
+@pytest.mark.parametrize('own, lent', [(L1(1), None), (None, L1(1)), (L1(1), L1(2))])
 def test_borrowed_optimizers(own, lent):
     lender = Problem().bound(proximal=lent)
     lender.init_optimizer()
@@ -803,3 +803,12 @@ def test_a_bucket_without_the_parameter():
     operators = ProximalOperators({'a_weight': L1(1)}, mx.sym.Variable('a_weight'), ['a_weight'])
     with pytest.raises(ValueError, match='parameters of the bucket.*a_weight is not one'):
         operators.check_optimizer('sgd', {}, {'b_weight': (2,)})
+
+
+def test_borrowed_operators_may_be_equal():
+    one, other = [ProximalOperators(L1(0.1), mx.sym.Variable('a_weight'), ['a_weight'])
+                  for _ in range(2)]
+    one.check_borrowed(other, has_same_keys=True)
+    with pytest.raises(ValueError, match='proximal must be that of shared_module'):
+        one.check_borrowed(ProximalOperators(L1(0.2), mx.sym.Variable('a_weight'), ['a_weight']),
+                           has_same_keys=True)

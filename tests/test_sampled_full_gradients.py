@@ -935,3 +935,28 @@ def test_asynchronous_workers_with_samples(tmp_path):
                           sizes=[28, 29], full_sizes=[37, 20], full_batch_sizes=[8, 5], batches=3,
                           updates=None, num_epoch=2, optimizer={'learning_rate': 0.1})
     assert [taken for _, taken in results] == [2, 2]
+
+
+@pytest.mark.parametrize('batches, expected', [
+    (None, [0, 1, 2, 3] * 3), (3, [0, 1, 2, 0, 1, 2, 0, 1, 2])])
+def test_others_may_read_the_data_of_the_pass(batches, expected):
+    """Here an evaluation, which resets them and reads them to their end."""
+    problem, seen = Problem(rows=40), []
+    data = problem.iterator()
+    rows = {tuple(batch.label[0].asnumpy()): number for number, batch in enumerate(data)}
+    data.reset()
+    module = problem.module(full_grad_batches=batches, full_grad_data=data,
+                            full_grad_callback=lambda param: seen.append(
+                                rows[tuple(param.locals['data_batch'].label[0].asnumpy())]))
+    module.fit(problem.iterator(), eval_data=data, eval_metric='mse', num_epoch=3)
+    assert seen == expected
+
+
+def test_barzilai_borwein_names_the_argument_that_was_set():
+    problem = Problem()
+    module = problem.module()
+    module.fit(problem.iterator(), eval_metric=[], num_epoch=1,
+               optimizer_params={'lr_scheduler': BarzilaiBorwein()})
+    module.full_grad_batches = 3
+    with pytest.raises(ValueError, match='full_grad_batches must be None with BarzilaiBorwein'):
+        module.fit(problem.iterator(), eval_metric=[], num_epoch=1)

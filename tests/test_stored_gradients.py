@@ -624,3 +624,30 @@ def test_weight_decay_beside_a_short_last_batch():
     decay = np.diag([0.1] * 4 + [0])
     optimum = np.linalg.solve(design.T @ design / 33 + decay, design.T @ problem.targets / 33)
     problem.assert_weights(module, {'fc_weight': optimum[None, :-1], 'fc_bias': optimum[-1:]})
+
+
+class OtherIter(mx.io.NDArrayIter):
+    """An iterator whose place the package does not know."""
+
+
+@pytest.mark.parametrize('cls', [mx.io.NDArrayIter, OtherIter])
+def test_others_may_read_the_training_data_between_epochs(cls):
+    """Module.fit resets data only where they were read, as stored batches are not."""
+    problem, rows = Problem(rows=40), []
+    train_data = cls(problem.features, problem.targets, 10, label_name='label')
+    module = problem.module(2, store_snapshot_grads=True,
+                            full_grad_callback=lambda param: rows.append(param.nbatch))
+    module.fit(train_data, eval_data=train_data, eval_metric='mse', num_epoch=4,
+               epoch_end_callback=lambda *_: next(train_data.reset() or train_data))
+    assert rows == [0, 1, 2, 3] * 2
+
+
+def test_nothing_is_kept_of_a_pass_that_is_not_finite():
+    problem = Problem(rows=40)
+    module = problem.module(nonfinite='raise', store_snapshot_grads=True)
+    good = problem.iterator()
+    module.fit(good, eval_metric=[], num_epoch=1)
+    bad = mx.io.NDArrayIter(problem.features * np.inf, problem.targets, 10, label_name='label')
+    with pytest.raises(FloatingPointError):
+        module.update_full_grads(bad)
+    assert module._svrg.stored.latest is None and module.training_batches(good) is good

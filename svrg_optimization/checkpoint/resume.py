@@ -5,7 +5,7 @@ from typing import Callable, NamedTuple, Optional
 
 import mxnet as mx
 
-from ..core.learning_rate import step_size_rule_of
+from ..core.barzilai_borwein import step_size_rule_of
 from ..kvstore.kinds import kvstore_of, kvstore_of_weights
 from ..kvstore.membership import servers_hold_states
 from ..mxnet_bridge import executor_group

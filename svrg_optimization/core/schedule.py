@@ -201,8 +201,17 @@ class SnapshotSchedule:
 
     fit.__signature__ = inspect.signature(BaseModule.fit)
 
-    def _epoch_begins(self, epoch, train_data):
+    def _epoch_begins(self, epoch, train_data, is_rewound):
         """Take a snapshot if one is due.
+
+        Parameters
+        ----------
+        epoch : int
+            Number of the epoch.
+        train_data : DataIter
+            The data.
+        is_rewound : bool
+            Whether they are known to be at their beginning.
 
         Returns
         -------
@@ -219,7 +228,7 @@ class SnapshotSchedule:
             self._check_workers_agree(train_data, needs_snapshot * self.update_freq, epoch,
                                       takes_snapshot, sampled if needs_snapshot else tuple)
         if takes_snapshot:
-            go_back = self._take_snapshot_in_fit(train_data, is_first)
+            go_back = self._take_snapshot_in_fit(train_data, is_rewound)
         elif is_first and needs_snapshot:
             go_back = self._store_again(train_data)
         else:
@@ -249,17 +258,18 @@ class SnapshotSchedule:
             return epoch % self.update_freq == 0
         return snapshot.num_update - snapshot.taken_at >= self.updates_per_snapshot
 
-    def _take_snapshot_in_fit(self, train_data=None, is_first=False):
+    def _take_snapshot_in_fit(self, train_data=None, is_rewound=False):
         """Take a snapshot; return a function that sets the data to their beginning again.
 
-        The function is None if the pass is over `full_grad_data`. `Module.fit`
-        has reset `train_data` at the end of each epoch but the first.
+        The function is None if the pass is over `full_grad_data`. A subclass
+        may override `update_full_grads(train_data)`, so the pass that has begun
+        is an attribute and not an argument.
         """
         tic = time.time()
         count = self._sampling.count_after(self._snapshot.num_taken)
         go_back, errors = None, errors_named('full_grad_data')
         if self.full_grad_data is None:
-            go_back, errors = begin_pass(train_data, not is_first), contextlib.nullcontext()
+            go_back, errors = begin_pass(train_data, is_rewound), contextlib.nullcontext()
         self._pass = self._sampling.pass_over(train_data, count)
         try:
             with errors:

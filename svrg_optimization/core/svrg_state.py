@@ -136,7 +136,7 @@ class SVRGState:
                 self.drop_snapshot()
 
     def warn_of_dropped_snapshot(self, lacking):
-        """Warn once that a snapshot is dropped for want of some full gradients."""
+        """Warn once that a snapshot is dropped because its full gradient lacks parameters."""
         self.warn_once('the snapshot is dropped, since it has no full gradient of %s'
                        % ', '.join(sorted(lacking)))
 
@@ -273,7 +273,6 @@ class SVRGState:
             self.snapshot_module.move_to_weights_of(live, kvstore_of_weights(live))
             full_gradient = self._full_gradient_at_snapshot(
                 live, batches, membership, epoch, batch_end_callback, module_of)
-            self._report_if_not_finite(full_gradient)
             self.snapshot_module.copy_auxiliary_states_of(live)
             self.snapshot.replace(full_gradient, epoch)
         self.snapshot.num_taken += 1
@@ -320,6 +319,7 @@ class SVRGState:
                              'none' % (batches.train_data,))
         if epoch is not None and batches.is_of_training:
             check_batch_counts(kvstore_of(live), full_gradient.batches_of_workers)
+        self._report_if_not_finite(full_gradient)
         if stored and batches.is_whole(yielded):
             self.stored.keep(stored, yielded, batches.train_data, self.warn_once)
         return full_gradient

@@ -85,8 +85,9 @@ def rows_left_over(train_data):
 
 def batches_read(train_data):
     """Return how many batches an iterator has yielded since its beginning, NaN if unknown."""
-    if isinstance(train_data, NDArrayIter):
-        return train_data.cursor // train_data.batch_size + 1
+    if isinstance(train_data, NDArrayIter) and not pads_in_front(train_data):
+        rows = min(train_data.cursor + train_data.batch_size, train_data.num_data)
+        return -(-rows // train_data.batch_size)
     if isinstance(train_data, MXDataIter) and _is_at_beginning(train_data):
         return 0
     return math.nan
@@ -165,9 +166,10 @@ class SnapshotIterator:
     begin_epoch : int
         Number of the first epoch.
     epoch_begins : callable
-        Called with the number of the epoch and `train_data`. It returns batches
-        that replace the data in this epoch, or None, and whether it has left
-        the data at another place than their beginning.
+        Called with the number of the epoch, `train_data`, and whether these
+        are known to be at their beginning. It returns batches that replace the
+        data in this epoch, or None, and whether it has left the data at another
+        place than their beginning.
     batch_begins : callable
         Called before each batch of the data is trained on.
 
@@ -181,11 +183,13 @@ class SnapshotIterator:
         self._train_data = train_data
         self._epochs = itertools.count(begin_epoch)
         self._epoch_begins, self._batch_begins = epoch_begins, batch_begins
-        self._is_read = False
+        self._is_read = self._is_rewound = False
 
     def __iter__(self):
         epoch = next(self._epochs)
-        stored, self._is_read = self._epoch_begins(epoch, self._train_data)
+        is_rewound, self._is_rewound = self._is_rewound, False
+        stored, self._is_read = self._epoch_begins(epoch, self._train_data,
+                                                    is_rewound)
         if stored is not None:
             return iter(stored)
         self._is_read = True
@@ -212,7 +216,7 @@ class SnapshotIterator:
         """Reset the data, unless they have not been read."""
         if self._is_read:
             self._train_data.reset()
-            self._is_read = False
+            self._is_read, self._is_rewound = False, True
 
     def __getattr__(self, name):
         return getattr(self._train_data, name)

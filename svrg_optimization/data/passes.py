@@ -3,7 +3,7 @@
 import contextlib
 import math
 
-from .iterators import batches_in, batches_read, rewind
+from .iterators import batches_in, batches_read, begin_pass
 
 _END = object()
 
@@ -79,12 +79,13 @@ class Stream:
         self._length = batches_in(train_data)
 
     def __iter__(self):
-        is_whole = self.count is None or self.count >= self._length
-        if is_whole and self._place != 0:
-            rewind(self.train_data)
+        if self.count is None or self.count >= self._length:
+            begin_pass(self.train_data)
             self._batches, self._place = None, 0
-        elif self._place is None:
-            self._place = batches_read(self.train_data)
+        else:
+            place = batches_read(self.train_data)
+            if self._place is None or not (math.isnan(place) or place == self._place):
+                self._batches, self._place = None, place  # somebody else has moved it
         begin, yielded, has_ended = self._place, 0, False
         while (self.count is None or yielded < self.count) and not (
                 has_ended and self._place == begin):
@@ -96,7 +97,8 @@ class Stream:
                 yielded += 1
                 yield batch
                 continue
-            self._length = self._place
+            if math.isnan(self._length):
+                self._length = self._place
             if has_ended:
                 return
             self.train_data.reset()
