@@ -31,8 +31,8 @@ endif
 # On 3.12 they forbid the NumPy that somebody asks for: it is put over the one that they take.
 WANTED := $(addprefix numpy==,$(NUMPY))
 LATER := $(if $(filter 3.12,$(VERSION)),$(filter numpy==2.%,$(WANTED)))
-SHORT := tests/test_imports.py tests/test_mxnet_compat.py tests/test_svrg_optimizer.py \
-	tests/test_svrg_module.py tests/test_checkpoint.py tests/test_mixed_versions.py \
+SHORT := tests/test_imports.py tests/test_mxnet_compat.py tests/test_gradients.py \
+	tests/test_checkpoint.py tests/test_mixed_versions.py \
 	tests/test_distributed.py::test_losses_that_are_means
 FIND := 'import sys; print(sys.executable)' 2>/dev/null
 
