@@ -132,7 +132,7 @@ class Job:
         # A server that ends with status 0 follows the workers, and need not be their end.
         for process in working:
             if process.has_failed():
-                say(process.describe_end())
+                say('%s: ending the others' % process.describe_end())
                 return process.exit_status
         deadline = time.monotonic() + SECONDS_TO_END_ITSELF
         while any(process.is_running() for process in serving) and time.monotonic() < deadline:
