@@ -131,11 +131,12 @@ def draw(output, ratios):
                  color=common.COLORS['SVRG, stored' if method.startswith('stored') else 'SVRG'],
                  hatch='//' if method.endswith('2') else None, label='SVRG, ' + method)
     axes.set_xticks([x + 0.3 for x in range(len(ratios))])
-    axes.set_xticklabels(ratios, fontsize=8)
+    axes.set_xticklabels([name.replace(' ', '\n') for name in ratios], fontsize=8)
     axes.set_ylabel('epoch / epoch of Module')
     axes.set_title('Time of an epoch relative to Module\'s', **common.TITLE)
     axes.axhline(1, color=common.COLORS['SGD'], linewidth=1.2, label='Module')
-    axes.legend(fontsize=8)
+    axes.margins(y=0.3)
+    axes.legend(fontsize=8, ncol=3)
     common.save_picture(output, 'epoch_cost', figure)
 
 
