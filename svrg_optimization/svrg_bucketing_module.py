@@ -361,8 +361,7 @@ class SVRGBucketingModule(SnapshotSchedule, BucketingModule):
         writers['buckets'] = functools.partial(save_arrays, save_keys)
         if save_optimizer_states:
             writers.update(self._curr_module._writers_of_states())
-        facts, arrays = self._default_bucket._facts_and_arrays(self.update_freq, self.alpha,
-                                                               self._sampling)
+        facts, arrays = self._default_bucket._facts_and_arrays(self.update_freq)
         write_checkpoint(names, writers, facts, arrays)
 
     @classmethod

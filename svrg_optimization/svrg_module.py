@@ -900,8 +900,7 @@ class SVRGModule(SnapshotSchedule, Module):
                    'params': functools.partial(save_arrays, self.save_params)}
         if save_optimizer_states:
             writers.update(self._writers_of_states())
-        write_checkpoint(names, writers, *self._facts_and_arrays(
-            self.update_freq, self.alpha, self._sampling))
+        write_checkpoint(names, writers, *self._facts_and_arrays(self.update_freq))
         logging.info('Saved checkpoint to "%s"', names['params'])
         if 'states' in writers:
             logging.info('Saved optimizer state to "%s"', names['states'])
@@ -915,14 +914,14 @@ class SVRGModule(SnapshotSchedule, Module):
             return {}
         return {'states': self.save_optimizer_states}
 
-    def _facts_and_arrays(self, update_freq, alpha, sampling):
+    def _facts_and_arrays(self, update_freq):
         counts = None
         if self.optimizer_initialized:
             counts = self._membership.update_counts(self, self._snapshot.num_update,
                                                     self._trainable)
         facts, arrays = facts_and_arrays(self, self._svrg, self._loaded, counts)
-        return {**facts, **sampling.facts(), 'update_freq': update_freq,
-                'alpha': None if callable(alpha) else float(alpha),
+        return {**facts, **self._sampling.facts(), 'update_freq': update_freq,
+                'alpha': None if callable(self.alpha) else float(self.alpha),
                 'proximal': self._proximal.as_json()}, arrays
 
     def _sync_params_from_devices(self):
