@@ -114,9 +114,22 @@ def _is_needed():
 @functools.lru_cache(maxsize=None)
 def _builtins(is_writer):
     own = {'__import__': _import}
+    if sys.version_info >= (3, 13):
+        own['locals'] = _locals
     if is_writer:
         own['str'] = _Text
     return {**vars(builtins), **own}
+
+
+def _locals():
+    """Return the caller's local variables without its last BatchEndParam.
+
+    ``Module.fit`` puts its ``locals()`` into each BatchEndParam. Since Python 3.13
+    this is a new dict in each call, so each BatchEndParam would keep the one
+    before it, and all batches would stay in memory.
+    """
+    return {name: value for name, value in sys._getframe(1).f_locals.items()
+            if type(value).__name__ != 'BatchEndParams'}
 
 
 def _import(name, *args, **kwargs):

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import sysconfig
 import textwrap
+import weakref
 from pathlib import Path
 
 import mxnet as mx
@@ -304,6 +305,26 @@ def test_gluon(arrays):
         assert losses[-1] < 0.1 * losses[0]
     finally:
         mx.npx.reset_np()
+
+
+def test_no_batch_stays_in_memory():
+    """In fit and score with callbacks, which get the local variables of these methods."""
+    loss = mx.sym.LinearRegressionOutput(mx.sym.FullyConnected(mx.sym.var('data'), num_hidden=1),
+                                         mx.sym.var('label'))
+    module = mx.mod.Module(loss, label_names=['label'])
+    batches, most = [], 0
+
+    def see(param):
+        nonlocal most
+        assert {'self', 'nbatch', 'eval_metric'} <= set(param.locals)
+        batches[:] = [batch for batch in batches if batch() is not None]
+        batches.append(weakref.ref(param.locals.get('data_batch') or param.locals['eval_batch']))
+        most = max(most, len(batches))
+
+    data = mx.io.NDArrayIter(np.zeros((20, 3)), np.zeros(20), 1, label_name='label')
+    module.fit(data, num_epoch=1, batch_end_callback=see, eval_data=data, eval_metric='mse',
+               eval_batch_end_callback=see)
+    assert most <= 4
 
 
 def test_versions_compare():

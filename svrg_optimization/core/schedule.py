@@ -5,7 +5,6 @@ import functools
 import inspect
 import time
 
-from mxnet.base import _as_list
 from mxnet.module import BaseModule
 
 from .._argument_checks import check_callbacks, check_epoch, checked_count
@@ -26,16 +25,6 @@ def _check_arguments_of_fit(arguments):
             check_epoch(name, value)
         elif name == 'eval_data' and value is not None:
             check_iterator(name, value)
-
-
-def _forget_previous(param):
-    """Drop the BatchEndParam of the previous batch from the locals in this one.
-
-    Since Python 3.13 ``locals()`` is a new dict in each call. Module.fit puts
-    its own locals into each BatchEndParam, so each would keep the one before it
-    and all batches so far would stay in memory.
-    """
-    param.locals.pop('batch_end_params', None)
 
 
 class SnapshotSchedule:
@@ -203,9 +192,6 @@ class SnapshotSchedule:
         call = inspect.signature(super().fit).bind(train_data, *args, **kwargs)
         call.apply_defaults()
         _check_arguments_of_fit(call.arguments)
-        if call.arguments['batch_end_callback'] is not None:
-            call.arguments['batch_end_callback'] = [
-                *_as_list(call.arguments['batch_end_callback']), _forget_previous]
         call.arguments['train_data'] = SnapshotIterator(train_data, call.arguments['begin_epoch'],
                                                         self._epoch_begins, self._batch_begins)
         try:
