@@ -1,5 +1,6 @@
 """Checks of arguments, shared by several methods."""
 
+import contextlib
 import numbers
 
 import numpy as np
@@ -50,3 +51,15 @@ def check_epoch(name, epoch):
         raise TypeError('%s must be an int of 0 or more, not %r' % (name, epoch))
     if epoch < 0:
         raise ValueError('%s must be an int of 0 or more, not %d' % (name, epoch))
+
+
+@contextlib.contextmanager
+def errors_named(name):
+    """Let errors about ``train_data`` within the block name another argument instead."""
+    try:
+        yield
+    except (TypeError, ValueError) as error:
+        subject, _, rest = str(error).partition(' ')
+        if subject == 'train_data':
+            error.args = ('%s %s' % (name, rest),)
+        raise

@@ -105,28 +105,28 @@ class SVRGBucketingModule(SnapshotSchedule, BucketingModule):
                  full_grad_callback=None, sparse_full_grad=False, alpha=1.0, nonfinite='warn',
                  full_grad_batches=None, updates_per_snapshot=None, full_grad_data=None,
                  proximal=None):
-        self._set_schedule(update_freq, full_grad_callback, alpha,
+        self._set_schedule(update_freq, full_grad_callback,
                            full_grad_batches=full_grad_batches, full_grad_data=full_grad_data,
                            updates_per_snapshot=updates_per_snapshot)
         super().__init__(sym_gen, default_bucket_key, logger, context, work_load_list,
                          fixed_param_names, state_names, group2ctxs, compression_params)
         self._svrg_arguments = {'loss_is_mean': loss_is_mean, 'nonfinite': nonfinite,
                                 'sparse_full_grad': sparse_full_grad}
-        self._proximal = None
-        self._buckets[default_bucket_key] = self._new_bucket(default_bucket_key, proximal=proximal)
-        self._proximal = self._default_bucket._proximal
+        self._buckets[default_bucket_key] = self._new_bucket(default_bucket_key, alpha=alpha,
+                                                             proximal=proximal)
 
-    def _new_bucket(self, bucket_key, symbol=None, proximal=None):
+    def _new_bucket(self, bucket_key, symbol=None, **arguments):
         generated, data_names, label_names = self._call_sym_gen(bucket_key)
         symbol = generated if symbol is None else symbol
         bucket = SVRGModule(symbol, data_names, label_names, self.logger, self._context,
                             self._work_load_list, self._fixed_param_names, self._state_names,
                             self._group2ctxs, self._compression_params, self.update_freq,
-                            proximal=proximal, **self._svrg_arguments)
-        bucket._coefficient = bucket._svrg.coefficient = self._coefficient
+                            **arguments, **self._svrg_arguments)
         bucket._sampling = self._sampling
-        bucket._warn_once = bucket._svrg.warn_once = self._warn_once
-        bucket._proximal = self._proximal or bucket._proximal
+        default = self._buckets.get(self._default_bucket_key)
+        if default is not None:
+            bucket._svrg.share_settings_of(default._svrg)
+            bucket._proximal = default._proximal
         return bucket
 
     @property
@@ -134,8 +134,12 @@ class SVRGBucketingModule(SnapshotSchedule, BucketingModule):
         return self._buckets[self._default_bucket_key]
 
     @property
-    def _snapshot(self):
-        return self._default_bucket._snapshot
+    def _svrg(self):
+        return self._default_bucket._svrg
+
+    @property
+    def _optimizer(self):
+        return self._default_bucket._optimizer
 
     @property
     def _param_dict(self):
@@ -289,20 +293,13 @@ class SVRGBucketingModule(SnapshotSchedule, BucketingModule):
         UserWarning
             As in ``SVRGModule.update_full_grads``.
         """
-        if not self.binded:
-            raise RuntimeError('update_full_grads needs a module that is bound')
-        batches = self._default_bucket._check_ready_for_snapshot(train_data, batch_end_callback,
-                                                                 batches)
-        batches = self._begin_pass(train_data, batches)
-        if self._coefficient.is_always_zero:
-            for _ in batches:
-                pass
-            return
+        self._update_full_grads(train_data, batch_end_callback, batches)
+
+    def _take_snapshot(self, batches, batch_end_callback, epoch):
         current = self._curr_bucket_key
         try:
-            self._default_bucket._take_snapshot(
-                batches, batch_end_callback or self._full_grad_callback, self._epoch,
-                self._bucket_of)
+            self._default_bucket._take_snapshot(batches, batch_end_callback, epoch,
+                                                self._bucket_of)
         finally:
             self.switch_bucket(current, None, None)
 

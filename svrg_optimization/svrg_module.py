@@ -11,7 +11,8 @@ import mxnet as mx
 from mxnet.base import _as_list
 from mxnet.module import Module, SequentialModule
 
-from ._argument_checks import check_callbacks, checked_bool, checked_count
+from ._argument_checks import checked_bool
+from .alpha import Coefficient
 from .checkpoint.files import save_arrays, save_symbol
 from .checkpoint.format import Checkpoint, file_names, write_checkpoint
 from .checkpoint.resume import Loaded, facts_and_arrays, load_optimizer_states
@@ -232,7 +233,8 @@ class SVRGModule(SnapshotSchedule, Module):
                  full_grad_batches=None, updates_per_snapshot=None, full_grad_data=None,
                  proximal=None):
         stored = StoredGradients(store_snapshot_grads)
-        self._set_schedule(update_freq, full_grad_callback, alpha, stored.budget > 0,
+        coefficient = Coefficient(alpha)
+        self._set_schedule(update_freq, full_grad_callback, stored.budget > 0,
                            full_grad_batches=full_grad_batches, full_grad_data=full_grad_data,
                            updates_per_snapshot=updates_per_snapshot)
         loss_is_mean = checked_bool('loss_is_mean', loss_is_mean, or_none=True)
@@ -256,8 +258,8 @@ class SVRGModule(SnapshotSchedule, Module):
             self._context, fixed_param_names=self._fixed_param_names, group2ctxs=self._group2ctxs,
             state_names=self._state_names + masks.names)
         self._svrg = SVRGState(masks, graph['nodes'], new_module, self._work_load_list,
-                               self._coefficient, stored, loss_is_mean, sparse_full_grad,
-                               nonfinite == 'raise', self._warn_once)
+                               coefficient, stored, loss_is_mean, sparse_full_grad,
+                               nonfinite == 'raise')
         self._ctx_len = len(self._context)
         self._membership = Membership(KVStoreKeys(self._param_names, self._trainable))
         self._loaded = Loaded()
@@ -274,10 +276,6 @@ class SVRGModule(SnapshotSchedule, Module):
     @property
     def _trainable(self):
         return [name for name in self._param_names if name not in self._fixed_param_names]
-
-    @property
-    def _snapshot(self):
-        return self._svrg.snapshot
 
     @property
     def _mod_aux(self):
@@ -355,9 +353,9 @@ class SVRGModule(SnapshotSchedule, Module):
         shares = isinstance(shared_module, SVRGModule) and shared_module._mod_aux.binded
         self._svrg.bind(self, self._param_names, shared_module._svrg if shares else None)
         if for_training:
-            if not self._coefficient.is_always_zero and _is_bound_by_chain():
-                self._warn_once('a SequentialModule takes no snapshots: it trains this module '
-                                'as plain Module')
+            if not self._svrg.coefficient.is_always_zero and _is_bound_by_chain():
+                self._svrg.warn_once('a SequentialModule takes no snapshots: it trains this '
+                                     'module as plain Module')
             self._loaded = self._loaded.restore_snapshot(self._svrg)
             self._svrg.drop_snapshot_without(executor_group.gradients(self))
 
@@ -515,7 +513,7 @@ class SVRGModule(SnapshotSchedule, Module):
     def _install_optimizer(self, kvstore, optimizer, optimizer_params, force_init):
         kvstore, updates = usable_kvstore(self, kvstore)
         joining = Joining(kvstore, updates, self._param_names, self._trainable,
-                          self._svrg.new_full_gradient().row_counts)
+                          self._svrg.counted_by_row())
         on_servers = updates and is_distributed(kvstore)
         check_step_size(optimizer, optimizer_params, self.alpha, on_servers,
                         self.full_grad_batches)
@@ -764,29 +762,7 @@ class SVRGModule(SnapshotSchedule, Module):
             gradient then includes the padding, and its weight is the fraction
             of real rows. Each warning appears once.
         """
-        batches = self._check_ready_for_snapshot(train_data, batch_end_callback, batches)
-        batches = self._begin_pass(train_data, batches)
-        if self._coefficient.is_always_zero:
-            for _ in batches:
-                pass
-        else:
-            self._take_snapshot(batches, batch_end_callback or self._full_grad_callback,
-                                self._epoch)
-
-    def _check_ready_for_snapshot(self, train_data, batch_end_callback, batches):
-        """Raise an error if `update_full_grads` cannot take a snapshot; return `batches`."""
-        if not (self.binded and self.for_training and self.params_initialized):
-            raise RuntimeError('update_full_grads needs a module that is bound with '
-                               'for_training=True and has its parameters initialized')
-        check_iterator('train_data', train_data)
-        check_callbacks('batch_end_callback', batch_end_callback)
-        if batches is not None:
-            batches = checked_count('batches', batches, 'None or an int of 1 or more')
-            if step_size_rule_of(self):
-                raise ValueError('%s must be None with BarzilaiBorwein, as differences of samples '
-                                 'are noise, and not %d'
-                                 % ('full_grad_batches' if self._pass else 'batches', batches))
-        return batches
+        self._update_full_grads(train_data, batch_end_callback, batches)
 
     def _take_snapshot(self, batches, batch_end_callback, epoch, module_of=None):
         self._membership.synchronize(self, self._snapshot.num_update)
@@ -853,7 +829,7 @@ class SVRGModule(SnapshotSchedule, Module):
             If `train_data` is not an iterator.
         """
         check_iterator('train_data', train_data)
-        batches = None if self._coefficient.is_always_zero else self._stored_batches()
+        batches = None if self._svrg.coefficient.is_always_zero else self._stored_batches()
         if batches is None:
             rewind(train_data)
             return train_data
@@ -908,9 +884,9 @@ class SVRGModule(SnapshotSchedule, Module):
     def _writers_of_states(self):
         """Return the writer of the optimizer's states; warn if they cannot be saved."""
         if servers_hold_states(self):
-            self._warn_once('the states of the optimizer are on the servers, and MXNet cannot save '
-                            'them: all else is saved. With MXNET_UPDATE_ON_KVSTORE=0 the workers '
-                            'hold them')
+            self._svrg.warn_once('the states of the optimizer are on the servers, and MXNet cannot '
+                                 'save them: all else is saved. With MXNET_UPDATE_ON_KVSTORE=0 '
+                                 'the workers hold them')
             return {}
         return {'states': self.save_optimizer_states}
 
@@ -1034,4 +1010,4 @@ class SVRGModule(SnapshotSchedule, Module):
             self._loaded.check_states()
         load_optimizer_states(self, fname, super().load_optimizer_states,
                               self._loaded if is_of_checkpoint else None, self._param_names,
-                              self._warn_once)
+                              self._svrg.warn_once)

@@ -796,7 +796,7 @@ def test_before_any_sum():
     full = FullGradient(gradients, 1, 10, False)
     assert full.finished is False and full.batches_of_workers == [] and full.row_counts == {}
     assert (full.rows, full.batches, full.batch_size, full.by_row) == (0, 0, 10, [{}])
-    counts = FullGradient(gradients, 1, 10, False, True).row_counts
+    counts = FullGradient(gradients, 1, 10, False, ['w']).row_counts
     assert list(counts) == ['w'] and counts['w'].dtype == np.int64 and not counts['w'].any()
 
 
@@ -858,7 +858,7 @@ def test_full_gradient_by_row(dtype):
     parts[:, :, 2] = 0
     batches = [{'w': [mx.nd.array(part, dtype=dtype, ctx=device).tostype('row_sparse')
                       for part, device in zip(of_batch, TWO_DEVICES)]} for of_batch in parts]
-    full = FullGradient(batches[0], 2, 10, False, True)
+    full = FullGradient(batches[0], 2, 10, False, ['w'])
     for gradients in batches:
         full.add(gradients, (1, 1))
         full.count(gradients, 8)

@@ -39,14 +39,13 @@ def correct_batch(gradients, at_snapshot, full_gradient, units, alpha=1, rule=No
         Takes a gradient, the gradient at the snapshot times α and the full
         gradient times α, and returns the SVRG gradient. By default `correct`.
     """
-    fused = [[name for name in names if name in gradients] for names in full_gradient.small
-             if rule is None and units == 1]
+    groups, others = full_gradient.groups(gradients, fuses=rule is None and units == 1)
     for device, shares in enumerate(full_gradient.shares):
-        for names in fused:
+        for names in groups:
             correct_fused([gradients[name][device] for name in names],
                           [at_snapshot[name][device] for name in names],
                           [shares[name] for name in names], alpha)
-    for name in gradients.keys() - set().union(*fused):
+    for name in others:
         for device, gradient in enumerate(gradients[name]):
             by_row = full_gradient.by_row[device]
             full = by_row.get(name, full_gradient.shares[device][name])

@@ -6,7 +6,7 @@ from mxnet import ndarray as nd
 from ..kvstore.agreement import PassCounts
 from ..kvstore.kinds import is_distributed
 from ..kvstore.operations import allreduce
-from ..mxnet_bridge.storage import dtype_of_sum, is_row_sparse
+from ..mxnet_bridge.storage import dtype_of_sum
 from .correction import add_fused, copies_fused, fusable_parameters
 
 # Number of gradients of one parameter that one operation adds.
@@ -32,8 +32,8 @@ class FullGradient:
         B, the number of rows of a batch.
     loss_is_mean : bool
         Whether gradients are means over the rows of a batch rather than sums.
-    counts_rows : bool
-        Whether to count how often each row of row_sparse gradients occurs.
+    counted : list of str
+        Parameters with row_sparse gradients whose rows are counted.
 
     Attributes
     ----------
@@ -63,16 +63,15 @@ class FullGradient:
         B, the number of rows of a batch whose gradient has this scale.
     """
 
-    def __init__(self, gradients, devices, batch_size, loss_is_mean, counts_rows=False):
+    def __init__(self, gradients, devices, batch_size, loss_is_mean, counted=()):
         self.shares = [{name: nd.zeros(arrays[device].shape, ctx=arrays[device].context,
                                        dtype=dtype_of_sum(arrays[device].dtype))
                         for name, arrays in gradients.items()}
                        for device in range(devices)]
         self.by_row = [{} for _ in range(devices)]
         self.small = fusable_parameters(gradients)
-        self.row_counts = {name: np.zeros(arrays[0].shape[0], np.int64)
-                           for name, arrays in gradients.items()
-                           if counts_rows and is_row_sparse(arrays[0])}
+        self.row_counts = {name: np.zeros(gradients[name][0].shape[0], np.int64)
+                           for name in counted}
         self.batches = 0
         self.batches_of_workers = []
         self.rows = 0
@@ -92,18 +91,30 @@ class FullGradient:
         """
         weights = weights or [1] * len(self.shares)
         for device, share in enumerate(self.shares):
-            fused = [[name for name in names if name in gradients]
-                     for names in self.small if weights[device] == 1]
-            for names in fused:
+            groups, others = self.groups(gradients, fuses=weights[device] == 1)
+            for names in groups:
                 add_fused([share[name] for name in names],
                           [gradients[name][device] for name in names])
-            for name in gradients.keys() - set().union(*fused):
+            for name in others:
                 total, gradient = share[name], gradients[name][device]
                 if gradient.dtype != total.dtype:
                     gradient = gradient.astype(total.dtype)
                 if weights[device] != 1:
                     gradient = gradient * weights[device]
                 nd.elemwise_add(total, gradient, out=total)
+
+    def groups(self, names, fuses=True):
+        """Return groups of parameters for one operation each, and the set of the others.
+
+        Parameters
+        ----------
+        names : iterable of str
+            The parameters.
+        fuses : bool
+            Whether there are groups at all.
+        """
+        groups = [[name for name in group if name in names] for group in self.small if fuses]
+        return groups, set(names).difference(*groups)
 
     def sums_stored(self, gradients):
         """Tell whether `add_stored` accepts gradients like these."""

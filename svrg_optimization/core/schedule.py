@@ -7,11 +7,10 @@ import time
 
 from mxnet.module import BaseModule
 
-from .._argument_checks import check_callbacks, check_epoch, checked_count
-from .._warn_once import WarnOnce
-from ..alpha import Coefficient
+from .._argument_checks import check_callbacks, check_epoch, checked_count, errors_named
 from ..data.iterators import SnapshotIterator, begin_pass, check_iterator, rewind
-from ..data.passes import Pass, errors_named
+from ..data.passes import Pass
+from .barzilai_borwein import step_size_rule_of
 from .loss_reduction import NoLossError
 from .sampling import Sampling
 
@@ -30,25 +29,22 @@ def _check_arguments_of_fit(arguments):
 class SnapshotSchedule:
     """Mixin that takes snapshots in ``fit``, for an MXNet module with full gradients.
 
-    The class needs the methods ``update_full_grads`` and
-    ``_check_workers_agree`` and the attribute ``_snapshot``. A class that
-    stores batches overrides ``_store_again`` and ``_stored_batches`` too.
+    The class needs the methods ``update_full_grads``, ``_take_snapshot`` and
+    ``_check_workers_agree`` and the attribute ``_svrg``, an SVRGState. A class
+    that stores batches overrides ``_store_again`` and ``_stored_batches`` too.
     """
 
-    def _set_schedule(self, update_freq, full_grad_callback, alpha, stores_batches=False,
-                      **sampling):
+    def _set_schedule(self, update_freq, full_grad_callback, stores_batches=False, **sampling):
         """Check the constructor's arguments of these names and set the attributes."""
         self._sampling = Sampling(stores_batches)
         self._sampling.set(**sampling)
         if update_freq is None and self.updates_per_snapshot is not None:
             update_freq = 1
         self.update_freq = update_freq
-        self._coefficient = Coefficient(alpha)
         check_callbacks('full_grad_callback', full_grad_callback)
         self._full_grad_callback = full_grad_callback
         self._epoch = self._pass = None
         self._has_no_loss = False
-        self._warn_once = WarnOnce()
 
     @property
     def update_freq(self):
@@ -66,11 +62,11 @@ class SnapshotSchedule:
         A schedule is called with the number of updates so far. In a resumed
         training run this includes the updates before the checkpoint.
         """
-        return self._coefficient.alpha
+        return self._svrg.coefficient.alpha
 
     @alpha.setter
     def alpha(self, alpha):
-        self._coefficient.alpha = alpha
+        self._svrg.coefficient.alpha = alpha
 
     @property
     def full_grad_batches(self):
@@ -102,6 +98,10 @@ class SnapshotSchedule:
     @full_grad_data.setter
     def full_grad_data(self, full_grad_data):
         self._sampling.set(full_grad_data=full_grad_data)
+
+    @property
+    def _snapshot(self):
+        return self._svrg.snapshot
 
     def fit(self, train_data, *args, **kwargs):
         """Train the module for some epochs, with snapshots.
@@ -247,7 +247,7 @@ class SnapshotSchedule:
 
     @property
     def _needs_snapshots(self):
-        return not (self._coefficient.is_always_zero or self._has_no_loss)
+        return not (self._svrg.coefficient.is_always_zero or self._has_no_loss)
 
     def _is_snapshot_due(self, epoch=None):
         """Tell whether a snapshot is due, at the beginning of an epoch or within one."""
@@ -277,7 +277,7 @@ class SnapshotSchedule:
                                        **({} if count is None else {'batches': count}))
         except NoLossError as error:
             self._has_no_loss = True
-            self._warn_once('%s: fit trains as plain Module' % error)
+            self._svrg.warn_once('%s: fit trains as plain Module' % error)
         else:
             self.logger.info('Epoch[%d] Full gradient time=%.3f', self._epoch, time.time() - tic)
             if count is not None:
@@ -286,6 +286,27 @@ class SnapshotSchedule:
         finally:
             self._pass = None
         return go_back
+
+    def _update_full_grads(self, train_data, batch_end_callback, batches):
+        """Check the arguments of ``update_full_grads`` and take a snapshot, unless α is 0."""
+        if not (self.binded and self.for_training and self.params_initialized):
+            raise RuntimeError('update_full_grads needs a module that is bound with '
+                               'for_training=True and has its parameters initialized')
+        check_iterator('train_data', train_data)
+        check_callbacks('batch_end_callback', batch_end_callback)
+        if batches is not None:
+            batches = checked_count('batches', batches, 'None or an int of 1 or more')
+            if step_size_rule_of(self):
+                raise ValueError('%s must be None with BarzilaiBorwein, as differences of samples '
+                                 'are noise, and not %d'
+                                 % ('full_grad_batches' if self._pass else 'batches', batches))
+        batches = self._begin_pass(train_data, batches)
+        if self._svrg.coefficient.is_always_zero:
+            for _ in batches:
+                pass
+        else:
+            self._take_snapshot(batches, batch_end_callback or self._full_grad_callback,
+                                self._epoch)
 
     def _begin_pass(self, train_data, batches):
         """Return the Pass that ``fit`` has begun over the data, or one from their beginning."""

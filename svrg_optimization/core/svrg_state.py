@@ -6,11 +6,13 @@ import mxnet as mx
 from mxnet.base import _as_list
 from mxnet.model import BatchEndParam
 
+from .._warn_once import WarnOnce
 from ..data.iterators import begin_pass
 from ..data.passes import Pass
 from ..kvstore.agreement import check_batch_counts
 from ..kvstore.kinds import kvstore_of, kvstore_of_weights
 from ..mxnet_bridge import executor_group
+from ..mxnet_bridge.storage import is_row_sparse
 from .correction import correct_batch
 from .full_gradient import FullGradient
 from .gradient_pass import GradientPass
@@ -51,11 +53,13 @@ class SVRGState:
         the rows of a batch.
     raises_if_nonfinite : bool
         Whether a full gradient that is not finite is an error.
-    warn_once : callable
-        Takes a message and its kind, and warns once of each kind.
 
     Attributes
     ----------
+    coefficient : Coefficient
+        α.
+    warn_once : WarnOnce
+        Warnings of the module.
     snapshot : Snapshot
         The snapshot, which modules with the same weights share.
     snapshot_module : SnapshotModule
@@ -74,11 +78,11 @@ class SVRGState:
     """
 
     def __init__(self, masks, nodes, new_module, work_load_list, coefficient, stored,
-                 loss_is_mean, counts_rows, raises_if_nonfinite, warn_once):
+                 loss_is_mean, counts_rows, raises_if_nonfinite):
         self.masks = masks
         self.coefficient = coefficient
         self.stored = stored
-        self.warn_once = warn_once
+        self.warn_once = WarnOnce()
         self.snapshot = Snapshot()
         self.snapshot_module = SnapshotModule(new_module, work_load_list, masks)
         self.loss_reduction = self.batch_size = None
@@ -91,6 +95,10 @@ class SVRGState:
         self._raises_if_nonfinite = raises_if_nonfinite
         self._forwarded_for_training = self._stored_batch = None
         self._activations_are_live = True
+
+    def share_settings_of(self, other):
+        """Use α and the warnings of another SVRGState from now on."""
+        self.coefficient, self.warn_once = other.coefficient, other.warn_once
 
     # Binding
 
@@ -143,7 +151,13 @@ class SVRGState:
     def new_full_gradient(self):
         """Return a full gradient that is 0."""
         return FullGradient(executor_group.gradients(self.snapshot_module.module), self._devices,
-                            self.batch_size, self.loss_reduction.is_mean, self._counts_rows)
+                            self.batch_size, self.loss_reduction.is_mean, self.counted_by_row())
+
+    def counted_by_row(self):
+        """List the parameters whose full gradient is applied only to the rows of a batch."""
+        gradients = executor_group.gradients(self.snapshot_module.module)
+        return [name for name, arrays in gradients.items()
+                if self._counts_rows and is_row_sparse(arrays[0])]
 
     # A step
 

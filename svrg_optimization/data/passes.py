@@ -1,6 +1,5 @@
 """Batches of a pass for the full gradient: all, the first few, or the next few of a stream."""
 
-import contextlib
 import math
 
 from .iterators import batches_in, batches_read, begin_pass
@@ -105,15 +104,3 @@ class Stream:
             self._batches, self._place, has_ended = None, 0, True
             if yielded and math.isnan(begin):
                 return  # it may have been all
-
-
-@contextlib.contextmanager
-def errors_named(name):
-    """Let errors about ``train_data`` within the block name another argument instead."""
-    try:
-        yield
-    except (TypeError, ValueError) as error:
-        subject, _, rest = str(error).partition(' ')
-        if subject == 'train_data':
-            error.args = ('%s %s' % (name, rest),)
-        raise
