@@ -15,10 +15,13 @@ from mxnet import ndarray as nd
 from mxnet import optimizer as opt
 
 from ._argument_checks import as_number
-from .svrg_optimizer import _LARGE, described
+from .svrg_optimizer import described
 
 _WHAT = ('proximal must be None, an operator with the methods prox and value, or a dict from '
          'parameter name to operator')
+# Elements above which three vectorized operations are faster than MXNet's clipping, which
+# branches at each element.
+_SLOW_TO_CLIP = 1 << 14
 _SMALLEST = 1e-37  # near the least number that float32 has in full precision
 
 
@@ -302,8 +305,7 @@ _OURS = {operator.__name__: operator for operator in (L1, ElasticNet, GroupLasso
 
 def _soft_threshold(weight, threshold):
     """Move each element of a weight towards 0 by a threshold, and no further than 0."""
-    if weight.size > _LARGE:
-        # MXNet's clipping branches at each element, and costs more than two more passes.
+    if weight.size > _SLOW_TO_CLIP:
         nd.elemwise_add(nd.maximum(weight, threshold), nd.minimum(weight, -threshold), out=weight)
     else:
         # A step of sgd at a rate of 1 along the clipped weight itself.

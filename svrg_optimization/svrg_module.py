@@ -13,9 +13,10 @@ from mxnet.module import Module, SequentialModule
 
 from ._argument_checks import checked_bool
 from .alpha import Coefficient
+from .checkpoint.contents import facts_and_arrays
 from .checkpoint.files import save_arrays, save_symbol
 from .checkpoint.format import Checkpoint, file_names, write_checkpoint
-from .checkpoint.resume import Loaded, facts_and_arrays, load_optimizer_states
+from .checkpoint.resume import Loaded, load_optimizer_states
 from .core.barzilai_borwein import step_size_advanced, step_size_rule_of
 from .core.correction import correct
 from .core.schedule import SnapshotSchedule

@@ -960,3 +960,18 @@ def test_barzilai_borwein_names_the_argument_that_was_set():
     module.full_grad_batches = 3
     with pytest.raises(ValueError, match='full_grad_batches must be None with BarzilaiBorwein'):
         module.fit(problem.iterator(), eval_metric=[], num_epoch=1)
+
+
+@pytest.mark.parametrize('in_fit', [True, False])
+def test_barzilai_borwein_with_buckets_names_the_argument_that_was_set(in_fit):
+    problem = Lengths()
+    module = problem.module()
+    module.fit(problem.iterator(), eval_metric=[], num_epoch=1, arg_params=problem.arg_params(),
+               optimizer_params={'lr_scheduler': BarzilaiBorwein()})
+    with pytest.raises(ValueError, match='^%s must be None with BarzilaiBorwein'
+                       % ('full_grad_batches' if in_fit else 'batches')):
+        if in_fit:
+            module.full_grad_batches = 3
+            module.fit(problem.iterator(), eval_metric=[], num_epoch=1)
+        else:
+            module.update_full_grads(problem.iterator(), batches=3)

@@ -1,13 +1,11 @@
-"""What a checkpoint contains beside the files of Module, and what waits for a resumed module."""
+"""What a loaded checkpoint restores once a module is bound and has its optimizer."""
 
 import functools
 from typing import Callable, NamedTuple, Optional
 
 import mxnet as mx
 
-from ..core.barzilai_borwein import step_size_rule_of
-from ..kvstore.kinds import kvstore_of, kvstore_of_weights
-from ..kvstore.membership import servers_hold_states
+from ..kvstore.kinds import devices_that_update
 from ..mxnet_bridge import executor_group
 from ..mxnet_bridge.optimizer_states import (
     set_update_counts,
@@ -17,7 +15,7 @@ from ..mxnet_bridge.optimizer_states import (
     updater_of,
 )
 from ..step_size import BarzilaiBorwein
-from .format import arrays_of_kind, errors_of_states, with_prefix
+from .format import arrays_of_kind, errors_of_states
 
 
 class Loaded(NamedTuple):
@@ -109,57 +107,6 @@ class Loaded(NamedTuple):
         return self._replace(step_size=None)
 
 
-def facts_and_arrays(module, state, loaded, update_counts):
-    """Return the state of SVRG in a form that can be saved.
-
-    Parameters
-    ----------
-    module : mxnet.module.Module
-        Module being trained.
-    state : SVRGState
-        Its state.
-    loaded : Loaded
-        What still waits since it was loaded itself.
-    update_counts : dict or None
-        Update counts of its optimizer.
-
-    Returns
-    -------
-    facts : dict
-        Values of types that JSON supports.
-    arrays : dict of str to NDArray or numpy.ndarray
-        Arrays by prefixed name.
-    """
-    rule, snapshot = step_size_rule_of(module), state.snapshot
-    facts = {'num_update': snapshot.num_update, 'num_taken': snapshot.num_taken,
-             'optimizer': loaded.counts, 'snapshot': None,
-             'step_size': rule and {'rate': rule.rate, 'curvature': rule.curvature}}
-    if rule is None:
-        facts['step_size'] = loaded.step_size
-    if update_counts:
-        facts['optimizer'] = {**update_counts, 'copies': _copies(module),
-                              'on_servers': servers_hold_states(module)}
-    if loaded.snapshot is not None:
-        facts['snapshot'], arrays = loaded.snapshot
-        return facts, arrays
-    if not snapshot.is_active:
-        return facts, {}
-    packed, kinds = snapshot.full_gradient.pack(shares_differ=kvstore_of(module) is None)
-    facts['snapshot'] = {**packed, 'epoch': snapshot.epoch, 'taken_at': snapshot.taken_at,
-                         'is_stale': snapshot.is_stale}
-    at_snapshot = state.snapshot_module.module
-    arg_params, aux_params = (executor_group.weights_of_first_device(at_snapshot)
-                              if at_snapshot.binded else at_snapshot.get_params())
-    kinds.update(arg=arg_params, aux=aux_params)
-    return facts, {name: array for kind, arrays in kinds.items()
-                   for name, array in with_prefix(kind, arrays).items()}
-
-
-def _copies(module):
-    """Return the number of devices that update their own weights; 0 if a KVStore updates them."""
-    return 0 if kvstore_of_weights(module) else len(module._context)
-
-
 def load_optimizer_states(module, fname, load, loaded, param_names, warn_once):
     """Load the states of an optimizer, and check that they belong to the parameters.
 
@@ -183,7 +130,8 @@ def load_optimizer_states(module, fname, load, loaded, param_names, warn_once):
         with errors_of_states(fname):
             load(fname)
         if loaded and loaded.counts:
-            updater.states = states_in_layout(updater.states, param_names, _copies(module),
+            updater.states = states_in_layout(updater.states, param_names,
+                                              devices_that_update(module),
                                               loaded.counts['copies'])
             updater.states_synced = dict.fromkeys(updater.states, False)
         _check_states_fit(module, updater.states, param_names, fname, warn_once)
@@ -191,7 +139,7 @@ def load_optimizer_states(module, fname, load, loaded, param_names, warn_once):
 
 def _check_states_fit(module, states, param_names, fname, warn_once):
     """Raise a ValueError if a step with these states would fail."""
-    weights, copies = executor_group.parameters(module), _copies(module)
+    weights, copies = executor_group.parameters(module), devices_that_update(module)
     keys = {number * copies + device if copies else name: (name, device)
             for number, name in enumerate(param_names) for device in range(copies or 1)}
     if states and not keys.keys() & states.keys():

@@ -21,6 +21,11 @@ def kvstore_of_weights(module):
     return module._kvstore if module._update_on_kvstore else None
 
 
+def devices_that_update(module):
+    """Return the number of devices that update their own weights, 0 if a KVStore updates them."""
+    return 0 if module._update_on_kvstore else len(module._context)
+
+
 def is_distributed(kvstore):
     """Tell whether a KVStore, or one of this name, connects several processes."""
     return 'dist' in kind_of(kvstore)

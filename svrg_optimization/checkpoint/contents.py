@@ -1,0 +1,53 @@
+"""What a checkpoint contains beside the files of Module."""
+
+from ..core.barzilai_borwein import step_size_rule_of
+from ..kvstore.kinds import devices_that_update, kvstore_of
+from ..kvstore.membership import servers_hold_states
+from ..mxnet_bridge import executor_group
+from .format import with_prefix
+
+
+def facts_and_arrays(module, state, loaded, update_counts):
+    """Return the state of SVRG in a form that can be saved.
+
+    Parameters
+    ----------
+    module : mxnet.module.Module
+        Module being trained.
+    state : SVRGState
+        Its state.
+    loaded : Loaded
+        What still waits since it was loaded itself.
+    update_counts : dict or None
+        Update counts of its optimizer.
+
+    Returns
+    -------
+    facts : dict
+        Values of types that JSON supports.
+    arrays : dict of str to NDArray or numpy.ndarray
+        Arrays by prefixed name.
+    """
+    rule, snapshot = step_size_rule_of(module), state.snapshot
+    facts = {'num_update': snapshot.num_update, 'num_taken': snapshot.num_taken,
+             'optimizer': loaded.counts, 'snapshot': None,
+             'step_size': rule and {'rate': rule.rate, 'curvature': rule.curvature}}
+    if rule is None:
+        facts['step_size'] = loaded.step_size
+    if update_counts:
+        facts['optimizer'] = {**update_counts, 'copies': devices_that_update(module),
+                              'on_servers': servers_hold_states(module)}
+    if loaded.snapshot is not None:
+        facts['snapshot'], arrays = loaded.snapshot
+        return facts, arrays
+    if not snapshot.is_active:
+        return facts, {}
+    packed, kinds = snapshot.full_gradient.pack(shares_differ=kvstore_of(module) is None)
+    facts['snapshot'] = {**packed, 'epoch': snapshot.epoch, 'taken_at': snapshot.taken_at,
+                         'is_stale': snapshot.is_stale}
+    at_snapshot = state.snapshot_module.module
+    arg_params, aux_params = (executor_group.weights_of_first_device(at_snapshot)
+                              if at_snapshot.binded else at_snapshot.get_params())
+    kinds.update(arg=arg_params, aux=aux_params)
+    return facts, {name: array for kind, arrays in kinds.items()
+                   for name, array in with_prefix(kind, arrays).items()}
