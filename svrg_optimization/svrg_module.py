@@ -291,7 +291,7 @@ class SVRGModule(SnapshotSchedule, Module):
     def _param_dict(self, shares):
         full_gradient = self._svrg.new_full_gradient()
         full_gradient.shares = shares
-        full_gradient.finished = True
+        full_gradient.finished = full_gradient.shares_differ = True
         self._snapshot.replace(full_gradient)
 
     # Binding and parameters
@@ -650,11 +650,7 @@ class SVRGModule(SnapshotSchedule, Module):
             If there was no `forward` before it.
         """
         self._compute_gradients(out_grads)
-        if self._svrg.gradients_at_snapshot is not None:
-            self._update_svrg_gradients()
-            self._svrg.gradients_at_snapshot = None
-            # An `update` that was written for mxnet.contrib calls it once more.
-            self._update_svrg_gradients = _nothing_to_correct
+        self._correct_gradients()
 
     def _compute_gradients(self, out_grads=None):
         """Compute the gradients at the current weights and, in other arrays, at the snapshot."""
@@ -663,6 +659,14 @@ class SVRGModule(SnapshotSchedule, Module):
         self._svrg.before_backward(self)
         super().backward(out_grads)
         self._svrg.after_backward(self, out_grads)
+
+    def _correct_gradients(self):
+        """Correct the gradients of the latest backward pass, unless they are corrected."""
+        if self._svrg.gradients_at_snapshot is not None:
+            with self._svrg.being_corrected():
+                self._update_svrg_gradients()
+            # An `update` that was written for mxnet.contrib calls it once more.
+            self._update_svrg_gradients = _nothing_to_correct
 
     def update(self):
         """Update the weights with the SVRG gradients.
@@ -674,11 +678,12 @@ class SVRGModule(SnapshotSchedule, Module):
         ------
         ValueError
             If the optimizer's learning rate is infinite or NaN.
+        RuntimeError
+            If an error has stopped `backward` while it corrected the gradients.
         """
         if self.optimizer_initialized:
             check_learning_rate(self._optimizer)  # MXNet would fail in the middle of the step
-        if self._svrg.gradients_at_snapshot is not None:  # an error stopped backward before it
-            self._update_svrg_gradients()
+        self._correct_gradients()  # if an error has stopped backward before it did
         super().update()
         self._svrg.after_update()
 

@@ -591,3 +591,18 @@ def test_bad_load_optimizer_states(saved, bad):
                        % bad):
         load(saved, 3, bad)
     assert bits(load(saved, 3, np.bool_(False))) == bits(load(saved, 3, 1))
+
+
+def test_different_shares_are_saved_again_under_another_kvstore(prefix):
+    """Without a KVStore each device has a full gradient of its own, and a load with one keeps it."""
+    problem = Problem(rows=40)
+    module = train(problem, problem.module(5, context=TWO_DEVICES), 0, 1, kvstore=None)
+    shares = [share['fc_weight'].asnumpy() for share in module._param_dict]
+    assert np.abs(shares[0] - shares[1]).max() > 0.1
+    module.save_checkpoint(prefix, 1)
+    for epoch in (2, 3):
+        module = load(prefix, epoch - 1, False, context=TWO_DEVICES)
+        train(problem, module, epoch - 1, epoch)
+        module.save_checkpoint(prefix, epoch)
+        for share, expected in zip(module._param_dict, shares):
+            np.testing.assert_array_equal(share['fc_weight'].asnumpy(), expected)

@@ -697,3 +697,47 @@ def test_bind_that_fails_forgets_what_it_was_to_share(monkeypatch):
         with pytest.raises(MemoryError):
             second.bind([('data', (10, 4))], [('label', (10,))], shared_module=first)
     assert not second.binded and not second._snapshot.is_active
+
+
+@pytest.mark.parametrize('kind', ['rule', 'method'])
+def test_gradients_that_are_corrected_in_part(kind):
+    """An update with them is an error, and another backward makes up for it."""
+    class Own(SVRGModule):
+        fails = False
+
+        def _svrg_grads_update_rule(self, current, at_snapshot, full):
+            self.calls += 1
+            if self.fails and self.calls == 2 and kind == 'rule':
+                raise KeyboardInterrupt
+            return super()._svrg_grads_update_rule(current, at_snapshot, full)
+
+        def _update_svrg_gradients(self):
+            self.calls = 0
+            super()._update_svrg_gradients()
+            if self.fails and kind == 'method':
+                raise KeyboardInterrupt
+
+    problem = Problem(rows=40)
+    module = Own(problem.symbol, label_names=('label',), update_freq=1)
+    train_data = problem.iterator()
+    module.bind(train_data.provide_data, train_data.provide_label)
+    module.init_params(arg_params=problem.arg_params())
+    module.init_optimizer(optimizer_params={'learning_rate': 0.1})
+    module.update_full_grads(train_data)
+    train_data.reset()
+    svrg = problem.svrg(learning_rate=0.1)
+    svrg.take_snapshot()
+    for number, batch in enumerate(train_data):
+        module.forward(batch)
+        if number in {0, 2}:
+            module.fails = True
+            with pytest.raises(KeyboardInterrupt):
+                module.backward()
+            module.fails = False
+            with pytest.raises(RuntimeError, match='^update needs another forward and backward'):
+                module.update()
+            module.forward(batch)
+        module.backward()
+        module.update()
+        svrg.step(np.arange(10 * number, 10 * number + 10))
+    problem.assert_weights(module, svrg.weights)

@@ -1,7 +1,7 @@
 """What a checkpoint contains beside the files of Module."""
 
 from ..core.barzilai_borwein import step_size_rule_of
-from ..kvstore.kinds import devices_that_update, kvstore_of
+from ..kvstore.kinds import devices_that_update
 from ..kvstore.membership import servers_hold_states
 from ..mxnet_bridge import executor_group
 from .format import with_prefix
@@ -42,7 +42,7 @@ def facts_and_arrays(module, state, loaded, update_counts):
         return facts, arrays
     if not snapshot.is_active:
         return facts, {}
-    packed, kinds = snapshot.full_gradient.pack(shares_differ=kvstore_of(module) is None)
+    packed, kinds = snapshot.full_gradient.pack()
     facts['snapshot'] = {**packed, 'epoch': snapshot.epoch, 'taken_at': snapshot.taken_at,
                          'is_stale': snapshot.is_stale}
     at_snapshot = state.snapshot_module.module

@@ -59,6 +59,8 @@ class FullGradient:
         Groups of parameters that are added many in one operation.
     finished : bool
         Whether the pass was finished. Before that the shares are 0 or a sum.
+    shares_differ : bool
+        Whether each device has kept its own sum. Otherwise all shares are equal.
     batch_size : int
         B, the number of rows of a batch whose gradient has this scale.
     """
@@ -75,7 +77,7 @@ class FullGradient:
         self.batches = 0
         self.batches_of_workers = []
         self.rows = 0
-        self.finished = False
+        self.finished = self.shares_differ = False
         self.batch_size = batch_size
         self._loss_is_mean = loss_is_mean
 
@@ -104,7 +106,7 @@ class FullGradient:
                 nd.elemwise_add(total, gradient, out=total)
 
     def groups(self, names, fuses=True):
-        """Return groups of parameters for one operation each, and the set of the others.
+        """Return groups of parameters for one operation each, and the other parameters.
 
         Parameters
         ----------
@@ -114,7 +116,8 @@ class FullGradient:
             Whether there are groups at all.
         """
         groups = [[name for name in group if name in names] for group in self.small if fuses]
-        return groups, set(names).difference(*groups)
+        grouped = set().union(*groups)
+        return groups, [name for name in names if name not in grouped]
 
     def sums_stored(self, gradients):
         """Tell whether `add_stored` accepts gradients like these."""
@@ -205,6 +208,8 @@ class FullGradient:
             for name, arrays in values.items():
                 total = nd.add_n(*[array.as_in_context(arrays[0].context) for array in arrays])
                 self.share_out(name, [total.as_in_context(array.context) for array in arrays])
+        else:
+            self.shares_differ = len(self.shares) > 1
         if not self.rows:
             return
         self._scale(units / self.rows)
@@ -258,14 +263,8 @@ class FullGradient:
         for name, arrays in values.items():
             self.share_out(name, arrays)
 
-    def pack(self, shares_differ):
+    def pack(self):
         """Return this full gradient in a form that can be saved.
-
-        Parameters
-        ----------
-        shares_differ : bool
-            Whether the devices have different shares. Otherwise only the first
-            one is returned.
 
         Returns
         -------
@@ -273,11 +272,12 @@ class FullGradient:
             Values of types that JSON supports.
         arrays : dict of str to dict of str to NDArray or numpy.ndarray
             The row counts under 'rows', the shares under 'full:0' and so on,
-            each a dict from parameter name to array.
+            each a dict from parameter name to array. Of equal shares there is
+            only the first one.
         """
         facts = {'rows': self.rows, 'batches': self.batches, 'batch_size': self.batch_size,
                  'devices': len(self.shares)}
-        kept = self.shares if shares_differ else self.shares[:1]
+        kept = self.shares if self.shares_differ else self.shares[:1]
         return facts, {'rows': self.row_counts,
                        **{'full:%d' % device: share for device, share in enumerate(kept)}}
 
@@ -298,6 +298,7 @@ class FullGradient:
             Parameters that are missing. If there are any, nothing is set.
         """
         saved = [arrays_of('full:%d' % device) for device in range(facts['devices'])]
+        is_equal = not any(saved[1:])
         saved = [share or saved[0] for share in saved]
         row_counts = arrays_of('rows')
         lacking = (set(self.shares[0]) - set(saved[0])) | (set(self.row_counts) - set(row_counts))
@@ -312,6 +313,7 @@ class FullGradient:
                     value[:] = sum(other[name] for other in saved) * (units / len(self.shares))
         self.row_counts = {name: row_counts[name] for name in self.row_counts}
         self.batches, self.rows = facts['batches'], facts['rows']
+        self.shares_differ = len(saved) == len(self.shares) and not is_equal
         self.finished = True
         self._divide_by_row()
         return lacking

@@ -94,6 +94,7 @@ class SVRGState:
         self._counts_rows = counts_rows
         self._raises_if_nonfinite = raises_if_nonfinite
         self._forwarded_for_training = self._stored_batch = None
+        self._is_half_corrected = False
         self._activations_are_live = True
 
     def share_settings_of(self, other):
@@ -176,6 +177,7 @@ class SVRGState:
     def before_backward(self, live):
         """Restore the live module's activations if the snapshot has used their memory."""
         self.gradients_at_snapshot = None
+        self._is_half_corrected = False
         if self._forwarded_for_training is None:
             raise RuntimeError('backward needs a forward before it')
         if not self._activations_are_live:
@@ -198,8 +200,26 @@ class SVRGState:
             self._activations_are_live = not self.snapshot_module.shares_pool
         self.gradients_at_snapshot = at_snapshot
 
+    @contextlib.contextmanager
+    def being_corrected(self):
+        """Note that the block corrects the live gradients. Only `after_backward` makes more.
+
+        Raises
+        ------
+        RuntimeError
+            If an error has stopped an earlier block for these gradients: some of
+            them may be corrected and others not.
+        """
+        if self._is_half_corrected:
+            raise RuntimeError('update needs another forward and backward: an error has stopped '
+                               'the correction of these gradients')
+        self._is_half_corrected = True
+        yield
+        self._is_half_corrected = False
+        self.gradients_at_snapshot = None
+
     def correct(self, live, rule=None):
-        """Turn the live gradients into SVRG gradients, in place, once a backward pass.
+        """Turn the live gradients into SVRG gradients, in place.
 
         Parameters
         ----------
@@ -215,7 +235,6 @@ class SVRGState:
         correct_batch(executor_group.gradients(live), self.gradients_at_snapshot, full_gradient,
                       full_gradient.units_for(rows or executor_group.batch_size(live)),
                       self.coefficient.at(self.snapshot.num_update), rule)
-        self.gradients_at_snapshot = None
 
     def after_update(self):
         """Count an update of the weights."""
