@@ -229,8 +229,6 @@ class SVRGBucketingModule(SnapshotSchedule, BucketingModule):
             assert self.binded, 'call bind before switching bucket'
             self._buckets[bucket_key] = self._new_bucket(bucket_key)
         super().switch_bucket(bucket_key, data_shapes, label_shapes)
-        # All buckets have the same B, even if a bucket first appears with a short batch.
-        self._curr_module._svrg.batch_size = self._default_bucket._svrg.batch_size
         if is_new and self._monitor is not None:
             self._curr_module.install_monitor(self._monitor)
 
@@ -295,10 +293,10 @@ class SVRGBucketingModule(SnapshotSchedule, BucketingModule):
         """
         self._update_full_grads(train_data, batch_end_callback, batches)
 
-    def _take_snapshot(self, batches, batch_end_callback, epoch):
+    def _take_snapshot(self, data_pass, batch_end_callback, epoch):
         current = self._curr_bucket_key
         try:
-            self._default_bucket._take_snapshot(batches, batch_end_callback, epoch,
+            self._default_bucket._take_snapshot(data_pass, batch_end_callback, epoch,
                                                 self._bucket_of)
         finally:
             self.switch_bucket(current, None, None)

@@ -17,7 +17,7 @@ from .checkpoint.contents import facts_and_arrays
 from .checkpoint.files import save_arrays, save_symbol
 from .checkpoint.format import Checkpoint, file_names, write_checkpoint
 from .checkpoint.resume import Loaded, load_optimizer_states
-from .core.barzilai_borwein import step_size_advanced, step_size_rule_of
+from .core.barzilai_borwein import step_size_rule_of
 from .core.correction import correct
 from .core.schedule import SnapshotSchedule
 from .core.stored_gradients import StoredGradients
@@ -261,7 +261,7 @@ class SVRGModule(SnapshotSchedule, Module):
         self._svrg = SVRGState(masks, graph['nodes'], new_module, self._work_load_list,
                                coefficient, stored, loss_is_mean, sparse_full_grad,
                                nonfinite == 'raise')
-        self._ctx_len = len(self._context)
+        self._ctx_len = len(self._context)  # for code written for mxnet.contrib
         self._membership = Membership(KVStoreKeys(self._param_names, self._trainable))
         self._loaded = Loaded()
         self._keeps_snapshot = False
@@ -770,14 +770,14 @@ class SVRGModule(SnapshotSchedule, Module):
         """
         self._update_full_grads(train_data, batch_end_callback, batches)
 
-    def _take_snapshot(self, batches, batch_end_callback, epoch, module_of=None):
-        self._membership.synchronize(self, self._snapshot.num_update)
-        with step_size_advanced(self, self._svrg, epoch):
-            self._svrg.take_snapshot(self, batches, self._membership, epoch,
-                                     batch_end_callback, module_of)
+    def _take_snapshot(self, data_pass, batch_end_callback, epoch, module_of=None):
+        self._svrg.take_snapshot(self, data_pass, self._membership, epoch, batch_end_callback,
+                                 module_of)
 
     def _check_workers_agree(self, *plan):
         self._membership.check_plan(self, *plan)
+
+    # These two are kept for code written for mxnet.contrib: a pass does not call them.
 
     def _accumulate_kvstore(self, key, value):
         """Sum one parameter's full gradient over all devices in the KVStore.
@@ -938,11 +938,10 @@ class SVRGModule(SnapshotSchedule, Module):
             By default the value in the checkpoint; 1 for one of plain Module.
         **kwargs
             Further arguments of the constructor. The default of `alpha` is the
-            value in the checkpoint, if it was a number. The defaults of
-            `full_grad_batches` and `updates_per_snapshot` are those in the
-            checkpoint too, if they were ints or a `Growing`, and that of
-            `proximal` the operators, if they were this package's. The number of
-            devices may differ from the saved module's.
+            value in the checkpoint, if it was a number. `full_grad_batches`,
+            `updates_per_snapshot` and `proximal` also default to the saved
+            values, unless the file cannot contain them (see Warns). The number
+            of devices may differ from the saved module's.
 
         Returns
         -------

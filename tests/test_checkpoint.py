@@ -594,7 +594,7 @@ def test_bad_load_optimizer_states(saved, bad):
 
 
 def test_different_shares_are_saved_again_under_another_kvstore(prefix):
-    """Without a KVStore each device has a full gradient of its own, and a load with one keeps it."""
+    """Without a KVStore each device has its own full gradient, and a load with one keeps it."""
     problem = Problem(rows=40)
     module = train(problem, problem.module(5, context=TWO_DEVICES), 0, 1, kvstore=None)
     shares = [share['fc_weight'].asnumpy() for share in module._param_dict]

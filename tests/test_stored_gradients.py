@@ -180,7 +180,7 @@ def test_an_input_that_is_called_name(runs_side_by_side):
     module = SVRGModule(loss, ('name',), ('label',), update_freq=1, store_snapshot_grads=True)
     module.fit(mx.io.NDArrayIter(rows, rows.sum(axis=1), 10, data_name='name',
                                  label_name='label'), eval_metric='mse', num_epoch=1)
-    assert not runs_side_by_side and module._svrg.stored.latest.stored == 16
+    assert not runs_side_by_side and module._svrg.stored.latest.num_with_gradients == 16
 
 
 def test_auxiliary_states_see_one_batch_after_the_other(runs_side_by_side):
@@ -439,7 +439,7 @@ def test_a_budget_that_is_just_enough():
         held.store(kept[-1:], [gradients])
         expected = [[True], [True, True], [True, False, False]][number]
         assert [one.at_snapshot is not None for one in kept] == expected
-        assert held.stored == sum(expected) and held.batches == kept
+        assert held.num_with_gradients == sum(expected) and held.batches == kept
     assert [one.at_snapshot for one in kept[1:]] == [None, None]
     assert [batch.pad for batch in kept] == [0, 1, 0]
     assert [one.data[0] is batch.data[0] for one, batch in zip(kept, made)] == [True, False, True]
@@ -448,7 +448,7 @@ def test_a_budget_that_is_just_enough():
         assert one.full_gradient is held._full_gradient
         assert (one.data[0].asnumpy() == 1).all() and (one.label[0].asnumpy() == 1).all()
     latest = held.add(made[3], copies=True)
-    assert held.exceeded_at == 4 and held.batches == [] and held.stored == 0
+    assert held.exceeded_at == 4 and held.batches == [] and held.num_with_gradients == 0
     assert latest.data[0] is not made[3].data[0]
     held.store([latest], [gradients])
     later = held.add(made[0], copies=True)

@@ -16,23 +16,25 @@ def step_size_rule_of(module):
 
 
 @contextlib.contextmanager
-def step_size_advanced(module, state, epoch):
+def step_size_advanced(module, snapshot, snapshot_module, epoch):
     """Let a BarzilaiBorwein set the next rate from the snapshots before and after the block.
 
     Parameters
     ----------
     module : mxnet.module.Module
         Module being trained.
-    state : SVRGState
-        Its state. The block takes a snapshot.
+    snapshot : Snapshot
+        Its snapshot, which the block replaces.
+    snapshot_module : SnapshotModule
+        Module at the snapshot.
     epoch : int or None
         Epoch of ``fit``, in which the rate is logged.
     """
-    rule, snapshot = step_size_rule_of(module), state.snapshot
+    rule = step_size_rule_of(module)
     if rule is None or not snapshot.is_active:
         yield
         return
-    weights = executor_group.parameters(state.snapshot_module.module)
+    weights = executor_group.parameters(snapshot_module.module)
     before = {name: arrays[0].copy() for name, arrays in weights.items()}
     full_before, steps = snapshot.full_gradient, snapshot.num_update - snapshot.taken_at
     yield

@@ -25,7 +25,7 @@ def correct_batch(gradients, at_snapshot, full_gradient, units, alpha=1, rule=No
     Parameters
     ----------
     gradients : dict of str to list of NDArray
-        For each parameter one gradient a device, at the current weights;
+        For each parameter one gradient per device, at the current weights;
         overwritten with the SVRG gradients.
     at_snapshot : dict of str to list of NDArray
         Gradients of the batch at the snapshot.
@@ -188,7 +188,7 @@ def fusable_parameters(gradients):
     Parameters
     ----------
     gradients : dict of str to list of NDArray
-        For each parameter one gradient a device.
+        For each parameter one gradient per device.
 
     Returns
     -------

@@ -24,7 +24,7 @@ class FullGradient:
     Parameters
     ----------
     gradients : dict of str to list of NDArray
-        For each parameter one gradient a device. Only shape, dtype, storage
+        For each parameter one gradient per device. Only shape, dtype, storage
         type and context are used.
     devices : int
         Number of devices.
@@ -87,9 +87,9 @@ class FullGradient:
         Parameters
         ----------
         gradients : dict of str to list of NDArray
-            For each parameter one gradient a device.
+            For each parameter one gradient per device.
         weights : list of float, optional
-            One weight a device, 1 by default.
+            One weight per device, 1 by default.
         """
         weights = weights or [1] * len(self.shares)
         for device, share in enumerate(self.shares):
@@ -254,7 +254,7 @@ class FullGradient:
         keys : KVStoreKeys
             Keys of the module in `kvstore`.
         values : dict of str to list of NDArray
-            For each parameter one array a device; overwritten with the sum.
+            For each parameter one array per device; overwritten with the sum.
         counted : dict of str to list of NDArray
             Further arrays to sum, by key; overwritten with the sum.
         """

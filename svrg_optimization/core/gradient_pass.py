@@ -73,7 +73,7 @@ class GradientPass:
         self._full_gradient = full_gradient
         self._stored = stored
         self._padding_first = pads_in_front(train_data)
-        self._copies = not yields_new_arrays(train_data)
+        self._arrays_stay = yields_new_arrays(train_data)
         self._waiting, self._unsummed = [], []
         self._first_is_whole = None
         self._at_once, self._way = 0, None
@@ -96,7 +96,7 @@ class GradientPass:
             count, way = snapshot_module.batches_side_by_side(), _side_by_side
         else:
             return 0, None
-        return (count, way) if count > 1 and not self._copies else (1, _one_by_one)
+        return (count, way) if count > 1 and self._arrays_stay else (1, _one_by_one)
 
     def add(self, batch, live, state):
         """Add the gradients of a batch, without its padding if that can be cut off.
@@ -140,7 +140,7 @@ class GradientPass:
         """
         if isinstance(batch, list) or padding_of(batch):
             return False
-        if self._first_is_whole is None or self._copies:
+        if self._first_is_whole is None or not self._arrays_stay:
             module = self._snapshot_module.module
             check_batch(batch, module.data_shapes, module.label_shapes or [])
             self._first_is_whole = (executor_group.is_bound_for(module, batch)
@@ -181,11 +181,11 @@ class GradientPass:
         if isinstance(batch, list):
             raise ValueError('store_snapshot_grads must be False where train_data yields lists of '
                              'batches')
-        before = self._stored.stored
+        before = self._stored.num_with_gradients
         # A cut batch shares memory with the original and is copied.
-        stored = self._stored.add(batch, self._copies or cut_from is not None)
+        stored = self._stored.add(batch, not self._arrays_stay or cut_from is not None)
         stored.cut_from = cut_from
-        if self._stored.stored < before:
+        if self._stored.num_with_gradients < before:
             self._sum_stored()  # data have taken the room of gradients, which can go now
         return stored
 
@@ -208,14 +208,14 @@ class GradientPass:
             and executor_group.can_reshape(live, real_rows))
         if not steps_on_part and (full_gradient.row_counts or self._stored is not None):
             # A step includes the padding rows too.
-            part = self._whole(batch, state)
+            part = self._with_padding(batch, state)
             gradients = state.snapshot_module.gradients_of(part.module, part.batch, live)
         full_gradient.count(gradients, real_rows)
         if self._stored is not None:
             cut_from = None if part.batch is batch else rows
             self._stored.store([self._keep(part.batch, cut_from)], [gradients])
 
-    def _whole(self, batch, state, real=1):
+    def _with_padding(self, batch, state, real=1):
         """Return a batch with its padding as a _Part."""
         bound = state.snapshot_module.module_for(batch)
         if bound is None:
@@ -229,7 +229,7 @@ class GradientPass:
     def _without_padding(self, batch, state, rows, real_rows):
         """Cut the padding off a batch, or weight the batch by its real rows."""
         if state.loss_reduction.is_mixed:
-            if real_rows != state.batch_size:
+            if real_rows != self._full_gradient.batch_size:
                 state.warn_once('the symbol has losses that are sums over a batch and losses '
                                 'that are means: a batch with fewer real rows than are bound is '
                                 'weighted by its real rows, which is right for one kind only')
@@ -246,4 +246,4 @@ class GradientPass:
                 return _Part(cut, bound, 1 / copies)
             state.warn_once('the module cannot be bound for the real rows of a padded batch '
                             'alone: the batch is weighted by its real rows, padding included')
-        return self._whole(batch, state, real_rows / rows)
+        return self._with_padding(batch, state, real_rows / rows)

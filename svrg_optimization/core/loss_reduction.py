@@ -131,7 +131,7 @@ class LossReduction:
         Returns
         -------
         list of float
-            One weight a device; 1 for a full batch that is split evenly.
+            One weight per device; 1 for a full batch that is split evenly.
         """
         if not self.is_mean:
             return [real_part] * len(rows)

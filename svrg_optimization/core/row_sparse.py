@@ -6,8 +6,8 @@ from mxnet import ndarray as nd
 def correct_all_rows(gradient, at_snapshot, full):
     """Turn a row_sparse gradient into the SVRG gradient with all rows, in place.
 
-    Rows of zeros are stored too. An optimizer updates only the rows that are
-    stored, and momentum and weight decay change the other rows as well.
+    All rows are stored, even zeros: an optimizer updates only stored rows, but
+    momentum and weight decay must reach every row.
 
     Parameters
     ----------

@@ -21,7 +21,7 @@ class Sampling:
     updates_per_snapshot : int or None
         Updates from one snapshot to the next; None if epochs count.
     full_grad_data : DataIter or None
-        Data of the pass; None for those of the training.
+        Data of the pass; None for the training data.
     """
 
     def __init__(self, stores_batches):
@@ -83,9 +83,10 @@ class Sampling:
         return batches
 
     def plan_after(self, snapshots):
-        """Return the last three fields of a Plan, for `snapshots` as in `count_after`."""
-        return (self.count_after(snapshots) or 0, self.updates_per_snapshot or 0,
-                self.full_grad_data is not None)
+        """Return the fields of a Plan about samples, for `snapshots` as in `count_after`."""
+        return {'full_grad_batches': self.count_after(snapshots) or 0,
+                'updates_per_snapshot': self.updates_per_snapshot or 0,
+                'has_full_grad_data': self.full_grad_data is not None}
 
     def pass_over(self, train_data, count):
         """Return the batches of the next pass in ``fit``.

@@ -8,7 +8,7 @@ import time
 from mxnet.module import BaseModule
 
 from .._argument_checks import check_callbacks, check_epoch, checked_count, errors_named
-from ..data.iterators import SnapshotIterator, begin_pass, check_iterator, rewind
+from ..data.iterators import SnapshotIterator, check_iterator, rewind, rewind_for_pass
 from ..data.passes import Pass
 from .barzilai_borwein import step_size_rule_of
 from .loss_reduction import NoLossError
@@ -224,9 +224,10 @@ class SnapshotSchedule:
         needs_snapshot = self._needs_snapshots
         takes_snapshot = needs_snapshot and self._is_snapshot_due(epoch)
         if is_first:
-            sampled = functools.partial(self._sampling.plan_after, self._snapshot.num_taken)
-            self._check_workers_agree(train_data, needs_snapshot * self.update_freq, epoch,
-                                      takes_snapshot, sampled if needs_snapshot else tuple)
+            # Only workers that compare their plans call a schedule.
+            plan_of_samples = functools.partial(self._sampling.plan_after, self._snapshot.num_taken)
+            self._check_workers_agree(train_data, self.update_freq if needs_snapshot else 0, epoch,
+                                      takes_snapshot, plan_of_samples if needs_snapshot else dict)
         if takes_snapshot:
             go_back = self._take_snapshot_in_fit(train_data, is_rewound)
         elif is_first and needs_snapshot:
@@ -269,7 +270,7 @@ class SnapshotSchedule:
         count = self._sampling.count_after(self._snapshot.num_taken)
         go_back, errors = None, errors_named('full_grad_data')
         if self.full_grad_data is None:
-            go_back, errors = begin_pass(train_data, is_rewound), contextlib.nullcontext()
+            go_back, errors = rewind_for_pass(train_data, is_rewound), contextlib.nullcontext()
         self._pass = self._sampling.pass_over(train_data, count)
         try:
             with errors:
@@ -300,15 +301,15 @@ class SnapshotSchedule:
                 raise ValueError('%s must be None with BarzilaiBorwein, as differences of samples '
                                  'are noise, and not %d'
                                  % ('full_grad_batches' if self._pass else 'batches', batches))
-        batches = self._begin_pass(train_data, batches)
+        data_pass = self._pass_over(train_data, batches)
         if self._svrg.coefficient.is_always_zero:
-            for _ in batches:
+            for _ in data_pass:
                 pass
         else:
-            self._take_snapshot(batches, batch_end_callback or self._full_grad_callback,
+            self._take_snapshot(data_pass, batch_end_callback or self._full_grad_callback,
                                 self._epoch)
 
-    def _begin_pass(self, train_data, batches):
+    def _pass_over(self, train_data, batches):
         """Return the Pass that ``fit`` has begun over the data, or one from their beginning."""
         begun, self._pass = self._pass, None
         if begun is not None and begun.train_data is train_data:

@@ -149,7 +149,7 @@ class SnapshotModule:
         Returns
         -------
         dict of str to list of NDArray
-            For each parameter one gradient a device. The next run overwrites
+            For each parameter one gradient per device. The next run overwrites
             these arrays.
         """
         executor_group.copy_states(live, module)
@@ -206,7 +206,7 @@ class SnapshotModule:
         executor_group.backward(self._latest, out_grads)
 
     def latest_gradients(self):
-        """Map each parameter to its gradients of the last `run_on_inputs_of`, one a device."""
+        """Map each parameter to its gradients of the last `run_on_inputs_of`, one per device."""
         return executor_group.gradients(self._latest)
 
     def module_for(self, batch):

@@ -19,9 +19,9 @@ class StoredBatch(DataBatch):
     full_gradient : FullGradient
         Full gradient of the snapshot.
     cut_from : int or None
-        Number of rows of the padded batch that it was cut from. The full
-        gradient is scaled to these rows in its step. Scaled to fewer rows it
-        would not balance the weight decay, and SVRG would not converge.
+        Number of rows of the padded batch that it was cut from. In its step the
+        full gradient is scaled to this number of rows. With fewer it would not
+        balance the weight decay, and SVRG would not converge.
     """
 
     def __init__(self, data, label, pad, full_gradient):
@@ -55,7 +55,7 @@ class StoredBatches:
         self.exceeded_at = None
         self._left = budget
         self._full_gradient = full_gradient
-        self._stored = []
+        self._with_gradients = []
         self._cost_if_dense = None
 
     def add(self, batch, copies):
@@ -82,8 +82,8 @@ class StoredBatches:
             return stored_batch
         self.batches.append(stored_batch)
         self._left -= sum(map(bytes_of, [*data, *label]))
-        while self._left < 0 and self._stored:
-            latest = self._stored.pop()
+        while self._left < 0 and self._with_gradients:
+            latest = self._with_gradients.pop()
             self._left += self._cost_of_gradients(latest.at_snapshot)
             latest.at_snapshot = None
         if self._left < 0:
@@ -112,7 +112,7 @@ class StoredBatches:
         copies = self._full_gradient.copies_of([of_batch for _, of_batch in fit])
         for (stored_batch, _), copy in zip(fit, copies):
             stored_batch.at_snapshot = copy
-            self._stored.append(stored_batch)
+            self._with_gradients.append(stored_batch)
 
     def _cost_of_gradients(self, gradients):
         """Return the bytes of a batch's gradients. If all are dense they do not change."""
@@ -125,9 +125,9 @@ class StoredBatches:
         return cost
 
     @property
-    def stored(self):
+    def num_with_gradients(self):
         """Number of batches with stored gradients."""
-        return len(self._stored)
+        return len(self._with_gradients)
 
 
 class StoredGradients:
@@ -185,10 +185,11 @@ class StoredGradients:
                       'data alone: none is stored until the next snapshot'
                       % (stored.exceeded_at, yielded, self.budget), 'nothing stored')
             return
-        if stored.stored < len(stored.batches):
+        if stored.num_with_gradients < len(stored.batches):
             warn_once('store_snapshot_grads: %d bytes have room for all %d batches and the '
                       'gradients of %d: the others are computed again at each step'
-                      % (self.budget, len(stored.batches), stored.stored), 'not all stored')
+                      % (self.budget, len(stored.batches), stored.num_with_gradients),
+                      'not all stored')
         self.latest = stored
         if self._generator is None:
             self._generator = np.random.RandomState(np.random.randint(2 ** 31))

@@ -7,12 +7,13 @@ from mxnet.base import _as_list
 from mxnet.model import BatchEndParam
 
 from .._warn_once import WarnOnce
-from ..data.iterators import begin_pass
+from ..data.iterators import rewind_for_pass
 from ..data.passes import Pass
 from ..kvstore.agreement import check_batch_counts
 from ..kvstore.kinds import kvstore_of, kvstore_of_weights
 from ..mxnet_bridge import executor_group
 from ..mxnet_bridge.storage import is_row_sparse
+from .barzilai_borwein import step_size_advanced
 from .correction import correct_batch
 from .full_gradient import FullGradient
 from .gradient_pass import GradientPass
@@ -274,7 +275,7 @@ class SVRGState:
 
     # Snapshots
 
-    def take_snapshot(self, live, batches, membership, epoch=None, batch_end_callback=None,
+    def take_snapshot(self, live, data_pass, membership, epoch=None, batch_end_callback=None,
                       module_of=None):
         """Take a snapshot of the weights and compute the full gradient there.
 
@@ -282,7 +283,7 @@ class SVRGState:
         ----------
         live : mxnet.module.Module
             Module being trained.
-        batches : Pass or Stream
+        data_pass : Pass or Stream
             Batches of the pass.
         membership : Membership
             Keys of the module in its KVStore.
@@ -300,15 +301,22 @@ class SVRGState:
             If the full gradient is not finite and that is an error. As after
             all errors, the previous snapshot stays active.
         """
+        membership.synchronize(live, self.snapshot.num_update)
         self.warn_of_random_layers()
+        with step_size_advanced(live, self.snapshot, self.snapshot_module, epoch):
+            self._replace_snapshot(live, data_pass, membership, epoch, batch_end_callback,
+                                   module_of)
+            self.snapshot.num_taken += 1
+
+    def _replace_snapshot(self, live, data_pass, membership, epoch, batch_end_callback,
+                          module_of):
         before = self.snapshot_module.copy_of_weights() if self.snapshot.is_active else []
         with self.snapshot.being_replaced(lambda: self.snapshot_module.set_weights(before)):
             self.snapshot_module.move_to_weights_of(live, kvstore_of_weights(live))
             full_gradient = self._full_gradient_at_snapshot(
-                live, batches, membership, epoch, batch_end_callback, module_of)
+                live, data_pass, membership, epoch, batch_end_callback, module_of)
             self.snapshot_module.copy_auxiliary_states_of(live)
             self.snapshot.replace(full_gradient, epoch)
-        self.snapshot.num_taken += 1
 
     def store_again(self, live, train_data, membership, epoch):
         """Store the batches of an iterator for the active snapshot, unless they are stored.
@@ -328,33 +336,33 @@ class SVRGState:
         """
         if not self.stored.budget or self.stored.is_of(train_data):
             return None
-        go_back = begin_pass(train_data)
+        go_back = rewind_for_pass(train_data)
         with self.snapshot_module.auxiliary_states_restored():
             full_gradient = self._full_gradient_at_snapshot(live, Pass(train_data), membership,
                                                             epoch)
         self.snapshot.exchange_full_gradient(full_gradient)
         return go_back
 
-    def _full_gradient_at_snapshot(self, live, batches, membership, epoch,
+    def _full_gradient_at_snapshot(self, live, data_pass, membership, epoch,
                                    batch_end_callback=None, module_of=None):
         self._stored_batch = None
         full_gradient = self.new_full_gradient()
         stored = self.stored.begin(full_gradient) if module_of is None else None
         with self._live_inputs_kept(live), missing_loss_named(live.symbol):
             self._activations_are_live = not self.snapshot_module.shares_pool
-            yielded = self._sum_gradients(full_gradient, stored, live, batches, epoch or 0,
+            yielded = self._sum_gradients(full_gradient, stored, live, data_pass, epoch or 0,
                                           batch_end_callback, module_of)
         membership.allow_next()
         full_gradient.finish(yielded, membership.keys, membership.kvstore_for_sums(live),
                              add_devices=kvstore_of(live) is not None)
         if not full_gradient.finished:
             raise ValueError('train_data must yield at least one row of data, and %r yielded '
-                             'none' % (batches.train_data,))
-        if epoch is not None and batches.is_of_training:
+                             'none' % (data_pass.train_data,))
+        if epoch is not None and data_pass.is_of_training:
             check_batch_counts(kvstore_of(live), full_gradient.batches_of_workers)
         self._report_if_not_finite(full_gradient)
-        if stored and batches.is_whole(yielded):
-            self.stored.keep(stored, yielded, batches.train_data, self.warn_once)
+        if stored and data_pass.is_whole(yielded):
+            self.stored.keep(stored, yielded, data_pass.train_data, self.warn_once)
         return full_gradient
 
     def _live_inputs_kept(self, live):
@@ -363,14 +371,14 @@ class SVRGState:
             return executor_group.kept(executor_group.inputs(live))
         return contextlib.nullcontext()
 
-    def _sum_gradients(self, full_gradient, stored, live, batches, epoch, batch_end_callback,
+    def _sum_gradients(self, full_gradient, stored, live, data_pass, epoch, batch_end_callback,
                        module_of):
         """Sum the gradients over the batches and return the number of batches."""
-        train_data = batches.train_data
+        train_data = data_pass.train_data
         gradient_pass = GradientPass(full_gradient, train_data, stored,
                                      (live, self) if module_of is None else None)
         yielded = 0
-        for nbatch, data_batch in enumerate(batches):
+        for nbatch, data_batch in enumerate(data_pass):
             yielded += 1
             gradient_pass.add(data_batch,
                               *((live, self) if module_of is None else module_of(data_batch)))

@@ -44,7 +44,7 @@ def rewind(train_data):
     train_data.reset()
 
 
-def begin_pass(train_data, is_rewound=False):
+def rewind_for_pass(train_data, is_rewound=False):
     """Set an iterator to its beginning for a pass that is not an epoch of training.
 
     The reset of an NDArrayIter that shuffles copies all rows. One that stands at

@@ -2,7 +2,7 @@
 
 import math
 
-from .iterators import batches_in, batches_read, begin_pass
+from .iterators import batches_in, batches_read, rewind_for_pass
 
 _END = object()
 
@@ -79,7 +79,7 @@ class Stream:
 
     def __iter__(self):
         if self.count is None or self.count >= self._length:
-            begin_pass(self.train_data)
+            rewind_for_pass(self.train_data)
             self._batches, self._place = None, 0
         else:
             place = batches_read(self.train_data)

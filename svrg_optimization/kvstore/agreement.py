@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from mxnet import ndarray as nd
 
-from ..data.iterators import begin_pass
+from ..data.iterators import rewind_for_pass
 from ..mxnet_bridge import executor_group
 from .kinds import is_asynchronous, is_distributed, is_synchronous
 from .operations import allreduce, broadcast, wait_for_all_workers
@@ -34,7 +34,7 @@ class Plan(NamedTuple):
     updates_per_snapshot : int
         Updates from one snapshot to the next; 0 if epochs count.
     has_full_grad_data : bool
-        Whether the pass is over other data than those of the training.
+        Whether the pass is over `full_grad_data`.
     """
 
     batch_size: int
@@ -164,7 +164,7 @@ def count_batches(kvstore, key, train_data):
     train_data : DataIter
         Iterator, which stands at its beginning afterwards.
     """
-    go_back = begin_pass(train_data)
+    go_back = rewind_for_pass(train_data)
     yielded = sum(1 for _ in train_data)
     go_back()
     return [int(own[0]) for own in _told_by_each(kvstore, key, (yielded,))]

@@ -62,7 +62,8 @@ class KVStoreKeys:
     tally : str
         Key of PassCounts.
     first : str
-        Key that is created first, to learn how the servers number keys.
+        Key that servers get first, to learn how they number keys. In a local
+        KVStore it shows whether gradients are compressed.
     """
 
     def __init__(self, param_names, trainable, counted=(), taken=(), first=None):
@@ -76,11 +77,11 @@ class KVStoreKeys:
         self.first = first or unused_key('svrg', '_first', taken)
 
     @property
-    def assigned(self):
-        """Keys whose values are summed and not updated, in the order of their creation."""
-        return [*self.full.values(), *self.row_counts.values(), self.tally]
+    def summed(self):
+        """Keys whose values are summed and not updated: all but those of the parameters."""
+        return [self.first, *self.full.values(), *self.row_counts.values(), self.tally]
 
     @property
     def on_servers(self):
         """All keys in the order of their creation."""
-        return [self.first, *self.params, *self.assigned]
+        return [self.first, *self.params, *self.summed[1:]]

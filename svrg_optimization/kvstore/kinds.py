@@ -47,7 +47,7 @@ def batches_of_a_step(kvstore):
 
 
 def batches_of_rescaling(kvstore):
-    """Return the number of batches that Module divides a step by: 1 without "_sync"."""
+    """Return how many batches Module averages in a step. Like Module it looks for "_sync"."""
     return kvstore.num_workers if is_distributed(kvstore) and '_sync' in kvstore.type else 1
 
 

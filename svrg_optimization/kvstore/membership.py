@@ -75,12 +75,12 @@ class Membership:
     def check_plan(self, module, train_data, update_freq, epoch, takes_snapshot, sampled):
         """Raise a ValueError on all workers if ``fit`` would hang or go wrong on some of them.
 
-        The numbers of batches are compared here only if there is no pass for
-        the full gradient first. That pass compares them itself, as far as it
-        goes over the data of the training. Nothing compares them if later
-        passes are not over all of these data, since that would take a pass. If
-        ``fit`` failed only on this worker and is called again, the plan is not sent
-        again: the other workers are already in their pass.
+        Workers also need the same number of batches. A pass over the training
+        data compares it. If ``fit`` does not begin with such a pass, the batches
+        are counted here, unless full gradients are sampled: counting would take
+        the pass that sampling saves. If ``fit`` failed only on this worker and is
+        called again, the plan is not sent again, since the other workers are
+        already in their pass.
 
         Parameters
         ----------
@@ -95,14 +95,14 @@ class Membership:
         takes_snapshot : bool
             Whether this epoch begins with a snapshot.
         sampled : callable
-            Returns the last fields of a Plan, those with defaults.
+            Returns a dict of the fields of a Plan about samples.
         """
         kvstore = kvstore_of(module)
         if not is_distributed(kvstore):
             return
         plan = Plan(rows_of_batch(train_data, module.data_shapes),
                     0 if kvstore_of_weights(module) else module._optimizer.rescale_grad,
-                    update_freq, epoch, takes_snapshot, rows_left_over(train_data), *sampled())
+                    update_freq, epoch, takes_snapshot, rows_left_over(train_data), **sampled())
         if self._plan != plan:
             check_plans(kvstore, self.keys.tally, plan)
             self._plan = plan

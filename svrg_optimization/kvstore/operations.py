@@ -102,7 +102,7 @@ def allreduce(kvstore, values):
     kvstore : mxnet.kvstore.KVStore
         KVStore that assigns what is pushed to these keys.
     values : dict of str to list of NDArray
-        For each key one array a device; overwritten with the sum.
+        For each key one array per device; overwritten with the sum.
     """
     with _errors_of_callbacks_raised():
         for priority, (key, arrays) in enumerate(values.items()):
@@ -154,7 +154,7 @@ def broadcast(kvstore, values):
     kvstore : mxnet.kvstore.KVStore
         Synchronous distributed KVStore that assigns what is pushed to these keys.
     values : dict of str to list of NDArray
-        For each key one array a device; overwritten.
+        For each key one array per device; overwritten.
     """
     for arrays in values.values():
         for array in arrays[1 if kvstore.rank == 0 else 0:]:

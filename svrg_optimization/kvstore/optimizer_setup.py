@@ -66,17 +66,16 @@ def wrapped_optimizer(module, keys, proximal, default_opt, kvstore, optimizer_pa
     copies = 1 if updates else len(module._context)
     idx2name = {i * copies + device: name for i, name in enumerate(keys.params)
                 for device in range(copies)}
-    full_keys = [keys.first, *keys.assigned]
     proximal = proximal.steps(module._arg_params, idx2name)
     if isinstance(default_opt, _SVRGOptimizer):
         default_opt = default_opt.default_opt
     if not isinstance(default_opt, str):
-        return _SVRGOptimizer(default_opt, full_keys=full_keys, proximal=proximal,
+        return _SVRGOptimizer(default_opt, full_keys=keys.summed, proximal=proximal,
                               param_idx2name=idx2name)
     params = dict(optimizer_params)
     params.setdefault('rescale_grad', 1.0 / (executor_group.batch_size(module)
                                              * batches_of_rescaling(kvstore)))
-    return _SVRGOptimizer(default_opt, full_keys=full_keys, proximal=proximal, sym=module.symbol,
+    return _SVRGOptimizer(default_opt, full_keys=keys.summed, proximal=proximal, sym=module.symbol,
                           param_idx2name=idx2name, **params)
 
 

@@ -23,7 +23,7 @@ def gradient_requests(module):
 
 
 def gradients(module):
-    """Map each parameter with gradients to a list of these, one a device."""
+    """Map each parameter with gradients to a list of these, one per device."""
     group = module._exec_group
     if group is None or group.grad_arrays is None:
         return {}
@@ -318,7 +318,7 @@ def forward_on_inputs_of(source, target, is_train, mask_names, copies_inputs):
 
 
 def parameters(module):
-    """Map each parameter to a list of its arrays, one a device."""
+    """Map each parameter to a list of its arrays, one per device."""
     group = module._exec_group
     return dict(zip(group.param_names, group.param_arrays))
 
