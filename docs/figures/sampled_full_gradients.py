@@ -17,23 +17,30 @@ from scipy.special import expit
 
 from svrg_optimization import Growing, SVRGModule
 
-ROWS, FEATURES, BATCH_SIZE, L2 = 12800, 784, 16, 1e-2
-SETTINGS = [(2.0, 100), (2.0, 200), (4.0, 100), (4.0, 200)]
+ROWS, FEATURES, BATCH_SIZE = 12800, 784, 16
+# L2, learning rate, updates between snapshots, and batches of a sample.
+SETTINGS = [(1e-2, 2.0, 100, 200), (1e-2, 2.0, 200, 200), (1e-2, 4.0, 100, 200),
+            (1e-2, 4.0, 200, 200), (1e-3, 5.0, 100, 100)]
 LEVELS = (1e-3, 1e-8)
-SAMPLE, SEEDS = 200, 4
-METHODS = {'exact: all %d batches' % (ROWS // BATCH_SIZE): (SVRG, None),
-           'growing: %d batches, then twice as many' % SAMPLE: (GROWING_SAMPLES, Growing(SAMPLE)),
-           'fixed: %d batches' % SAMPLE: (FIXED_SAMPLES, SAMPLE)}
+SEEDS = 4
 
 
 class EnoughPassesError(Exception):
     """Ends a run."""
 
 
+def methods(sample):
+    """Map the label of each method to its color and its `full_grad_batches`."""
+    return {'exact: all %d batches' % (ROWS // BATCH_SIZE): (SVRG, None),
+            'growing: %d batches, then twice as many' % sample: (GROWING_SAMPLES, Growing(sample)),
+            'fixed: %d batches' % sample: (FIXED_SAMPLES, sample)}
+
+
 class Problem:
     """The rows, their loss in float64, and its optimum."""
 
-    def __init__(self):
+    def __init__(self, l2):
+        self.l2 = l2
         rng = np.random.RandomState(0)
         self.features = rng.normal(size=(ROWS, FEATURES)) / np.arange(1, FEATURES + 1)
         scores = self.features @ (2 * rng.normal(size=FEATURES))
@@ -44,11 +51,12 @@ class Problem:
 
     def loss(self, weight):
         scores = self.features @ weight
-        return (np.logaddexp(0, scores) - self.labels * scores).mean() + L2 / 2 * weight @ weight
+        return ((np.logaddexp(0, scores) - self.labels * scores).mean()
+                + self.l2 / 2 * weight @ weight)
 
     def gradient(self, weight):
         return (self.features.T @ (expit(self.features @ weight) - self.labels) / ROWS
-                + L2 * weight)
+                + self.l2 * weight)
 
     def iterator(self):
         return mx.io.NDArrayIter(self.features, self.labels, BATCH_SIZE, shuffle=True,
@@ -83,7 +91,7 @@ def train(problem, full_grad_batches, rate, updates, passes, seed):
     with contextlib.suppress(EnoughPassesError):
         module.fit(problem.iterator(), eval_metric=[], optimizer='sgd', num_epoch=10 ** 6,
                    initializer=mx.init.Zero(), batch_end_callback=after_batch,
-                   optimizer_params={'learning_rate': rate, 'wd': L2})
+                   optimizer_params={'learning_rate': rate, 'wd': problem.l2})
     return [np.array(values) for values in zip(*curve)]
 
 
@@ -94,21 +102,21 @@ def passes_to(level, passes, excesses):
 
 
 def main():
-    args = arguments(__file__, passes=10)
+    args = arguments(__file__, passes=15)
     logging.getLogger().setLevel(logging.WARNING)
-    problem = Problem()
-    figure, (axes,) = axes_of_excess('Logistic regression, %d × %d, rate %g, a snapshot every %d '
-                                     'updates' % (ROWS, FEATURES, *SETTINGS[0]))
-    for rate, updates in SETTINGS:
-        for name, (color, full_grad_batches) in METHODS.items():
+    figure, (axes,) = axes_of_excess('Logistic regression, %d × %d, L2 %g, rate %g, a snapshot '
+                                     'every %d updates' % (ROWS, FEATURES, *SETTINGS[0][:3]))
+    for l2, rate, updates, sample in SETTINGS:
+        problem = Problem(l2)
+        for name, (color, full_grad_batches) in methods(sample).items():
             curves = [train(problem, full_grad_batches, rate, updates, args.passes, seed)
                       for seed in range(SEEDS)]
-            print('rate %g, %d updates, %s' % (rate, updates, name))
+            print('L2 %g, rate %g, %d updates, %s' % (l2, rate, updates, name))
             for level in LEVELS:
                 passes = [passes_to(level, *curve) for curve in curves]
                 print('    to %g: %.2f passes (%s)' % (
                     level, np.mean(passes), ', '.join('%.2f' % each for each in passes)))
-            if (rate, updates) == SETTINGS[0]:
+            if (l2, rate, updates, sample) == SETTINGS[0]:
                 axes.plot(*curves[0], color=color, linewidth=1.8, label=name)
     axes.legend()
     save(figure, args.output)

@@ -8,14 +8,13 @@ from .side_by_side import SideBySide
 
 # With few parameters and small batches, calls take longer than arithmetic, so
 # several batches are computed at once: 42 µs a batch of the linear model as one,
-# 69 side by side, 110 to 131 alone. For larger batches that is slower: their memory
-# is allocated and freed again and again.
+# 69 side by side, 110 to 131 alone. For larger batches that gains nothing or is slower,
+# since sixteen of them leave the cache: 528 µs of an epoch of the softmax model (0.4 MB a
+# batch) as one, 458 alone.
 _FEW_PARAMETERS = 1 << 15
 _BATCHES_AT_ONCE = 16
-# Bytes of a batch and its activations up to which several are computed as one, and
-# side by side. As one, those of the softmax model (0.4 MB) take half of the time.
-_SMALL_TO_MERGE = 1 << 19
-_SMALL_SIDE_BY_SIDE = 1 << 17
+# Bytes of a batch and its activations.
+_SMALL = 1 << 17
 # Bytes from which sharing memory is worth a copy of the outputs in each step. LeNet's
 # activations are 25 MB, and SVRG takes 1.16 of Module's memory instead of 2.
 _WORTH_SHARING = 1 << 18
@@ -159,22 +158,21 @@ class SnapshotModule:
 
     def batches_to_merge(self):
         """Return the number of batches to compute as one, if rows are independent."""
-        if self._is_small(_SMALL_TO_MERGE) and executor_group.can_merge_batches(self.module):
+        if self._is_small() and executor_group.can_merge_batches(self.module):
             return _BATCHES_AT_ONCE
         return 1
 
     def batches_side_by_side(self):
         """Return the number of batches to compute at once, with separate gradients."""
-        if (self._is_small(_SMALL_SIDE_BY_SIDE)
-                and executor_group.can_run_side_by_side(self.module)):
+        if self._is_small() and executor_group.can_run_side_by_side(self.module):
             return _BATCHES_AT_ONCE
         return 1
 
-    def _is_small(self, limit):
-        """Tell whether there are few parameters, and at most so many bytes in a batch."""
+    def _is_small(self):
+        """Tell whether there are few parameters, and few bytes in a batch."""
         if self._bytes_of_batch is None:
             self._bytes_of_batch = executor_group.bytes_of_batch(self.module)
-        return (self._bytes_of_batch <= limit
+        return (self._bytes_of_batch <= _SMALL
                 and executor_group.count_of_weights(self.module) <= _FEW_PARAMETERS)
 
     def gradients_of_merged(self, batches):
