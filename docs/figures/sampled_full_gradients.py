@@ -20,7 +20,8 @@ from svrg_optimization import Growing, SVRGModule
 ROWS, FEATURES, BATCH_SIZE = 12800, 784, 16
 # L2, learning rate, updates between snapshots, and batches of a sample.
 SETTINGS = [(1e-2, 2.0, 100, 200), (1e-2, 2.0, 200, 200), (1e-2, 4.0, 100, 200),
-            (1e-2, 4.0, 200, 200), (1e-3, 5.0, 100, 100)]
+            (1e-2, 4.0, 200, 200), (1e-3, 5.0, 100, 100), (1e-3, 5.0, 250, 100),
+            (1e-3, 4.0, 400, 100)]
 LEVELS = (1e-3, 1e-8)
 SEEDS = 4
 

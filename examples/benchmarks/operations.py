@@ -137,9 +137,10 @@ def batch_of_pass(network, batch_size, at_once, stored=False):
     module.init_params()
 
     def run():
-        default, snapshot_module._BATCHES_AT_ONCE = snapshot_module._BATCHES_AT_ONCE, at_once
+        defaults = snapshot_module._BATCHES_AT_ONCE, snapshot_module._SMALL
+        snapshot_module._BATCHES_AT_ONCE, snapshot_module._SMALL = at_once, 1 << 20
         module.update_full_grads(train_data)
-        snapshot_module._BATCHES_AT_ONCE = default
+        snapshot_module._BATCHES_AT_ONCE, snapshot_module._SMALL = defaults
 
     run()
     return run
