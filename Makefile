@@ -31,8 +31,11 @@ endif
 # On 3.12 they forbid the NumPy that somebody asks for: it is put over the one that they take.
 WANTED := $(addprefix numpy==,$(NUMPY))
 LATER := $(if $(filter 3.12,$(VERSION)),$(filter numpy==2.%,$(WANTED)))
-SHORT := tests/test_imports.py tests/test_mxnet_compat.py tests/test_gradients.py \
-	tests/test_checkpoint.py tests/test_mixed_versions.py \
+SHORT := tests/test_imports.py::test_ways_to_import tests/test_mxnet_compat.py \
+	tests/test_imports.py::test_server_can_unpickle_the_optimizer tests/test_gradients.py \
+	tests/test_checkpoint.py::test_same_bits_in_a_new_process tests/test_mixed_versions.py \
+	tests/test_proximal.py::test_trajectory \
+	tests/test_sampled_full_gradients.py::test_fit_on_samples \
 	tests/test_distributed.py::test_losses_that_are_means
 FIND := 'import sys; print(sys.executable)' 2>/dev/null
 
