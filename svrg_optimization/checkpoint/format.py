@@ -300,7 +300,7 @@ class Checkpoint:
         dict
             Arguments by name.
         """
-        saved = self.facts or {'update_freq': 1, 'alpha': 1., 'proximal': {}}
+        saved = self.facts or {**_FACTS_ADDED, 'update_freq': 1, 'alpha': 1.}
         if saved['alpha'] is None and 'alpha' not in given:
             warnings.warn('the checkpoint was saved with a schedule of alpha, which it cannot '
                           'hold: give one with alpha=, or it is 1', stacklevel=3)
@@ -310,7 +310,7 @@ class Checkpoint:
         alpha = 1. if saved['alpha'] is None else saved['alpha']
         proximal = operators_from_json(saved['proximal'] or {})
         return {'alpha': alpha, 'proximal': proximal,
-                **_saved_sampling({**_FACTS_ADDED, **saved}, given), **given,
+                **_saved_sampling(saved, given), **given,
                 'update_freq': saved['update_freq'] if update_freq is None else update_freq}
 
 
