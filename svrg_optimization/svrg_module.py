@@ -663,8 +663,8 @@ class SVRGModule(SnapshotSchedule, Module):
     def _correct_gradients(self):
         """Correct the gradients of the latest backward pass, unless they are corrected."""
         if self._svrg.gradients_at_snapshot is not None:
-            with self._svrg.being_corrected():
-                self._update_svrg_gradients()
+            self._update_svrg_gradients()
+            self._svrg.gradients_at_snapshot = None  # a subclass may not have called ours
             # An `update` that was written for mxnet.contrib calls it once more.
             self._update_svrg_gradients = _nothing_to_correct
 

@@ -95,7 +95,7 @@ class SVRGState:
         self._counts_rows = counts_rows
         self._raises_if_nonfinite = raises_if_nonfinite
         self._forwarded_for_training = self._stored_batch = None
-        self._is_half_corrected = False
+        self._correction_has_begun = False
         self._activations_are_live = True
 
     def share_settings_of(self, other):
@@ -178,7 +178,7 @@ class SVRGState:
     def before_backward(self, live):
         """Restore the live module's activations if the snapshot has used their memory."""
         self.gradients_at_snapshot = None
-        self._is_half_corrected = False
+        self._correction_has_begun = False
         if self._forwarded_for_training is None:
             raise RuntimeError('backward needs a forward before it')
         if not self._activations_are_live:
@@ -201,24 +201,6 @@ class SVRGState:
             self._activations_are_live = not self.snapshot_module.shares_pool
         self.gradients_at_snapshot = at_snapshot
 
-    @contextlib.contextmanager
-    def being_corrected(self):
-        """Note that the block corrects the live gradients. Only `after_backward` makes more.
-
-        Raises
-        ------
-        RuntimeError
-            If an error has stopped an earlier block for these gradients: some of
-            them may be corrected and others not.
-        """
-        if self._is_half_corrected:
-            raise RuntimeError('update needs another forward and backward: an error has stopped '
-                               'the correction of these gradients')
-        self._is_half_corrected = True
-        yield
-        self._is_half_corrected = False
-        self.gradients_at_snapshot = None
-
     def correct(self, live, rule=None):
         """Turn the live gradients into SVRG gradients, in place.
 
@@ -228,14 +210,25 @@ class SVRGState:
             Module being trained.
         rule : callable, optional
             As in `correct_batch`.
+
+        Raises
+        ------
+        RuntimeError
+            If an error has stopped the last call in the middle.
         """
         if self.gradients_at_snapshot is None:
             return
+        if self._correction_has_begun:
+            raise RuntimeError('update needs another forward and backward: an error has stopped '
+                               'the correction of these gradients')
         full_gradient = self.snapshot.full_gradient
         rows = self._stored_batch and self._stored_batch.cut_from
+        units = full_gradient.units_for(rows or executor_group.batch_size(live))
+        alpha = self.coefficient.at(self.snapshot.num_update)
+        self._correction_has_begun = True
         correct_batch(executor_group.gradients(live), self.gradients_at_snapshot, full_gradient,
-                      full_gradient.units_for(rows or executor_group.batch_size(live)),
-                      self.coefficient.at(self.snapshot.num_update), rule)
+                      units, alpha, rule)
+        self.gradients_at_snapshot = None
 
     def after_update(self):
         """Count an update of the weights."""
