@@ -800,6 +800,14 @@ def test_before_any_sum():
     assert list(counts) == ['w'] and counts['w'].dtype == np.int64 and not counts['w'].any()
 
 
+def test_groups_keep_the_order_of_the_parameters():
+    """A rule of the user's own is called in this order."""
+    names = ['weight%d' % number for number in range(20)]
+    full = FullGradient({name: [mx.nd.ones((2,))] for name in names}, 1, 10, False)
+    assert full.groups(names, fuses=False) == ([], names)
+    assert full.groups(names[5:15]) == ([names[5:15]], [])
+
+
 @pytest.mark.parametrize('count', [1, 63, 64, 65, 129])
 def test_sum_of_stored_gradients(count):
     batches = gradients_of_two_devices(np.random.RandomState(0), count)
