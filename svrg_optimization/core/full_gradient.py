@@ -298,7 +298,7 @@ class FullGradient:
             Parameters that are missing. If there are any, nothing is set.
         """
         saved = [arrays_of('full:%d' % device) for device in range(facts['devices'])]
-        is_equal = not any(saved[1:])
+        differ = len(saved) == len(self.shares) and any(saved[1:])
         saved = [share or saved[0] for share in saved]
         row_counts = arrays_of('rows')
         lacking = (set(self.shares[0]) - set(saved[0])) | (set(self.row_counts) - set(row_counts))
@@ -313,8 +313,7 @@ class FullGradient:
                     value[:] = sum(other[name] for other in saved) * (units / len(self.shares))
         self.row_counts = {name: row_counts[name] for name in self.row_counts}
         self.batches, self.rows = facts['batches'], facts['rows']
-        self.shares_differ = len(saved) == len(self.shares) and not is_equal
-        self.finished = True
+        self.finished, self.shares_differ = True, differ
         self._divide_by_row()
         return lacking
 

@@ -301,7 +301,7 @@ class SnapshotSchedule:
                 raise ValueError('%s must be None with BarzilaiBorwein, as differences of samples '
                                  'are noise, and not %d'
                                  % ('full_grad_batches' if self._pass else 'batches', batches))
-        data_pass = self._pass_over(train_data, batches)
+        data_pass = self._begun_or_new_pass(train_data, batches)
         if self._svrg.coefficient.is_always_zero:
             for _ in data_pass:
                 pass
@@ -309,7 +309,7 @@ class SnapshotSchedule:
             self._take_snapshot(data_pass, batch_end_callback or self._full_grad_callback,
                                 self._epoch)
 
-    def _pass_over(self, train_data, batches):
+    def _begun_or_new_pass(self, train_data, batches):
         """Return the Pass that ``fit`` has begun over the data, or one from their beginning."""
         begun, self._pass = self._pass, None
         if begun is not None and begun.train_data is train_data:
