@@ -65,8 +65,8 @@ test-distributed: $(VENV)/test.installed
 		tests/test_faults.py tests/test_hosts.py tests/test_kvstores.py
 
 soak: $(VENV)/test.installed
-	HYPOTHESIS_PROFILE=soak $(RUN) -m pytest tests/test_properties.py
-	$(RUN) -m pytest -m soak tests/test_soak.py
+	HYPOTHESIS_PROFILE=soak $(RUN) -m pytest --timeout 0 tests/test_properties.py
+	$(RUN) -m pytest --timeout 0 -m soak tests/test_soak.py
 
 coverage: $(VENV)/coverage.installed
 	$(RUN) -m pytest --cov --cov-report=term

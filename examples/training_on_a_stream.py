@@ -37,8 +37,9 @@ def write_rows(directory, rows):
 
 
 def reader(directory, batch_size):
-    return mx.io.CSVIter(data_csv=str(directory / 'data.csv'), data_shape=(FEATURES,),
-                         label_csv=str(directory / 'target.csv'), label_shape=(1,),
+    # A delimiter in the path: without it MXNet's threads share one string, and can crash.
+    return mx.io.CSVIter(data_csv='%s/data.csv?delimiter=,' % directory, data_shape=(FEATURES,),
+                         label_csv='%s/target.csv?delimiter=,' % directory, label_shape=(1,),
                          label_name='target', batch_size=batch_size, round_batch=False)
 
 

@@ -307,8 +307,8 @@ def test_data_of_a_custom_loop_are_the_same_whatever_alpha(tmp_path, alpha):
     data, label = str(tmp_path / 'data'), str(tmp_path / 'label')
     np.savetxt(data, np.arange(20000.)[:, None], fmt='%d')
     np.savetxt(label, rng.normal(size=20000), fmt='%.3g')
-    train_data = mx.io.CSVIter(data_csv=data, data_shape=(1,), label_csv=label, label_shape=(1,),
-                               batch_size=100)
+    train_data = mx.io.CSVIter(data_csv=data + '?delimiter=,', data_shape=(1,),
+                               label_csv=label + '?delimiter=,', label_shape=(1,), batch_size=100)
     symbol = mx.sym.LinearRegressionOutput(
         mx.sym.FullyConnected(mx.sym.Variable('data'), num_hidden=1, name='fc'),
         mx.sym.Variable('label'))

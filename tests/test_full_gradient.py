@@ -155,8 +155,9 @@ def test_iterators_over_files(tmp_path, kind, rows):
     if kind == 'csv':
         np.savetxt(data, problem.features, delimiter=',', fmt='%.9g')
         np.savetxt(label, problem.targets, fmt='%.9g')
-        train_data = mx.io.CSVIter(data_csv=data, data_shape=(4,), label_csv=label,
-                                   label_shape=(1,), batch_size=10, round_batch=False)
+        train_data = mx.io.CSVIter(data_csv=data + '?delimiter=,', data_shape=(4,),
+                                   label_csv=label + '?delimiter=,', label_shape=(1,),
+                                   batch_size=10, round_batch=False)
     else:
         with open(data, 'w') as file:
             for target, row in zip(problem.targets, problem.features):

@@ -249,7 +249,8 @@ def test_scalars_of_numpy_among_arguments(tmp_path):
         'MKLDNN').list_arguments() == ['x', 'fc_weight', 'fc_bias']
     rows = tmp_path / 'rows.csv'
     rows.write_text('1,2\n3,4\n')
-    batch = next(mx.io.CSVIter(data_csv=str(rows), data_shape=(np.int64(2),), batch_size=1))
+    batch = next(mx.io.CSVIter(data_csv='%s?delimiter=,' % rows,
+                              data_shape=(np.int64(2),), batch_size=1))
     assert batch.data[0].asnumpy().tolist() == [[1, 2]]
 
 

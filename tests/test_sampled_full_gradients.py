@@ -226,8 +226,9 @@ def test_iterators_over_files(tmp_path):
     np.savetxt(tmp_path / 'label', problem.targets, fmt='%.9g')
 
     def over_files():
-        return mx.io.CSVIter(data_csv=str(tmp_path / 'data'), data_shape=(4,), batch_size=10,
-                             label_csv=str(tmp_path / 'label'), label_shape=(1,))
+        return mx.io.CSVIter(data_csv='%s?delimiter=,' % (tmp_path / 'data'), data_shape=(4,),
+                             label_csv='%s?delimiter=,' % (tmp_path / 'label'),
+                             label_shape=(1,), batch_size=10)
 
     def fitted(**kwargs):
         module = problem.module(**kwargs)
