@@ -17,9 +17,9 @@ from .checkpoint.contents import facts_and_arrays
 from .checkpoint.files import save_arrays, save_symbol
 from .checkpoint.format import Checkpoint, file_names, write_checkpoint
 from .checkpoint.resume import Loaded, load_optimizer_states
-from .core.barzilai_borwein import step_size_rule_of
 from .core.correction import correct
 from .core.schedule import SnapshotSchedule
+from .core.step_size_from_snapshots import step_size_rule_of
 from .core.stored_gradients import StoredGradients
 from .core.svrg_state import SVRGState
 from .data.iterators import check_iterator, rewind

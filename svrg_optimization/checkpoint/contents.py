@@ -1,6 +1,6 @@
 """What a checkpoint contains beside the files of Module."""
 
-from ..core.barzilai_borwein import step_size_rule_of
+from ..core.step_size_from_snapshots import step_size_rule_of
 from ..kvstore.kinds import devices_that_update
 from ..kvstore.membership import servers_hold_states
 from ..mxnet_bridge import executor_group

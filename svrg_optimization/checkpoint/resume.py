@@ -12,6 +12,7 @@ from ..mxnet_bridge.optimizer_states import (
     state_fits,
     states_in_layout,
     unchanged_on_error,
+    updater_keys,
     updater_of,
 )
 from ..step_size import BarzilaiBorwein
@@ -139,9 +140,8 @@ def load_optimizer_states(module, fname, load, loaded, param_names, warn_once):
 
 def _check_states_fit(module, states, param_names, fname, warn_once):
     """Raise a ValueError if a step with these states would fail."""
-    weights, copies = executor_group.parameters(module), devices_that_update(module)
-    keys = {number * copies + device if copies else name: (name, device)
-            for number, name in enumerate(param_names) for device in range(copies or 1)}
+    weights = executor_group.parameters(module)
+    keys = updater_keys(param_names, devices_that_update(module))
     if states and not keys.keys() & states.keys():
         warn_once('%s holds no states of the parameters of this module, as it was saved '
                   'by another kind of KVStore or module: they begin anew' % fname)

@@ -10,9 +10,9 @@ from mxnet.module import BaseModule
 from .._argument_checks import check_callbacks, check_epoch, checked_count, errors_named
 from ..data.iterators import SnapshotIterator, check_iterator, rewind, rewind_for_pass
 from ..data.passes import Pass
-from .barzilai_borwein import step_size_rule_of
 from .loss_reduction import NoLossError
 from .sampling import Sampling
+from .step_size_from_snapshots import step_size_rule_of
 
 
 def _check_arguments_of_fit(arguments):

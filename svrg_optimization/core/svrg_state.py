@@ -13,13 +13,13 @@ from ..kvstore.agreement import check_batch_counts
 from ..kvstore.kinds import kvstore_of, kvstore_of_weights
 from ..mxnet_bridge import executor_group
 from ..mxnet_bridge.storage import is_row_sparse
-from .barzilai_borwein import step_size_advanced
 from .correction import correct_batch
 from .full_gradient import FullGradient
 from .gradient_pass import GradientPass
 from .loss_reduction import LossReduction, missing_loss_named
 from .snapshot import Snapshot
 from .snapshot_module import SnapshotModule
+from .step_size_from_snapshots import step_size_advanced
 from .stored_gradients import StoredBatch
 
 # How many batches the iterator may run ahead of the arithmetic: queued batches take memory.

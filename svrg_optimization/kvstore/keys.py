@@ -84,4 +84,5 @@ class KVStoreKeys:
     @property
     def on_servers(self):
         """All keys in the order of their creation."""
-        return [self.first, *self.params, *self.summed[1:]]
+        first, *others = self.summed
+        return [first, *self.params, *others]

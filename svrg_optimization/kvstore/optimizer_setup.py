@@ -7,6 +7,7 @@ import mxnet as mx
 from mxnet.kvstore import KVStore
 
 from ..mxnet_bridge import executor_group
+from ..mxnet_bridge.optimizer_states import updater_keys
 from ..mxnet_bridge.storage import dtype_of_sum
 from ..svrg_optimizer import _SVRGOptimizer
 from .agreement import PassCounts
@@ -64,8 +65,7 @@ def wrapped_optimizer(module, keys, proximal, default_opt, kvstore, optimizer_pa
     """
     updates = will_update(kvstore, len(module._context), module._arg_params)
     copies = 1 if updates else len(module._context)
-    idx2name = {i * copies + device: name for i, name in enumerate(keys.params)
-                for device in range(copies)}
+    idx2name = {key: name for key, (name, _) in updater_keys(keys.params, copies).items()}
     proximal = proximal.steps(module._arg_params, idx2name)
     if isinstance(default_opt, _SVRGOptimizer):
         default_opt = default_opt.default_opt

@@ -79,15 +79,32 @@ def weight_decays(optimizer, names, by_number):
     return dict(zip(names, optimizer._get_wds([numbers.get(name, name) for name in names])))
 
 
+def updater_keys(names, copies):
+    """Return the parameter and the device that each key of an MXNet Updater stands for.
+
+    Parameters
+    ----------
+    names : list of str
+        All parameters of the module, in its order.
+    copies : int
+        Number of devices that update their own weights; 0 if a KVStore does,
+        whose Updater has the names as keys.
+
+    Returns
+    -------
+    dict of (str or int) to (str, int)
+    """
+    return {number * copies + device if copies else name: (name, device)
+            for number, name in enumerate(names) for device in range(copies or 1)}
+
+
 def states_in_layout(states, names, copies, saved_copies):
     """Return the states of an optimizer under the keys for another number of devices.
 
     Parameters
     ----------
     states : dict
-        States of an MXNet Updater. The keys are the parameter names if a
-        KVStore updates the weights. Otherwise they are the parameter's number
-        times `saved_copies` plus the device's number.
+        States of an MXNet Updater, under the `updater_keys` for `saved_copies`.
     names : list of str
         All parameters of the module, in its order.
     copies : int
@@ -102,16 +119,9 @@ def states_in_layout(states, names, copies, saved_copies):
     """
     if copies == saved_copies:
         return states
-    result = {}
-    for number, name in enumerate(names):
-        key = number * saved_copies if saved_copies else name
-        if key not in states:
-            continue
-        if not copies:
-            result[name] = states[key]
-        for device in range(copies):
-            result[number * copies + device] = copy.deepcopy(states[key])
-    return result
+    saved = {parameter: key for key, parameter in updater_keys(names, saved_copies).items()}
+    return {key: copy.deepcopy(states[saved[name, 0]])
+            for key, (name, _) in updater_keys(names, copies).items() if saved[name, 0] in states}
 
 
 def state_fits(state, optimizer, key, weight):
