@@ -262,37 +262,6 @@ class SVRGBucketingModule(SnapshotSchedule, BucketingModule):
         with current._keeping_snapshot() if current else contextlib.nullcontext():
             super().set_params(arg_params, aux_params, allow_missing, force_init, allow_extra)
 
-    def update_full_grads(self, train_data, batch_end_callback=None, *, batches=None):
-        """Take a snapshot of the weights and compute the full gradient over all buckets.
-
-        Parameters
-        ----------
-        train_data : DataIter
-            The rows to average over. Each batch has a `bucket_key`.
-        batch_end_callback : callable or list of callable, optional
-            Called with a BatchEndParam after each batch. The default is the
-            constructor's `full_grad_callback`.
-        batches : int, optional
-            As in ``SVRGModule.update_full_grads``.
-
-        Raises
-        ------
-        RuntimeError
-            If the module is not bound for training or has no parameters yet.
-        TypeError
-            As in ``SVRGModule.update_full_grads``.
-        ValueError
-            As in ``SVRGModule.update_full_grads``.
-        FloatingPointError
-            If the full gradient is not finite, with ``nonfinite='raise'``.
-
-        Warns
-        -----
-        UserWarning
-            As in ``SVRGModule.update_full_grads``.
-        """
-        self._update_full_grads(train_data, batch_end_callback, batches)
-
     def _take_snapshot(self, data_pass, batch_end_callback, epoch):
         current = self._curr_bucket_key
         try:

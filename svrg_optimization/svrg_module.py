@@ -168,7 +168,8 @@ class SVRGModule(SnapshotSchedule, Module):
         `updates_per_snapshot` without `full_grad_data`, or
         `store_snapshot_grads` with it. Also if `proximal` names a parameter
         that is not trained, finds no weight, or is given together with
-        `sparse_full_grad`.
+        `sparse_full_grad`. Also if `sparse_full_grad` is set for a class that
+        overrides ``_svrg_grads_update_rule``.
     TypeError
         If `symbol` is not a Symbol, `context` is not a Context or a list of
         Contexts, `update_freq` is not an int, `loss_is_mean` is not None, True
@@ -240,6 +241,10 @@ class SVRGModule(SnapshotSchedule, Module):
                            updates_per_snapshot=updates_per_snapshot)
         loss_is_mean = checked_bool('loss_is_mean', loss_is_mean, or_none=True)
         sparse_full_grad = checked_bool('sparse_full_grad', sparse_full_grad)
+        if sparse_full_grad and not self._has_our_rule:
+            raise ValueError('sparse_full_grad must be False for a class with a '
+                             '_svrg_grads_update_rule of its own, which is for dense full '
+                             'gradients')
         if not isinstance(symbol, mx.sym.Symbol):
             raise TypeError('symbol must be an mxnet Symbol, not %r' % (symbol,))
         if nonfinite not in ('warn', 'raise'):
@@ -655,7 +660,8 @@ class SVRGModule(SnapshotSchedule, Module):
     def _compute_gradients(self, out_grads=None):
         """Compute the gradients at the current weights and, in other arrays, at the snapshot."""
         assert self.binded and self.params_initialized
-        vars(self).pop('_update_svrg_gradients', None)
+        if self._update_svrg_gradients is _nothing_to_correct:
+            del self._update_svrg_gradients
         self._svrg.before_backward(self)
         super().backward(out_grads)
         self._svrg.after_backward(self, out_grads)
@@ -665,8 +671,9 @@ class SVRGModule(SnapshotSchedule, Module):
         if self._svrg.gradients_at_snapshot is not None:
             self._update_svrg_gradients()
             self._svrg.gradients_at_snapshot = None  # a subclass may not have called ours
-            # An `update` that was written for mxnet.contrib calls it once more.
-            self._update_svrg_gradients = _nothing_to_correct
+            if '_update_svrg_gradients' not in vars(self):
+                # An `update` that was written for mxnet.contrib calls it once more.
+                self._update_svrg_gradients = _nothing_to_correct
 
     def update(self):
         """Update the weights with the SVRG gradients.
@@ -693,9 +700,12 @@ class SVRGModule(SnapshotSchedule, Module):
         It is the last part of `backward`. Calling it again before the next
         `backward` does nothing, even if a subclass overrides it.
         """
-        is_ours = (getattr(self._svrg_grads_update_rule, '__func__', None)
-                   is SVRGModule._svrg_grads_update_rule)
-        self._svrg.correct(self, None if is_ours else self._svrg_grads_update_rule)
+        self._svrg.correct(self, None if self._has_our_rule else self._svrg_grads_update_rule)
+
+    @property
+    def _has_our_rule(self):
+        return (getattr(self._svrg_grads_update_rule, '__func__', None)
+                is SVRGModule._svrg_grads_update_rule)
 
     def _svrg_grads_update_rule(self, g_curr_batch_curr_weight, g_curr_batch_special_weight,
                                 g_special_weight_all_batch):
@@ -723,52 +733,6 @@ class SVRGModule(SnapshotSchedule, Module):
         return g_curr_batch_curr_weight
 
     # Snapshot and full gradient
-
-    def update_full_grads(self, train_data, batch_end_callback=None, *, batches=None):
-        r"""Take a snapshot of the weights and compute the full gradient there.
-
-        The iterator is reset, read to its end, or for some `batches`, and left
-        there. Padding rows are ignored. If the pass fails, the previous snapshot
-        and full gradient stay active. With the number 0 as `alpha` the data are
-        read and nothing is computed, so that shuffled iterators yield the same
-        batches afterwards.
-
-        Parameters
-        ----------
-        train_data : DataIter
-            The n rows to average over. It yields DataBatches, or lists with one
-            DataBatch for each device.
-        batch_end_callback : callable or list of callable, optional
-            Called with a BatchEndParam after each batch. Its epoch is 0 outside
-            of `fit`. The default is the constructor's `full_grad_callback`.
-        batches : int, optional
-            Number of batches, from the beginning, whose rows are averaged over,
-            or all if there are fewer. By default it is all batches.
-
-        Raises
-        ------
-        RuntimeError
-            If the module is not bound for training or has no parameters yet.
-        TypeError
-            If `train_data` is not an iterator or does not yield batches,
-            `batch_end_callback` is not callable, or `batches` is not an int.
-        ValueError
-            If `train_data` yields no row, a batch without labels, or a batch of
-            shapes that the module cannot be bound for. Also if the symbol has
-            no loss, or if `batches` is below 1 or given with `BarzilaiBorwein`.
-        FloatingPointError
-            If the full gradient is not finite, with ``nonfinite='raise'``.
-
-        Warns
-        -----
-        UserWarning
-            If the full gradient is not finite, with ``nonfinite='warn'``. Also
-            if the padding of a batch cannot be cut off, because the symbol
-            cannot be bound for the real rows or a device would have no row. The
-            gradient then includes the padding, and its weight is the fraction
-            of real rows. Each warning appears once.
-        """
-        self._update_full_grads(train_data, batch_end_callback, batches)
 
     def _take_snapshot(self, data_pass, batch_end_callback, epoch, module_of=None):
         self._svrg.take_snapshot(self, data_pass, self._membership, epoch, batch_end_callback,
@@ -805,14 +769,17 @@ class SVRGModule(SnapshotSchedule, Module):
 
     # Stored batches
 
+    def _stores_again(self, train_data):
+        if not self._svrg.stored.lacks(train_data):
+            return False
+        self._svrg.stored.drop()  # batches of other data
+        return self.full_grad_batches is None  # otherwise a whole pass would be stored, no sample
+
     def _store_again(self, train_data):
-        if self.full_grad_batches is not None:  # a whole pass, and not a sample, would be stored
-            self._svrg.stored.drop_unless_of(train_data)
-            return None
         return self._svrg.store_again(self, train_data, self._membership, self._epoch)
 
-    def _stored_batches(self):
-        return self._svrg.stored.shuffled()
+    def _stored_batches(self, train_data):
+        return self._svrg.stored.shuffled(train_data)
 
     def training_batches(self, train_data):
         """Return the batches of one epoch, for a custom loop.
@@ -825,9 +792,9 @@ class SVRGModule(SnapshotSchedule, Module):
         Returns
         -------
         iterable of DataBatch
-            The batches that `store_snapshot_grads` stored at the last
-            `update_full_grads`, in a new random order. If there are none, the
-            iterator itself, which has been reset.
+            The batches of this iterator that `store_snapshot_grads` stored at
+            the last `update_full_grads`, in a new random order. If there are
+            none, the iterator itself, which has been reset.
 
         Raises
         ------
@@ -835,7 +802,8 @@ class SVRGModule(SnapshotSchedule, Module):
             If `train_data` is not an iterator.
         """
         check_iterator('train_data', train_data)
-        batches = None if self._svrg.coefficient.is_always_zero else self._stored_batches()
+        batches = (None if self._svrg.coefficient.is_always_zero
+                   else self._stored_batches(train_data))
         if batches is None:
             rewind(train_data)
             return train_data

@@ -347,6 +347,22 @@ def test_warnings_come_once_for_all_buckets():
     assert sum('random numbers' in str(warning.message) for warning in caught) == 1
 
 
+def test_outputs_without_a_loss_are_named_for_their_bucket():
+    def sym_gen(length):
+        symbol, *names = problem.sym_gen(length)
+        if length == 3:
+            symbol = mx.sym.Group([symbol, symbol.get_internals()['fc_output']])
+        return (symbol, *names)
+
+    problem = Sequences()
+    module = SVRGBucketingModule(sym_gen, max(LENGTHS), update_freq=1)
+    train_data = problem.iterator()
+    module.bind(train_data.provide_data, train_data.provide_label)
+    module.init_params()
+    with pytest.raises(ValueError, match='put fc_output into mx.sym.BlockGrad'):
+        module.update_full_grads(train_data)
+
+
 def test_set_params_before_bind():
     for make in (Sequences().module, lambda: mx.mod.BucketingModule(Sequences().sym_gen, 8)):
         with pytest.raises(AssertionError, match='call bind before'):

@@ -317,6 +317,21 @@ def test_fit_that_would_hang_or_differ_is_an_error_on_all_workers(tmp_path, envi
         assert not steps
 
 
+@pytest.mark.parametrize('budgets, renews, stores', [
+    ([True, True], [False, True], [0, 1]), ([True, False], [True, True], [1, 0]),
+    ([True, True], [True, True], None), ([True, True], [False, False], None)])
+def test_workers_store_their_batches_again_together(tmp_path, budgets, renews, stores):
+    """The pass that stores them sums over all workers, and would wait for the others."""
+    for found, steps in run_workers('store_unlike', tmp_path, sizes=[16, 16], budgets=budgets,
+                                    renews=renews):
+        if stores is None:
+            assert found is None and steps == 4
+        else:
+            assert re.search('store_snapshot_grads and a new train_data, or none.*' + BY_RANK
+                             + re.escape(str(stores)) + '$', found), found
+            assert not steps
+
+
 def test_workers_alike_that_leave_rows_over(tmp_path):
     results = run_workers('fit_unlike', tmp_path, sizes=[23, 23], batch_sizes=[10, 10],
                           last_batch_handle='roll_over', num_epoch=5)

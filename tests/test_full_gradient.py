@@ -683,11 +683,12 @@ def test_fewer_rows_than_all_devices_have_a_share_of(store):
     module = problem.bound(context=TWO_DEVICES, work_load_list=[1, 9], store_snapshot_grads=store)
     module.init_optimizer(kvstore='local', optimizer_params={'learning_rate': 0.1})
     svrg = problem.svrg()
+    train_data = problem.iterator()
     for _ in range(2):
-        module.update_full_grads(problem.iterator())
+        module.update_full_grads(train_data)
         svrg.take_snapshot()
         problem.assert_full_gradient(module, svrg.full_gradient)
-        for batch in module.training_batches(problem.iterator()):
+        for batch in module.training_batches(train_data):
             # Steps are on the batch with its padding.
             data = batch.data[0].asnumpy()
             assert len(data) == 10

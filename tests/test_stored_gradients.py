@@ -288,8 +288,9 @@ def test_batch_of_another_snapshot_is_computed_anew(runs):
     problem = Problem(rows=40)
     module = problem.bound(store_snapshot_grads=True)
     module.init_optimizer(optimizer_params=SETTINGS)
-    module.update_full_grads(problem.iterator())
-    old = module.training_batches(problem.iterator())
+    train_data = problem.iterator()
+    module.update_full_grads(train_data)
+    old = module.training_batches(train_data)
     svrg = problem.svrg(**SETTINGS)
     svrg.take_snapshot()
     for batch in old:
@@ -311,10 +312,11 @@ def test_gradients_that_are_added_up(runs):
     problem = Problem(rows=40)
     module = problem.bound(grad_req='add', store_snapshot_grads=True)
     module.init_optimizer(optimizer_params={'learning_rate': 0.05})
-    module.update_full_grads(problem.iterator())
+    train_data = problem.iterator()
+    module.update_full_grads(train_data)
     svrg = problem.svrg(learning_rate=0.05)
     svrg.take_snapshot()
-    batches = module.training_batches(problem.iterator())
+    batches = module.training_batches(train_data)
     for pair in (batches[:2], batches[2:]):
         for array in [array for arrays in module._exec_group.grad_arrays for array in arrays]:
             array[:] = 0
@@ -522,8 +524,9 @@ def test_data_are_copied_where_they_might_change(monkeypatch, reuses, copies):
 def test_what_is_held_of_a_padded_batch_has_no_padding(context):
     problem = Problem(rows=37)
     module = problem.bound(context=context, store_snapshot_grads=True)
-    module.update_full_grads(problem.iterator())
-    batches = module.training_batches(problem.iterator())
+    train_data = problem.iterator()
+    module.update_full_grads(train_data)
+    batches = module.training_batches(train_data)
     assert sorted((len(batch.data[0]), len(batch.label[0]), batch.pad) for batch in batches) == [
         (7, 7, 0), (10, 10, 0), (10, 10, 0), (10, 10, 0)]
 
@@ -536,7 +539,7 @@ def test_warning_that_nothing_is_held():
     holding.keep(held, 3, None, lambda *arguments: said.append(arguments))
     assert said == [('store_snapshot_grads: the first 1 of 3 batches are more than 10 bytes of '
                      'data alone: none is stored until the next snapshot', 'nothing stored')]
-    assert holding.shuffled() is None and holding.is_of(None)
+    assert holding.shuffled(None) is None and not holding.lacks(None)
     del said[:]
     holding = StoredGradients(24)
     held = holding.begin(Copies())
@@ -544,7 +547,7 @@ def test_warning_that_nothing_is_held():
     holding.keep(held, 1, None, lambda *arguments: said.append(arguments))
     assert said == [('store_snapshot_grads: 24 bytes have room for all 1 batches and the gradients '
                      'of 0: the others are computed again at each step', 'not all stored')]
-    assert holding.shuffled() == held.batches
+    assert holding.shuffled(None) == held.batches
 
 
 @pytest.mark.parametrize('rows', [170, 37])
@@ -651,3 +654,35 @@ def test_nothing_is_kept_of_a_pass_that_is_not_finite():
     with pytest.raises(FloatingPointError):
         module.update_full_grads(bad)
     assert module._svrg.stored.latest is None and module.training_batches(good) is good
+
+
+def test_stored_batches_are_of_the_data_that_are_asked_for():
+    problem = Problem(rows=40)
+    module = problem.bound(store_snapshot_grads=True)
+    train_data, others = problem.iterator(), problem.iterator(batch_size=20)
+    module.update_full_grads(train_data)
+    assert module.training_batches(others) is others
+    assert all(len(batch.data[0]) == 20 for batch in others)
+    assert {len(batch.data[0]) for batch in module.training_batches(train_data)} == {10}
+
+
+def test_fit_trains_on_its_own_data_after_a_snapshot_over_others():
+    """Someone takes a snapshot over other rows in a callback."""
+    problem, others = Problem(rows=40), Problem(rows=40, seed=1)
+    module = problem.module(update_freq=5, store_snapshot_grads=True)
+    seen = []
+
+    def of_others(epoch, *_):
+        if epoch == 1:
+            module.update_full_grads(others.iterator())
+
+    def note(param):
+        batch = param.locals['data_batch']
+        seen.append((param.epoch, np.sort(batch.label[0].asnumpy())))
+
+    module.fit(problem.iterator(), eval_metric='mse', num_epoch=4, epoch_end_callback=of_others,
+               batch_end_callback=note, optimizer_params={'learning_rate': 0.01})
+    for epoch in range(4):
+        labels = [labels for of_epoch, labels in seen if of_epoch == epoch]
+        np.testing.assert_allclose(np.sort(np.concatenate(labels)), np.sort(problem.targets),
+                                   rtol=1e-6)

@@ -2,6 +2,7 @@
 
 import inspect
 import warnings
+from unittest import mock
 
 import mxnet as mx
 import numpy as np
@@ -449,6 +450,30 @@ def test_methods_overridden_in_a_subclass_are_used():
                optimizer_params={'learning_rate': 0.2})
     assert passes == [0, 2]
     problem.assert_weights(module, problem.svrg(learning_rate=0.1).fit(3, 2))
+
+
+def test_rule_of_ones_own_is_for_dense_full_gradients():
+    class Own(SVRGModule):
+        def _svrg_grads_update_rule(self, g_curr, g_special, g_all):
+            return g_curr
+
+    with pytest.raises(ValueError, match='sparse_full_grad must be False for a class with a _svrg'):
+        Own(Problem().symbol, label_names=('label',), update_freq=1, sparse_full_grad=True)
+
+
+def test_method_that_is_patched_on_the_module_stays():
+    problem = Problem(rows=40)
+    module = problem.bound()
+    module.init_optimizer(optimizer_params={'learning_rate': 0.1})
+    train_data = problem.iterator()
+    module.update_full_grads(train_data)
+    calls = []
+    with mock.patch.object(module, '_update_svrg_gradients', lambda: calls.append(1)):
+        for batch in module.training_batches(train_data):
+            module.forward_backward(batch)
+            module.update()
+    assert len(calls) == 4
+    assert '_update_svrg_gradients' not in vars(module)
 
 
 def test_module_errors_stay_as_they_are():

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from problems import Problem
-from svrg_optimization.kvstore.keys import full_gradient_keys
+from svrg_optimization.kvstore.keys import KVStoreKeys
 from svrg_optimization.svrg_optimizer import _AssignmentOptimizer, _SVRGOptimizer
 
 
@@ -22,7 +22,13 @@ from svrg_optimization.svrg_optimizer import _AssignmentOptimizer, _SVRGOptimize
     ([], []),
 ])
 def test_key_of_each_full_gradient(names, keys):
-    assert full_gradient_keys(names) == dict(zip(names, keys))
+    assert KVStoreKeys(names, names).full == dict(zip(names, keys))
+
+
+def test_keys_of_row_counts_differ():
+    keys = KVStoreKeys(['w', 'w_rows'], ['w', 'w_rows'], ['w', 'w_rows'])
+    assert keys.row_counts == {'w': 'w_rows_rows', 'w_rows': 'w_rows_rows_rows'}
+    assert len(set(keys.on_servers)) == len(keys.on_servers)
 
 
 @pytest.mark.parametrize('param_idx2name, full, plain', [

@@ -346,6 +346,21 @@ def resume_with_other_shards(kvstore, prefix, sizes):
     return message, len(steps)
 
 
+def store_unlike(kvstore, sizes, budgets, renews):
+    """Go on between two snapshots, and store batches again on some ranks; return as fit_unlike."""
+    problem, rank = Problem(rows=sum(sizes)), kvstore.rank
+    module = problem.module(update_freq=4, store_snapshot_grads=budgets[rank])
+    train_data = shard_of(problem, sizes, rank, 8)
+    module.fit(train_data, kvstore=kvstore, eval_metric='mse', num_epoch=1)
+    if renews[rank]:
+        train_data = shard_of(problem, sizes, rank, 8)
+    steps = []
+    message = error_of(functools.partial(
+        module.fit, train_data, kvstore=kvstore, eval_metric='mse', begin_epoch=1, num_epoch=3,
+        batch_end_callback=steps.append))
+    return message, len(steps)
+
+
 class Unpicklable(mx.optimizer.SGD):
     """An optimizer that cannot be sent to servers."""
 

@@ -12,6 +12,7 @@ from ..data.batch_rows import (
 )
 from ..data.iterators import pads_in_front, yields_new_arrays
 from ..mxnet_bridge import executor_group
+from .loss_reduction import missing_loss_named
 
 
 class _Part(NamedTuple):
@@ -63,23 +64,28 @@ class GradientPass:
         Full gradient that the sum is added to.
     train_data : DataIter
         Iterator of the batches.
+    live : SVRGModule
+        Module being trained; of several buckets the default one.
+    state : SVRGState
+        State of `live`.
     stored : StoredBatches, optional
         Storage of the batches and their gradients.
-    of_all : tuple of (SVRGModule, SVRGState), optional
-        Module of all batches; None if each bucket has its own module.
+    module_of : callable, optional
+        Takes a batch and returns the module of its bucket, and that module's
+        SVRGState. By default `live` is the module of all batches.
     """
 
-    def __init__(self, full_gradient, train_data, stored=None, of_all=None):
+    def __init__(self, full_gradient, train_data, live, state, stored=None, module_of=None):
         self._full_gradient = full_gradient
+        self._live, self._snapshot_module = live, state.snapshot_module
+        self._module_of = module_of or (lambda _: (live, state))
         self._stored = stored
         self._padding_first = pads_in_front(train_data)
         self._arrays_stay = yields_new_arrays(train_data)
         self._waiting, self._unsummed = [], []
         self._first_is_whole = None
         self._at_once, self._way = 0, None
-        if of_all is not None:
-            self._live, state = of_all
-            self._snapshot_module = state.snapshot_module
+        if module_of is None:
             self._at_once, self._way = self._chosen_way(state.loss_reduction)
 
     def _chosen_way(self, loss_reduction):
@@ -98,28 +104,26 @@ class GradientPass:
             return 0, None
         return (count, way) if count > 1 and self._arrays_stay else (1, _one_by_one)
 
-    def add(self, batch, live, state):
+    def add(self, batch):
         """Add the gradients of a batch, without its padding if that can be cut off.
 
         Parameters
         ----------
         batch : DataBatch or list of DataBatch
             The batch, or one batch for each device.
-        live : SVRGModule
-            Module that the batch is for.
-        state : SVRGState
-            State of `live`.
         """
-        if self._at_once and self._is_whole(batch):
-            self._waiting.append(self._keep(batch))
-            if len(self._waiting) == self._at_once:
-                self._add_whole(self._way)
-        else:
-            self._add_other(batch, live, state)
+        live, state = self._module_of(batch)
+        with missing_loss_named(live.symbol):
+            if self._at_once and self._is_whole(batch):
+                self._waiting.append(self._keep(batch))
+                if len(self._waiting) == self._at_once:
+                    self._add_whole(self._way)
+            else:
+                self._add_other(batch, live, state)
 
     def finish(self):
         """Add the batches that wait for others, and the stored gradients that are not added yet."""
-        if self._waiting:
+        with missing_loss_named(self._live.symbol):
             self._add_whole(_one_by_one)
         self._sum_stored()
 

@@ -82,7 +82,7 @@ class Sampling:
                 'a callable that returns an int of 1 or more (here after %d snapshots)' % snapshots)
         return batches
 
-    def plan_after(self, snapshots):
+    def fields_of_plan(self, snapshots):
         """Return the fields of a Plan about samples, for `snapshots` as in `count_after`."""
         return {'full_grad_batches': self.count_after(snapshots) or 0,
                 'updates_per_snapshot': self.updates_per_snapshot or 0,

@@ -29,9 +29,9 @@ def _check_arguments_of_fit(arguments):
 class SnapshotSchedule:
     """Mixin that takes snapshots in ``fit``, for an MXNet module with full gradients.
 
-    The class needs the methods ``update_full_grads``, ``_take_snapshot`` and
-    ``_check_workers_agree`` and the attribute ``_svrg``, an SVRGState. A class
-    that stores batches overrides ``_store_again`` and ``_stored_batches`` too.
+    The class needs the methods ``_take_snapshot`` and ``_check_workers_agree``
+    and the attribute ``_svrg``, an SVRGState. A class that stores batches
+    overrides ``_stores_again``, ``_store_again`` and ``_stored_batches`` too.
     """
 
     def _set_schedule(self, update_freq, full_grad_callback, stores_batches=False, **sampling):
@@ -223,18 +223,20 @@ class SnapshotSchedule:
         is_first, self._epoch = self._epoch is None, epoch
         needs_snapshot = self._needs_snapshots
         takes_snapshot = needs_snapshot and self._is_snapshot_due(epoch)
+        stores_again = (is_first and needs_snapshot and not takes_snapshot
+                        and self._stores_again(train_data))
         if is_first:
             # Only workers that compare their plans call a schedule.
-            plan_of_samples = functools.partial(self._sampling.plan_after, self._snapshot.num_taken)
+            sampled = functools.partial(self._sampling.fields_of_plan, self._snapshot.num_taken)
             self._check_workers_agree(train_data, self.update_freq if needs_snapshot else 0, epoch,
-                                      takes_snapshot, plan_of_samples if needs_snapshot else dict)
+                                      takes_snapshot, stores_again,
+                                      sampled if needs_snapshot else dict)
+        go_back = None
         if takes_snapshot:
             go_back = self._take_snapshot_in_fit(train_data, is_rewound)
-        elif is_first and needs_snapshot:
+        elif stores_again:
             go_back = self._store_again(train_data)
-        else:
-            go_back = None
-        stored = self._stored_batches() if needs_snapshot else None
+        stored = self._stored_batches(train_data) if needs_snapshot else None
         if go_back and stored is None:
             go_back()
             go_back = None
@@ -288,8 +290,51 @@ class SnapshotSchedule:
             self._pass = None
         return go_back
 
-    def _update_full_grads(self, train_data, batch_end_callback, batches):
-        """Check the arguments of ``update_full_grads`` and take a snapshot, unless α is 0."""
+    def update_full_grads(self, train_data, batch_end_callback=None, *, batches=None):
+        r"""Take a snapshot of the weights and compute the full gradient there.
+
+        The iterator is reset, read to its end, or for some `batches`, and left
+        there. Padding rows are ignored. If the pass fails, the previous snapshot
+        and full gradient stay active. With the number 0 as `alpha` the data are
+        read and nothing is computed, so that shuffled iterators yield the same
+        batches afterwards.
+
+        Parameters
+        ----------
+        train_data : DataIter
+            The n rows to average over. It yields DataBatches, or lists with one
+            DataBatch for each device. In an SVRGBucketingModule each batch has
+            a `bucket_key`.
+        batch_end_callback : callable or list of callable, optional
+            Called with a BatchEndParam after each batch. Its epoch is 0 outside
+            of `fit`. The default is the constructor's `full_grad_callback`.
+        batches : int, optional
+            Number of batches, from the beginning, whose rows are averaged over,
+            or all if there are fewer. By default it is all batches.
+
+        Raises
+        ------
+        RuntimeError
+            If the module is not bound for training or has no parameters yet.
+        TypeError
+            If `train_data` is not an iterator or does not yield batches,
+            `batch_end_callback` is not callable, or `batches` is not an int.
+        ValueError
+            If `train_data` yields no row, a batch without labels, or a batch of
+            shapes that the module cannot be bound for. Also if the symbol has
+            no loss, or if `batches` is below 1 or given with `BarzilaiBorwein`.
+        FloatingPointError
+            If the full gradient is not finite, with ``nonfinite='raise'``.
+
+        Warns
+        -----
+        UserWarning
+            If the full gradient is not finite, with ``nonfinite='warn'``. Also
+            if the padding of a batch cannot be cut off, because the symbol
+            cannot be bound for the real rows or a device would have no row. The
+            gradient then includes the padding, and its weight is the fraction
+            of real rows. Each warning appears once.
+        """
         if not (self.binded and self.for_training and self.params_initialized):
             raise RuntimeError('update_full_grads needs a module that is bound with '
                                'for_training=True and has its parameters initialized')
@@ -317,12 +362,9 @@ class SnapshotSchedule:
         rewind(train_data)
         return Pass(train_data, batches)
 
-    def _store_again(self, train_data):
-        """Store the batches for the active snapshot, if there are none of this iterator.
+    def _stores_again(self, train_data):
+        """Tell whether batches of an iterator have to be stored for the active snapshot."""
+        return False
 
-        Return a function that sets the data to their beginning again, None if
-        they were not read.
-        """
-
-    def _stored_batches(self):
-        """Return the stored batches in a new random order, None if there are none."""
+    def _stored_batches(self, train_data):
+        """Return the stored batches of an iterator in a new random order, None without any."""

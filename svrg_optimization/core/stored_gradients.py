@@ -155,11 +155,6 @@ class StoredGradients:
         """Drop the stored batches."""
         self.latest = self._train_data = None
 
-    def drop_unless_of(self, train_data):
-        """Drop the stored batches if they are of another iterator."""
-        if not self.is_of(train_data):
-            self.drop()
-
     def begin(self, full_gradient):
         """Drop the stored batches; return the storage of a new pass, None if nothing is stored."""
         self.drop()
@@ -194,13 +189,13 @@ class StoredGradients:
         if self._generator is None:
             self._generator = np.random.RandomState(np.random.randint(2 ** 31))
 
-    def is_of(self, train_data):
-        """Tell whether the latest pass was over this iterator."""
-        return train_data is self._train_data
+    def lacks(self, train_data):
+        """Tell whether batches are stored, but the latest pass was not over this iterator."""
+        return self.budget > 0 and train_data is not self._train_data
 
-    def shuffled(self):
-        """List the stored batches in a new random order; return None if there are none."""
-        if self.latest is None:
+    def shuffled(self, train_data):
+        """List the stored batches of an iterator in a new random order; return None without any."""
+        if self.latest is None or self.lacks(train_data):
             return None
         batches = self.latest.batches
         return [batches[i] for i in self._generator.permutation(len(batches))]

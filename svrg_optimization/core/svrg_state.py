@@ -16,7 +16,7 @@ from ..mxnet_bridge.storage import is_row_sparse
 from .correction import correct_batch
 from .full_gradient import FullGradient
 from .gradient_pass import GradientPass
-from .loss_reduction import LossReduction, missing_loss_named
+from .loss_reduction import LossReduction
 from .snapshot import Snapshot
 from .snapshot_module import SnapshotModule
 from .step_size_from_snapshots import step_size_advanced
@@ -312,7 +312,7 @@ class SVRGState:
             self.snapshot.replace(full_gradient, epoch)
 
     def store_again(self, live, train_data, membership, epoch):
-        """Store the batches of an iterator for the active snapshot, unless they are stored.
+        """Store the batches of an iterator for the active snapshot.
 
         Parameters
         ----------
@@ -323,12 +323,9 @@ class SVRGState:
 
         Returns
         -------
-        callable or None
-            Function that sets the iterator to its beginning again; None if it
-            was not read.
+        callable
+            Function that sets the iterator to its beginning again.
         """
-        if not self.stored.budget or self.stored.is_of(train_data):
-            return None
         go_back = rewind_for_pass(train_data)
         with self.snapshot_module.auxiliary_states_restored():
             full_gradient = self._full_gradient_at_snapshot(live, Pass(train_data), membership,
@@ -341,11 +338,11 @@ class SVRGState:
         self._stored_batch = None
         full_gradient = self.new_full_gradient()
         stored = self.stored.begin(full_gradient) if module_of is None else None
-        with self._live_inputs_kept(live), missing_loss_named(live.symbol):
+        with self._live_inputs_kept(live):
             self._activations_are_live = not self.snapshot_module.shares_pool
             yielded = self._sum_gradients(full_gradient, stored, live, data_pass, epoch or 0,
                                           batch_end_callback, module_of)
-        membership.allow_next()
+        membership.forget_agreement()
         full_gradient.finish(yielded, membership.keys, membership.kvstore_for_sums(live),
                              add_devices=kvstore_of(live) is not None)
         if not full_gradient.finished:
@@ -368,13 +365,11 @@ class SVRGState:
                        module_of):
         """Sum the gradients over the batches and return the number of batches."""
         train_data = data_pass.train_data
-        gradient_pass = GradientPass(full_gradient, train_data, stored,
-                                     (live, self) if module_of is None else None)
+        gradient_pass = GradientPass(full_gradient, train_data, live, self, stored, module_of)
         yielded = 0
         for nbatch, data_batch in enumerate(data_pass):
             yielded += 1
-            gradient_pass.add(data_batch,
-                              *((live, self) if module_of is None else module_of(data_batch)))
+            gradient_pass.add(data_batch)
             if batch_end_callback is not None or yielded % _BATCHES_AHEAD == 0:
                 gradient_pass.wait()
             if batch_end_callback is not None:

@@ -27,6 +27,8 @@ class Plan(NamedTuple):
         Number of the first epoch.
     takes_snapshot : bool
         Whether the first epoch begins with a snapshot.
+    stores_again : bool
+        Whether it begins with a pass that stores batches for an active snapshot.
     left_over : int
         Number of rows that its iterator leaves for the next pass.
     full_grad_batches : int
@@ -42,6 +44,7 @@ class Plan(NamedTuple):
     update_freq: int
     epoch: int
     takes_snapshot: bool
+    stores_again: bool
     left_over: int
     full_grad_batches: int = 0
     updates_per_snapshot: int = 0
@@ -128,6 +131,9 @@ def check_plans(kvstore, key, plan):
         'epoch': 'begin_epoch must be the same on all workers',
         'takes_snapshot': 'all workers must have a snapshot when fit begins, or none (1 stands '
                           'for one that takes it now)',
+        'stores_again': 'where fit begins between two snapshots, all workers must have '
+                        'store_snapshot_grads and a new train_data, or none (1 stands for one that '
+                        'stores its batches now)',
         'full_grad_batches': 'full_grad_batches must be the same on all workers (0 stands for '
                              'None, and a schedule for its value at the next snapshot)',
         'updates_per_snapshot': 'updates_per_snapshot must be the same on all workers (0 stands '

@@ -3,40 +3,11 @@
 from ..svrg_optimizer import _SUFFIX
 
 
-def unused_key(name, suffix, taken):
-    """Add a suffix to a name, repeatedly while the result is taken."""
-    key = name + suffix
-    while key in taken:
-        key += suffix
-    return key
-
-
-def full_gradient_keys(param_names, taken=()):
-    """Name the KVStore key of each parameter's full gradient.
-
-    Parameters
-    ----------
-    param_names : list of str
-        All parameters of the module.
-    taken : iterable of str
-        Other keys of the KVStore.
-
-    Returns
-    -------
-    dict of str to str
-        For each parameter its key, ``<name>_full``. The suffix is repeated
-        while a parameter or another key has that name.
-    """
-    taken = {*taken, *param_names}
-    keys = {}
-    for name in param_names:
-        keys[name] = unused_key(name, _SUFFIX, taken)
-        taken.add(keys[name])
-    return keys
-
-
 class KVStoreKeys:
     """Keys of one module in a KVStore.
+
+    A key is a name with a suffix, ``<name>_full`` for a full gradient. The
+    suffix is repeated while another key or a parameter has that name.
 
     Parameters
     ----------
@@ -68,13 +39,18 @@ class KVStoreKeys:
 
     def __init__(self, param_names, trainable, counted=(), taken=(), first=None):
         self.params = list(param_names)
-        taken = {*taken, *param_names}
-        self.full = full_gradient_keys(trainable, taken)
-        taken.update(self.full.values())
-        self.row_counts = {name: unused_key(name, '_rows', taken) for name in counted}
-        taken.update(self.row_counts.values())
-        self.tally = unused_key('svrg', '_tally', taken)
-        self.first = first or unused_key('svrg', '_first', taken)
+        self._taken = {*taken, *param_names}
+        self.full = {name: self._new(name, _SUFFIX) for name in trainable}
+        self.row_counts = {name: self._new(name, '_rows') for name in counted}
+        self.tally = self._new('svrg', '_tally')
+        self.first = first or self._new('svrg', '_first')
+
+    def _new(self, name, suffix):
+        key = name + suffix
+        while key in self._taken:
+            key += suffix
+        self._taken.add(key)
+        return key
 
     @property
     def summed(self):

@@ -72,7 +72,8 @@ class Membership:
             return None
         return kvstore
 
-    def check_plan(self, module, train_data, update_freq, epoch, takes_snapshot, sampled):
+    def check_plan(self, module, train_data, update_freq, epoch, takes_snapshot, stores_again,
+                   sampled):
         """Raise a ValueError on all workers if ``fit`` would hang or go wrong on some of them.
 
         Workers also need the same number of batches. A pass over the training
@@ -94,6 +95,9 @@ class Membership:
             Number of the first epoch.
         takes_snapshot : bool
             Whether this epoch begins with a snapshot.
+        stores_again : bool
+            Whether it begins with a pass that stores batches for the snapshot
+            before.
         sampled : callable
             Returns a dict of the fields of a Plan about samples.
         """
@@ -102,12 +106,13 @@ class Membership:
             return
         plan = Plan(rows_of_batch(train_data, module.data_shapes),
                     0 if kvstore_of_weights(module) else module._optimizer.rescale_grad,
-                    update_freq, epoch, takes_snapshot, rows_left_over(train_data), **sampled())
+                    update_freq, epoch, takes_snapshot, stores_again, rows_left_over(train_data),
+                    **sampled())
         if self._plan != plan:
             check_plans(kvstore, self.keys.tally, plan)
             self._plan = plan
         if not takes_snapshot:
-            self.allow_next()
+            self.forget_agreement()
             is_sampled = plan.full_grad_batches or plan.has_full_grad_data
             if is_synchronous(kvstore) and not is_sampled:
                 check_batch_counts(kvstore, count_batches(kvstore, self.keys.tally, train_data))
@@ -123,8 +128,8 @@ class Membership:
             synchronize_weights(kvstore, module, kvstore_of_weights(module) is not None)
             self._synchronized_at = num_update
 
-    def allow_next(self):
-        """Allow the next plan and the next synchronization, once all workers are past these."""
+    def forget_agreement(self):
+        """Forget the plan and the synchronization, once all workers are past them."""
         self._synchronized_at = self._plan = None
 
 
