@@ -20,7 +20,7 @@ from .checkpoint.resume import Loaded, load_optimizer_states
 from .core.correction import correct
 from .core.schedule import SnapshotSchedule
 from .core.step_size_from_snapshots import step_size_rule_of
-from .core.stored_gradients import StoredGradients
+from .core.stored_batches import StoredGradients
 from .core.svrg_state import SVRGState
 from .data.iterators import check_iterator, rewind
 from .kvstore.keys import KVStoreKeys

@@ -10,7 +10,7 @@ from problems import Problem, SparseProblem
 from svrg_optimization import SVRGModule
 from svrg_optimization.core.side_by_side import SideBySide
 from svrg_optimization.core.snapshot_module import SnapshotModule
-from svrg_optimization.core.stored_gradients import StoredBatches, StoredGradients
+from svrg_optimization.core.stored_batches import StoredBatches, StoredGradients
 from svrg_optimization.mxnet_bridge.storage import bytes_of
 
 TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]

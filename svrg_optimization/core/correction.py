@@ -11,57 +11,12 @@ import numpy as np
 from mxnet import ndarray as nd
 
 from ..mxnet_bridge.storage import dtype_of_sum, is_row_sparse
-from .row_sparse import correct_all_rows, correct_rows_of_batch
+from .row_sparse import correct_all_rows
 
 # Elements up to which this is faster than one vectorized operation for each array: 0.5 ms
 # instead of 3.9 for 160 small gradients.
 _SMALL = 1 << 14
 _ARRAYS_OF_AN_OPERATION = 60
-
-
-def correct_batch(gradients, at_snapshot, full_gradient, units, alpha=1, rule=None):
-    """Turn all gradients of a batch into SVRG gradients, in place.
-
-    Parameters
-    ----------
-    gradients : dict of str to list of NDArray
-        For each parameter one gradient per device, at the current weights;
-        overwritten with the SVRG gradients.
-    at_snapshot : dict of str to list of NDArray
-        Gradients of the batch at the snapshot.
-    full_gradient : FullGradient
-        Full gradient.
-    units : float
-        Factor that scales the full gradient to the rows of the batch.
-    alpha : float
-        α; 1 in plain SVRG.
-    rule : callable, optional
-        Takes a gradient, the gradient at the snapshot times α and the full
-        gradient times α, and returns the SVRG gradient. By default `correct`.
-    """
-    groups, others = full_gradient.groups(gradients, fuses=rule is None and units == 1)
-    for device, shares in enumerate(full_gradient.shares):
-        for names in groups:
-            correct_fused([gradients[name][device] for name in names],
-                          [at_snapshot[name][device] for name in names],
-                          [shares[name] for name in names], alpha)
-    for name in others:
-        for device, gradient in enumerate(gradients[name]):
-            by_row = full_gradient.by_row[device]
-            full = by_row.get(name, full_gradient.shares[device][name])
-            if units != 1:
-                full = full * units
-            then = at_snapshot[name][device]
-            if name in by_row:
-                correct_rows_of_batch(gradient, then, full, alpha)
-            elif rule is None:
-                correct(gradient, then, full, alpha)
-            else:
-                if alpha != 1:
-                    then, full = then * alpha, full * alpha
-                corrected = rule(gradient, then, full)
-                if corrected is not gradient:
-                    corrected.copyto(gradient)
 
 
 def correct(gradient, at_snapshot, full, alpha=1):

@@ -7,7 +7,8 @@ from ..kvstore.agreement import PassCounts
 from ..kvstore.kinds import is_distributed
 from ..kvstore.operations import allreduce
 from ..mxnet_bridge.storage import dtype_of_sum
-from .correction import add_fused, copies_fused, fusable_parameters
+from .correction import add_fused, copies_fused, correct, correct_fused, fusable_parameters
+from .row_sparse import correct_rows_of_batch
 
 # Number of gradients of one parameter that one operation adds.
 _SUMMED_AT_ONCE = 64
@@ -104,6 +105,50 @@ class FullGradient:
                 if weights[device] != 1:
                     gradient = gradient * weights[device]
                 nd.elemwise_add(total, gradient, out=total)
+
+    def correct(self, gradients, at_snapshot, rows, alpha=1, rule=None):
+        """Turn all gradients of a batch into SVRG gradients, in place.
+
+        Parameters
+        ----------
+        gradients : dict of str to list of NDArray
+            For each parameter one gradient per device, at the current weights;
+            overwritten with the SVRG gradients.
+        at_snapshot : dict of str to list of NDArray
+            Gradients of the batch at the snapshot.
+        rows : int
+            Number of rows that the full gradient is scaled to.
+        alpha : float
+            α; 1 in plain SVRG.
+        rule : callable, optional
+            Takes a gradient, the gradient at the snapshot times α and the full
+            gradient times α, and returns the SVRG gradient. By default it is
+            `correct` of correction.py.
+        """
+        units = self.units_for(rows)
+        groups, others = self.groups(gradients, fuses=rule is None and units == 1)
+        for device, share in enumerate(self.shares):
+            for names in groups:
+                correct_fused([gradients[name][device] for name in names],
+                              [at_snapshot[name][device] for name in names],
+                              [share[name] for name in names], alpha)
+        for name in others:
+            for device, gradient in enumerate(gradients[name]):
+                by_row = self.by_row[device]
+                full = by_row.get(name, self.shares[device][name])
+                if units != 1:
+                    full = full * units
+                then = at_snapshot[name][device]
+                if name in by_row:
+                    correct_rows_of_batch(gradient, then, full, alpha)
+                elif rule is None:
+                    correct(gradient, then, full, alpha)
+                else:
+                    if alpha != 1:
+                        then, full = then * alpha, full * alpha
+                    corrected = rule(gradient, then, full)
+                    if corrected is not gradient:
+                        corrected.copyto(gradient)
 
     def groups(self, names, fuses=True):
         """Return groups of parameters for one operation each, and the other parameters.

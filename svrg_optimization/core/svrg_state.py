@@ -13,14 +13,13 @@ from ..kvstore.agreement import check_batch_counts
 from ..kvstore.kinds import kvstore_of, kvstore_of_weights
 from ..mxnet_bridge import executor_group
 from ..mxnet_bridge.storage import is_row_sparse
-from .correction import correct_batch
 from .full_gradient import FullGradient
 from .gradient_pass import GradientPass
 from .loss_reduction import LossReduction
 from .snapshot import Snapshot
 from .snapshot_module import SnapshotModule
 from .step_size_from_snapshots import step_size_advanced
-from .stored_gradients import StoredBatch
+from .stored_batches import StoredBatch
 
 # How many batches the iterator may run ahead of the arithmetic: queued batches take memory.
 _BATCHES_AHEAD = 64
@@ -209,7 +208,7 @@ class SVRGState:
         live : mxnet.module.Module
             Module being trained.
         rule : callable, optional
-            As in `correct_batch`.
+            As in `FullGradient.correct`.
 
         Raises
         ------
@@ -221,13 +220,12 @@ class SVRGState:
         if self._correction_has_begun:
             raise RuntimeError('update needs another forward and backward: an error has stopped '
                                'the correction of these gradients')
-        full_gradient = self.snapshot.full_gradient
         rows = self._stored_batch and self._stored_batch.cut_from
-        units = full_gradient.units_for(rows or executor_group.batch_size(live))
         alpha = self.coefficient.at(self.snapshot.num_update)
         self._correction_has_begun = True
-        correct_batch(executor_group.gradients(live), self.gradients_at_snapshot, full_gradient,
-                      units, alpha, rule)
+        self.snapshot.full_gradient.correct(
+            executor_group.gradients(live), self.gradients_at_snapshot,
+            rows or executor_group.batch_size(live), alpha, rule)
         self.gradients_at_snapshot = None
 
     def after_update(self):
