@@ -22,7 +22,9 @@ from svrg_optimization.proximal import (
     ElasticNet,
     GroupLasso,
     NonNegative,
+    ProximalOperator,
     ProximalOperators,
+    ProximalStep,
 )
 from svrg_optimization.svrg_optimizer import _SVRGOptimizer
 from test_bucketing import Sequences
@@ -87,9 +89,46 @@ def test_operators(operator, expected, value, columns, dtype, tolerance):
     result = expected(given, 0.4)
     np.testing.assert_allclose(weight.asnumpy(), result, rtol=tolerance, atol=tolerance)
     assert ((weight.asnumpy() == 0) == (result == 0)).all()
-    assert math.isfinite(operator.value(weight))
+    after = value(weight.asnumpy().astype(float))
+    np.testing.assert_allclose(operator.value(weight), after if math.isfinite(after) else 0,
+                               rtol=tolerance)
     operator.prox(weight, 0.)
     np.testing.assert_allclose(weight.asnumpy(), result, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize('operator, expected', [
+    (L1(0.1), 10000.1 * 0.1), (GroupLasso(0.1, axis=0), 10000.1 * 0.1)], ids=repr)
+def test_value_is_summed_in_float64(operator, expected):
+    weight = mx.nd.full((10001, 1), 1)
+    weight[0] = 0.1
+    assert abs(operator.value(weight) - expected) < 1e-8
+
+
+def test_bounds_may_be_equal():
+    weight = mx.nd.array([0, 2])
+    Box(1, 1).prox(weight, 0.1)
+    assert weight.asnumpy().tolist() == [1, 1]
+
+
+@pytest.mark.parametrize('dtype', ['float16', 'float32', 'float64'])
+def test_what_an_operator_gets(dtype):
+    """Servers have weights flat; an operator that is not elementwise gets the parameter's shape."""
+    class Noting(ProximalOperator):
+        def prox(self, weight, step_size):
+            got.append((weight.shape, np.dtype(weight.dtype).name, step_size))
+            weight *= 0.5
+
+        def value(self, weight):
+            return 0.
+
+    got, flat = [], mx.nd.ones(6, dtype=dtype)
+    operator = Noting()
+    ProximalStep(operator, (2, 3))(flat, None, 0.25)
+    operator.is_elementwise = True
+    ProximalStep(operator, (2, 3))(flat, None, 0.25)
+    exact = 'float32' if dtype == 'float16' else dtype
+    assert got == [((2, 3), exact, 0.25), ((6,), exact, 0.25)]
+    assert flat.asnumpy().tolist() == [0.25] * 6 and flat.dtype == np.dtype(dtype)
 
 
 @pytest.mark.parametrize('operator', [given[0] for given in OPERATORS], ids=repr)

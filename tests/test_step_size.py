@@ -348,6 +348,8 @@ def test_rate_and_curvature_of_two_snapshots():
     rule.bounded = True
     rule.advance(arrays_of(2), arrays_of(1), 1)
     assert rule.rate == 1 / before[1]
+    rule.advance(arrays_of(2), arrays_of(1), 1, units=4)  # gradients of batches four times as large
+    assert rule.curvature == 4 * before[1] and rule.rate == 1 / rule.curvature
     rule.restart()
     moved, changed = np.float32([0.1, 0.3]), np.float32([0.7, 0.9])
     rule.advance(arrays_of(moved), arrays_of(changed), 1)

@@ -366,6 +366,22 @@ def test_resumed_between_snapshots(tmp_path, runs):
     assert not runs
 
 
+def test_resumed_between_snapshots_without_room(tmp_path):
+    """The pass that finds no room must leave the data at their beginning."""
+    problem = Problem(rows=40)
+    module = problem.module(3)
+    train(problem, module, 1, problem.iterator())
+    module.save_checkpoint(str(tmp_path / 'model'), 1)
+    resumed = SVRGModule.load(str(tmp_path / 'model'), 1, label_names=('label',),
+                              store_snapshot_grads=100)
+    seen = []
+    with pytest.warns(UserWarning, match='none is stored until the next snapshot'):
+        resumed.fit(problem.iterator(), eval_metric=[], begin_epoch=1, num_epoch=3,
+                    batch_end_callback=lambda param: seen.append(
+                        param.locals['data_batch'].label[0].asnumpy()))
+    np.testing.assert_allclose(np.concatenate(seen), np.tile(problem.targets, 2), rtol=1e-6)
+
+
 def test_fit_that_is_called_epoch_by_epoch_holds_once(monkeypatch, runs):
     problem = Problem(rows=40)
     module = problem.module(3, store_snapshot_grads=True)
