@@ -163,12 +163,12 @@ def main():
     common.quiet()
     rows = []
     figure, axes = pyplot.subplots(figsize=(6, 3.2))
-    for (name, network, batch_size, most), style in zip((
-            ('linear', common.linear, 100, 16), ('softmax', common.softmax, 128, 16),
-            ('MLP', common.perceptron, 128, 4), ('LeNet', common.lenet, 128, 2)), NETWORKS):
+    for (name, network, batch_size, most, calls), style in zip((
+            ('linear', common.linear, 100, 16, 50), ('softmax', common.softmax, 128, 16, 50),
+            ('MLP', common.perceptron, 128, 4, 10), ('LeNet', common.lenet, 128, 2, 2)), NETWORKS):
         sizes = [size for size in (1, 2, 4, 8, 16) if size <= most]
         found = microseconds({size: bare_pass(network, batch_size, size) for size in sizes},
-                             args.times, max(1, 16 // most))
+                             args.times, calls)
         found = {size: value / size for size, value in found.items()}
         rows.append(['bare passes of %s' % name, '%.0f' % found[1],
                      '%.0f, %d batches as one' % (found[most], most)])
