@@ -168,8 +168,7 @@ class SVRGModule(SnapshotSchedule, Module):
         `updates_per_snapshot` without `full_grad_data`, or
         `store_snapshot_grads` with it. Also if `proximal` names a parameter
         that is not trained, finds no weight, or is given together with
-        `sparse_full_grad`. Also if `sparse_full_grad` is set for a class that
-        overrides ``_svrg_grads_update_rule``.
+        `sparse_full_grad`.
     TypeError
         If `symbol` is not a Symbol, `context` is not a Context or a list of
         Contexts, `update_freq` is not an int, `loss_is_mean` is not None, True
@@ -241,10 +240,6 @@ class SVRGModule(SnapshotSchedule, Module):
                            updates_per_snapshot=updates_per_snapshot)
         loss_is_mean = checked_bool('loss_is_mean', loss_is_mean, or_none=True)
         sparse_full_grad = checked_bool('sparse_full_grad', sparse_full_grad)
-        if sparse_full_grad and not self._has_our_rule:
-            raise ValueError('sparse_full_grad must be False for a class with a '
-                             '_svrg_grads_update_rule of its own, which is for dense full '
-                             'gradients')
         if not isinstance(symbol, mx.sym.Symbol):
             raise TypeError('symbol must be an mxnet Symbol, not %r' % (symbol,))
         if nonfinite not in ('warn', 'raise'):
@@ -328,6 +323,12 @@ class SVRGModule(SnapshotSchedule, Module):
         grad_req : str, list of str or dict of str to str
             'write', 'add' or 'null', for all gradients or for each.
 
+        Raises
+        ------
+        ValueError
+            If the network has row_sparse gradients, `sparse_full_grad` is set,
+            and ``_svrg_grads_update_rule`` is overridden.
+
         Warns
         -----
         UserWarning
@@ -359,6 +360,10 @@ class SVRGModule(SnapshotSchedule, Module):
         shares = isinstance(shared_module, SVRGModule) and shared_module._mod_aux.binded
         self._svrg.bind(self, self._param_names, shared_module._svrg if shares else None)
         if for_training:
+            if not self._has_our_rule and self._svrg.counted_by_row():
+                raise ValueError('sparse_full_grad must be False with a _svrg_grads_update_rule of '
+                                 'your own, which is for dense full gradients, and not for %s'
+                                 % ', '.join(self._svrg.counted_by_row()))
             if not self._svrg.coefficient.is_always_zero and _is_bound_by_chain():
                 self._svrg.warn_once('a SequentialModule takes no snapshots: it trains this '
                                      'module as plain Module')
@@ -660,8 +665,7 @@ class SVRGModule(SnapshotSchedule, Module):
     def _compute_gradients(self, out_grads=None):
         """Compute the gradients at the current weights and, in other arrays, at the snapshot."""
         assert self.binded and self.params_initialized
-        if self._update_svrg_gradients is _nothing_to_correct:
-            del self._update_svrg_gradients
+        self._correct_again()
         self._svrg.before_backward(self)
         super().backward(out_grads)
         self._svrg.after_backward(self, out_grads)
@@ -674,6 +678,11 @@ class SVRGModule(SnapshotSchedule, Module):
             if '_update_svrg_gradients' not in vars(self):
                 # An `update` that was written for mxnet.contrib calls it once more.
                 self._update_svrg_gradients = _nothing_to_correct
+
+    def _correct_again(self):
+        """Undo the replacement of `_update_svrg_gradients`."""
+        if self._update_svrg_gradients is _nothing_to_correct:
+            del self._update_svrg_gradients
 
     def update(self):
         """Update the weights with the SVRG gradients.
@@ -693,6 +702,7 @@ class SVRGModule(SnapshotSchedule, Module):
         self._correct_gradients()  # if an error has stopped backward before it did
         super().update()
         self._svrg.after_update()
+        self._correct_again()
 
     def _update_svrg_gradients(self):
         """Turn the gradients of the latest backward pass into SVRG gradients, in place.
@@ -769,17 +779,8 @@ class SVRGModule(SnapshotSchedule, Module):
 
     # Stored batches
 
-    def _stores_again(self, train_data):
-        if not self._svrg.stored.lacks(train_data):
-            return False
-        self._svrg.stored.drop()  # batches of other data
-        return self.full_grad_batches is None  # otherwise a whole pass would be stored, no sample
-
     def _store_again(self, train_data):
         return self._svrg.store_again(self, train_data, self._membership, self._epoch)
-
-    def _stored_batches(self, train_data):
-        return self._svrg.stored.shuffled(train_data)
 
     def training_batches(self, train_data):
         """Return the batches of one epoch, for a custom loop.
@@ -800,6 +801,12 @@ class SVRGModule(SnapshotSchedule, Module):
         ------
         TypeError
             If `train_data` is not an iterator.
+
+        Warns
+        -----
+        UserWarning
+            If the stored batches are of another iterator. The warning appears
+            once.
         """
         check_iterator('train_data', train_data)
         batches = (None if self._svrg.coefficient.is_always_zero

@@ -327,7 +327,7 @@ def test_workers_store_their_batches_again_together(tmp_path, budgets, renews, s
         if stores is None:
             assert found is None and steps == 4
         else:
-            assert re.search('store_snapshot_grads and a new train_data, or none.*' + BY_RANK
+            assert re.search('must have stored the batches of their train_data, or none.*' + BY_RANK
                              + re.escape(str(stores)) + '$', found), found
             assert not steps
 

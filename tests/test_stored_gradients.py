@@ -548,22 +548,23 @@ def test_what_is_held_of_a_padded_batch_has_no_padding(context):
 
 
 def test_warning_that_nothing_is_held():
-    said = []
+    said, data = [], object()
     holding = StoredGradients(10)
+    assert holding.lacks(data)
     held = holding.begin(Copies())
     held.add(mx.io.DataBatch([mx.nd.ones((2, 2))], None), copies=False)
-    holding.keep(held, 3, None, lambda *arguments: said.append(arguments))
+    holding.keep(held, 3, data, lambda *arguments: said.append(arguments))
     assert said == [('store_snapshot_grads: the first 1 of 3 batches are more than 10 bytes of '
                      'data alone: none is stored until the next snapshot', 'nothing stored')]
-    assert holding.shuffled(None) is None and not holding.lacks(None)
+    assert holding.shuffled(data) is None and not holding.lacks(data)
     del said[:]
     holding = StoredGradients(24)
     held = holding.begin(Copies())
     held.add(mx.io.DataBatch([mx.nd.ones((2, 2))], None), copies=False)
-    holding.keep(held, 1, None, lambda *arguments: said.append(arguments))
+    holding.keep(held, 1, data, lambda *arguments: said.append(arguments))
     assert said == [('store_snapshot_grads: 24 bytes have room for all 1 batches and the gradients '
                      'of 0: the others are computed again at each step', 'not all stored')]
-    assert holding.shuffled(None) == held.batches
+    assert holding.shuffled(data) == held.batches
 
 
 @pytest.mark.parametrize('rows', [170, 37])
@@ -677,7 +678,8 @@ def test_stored_batches_are_of_the_data_that_are_asked_for():
     module = problem.bound(store_snapshot_grads=True)
     train_data, others = problem.iterator(), problem.iterator(batch_size=20)
     module.update_full_grads(train_data)
-    assert module.training_batches(others) is others
+    with pytest.warns(UserWarning, match='stored batches are of another iterator'):
+        assert module.training_batches(others) is others
     assert all(len(batch.data[0]) == 20 for batch in others)
     assert {len(batch.data[0]) for batch in module.training_batches(train_data)} == {10}
 
@@ -696,9 +698,24 @@ def test_fit_trains_on_its_own_data_after_a_snapshot_over_others():
         batch = param.locals['data_batch']
         seen.append((param.epoch, np.sort(batch.label[0].asnumpy())))
 
-    module.fit(problem.iterator(), eval_metric='mse', num_epoch=4, epoch_end_callback=of_others,
-               batch_end_callback=note, optimizer_params={'learning_rate': 0.01})
+    with pytest.warns(UserWarning, match='stored batches are of another iterator'):
+        module.fit(problem.iterator(), eval_metric='mse', num_epoch=4, epoch_end_callback=of_others,
+                   batch_end_callback=note, optimizer_params={'learning_rate': 0.01})
+    assert module._snapshot.num_taken == 2 and module._svrg.stored.lacks(problem)
     for epoch in range(4):
         labels = [labels for of_epoch, labels in seen if of_epoch == epoch]
         np.testing.assert_allclose(np.sort(np.concatenate(labels)), np.sort(problem.targets),
                                    rtol=1e-6)
+
+
+def test_override_that_passes_another_iterator_on(runs):
+    class Own(SVRGModule):
+        def update_full_grads(self, train_data):
+            train_data.reset()
+            super().update_full_grads(mx.io.ResizeIter(train_data, 4, reset_internal=False))
+
+    problem = Problem(rows=40)
+    module = Own(problem.symbol, label_names=('label',), update_freq=2, store_snapshot_grads=True)
+    steps = train(problem, module, 4, problem.iterator())
+    problem.assert_weights(module, expect(problem, steps, 2).weights)
+    assert not runs

@@ -2,14 +2,13 @@
 
 import inspect
 import warnings
-from unittest import mock
 
 import mxnet as mx
 import numpy as np
 import pytest
 
 import oracle
-from problems import Problem
+from problems import Problem, SparseProblem
 from svrg_optimization import SVRGModule
 
 with warnings.catch_warnings():
@@ -452,28 +451,41 @@ def test_methods_overridden_in_a_subclass_are_used():
     problem.assert_weights(module, problem.svrg(learning_rate=0.1).fit(3, 2))
 
 
-def test_rule_of_ones_own_is_for_dense_full_gradients():
+@pytest.mark.parametrize('is_sparse', [False, True])
+def test_rule_of_ones_own_is_for_dense_full_gradients(is_sparse):
     class Own(SVRGModule):
         def _svrg_grads_update_rule(self, g_curr, g_special, g_all):
             return g_curr
 
-    with pytest.raises(ValueError, match='sparse_full_grad must be False for a class with a _svrg'):
-        Own(Problem().symbol, label_names=('label',), update_freq=1, sparse_full_grad=True)
+    problem = SparseProblem() if is_sparse else Problem()
+    train_data = problem.iterator()
+    module = Own(problem.symbol, label_names=('label',), update_freq=1, sparse_full_grad=True)
+    if is_sparse:
+        with pytest.raises(ValueError, match='sparse_full_grad must be False with a _svrg_'):
+            module.bind(train_data.provide_data, train_data.provide_label)
+        assert not module.binded
+    else:
+        module.bind(train_data.provide_data, train_data.provide_label)
 
 
-def test_method_that_is_patched_on_the_module_stays():
+@pytest.mark.parametrize('steps_before', [0, 1])
+def test_method_that_is_wrapped_on_the_module(steps_before):
+    """It stays, and corrects the gradients, whenever it is wrapped."""
     problem = Problem(rows=40)
     module = problem.bound()
     module.init_optimizer(optimizer_params={'learning_rate': 0.1})
-    train_data = problem.iterator()
+    train_data, svrg, calls = problem.iterator(), problem.svrg(learning_rate=0.1), []
     module.update_full_grads(train_data)
-    calls = []
-    with mock.patch.object(module, '_update_svrg_gradients', lambda: calls.append(1)):
-        for batch in module.training_batches(train_data):
-            module.forward_backward(batch)
-            module.update()
-    assert len(calls) == 4
-    assert '_update_svrg_gradients' not in vars(module)
+    svrg.take_snapshot()
+    for number, batch in enumerate(module.training_batches(train_data)):
+        if number == steps_before:
+            ours = module._update_svrg_gradients
+            module._update_svrg_gradients = lambda: calls.append(ours())  # noqa: B023
+        module.forward_backward(batch)
+        module.update()
+        svrg.step(np.arange(10 * number, 10 * number + 10))
+    assert len(calls) == 4 - steps_before
+    problem.assert_weights(module, svrg.weights)
 
 
 def test_module_errors_stay_as_they_are():

@@ -30,8 +30,8 @@ class SnapshotSchedule:
     """Mixin that takes snapshots in ``fit``, for an MXNet module with full gradients.
 
     The class needs the methods ``_take_snapshot`` and ``_check_workers_agree``
-    and the attribute ``_svrg``, an SVRGState. A class that stores batches
-    overrides ``_stores_again``, ``_store_again`` and ``_stored_batches`` too.
+    and the attribute ``_svrg``, an SVRGState. A class that stores batches needs
+    ``_store_again`` too.
     """
 
     def _set_schedule(self, update_freq, full_grad_callback, stores_batches=False, **sampling):
@@ -223,8 +223,10 @@ class SnapshotSchedule:
         is_first, self._epoch = self._epoch is None, epoch
         needs_snapshot = self._needs_snapshots
         takes_snapshot = needs_snapshot and self._is_snapshot_due(epoch)
-        stores_again = (is_first and needs_snapshot and not takes_snapshot
-                        and self._stores_again(train_data))
+        lacks_batches = (is_first and needs_snapshot and not takes_snapshot
+                         and self._svrg.stored.lacks(train_data))
+        # With full_grad_batches a whole pass would be stored, and no sample.
+        stores_again = lacks_batches and self.full_grad_batches is None
         if is_first:
             # Only workers that compare their plans call a schedule.
             sampled = functools.partial(self._sampling.fields_of_plan, self._snapshot.num_taken)
@@ -236,6 +238,8 @@ class SnapshotSchedule:
             go_back = self._take_snapshot_in_fit(train_data, is_rewound)
         elif stores_again:
             go_back = self._store_again(train_data)
+        elif lacks_batches:
+            self._svrg.stored.drop()
         stored = self._stored_batches(train_data) if needs_snapshot else None
         if go_back and stored is None:
             go_back()
@@ -270,6 +274,7 @@ class SnapshotSchedule:
         """
         tic = time.time()
         count = self._sampling.count_after(self._snapshot.num_taken)
+        before = self._snapshot.full_gradient
         go_back, errors = None, errors_named('full_grad_data')
         if self.full_grad_data is None:
             go_back, errors = rewind_for_pass(train_data, is_rewound), contextlib.nullcontext()
@@ -282,6 +287,8 @@ class SnapshotSchedule:
             self._has_no_loss = True
             self._svrg.warn_once('%s: fit trains as plain Module' % error)
         else:
+            if self._snapshot.full_gradient is not before:
+                self._svrg.stored.are_of(train_data)  # whatever an override has passed on
             self.logger.info('Epoch[%d] Full gradient time=%.3f', self._epoch, time.time() - tic)
             if count is not None:
                 self.logger.info('Epoch[%d] Full gradient batches=%d', self._epoch,
@@ -362,9 +369,11 @@ class SnapshotSchedule:
         rewind(train_data)
         return Pass(train_data, batches)
 
-    def _stores_again(self, train_data):
-        """Tell whether batches of an iterator have to be stored for the active snapshot."""
-        return False
-
     def _stored_batches(self, train_data):
         """Return the stored batches of an iterator in a new random order, None without any."""
+        stored = self._svrg.stored
+        if stored.latest is not None and stored.lacks(train_data):
+            self._svrg.warn_once('store_snapshot_grads: the stored batches are of another iterator '
+                                 'than the one to train on, so the gradients at the snapshot are '
+                                 'computed again in each step', 'other data')
+        return stored.shuffled(train_data)

@@ -143,8 +143,8 @@ class StoredGradients:
     budget : int
         Memory in bytes; 0 if nothing is stored.
     latest : StoredBatches or None
-        Batches of the latest pass; None before the first one, and if their data
-        do not fit.
+        Batches of the latest pass; None if there was none, if it was over a
+        sample or failed, and if its data do not fit.
     """
 
     def __init__(self, store_snapshot_grads):
@@ -189,8 +189,13 @@ class StoredGradients:
         if self._generator is None:
             self._generator = np.random.RandomState(np.random.randint(2 ** 31))
 
+    def are_of(self, train_data):
+        """Note which iterator a pass was over, if its batches were to be kept."""
+        if self._train_data is not None:
+            self._train_data = train_data
+
     def lacks(self, train_data):
-        """Tell whether batches are stored, but the latest pass was not over this iterator."""
+        """Tell whether batches are to be stored, and the latest pass was not over this iterator."""
         return self.budget > 0 and train_data is not self._train_data
 
     def shuffled(self, train_data):

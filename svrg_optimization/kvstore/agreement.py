@@ -131,15 +131,15 @@ def check_plans(kvstore, key, plan):
         'epoch': 'begin_epoch must be the same on all workers',
         'takes_snapshot': 'all workers must have a snapshot when fit begins, or none (1 stands '
                           'for one that takes it now)',
-        'stores_again': 'where fit begins between two snapshots, all workers must have '
-                        'store_snapshot_grads and a new train_data, or none (1 stands for one that '
-                        'stores its batches now)',
         'full_grad_batches': 'full_grad_batches must be the same on all workers (0 stands for '
                              'None, and a schedule for its value at the next snapshot)',
         'updates_per_snapshot': 'updates_per_snapshot must be the same on all workers (0 stands '
                                 'for None)',
         'has_full_grad_data': 'full_grad_data must be given on all workers or on none (1 stands '
-                              'for one that has them)'}
+                              'for one that has them)',
+        'stores_again': 'where fit begins between two snapshots, all workers must have stored the '
+                        'batches of their train_data, or none (1 stands for one that has '
+                        'store_snapshot_grads and none of these batches)'}
     if is_synchronous(kvstore):
         demands['batch_size'] = 'train_data must have batches of as many rows on all workers'
         demands['rescale_grad'] = ('the optimizer must have the same rescale_grad on all workers '

@@ -39,18 +39,19 @@ class KVStoreKeys:
 
     def __init__(self, param_names, trainable, counted=(), taken=(), first=None):
         self.params = list(param_names)
-        self._taken = {*taken, *param_names}
-        self.full = {name: self._new(name, _SUFFIX) for name in trainable}
-        self.row_counts = {name: self._new(name, '_rows') for name in counted}
-        self.tally = self._new('svrg', '_tally')
-        self.first = first or self._new('svrg', '_first')
+        taken = {*taken, *param_names}
 
-    def _new(self, name, suffix):
-        key = name + suffix
-        while key in self._taken:
-            key += suffix
-        self._taken.add(key)
-        return key
+        def new(name, suffix):
+            key = name + suffix
+            while key in taken:
+                key += suffix
+            taken.add(key)
+            return key
+
+        self.full = {name: new(name, _SUFFIX) for name in trainable}
+        self.row_counts = {name: new(name, '_rows') for name in counted}
+        self.tally = new('svrg', '_tally')
+        self.first = first or new('svrg', '_first')
 
     @property
     def summed(self):

@@ -111,7 +111,7 @@ class Membership:
         if self._plan != plan:
             check_plans(kvstore, self.keys.tally, plan)
             self._plan = plan
-        if not takes_snapshot:
+        if not (takes_snapshot or stores_again):
             self.forget_agreement()
             is_sampled = plan.full_grad_batches or plan.has_full_grad_data
             if is_synchronous(kvstore) and not is_sampled:
