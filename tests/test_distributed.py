@@ -368,6 +368,12 @@ def test_fit_that_is_tried_again_on_one_worker(tmp_path, environment, kind):
             assert_close(weights, expected)
 
 
+def test_second_fit_that_is_tried_again_on_one_worker(tmp_path):
+    """The pass that stores batches has failed there, and the other worker waits in it."""
+    first, second = run_workers('fit_tried_again', tmp_path, sizes=[12, 12], stores=True)
+    assert_close(first, second)
+
+
 def test_fit_after_one_worker_has_scored(tmp_path):
     """What counts is the batch size of the training data, and not of the latest batch."""
     for weights in run_workers('fit_after_scoring', tmp_path, sizes=[12, 12], batch_sizes=[4, 4]):

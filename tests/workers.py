@@ -212,16 +212,24 @@ class FailingOnce:
         yield from self._data
 
 
-def fit_tried_again(kvstore, sizes):
-    """Call fit again after a pass that failed on one worker; return the weights."""
+def fit_tried_again(kvstore, sizes, stores=False):
+    """Call fit again after a pass that failed on one worker; return the weights.
+
+    With `stores` the pass is that of a second fit, which stores batches between two snapshots.
+    """
     problem = Problem(rows=sum(sizes))
-    train_data = FailingOnce(shard_of(problem, sizes, kvstore.rank, 4), kvstore.rank == 0)
+    shard = shard_of(problem, sizes, kvstore.rank, 4)
+    train_data = FailingOnce(shard, kvstore.rank == 0)
     train_data.batch_size = 4
-    module = problem.module(2)
+    module = problem.module(4 if stores else 2, store_snapshot_grads=stores)
+    fit = functools.partial(module.fit, kvstore=kvstore, eval_metric='mse',
+                            arg_params=problem.arg_params(),
+                            optimizer_params={'learning_rate': 0.1})
+    if stores:
+        fit(shard, num_epoch=1)
     for _ in range(2 if kvstore.rank == 0 else 1):
         with contextlib.suppress(OSError):
-            module.fit(train_data, kvstore=kvstore, eval_metric='mse', num_epoch=4,
-                       arg_params=problem.arg_params(), optimizer_params={'learning_rate': 0.1})
+            fit(train_data, begin_epoch=int(stores), num_epoch=4)
     return weights_of(module)
 
 
