@@ -253,13 +253,14 @@ class Interruption:
     def __init__(self, call, at=None):
         self.operations = 0
         self._at = at
+        self._tracer = sys.gettrace()  # that of coverage
         sys.settrace(self._trace)
         try:
             call()
         except KeyboardInterrupt:
             pass
         finally:
-            sys.settrace(None)
+            sys.settrace(self._tracer)
 
     def _trace(self, frame, event, _):
         if frame.f_globals.get('__name__', '').partition('.')[0] not in self.packages:
@@ -268,7 +269,7 @@ class Interruption:
         if event == self.event:
             self.operations += 1
             if self.operations == self._at:
-                sys.settrace(None)
+                sys.settrace(self._tracer)
                 raise KeyboardInterrupt
         return self._trace
 
