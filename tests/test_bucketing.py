@@ -363,6 +363,21 @@ def test_outputs_without_a_loss_are_named_for_their_bucket():
         module.update_full_grads(train_data)
 
 
+def test_bind_that_fails_leaves_nothing_bound():
+    problem = Sequences()
+    module = problem.module()
+    train_data = problem.iterator()
+    for bad in ([('data', (4,))], train_data.provide_label), (
+            train_data.provide_data, [('label', (5,))]):
+        with pytest.raises((mx.MXNetError, RuntimeError, AssertionError)):
+            module.bind(*bad)
+        assert not module.binded
+    module.bind(train_data.provide_data, train_data.provide_label)
+    module.init_params(arg_params=problem.arg_params())
+    module.update_full_grads(train_data)
+    assert module._default_bucket._snapshot.full_gradient.rows == len(problem.targets)
+
+
 def test_set_params_before_bind():
     for make in (Sequences().module, lambda: mx.mod.BucketingModule(Sequences().sym_gen, 8)):
         with pytest.raises(AssertionError, match='call bind before'):

@@ -488,6 +488,19 @@ def test_method_that_is_wrapped_on_the_module(steps_before):
     problem.assert_weights(module, svrg.weights)
 
 
+def test_numbers_of_numpy_are_taken():
+    problem = Problem()
+    for number in (np.array(2), np.int64(2)):
+        module = problem.module(number)
+        assert type(module.update_freq) is int and module.update_freq == 2
+
+
+def test_states_need_an_optimizer(tmp_path):
+    module = Problem().bound()
+    with pytest.raises(AssertionError):
+        module.load_optimizer_states(str(tmp_path / 'none'))
+
+
 def test_module_errors_stay_as_they_are():
     problem = Problem()
     module, plain = problem.module(), mx.mod.Module(problem.symbol, label_names=('label',))
