@@ -809,8 +809,9 @@ class SVRGModule(SnapshotSchedule, Module):
             once.
         """
         check_iterator('train_data', train_data)
-        batches = (None if self._svrg.coefficient.is_always_zero
-                   else self._stored_batches(train_data))
+        batches = None
+        if not self._svrg.coefficient.is_always_zero:
+            batches = self._svrg.stored.shuffled(train_data, self._svrg.warn_once)
         if batches is None:
             rewind(train_data)
             return train_data

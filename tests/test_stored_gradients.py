@@ -556,7 +556,7 @@ def test_warning_that_nothing_is_held():
     holding.keep(held, 3, data, lambda *arguments: said.append(arguments))
     assert said == [('store_snapshot_grads: the first 1 of 3 batches are more than 10 bytes of '
                      'data alone: none is stored until the next snapshot', 'nothing stored')]
-    assert holding.shuffled(data) is None and not holding.lacks(data)
+    assert holding.shuffled(data, None) is None and not holding.lacks(data)
     del said[:]
     holding = StoredGradients(24)
     held = holding.begin(Copies())
@@ -564,7 +564,7 @@ def test_warning_that_nothing_is_held():
     holding.keep(held, 1, data, lambda *arguments: said.append(arguments))
     assert said == [('store_snapshot_grads: 24 bytes have room for all 1 batches and the gradients '
                      'of 0: the others are computed again at each step', 'not all stored')]
-    assert holding.shuffled(data) == held.batches
+    assert holding.shuffled(data, None) == held.batches
 
 
 @pytest.mark.parametrize('rows', [170, 37])

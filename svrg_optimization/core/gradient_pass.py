@@ -12,7 +12,6 @@ from ..data.batch_rows import (
 )
 from ..data.iterators import pads_in_front, yields_new_arrays
 from ..mxnet_bridge import executor_group
-from .loss_reduction import missing_loss_named
 
 
 class _Part(NamedTuple):
@@ -73,11 +72,16 @@ class GradientPass:
     module_of : callable, optional
         Takes a batch and returns the module of its bucket, and that module's
         SVRGState. By default `live` is the module of all batches.
+
+    Attributes
+    ----------
+    live : SVRGModule
+        Module of the latest batch.
     """
 
     def __init__(self, full_gradient, train_data, live, state, stored=None, module_of=None):
         self._full_gradient = full_gradient
-        self._live, self._snapshot_module = live, state.snapshot_module
+        self.live, self._snapshot_module = live, state.snapshot_module
         self._module_of = module_of or (lambda _: (live, state))
         self._stored = stored
         self._padding_first = pads_in_front(train_data)
@@ -112,19 +116,17 @@ class GradientPass:
         batch : DataBatch or list of DataBatch
             The batch, or one batch for each device.
         """
-        live, state = self._module_of(batch)
-        with missing_loss_named(live.symbol):
-            if self._at_once and self._is_whole(batch):
-                self._waiting.append(self._keep(batch))
-                if len(self._waiting) == self._at_once:
-                    self._add_whole(self._way)
-            else:
-                self._add_other(batch, live, state)
+        self.live, state = self._module_of(batch)
+        if self._at_once and self._is_whole(batch):
+            self._waiting.append(self._keep(batch))
+            if len(self._waiting) == self._at_once:
+                self._add_whole(self._way)
+        else:
+            self._add_other(batch, state)
 
     def finish(self):
         """Add the batches that wait for others, and the stored gradients that are not added yet."""
-        with missing_loss_named(self._live.symbol):
-            self._add_whole(_one_by_one)
+        self._add_whole(_one_by_one)
         self._sum_stored()
 
     def wait(self):
@@ -153,7 +155,7 @@ class GradientPass:
 
     def _add_whole(self, way):
         batches, self._waiting = self._waiting, []
-        for some, gradients in way(batches, self._snapshot_module, self._live):
+        for some, gradients in way(batches, self._snapshot_module, self.live):
             self._full_gradient.count(
                 {}, len(some) * executor_group.batch_size(self._snapshot_module.module), len(some))
             if self._stored is not None:
@@ -195,7 +197,7 @@ class GradientPass:
 
     # Other batches
 
-    def _add_other(self, batch, live, state):
+    def _add_other(self, batch, state):
         module, full_gradient = state.snapshot_module.module, self._full_gradient
         check_batch(batch, module.data_shapes, module.label_shapes or [])
         rows, padding = count_rows(batch, module.data_shapes)
@@ -204,16 +206,16 @@ class GradientPass:
             self._keep(batch)
             return
         part = self._without_padding(batch, state, rows, real_rows)
-        gradients = state.snapshot_module.gradients_of(part.module, part.batch, live)
+        gradients = state.snapshot_module.gradients_of(part.module, part.batch, self.live)
         full_gradient.add(gradients, state.loss_reduction.weights(
             executor_group.rows_bound(part.module), part.real, full_gradient.batch_size))
         steps_on_part = part.batch is batch or (
             self._stored is not None and part.real == 1
-            and executor_group.can_reshape(live, real_rows))
+            and executor_group.can_reshape(self.live, real_rows))
         if not steps_on_part and (full_gradient.row_counts or self._stored is not None):
             # A step includes the padding rows too.
             part = self._with_padding(batch, state)
-            gradients = state.snapshot_module.gradients_of(part.module, part.batch, live)
+            gradients = state.snapshot_module.gradients_of(part.module, part.batch, self.live)
         full_gradient.count(gradients, real_rows)
         if self._stored is not None:
             cut_from = None if part.batch is batch else rows

@@ -240,7 +240,9 @@ class SnapshotSchedule:
             go_back = self._store_again(train_data)
         elif lacks_batches:
             self._svrg.stored.drop()
-        stored = self._stored_batches(train_data) if needs_snapshot else None
+        stored = None
+        if needs_snapshot:
+            stored = self._svrg.stored.shuffled(train_data, self._svrg.warn_once)
         if go_back and stored is None:
             go_back()
             go_back = None
@@ -274,7 +276,6 @@ class SnapshotSchedule:
         """
         tic = time.time()
         count = self._sampling.count_after(self._snapshot.num_taken)
-        before = self._snapshot.full_gradient
         go_back, errors = None, errors_named('full_grad_data')
         if self.full_grad_data is None:
             go_back, errors = rewind_for_pass(train_data, is_rewound), contextlib.nullcontext()
@@ -287,8 +288,6 @@ class SnapshotSchedule:
             self._has_no_loss = True
             self._svrg.warn_once('%s: fit trains as plain Module' % error)
         else:
-            if self._snapshot.full_gradient is not before:
-                self._svrg.stored.are_of(train_data)  # whatever an override has passed on
             self.logger.info('Epoch[%d] Full gradient time=%.3f', self._epoch, time.time() - tic)
             if count is not None:
                 self.logger.info('Epoch[%d] Full gradient batches=%d', self._epoch,
@@ -367,13 +366,4 @@ class SnapshotSchedule:
         if begun is not None and begun.train_data is train_data:
             return begun
         rewind(train_data)
-        return Pass(train_data, batches)
-
-    def _stored_batches(self, train_data):
-        """Return the stored batches of an iterator in a new random order, None without any."""
-        stored = self._svrg.stored
-        if stored.latest is not None and stored.lacks(train_data):
-            self._svrg.warn_once('store_snapshot_grads: the stored batches are of another iterator '
-                                 'than the one to train on, so the gradients at the snapshot are '
-                                 'computed again in each step', 'other data')
-        return stored.shuffled(train_data)
+        return Pass(train_data, batches, begun and begun.train_data)

@@ -170,7 +170,7 @@ class StoredGradients:
         yielded : int
             Number of batches of the pass.
         train_data : DataIter
-            Iterator of the batches.
+            Iterator whose batches they are.
         warn_once : callable
             Takes a message and its kind, and warns once of each kind.
         """
@@ -189,18 +189,21 @@ class StoredGradients:
         if self._generator is None:
             self._generator = np.random.RandomState(np.random.randint(2 ** 31))
 
-    def are_of(self, train_data):
-        """Note which iterator a pass was over, if its batches were to be kept."""
-        if self._train_data is not None:
-            self._train_data = train_data
-
     def lacks(self, train_data):
         """Tell whether batches are to be stored, and the latest pass was not over this iterator."""
         return self.budget > 0 and train_data is not self._train_data
 
-    def shuffled(self, train_data):
-        """List the stored batches of an iterator in a new random order; return None without any."""
-        if self.latest is None or self.lacks(train_data):
+    def shuffled(self, train_data, warn_once):
+        """List the stored batches of an iterator in a new random order; return None without any.
+
+        `warn_once`, as in `keep`, says if there are batches of another iterator.
+        """
+        if self.latest is None:
+            return None
+        if self.lacks(train_data):
+            warn_once('store_snapshot_grads: the stored batches are of another iterator than the '
+                      'one to train on, so the gradients at the snapshot are computed again in '
+                      'each step', 'other data')
             return None
         batches = self.latest.batches
         return [batches[i] for i in self._generator.permutation(len(batches))]

@@ -15,7 +15,7 @@ from ..mxnet_bridge import executor_group
 from ..mxnet_bridge.storage import is_row_sparse
 from .full_gradient import FullGradient
 from .gradient_pass import GradientPass
-from .loss_reduction import LossReduction
+from .loss_reduction import LossReduction, missing_loss_named
 from .snapshot import Snapshot
 from .snapshot_module import SnapshotModule
 from .step_size_from_snapshots import step_size_advanced
@@ -336,10 +336,12 @@ class SVRGState:
         self._stored_batch = None
         full_gradient = self.new_full_gradient()
         stored = self.stored.begin(full_gradient) if module_of is None else None
-        with self._live_inputs_kept(live):
+        gradient_pass = GradientPass(full_gradient, data_pass.train_data, live, self, stored,
+                                     module_of)
+        with self._live_inputs_kept(live), missing_loss_named(lambda: gradient_pass.live.symbol):
             self._activations_are_live = not self.snapshot_module.shares_pool
-            yielded = self._sum_gradients(full_gradient, stored, live, data_pass, epoch or 0,
-                                          batch_end_callback, module_of)
+            yielded = self._sum_gradients(gradient_pass, live, data_pass, epoch or 0,
+                                          batch_end_callback)
         membership.forget_agreement()
         full_gradient.finish(yielded, membership.keys, membership.kvstore_for_sums(live),
                              add_devices=kvstore_of(live) is not None)
@@ -350,7 +352,7 @@ class SVRGState:
             check_batch_counts(kvstore_of(live), full_gradient.batches_of_workers)
         self._report_if_not_finite(full_gradient)
         if stored and data_pass.is_whole(yielded):
-            self.stored.keep(stored, yielded, data_pass.train_data, self.warn_once)
+            self.stored.keep(stored, yielded, data_pass.stands_for, self.warn_once)
         return full_gradient
 
     def _live_inputs_kept(self, live):
@@ -359,11 +361,10 @@ class SVRGState:
             return executor_group.kept(executor_group.inputs(live))
         return contextlib.nullcontext()
 
-    def _sum_gradients(self, full_gradient, stored, live, data_pass, epoch, batch_end_callback,
-                       module_of):
+    @staticmethod
+    def _sum_gradients(gradient_pass, live, data_pass, epoch, batch_end_callback):
         """Sum the gradients over the batches and return the number of batches."""
         train_data = data_pass.train_data
-        gradient_pass = GradientPass(full_gradient, train_data, live, self, stored, module_of)
         yielded = 0
         for nbatch, data_batch in enumerate(data_pass):
             yielded += 1

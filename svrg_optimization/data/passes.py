@@ -16,19 +16,25 @@ class Pass:
         Iterator at its beginning.
     count : int, optional
         Largest number of batches, all by default.
+    stands_for : DataIter, optional
+        Iterator that ``fit`` trains on, if an override of `update_full_grads`
+        has passed another one on.
 
     Attributes
     ----------
     train_data : DataIter
         The iterator.
+    stands_for : DataIter
+        Iterator whose batches these are: the same, or the argument.
     is_of_training : bool
         Whether ``fit`` trains on this iterator too.
     """
 
     is_of_training = True
 
-    def __init__(self, train_data, count=None):
+    def __init__(self, train_data, count=None, stands_for=None):
         self.train_data = train_data
+        self.stands_for = train_data if stands_for is None else stands_for
         self._count = count
 
     def __iter__(self):
