@@ -598,6 +598,18 @@ def test_small_batches_are_computed_as_one(merged, kind, rows, runs, grad_req):
     assert merged == 2 * runs * [16]
 
 
+@pytest.mark.parametrize('batch_size, expected', [(20, [6, 6]), (50, [2, 2]), (70, [])])
+def test_batches_of_four_mebibytes_are_computed_as_one(merged, batch_size, expected):
+    """With 8000 features a row has 32 kB."""
+    problem = Problem('perceptron', rows=267, features=8000)
+    problem.weights['hidden_weight'] /= 50  # or all hidden units are saturated
+    module = problem.bound(batch_size)
+    module.update_full_grads(problem.iterator(batch_size))
+    problem.assert_full_gradient(module, full_gradient(problem, problem.weights, np.arange(267),
+                                                       batch_size))
+    assert merged == expected
+
+
 def other_size_of_batch(problem):
     """The data are bound in batches of 20, and not of 10."""
     return problem.bound(batch_size=20), problem.iterator()

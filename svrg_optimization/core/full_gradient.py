@@ -6,12 +6,13 @@ from mxnet import ndarray as nd
 from ..kvstore.agreement import PassCounts
 from ..kvstore.kinds import is_distributed
 from ..kvstore.operations import allreduce
-from ..mxnet_bridge.storage import dtype_of_sum
+from ..mxnet_bridge.storage import dtype_of_sum, is_row_sparse
 from .correction import add_fused, copies_fused, correct, correct_fused, fusable_parameters
 from .row_sparse import correct_rows_of_batch
 
-# Number of gradients of one parameter that one operation adds.
-_SUMMED_AT_ONCE = 64
+# Number of stored gradients that one operation adds. Small ones wait for the call. Of large ones
+# it is better not to read too many at once: 84 µs a batch of the MLP.
+_SMALL_AT_ONCE, _LARGE_AT_ONCE = 64, 3
 
 
 class FullGradient:
@@ -104,7 +105,9 @@ class FullGradient:
                     gradient = gradient.astype(total.dtype)
                 if weights[device] != 1:
                     gradient = gradient * weights[device]
-                nd.elemwise_add(total, gradient, out=total)
+                # For dense gradients it takes half the time of elemwise_add.
+                add = nd.elemwise_add if is_row_sparse(gradient) else nd.broadcast_add
+                add(total, gradient, out=total)
 
     def correct(self, gradients, at_snapshot, rows, alpha=1, rule=None):
         """Turn all gradients of a batch into SVRG gradients, in place.
@@ -177,11 +180,13 @@ class FullGradient:
         stored : list of dict of str to list of NDArray
             For each batch a dict as in `add`.
         """
+        small = set().union(*self.small)
         for device, share in enumerate(self.shares):
             for name, total in share.items():
                 arrays = [gradients[name][device] for gradients in stored]
-                for begin in range(0, len(arrays), _SUMMED_AT_ONCE):
-                    nd.add_n(total, *arrays[begin:begin + _SUMMED_AT_ONCE], out=total)
+                at_once = _SMALL_AT_ONCE if name in small else _LARGE_AT_ONCE
+                for begin in range(0, len(arrays), at_once):
+                    nd.add_n(total, *arrays[begin:begin + at_once], out=total)
 
     def copies_of(self, batches):
         """Copy the gradients of several batches, in the form of `add_stored`."""

@@ -6,14 +6,14 @@ from ..data.batch_rows import count_rows, shapes_of
 from ..mxnet_bridge import executor_group
 from .side_by_side import SideBySide
 
-# With few parameters and small batches, calls take longer than arithmetic, so
-# several batches are computed at once: 42 µs a batch of the linear model as one,
-# 69 side by side, 110 to 131 alone. For larger batches that gains nothing or is slower,
-# since sixteen of them leave the cache: 528 µs of an epoch of the softmax model (0.4 MB a
-# batch) as one, 458 alone.
-_FEW_PARAMETERS = 1 << 15
+# Several batches as one take fewer calls, and their gradients are added up once.
 _BATCHES_AT_ONCE = 16
-# Bytes of a batch and its activations.
+# Bytes of all these batches with their activations; more of them leave the cache.
+_BYTES_MERGED = 1 << 22
+# Up to this many parameters and bytes of a batch with its activations, calls take longer
+# than arithmetic even if each batch has gradients of its own: 50 µs a batch of the linear
+# model side by side, 104 alone. The softmax model (0.4 MB a batch) gains nothing.
+_FEW_PARAMETERS = 1 << 15
 _SMALL = 1 << 17
 # Bytes from which sharing memory is worth a copy of the outputs in each step. LeNet's
 # activations are 25 MB, and SVRG takes 1.16 of Module's memory instead of 2.
@@ -97,7 +97,7 @@ class SnapshotModule:
         self.shares_inputs = self.shares_pool = False
 
     def _forget_further_executors(self):
-        self._other = self._merged = self._side_by_side = self._bytes_of_batch = None
+        self._other = self._merged = self._side_by_side = self._batch_bytes = None
 
     def copy_of_weights(self):
         """Return copies of the weights and auxiliary states of the snapshot."""
@@ -158,9 +158,8 @@ class SnapshotModule:
 
     def batches_to_merge(self):
         """Return the number of batches to compute as one, if rows are independent."""
-        if self._is_small() and executor_group.can_merge_batches(self.module):
-            return _BATCHES_AT_ONCE
-        return 1
+        count = min(_BATCHES_AT_ONCE, _BYTES_MERGED // self._bytes_of_batch())
+        return count if count > 1 and executor_group.can_merge_batches(self.module) else 1
 
     def batches_side_by_side(self):
         """Return the number of batches to compute at once, with separate gradients."""
@@ -170,10 +169,13 @@ class SnapshotModule:
 
     def _is_small(self):
         """Tell whether there are few parameters, and few bytes in a batch."""
-        if self._bytes_of_batch is None:
-            self._bytes_of_batch = executor_group.bytes_of_batch(self.module)
-        return (self._bytes_of_batch <= _SMALL
+        return (self._bytes_of_batch() <= _SMALL
                 and executor_group.count_of_weights(self.module) <= _FEW_PARAMETERS)
+
+    def _bytes_of_batch(self):
+        if self._batch_bytes is None:
+            self._batch_bytes = executor_group.bytes_of_batch(self.module)
+        return self._batch_bytes
 
     def gradients_of_merged(self, batches):
         """Return the sum of the gradients of `batches_to_merge` batches of the bound size."""

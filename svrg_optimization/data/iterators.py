@@ -8,6 +8,7 @@ import reprlib
 from mxnet.io import MXDataIter, NDArrayIter, PrefetchingIter, ResizeIter
 
 from .batch_rows import batch_axis
+from .ndarray_iter import reset
 
 
 def check_iterator(name, data):
@@ -41,7 +42,7 @@ def rewind(train_data):
             return
         for _ in train_data:
             pass
-    train_data.reset()
+    reset(train_data)
 
 
 def rewind_for_pass(train_data, is_rewound=False):
@@ -69,7 +70,7 @@ def rewind_for_pass(train_data, is_rewound=False):
             rewind(train_data)
         return functools.partial(rewind, train_data)
     if train_data.cursor > -train_data.batch_size:
-        train_data.reset()
+        reset(train_data)
     place = {name: vars(train_data)[name] for name in ('cursor', '_cache_data', '_cache_label')}
     return functools.partial(vars(train_data).update, place)
 
@@ -215,7 +216,7 @@ class SnapshotIterator:
     def reset(self):
         """Reset the data, unless they have not been read."""
         if self._is_read:
-            self._train_data.reset()
+            reset(self._train_data)
             self._is_read, self._is_rewound = False, True
 
     def __getattr__(self, name):

@@ -3,6 +3,7 @@
 import math
 
 from .iterators import batches_in, batches_read, rewind_for_pass
+from .ndarray_iter import batches_to_read, reset
 
 _END = object()
 
@@ -38,7 +39,7 @@ class Pass:
         self._count = count
 
     def __iter__(self):
-        self._batches = iter(self.train_data)
+        self._batches = batches_to_read(self.train_data)
         return self._batches if self._count is None else self._first_batches()
 
     def _first_batches(self):
@@ -95,7 +96,7 @@ class Stream:
         while (self.count is None or yielded < self.count) and not (
                 has_ended and self._place == begin):
             if self._batches is None:
-                self._batches = iter(self.train_data)
+                self._batches = batches_to_read(self.train_data)
             batch = next(self._batches, _END)
             if batch is not _END:
                 self._place += 1
@@ -106,7 +107,7 @@ class Stream:
                 self._length = self._place
             if has_ended:
                 return
-            self.train_data.reset()
+            reset(self.train_data)
             self._batches, self._place, has_ended = None, 0, True
             if yielded and math.isnan(begin):
                 return  # it may have been all
