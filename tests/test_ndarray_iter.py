@@ -1,6 +1,8 @@
 """Resets and batches of NDArrayIter, compared with its own."""
 
 import itertools
+import mmap
+from types import SimpleNamespace
 
 import mxnet as mx
 import numpy as np
@@ -64,8 +66,11 @@ def test_rows_before_a_reset_stay():
         np.testing.assert_array_equal(array.asnumpy(), values)
 
 
-def test_many_rows_are_shuffled_alike():
-    """They have large pages of their own."""
+@pytest.mark.parametrize('has_large_pages', [True, False])
+def test_many_rows_are_shuffled_alike(has_large_pages, monkeypatch):
+    """They are in large pages, if the system has some."""
+    monkeypatch.setattr('svrg_optimization.data.large_pages.mmap', SimpleNamespace(
+        PAGESIZE=mmap.PAGESIZE, **{'MADV_HUGEPAGE': 14} if has_large_pages else {}))
     features = np.arange(3 << 20, dtype=np.float32).reshape(-1, 3)
     found = []
     for begin in (mx.io.NDArrayIter.reset, reset):

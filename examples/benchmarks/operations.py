@@ -11,6 +11,7 @@ from common import pyplot
 
 from svrg_optimization import SVRGModule
 from svrg_optimization.core import correction, snapshot_module
+from svrg_optimization.data import ndarray_iter
 
 MLP = [(512, 784), (512,), (256, 512), (256,), (10, 256), (10,)]
 SOFTMAX = [(10, 784), (10,)]
@@ -50,7 +51,7 @@ def added_up(network, batch_size):
         executor.forward(is_train=True)
         executor.backward()
         for total, gradient in zip(totals, gradients):
-            mx.nd.elemwise_add(total, gradient, out=total)
+            mx.nd.broadcast_add(total, gradient, out=total)
 
     return run
 
@@ -128,6 +129,29 @@ def sums(shapes, at_once):
     return run
 
 
+def additions(shapes, add):
+    totals, gradients = arrays(shapes), arrays(shapes)
+    return lambda: [add(total, gradient, out=total) for total, gradient in zip(totals, gradients)]
+
+
+def shuffled(begin):
+    """Return a function that resets 12,800 shuffled rows of 784 features."""
+    train_data = common.iterator((784,), 12800, 128, shuffle=True)
+    return lambda: begin(train_data)
+
+
+def batches_of_pass(begin):
+    """Return a function that reads 100 batches of 128 rows of 784 features."""
+    train_data = common.iterator((784,), 12800, 128)
+
+    def run():
+        for _ in begin(train_data):
+            pass
+        train_data.reset()
+
+    return run
+
+
 def batch_of_pass(network, batch_size, at_once, stored=False):
     """Return a function that makes a pass over 200 batches."""
     symbol, shape = network()
@@ -137,10 +161,10 @@ def batch_of_pass(network, batch_size, at_once, stored=False):
     module.init_params()
 
     def run():
-        defaults = snapshot_module._BATCHES_AT_ONCE, snapshot_module._SMALL
-        snapshot_module._BATCHES_AT_ONCE, snapshot_module._SMALL = at_once, 1 << 20
+        default = snapshot_module._BATCHES_AT_ONCE
+        snapshot_module._BATCHES_AT_ONCE = at_once
         module.update_full_grads(train_data)
-        snapshot_module._BATCHES_AT_ONCE, snapshot_module._SMALL = defaults
+        snapshot_module._BATCHES_AT_ONCE = default
 
     run()
     return run
@@ -189,14 +213,22 @@ def main():
              both_gradients(common.softmax, 128, True), 50, 'in one executor'),
             ('sum of 64 gradients of softmax', sums(SOFTMAX, False), sums(SOFTMAX, True), 10,
              'all in one operation'),
+            ('additions of gradients of the MLP', additions(MLP, mx.nd.elemwise_add),
+             additions(MLP, mx.nd.broadcast_add), 10, 'by broadcast_add'),
+            ('a reset of 12,800 shuffled rows', shuffled(mx.io.NDArrayIter.reset),
+             shuffled(ndarray_iter.reset), 1, 'in one operation'),
+            ('a batch of an NDArrayIter', batches_of_pass(iter),
+             batches_of_pass(ndarray_iter.batches_to_read), 1, 'as a view'),
             ('a batch of the pass, linear', batch_of_pass(common.linear, 100, 1),
              batch_of_pass(common.linear, 100, 16), 1, '16 as one'),
             ('a batch of the pass, softmax', batch_of_pass(common.softmax, 128, 1),
-             batch_of_pass(common.softmax, 128, 16), 1, '16 as one'),
+             batch_of_pass(common.softmax, 128, 10), 1, '10 as one'),
+            ('a batch of the pass, MLP', batch_of_pass(common.perceptron, 128, 1),
+             batch_of_pass(common.perceptron, 128, 3), 1, '3 as one'),
             ('a batch of the pass, linear, stored', batch_of_pass(common.linear, 100, 1, True),
              batch_of_pass(common.linear, 100, 16, True), 1, '16 side by side')):
         found = microseconds({'first': first, 'second': second}, args.times, calls)
-        batches = 200 if name.startswith('a batch') else 1
+        batches = {'a batch of the': 200, 'a batch of an ': 100}.get(name[:14], 1)
         rows.append([name, '%.0f' % (found['first'] / batches),
                      '%.0f, %s' % (found['second'] / batches, unit)])
     common.write(args.output, 'operations',

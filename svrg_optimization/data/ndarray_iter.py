@@ -4,7 +4,7 @@ import numpy as np
 from mxnet import ndarray as nd
 from mxnet.io import DataBatch, NDArrayIter
 
-from ..mxnet_bridge.storage import empty_like
+from .large_pages import empty_like
 
 
 def reset(train_data):
@@ -64,7 +64,7 @@ def _views(train_data):
     while True:
         begin = train_data.cursor + train_data.batch_size
         end = begin + train_data.batch_size
-        if 0 <= begin and end <= train_data.num_data:
+        if begin >= 0 and end <= train_data.num_data:
             train_data.cursor = begin
             data, label = ([_view(array, begin, end) for _, array in arrays]
                            for arrays in (train_data.data, train_data.label))

@@ -1,11 +1,6 @@
-"""Storage type, dtype, size and memory pages of arrays."""
-
-import ctypes
-import mmap
+"""Storage type, dtype and size of arrays."""
 
 import numpy as np
-from mxnet import ndarray as nd
-from mxnet.base import _LIB, check_call
 
 
 def is_row_sparse(array):
@@ -30,22 +25,3 @@ def bytes_of(array):
         return array.size * np.dtype(array.dtype).itemsize
     parts = [array.data, array.indices, *([array.indptr] if array.stype == 'csr' else [])]
     return sum(map(bytes_of, parts))
-
-
-def empty_like(array):
-    """Return a dense array of the same shape, dtype and context, in large pages if possible.
-
-    The first write to new memory takes a page fault for each 4 KiB: 17 ms for
-    40 MB, of which the copy itself takes 3. Linux has pages of 2 MiB too, for
-    those who ask.
-    """
-    empty = nd.empty(array.shape, ctx=array.context, dtype=array.dtype)
-    if hasattr(mmap, 'MADV_HUGEPAGE') and array.context.device_type == 'cpu':
-        address = ctypes.c_void_p()
-        check_call(_LIB.MXNDArrayGetData(empty.handle, ctypes.byref(address)))
-        begin = -(-address.value // mmap.PAGESIZE) * mmap.PAGESIZE
-        length = address.value + bytes_of(empty) - begin
-        if length > 0:
-            ctypes.CDLL(None).madvise(ctypes.c_void_p(begin), ctypes.c_size_t(length),
-                                      mmap.MADV_HUGEPAGE)  # only a hint
-    return empty
