@@ -343,12 +343,12 @@ def test_benchmark_on_a_libsvm_file(tmp_path):
         '%d:%s' % (i + 1, value) for i, value in enumerate(row)))
         for label, row in zip(labels, features)))
     subprocess.run([sys.executable, str(EXAMPLES / 'benchmarks' / 'time_to_suboptimality.py'),
-                    '--data', str(path), '--l2', '0.01', '--rates', '1', '--epochs', '30',
-                    '--output', str(tmp_path)], check=True, capture_output=True)
+                    '--data', str(path), '--l2', '0.01', '--rates', '0.5', '--epochs', '60',
+                    '--rounds', '1', '--output', str(tmp_path)], check=True, capture_output=True)
     table = (tmp_path / 'time_to_suboptimality.md').read_text(encoding='utf-8')
     rows = [line for line in table.splitlines()
             if line.startswith(('| SVRG', '| scikit'))]
-    assert len(rows) == 6 and not any('not reached' in row for row in rows)
+    assert len(rows) == 7 and not any('not reached' in row for row in rows)
 
 
 def test_benchmark_of_distributed_training():

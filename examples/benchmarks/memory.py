@@ -58,6 +58,8 @@ def measure(network, stored=None):
     pools = bytes_of_pool(module)
     if stored is not None and not module._svrg.snapshot_module.shares_pool:
         pools += bytes_of_pool(module._mod_aux)
+    if stored is False and module._svrg.snapshot_module._merged:
+        pools += bytes_of_pool(module._svrg.snapshot_module._merged)
     return bytes_of_arrays() - before, pools
 
 

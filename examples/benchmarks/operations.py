@@ -222,7 +222,7 @@ def main():
             ('a batch of the pass, linear', batch_of_pass(common.linear, 100, 1),
              batch_of_pass(common.linear, 100, 16), 1, '16 as one'),
             ('a batch of the pass, softmax', batch_of_pass(common.softmax, 128, 1),
-             batch_of_pass(common.softmax, 128, 10), 1, '10 as one'),
+             batch_of_pass(common.softmax, 128, 5), 1, '5 as one'),
             ('a batch of the pass, MLP', batch_of_pass(common.perceptron, 128, 1),
              batch_of_pass(common.perceptron, 128, 3), 1, '3 as one'),
             ('a batch of the pass, linear, stored', batch_of_pass(common.linear, 100, 1, True),

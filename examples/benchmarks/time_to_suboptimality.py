@@ -3,11 +3,12 @@
 L2-regularized logistic regression: multinomial on generated dense rows with a
 decaying spectrum (784 features, 10 classes), or on real rows that --data names,
 scikit-learn's handwritten digits or a LIBSVM file. Compares SVRG, with and
-without stored snapshot gradients, at the best rate of a grid and at the rate
-that BarzilaiBorwein finds, mxnet.contrib's SVRG, plain Module with SGD at the
-best constant and the best decaying rate of the grid, and scikit-learn's SAGA
-and L-BFGS. The optimum is SciPy's L-BFGS in float64. A method's clock stops
-while its loss is computed.
+without stored snapshot gradients, at the best rate of a grid, with Nesterov
+momentum, and at the rate that BarzilaiBorwein finds, mxnet.contrib's SVRG, plain
+Module with SGD at the best constant and the best decaying rate of the grid, and
+scikit-learn's SAGA and L-BFGS. The optimum is SciPy's L-BFGS in float64. A
+method's clock stops while its loss is computed. All run in interleaved rounds,
+and the fastest counts.
 """
 
 import contextlib
@@ -29,6 +30,7 @@ from svrg_optimization import BarzilaiBorwein, SVRGModule
 
 LEVELS = (1e-2, 1e-4, 1e-6)
 COLORS = {'SVRG, stored': common.COLORS['SVRG, stored'], 'SVRG': common.COLORS['SVRG'],
+          'SVRG, stored, momentum': common.COLORS['SVRG, stored'],
           'SVRG, stored, BarzilaiBorwein': common.COLORS['SVRG, stored'],
           'SVRG, BarzilaiBorwein': common.COLORS['SVRG'],
           'contrib SVRG': common.COLORS['contrib SVRG'],
@@ -36,6 +38,8 @@ COLORS = {'SVRG, stored': common.COLORS['SVRG, stored'], 'SVRG': common.COLORS['
           'Module, decaying rate': common.COLORS['SGD, decaying rate'],
           'scikit-learn, SAGA': common.COLORS['SAGA'],
           'scikit-learn, L-BFGS': common.COLORS['L-BFGS']}
+STYLES = {'BarzilaiBorwein': ':', 'momentum': '--'}  # by the last word of a method
+SOLVERS = {'scikit-learn, SAGA': 'saga', 'scikit-learn, L-BFGS': 'lbfgs'}
 
 
 class Problem:
@@ -121,7 +125,7 @@ def train(problem, method, rate, batch_size, epochs, seconds):
     train_data = mx.io.NDArrayIter(problem.features, problem.labels, batch_size, shuffle=True)
     scores = mx.sym.FullyConnected(mx.sym.Variable('data'), num_hidden=problem.classes, name='fc')
     symbol = mx.sym.SoftmaxOutput(scores, name='softmax')
-    params = {'learning_rate': rate, 'wd': problem.l2}
+    optimizer, params = 'sgd', {'learning_rate': rate, 'wd': problem.l2}
     update_freq, passes_of_step, passes_of_snapshot = 1, 1, 0
     if method.startswith('Module'):
         module = mx.mod.Module(symbol)
@@ -135,6 +139,8 @@ def train(problem, method, rate, batch_size, epochs, seconds):
         module = SVRGModule(symbol, update_freq=2, store_snapshot_grads=stored)
         if 'BarzilaiBorwein' in method:
             params['lr_scheduler'] = BarzilaiBorwein(rate)
+        if 'momentum' in method:
+            optimizer, params['momentum'] = 'nag', 0.9
         update_freq, passes_of_step, passes_of_snapshot = 2, 1 if stored else 2, 1
     clock, curve = Clock(), []
 
@@ -150,7 +156,7 @@ def train(problem, method, rate, batch_size, epochs, seconds):
     clock.start()
     with contextlib.suppress(StopIteration):
         module.fit(train_data, eval_metric=[], num_epoch=epochs, initializer=mx.init.Zero(),
-                   optimizer_params=params, epoch_end_callback=record)
+                   optimizer=optimizer, optimizer_params=params, epoch_end_callback=record)
     return curve
 
 
@@ -186,24 +192,31 @@ def reached(curve, level):
     return np.inf, np.inf
 
 
-def best_of_grid(problem, method, args):
-    """Return the learning rate at which a method does best, and its curve."""
-    if 'BarzilaiBorwein' in method:  # the first interval has the least rate, others find theirs
-        return 'found', train(problem, method, min(args.rates), args.batch_size, args.epochs,
-                              args.seconds)
-    curves = {rate: train(problem, method, rate, args.batch_size, args.epochs, args.seconds)
-              for rate in args.rates}
+def quality(curve):
+    """Return numbers to compare curves by, the least for the best one."""
+    return [reached(curve, level)[0] for level in reversed(LEVELS)] + [
+        np.nanmin([np.inf] + [found for _, _, found in curve])]
 
-    def quality(rate):
-        curve = curves[rate]
-        return [reached(curve, level)[0] for level in reversed(LEVELS)] + [
-            np.nanmin([np.inf] + [found for _, _, found in curve])]
 
-    return min(curves.items(), key=lambda item: quality(item[0]))
+def curve_of(problem, method, rate, args):
+    if method in SOLVERS:
+        return train_sklearn(problem, SOLVERS[method], args.seconds)
+    return train(problem, method, rate, args.batch_size, args.epochs, args.seconds)
+
+
+def best_rate(problem, method, args):
+    """Return the learning rate at which a method does best."""
+    if method in SOLVERS:
+        return None
+    if 'BarzilaiBorwein' in method:
+        return min(args.rates)  # of the first interval; others find theirs
+    return min(args.rates, key=lambda rate: quality(curve_of(problem, method, rate, args)))
 
 
 def main():
     parser = common.parser(__doc__, has_rounds=False)
+    parser.add_argument('--rounds', type=int, default=3,
+                        help='of which the fastest counts (default: 3)')
     parser.add_argument('--data', metavar='FILE',
                         help="'digits' or a LIBSVM file; else rows are generated")
     parser.add_argument('--rows', type=int, default=12800)
@@ -216,32 +229,33 @@ def main():
     common.quiet()
     problem = (Problem.real(args.data, args.l2) if args.data
                else Problem.generated(args.rows, args.l2))
-    curves, chosen = {}, {}
-    for method in list(COLORS)[:-2]:
-        chosen[method], curves[method] = best_of_grid(problem, method, args)
-    for solver in ('saga', 'lbfgs'):
-        name = 'scikit-learn, ' + {'saga': 'SAGA', 'lbfgs': 'L-BFGS'}[solver]
-        curves[name] = train_sklearn(problem, solver, args.seconds)
+    rates = {method: best_rate(problem, method, args) for method in COLORS}
+    curves = {}
+    for _ in range(args.rounds):
+        for method, rate in rates.items():
+            curves.setdefault(method, []).append(curve_of(problem, method, rate, args))
+    curves = {method: min(found, key=quality) for method, found in curves.items()}
     rows = []
     for method, curve in curves.items():
-        row = [method, chosen.get(method, '')]
+        row = [method, '' if method in SOLVERS else
+               'found' if 'BarzilaiBorwein' in method else '%g' % rates[method]]
         for level in LEVELS:
             clock, passes = reached(curve, level)
             row.append('%.2f s, %g passes' % (clock, passes) if clock < np.inf else 'not reached')
         rows.append(row)
     name = 'time_to_suboptimality'
     setting = ('%s: %d rows, %d features, %d classes, λ = %g. Batches of %d, update_freq=2, the '
-               'best of the rates %s, at most %d epochs or %g s each; a pass of scikit-learn is an '
-               'iteration.' % (args.data or 'Generated data', *problem.features.shape,
-                               problem.classes, args.l2, args.batch_size, args.rates, args.epochs,
-                               args.seconds))
+               'best of the rates %s, at most %d epochs or %g s each, the fastest of %d rounds. '
+               'Momentum is nag of 0.9. A pass of scikit-learn is an iteration.' % (
+                   args.data or 'Generated data', *problem.features.shape, problem.classes,
+                   args.l2, args.batch_size, args.rates, args.epochs, args.seconds, args.rounds))
     common.write(args.output, name, setting,
                  ['method', 'rate'] + ['to %g' % level for level in LEVELS], rows)
     figure, axes = pyplot.subplots(figsize=(7, 4))
     for method, curve in curves.items():
         axes.semilogy([clock for clock, _, _ in curve],
                       [max(found, 1e-12) for _, _, found in curve], color=COLORS[method],
-                      linestyle=':' if 'BarzilaiBorwein' in method else '-', label=method)
+                      linestyle=STYLES.get(method.split(', ')[-1], '-'), label=method)
     axes.set(xlabel='seconds', ylabel='loss minus optimum', ylim=(1e-8, 3))
     axes.set_title('Logistic regression, %d %s rows of %d features' % (
         len(problem.labels), 'real' if args.data else 'generated', problem.features.shape[1]),
