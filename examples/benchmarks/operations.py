@@ -161,10 +161,10 @@ def batch_of_pass(network, batch_size, at_once, stored=False):
     module.init_params()
 
     def run():
-        default = snapshot_module._BATCHES_AT_ONCE
-        snapshot_module._BATCHES_AT_ONCE = at_once
+        defaults = snapshot_module._BATCHES_AT_ONCE, snapshot_module._BYTES_MERGED
+        snapshot_module._BATCHES_AT_ONCE, snapshot_module._BYTES_MERGED = at_once, 1 << 30
         module.update_full_grads(train_data)
-        snapshot_module._BATCHES_AT_ONCE = default
+        snapshot_module._BATCHES_AT_ONCE, snapshot_module._BYTES_MERGED = defaults
 
     run()
     return run
