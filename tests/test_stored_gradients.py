@@ -154,6 +154,21 @@ def test_small_batches_are_computed_side_by_side(runs, runs_side_by_side, kind, 
     assert len(runs) == 2 * (len(steps[0]) - stored)
 
 
+@pytest.mark.parametrize('batch_size, batches, expected', [
+    (20, 13, [12]), (50, 12, [5, 5]), (100, 5, [2, 2]), (200, 5, [])])
+def test_batches_of_two_mebibytes_are_computed_side_by_side(runs_side_by_side, batch_size,
+                                                            batches, expected):
+    """With 2000 features a row has 8 kB."""
+    problem = Problem('perceptron', rows=batches * batch_size, features=2000)
+    problem.weights['hidden_weight'] /= 30  # or all hidden units are saturated
+    module = problem.bound(batch_size, store_snapshot_grads=True)
+    module.update_full_grads(problem.iterator(batch_size))
+    svrg = problem.svrg(batch_size)
+    svrg.take_snapshot()
+    problem.assert_full_gradient(module, svrg.full_gradient)
+    assert runs_side_by_side == expected
+
+
 def test_copies_side_by_side_follow_the_snapshot(runs_side_by_side):
     problem = Problem('perceptron', rows=160)
     module = problem.bound(store_snapshot_grads=True)

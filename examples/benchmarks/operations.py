@@ -161,10 +161,10 @@ def batch_of_pass(network, batch_size, at_once, stored=False):
     module.init_params()
 
     def run():
-        defaults = snapshot_module._BATCHES_AT_ONCE, snapshot_module._BYTES_MERGED
-        snapshot_module._BATCHES_AT_ONCE, snapshot_module._BYTES_MERGED = at_once, 1 << 30
+        defaults = snapshot_module._BATCHES_AT_ONCE, snapshot_module._BYTES_AT_ONCE
+        snapshot_module._BATCHES_AT_ONCE, snapshot_module._BYTES_AT_ONCE = at_once, 1 << 30
         module.update_full_grads(train_data)
-        snapshot_module._BATCHES_AT_ONCE, snapshot_module._BYTES_MERGED = defaults
+        snapshot_module._BATCHES_AT_ONCE, snapshot_module._BYTES_AT_ONCE = defaults
 
     run()
     return run
@@ -226,9 +226,14 @@ def main():
             ('a batch of the pass, MLP', batch_of_pass(common.perceptron, 128, 1),
              batch_of_pass(common.perceptron, 128, 3), 1, '3 as one'),
             ('a batch of the pass, linear, stored', batch_of_pass(common.linear, 100, 1, True),
-             batch_of_pass(common.linear, 100, 16, True), 1, '16 side by side')):
+             batch_of_pass(common.linear, 100, 16, True), 1, '16 side by side'),
+            ('half a batch of the pass, softmax, stored',
+             batch_of_pass(common.softmax, 64, 1, True),
+             batch_of_pass(common.softmax, 64, 10, True), 1, '10 side by side'),
+            ('a batch of the pass, softmax, stored', batch_of_pass(common.softmax, 128, 1, True),
+             batch_of_pass(common.softmax, 128, 5, True), 1, '5 side by side')):
         found = microseconds({'first': first, 'second': second}, args.times, calls)
-        batches = {'a batch of the': 200, 'a batch of an ': 100}.get(name[:14], 1)
+        batches = 200 if 'batch of the pass' in name else 100 if 'batch of an' in name else 1
         rows.append([name, '%.0f' % (found['first'] / batches),
                      '%.0f, %s' % (found['second'] / batches, unit)])
     common.write(args.output, 'operations',

@@ -6,16 +6,14 @@ from ..data.batch_rows import count_rows, shapes_of
 from ..mxnet_bridge import executor_group
 from .side_by_side import SideBySide
 
-# Several batches as one take fewer calls, and their gradients are added up once.
+# Number of batches that are computed at once, and their bytes with their activations: calls
+# take longer than arithmetic. As one the softmax model takes 77 µs a batch, alone 93. Twice as many
+# bytes would save 2 % of an epoch of the MLP, but SVRG would take a fifth more memory.
 _BATCHES_AT_ONCE = 16
-# Bytes of these batches with their activations: 82 µs a batch of the softmax model, and 94 alone.
-# With twice as many it takes 79, and the MLP 2 % less of an epoch, but a third of its memory more.
-_BYTES_MERGED = 1 << 21
-# Up to this many parameters and bytes of a batch with its activations, calls take longer
-# than arithmetic even if each batch has gradients of its own: 50 µs a batch of the linear
-# model side by side, 104 alone. The softmax model (0.4 MB a batch) gains nothing.
+_BYTES_AT_ONCE = 1 << 21
+# Parameters up to which it also helps if each batch has gradients of its own: 53 µs a
+# batch of the linear model, 104 alone.
 _FEW_PARAMETERS = 1 << 15
-_SMALL = 1 << 17
 # Bytes from which sharing memory is worth a copy of the outputs in each step. LeNet's
 # activations are 25 MB, and SVRG takes 1.16 of Module's memory instead of 2.
 _WORTH_SHARING = 1 << 18
@@ -98,7 +96,7 @@ class SnapshotModule:
         self.shares_inputs = self.shares_pool = False
 
     def _forget_further_executors(self):
-        self._other = self._merged = self._side_by_side = self._batch_bytes = None
+        self._other = self._merged = self._side_by_side = self._bytes_of_batch = None
 
     def copy_of_weights(self):
         """Return copies of the weights and auxiliary states of the snapshot."""
@@ -159,24 +157,20 @@ class SnapshotModule:
 
     def batches_to_merge(self):
         """Return the number of batches to compute as one, if rows are independent."""
-        count = min(_BATCHES_AT_ONCE, _BYTES_MERGED // self._bytes_of_batch())
+        count = self._batches_at_once()
         return count if count > 1 and executor_group.can_merge_batches(self.module) else 1
 
     def batches_side_by_side(self):
         """Return the number of batches to compute at once, with separate gradients."""
-        if self._is_small() and executor_group.can_run_side_by_side(self.module):
-            return _BATCHES_AT_ONCE
+        if (executor_group.count_of_weights(self.module) <= _FEW_PARAMETERS
+                and executor_group.can_run_side_by_side(self.module)):
+            return self._batches_at_once()
         return 1
 
-    def _is_small(self):
-        """Tell whether there are few parameters, and few bytes in a batch."""
-        return (self._bytes_of_batch() <= _SMALL
-                and executor_group.count_of_weights(self.module) <= _FEW_PARAMETERS)
-
-    def _bytes_of_batch(self):
-        if self._batch_bytes is None:
-            self._batch_bytes = executor_group.bytes_of_batch(self.module)
-        return self._batch_bytes
+    def _batches_at_once(self):
+        if self._bytes_of_batch is None:
+            self._bytes_of_batch = executor_group.bytes_of_batch(self.module)
+        return max(1, min(_BATCHES_AT_ONCE, _BYTES_AT_ONCE // self._bytes_of_batch))
 
     def gradients_of_merged(self, batches):
         """Return the sum of the gradients of `batches_to_merge` batches of the bound size."""
