@@ -1,15 +1,19 @@
 """Resets and batches of NDArrayIter, compared with its own."""
 
+import ctypes
+import functools
 import itertools
-import mmap
 from types import SimpleNamespace
 
 import mxnet as mx
 import numpy as np
 import pytest
+from mxnet.base import _LIB, check_call
 
 from problems import Problem
-from svrg_optimization.data.ndarray_iter import batches_to_read, reset
+from svrg_optimization.data import large_pages
+from svrg_optimization.data.ndarray_iter import reset, views_of_batches, views_of_copies
+from svrg_optimization.data.passes import Stream
 
 
 def several_inputs(rows=23):
@@ -41,7 +45,7 @@ def assert_same(actual, expected):
     *itertools.product([23, 25], ['pad', 'discard', 'roll_over']), (3, 'pad'), (3, 'discard')])
 def test_batches_and_random_numbers_are_those_of_ndarray_iter(rows, handle, shuffle):
     found = []
-    for begin, read in ((mx.io.NDArrayIter.reset, iter), (reset, batches_to_read)):
+    for begin, read in ((mx.io.NDArrayIter.reset, iter), (reset, views_of_batches)):
         train_data = made(rows=rows, shuffle=shuffle, last_batch_handle=handle)
         epochs = []
         for _ in range(4):
@@ -67,31 +71,118 @@ def test_rows_before_a_reset_stay():
 
 
 @pytest.mark.parametrize('has_large_pages', [True, False])
-def test_many_rows_are_shuffled_alike(has_large_pages, monkeypatch):
-    """They are in large pages, if the system has some."""
-    monkeypatch.setattr('svrg_optimization.data.large_pages.mmap', SimpleNamespace(
-        PAGESIZE=mmap.PAGESIZE, **{'MADV_HUGEPAGE': 14} if has_large_pages else {}))
-    features = np.arange(3 << 20, dtype=np.float32).reshape(-1, 3)
-    found = []
-    for begin in (mx.io.NDArrayIter.reset, reset):
-        np.random.seed(1)
-        train_data = mx.io.NDArrayIter(features, features[:, 0], 1000, shuffle=True)
-        begin(train_data)
-        begin(train_data)
-        found.append([train_data.data[0][1].asnumpy(), train_data.label[0][1].asnumpy()])
-    for expected, actual in zip(*found):
-        np.testing.assert_array_equal(actual, expected)
+def test_large_pages_are_asked_for(has_large_pages, monkeypatch):
+    """For all whole pages of the new array, and only for those."""
+    asked = []
+    monkeypatch.setattr(large_pages, 'mmap', SimpleNamespace(
+        PAGESIZE=4096, **{'MADV_HUGEPAGE': 14} if has_large_pages else {}))
+    monkeypatch.setattr(large_pages.ctypes, 'CDLL', lambda _: SimpleNamespace(
+        madvise=lambda *arguments: asked.append(arguments)))
+    source = mx.nd.ones((1 << 20, 3))
+    new = large_pages.empty_like(source)
+    assert (new.shape, new.dtype, new.context) == (source.shape, source.dtype, source.context)
+    if not has_large_pages:
+        assert not asked
+        return
+    [(begin, length, advice)] = asked
+    address = ctypes.c_void_p()
+    check_call(_LIB.MXNDArrayGetData(new.handle, ctypes.byref(address)))
+    assert 0 <= begin.value - address.value < 4096 and begin.value % 4096 == 0
+    assert begin.value + length.value == address.value + 12 * (1 << 20) and advice == 14
+    large_pages.empty_like(mx.nd.ones((1 << 18,)))
+    assert len(asked) == 1
 
 
-def test_whole_batches_are_views_that_cannot_be_written_to():
+def test_whole_batches_are_views():
     train_data = made()
-    batch = next(batches_to_read(train_data))
-    train_data.data[0][1][0] = 7
-    assert (batch.data[0][0].asnumpy() == 7).all()
-    with pytest.raises(ValueError, match='view of the rows'):
-        batch.data[0][:] = 0
-    with pytest.raises(ValueError, match='readonly'):
-        batch.data[0] += 1
+    batches = list(views_of_batches(train_data))
+    for array in train_data.data[0][1], train_data.label[0][1]:
+        array[:] = 7
+    assert [(batch.data[0].asnumpy() == 7).all() for batch in batches] == [True] * 4 + [False]
+
+
+@pytest.mark.parametrize('features, budget, copied', [
+    (4, 10 * 5 * 25, True), (4, 10 * 5 * 4 - 1, False), (3000, 1 << 30, True),
+    (3300, 1 << 30, False)])
+def test_small_batches_to_store_are_copied_at_once(features, budget, copied):
+    """A row of 3300 features has 13.2 kB, and ten of these more than 128 KiB."""
+    rows = np.random.RandomState(0).normal(size=(25, features))
+    train_data = mx.io.NDArrayIter(rows, rows[:, 0], 10)
+    found = views_of_copies(train_data, budget)
+    assert (found is iter(train_data)) == (not copied)
+    batches = list(found)
+    for array in train_data.data[0][1], train_data.label[0][1]:
+        array[:] = 7
+    train_data = mx.io.NDArrayIter(rows, rows[:, 0], 10)
+    assert_same(copies(batches), copies(train_data))
+
+
+def test_a_pass_does_not_copy_batches(monkeypatch):
+    problem = Problem(rows=40)
+    module, train_data = problem.bound(), problem.iterator()
+
+    def fail(_):
+        raise AssertionError('copied')
+
+    monkeypatch.setattr(mx.io.NDArrayIter, 'getdata', fail)
+    module.update_full_grads(train_data)
+
+
+def test_callbacks_of_a_pass_get_copies():
+    """They may write to the batches, and keep them."""
+    problem = Problem(rows=40)
+
+    def write(param):
+        param.locals['data_batch'].data[0][:] = 7
+
+    module = problem.module(full_grad_callback=write)
+    train_data = problem.iterator()
+    module.bind(train_data.provide_data, train_data.provide_label)
+    module.init_params()
+    module.update_full_grads(train_data)
+    np.testing.assert_array_equal(train_data.data[0][1].asnumpy(),
+                                  problem.features.astype(np.float32))
+
+
+def test_no_iterator_shuffles_by_itself(monkeypatch):
+    """Neither in fit, nor that of `full_grad_data`, nor in a custom loop."""
+    problem = Problem(rows=37)
+    train_data, full_grad_data = (problem.iterator(shuffle=True) for _ in range(2))
+
+    def fail(_):
+        raise AssertionError('shuffled by itself')
+
+    monkeypatch.setattr(mx.io.NDArrayIter, '_shuffle_data', fail)
+    module = problem.module(full_grad_batches=3, full_grad_data=full_grad_data)
+    module.fit(train_data, eval_metric='mse', num_epoch=3)
+    for batch in module.training_batches(train_data):
+        module.forward_backward(batch)
+
+
+@pytest.mark.parametrize('handle', ['pad', 'roll_over'])
+@pytest.mark.parametrize('read', [iter, views_of_batches])
+def test_a_stream_goes_on_after_an_error(handle, read, monkeypatch):
+    train_data = mx.io.NDArrayIter(np.arange(50), np.arange(50), 10, last_batch_handle=handle)
+    stream = Stream(train_data)
+    stream.count, stream.read = 2, read
+
+    def rows():
+        return np.concatenate([batch.data[0].asnumpy() for batch in stream]).tolist()
+
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    assert rows() == list(range(20))
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr('svrg_optimization.data.ndarray_iter.DataBatch', interrupt)
+        patch.setattr('mxnet.io.io.DataBatch', interrupt)
+        rows()
+    assert rows() == list(range(30, 50))  # the batch in between is lost, as in MXNet
+    assert rows() == list(range(20))
+
+
+class OwnIter(mx.io.NDArrayIter):
+    pass
 
 
 def with_csr():
@@ -104,32 +195,58 @@ def with_float64():
                              np.arange(23), 5)
 
 
-class OwnIter(mx.io.NDArrayIter):
-    pass
+def with_own(name):
+    """A method of one iterator is replaced."""
+    train_data = made()
+    setattr(train_data, name, getattr(train_data, name))
+    return train_data
 
 
-@pytest.mark.parametrize('make', [with_csr, with_float64, lambda: made(OwnIter),
-                                  lambda: made(layout='TN', batch_size=1)])
-def test_others_reset_and_yield_themselves(make):
+def with_a_part_of_the_rows():
+    train_data = made()
+    train_data.idx, train_data.num_data = np.arange(20), 20
+    return train_data
+
+
+def with_labels_of_other_rows():
+    return mx.io.NDArrayIter(np.ones((23, 2)), np.arange(30), 5)
+
+
+@pytest.mark.parametrize('make', [
+    with_csr, with_float64, with_a_part_of_the_rows, with_labels_of_other_rows,
+    lambda: made(OwnIter), lambda: made(layout='TN', batch_size=1),
+    *(functools.partial(with_own, name) for name in ('next', 'getdata', 'reset', '_shuffle_data'))])
+def test_others_reset_and_yield_themselves(make, monkeypatch):
     train_data = make()
     train_data.shuffle = True
-    assert batches_to_read(train_data) is iter(train_data)
-    calls = []
-    train_data.reset = lambda: calls.append(train_data.shuffle)
+    assert views_of_batches(train_data) is iter(train_data)
+    shuffles = []
+    monkeypatch.setattr(mx.io.NDArrayIter, 'reset', lambda self: shuffles.append(self.shuffle))
+    if 'reset' in vars(train_data):
+        train_data.reset = functools.partial(mx.io.NDArrayIter.reset, train_data)
     reset(train_data)
-    assert calls == [True]
+    assert shuffles == [True]
 
 
-def test_reset_that_fails_leaves_an_iterator_that_shuffles():
+def test_negative_indices_count_from_the_end():
+    found = []
+    for begin in (mx.io.NDArrayIter.reset, reset):
+        train_data = made(shuffle=True)
+        train_data.idx = np.arange(-23, 0)
+        begin(train_data)
+        found.append(copies(train_data))
+    assert_same(*reversed(found))
+
+
+def test_reset_that_fails_leaves_an_iterator_that_shuffles(monkeypatch):
     train_data = made(shuffle=True)
 
-    def fail():
+    def fail(_):
         raise OSError('no')
 
-    train_data.reset = fail
+    monkeypatch.setattr(mx.io.NDArrayIter, 'reset', fail)
     with pytest.raises(OSError):
         reset(train_data)
-    del train_data.reset
     assert train_data.shuffle
 
 
@@ -138,8 +255,7 @@ def test_full_gradients_have_the_same_bits_as_over_copies(handle, monkeypatch):
     problem, found = Problem('softmax', rows=370), []
     for uses_views in (True, False):
         if not uses_views:
-            monkeypatch.setattr('svrg_optimization.data.ndarray_iter.has_dense_rows',
-                                lambda _: False)
+            monkeypatch.setattr('svrg_optimization.data.ndarray_iter._is_plain', lambda _: False)
         np.random.seed(5)
         train_data = problem.iterator(shuffle=True, last_batch_handle=handle)
         module = problem.bound()

@@ -155,7 +155,7 @@ def test_small_batches_are_computed_side_by_side(runs, runs_side_by_side, kind, 
 
 
 @pytest.mark.parametrize('batch_size, batches, expected', [
-    (20, 13, [12]), (50, 12, [5, 5]), (100, 5, [2, 2]), (200, 5, [])])
+    (20, 13, [12]), (42, 13, [6, 6]), (50, 13, [])])
 def test_batches_of_two_mebibytes_are_computed_side_by_side(runs_side_by_side, batch_size,
                                                             batches, expected):
     """With 2000 features a row has 8 kB."""
@@ -549,6 +549,23 @@ def test_data_are_copied_where_they_might_change(monkeypatch, reuses, copies):
         reuses) else problem.iterator()
     problem.bound(store_snapshot_grads=True).update_full_grads(train_data)
     assert asked == copies
+
+
+@pytest.mark.parametrize('shuffle', [False, True])
+def test_stored_batches_share_no_memory_with_the_rows(shuffle):
+    """Neither the user's writes to the rows nor those to the batches reach the others."""
+    problem = Problem(rows=37)
+    module, train_data = problem.bound(store_snapshot_grads=True), problem.iterator(shuffle=shuffle)
+    module.update_full_grads(train_data)
+    arrays = [train_data.data[0][1], train_data.label[0][1]]
+    for array in arrays:
+        array[:] = 7
+    batches = module.training_batches(train_data)
+    assert sorted(np.concatenate([rows_of(problem, batch) for batch in batches])) == list(range(37))
+    for batch in batches:
+        for array in batch.data + batch.label:
+            mx.nd.clip(array, 100, 101, out=array)
+    assert all((array.asnumpy() == 7).all() for array in arrays)
 
 
 @pytest.mark.parametrize('context', [mx.cpu(), TWO_DEVICES])

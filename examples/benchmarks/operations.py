@@ -129,6 +129,18 @@ def sums(shapes, at_once):
     return run
 
 
+def sums_of_large(at_once):
+    """Return a function that adds 48 batches' gradients of the MLP up, some at once."""
+    totals, batches = arrays(MLP), [arrays(MLP) for _ in range(48)]
+
+    def run():
+        for total, *summands in zip(totals, *batches):
+            for begin in range(0, 48, at_once):
+                mx.nd.add_n(total, *summands[begin:begin + at_once], out=total)
+
+    return run
+
+
 def additions(shapes, add):
     totals, gradients = arrays(shapes), arrays(shapes)
     return lambda: [add(total, gradient, out=total) for total, gradient in zip(totals, gradients)]
@@ -215,10 +227,12 @@ def main():
              'all in one operation'),
             ('additions of gradients of the MLP', additions(MLP, mx.nd.elemwise_add),
              additions(MLP, mx.nd.broadcast_add), 10, 'by broadcast_add'),
+            ('sums of 48 gradients of the MLP', sums_of_large(48), sums_of_large(3), 5,
+             '3 in each operation'),
             ('a reset of 12,800 shuffled rows', shuffled(mx.io.NDArrayIter.reset),
              shuffled(ndarray_iter.reset), 1, 'in one operation'),
             ('a batch of an NDArrayIter', batches_of_pass(iter),
-             batches_of_pass(ndarray_iter.batches_to_read), 1, 'as a view'),
+             batches_of_pass(ndarray_iter.views_of_batches), 1, 'as a view'),
             ('a batch of the pass, linear', batch_of_pass(common.linear, 100, 1),
              batch_of_pass(common.linear, 100, 16), 1, '16 as one'),
             ('a batch of the pass, softmax', batch_of_pass(common.softmax, 128, 1),

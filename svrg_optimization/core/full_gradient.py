@@ -10,8 +10,8 @@ from ..mxnet_bridge.storage import dtype_of_sum, is_row_sparse
 from .correction import add_fused, copies_fused, correct, correct_fused, fusable_parameters
 from .row_sparse import correct_rows_of_batch
 
-# Number of stored gradients that one operation adds. Small ones wait for the call. Of large ones
-# it is better not to read too many at once: 84 µs a batch of the MLP.
+# Number of stored gradients that one operation adds. For small ones the call takes longest.
+# Large ones are read faster a few at a time.
 _SMALL_AT_ONCE, _LARGE_AT_ONCE = 64, 3
 
 

@@ -10,7 +10,7 @@ from ..data.batch_rows import (
     repeated,
     without_padding,
 )
-from ..data.iterators import pads_in_front, yields_new_arrays
+from ..data.iterators import batches_stay, pads_in_front
 from ..mxnet_bridge import executor_group
 
 
@@ -85,7 +85,7 @@ class GradientPass:
         self._module_of = module_of or (lambda _: (live, state))
         self._stored = stored
         self._padding_first = pads_in_front(train_data)
-        self._arrays_stay = yields_new_arrays(train_data)
+        self._batches_stay = batches_stay(train_data)
         self._waiting, self._unsummed = [], []
         self._first_is_whole = None
         self._at_once, self._way = 0, None
@@ -106,7 +106,7 @@ class GradientPass:
             count, way = snapshot_module.batches_side_by_side(), _side_by_side
         else:
             return 0, None
-        return (count, way) if count > 1 and self._arrays_stay else (1, _one_by_one)
+        return (count, way) if count > 1 and self._batches_stay else (1, _one_by_one)
 
     def add(self, batch):
         """Add the gradients of a batch, without its padding if that can be cut off.
@@ -146,7 +146,7 @@ class GradientPass:
         """
         if isinstance(batch, list) or padding_of(batch):
             return False
-        if self._first_is_whole is None or not self._arrays_stay:
+        if self._first_is_whole is None or not self._batches_stay:
             module = self._snapshot_module.module
             check_batch(batch, module.data_shapes, module.label_shapes or [])
             self._first_is_whole = (executor_group.is_bound_for(module, batch)
@@ -189,7 +189,7 @@ class GradientPass:
                              'batches')
         before = self._stored.num_with_gradients
         # A cut batch shares memory with the original and is copied.
-        stored = self._stored.add(batch, not self._arrays_stay or cut_from is not None)
+        stored = self._stored.add(batch, not self._batches_stay or cut_from is not None)
         stored.cut_from = cut_from
         if self._stored.num_with_gradients < before:
             self._sum_stored()  # data have taken the room of gradients, which can go now

@@ -6,14 +6,15 @@ from ..data.batch_rows import count_rows, shapes_of
 from ..mxnet_bridge import executor_group
 from .side_by_side import SideBySide
 
-# Number of batches that are computed at once, and their bytes with their activations: calls
-# take longer than arithmetic. As one the softmax model takes 77 µs a batch, alone 93. Twice as many
-# bytes would save 2 % of an epoch of the MLP, but SVRG would take a fifth more memory.
+# Number of small batches that are computed at once, since calls take longer than arithmetic,
+# and their bytes with their activations. Twice as many bytes would save 2 % of an epoch of the
+# MLP, but SVRG would take a fifth more memory.
 _BATCHES_AT_ONCE = 16
 _BYTES_AT_ONCE = 1 << 21
-# Parameters up to which it also helps if each batch has gradients of its own: 53 µs a
-# batch of the linear model, 104 alone.
+# Where each batch has gradients of its own, this helps only with at most so many parameters
+# and at least so many batches. Five batches of the softmax model take as long as alone.
 _FEW_PARAMETERS = 1 << 15
+_FEWEST_SIDE_BY_SIDE = 6
 # Bytes from which sharing memory is worth a copy of the outputs in each step. LeNet's
 # activations are 25 MB, and SVRG takes 1.16 of Module's memory instead of 2.
 _WORTH_SHARING = 1 << 18
@@ -162,9 +163,11 @@ class SnapshotModule:
 
     def batches_side_by_side(self):
         """Return the number of batches to compute at once, with separate gradients."""
-        if (executor_group.count_of_weights(self.module) <= _FEW_PARAMETERS
+        count = self._batches_at_once()
+        if (count >= _FEWEST_SIDE_BY_SIDE
+                and executor_group.count_of_weights(self.module) <= _FEW_PARAMETERS
                 and executor_group.can_run_side_by_side(self.module)):
-            return self._batches_at_once()
+            return count
         return 1
 
     def _batches_at_once(self):

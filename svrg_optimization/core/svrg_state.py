@@ -1,6 +1,7 @@
 """State that SVRG adds to a Module: its snapshot, and the gradients there in a step."""
 
 import contextlib
+import functools
 
 import mxnet as mx
 from mxnet.base import _as_list
@@ -8,6 +9,7 @@ from mxnet.model import BatchEndParam
 
 from .._warn_once import WarnOnce
 from ..data.iterators import rewind_for_pass
+from ..data.ndarray_iter import views_of_batches, views_of_copies
 from ..data.passes import Pass
 from ..kvstore.agreement import check_batch_counts
 from ..kvstore.kinds import kvstore_of, kvstore_of_weights
@@ -338,6 +340,10 @@ class SVRGState:
         stored = self.stored.begin(full_gradient) if module_of is None else None
         gradient_pass = GradientPass(full_gradient, data_pass.train_data, live, self, stored,
                                      module_of)
+        if stored and data_pass.count is None:
+            data_pass.read = functools.partial(views_of_copies, most_bytes=self.stored.budget)
+        elif not stored and batch_end_callback is None:  # nobody else sees the batches
+            data_pass.read = views_of_batches
         with self._live_inputs_kept(live), missing_loss_named(lambda: gradient_pass.live.symbol):
             self._activations_are_live = not self.snapshot_module.shares_pool
             yielded = self._sum_gradients(gradient_pass, live, data_pass, epoch or 0,

@@ -138,7 +138,7 @@ def pads_in_front(train_data):
     return getattr(_source(train_data), 'last_batch_handle', None) == 'roll_over'
 
 
-def yields_new_arrays(train_data):
+def batches_stay(train_data):
     """Tell whether an iterator is known not to overwrite batches that it has yielded."""
     return type(train_data) is NDArrayIter
 

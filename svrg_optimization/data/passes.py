@@ -3,7 +3,7 @@
 import math
 
 from .iterators import batches_in, batches_read, rewind_for_pass
-from .ndarray_iter import batches_to_read, reset
+from .ndarray_iter import reset
 
 _END = object()
 
@@ -29,21 +29,27 @@ class Pass:
         Iterator whose batches these are: the same, or the argument.
     is_of_training : bool
         Whether ``fit`` trains on this iterator too.
+    count : int or None
+        The argument.
+    read : callable
+        Takes the iterator and returns an iterator over its batches; `iter` by
+        default.
     """
 
     is_of_training = True
+    read = iter
 
     def __init__(self, train_data, count=None, stands_for=None):
         self.train_data = train_data
         self.stands_for = train_data if stands_for is None else stands_for
-        self._count = count
+        self.count = count
 
     def __iter__(self):
-        self._batches = batches_to_read(self.train_data)
-        return self._batches if self._count is None else self._first_batches()
+        self._batches = self.read(self.train_data)
+        return self._batches if self.count is None else self._first_batches()
 
     def _first_batches(self):
-        for _ in range(self._count):
+        for _ in range(self.count):
             batch = next(self._batches, _END)
             if batch is _END:
                 return
@@ -51,7 +57,7 @@ class Pass:
 
     def is_whole(self, yielded):
         """Tell whether `yielded` batches were all; read one more if that is not known."""
-        return yielded != self._count or next(self._batches, _END) is _END
+        return yielded != self.count or next(self._batches, _END) is _END
 
 
 class Stream:
@@ -74,9 +80,12 @@ class Stream:
         Largest number of batches of the next pass. With None it is over all data.
     is_of_training : bool
         Whether ``fit`` trains on this iterator too.
+    read : callable
+        As in `Pass`.
     """
 
     is_of_training = False
+    read = iter
 
     def __init__(self, train_data):
         self.train_data = train_data
@@ -96,7 +105,7 @@ class Stream:
         while (self.count is None or yielded < self.count) and not (
                 has_ended and self._place == begin):
             if self._batches is None:
-                self._batches = batches_to_read(self.train_data)
+                self._batches = self.read(self.train_data)
             batch = next(self._batches, _END)
             if batch is not _END:
                 self._place += 1
