@@ -123,7 +123,7 @@ def main():
 
 def draw(output, ratios):
     """Draw the ratios of SVRG's methods for each model."""
-    figure, axes = pyplot.subplots(figsize=(8, 3.6))
+    figure, axes = pyplot.subplots(figsize=(9.5, 3.6))
     shown = [method for method in METHODS[1:5] if all(method in of for of in ratios.values())]
     for i, method in enumerate(shown):
         axes.bar([x + 0.2 * i for x in range(len(ratios))],
