@@ -340,10 +340,11 @@ class SVRGState:
         stored = self.stored.begin(full_gradient) if module_of is None else None
         gradient_pass = GradientPass(full_gradient, data_pass.train_data, live, self, stored,
                                      module_of)
-        if stored and data_pass.count is None:
-            data_pass.read = functools.partial(views_of_copies, most_bytes=self.stored.budget)
-        elif not stored and batch_end_callback is None:  # nobody else sees the batches
-            data_pass.read = views_of_batches
+        if isinstance(data_pass, Pass):
+            if stored and data_pass.count is None:
+                data_pass.read = functools.partial(views_of_copies, most_bytes=self.stored.budget)
+            elif not stored and batch_end_callback is None:  # nobody else sees the batches
+                data_pass.read = views_of_batches
         with self._live_inputs_kept(live), missing_loss_named(lambda: gradient_pass.live.symbol):
             self._activations_are_live = not self.snapshot_module.shares_pool
             yielded = self._sum_gradients(gradient_pass, live, data_pass, epoch or 0,

@@ -80,12 +80,9 @@ class Stream:
         Largest number of batches of the next pass. With None it is over all data.
     is_of_training : bool
         Whether ``fit`` trains on this iterator too.
-    read : callable
-        As in `Pass`.
     """
 
     is_of_training = False
-    read = iter
 
     def __init__(self, train_data):
         self.train_data = train_data
@@ -105,7 +102,7 @@ class Stream:
         while (self.count is None or yielded < self.count) and not (
                 has_ended and self._place == begin):
             if self._batches is None:
-                self._batches = self.read(self.train_data)
+                self._batches = iter(self.train_data)
             batch = next(self._batches, _END)
             if batch is not _END:
                 self._place += 1
