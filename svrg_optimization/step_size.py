@@ -35,6 +35,11 @@ class BarzilaiBorwein(LRScheduler):
     - the rate does not change if the curvature is not positive, which happens
       with losses that are not convex, or if no step was made.
 
+    This bound is not part of the paper. Nor is momentum: with the momentum
+    :math:`\beta` of the optimizer each gradient moves the weights by
+    :math:`1 / (1 - \beta)` times the rate in the end, so the formula's rate is
+    multiplied by :math:`1 - \beta`, and then bounded.
+
     Parameters
     ----------
     base_lr : float
@@ -42,6 +47,9 @@ class BarzilaiBorwein(LRScheduler):
         the optimizer's `learning_rate` replaces it.
     bounded : bool
         Whether the rate is at most 1 / L. With False the formula alone is used.
+    with_momentum : bool
+        Whether the optimizer may be sgd or nag with momentum. With False
+        momentum is an error.
 
     Attributes
     ----------
@@ -53,18 +61,19 @@ class BarzilaiBorwein(LRScheduler):
     Raises
     ------
     TypeError
-        If `base_lr` is not a number or `bounded` is not a bool.
+        If `base_lr` is not a number, or if `bounded` or `with_momentum` is not
+        a bool.
     ValueError
         If `base_lr` is not above 0, or is infinite.
 
     Notes
     -----
     ``SVRGModule.init_optimizer`` raises a ValueError for an optimizer other
-    than sgd, for sgd with momentum or `clip_gradient`, for ``alpha=0`` and for
-    `full_grad_batches`: the formula does not hold there. It also raises one if the servers of a
-    distributed KVStore update the weights, because the rate would not reach
-    them. Set ``MXNET_UPDATE_ON_KVSTORE=0`` on all workers in that case. A
-    checkpoint contains `rate` and `curvature`.
+    than sgd, for `momentum` without `with_momentum`, for `clip_gradient`, for
+    ``alpha=0`` and for `full_grad_batches`: the formula does not hold there. It
+    also raises one if the servers of a distributed KVStore update the weights,
+    because the rate would not reach them. Set ``MXNET_UPDATE_ON_KVSTORE=0`` on
+    all workers in that case. A checkpoint contains `rate` and `curvature`.
 
     References
     ----------
@@ -90,13 +99,14 @@ class BarzilaiBorwein(LRScheduler):
     [[1.0, -2.0, 3.0]]
     """
 
-    def __init__(self, base_lr=0.01, bounded=True):
+    def __init__(self, base_lr=0.01, bounded=True, with_momentum=False):
         rate = as_number(base_lr)
         if rate is None:
             raise TypeError('base_lr must be a number above 0, not %r' % (base_lr,))
         if not 0 < rate < math.inf:
             raise ValueError('base_lr must be a number above 0, not %r' % (base_lr,))
         self.bounded = checked_bool('bounded', bounded)
+        self.with_momentum = checked_bool('with_momentum', with_momentum)
         super().__init__(float(rate))
         self.rate, self.curvature = None, 0.
 
@@ -115,7 +125,7 @@ class BarzilaiBorwein(LRScheduler):
         """
         return self.base_lr if self.rate is None else self.rate
 
-    def advance(self, displacements, changes, steps, units=1):
+    def advance(self, displacements, changes, steps, units=1, momentum=0):
         """Set the rate from two snapshots.
 
         Parameters
@@ -130,6 +140,8 @@ class BarzilaiBorwein(LRScheduler):
         units : float
             Factor for the curvature so far, if the scale of gradients has
             changed.
+        momentum : float
+            Momentum of the optimizer.
         """
         largest = self.curvature * units
         squared = product = changed = 0.
@@ -143,7 +155,7 @@ class BarzilaiBorwein(LRScheduler):
         rate = self.rate
         if steps and 0 < product < math.inf and math.isfinite(changed / product):
             largest = max(largest, changed / product)
-            rate = squared / product / steps
+            rate = (1 - momentum) * squared / product / steps
             if self.bounded:
                 rate = min(rate, 1 / largest)
         self.rate, self.curvature = rate, largest
@@ -175,16 +187,22 @@ def check_step_size(optimizer, optimizer_params, alpha, on_servers, full_grad_ba
         As described in the notes on `BarzilaiBorwein`.
     """
     klass, name, arguments = described(optimizer, optimizer_params)
-    is_sgd = klass is mx.optimizer.SGD
-    if not isinstance(arguments.get('lr_scheduler'), BarzilaiBorwein):
+    rule = arguments.get('lr_scheduler')
+    if not isinstance(rule, BarzilaiBorwein):
         return
+    allowed = 'sgd without momentum and clip_gradient for BarzilaiBorwein'
+    is_allowed = klass is mx.optimizer.SGD
+    if rule.with_momentum:
+        allowed = ('sgd or nag, with a momentum from 0 to below 1 and without clip_gradient, for '
+                   'BarzilaiBorwein with_momentum')
+        is_allowed = klass in (mx.optimizer.SGD, mx.optimizer.NAG)
     for argument in ('momentum', 'clip_gradient'):
-        if arguments.get(argument):
-            name += ' with %s %g' % (argument, arguments[argument])
-            is_sgd = False
-    if not is_sgd:
-        raise ValueError('optimizer must be sgd without momentum and clip_gradient for '
-                         'BarzilaiBorwein, not %s' % name)
+        value = arguments.get(argument)
+        if value:
+            name += ' with %s %g' % (argument, value)
+            is_allowed &= argument == 'momentum' and rule.with_momentum and 0 < value < 1
+    if not is_allowed:
+        raise ValueError('optimizer must be %s, not %s' % (allowed, name))
     if not callable(alpha) and alpha == 0:
         raise ValueError('alpha must not be 0 for BarzilaiBorwein: there is no snapshot then')
     if full_grad_batches is not None:

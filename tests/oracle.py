@@ -54,17 +54,17 @@ def block_threshold(strength, axis):
 
 
 class Sgd:
-    """SGD with momentum and weight decay, as MXNet defines them.
+    """SGD with momentum, Nesterov's or not, and weight decay, as MXNet defines them.
 
     After its step a weight is given to its function in `proximal`, with its learning rate.
     """
 
     def __init__(self, learning_rate, momentum=0.0, wd=0.0, lr_mult=(), decayed=('weight',),
-                 rescale=1.0, proximal=()):
+                 rescale=1.0, proximal=(), nesterov=False):
         self.learning_rate = learning_rate if callable(learning_rate) else lambda _: learning_rate
         self.momentum, self.wd, self.rescale = momentum, wd, rescale
         self.lr_mult, self.decayed = dict(lr_mult), decayed
-        self.proximal = dict(proximal)
+        self.proximal, self.nesterov = dict(proximal), nesterov
         self.velocity, self.updates = {}, 0
 
     def step(self, weights, gradients):
@@ -76,7 +76,11 @@ class Sgd:
             own_rate = rate * self.lr_mult.get(name, 1.0)
             self.velocity[name] = (self.momentum * self.velocity.get(name, 0.0)
                                    + own_rate * descent)
-            weights[name] = weights[name] - self.velocity[name]
+            if self.nesterov:
+                weights[name] = weights[name] - (self.momentum * self.velocity[name]
+                                                 + own_rate * descent)
+            else:
+                weights[name] = weights[name] - self.velocity[name]
             if name in self.proximal:
                 weights[name] = self.proximal[name](weights[name], own_rate)
 

@@ -19,10 +19,16 @@ TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
 
 
 class SvrgBB:
-    """SVRG-BB of Tan et al., Algorithm 1, and its rate at most 1 / L where that is asked for."""
+    """SVRG-BB of Tan et al., Algorithm 1, and its rate at most 1 / L where that is asked for.
 
-    def __init__(self, problem, rate, wd=0., bounded=True, batch_size=10, svrg=None):
-        self.svrg = svrg or problem.svrg(learning_rate=lambda _: self.rate, wd=wd)
+    With momentum the rate of the paper is multiplied by 1 - momentum.
+    """
+
+    def __init__(self, problem, rate, wd=0., bounded=True, batch_size=10, svrg=None, momentum=0.,
+                 nesterov=False):
+        self.svrg = svrg or problem.svrg(learning_rate=lambda _: self.rate, wd=wd,
+                                         momentum=momentum, nesterov=nesterov)
+        self.momentum = momentum
         self.rate, self.wd, self.bounded, self.batch_size = rate, wd, bounded, batch_size
         self.curvature, self.previous, self.steps = 0., None, 0
         self.rates = []
@@ -37,7 +43,7 @@ class SvrgBB:
         if self.previous is not None:
             moved, changed = (new - old for new, old in zip(now, self.previous))
             if self.steps and moved @ changed > 0:
-                self.rate = moved @ moved / (moved @ changed) / self.steps
+                self.rate = (1 - self.momentum) * moved @ moved / (moved @ changed) / self.steps
                 self.curvature = max(self.curvature, changed @ changed / (moved @ changed))
                 if self.bounded:
                     self.rate = min(self.rate, 1 / self.curvature)
@@ -85,6 +91,25 @@ def test_is_svrg_bb(monkeypatch, kind, wd, bounded, update_freq, context, kvstor
             if epoch != after[0] and epoch % update_freq == 0]
     np.testing.assert_allclose(used, twin.rates, rtol=1e-5)
     assert len(set(used)) > 1
+    problem.assert_weights(module, twin.svrg.weights)
+
+
+@pytest.mark.parametrize('kind', ['softmax', 'perceptron'])
+@pytest.mark.parametrize('bounded', [True, False])
+@pytest.mark.parametrize('optimizer, wd', [
+    ('sgd', 0.05), ('nag', 0)])  # the decay in MXNet's nag momentum is of the later weights
+@pytest.mark.parametrize('momentum', [0.5, 0.9])
+@pytest.mark.parametrize('context, kvstore', [(mx.cpu(), None), (TWO_DEVICES, 'local')])
+def test_momentum(kind, bounded, optimizer, wd, momentum, context, kvstore):
+    problem = Problem(kind, rows=37)
+    rule = BarzilaiBorwein(bounded=bounded, with_momentum=True)
+    params = {'learning_rate': 0.01, 'wd': wd, 'momentum': momentum, 'lr_scheduler': rule}
+    module = problem.module(2, context=context)
+    module.fit(problem.iterator(), eval_metric='mse', num_epoch=5, arg_params=problem.arg_params(),
+               optimizer=optimizer, optimizer_params=params, kvstore=kvstore)
+    twin = SvrgBB(problem, 0.01, wd, bounded, momentum=momentum, nesterov=optimizer == 'nag')
+    twin.fit(0, 5, 2, oracle.batches_of(37, 10))
+    np.testing.assert_allclose(rule.rate, twin.rate, rtol=1e-5)
     problem.assert_weights(module, twin.svrg.weights)
 
 
@@ -350,6 +375,9 @@ def test_rate_and_curvature_of_two_snapshots():
     assert rule.rate == 1 / before[1]
     rule.advance(arrays_of(2), arrays_of(1), 1, units=4)  # gradients of batches four times as large
     assert rule.curvature == 4 * before[1] and rule.rate == 1 / rule.curvature
+    rule.bounded = False
+    rule.advance(arrays_of(2), arrays_of(1), 1, momentum=0.75)
+    assert rule.rate == 2 / 4
     rule.restart()
     moved, changed = np.float32([0.1, 0.3]), np.float32([0.7, 0.9])
     rule.advance(arrays_of(moved), arrays_of(changed), 1)
@@ -382,6 +410,25 @@ def test_what_a_rate_can_be_given_to(optimizer, params, named, on_servers, alpha
         return
     with pytest.raises(ValueError, match=message):
         check(lr_scheduler=BarzilaiBorwein())
+
+
+@pytest.mark.parametrize('optimizer, params, named', [
+    ('sgd', {'momentum': 0.9}, None), ('nag', {'momentum': 0.5}, None), ('nag', {}, None),
+    (mx.optimizer.NAG, {'momentum': 0.5}, None), ('sgd', {}, None),
+    ('sgd', {'momentum': 1}, 'sgd with momentum 1'),
+    ('nag', {'momentum': -0.5}, 'nag with momentum -0.5'),
+    ('nag', {'clip_gradient': 2, 'momentum': 0.5}, 'nag with momentum 0.5 with clip_gradient 2'),
+    ('sgd', {'momentum': 1.5, 'clip_gradient': None}, 'sgd with momentum 1.5'),
+    ('adam', {}, 'adam'), ('signum', {'momentum': 0.9}, 'signum with momentum 0.9')])
+def test_what_a_rate_with_momentum_can_be_given_to(optimizer, params, named):
+    params = {**params, 'lr_scheduler': BarzilaiBorwein(with_momentum=True)}
+    made = optimizer if isinstance(optimizer, str) else optimizer(**params)
+    if named is None:
+        check_step_size(made, params, 1, False)
+        return
+    with pytest.raises(ValueError, match='^optimizer must be sgd or nag, with a momentum from 0 '
+                                         'to below 1 .*, not %s$' % named):
+        check_step_size(made, params, 1, False)
 
 
 def test_an_optimizer_that_is_wrapped_is_looked_at():

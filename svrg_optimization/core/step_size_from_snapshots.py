@@ -46,6 +46,6 @@ def step_size_advanced(module, snapshot, snapshot_module, epoch):
     scale = optimizer.rescale_grad * batches_of_a_step(kvstore_of(module))
     rule.advance(list(moved.values()), [
         scale * (totals[name] - units * totals_before[name]) + decays[name] * moved[name]
-        for name in totals], steps, units)
+        for name in totals], steps, units, optimizer.momentum)
     if epoch is not None:
         module.logger.info('Epoch[%d] Learning rate=%g', epoch, rule(None))
