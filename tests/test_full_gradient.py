@@ -584,7 +584,8 @@ def merged(monkeypatch):
 
 @pytest.mark.parametrize('grad_req', ['write', 'add'])
 @pytest.mark.parametrize('kind', ['linear', 'softmax', 'perceptron'])
-@pytest.mark.parametrize('rows, runs', [(150, 0), (160, 1), (373, 2), (480, 3)])
+@pytest.mark.parametrize('rows, runs', [
+    (19, []), (25, [2]), (150, [15]), (160, [16]), (373, 3 * [12]), (480, 3 * [16])])
 def test_small_batches_are_computed_as_one(merged, kind, rows, runs, grad_req):
     problem = Problem(kind, rows=rows)
     module = problem.bound(grad_req=grad_req)
@@ -595,7 +596,38 @@ def test_small_batches_are_computed_as_one(merged, kind, rows, runs, grad_req):
         full = module._snapshot.full_gradient
         assert (full.rows, full.batches, full.batches_of_workers) == (
             rows, -(-rows // 10), [-(-rows // 10)])
-    assert merged == 2 * runs * [16]
+    assert merged == 2 * runs
+
+
+@pytest.mark.parametrize('callback', [None, lambda _: None])
+def test_number_of_batches_that_are_computed_as_one_changes(merged, callback):
+    problem = Problem('softmax', rows=130)
+    module = problem.bound()
+    for batches, runs in ((3, [3]), (None, [13]), (5, [5]), (1, []), (None, [13])):
+        module.update_full_grads(problem.iterator(), callback, batches=batches)
+        problem.assert_full_gradient(module, full_gradient(
+            problem, problem.weights, np.arange(10 * (batches or 13))))
+        assert merged == runs
+        merged.clear()
+
+
+@pytest.mark.parametrize('stored', [False, True])
+@pytest.mark.parametrize('callback', [None, lambda _: None])
+def test_batches_on_another_device_are_joined_there(monkeypatch, callback, stored):
+    """The data of an NDArrayIter are on the CPU. An operation needs all arrays on one device."""
+    concat, devices = mx.nd.concat, []
+
+    def recorded(*arrays, **kwargs):
+        devices.append({array.context for array in (*arrays, kwargs.get('out', arrays[0]))})
+        return concat(*arrays, **kwargs)
+
+    monkeypatch.setattr(mx.nd, 'concat', recorded)
+    problem = Problem('softmax', rows=130)
+    module = problem.bound(context=mx.cpu(1), store_snapshot_grads=stored)
+    module.update_full_grads(problem.iterator(), callback)
+    problem.assert_full_gradient(module, full_gradient(problem, problem.weights, np.arange(130)))
+    assert all(found == {mx.cpu(0)} for found in devices)
+    assert bool(devices) == (stored or callback is not None)
 
 
 @pytest.mark.parametrize('batch_size, expected', [(20, [3] * 4), (30, [2] * 4), (50, [])])
@@ -1042,14 +1074,15 @@ def test_lists_of_batches_cannot_be_held():
         module.update_full_grads(lists_of_batches(problem.iterator()))
 
 
-def test_errors_of_mxnet_are_passed_on(monkeypatch):
-    problem = Problem(rows=40)
+@pytest.mark.parametrize('rows, function', [(10, 'run'), (40, 'run_merged')])
+def test_errors_of_mxnet_are_passed_on(monkeypatch, rows, function):
+    problem = Problem(rows=rows)
     module = problem.bound()
 
     def fail(*_):
         raise mx.MXNetError('no memory')
 
-    monkeypatch.setattr(executor_group, 'run', fail)
+    monkeypatch.setattr(executor_group, function, fail)
     with pytest.raises(mx.MXNetError, match='no memory'):
         module.update_full_grads(problem.iterator())
 

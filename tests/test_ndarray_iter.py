@@ -12,7 +12,12 @@ from mxnet.base import _LIB, check_call
 
 from problems import Problem
 from svrg_optimization.data import large_pages
-from svrg_optimization.data.ndarray_iter import reset, views_of_batches, views_of_copies
+from svrg_optimization.data.ndarray_iter import (
+    joined_views,
+    reset,
+    views_of_batches,
+    views_of_copies,
+)
 from svrg_optimization.data.passes import Stream
 
 
@@ -95,10 +100,24 @@ def test_large_pages_are_asked_for(has_large_pages, monkeypatch):
 
 def test_whole_batches_are_views():
     train_data = made()
-    batches = list(views_of_batches(train_data))
-    for array in train_data.data[0][1], train_data.label[0][1]:
-        array[:] = 7
-    assert [(batch.data[0].asnumpy() == 7).all() for batch in batches] == [True] * 4 + [False]
+    found = [batch.data[0] for batch in views_of_batches(train_data)]
+    train_data.data[0][1][:] = 7
+    assert [(rows.asnumpy() == 7).all() for rows in found] == [True] * 4 + [False]
+
+
+@pytest.mark.parametrize('order, joined', [
+    ([0, 1, 2], True), ([2], True), ([1, 0], False), ([0, 2], False), ([0, 1, 4], False),
+    ([4], False), ([0, 5], False)])
+def test_views_of_consecutive_rows_are_joined(order, joined):
+    """Number 4 is padded, and number 5 is of another iterator."""
+    batches = [*views_of_batches(made()), list(views_of_batches(made()))[1]]
+    some = [batches[number] for number in order]
+    found = joined_views(some)
+    assert found == some if not joined else len(found) == 1
+    expected = copies(some)
+    [*arrays] = zip(*[arrays for arrays, _ in copies(found)])
+    for actual, own in zip(arrays, zip(*[arrays for arrays, _ in expected])):
+        np.testing.assert_array_equal(np.concatenate(actual), np.concatenate(own))
 
 
 @pytest.mark.parametrize('features, budget, copied', [

@@ -150,7 +150,7 @@ def test_small_batches_are_computed_side_by_side(runs, runs_side_by_side, kind, 
     problem.assert_weights(module, svrg.weights)
     assert module._snapshot.full_gradient.rows == rows
     problem.assert_full_gradient(module, svrg.full_gradient)
-    assert runs_side_by_side == 2 * [16, 16]
+    assert runs_side_by_side == 2 * [12, 12, 12]
     assert len(runs) == 2 * (len(steps[0]) - stored)
 
 
@@ -186,6 +186,19 @@ def test_copies_side_by_side_follow_the_snapshot(runs_side_by_side):
                 np.testing.assert_allclose(batch.at_snapshot[name][0].asnumpy(), value,
                                            rtol=1e-5, atol=1e-5)
     assert runs_side_by_side == [16, 16, 16]
+
+
+def test_number_of_copies_side_by_side_changes(runs_side_by_side):
+    module = Problem('perceptron', rows=160).bound(store_snapshot_grads=True)
+    for rows in (70, 130, 50, 70):
+        problem = Problem('perceptron', rows=rows)
+        module.set_params(problem.arg_params(), {})
+        module.update_full_grads(problem.iterator())
+        svrg = problem.svrg()
+        svrg.take_snapshot()
+        problem.assert_full_gradient(module, svrg.full_gradient)
+        assert module._svrg.stored.latest.num_with_gradients == rows // 10
+    assert runs_side_by_side == [7, 13, 7]
 
 
 def test_an_input_that_is_called_name(runs_side_by_side):

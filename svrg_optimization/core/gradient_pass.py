@@ -10,8 +10,12 @@ from ..data.batch_rows import (
     repeated,
     without_padding,
 )
-from ..data.iterators import batches_stay, pads_in_front
+from ..data.iterators import batches_stay, pads_in_front, whole_batches_in
 from ..mxnet_bridge import executor_group
+
+# Number of batches from which running them side by side is faster: five of the softmax model
+# take as long as alone.
+_FEWEST_SIDE_BY_SIDE = 6
 
 
 class _Part(NamedTuple):
@@ -50,6 +54,11 @@ def _side_by_side(batches, snapshot_module, _):
     yield batches, snapshot_module.gradients_side_by_side(batches)
 
 
+def _for_fewest_runs(batches, most):
+    """Return how many batches to compute at once; those that are left over run one by one."""
+    return min(range(most, 0, -1), key=lambda count: batches // count + batches % count)
+
+
 class GradientPass:
     """Sum the gradients of batches and, if wanted, store the batches and gradients.
 
@@ -61,8 +70,8 @@ class GradientPass:
     ----------
     full_gradient : FullGradient
         Full gradient that the sum is added to.
-    train_data : DataIter
-        Iterator of the batches.
+    data_pass : Pass or Stream
+        The pass.
     live : SVRGModule
         Module being trained; of several buckets the default one.
     state : SVRGState
@@ -79,20 +88,20 @@ class GradientPass:
         Module of the latest batch.
     """
 
-    def __init__(self, full_gradient, train_data, live, state, stored=None, module_of=None):
+    def __init__(self, full_gradient, data_pass, live, state, stored=None, module_of=None):
         self._full_gradient = full_gradient
         self.live, self._snapshot_module = live, state.snapshot_module
         self._module_of = module_of or (lambda _: (live, state))
         self._stored = stored
-        self._padding_first = pads_in_front(train_data)
-        self._batches_stay = batches_stay(train_data)
+        self._padding_first = pads_in_front(data_pass.train_data)
+        self._batches_stay = batches_stay(data_pass.train_data)
         self._waiting, self._unsummed = [], []
         self._first_is_whole = None
         self._at_once, self._way = 0, None
         if module_of is None:
-            self._at_once, self._way = self._chosen_way(state.loss_reduction)
+            self._at_once, self._way = self._chosen_way(state.loss_reduction, data_pass)
 
-    def _chosen_way(self, loss_reduction):
+    def _chosen_way(self, loss_reduction, data_pass):
         """Return how many whole batches are computed at once, and the way in which they are."""
         snapshot_module, full_gradient = self._snapshot_module, self._full_gradient
         weights = loss_reduction.weights(executor_group.rows_bound(snapshot_module.module), 1,
@@ -100,13 +109,18 @@ class GradientPass:
         if loss_reduction.is_mixed or full_gradient.row_counts or set(weights) != {1}:
             return 0, None
         if self._stored is None:
-            count = snapshot_module.batches_to_merge() if loss_reduction.is_row_wise else 1
-            way = _merged
+            most = snapshot_module.most_to_merge if loss_reduction.is_row_wise else 1
+            way, fewest = _merged, 2
         elif full_gradient.sums_stored(executor_group.gradients(snapshot_module.module)):
-            count, way = snapshot_module.batches_side_by_side(), _side_by_side
+            most = snapshot_module.most_side_by_side
+            way, fewest = _side_by_side, _FEWEST_SIDE_BY_SIDE
         else:
             return 0, None
-        return (count, way) if count > 1 and self._batches_stay else (1, _one_by_one)
+        if self._batches_stay:
+            count = _for_fewest_runs(whole_batches_in(data_pass), most)
+            if count >= fewest:
+                return count, way
+        return 1, _one_by_one
 
     def add(self, batch):
         """Add the gradients of a batch, without its padding if that can be cut off.

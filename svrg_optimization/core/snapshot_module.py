@@ -11,10 +11,8 @@ from .side_by_side import SideBySide
 # MLP, but SVRG would take a fifth more memory.
 _BATCHES_AT_ONCE = 16
 _BYTES_AT_ONCE = 1 << 21
-# Where each batch has gradients of its own, this helps only with at most so many parameters
-# and at least so many batches. Five batches of the softmax model take as long as alone.
+# Where each batch has gradients of its own, this helps only with at most so many parameters.
 _FEW_PARAMETERS = 1 << 15
-_FEWEST_SIDE_BY_SIDE = 6
 # Bytes from which sharing memory is worth a copy of the outputs in each step. LeNet's
 # activations are 25 MB, and SVRG takes 1.16 of Module's memory instead of 2.
 _WORTH_SHARING = 1 << 18
@@ -97,7 +95,8 @@ class SnapshotModule:
         self.shares_inputs = self.shares_pool = False
 
     def _forget_further_executors(self):
-        self._other = self._merged = self._side_by_side = self._bytes_of_batch = None
+        self._other = self._merged = self._side_by_side = None
+        self._most_to_merge = self._most_side_by_side = None
 
     def copy_of_weights(self):
         """Return copies of the weights and auxiliary states of the snapshot."""
@@ -156,36 +155,40 @@ class SnapshotModule:
         executor_group.run(module, batch)
         return executor_group.gradients(module)
 
-    def batches_to_merge(self):
-        """Return the number of batches to compute as one, if rows are independent."""
-        count = self._batches_at_once()
-        return count if count > 1 and executor_group.can_merge_batches(self.module) else 1
+    @property
+    def most_to_merge(self):
+        """Largest number of batches to compute as one, if rows are independent."""
+        if self._most_to_merge is None:
+            self._most_to_merge = (
+                self._most_at_once if executor_group.can_merge_batches(self.module) else 1)
+        return self._most_to_merge
 
-    def batches_side_by_side(self):
-        """Return the number of batches to compute at once, with separate gradients."""
-        count = self._batches_at_once()
-        if (count >= _FEWEST_SIDE_BY_SIDE
-                and executor_group.count_of_weights(self.module) <= _FEW_PARAMETERS
-                and executor_group.can_run_side_by_side(self.module)):
-            return count
-        return 1
+    @property
+    def most_side_by_side(self):
+        """Largest number of batches to compute at once, with separate gradients."""
+        if self._most_side_by_side is None:
+            suits = (executor_group.count_of_weights(self.module) <= _FEW_PARAMETERS
+                     and executor_group.can_run_side_by_side(self.module))
+            self._most_side_by_side = self._most_at_once if suits else 1
+        return self._most_side_by_side
 
-    def _batches_at_once(self):
-        if self._bytes_of_batch is None:
-            self._bytes_of_batch = executor_group.bytes_of_batch(self.module)
-        return max(1, min(_BATCHES_AT_ONCE, _BYTES_AT_ONCE // self._bytes_of_batch))
+    @property
+    def _most_at_once(self):
+        return max(1, min(_BATCHES_AT_ONCE,
+                          _BYTES_AT_ONCE // executor_group.bytes_of_batch(self.module)))
 
     def gradients_of_merged(self, batches):
-        """Return the sum of the gradients of `batches_to_merge` batches of the bound size."""
-        if self._merged is None:
+        """Return the sum of the gradients of several batches of the bound size."""
+        rows = len(batches) * executor_group.batch_size(self.module)
+        if self._merged is None or executor_group.batch_size(self._merged) != rows:
             self._merged = self._new_module()
             executor_group.bind_for_merged(self._merged, self.module, len(batches))
         executor_group.run_merged(self._merged, batches)
         return executor_group.gradients(self._merged)
 
     def gradients_side_by_side(self, batches):
-        """List the gradients of `batches_side_by_side` batches of the bound size."""
-        if self._side_by_side is None:
+        """List the gradients of several batches of the bound size."""
+        if self._side_by_side is None or len(self._side_by_side.gradients) != len(batches):
             self._side_by_side = SideBySide(self.module, len(batches))
         self._side_by_side.run(batches, self.module)
         return self._side_by_side.gradients

@@ -338,8 +338,7 @@ class SVRGState:
         self._stored_batch = None
         full_gradient = self.new_full_gradient()
         stored = self.stored.begin(full_gradient) if module_of is None else None
-        gradient_pass = GradientPass(full_gradient, data_pass.train_data, live, self, stored,
-                                     module_of)
+        gradient_pass = GradientPass(full_gradient, data_pass, live, self, stored, module_of)
         if isinstance(data_pass, Pass):
             if stored and data_pass.count is None:
                 data_pass.read = functools.partial(views_of_copies, most_bytes=self.stored.budget)

@@ -78,6 +78,16 @@ def views_of_copies(train_data, most_bytes):
         for kind in ('data', 'label')}))
 
 
+def joined_views(batches):
+    """Return views of consecutive rows as one batch in a list, and other batches as they are."""
+    first = batches[0]
+    if isinstance(first, _View) and all(
+            isinstance(batch, _View) and batch.rows is first.rows and batch.begin == before.end
+            for before, batch in zip(batches, batches[1:])):
+        return [_View(first.rows, first.begin, batches[-1].end)]
+    return batches
+
+
 def _is_plain(train_data):
     """Tell whether an iterator is an NDArrayIter with its own methods and usual arrays.
 
@@ -126,6 +136,21 @@ class _Views:
         if begin < 0 or end > train_data.num_data:
             return next(train_data)
         train_data.cursor = begin
-        data, label = ([array[begin:end] for _, array in arrays]
-                       for arrays in (self._rows.data, self._rows.label))
-        return DataBatch(data, label, pad=0)
+        return _View(self._rows, begin, end)
+
+
+class _View(DataBatch):
+    """Batch of consecutive rows, which are views that are made when they are asked for."""
+
+    def __init__(self, rows, begin, end):
+        self.rows, self.begin, self.end = rows, begin, end
+        self.pad = 0
+        self.index = self.bucket_key = self.provide_data = self.provide_label = None
+
+    @property
+    def data(self):
+        return [array[self.begin:self.end] for _, array in self.rows.data]
+
+    @property
+    def label(self):
+        return [array[self.begin:self.end] for _, array in self.rows.label]

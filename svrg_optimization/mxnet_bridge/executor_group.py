@@ -9,6 +9,7 @@ from mxnet.base import MXNetError
 from mxnet.executor_manager import _split_input_slice
 
 from ..data.batch_rows import batch_axis, labels_of, resized
+from ..data.ndarray_iter import joined_views
 from .storage import is_row_sparse
 
 
@@ -261,11 +262,21 @@ def run_merged(module, batches):
 
 def join_batches(batches, module, inputs):
     """Copy several batches, one after another, into the input arrays of a module."""
-    for kind, descriptions in (('data', module.data_shapes), ('label', module.label_shapes or [])):
-        for i, description in enumerate(descriptions):
+    batches = joined_views(batches)
+    for arrays_of, descriptions in ((lambda batch: batch.data, module.data_shapes),
+                                    (labels_of, module.label_shapes or [])):
+        for description, parts in zip(descriptions, zip(*map(arrays_of, batches))):
             if description.name in inputs:
-                nd.concat(*[getattr(batch, kind)[i] for batch in batches], dim=0,
-                          out=inputs[description.name])
+                _copy_joined(parts, inputs[description.name])
+
+
+def _copy_joined(parts, target):
+    if len(parts) == 1:
+        parts[0].copyto(target)
+    elif parts[0].context == target.context:
+        nd.concat(*parts, dim=0, out=target)
+    else:
+        nd.concat(*parts, dim=0).copyto(target)
 
 
 def has_dtypes_of(module, batch):
