@@ -388,6 +388,7 @@ class SVRGModule(SnapshotSchedule, Module):
         label_shapes : list of DataDesc or list of (str, tuple of int), optional
             Name and new shape of each label.
         """
+        executor_group.reuse_executors(self, data_shapes, label_shapes)
         super().reshape(data_shapes, label_shapes)
         self._svrg.batch_size = executor_group.batch_size(self)
 

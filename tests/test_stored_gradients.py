@@ -188,6 +188,16 @@ def test_copies_side_by_side_follow_the_snapshot(runs_side_by_side):
     assert runs_side_by_side == [16, 16, 16]
 
 
+def test_a_cut_batch_does_not_bind_anew_in_each_epoch(monkeypatch):
+    reshaped, reshape = [], mx.executor.Executor.reshape
+    monkeypatch.setattr(mx.executor.Executor, 'reshape', lambda executor, **kwargs: (
+        reshaped.append(kwargs['data'][0]), reshape(executor, **kwargs))[1])
+    problem = Problem('perceptron', rows=37)
+    module = problem.module(2, store_snapshot_grads=True)
+    module.fit(problem.iterator(), eval_metric='acc', num_epoch=6)
+    assert reshaped == [7]
+
+
 def test_number_of_copies_side_by_side_changes(runs_side_by_side):
     module = Problem('perceptron', rows=160).bound(store_snapshot_grads=True)
     for rows in (70, 130, 50, 70):

@@ -124,7 +124,9 @@ def test_snapshot_side_works_only_when_its_gradients_are_needed(training, monkey
 
     assert runs_of(module.forward_backward, batch) == (2, 0)
     module.update()
-    assert runs_of(module.update_full_grads, training.problem.iterator()) == (0, 2 * 4)
+    # Of 37 rows three batches run as one, but on one device only.
+    in_a_pass = 2 if module._ctx_len == 1 else 4
+    assert runs_of(module.update_full_grads, training.problem.iterator()) == (0, 2 * in_a_pass)
     assert runs_of(module.forward, batch, is_train=False) == (1, 0)
     assert runs_of(module.forward, batch, is_train=True) == (1, 0)
     assert runs_of(module.score, training.problem.iterator(), 'acc') == (4, 0)
@@ -615,6 +617,66 @@ def test_clipping_between_backward_and_update():
     step = np.sqrt(sum(((value.asnumpy() - before[name]) ** 2).sum()
                        for name, value in module.get_params()[0].items()))
     np.testing.assert_allclose(step, 0.01, rtol=1e-3)
+
+
+@pytest.fixture
+def reshaped(monkeypatch):
+    """List the number of rows that each executor is reshaped for."""
+    rows, reshape = [], mx.executor.Executor.reshape
+    monkeypatch.setattr(mx.executor.Executor, 'reshape', lambda executor, **kwargs: (
+        rows.append(kwargs['data'][0]), reshape(executor, **kwargs))[1])
+    return rows
+
+
+@pytest.mark.parametrize('kind', ['softmax', 'perceptron'])
+@pytest.mark.parametrize('grad_req', ['write', 'add'])
+@pytest.mark.parametrize('context', [mx.cpu(), [mx.cpu(0), mx.cpu(1)]])
+def test_batches_of_changing_sizes_are_those_of_module(kind, grad_req, context):
+    problem = Problem(kind, rows=37)
+    modules = [mx.mod.Module(problem.symbol, label_names=('label',), context=context),
+               problem.module(1, context=context)]
+    rng = np.random.RandomState(0)
+    for module in modules:
+        module.bind([('data', (10, 4))], [('label', (10,))], grad_req=grad_req)
+        module.init_params(arg_params=problem.arg_params())
+        module.init_optimizer(optimizer_params={'learning_rate': 0.1, 'momentum': 0.5})
+    for size in rng.choice([4, 6, 10, 14], 60):
+        rows = rng.randint(37, size=size)
+        batch = mx.io.DataBatch([mx.nd.array(problem.features[rows])],
+                                [mx.nd.array(problem.targets[rows])])
+        found = []
+        for module in modules:
+            if rng.rand() < 0.2:
+                module.forward(batch, is_train=False)
+            module.forward_backward(batch)
+            module.update()
+            found.append([module.get_outputs()[0], *module.get_params()[0].values()])
+            assert module.data_shapes[0].shape == (size, 4)
+        for actual, expected in zip(*found):
+            assert (actual.asnumpy() == expected.asnumpy()).all()
+
+
+def test_executors_are_reused_for_shapes_that_come_again(reshaped):
+    """Larger ones are not kept, because they would take memory."""
+    module = Problem('softmax').bound()
+    for size in (4, 10, 4, 10, 6, 4, 10, 6, 4, 14, 10, 14, 4, 10):
+        module.reshape([('data', (size, 4))], [('label', (size,))])
+        assert module._exec_group.execs[0].arg_dict['data'].shape == (size, 4)
+    assert reshaped == [4, 6, 4, 6, 4, 14, 14]
+    assert module._exec_group._default_execs is None
+
+
+@pytest.mark.parametrize('size', [4, 14])
+def test_modules_share_inputs_again_after_another_size(training, size):
+    """As when an epoch ends with an evaluation in batches of another size."""
+    training.snapshot()
+    training.module.score(Problem('perceptron', rows=21, seed=1).iterator(size), 'acc')
+    training.epoch()
+    training.check()
+    inputs = [module._exec_group.execs[0].arg_dict['data']
+              for module in (training.module, training.module._mod_aux)]
+    inputs[0][:] = 7
+    assert (inputs[1].asnumpy() == 7).all()
 
 
 def test_reshape_between_backward_and_update(training):

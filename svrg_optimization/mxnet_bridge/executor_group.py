@@ -12,6 +12,12 @@ from ..data.batch_rows import batch_axis, labels_of, resized
 from ..data.ndarray_iter import joined_views
 from .storage import is_row_sparse
 
+# What an executor group changes when it is reshaped.
+_OF_SHAPES = ('execs', '_default_execs', 'batch_size', 'slices', 'data_shapes', 'label_shapes',
+              'data_names', 'label_names', 'data_layouts', 'label_layouts', 'data_arrays',
+              'label_arrays', 'state_arrays', 'param_arrays', 'grad_arrays', 'input_grad_arrays',
+              'aux_arrays')
+
 
 def batch_size(module):
     """Return the number of rows that a module is bound for, on all devices together."""
@@ -137,6 +143,32 @@ def can_reshape(module, rows):
 def has_been_reshaped(module):
     """Tell whether a module has other executors than at its binding."""
     return module._exec_group._default_execs is not None
+
+
+def reuse_executors(module, data_shapes, label_shapes):
+    """Give a module that will be reshaped its former executors for these shapes, if there are any.
+
+    MXNet binds new ones at each reshape. With a small network this and their
+    first run take longer than several steps. Those of the binding are kept, and
+    the latest ones for fewer rows, which use the same memory.
+
+    Parameters
+    ----------
+    module : mxnet.module.Module
+        Bound module.
+    data_shapes, label_shapes : list of DataDesc or list of (str, tuple of int)
+        The new shapes; `label_shapes` may be None.
+    """
+    own = vars(module._exec_group)
+    states = own.setdefault('states_of_shapes', {})
+    now = {name: own[name] for name in _OF_SHAPES}
+    now['execs'] = list(now['execs'])
+    bound = states.setdefault('bound', now)
+    if (now['batch_size'] or 0) < (bound['batch_size'] or 0):
+        states['smaller'] = now
+    for state in states.values():
+        if (state['data_shapes'], state['label_shapes']) == (data_shapes, label_shapes):
+            own.update(state, execs=list(state['execs']))
 
 
 def bytes_of_activations(module):
