@@ -125,13 +125,18 @@ def train(problem, rate, passes, update_freq=None, batch_size=16, after_batch=No
     return [0, *passes_after], excesses
 
 
-def arguments(script, passes):
-    """Parse the command line of a script that draws a picture of its own name."""
+def arguments(script, passes, **options):
+    """Parse the command line of a script that draws a picture of its own name.
+
+    Further options are numbers with these defaults.
+    """
     parser = argparse.ArgumentParser(formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     parser.add_argument('--passes', type=int, default=passes,
                         help='gradient passes of each run')
     parser.add_argument('--output', type=Path, default=IMAGES / (Path(script).stem + '.png'),
                         help='file of the picture')
+    for name, default in options.items():
+        parser.add_argument('--' + name, type=float, default=default)
     return parser.parse_args()
 
 

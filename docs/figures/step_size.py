@@ -1,4 +1,4 @@
-"""SVRG with Barzilai-Borwein steps from several first rates, with and without the bound."""
+"""SVRG with Barzilai-Borwein steps from several first rates, the bound, and momentum."""
 
 import mxnet as mx
 import numpy as np
@@ -11,7 +11,7 @@ FIRST_RATES = (0.001, 0.01, 0.1, 1.0)
 
 
 def main():
-    args = arguments(__file__, passes=100)
+    args = arguments(__file__, passes=120, momentum=0.9)
     rng = np.random.RandomState(0)
     features = rng.normal(size=(ROWS, FEATURES)) * np.logspace(0, -1.25, FEATURES)
     targets = features @ rng.normal(size=FEATURES) + 0.1 * rng.normal(size=ROWS)
@@ -21,8 +21,11 @@ def main():
         return (((features @ weight - targets) ** 2).mean()
                 - ((features @ optimum - targets) ** 2).mean()) / 2
 
-    figure, panels = pyplot.subplots(1, 2, figsize=(9, 4), sharey=True)
-    for axes, bounded in zip(panels, (True, False)):
+    figure, panels = pyplot.subplots(1, 3, figsize=(11, 4), sharey=True)
+    for axes, bounded, momentum, title in zip(
+            panels, (True, True, False), (0, args.momentum, 0),
+            ('with the bound 1 / L', 'with the bound and momentum %g' % args.momentum,
+             'the formula alone')):
         for rate, style in zip(FIRST_RATES, settings_of(SVRG, 4)):
             train_data = mx.io.NDArrayIter(features, targets, BATCH_SIZE, label_name='target')
             output = mx.sym.FullyConnected(mx.sym.Variable('data'), num_hidden=1, no_bias=True,
@@ -35,12 +38,13 @@ def main():
                 weight = arg_params['fc_weight'].asnumpy().ravel().astype(np.float64)
                 curve.append((2.5 * (epoch + 1), excess(weight)))
 
+            rule = BarzilaiBorwein(rate, bounded, with_momentum=momentum > 0)
             module.fit(train_data, eval_metric='mse', num_epoch=int(args.passes / 2.5),
                        initializer=mx.init.Zero(), epoch_end_callback=record,
-                       optimizer_params={'learning_rate': rate,
-                                         'lr_scheduler': BarzilaiBorwein(rate, bounded)})
+                       optimizer_params={'learning_rate': rate, 'momentum': momentum,
+                                         'lr_scheduler': rule})
             axes.semilogy(*zip(*curve), **style, label='first rate %g' % rate)
-        axes.set_title('with the bound 1 / L' if bounded else 'the formula alone', fontsize=10)
+        axes.set_title(title, fontsize=10)
         axes.set_xlabel('gradient passes')
         axes.set_ylim(1e-7, 1e3)
         axes.grid(True, which='major', alpha=0.3)

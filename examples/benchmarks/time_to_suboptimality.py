@@ -3,8 +3,8 @@
 L2-regularized logistic regression: multinomial on generated dense rows with a
 decaying spectrum (784 features, 10 classes), or on real rows that --data names,
 scikit-learn's handwritten digits or a LIBSVM file. Compares SVRG, with and
-without stored snapshot gradients, at the best rate of a grid, with Nesterov
-momentum, and at the rate that BarzilaiBorwein finds, mxnet.contrib's SVRG, plain
+without stored snapshot gradients and Nesterov momentum, at the best rate of a
+grid and at the rate that BarzilaiBorwein finds, mxnet.contrib's SVRG, plain
 Module with SGD at the best constant and the best decaying rate of the grid, and
 scikit-learn's SAGA and L-BFGS. The optimum is SciPy's L-BFGS in float64. A
 method's clock stops while its loss is computed. All run in interleaved rounds,
@@ -33,12 +33,13 @@ COLORS = {'SVRG, stored': common.COLORS['SVRG, stored'], 'SVRG': common.COLORS['
           'SVRG, stored, momentum': common.COLORS['SVRG, stored'],
           'SVRG, stored, BarzilaiBorwein': common.COLORS['SVRG, stored'],
           'SVRG, BarzilaiBorwein': common.COLORS['SVRG'],
+          'SVRG, stored, BarzilaiBorwein and momentum': common.COLORS['SVRG, stored'],
           'contrib SVRG': common.COLORS['contrib SVRG'],
           'Module, constant rate': common.COLORS['SGD'],
           'Module, decaying rate': common.COLORS['SGD, decaying rate'],
           'scikit-learn, SAGA': common.COLORS['SAGA'],
           'scikit-learn, L-BFGS': common.COLORS['L-BFGS']}
-STYLES = {'BarzilaiBorwein': ':', 'momentum': '--'}  # by the last word of a method
+STYLES = {'BarzilaiBorwein': ':', 'momentum': '--', 'BarzilaiBorwein and momentum': '-.'}
 SOLVERS = {'scikit-learn, SAGA': 'saga', 'scikit-learn, L-BFGS': 'lbfgs'}
 
 
@@ -138,7 +139,7 @@ def train(problem, method, rate, batch_size, epochs, seconds):
         stored = 'stored' in method
         module = SVRGModule(symbol, update_freq=2, store_snapshot_grads=stored)
         if 'BarzilaiBorwein' in method:
-            params['lr_scheduler'] = BarzilaiBorwein(rate)
+            params['lr_scheduler'] = BarzilaiBorwein(rate, with_momentum='momentum' in method)
         if 'momentum' in method:
             optimizer, params['momentum'] = 'nag', 0.9
         update_freq, passes_of_step, passes_of_snapshot = 2, 1 if stored else 2, 1
