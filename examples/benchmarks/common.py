@@ -103,13 +103,13 @@ def least_seconds(functions, rounds):
     return least
 
 
-def parser(description, has_rounds=True):
-    """Return an argument parser for a benchmark."""
+def parser(description, rounds=5):
+    """Return an argument parser for a benchmark; `rounds` is None if there are none."""
     made = argparse.ArgumentParser(description=description,
                                    formatter_class=argparse.RawDescriptionHelpFormatter)
-    if has_rounds:
-        made.add_argument('--rounds', type=int, default=5,
-                          help='of which the least time counts (default: 5)')
+    if rounds:
+        made.add_argument('--rounds', type=int, default=rounds,
+                          help='of which the least time counts (default: %(default)s)')
     made.add_argument('--output', type=Path, default=RESULTS,
                       help='directory for the table and the picture')
     return made

@@ -74,7 +74,7 @@ def train(method, rate, epochs, seed):
 
 
 def main():
-    parser = common.parser(__doc__, has_rounds=False)
+    parser = common.parser(__doc__, rounds=None)
     parser.add_argument('--seeds', type=int, default=5, help='(default: 5)')
     parser.add_argument('--epochs', type=int, default=40, help='(default: 40)')
     parser.add_argument('--rates', type=float, nargs='+', default=[0.2, 0.4, 0.8],

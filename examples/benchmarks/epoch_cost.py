@@ -94,7 +94,7 @@ def measure(network, batch_size, rows, shuffle, rounds, methods):
 
 
 def main():
-    parser = common.parser(__doc__)
+    parser = common.parser(__doc__, rounds=8)
     parser.add_argument('--models', nargs='+', choices=MODELS, default=list(MODELS))
     parser.add_argument('--methods', nargs='+', choices=METHODS[1:], default=list(METHODS[1:]),
                         help='beside Module')

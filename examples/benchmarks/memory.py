@@ -64,7 +64,7 @@ def measure(network, stored=None):
 
 
 def main():
-    args = common.parser(__doc__, has_rounds=False).parse_args()
+    args = common.parser(__doc__, rounds=None).parse_args()
     common.quiet()
     rows, ratios = [], {}
     for name, network in MODELS.items():

@@ -167,6 +167,24 @@ def batches_of_pass(begin):
     return run
 
 
+def steps_on_two_sizes(cls, **kwargs):
+    """Return a function that makes a step on 128 rows and one on 5."""
+    symbol, shape = common.softmax()
+    train_data = common.iterator(shape, 128, 128)
+    batches = [next(train_data), next(common.iterator(shape, 5, 5))]
+    module = cls(symbol, **kwargs)
+    module.bind(train_data.provide_data, train_data.provide_label)
+    module.init_params()
+    module.init_optimizer()
+
+    def run():
+        for batch in batches:
+            module.forward_backward(batch)
+            module.update()
+
+    return run
+
+
 def batch_of_pass(network, batch_size, at_once, stored=False):
     """Return a function that makes a pass over 240 batches."""
     symbol, shape = network()
@@ -196,7 +214,7 @@ def microseconds(functions, times, calls):
 
 
 def main():
-    parser = common.parser(__doc__, has_rounds=False)
+    parser = common.parser(__doc__, rounds=None)
     parser.add_argument('--times', type=int, default=12, help='rounds (default: 12)')
     args = parser.parse_args()
     common.quiet()
@@ -234,6 +252,8 @@ def main():
              '3 in each operation'),
             ('a reset of 12,800 shuffled rows', shuffled(mx.io.NDArrayIter.reset),
              shuffled(ndarray_iter.reset), 1, 'in one operation'),
+            ('steps on two sizes in turn, softmax', steps_on_two_sizes(mx.mod.Module),
+             steps_on_two_sizes(SVRGModule, update_freq=1), 50, 'with executors kept'),
             ('a batch of an NDArrayIter', batches_of_pass(iter),
              batches_of_pass(ndarray_iter.views_of_batches), 1, 'as a view'),
             ('a batch of the pass, linear', batch_of_pass(common.linear, 100, 1),

@@ -215,9 +215,7 @@ def best_rate(problem, method, args):
 
 
 def main():
-    parser = common.parser(__doc__, has_rounds=False)
-    parser.add_argument('--rounds', type=int, default=3,
-                        help='of which the fastest counts (default: 3)')
+    parser = common.parser(__doc__, rounds=3)
     parser.add_argument('--data', metavar='FILE',
                         help="'digits' or a LIBSVM file; else rows are generated")
     parser.add_argument('--rows', type=int, default=12800)
