@@ -305,8 +305,9 @@ def test_benchmark_of_sparse_rows():
     ('epoch_cost', ['--models', 'linear, 90 features', '--rounds', '1'],
      ['linear, 90 features']),
     pytest.param('time_to_suboptimality', ['--rows', '512', '--epochs', '2', '--rates', '1'],
-                 ['SVRG, stored', 'SVRG', 'SVRG, stored, BarzilaiBorwein', 'SVRG, BarzilaiBorwein',
-                  'contrib SVRG', 'Module, constant rate', 'Module, decaying rate',
+                 ['SVRG, stored', 'SVRG', 'SVRG, stored, momentum',
+                  'SVRG, stored, BarzilaiBorwein', 'SVRG, BarzilaiBorwein',
+                  'SVRG, stored, BarzilaiBorwein and momentum', 'contrib SVRG', 'Module, constant rate', 'Module, decaying rate',
                   'scikit-learn, SAGA', 'scikit-learn, L-BFGS'], marks=pytest.mark.exhaustive),
     ('memory', [], ['LeNet'] * 3 + ['MLP 784-512-256-10'] * 3),
     ('deep_network', ['--seeds', '1', '--epochs', '2', '--rates', '0.2'],
@@ -318,7 +319,7 @@ def test_benchmark_of_sparse_rows():
          'both gradients of a step, linear', 'both gradients of a step, softmax',
          'sum of 64 gradients of softmax', 'additions of gradients of the MLP',
          'sums of 48 gradients of the MLP', 'a reset of 12,800 shuffled rows',
-         'a batch of an NDArrayIter', 'a batch of the pass, linear',
+         'steps on two sizes in turn, softmax', 'a batch of an NDArrayIter', 'a batch of the pass, linear',
          'a batch of the pass, softmax', 'a batch of the pass, MLP',
          'a batch of the pass, linear, stored', 'half a batch of the pass, softmax, stored',
          'a batch of the pass, softmax, stored']),
@@ -352,7 +353,7 @@ def test_benchmark_on_a_libsvm_file(tmp_path):
     table = (tmp_path / 'time_to_suboptimality.md').read_text(encoding='utf-8')
     rows = [line for line in table.splitlines()
             if line.startswith(('| SVRG', '| scikit'))]
-    assert len(rows) == 7 and not any('not reached' in row for row in rows)
+    assert len(rows) == 8 and not any('not reached' in row for row in rows)
 
 
 def test_benchmark_of_distributed_training():
