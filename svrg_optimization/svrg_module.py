@@ -388,8 +388,8 @@ class SVRGModule(SnapshotSchedule, Module):
         label_shapes : list of DataDesc or list of (str, tuple of int), optional
             Name and new shape of each label.
         """
-        executor_group.reuse_executors(self, data_shapes, label_shapes)
-        super().reshape(data_shapes, label_shapes)
+        with executor_group.reused_executors(self, data_shapes, label_shapes):
+            super().reshape(data_shapes, label_shapes)
         self._svrg.batch_size = executor_group.batch_size(self)
 
     def init_params(self, initializer=mx.init.Uniform(0.01), arg_params=None, aux_params=None,

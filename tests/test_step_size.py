@@ -431,6 +431,19 @@ def test_what_a_rate_with_momentum_can_be_given_to(optimizer, params, named):
         check_step_size(made, params, 1, False)
 
 
+def test_a_scheduler_that_is_set_later():
+    """Nothing checks it. The rate means something else to adam, but no snapshot is lost."""
+    problem = Problem('softmax', rows=40)
+    module = problem.bound()
+    module.init_optimizer(optimizer='adam', optimizer_params={'learning_rate': 0.01})
+    module._optimizer.lr_scheduler = rule = BarzilaiBorwein()
+    for _ in range(2):
+        module.update_full_grads(problem.iterator())
+        module.forward_backward(next(problem.iterator()))
+        module.update()
+    assert rule.rate > 0
+
+
 def test_an_optimizer_that_is_wrapped_is_looked_at():
     wrapped = type('Wrapped', (), {'default_opt': mx.optimizer.SGD(
         momentum=0.5, lr_scheduler=BarzilaiBorwein())})()

@@ -198,6 +198,29 @@ def test_a_cut_batch_does_not_bind_anew_in_each_epoch(monkeypatch):
     assert reshaped == [7]
 
 
+def test_as_many_copies_as_pay_run_side_by_side(runs_side_by_side):
+    """Seven runs of five copies would be the fewest, but would take longer than alone."""
+    problem = Problem('linear', rows=35 * 600, features=134)
+    module = problem.bound(600, store_snapshot_grads=True)
+    module.update_full_grads(problem.iterator(600))
+    svrg = problem.svrg(600)
+    svrg.take_snapshot()
+    problem.assert_full_gradient(module, svrg.full_gradient)
+    assert runs_side_by_side == 5 * [6]
+
+
+def test_callbacks_of_a_stored_pass_may_change_batches():
+    problem = Problem(rows=40)
+
+    def change(param):
+        batch = param.locals['data_batch']
+        batch.data[0] = batch.data[0] * 2
+        batch.label = [batch.label[0] + 1]
+
+    module = problem.bound(store_snapshot_grads=True)
+    module.update_full_grads(problem.iterator(), change)
+
+
 def test_number_of_copies_side_by_side_changes(runs_side_by_side):
     module = Problem('perceptron', rows=160).bound(store_snapshot_grads=True)
     for rows in (70, 130, 50, 70):

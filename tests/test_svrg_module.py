@@ -628,29 +628,44 @@ def reshaped(monkeypatch):
     return rows
 
 
-@pytest.mark.parametrize('kind', ['softmax', 'perceptron'])
+def with_auxiliary_states(problem):
+    data = mx.sym.BatchNorm(mx.sym.Variable('data'), fix_gamma=False, name='norm')
+    scores = mx.sym.FullyConnected(data, num_hidden=3, name='fc')
+    problem.symbol = mx.sym.SoftmaxOutput(scores, mx.sym.Variable('label'), name='softmax')
+
+
+@pytest.mark.parametrize('change', [lambda _: None, with_auxiliary_states])
 @pytest.mark.parametrize('grad_req', ['write', 'add'])
 @pytest.mark.parametrize('context', [mx.cpu(), [mx.cpu(0), mx.cpu(1)]])
-def test_batches_of_changing_sizes_are_those_of_module(kind, grad_req, context):
-    problem = Problem(kind, rows=37)
+def test_batches_of_changing_sizes_are_those_of_module(change, grad_req, context):
+    problem = Problem('perceptron', rows=37)
+    change(problem)
     modules = [mx.mod.Module(problem.symbol, label_names=('label',), context=context),
                problem.module(1, context=context)]
     rng = np.random.RandomState(0)
     for module in modules:
-        module.bind([('data', (10, 4))], [('label', (10,))], grad_req=grad_req)
-        module.init_params(arg_params=problem.arg_params())
+        module.bind([('data', (10, 4))], [('label', (10,))], grad_req=grad_req,
+                    inputs_need_grad=grad_req == 'write')
+        mx.random.seed(0)
+        np.random.seed(0)
+        module.init_params()
         module.init_optimizer(optimizer_params={'learning_rate': 0.1, 'momentum': 0.5})
     for size in rng.choice([4, 6, 10, 14], 60):
         rows = rng.randint(37, size=size)
         batch = mx.io.DataBatch([mx.nd.array(problem.features[rows])],
                                 [mx.nd.array(problem.targets[rows])])
         found = []
+        evaluates = rng.rand() < 0.2
         for module in modules:
-            if rng.rand() < 0.2:
+            if evaluates:
                 module.forward(batch, is_train=False)
             module.forward_backward(batch)
             module.update()
-            found.append([module.get_outputs()[0], *module.get_params()[0].values()])
+            mx.nd.waitall()  # BatchNorm writes its states behind the engine's back
+            found.append([module.get_outputs()[0], *module.get_params()[0].values(),
+                          *module.get_params()[1].values()])
+            if grad_req == 'write':
+                found[-1] += module.get_input_grads()
             assert module.data_shapes[0].shape == (size, 4)
         for actual, expected in zip(*found):
             assert (actual.asnumpy() == expected.asnumpy()).all()
@@ -664,6 +679,68 @@ def test_executors_are_reused_for_shapes_that_come_again(reshaped):
         assert module._exec_group.execs[0].arg_dict['data'].shape == (size, 4)
     assert reshaped == [4, 6, 4, 6, 4, 14, 14]
     assert module._exec_group._default_execs is None
+
+
+def test_executors_are_reused_for_the_same_layout_only():
+    symbol = mx.sym.MakeLoss(mx.sym.sum(mx.sym.Variable('data')))
+    modules = [mx.mod.Module(symbol, label_names=None), SVRGModule(symbol, label_names=None,
+                                                                   update_freq=1)]
+    for module in modules:
+        module.bind([mx.io.DataDesc('data', (10, 10, 4), layout='NTC')])
+    for shape, layout in (((5, 10, 4), 'NTC'), ((10, 10, 4), 'TNC'), ((5, 10, 4), 'TNC'),
+                          ((5, 10, 4), 'NTC'), ((10, 10, 4), 'NTC')):
+        for module in modules:
+            module.reshape([mx.io.DataDesc('data', shape, layout=layout)])
+        groups = [module._exec_group for module in modules]
+        assert groups[0].batch_size == groups[1].batch_size
+        assert groups[0].data_layouts == groups[1].data_layouts
+
+
+def test_executors_with_larger_inputs_are_not_kept(reshaped):
+    """Fewer rows may be longer."""
+    symbol = mx.sym.MakeLoss(mx.sym.sum(mx.sym.Variable('data'), axis=1))
+    module = SVRGModule(symbol, label_names=None, update_freq=1)
+    module.bind([('data', (10, 5))])
+    for shape in ((4, 50), (10, 5), (4, 50), (10, 5), (4, 5), (10, 5), (4, 5)):
+        module.reshape([('data', shape)])
+    assert reshaped == [4, 4, 4]
+
+
+def test_reshape_before_bind():
+    with pytest.raises(AssertionError):
+        Problem().module(1).reshape([('data', (10, 4))])
+
+
+def test_reshape_that_failed(training):
+    """MXNet leaves the new number of rows beside the old shapes."""
+    training.snapshot()
+    module = training.module
+    rows = np.zeros((4, 5))  # a feature too many
+    with pytest.raises(mx.MXNetError):
+        module.forward(mx.io.DataBatch([mx.nd.array(rows)], [mx.nd.zeros(4)]))
+    for size in (14, 6):
+        module.forward(mx.io.DataBatch([mx.nd.zeros((size, 4))], [mx.nd.zeros(size)]),
+                       is_train=False)
+        training.epoch()
+    assert module._exec_group.batch_size == 10
+    training.check()
+
+
+def test_monitors_of_several_fits():
+    """MXNet shows a later one only the executors that are in use when it is installed."""
+    problem = Problem('softmax', rows=37)
+    module = problem.module(1, store_snapshot_grads=True)
+    for begin in range(3):
+        shapes = []
+
+        def noted(array, shapes=shapes):
+            shapes.append(array.shape)
+            return array
+
+        monitor = mx.mon.Monitor(1, noted)
+        module.fit(problem.iterator(), eval_metric='acc', monitor=monitor, begin_epoch=begin,
+                   num_epoch=begin + 1)
+        assert {(7, 3), (10, 3)} <= set(shapes) or begin and shapes
 
 
 @pytest.mark.parametrize('size', [4, 14])

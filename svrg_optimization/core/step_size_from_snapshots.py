@@ -37,8 +37,10 @@ def step_size_advanced(module, snapshot, snapshot_module, epoch):
     weights = executor_group.parameters(snapshot_module.module)
     before = {name: arrays[0].copy() for name, arrays in weights.items()}
     full_before, steps = snapshot.full_gradient, snapshot.num_update - snapshot.taken_at
+    optimizer = module._optimizer
+    momentum = getattr(optimizer, 'momentum', 0)
     yield
-    full_gradient, optimizer = snapshot.full_gradient, module._optimizer
+    full_gradient = snapshot.full_gradient
     totals, totals_before = full_gradient.totals(), full_before.totals()
     decays = weight_decays(optimizer, list(totals), kvstore_of_weights(module) is None)
     moved = {name: dense(weights[name][0]) - dense(before[name]) for name in totals}
@@ -46,6 +48,6 @@ def step_size_advanced(module, snapshot, snapshot_module, epoch):
     scale = optimizer.rescale_grad * batches_of_a_step(kvstore_of(module))
     rule.advance(list(moved.values()), [
         scale * (totals[name] - units * totals_before[name]) + decays[name] * moved[name]
-        for name in totals], steps, units, optimizer.momentum)
+        for name in totals], steps, units, momentum)
     if epoch is not None:
         module.logger.info('Epoch[%d] Learning rate=%g', epoch, rule(None))

@@ -73,9 +73,11 @@ def views_of_copies(train_data, most_bytes):
     size = 4 * sum(array.size for _, array in _arrays(train_data))
     if size > min(most_bytes, _SMALL_BATCH * train_data.num_data / train_data.batch_size):
         return iter(train_data)
-    return _Views(train_data, SimpleNamespace(**{
+    copies = SimpleNamespace(**{
         kind: [(name, array.copyto(empty_like(array))) for name, array in vars(train_data)[kind]]
-        for kind in ('data', 'label')}))
+        for kind in ('data', 'label')})
+    return (DataBatch(batch.data, batch.label, batch.pad)
+            for batch in _Views(train_data, copies))
 
 
 def joined_views(batches):

@@ -7,16 +7,17 @@ import numpy as np
 from mxnet import ndarray as nd
 from mxnet.base import MXNetError
 from mxnet.executor_manager import _split_input_slice
+from mxnet.io import DataDesc
 
 from ..data.batch_rows import batch_axis, labels_of, resized
 from ..data.ndarray_iter import joined_views
 from .storage import is_row_sparse
 
-# What an executor group changes when it is reshaped.
-_OF_SHAPES = ('execs', '_default_execs', 'batch_size', 'slices', 'data_shapes', 'label_shapes',
-              'data_names', 'label_names', 'data_layouts', 'label_layouts', 'data_arrays',
-              'label_arrays', 'state_arrays', 'param_arrays', 'grad_arrays', 'input_grad_arrays',
-              'aux_arrays')
+# Attributes of an executor group that differ from shape to shape.
+_SHAPED = ('execs', '_default_execs', 'batch_size', 'slices', 'data_shapes', 'label_shapes',
+           'data_names', 'label_names', 'data_layouts', 'label_layouts', 'data_arrays',
+           'label_arrays', 'state_arrays', 'param_arrays', 'grad_arrays', 'input_grad_arrays',
+           'aux_arrays')
 
 
 def batch_size(module):
@@ -145,30 +146,55 @@ def has_been_reshaped(module):
     return module._exec_group._default_execs is not None
 
 
-def reuse_executors(module, data_shapes, label_shapes):
-    """Give a module that will be reshaped its former executors for these shapes, if there are any.
+@contextlib.contextmanager
+def reused_executors(module, data_shapes, label_shapes):
+    """Give a module its former executors for some shapes, if any, and reshape it in the block.
 
     MXNet binds new ones at each reshape. With a small network this and their
     first run take longer than several steps. Those of the binding are kept, and
-    the latest ones for fewer rows, which use the same memory.
+    the latest ones with smaller inputs, which use the same memory. With a
+    Monitor none are: those that MXNet reshapes call a function that those of
+    the binding own, and crash when a second Monitor has replaced it.
 
     Parameters
     ----------
     module : mxnet.module.Module
-        Bound module.
+        Module that the block reshapes.
     data_shapes, label_shapes : list of DataDesc or list of (str, tuple of int)
         The new shapes; `label_shapes` may be None.
     """
+    if not module.binded:
+        yield  # Module raises an error
+        return
     own = vars(module._exec_group)
-    states = own.setdefault('states_of_shapes', {})
-    now = {name: own[name] for name in _OF_SHAPES}
-    now['execs'] = list(now['execs'])
-    bound = states.setdefault('bound', now)
-    if (now['batch_size'] or 0) < (bound['batch_size'] or 0):
-        states['smaller'] = now
-    for state in states.values():
-        if (state['data_shapes'], state['label_shapes']) == (data_shapes, label_shapes):
-            own.update(state, execs=list(state['execs']))
+    kept = own.setdefault('_svrg_kept', {})
+    bound = kept.setdefault('bound', _shaped(own))
+    if any(executor._monitor_callback for executor in bound['execs'] + own['execs']):
+        kept.pop('smaller', None)
+        yield
+        return
+    wanted = _inputs_described(data_shapes, label_shapes)
+    for shaped in kept.values():
+        if _inputs_described(shaped['data_shapes'], shaped['label_shapes']) == wanted:
+            own.update(shaped, execs=list(shaped['execs']))
+            break
+    yield
+    sizes = [[np.prod(shape) for _, shape, *_ in inputs] for inputs in (
+        wanted, _inputs_described(bound['data_shapes'], bound['label_shapes']))]
+    if len(sizes[0]) == len(sizes[1]) and sizes[0] != sizes[1] and all(
+            new <= old for new, old in zip(*sizes)):
+        kept['smaller'] = _shaped(own)
+
+
+def _shaped(attributes):
+    return {**{name: attributes[name] for name in _SHAPED}, 'execs': list(attributes['execs'])}
+
+
+def _inputs_described(data_shapes, label_shapes):
+    """List what two bindings of a network can differ by. DataDescs compare less."""
+    return [(*description, description.dtype, description.layout) for description in (
+        given if isinstance(given, DataDesc) else DataDesc(*given)
+        for given in [*data_shapes, *(label_shapes or [])])]
 
 
 def bytes_of_activations(module):
@@ -279,6 +305,7 @@ def bytes_of_batch(module):
 def bind_for_merged(module, single, count):
     """Bind a module for `count` batches of another module at once, with its parameters."""
     rows = count * batch_size(single)
+    share_no_inputs(single)
     module.bind(resized(single.data_shapes, rows),
                 single.label_shapes and resized(single.label_shapes, rows),
                 shared_module=single, grad_req=gradient_requests(single))
