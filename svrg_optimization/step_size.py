@@ -35,9 +35,9 @@ class BarzilaiBorwein(LRScheduler):
     - the rate does not change if the curvature is not positive, which happens
       with losses that are not convex, or if no step was made.
 
-    This bound is not part of the paper. Nor is momentum: with the momentum
+    The bound is not part of the paper. Nor is momentum: with the momentum
     :math:`\beta` of the optimizer each gradient moves the weights by
-    :math:`1 / (1 - \beta)` times the rate in the end, so the formula's rate is
+    :math:`1 / (1 - \beta)` times the rate in total, so the formula's rate is
     multiplied by :math:`1 - \beta`, and then bounded.
 
     Parameters
