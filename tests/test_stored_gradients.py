@@ -209,6 +209,17 @@ def test_as_many_copies_as_pay_run_side_by_side(runs_side_by_side):
     assert runs_side_by_side == 5 * [6]
 
 
+def test_as_many_run_side_by_side_as_suit_the_batches_that_are_bound(runs_side_by_side):
+    problem = Problem('linear', rows=240, features=4000)
+    module = problem.bound(40, store_snapshot_grads=True)
+    for batch_size, expected in ((40, []), (20, [6, 6]), (10, [12, 12]), (40, [])):
+        train_data = problem.iterator(batch_size)
+        module.bind(train_data.provide_data, train_data.provide_label, force_rebind=True)
+        module.update_full_grads(train_data)
+        assert runs_side_by_side == expected
+        runs_side_by_side.clear()
+
+
 def test_callbacks_of_a_stored_pass_may_change_batches():
     problem = Problem(rows=40)
 

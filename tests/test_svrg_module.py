@@ -706,6 +706,16 @@ def test_executors_with_larger_inputs_are_not_kept(reshaped):
     assert reshaped == [4, 4, 4]
 
 
+def test_executors_of_which_one_input_is_smaller_are_kept(reshaped):
+    symbol = mx.sym.MakeLoss(mx.sym.sum(mx.sym.Variable('data'), axis=1)
+                             * mx.sym.Variable('weights'))
+    module = SVRGModule(symbol, ('data', 'weights'), None, update_freq=1)
+    module.bind([('data', (10, 5)), ('weights', (10,))])
+    for length in (3, 5, 3, 5):
+        module.reshape([('data', (10, length)), ('weights', (10,))])
+    assert reshaped == [10]
+
+
 def test_reshape_before_bind():
     with pytest.raises(AssertionError):
         Problem().module(1).reshape([('data', (10, 4))])

@@ -57,9 +57,9 @@ def _side_by_side(batches, snapshot_module, _):
 def _for_fewest_runs(batches, fewest, most):
     """Return how many batches to compute at once; those that are left over run one by one.
 
-    It is 1 if there are fewer than the `fewest` for which it pays.
+    It is 1 if `most` is less than the `fewest` for which it pays.
     """
-    return min(range(min(most, batches), fewest - 1, -1), default=1,
+    return min(range(most, fewest - 1, -1), default=1,
                key=lambda count: batches // count + batches % count)
 
 
