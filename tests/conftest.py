@@ -1,4 +1,4 @@
-"""Hooks for all tests."""
+"""Hooks and fixtures for all tests."""
 
 import contextlib
 
@@ -15,3 +15,12 @@ def pytest_runtest_call():
     yield
     with contextlib.suppress(mx.MXNetError):  # of what failed on purpose
         mx.nd.waitall()
+
+
+@pytest.fixture
+def reshaped(monkeypatch):
+    """List the number of rows that each executor is reshaped for."""
+    rows, reshape = [], mx.executor.Executor.reshape
+    monkeypatch.setattr(mx.executor.Executor, 'reshape', lambda executor, **kwargs: (
+        rows.append(kwargs['data'][0]), reshape(executor, **kwargs))[1])
+    return rows

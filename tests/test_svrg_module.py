@@ -619,15 +619,6 @@ def test_clipping_between_backward_and_update():
     np.testing.assert_allclose(step, 0.01, rtol=1e-3)
 
 
-@pytest.fixture
-def reshaped(monkeypatch):
-    """List the number of rows that each executor is reshaped for."""
-    rows, reshape = [], mx.executor.Executor.reshape
-    monkeypatch.setattr(mx.executor.Executor, 'reshape', lambda executor, **kwargs: (
-        rows.append(kwargs['data'][0]), reshape(executor, **kwargs))[1])
-    return rows
-
-
 def with_auxiliary_states(problem):
     data = mx.sym.BatchNorm(mx.sym.Variable('data'), fix_gamma=False, name='norm')
     scores = mx.sym.FullyConnected(data, num_hidden=3, name='fc')

@@ -119,29 +119,20 @@ def both_gradients(network, batch_size, together):
     return run
 
 
-def sums(shapes, at_once):
-    """Return a function that adds 64 batches' gradients up, one by one or all at once."""
-    totals, batches = arrays(shapes), [arrays(shapes) for _ in range(64)]
+def sums(shapes, count, at_once=None):
+    """Return a function that adds many batches' gradients up, some at once or one by one."""
+    totals, batches = arrays(shapes), [arrays(shapes) for _ in range(count)]
 
-    def run():
-        for gradients in [] if at_once else batches:
+    def one_by_one():
+        for gradients in batches:
             correction.add_fused(totals, gradients)
-        for total, *summands in zip(totals, *batches) if at_once else ():
-            mx.nd.add_n(total, *summands, out=total)
 
-    return run
-
-
-def sums_of_large(at_once):
-    """Return a function that adds 48 batches' gradients of the MLP up, some at once."""
-    totals, batches = arrays(MLP), [arrays(MLP) for _ in range(48)]
-
-    def run():
+    def some_at_once():
         for total, *summands in zip(totals, *batches):
-            for begin in range(0, 48, at_once):
+            for begin in range(0, count, at_once):
                 mx.nd.add_n(total, *summands[begin:begin + at_once], out=total)
 
-    return run
+    return some_at_once if at_once else one_by_one
 
 
 def additions(shapes, add):
@@ -244,11 +235,11 @@ def main():
              both_gradients(common.linear, 100, True), 50, 'in one executor'),
             ('both gradients of a step, softmax', both_gradients(common.softmax, 128, False),
              both_gradients(common.softmax, 128, True), 50, 'in one executor'),
-            ('sum of 64 gradients of softmax', sums(SOFTMAX, False), sums(SOFTMAX, True), 10,
+            ('sum of 64 gradients of softmax', sums(SOFTMAX, 64), sums(SOFTMAX, 64, 64), 10,
              'all in one operation'),
             ('additions of gradients of the MLP', additions(MLP, mx.nd.elemwise_add),
              additions(MLP, mx.nd.broadcast_add), 10, 'by broadcast_add'),
-            ('sums of 48 gradients of the MLP', sums_of_large(48), sums_of_large(3), 5,
+            ('sums of 48 gradients of the MLP', sums(MLP, 48, 48), sums(MLP, 48, 3), 5,
              '3 in each operation'),
             ('a reset of 12,800 shuffled rows', shuffled(mx.io.NDArrayIter.reset),
              shuffled(ndarray_iter.reset), 1, 'in one operation'),

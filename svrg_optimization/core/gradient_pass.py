@@ -10,7 +10,8 @@ from ..data.batch_rows import (
     repeated,
     without_padding,
 )
-from ..data.iterators import batches_stay, pads_in_front, whole_batches_in
+from ..data.iterators import batches_stay, pads_in_front
+from ..data.passes import whole_batches_in
 from ..mxnet_bridge import executor_group
 
 # Number of batches from which running them side by side is faster: five of the softmax model

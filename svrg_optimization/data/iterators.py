@@ -104,22 +104,6 @@ def batches_in(train_data):
     return -(-rows // train_data.batch_size)
 
 
-def whole_batches_in(data_pass):
-    """Return how many batches without padding a pass over an NDArrayIter has.
-
-    Parameters
-    ----------
-    data_pass : Pass or Stream
-        The pass.
-
-    Returns
-    -------
-    int
-    """
-    whole = data_pass.train_data.num_data // data_pass.train_data.batch_size
-    return whole if data_pass.count is None else min(whole, data_pass.count)
-
-
 def rows_of_batch(train_data, data_shapes):
     """Return the number of rows of an iterator's batches.
 

@@ -32,8 +32,7 @@ def reset(train_data):
         return
     np.random.shuffle(train_data.idx)
     order = nd.array(train_data.idx, dtype=np.int64)
-    shuffled = {kind: [(name, _in_order(array, order)) for name, array in vars(train_data)[kind]]
-                for kind in ('data', 'label')}
+    shuffled = _rows_of(train_data, lambda array: _in_order(array, order))
     vars(train_data).update(shuffled)  # at once, so that Ctrl-C cannot part rows and labels
     try:
         train_data.shuffle = False
@@ -73,9 +72,7 @@ def views_of_copies(train_data, most_bytes):
     size = 4 * sum(array.size for _, array in _arrays(train_data))
     if size > min(most_bytes, _SMALL_BATCH * train_data.num_data / train_data.batch_size):
         return iter(train_data)
-    copies = SimpleNamespace(**{
-        kind: [(name, array.copyto(empty_like(array))) for name, array in vars(train_data)[kind]]
-        for kind in ('data', 'label')})
+    copies = SimpleNamespace(**_rows_of(train_data, lambda array: array.copyto(empty_like(array))))
     return (DataBatch(batch.data, batch.label, batch.pad)
             for batch in _Views(train_data, copies))
 
@@ -106,6 +103,12 @@ def _is_plain(train_data):
 
 def _arrays(train_data):
     return itertools.chain(train_data.data, train_data.label)
+
+
+def _rows_of(train_data, function):
+    """Map 'data' and 'label' to the names and arrays of an NDArrayIter, each array changed."""
+    return {kind: [(name, function(array)) for name, array in vars(train_data)[kind]]
+            for kind in ('data', 'label')}
 
 
 def _in_order(array, order):

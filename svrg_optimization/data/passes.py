@@ -117,3 +117,19 @@ class Stream:
             self._batches, self._place, has_ended = None, 0, True
             if yielded and math.isnan(begin):
                 return  # it may have been all
+
+
+def whole_batches_in(data_pass):
+    """Return how many batches without padding a pass over an NDArrayIter has.
+
+    Parameters
+    ----------
+    data_pass : Pass or Stream
+        The pass.
+
+    Returns
+    -------
+    int
+    """
+    whole = data_pass.train_data.num_data // data_pass.train_data.batch_size
+    return whole if data_pass.count is None else min(whole, data_pass.count)
