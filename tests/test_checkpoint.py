@@ -86,7 +86,8 @@ def test_same_bits_in_a_new_process(prefix, optimizer):
         problem = Problem('softmax', rows=37)
         train(problem, load(prefix, 2), 2, 5, optimizer, prefix)'''), prefix, optimizer],
         check=True, env={**os.environ, 'PYTHONPATH': os.pathsep.join(
-            [str(Path(__file__).parent), str(Path(__file__).parent.parent)])})
+            [str(Path(__file__).parent), str(Path(__file__).parent / 'support'),
+             str(Path(__file__).parent.parent)])})
     assert bits(bound(load(prefix, 5), problem)) == bits(unbroken)
 
 

@@ -53,7 +53,7 @@ np.savez(sys.argv[5], **{name: value.asnumpy()
 
 def train(python, *arguments):
     """Train in a Python of its own, from one epoch to another; return the weights' bits."""
-    paths = [str(HERE), str(HERE.parent), os.environ.get('PYTHONPATH', '')]
+    paths = [str(HERE / 'support'), str(HERE), str(HERE.parent), os.environ.get('PYTHONPATH', '')]
     result = subprocess.run([python, '-c', TRAIN, *map(str, arguments)], check=False,
                             env={**os.environ, 'PYTHONPATH': os.pathsep.join(filter(None, paths))},
                             capture_output=True, text=True)

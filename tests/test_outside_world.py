@@ -60,8 +60,8 @@ def fingerprint(prefix, epoch):
 
 def in_a_process(function, *arguments):
     """Run a function of this file in a Python of its own."""
-    tests = str(Path(__file__).parent)
-    path = os.pathsep.join([tests, *filter(None, [os.environ.get('PYTHONPATH')])])
+    tests = str(Path(__file__).parent / 'support')
+    path = os.pathsep.join([str(Path(__file__).parent), tests, *filter(None, [os.environ.get('PYTHONPATH')])])
     found = subprocess.run(
         [sys.executable, '-c', 'import sys, test_outside_world as tests; '
          'getattr(tests, sys.argv[1])(*sys.argv[2:])', function.__name__, *map(str, arguments)],

@@ -31,7 +31,7 @@ import numpy as np
 from svrg_optimization import SVRGModule
 
 # The namespaces are those of the tests.
-sys.path.append(str(Path(__file__).resolve().parents[2] / 'tests'))
+sys.path.append(str(Path(__file__).resolve().parents[2] / 'tests' / 'support'))
 import network  # noqa: E402
 
 COUNTERS = Path('/proc/net/dev')
