@@ -8,14 +8,21 @@ from ._argument_checks import as_number, checked_count
 _ALLOWED = 'a number from 0 to 1 or a callable that returns one'
 
 
-class Coefficient:
-    """Checked value of SVRGModule's `alpha`.
+def checked_alpha(alpha, updates=None):
+    """Check SVRGModule's `alpha`.
 
     Parameters
     ----------
     alpha : float or callable
         A number in [0, 1], or a schedule that is called with the number of
         updates so far and returns one.
+    updates : int, optional
+        Number of updates. With it a schedule is called.
+
+    Returns
+    -------
+    float or callable
+        The number or the schedule; with `updates` always a number.
 
     Raises
     ------
@@ -24,31 +31,12 @@ class Coefficient:
     ValueError
         If it is a number outside [0, 1].
     """
-
-    def __init__(self, alpha):
-        self.alpha = alpha
-
-    @property
-    def alpha(self):
-        """Number or schedule."""
-        return self._alpha
-
-    @alpha.setter
-    def alpha(self, alpha):
-        self._alpha = alpha if callable(alpha) else _checked(alpha, 'alpha must be %s' % _ALLOWED)
-
-    @property
-    def is_always_zero(self):
-        """Whether α is the number 0, so that no step needs a snapshot."""
-        return not callable(self.alpha) and self.alpha == 0
-
-    def at(self, num_update):
-        """Return α after this number of updates."""
-        value = self.alpha
-        if callable(value):
-            value = _checked(value(num_update), 'alpha must be %s; after %d updates it returned '
-                             'something else' % (_ALLOWED, num_update))
-        return float(value)
+    if not callable(alpha):
+        return _checked(alpha, 'alpha must be %s' % _ALLOWED)
+    if updates is None:
+        return alpha
+    return float(_checked(alpha(updates), 'alpha must be %s; after %d updates it returned '
+                          'something else' % (_ALLOWED, updates)))
 
 
 def _checked(value, message):

@@ -1,12 +1,14 @@
 """Variance of gradients: does SVRG help, is the snapshot too old, and which α is best?"""
 
+import contextlib
 from typing import Dict, NamedTuple
 
+import mxnet as mx
 import numpy as np
 
 from .data.iterators import check_iterator, rewind
-from .kvstore.kinds import kvstore_of_weights
-from .mxnet_bridge import executor_group
+from .module import executor_group
+from .module.optimizer_states import kvstore_of_weights
 from .svrg_module import SVRGModule
 
 
@@ -156,7 +158,7 @@ def gradient_variance(mod, data):
     _check(mod, data)
     _check_stands_between_steps(mod)
     moments = {}
-    with mod._svrg.steps_undone(mod, kvstore_of_weights(mod)):
+    with _steps_undone(mod):
         rewind(data)
         for batch in data:
             executor_group.clear_added_gradients(mod)
@@ -196,12 +198,34 @@ def _check_stands_between_steps(mod):
     if not (mod.binded and mod.for_training and mod.params_initialized):
         raise RuntimeError('mod must be bound with for_training=True and have its parameters '
                            'initialized')
-    state = mod._svrg
-    if not (state.snapshot.is_active or state.coefficient.is_always_zero):
+    svrg = mod._svrg
+    if not (svrg.snapshot.is_active or svrg.schedule.is_never_due):
         raise RuntimeError('mod must have a snapshot: call update_full_grads first')
-    if state.awaits_backward or state.awaits_update:
+    if svrg.step is not None and svrg.step.awaits:
         raise RuntimeError('mod must not stand between forward and update: call %s first'
-                           % ('update' if state.awaits_update else 'backward and update'))
+                           % svrg.step.awaits)
+
+
+@contextlib.contextmanager
+def _steps_undone(module):
+    """Undo all that passes without updates change, except outputs and gradients."""
+    svrg, kvstore = module._svrg, kvstore_of_weights(module)
+    shapes, batch_size = (module.data_shapes, module.label_shapes), svrg.at.batch_size
+    kept = [state for each in (module, svrg.at.module)
+            for state in executor_group.auxiliary_states(each)]
+    sparse = executor_group.sparse_weights(module) if kvstore else []
+    mx.nd.waitall()  # MXNet's BatchNorm writes its states behind the engine's back
+    with executor_group.kept(kept + sparse + executor_group.added_gradients(module)):
+        try:
+            if sparse:
+                executor_group.pull_sparse_weights(kvstore, module)
+            yield
+        finally:
+            mx.nd.waitall()
+            svrg.abandon_step()
+            if (module.data_shapes, module.label_shapes) != shapes:
+                module.reshape(*shapes)
+                svrg.at.batch_size = batch_size
 
 
 def _gradients(module):
@@ -217,9 +241,9 @@ def _corrections(module):
     one size it is a constant, except where `sparse_full_grad` applies it to
     the rows of the batch alone.
     """
-    at_snapshot = module._svrg.gradients_at_snapshot
-    if at_snapshot is None:
+    if not module._svrg.awaits_correction:
         return None
+    at_snapshot = module._svrg.step.at_snapshot
     full_gradient = module._svrg.snapshot.full_gradient
     units = full_gradient.units_for(executor_group.batch_size(module))
     corrections = {}

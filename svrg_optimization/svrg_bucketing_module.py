@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import inspect
 import logging
 import os
 
@@ -11,14 +12,14 @@ from mxnet.module import BucketingModule
 
 from .checkpoint.files import save_arrays, save_symbol
 from .checkpoint.format import Checkpoint, file_names, name_of_symbol, write_checkpoint
-from .core.schedule import SnapshotSchedule
 from .kvstore.optimizer_setup import optimizer_kept_on_error
-from .mxnet_bridge.docstrings import with_docstrings_of_mxnet
+from .module import training_loop
+from .module.docstrings import with_docstrings_of_mxnet
 from .svrg_module import SVRGModule
 
 
 @with_docstrings_of_mxnet
-class SVRGBucketingModule(SnapshotSchedule, BucketingModule):
+class SVRGBucketingModule(BucketingModule):
     """Train a BucketingModule with SVRG.
 
     All buckets share one snapshot of the weights and one full gradient, the
@@ -32,47 +33,13 @@ class SVRGBucketingModule(SnapshotSchedule, BucketingModule):
         and its label names.
     default_bucket_key : object
         Key of the bucket that is bound first, usually the largest.
-    logger : Logger
-        As in SVRGModule.
-    context : Context or list of Context
-        As in SVRGModule.
-    work_load_list : list of number, optional
-        As in SVRGModule.
-    fixed_param_names : list of str, optional
-        As in SVRGModule.
-    state_names : list of str, optional
-        As in SVRGModule.
-    group2ctxs : dict of str to Context, or list of dict, optional
-        As in SVRGModule.
-    compression_params : dict, optional
-        As in SVRGModule.
-    update_freq : int
-        Epochs from one snapshot to the next, 1 or more; required without
-        `updates_per_snapshot`.
-    loss_is_mean : bool, optional
-        As in SVRGModule.
-    full_grad_callback : callable or list of callable, optional
-        As in SVRGModule.
-    sparse_full_grad : bool
-        As in SVRGModule.
-    alpha : float or callable
-        As in SVRGModule.
-    nonfinite : {'warn', 'raise'}
-        As in SVRGModule.
-    full_grad_batches : int or callable, optional
-        As in SVRGModule.
-    updates_per_snapshot : int, optional
-        As in SVRGModule.
-    full_grad_data : DataIter, optional
-        As in SVRGModule. Each batch has a `bucket_key`.
-    proximal : object or dict of str to object, optional
-        As in SVRGModule. The parameters are the default bucket's.
+    **others
+        As in SVRGModule. The parameters that `proximal` names are the default
+        bucket's.
 
     Raises
     ------
-    ValueError
-        As in SVRGModule.
-    TypeError
+    ValueError, TypeError
         As in SVRGModule.
 
     Examples
@@ -105,27 +72,29 @@ class SVRGBucketingModule(SnapshotSchedule, BucketingModule):
                  full_grad_callback=None, sparse_full_grad=False, alpha=1.0, nonfinite='warn',
                  full_grad_batches=None, updates_per_snapshot=None, full_grad_data=None,
                  proximal=None):
-        self._set_schedule(update_freq, full_grad_callback,
-                           full_grad_batches=full_grad_batches, full_grad_data=full_grad_data,
-                           updates_per_snapshot=updates_per_snapshot)
         super().__init__(sym_gen, default_bucket_key, logger, context, work_load_list,
                          fixed_param_names, state_names, group2ctxs, compression_params)
         self._svrg_arguments = {'loss_is_mean': loss_is_mean, 'nonfinite': nonfinite,
                                 'sparse_full_grad': sparse_full_grad}
-        self._buckets[default_bucket_key] = self._new_bucket(default_bucket_key, alpha=alpha,
-                                                             proximal=proximal)
+        self._buckets[default_bucket_key] = self._new_bucket(
+            default_bucket_key, update_freq=update_freq, alpha=alpha, proximal=proximal,
+            full_grad_callback=full_grad_callback, full_grad_batches=full_grad_batches,
+            updates_per_snapshot=updates_per_snapshot, full_grad_data=full_grad_data)
 
     def _new_bucket(self, bucket_key, symbol=None, **arguments):
         generated, data_names, label_names = self._call_sym_gen(bucket_key)
         symbol = generated if symbol is None else symbol
-        bucket = SVRGModule(symbol, data_names, label_names, self.logger, self._context,
-                            self._work_load_list, self._fixed_param_names, self._state_names,
-                            self._group2ctxs, self._compression_params, self.update_freq,
-                            **arguments, **self._svrg_arguments)
-        bucket._sampling = self._sampling
         default = self._buckets.get(self._default_bucket_key)
         if default is not None:
-            bucket._svrg.share_settings_of(default._svrg)
+            arguments.setdefault('update_freq', 1)  # replaced below, with all of the schedule
+        bucket = SVRGModule(symbol, data_names, label_names, self.logger, self._context,
+                            self._work_load_list, self._fixed_param_names, self._state_names,
+                            self._group2ctxs, self._compression_params, **arguments,
+                            **self._svrg_arguments)
+        if default is not None:
+            bucket._svrg.schedule, bucket._svrg.warn_once = (default._svrg.schedule,
+                                                             default._svrg.warn_once)
+            bucket._svrg.at.warn_once = default._svrg.warn_once
             bucket._proximal = default._proximal
         return bucket
 
@@ -136,6 +105,12 @@ class SVRGBucketingModule(SnapshotSchedule, BucketingModule):
     @property
     def _svrg(self):
         return self._default_bucket._svrg
+
+    update_freq, alpha = SVRGModule.update_freq, SVRGModule.alpha
+    full_grad_batches = SVRGModule.full_grad_batches
+    updates_per_snapshot = SVRGModule.updates_per_snapshot
+    full_grad_data = SVRGModule.full_grad_data
+    _snapshot = SVRGModule._snapshot
 
     @property
     def _optimizer(self):
@@ -155,26 +130,7 @@ class SVRGBucketingModule(SnapshotSchedule, BucketingModule):
 
     def bind(self, data_shapes, label_shapes=None, for_training=True, inputs_need_grad=False,
              force_rebind=False, shared_module=None, grad_req='write'):
-        """Bind the default bucket. If binding fails, the module is not bound.
-
-        Parameters
-        ----------
-        data_shapes : list of DataDesc or list of (str, tuple of int)
-            Name and shape of each input of the default bucket.
-        label_shapes : list of DataDesc or list of (str, tuple of int), optional
-            Name and shape of each label of the default bucket.
-        for_training : bool
-            Whether to bind for training.
-        inputs_need_grad : bool
-            Whether to compute the gradients of the inputs too.
-        force_rebind : bool
-            Whether to bind again a module that is already bound. The other
-            buckets are then made again when they are next needed.
-        shared_module : None
-            Not supported, as in BucketingModule.
-        grad_req : str, list of str or dict of str to str
-            'write', 'add' or 'null', for all gradients or for each.
-        """
+        """Bind the default bucket. If binding fails, the module is not bound."""
         was_bound = self.binded and not force_rebind
         try:
             super().bind(data_shapes, label_shapes, for_training, inputs_need_grad, force_rebind,
@@ -188,24 +144,11 @@ class SVRGBucketingModule(SnapshotSchedule, BucketingModule):
                        optimizer_params=(('learning_rate', 0.01),), force_init=False):
         """Install one optimizer for all buckets.
 
-        Parameters
-        ----------
-        kvstore : str or KVStore
-            As in ``SVRGModule.init_optimizer``.
-        optimizer : str or Optimizer
-            As in ``SVRGModule.init_optimizer``.
-        optimizer_params : dict
-            As in ``SVRGModule.init_optimizer``.
-        force_init : bool
-            Whether to install it even if there is one already.
-
         Raises
         ------
-        ValueError
-            As in ``SVRGModule.init_optimizer``. The previous optimizer, if
-            there was one, then stays installed.
-        TypeError
-            If `optimizer` is neither a str nor an Optimizer.
+        ValueError, TypeError
+            As in `SVRGModule.init_optimizer`. The previous optimizer, if there
+            was one, then stays installed.
         """
         with contextlib.ExitStack() as stack:
             for bucket in self._buckets.values():
@@ -213,17 +156,7 @@ class SVRGBucketingModule(SnapshotSchedule, BucketingModule):
             super().init_optimizer(kvstore, optimizer, optimizer_params, force_init)
 
     def switch_bucket(self, bucket_key, data_shapes, label_shapes=None):
-        """Switch to another bucket, which is made and bound the first time.
-
-        Parameters
-        ----------
-        bucket_key : object
-            Key of the bucket.
-        data_shapes : list of DataDesc or list of (str, tuple of int)
-            Name and shape of each input, usually ``data_batch.provide_data``.
-        label_shapes : list of DataDesc or list of (str, tuple of int), optional
-            Name and shape of each label, usually ``data_batch.provide_label``.
-        """
+        """Switch to another bucket, which is made and bound the first time."""
         is_new = bucket_key not in self._buckets
         if is_new:
             assert self.binded, 'call bind before switching bucket'
@@ -236,46 +169,75 @@ class SVRGBucketingModule(SnapshotSchedule, BucketingModule):
                    allow_extra=False):
         """Set the parameters of all buckets. The snapshot does not change.
 
-        Parameters
-        ----------
-        arg_params : dict of str to NDArray
-            Values of parameters.
-        aux_params : dict of str to NDArray
-            Values of auxiliary states.
-        allow_missing : bool
-            Whether parameters without a given value keep theirs. Otherwise they
-            are an error.
-        force_init : bool
-            Whether to set parameters that are already initialized.
-        allow_extra : bool
-            Whether to ignore names that the network does not have. Otherwise
-            they are an error.
-
         Raises
         ------
-        TypeError
-            If a given value is not an NDArray.
-        ValueError
-            If a given value has another shape than the bound parameter.
+        TypeError, ValueError
+            As in `SVRGModule.set_params`.
         """
         current = self._curr_module
         with current._keeping_snapshot() if current else contextlib.nullcontext():
             super().set_params(arg_params, aux_params, allow_missing, force_init, allow_extra)
 
-    def _take_snapshot(self, data_pass, batch_end_callback, epoch):
-        current = self._curr_bucket_key
+    # Training
+
+    def fit(self, train_data, *args, **kwargs):
+        """Train the module for some epochs, with snapshots, as `SVRGModule.fit` does.
+
+        Raises
+        ------
+        TypeError, ValueError, FloatingPointError
+            As in `SVRGModule.fit`.
+
+        Warns
+        -----
+        UserWarning
+            As in `SVRGModule.fit`.
+        """
+        call = inspect.signature(super().fit).bind(train_data, *args, **kwargs)
+        call.apply_defaults()
         try:
-            self._default_bucket._take_snapshot(data_pass, batch_end_callback, epoch,
-                                                self._bucket_of)
+            training_loop.fit(self, call.arguments)
         finally:
-            self.switch_bucket(current, None, None)
+            self._svrg.epoch = None
+
+    fit.__signature__ = inspect.signature(BucketingModule.fit)
+
+    def update_full_grads(self, train_data, batch_end_callback=None, *, batches=None):
+        """Take a snapshot and compute the full gradient, as `SVRGModule.update_full_grads` does.
+
+        Parameters
+        ----------
+        train_data : DataIter
+            The n rows to average over. Each batch has a `bucket_key`.
+        batch_end_callback : callable or list of callable, optional
+            As in `SVRGModule.update_full_grads`.
+        batches : int, optional
+            As in `SVRGModule.update_full_grads`.
+
+        Raises
+        ------
+        RuntimeError, TypeError, ValueError, FloatingPointError
+            As in `SVRGModule.update_full_grads`.
+
+        Warns
+        -----
+        UserWarning
+            As in `SVRGModule.update_full_grads`.
+        """
+        current = self._curr_bucket_key if self.binded else None
+        try:
+            self._default_bucket._update_full_grads(train_data, batch_end_callback, batches,
+                                                    self._bucket_of)
+        finally:
+            if current is not None:
+                self.switch_bucket(current, None, None)
 
     def _check_workers_agree(self, *plan):
         self._default_bucket._check_workers_agree(*plan)
 
     def _bucket_of(self, batch):
         self.switch_bucket(batch.bucket_key, batch.provide_data, batch.provide_label)
-        return self._curr_module, self._curr_module._svrg
+        return self._curr_module, self._curr_module._svrg.at
 
     # Checkpoints
 
@@ -284,33 +246,19 @@ class SVRGBucketingModule(SnapshotSchedule, BucketingModule):
 
         The files are those of BucketingModule, ``prefix-%04d.svrg`` and, if
         wanted, the states of the optimizer. All are written whole or not at all.
-
-        Parameters
-        ----------
-        prefix : str or path
-            Beginning of the file names.
-        epoch : int
-            Number of the epoch, 0 or more; part of the file names.
-        save_optimizer_states : bool
-            Whether to save the optimizer's states too. It is the third argument
-            because ``mx.callback.module_checkpoint`` passes it there.
-        remove_amp_cast : bool
-            Whether to leave casts of mixed precision out of the symbols. It is
-            the third argument in BucketingModule.
+        `save_optimizer_states` is the third argument because
+        ``mx.callback.module_checkpoint`` passes it there; in BucketingModule
+        `remove_amp_cast` is.
 
         Raises
         ------
-        TypeError
-            As in ``SVRGModule.save_checkpoint``.
-        ValueError
-            As in ``SVRGModule.save_checkpoint``.
-        OSError
-            As in ``SVRGModule.save_checkpoint``.
+        TypeError, ValueError, OSError
+            As in `SVRGModule.save_checkpoint`.
 
         Warns
         -----
         UserWarning
-            As in ``SVRGModule.save_checkpoint``.
+            As in `SVRGModule.save_checkpoint`.
         """
         names = {**file_names(prefix, epoch, self._default_bucket_key),
                  'buckets': os.fspath(prefix) + '.buckets'}
@@ -325,7 +273,7 @@ class SVRGBucketingModule(SnapshotSchedule, BucketingModule):
         writers['buckets'] = functools.partial(save_arrays, save_keys)
         if save_optimizer_states:
             writers.update(self._curr_module._writers_of_states())
-        facts, arrays = self._default_bucket._facts_and_arrays(self.update_freq)
+        facts, arrays = self._default_bucket._facts_and_arrays()
         write_checkpoint(names, writers, facts, arrays)
 
     @classmethod
@@ -333,41 +281,8 @@ class SVRGBucketingModule(SnapshotSchedule, BucketingModule):
              load_optimizer_states=False, update_freq=None, **kwargs):
         """Make a module from a checkpoint of this class or of plain BucketingModule.
 
-        Parameters
-        ----------
-        prefix : str or path
-            Beginning of the file names.
-        epoch : int
-            Number of the epoch in the file names.
-        sym_gen : callable
-            The `sym_gen` of the saved module; required.
-        default_bucket_key : object
-            The `default_bucket_key` of the saved module; required.
-        load_optimizer_states : bool
-            As in ``SVRGModule.load``.
-        update_freq : int, optional
-            As in ``SVRGModule.load``.
-        **kwargs
-            Further arguments of the constructor.
-
-        Returns
-        -------
-        SVRGBucketingModule
-            The module with its parameters, not bound yet.
-
-        Raises
-        ------
-        FileNotFoundError
-            If a file is missing.
-        ValueError
-            As in ``SVRGModule.load``.
-        TypeError
-            As in ``SVRGModule.load``.
-
-        Warns
-        -----
-        UserWarning
-            As in ``SVRGModule.load``.
+        `sym_gen` and `default_bucket_key`, both required, are those of the saved
+        module. All else is as in `SVRGModule.load`.
         """
         assert sym_gen is not None, 'sym_gen is required for loading a bucketing module'
         assert default_bucket_key is not None, (
@@ -385,28 +300,7 @@ class SVRGBucketingModule(SnapshotSchedule, BucketingModule):
     @classmethod
     def load_dict(cls, sym_dict=None, sym_gen=None, default_bucket_key=None, arg_params=None,
                   aux_params=None, **kwargs):
-        """Make a module from symbols and parameters.
-
-        Parameters
-        ----------
-        sym_dict : dict of object to Symbol
-            Symbol of each bucket, by its key.
-        sym_gen : callable
-            As in the constructor.
-        default_bucket_key : object
-            As in the constructor.
-        arg_params : dict of str to NDArray
-            Values of the parameters.
-        aux_params : dict of str to NDArray
-            Values of the auxiliary states.
-        **kwargs
-            Further arguments of the constructor, such as `update_freq`.
-
-        Returns
-        -------
-        SVRGBucketingModule
-            The module with these parameters, not bound yet.
-        """
+        """Make a module from symbols and parameters. Further arguments are the constructor's."""
         for name, value in (('sym_dict', sym_dict), ('arg_params', arg_params),
                             ('aux_params', aux_params),
                             ('default_bucket_key', default_bucket_key)):

@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import inspect
 import json
 import logging
 import traceback
@@ -9,22 +10,24 @@ import warnings
 
 import mxnet as mx
 from mxnet.base import _as_list
+from mxnet.model import BatchEndParam
 from mxnet.module import Module, SequentialModule
 
-from ._argument_checks import checked_bool
-from .alpha import Coefficient
+from ._argument_checks import check_callbacks, checked_bool, checked_count
+from ._warn_once import WarnOnce
 from .checkpoint.contents import facts_and_arrays
 from .checkpoint.files import save_arrays, save_symbol
 from .checkpoint.format import Checkpoint, file_names, write_checkpoint
 from .checkpoint.resume import Loaded, load_optimizer_states
+from .core.arrays import is_row_sparse
 from .core.correction import correct
-from .core.schedule import SnapshotSchedule
-from .core.step_size_from_snapshots import step_size_rule_of
-from .core.stored_batches import StoredGradients
-from .core.svrg_state import SVRGState
+from .core.schedule import Schedule, setting
+from .core.store import Store
+from .core.svrg import SVRG
 from .data.iterators import check_iterator, rewind
+from .data.passes import Pass, Stream
 from .kvstore.keys import KVStoreKeys
-from .kvstore.kinds import is_distributed, size_split_on_servers
+from .kvstore.kinds import batches_of_a_step, is_distributed, size_split_on_servers
 from .kvstore.membership import Membership, servers_hold_states
 from .kvstore.optimizer_setup import (
     Joining,
@@ -32,18 +35,16 @@ from .kvstore.optimizer_setup import (
     usable_kvstore,
     wrapped_optimizer,
 )
-from .mxnet_bridge import executor_group
-from .mxnet_bridge.docstrings import with_docstrings_of_mxnet
-from .mxnet_bridge.dropout_masks import DropoutMasks
-from .mxnet_bridge.optimizer_states import check_learning_rate
-from .mxnet_bridge.storage import is_row_sparse
+from .kvstore.reduction import exchange, reduction_for
+from .module import executor_group, training_loop
+from .module.at_snapshot import AtSnapshot
+from .module.docstrings import with_docstrings_of_mxnet
+from .module.dropout_masks import DropoutMasks
+from .module.optimizer_states import check_learning_rate, kvstore_of
+from .module.step_size_from_snapshots import step_size_advanced, step_size_rule_of
 from .proximal import ProximalOperators
 from .step_size import check_step_size
 from .svrg_optimizer import _SVRGOptimizer
-
-
-def _nothing_to_correct():
-    """Do nothing: replaces `_update_svrg_gradients` from one `backward` to the next."""
 
 
 def _is_bound_by_chain():
@@ -52,8 +53,16 @@ def _is_bound_by_chain():
                for frame, _ in traceback.walk_stack(None))
 
 
+def _check_batches_can_be_stored(masks, state_names):
+    for kind, names in (('random layers', masks.layers + masks.unshared), ('states', state_names)):
+        if names:
+            raise ValueError('store_snapshot_grads must be False for a network with %s: %s '
+                             'would be others at a step than in the pass'
+                             % (kind, ', '.join(names)))
+
+
 @with_docstrings_of_mxnet
-class SVRGModule(SnapshotSchedule, Module):
+class SVRGModule(Module):
     r"""Train a Module with SVRG, the stochastic variance reduced gradient.
 
     It replaces :class:`mxnet.module.Module`: change ``mx.mod.Module(symbol, ...)``
@@ -233,11 +242,11 @@ class SVRGModule(SnapshotSchedule, Module):
                  store_snapshot_grads=False, alpha=1.0, nonfinite='warn',
                  full_grad_batches=None, updates_per_snapshot=None, full_grad_data=None,
                  proximal=None):
-        stored = StoredGradients(store_snapshot_grads)
-        coefficient = Coefficient(alpha)
-        self._set_schedule(update_freq, full_grad_callback, stored.budget > 0,
-                           full_grad_batches=full_grad_batches, full_grad_data=full_grad_data,
-                           updates_per_snapshot=updates_per_snapshot)
+        store = Store(store_snapshot_grads)
+        schedule = Schedule(store.budget > 0, alpha=alpha, update_freq=update_freq,
+                            full_grad_batches=full_grad_batches, full_grad_data=full_grad_data,
+                            updates_per_snapshot=updates_per_snapshot)
+        check_callbacks('full_grad_callback', full_grad_callback)
         loss_is_mean = checked_bool('loss_is_mean', loss_is_mean, or_none=True)
         sparse_full_grad = checked_bool('sparse_full_grad', sparse_full_grad)
         if not isinstance(symbol, mx.sym.Symbol):
@@ -251,28 +260,48 @@ class SVRGModule(SnapshotSchedule, Module):
                          fixed_param_names, state_names, group2ctxs, compression_params)
         self._proximal = ProximalOperators(proximal, symbol, self._trainable, sparse_full_grad)
         graph = json.loads(symbol.tojson())  # once: each call leaks three times the JSON in MXNet
-        masks = DropoutMasks(symbol, graph)
-        if stored.budget:
-            self._check_batches_can_be_stored(masks)
-        new_module = functools.partial(
-            Module, masks.symbol_taking, self._data_names, self._label_names, self.logger,
-            self._context, fixed_param_names=self._fixed_param_names, group2ctxs=self._group2ctxs,
-            state_names=self._state_names + masks.names)
-        self._svrg = SVRGState(masks, graph['nodes'], new_module, self._work_load_list,
-                               coefficient, stored, loss_is_mean, sparse_full_grad,
-                               nonfinite == 'raise')
+        self._masks = DropoutMasks(symbol, graph)
+        if store.budget:
+            _check_batches_can_be_stored(self._masks, self._state_names)
+        warn_once = WarnOnce()
+        at = AtSnapshot(self, self._masks, graph['nodes'], warn_once, loss_is_mean,
+                        sparse_full_grad)
+        self._svrg = SVRG(at, schedule, store, warn_once, nonfinite == 'raise')
+        self._full_grad_callback = full_grad_callback
         self._ctx_len = len(self._context)  # for code written for mxnet.contrib
         self._membership = Membership(KVStoreKeys(self._param_names, self._trainable))
         self._loaded = Loaded()
         self._keeps_snapshot = False
 
-    def _check_batches_can_be_stored(self, masks):
-        for kind, names in (('random layers', masks.layers + masks.unshared),
-                            ('states', self._state_names)):
-            if names:
-                raise ValueError('store_snapshot_grads must be False for a network with %s: %s '
-                                 'would be others at a step than in the pass'
-                                 % (kind, ', '.join(names)))
+    def __init_subclass__(cls, **kwargs):
+        """Let an override of `_update_svrg_gradients` correct each gradient only once.
+
+        `backward` calls it, and an `update` written for mxnet.contrib once more.
+        """
+        super().__init_subclass__(**kwargs)
+        rule = cls._update_svrg_gradients
+        if rule is not SVRGModule._update_svrg_gradients and not hasattr(rule, '_corrects_once'):
+            @functools.wraps(rule)
+            def correct_once(module):
+                if module._svrg.awaits_correction:
+                    rule(module)
+            correct_once._corrects_once = True
+            cls._update_svrg_gradients = correct_once
+
+    update_freq = setting('update_freq', 'Epochs from one snapshot to the next, 1 or more.')
+    alpha = setting('alpha', 'Coefficient of the variance reduction, a number in [0, 1] or a '
+                    'schedule of it. In a resumed run a schedule counts the updates before.')
+    full_grad_batches = setting(
+        'full_grad_batches', 'Number of batches that `fit` computes a full gradient over, a '
+        'schedule of it or None for all. In a resumed run a schedule counts the snapshots before.')
+    updates_per_snapshot = setting('updates_per_snapshot', 'Updates from one snapshot to the next; '
+                                   'None if `update_freq` counts epochs.')
+    full_grad_data = setting('full_grad_data', 'Data that `fit` computes full gradients over; '
+                             'None for its training data.')
+
+    @property
+    def _snapshot(self):
+        return self._svrg.snapshot
 
     @property
     def _trainable(self):
@@ -280,7 +309,7 @@ class SVRGModule(SnapshotSchedule, Module):
 
     @property
     def _mod_aux(self):
-        return self._svrg.snapshot_module.module
+        return self._svrg.at.module
 
     @property
     def _param_dict(self):
@@ -289,7 +318,7 @@ class SVRGModule(SnapshotSchedule, Module):
 
     @_param_dict.setter
     def _param_dict(self, shares):
-        full_gradient = self._svrg.new_full_gradient()
+        full_gradient = self._svrg.at.new_full_gradient()
         full_gradient.shares = shares
         full_gradient.finished = full_gradient.shares_differ = True
         self._snapshot.replace(full_gradient)
@@ -301,27 +330,8 @@ class SVRGModule(SnapshotSchedule, Module):
         """Bind the module and, for training, the module at the snapshot.
 
         An active snapshot stays active after `force_rebind`. If binding fails,
-        the module is not bound.
-
-        Parameters
-        ----------
-        data_shapes : list of DataDesc or list of (str, tuple of int)
-            Name and shape of each input, usually ``train_data.provide_data``.
-        label_shapes : list of DataDesc or list of (str, tuple of int), optional
-            Name and shape of each label, usually ``train_data.provide_label``.
-        for_training : bool
-            Whether to bind for training. Without it there is no module at the
-            snapshot.
-        inputs_need_grad : bool
-            Whether to compute the gradients of the inputs too. These are not
-            corrected.
-        force_rebind : bool
-            Whether to bind again a module that is already bound.
-        shared_module : Module, optional
-            A bound module to share parameters with. An SVRGModule shares its
-            snapshot too.
-        grad_req : str, list of str or dict of str to str
-            'write', 'add' or 'null', for all gradients or for each.
+        the module is not bound. An SVRGModule as `shared_module` shares its
+        snapshot too. Gradients of inputs are not corrected.
 
         Raises
         ------
@@ -345,52 +355,52 @@ class SVRGModule(SnapshotSchedule, Module):
             self._bind_anew(data_shapes, label_shapes, for_training, inputs_need_grad,
                             force_rebind, shared_module, grad_req)
         except BaseException:
-            self._symbol, self._svrg.snapshot = self._svrg.masks.symbol, snapshot
+            self._symbol, self._svrg.snapshot = self._masks.symbol, snapshot
             self._reset_bind()
             raise
 
     def _bind_anew(self, data_shapes, label_shapes, for_training, inputs_need_grad, force_rebind,
                    shared_module, grad_req):
         if for_training:
-            self._symbol = self._svrg.masks.symbol_giving
+            self._symbol = self._masks.symbol_giving
         super().bind(data_shapes, label_shapes, for_training, inputs_need_grad, force_rebind,
                      shared_module, grad_req)
-        self._symbol = self._svrg.masks.symbol
+        self._symbol = self._masks.symbol
         executor_group.hide_outputs_behind(self, self._symbol)
-        shares = isinstance(shared_module, SVRGModule) and shared_module._mod_aux.binded
-        self._svrg.bind(self, self._param_names, shared_module._svrg if shares else None)
-        if for_training:
-            if not self._has_our_rule and self._svrg.counted_by_row():
-                raise ValueError('sparse_full_grad must be False with a _svrg_grads_update_rule of '
-                                 'your own, which is for dense full gradients, and not for %s'
-                                 % ', '.join(self._svrg.counted_by_row()))
-            if not self._svrg.coefficient.is_always_zero and _is_bound_by_chain():
+        shared = None
+        if isinstance(shared_module, SVRGModule) and shared_module._mod_aux.binded:
+            shared = shared_module._svrg
+        self._svrg.at.bind(self, shared and shared.at)
+        if not for_training:
+            return
+        if shared:
+            self._svrg.snapshot = shared.snapshot
+        counted = self._svrg.at.counted_by_row()
+        if counted and not self._has_our_rule:
+            raise ValueError('sparse_full_grad must be False with a _svrg_grads_update_rule of '
+                             'your own, which is for dense full gradients, and not for %s'
+                             % ', '.join(counted))
+        if not self._svrg.schedule.is_never_due:
+            self._svrg.at.warn_of_random_layers()
+            if _is_bound_by_chain():
                 self._svrg.warn_once('a SequentialModule takes no snapshots: it trains this '
                                      'module as plain Module')
-            self._loaded = self._loaded.restore_snapshot(self._svrg)
-            self._svrg.drop_snapshot_without(executor_group.gradients(self))
+        self._loaded = self._loaded.restore_snapshot(self._svrg)
+        self._svrg.drop_snapshot_without(executor_group.gradients(self))
 
     def _reset_bind(self):
         super()._reset_bind()
         if not self.params_initialized:
             executor_group.forget_parameters(self)
-        self._svrg.snapshot_module.reset_bind()
+        self._svrg.at.reset_bind()
 
     def reshape(self, data_shapes, label_shapes=None):
         """Reshape the module for batches of another shape.
 
         The module at the snapshot is reshaped when its gradients are next needed.
-
-        Parameters
-        ----------
-        data_shapes : list of DataDesc or list of (str, tuple of int)
-            Name and new shape of each input.
-        label_shapes : list of DataDesc or list of (str, tuple of int), optional
-            Name and new shape of each label.
         """
-        with executor_group.reused_executors(self, data_shapes, label_shapes):
-            super().reshape(data_shapes, label_shapes)
-        self._svrg.batch_size = executor_group.batch_size(self)
+        super().reshape(data_shapes, label_shapes)
+        self._svrg.at.batch_size = executor_group.batch_size(self)
 
     def init_params(self, initializer=mx.init.Uniform(0.01), arg_params=None, aux_params=None,
                     allow_missing=False, force_init=False, allow_extra=False):
@@ -398,23 +408,6 @@ class SVRGModule(SnapshotSchedule, Module):
 
         With `force_init` the snapshot is dropped, and the module takes plain
         Module's steps until the next one.
-
-        Parameters
-        ----------
-        initializer : Initializer
-            Sets the parameters that are not given.
-        arg_params : dict of str to NDArray, optional
-            Values of parameters.
-        aux_params : dict of str to NDArray, optional
-            Values of auxiliary states.
-        allow_missing : bool
-            Whether `initializer` sets parameters that `arg_params` or
-            `aux_params` lacks. Otherwise they are an error.
-        force_init : bool
-            Whether to initialize again parameters that are already initialized.
-        allow_extra : bool
-            Whether to ignore names that the network does not have. Otherwise
-            they are an error.
 
         Raises
         ------
@@ -440,21 +433,6 @@ class SVRGModule(SnapshotSchedule, Module):
     def set_params(self, arg_params, aux_params, allow_missing=False, force_init=True,
                    allow_extra=False):
         """Set the parameters. The snapshot does not change.
-
-        Parameters
-        ----------
-        arg_params : dict of str to NDArray
-            Values of parameters.
-        aux_params : dict of str to NDArray
-            Values of auxiliary states.
-        allow_missing : bool
-            Whether parameters without a given value keep theirs. Otherwise they
-            are an error.
-        force_init : bool
-            Whether to set parameters that are already initialized.
-        allow_extra : bool
-            Whether to ignore names that the network does not have. Otherwise
-            they are an error.
 
         Raises
         ------
@@ -484,21 +462,9 @@ class SVRGModule(SnapshotSchedule, Module):
         """Install the optimizer.
 
         It is wrapped, so that the KVStore updates weights with gradients and
-        only sums full gradients over the devices.
-
-        Parameters
-        ----------
-        kvstore : str or KVStore
-            KVStore, or its name as in Module. A process has one connection to
-            its servers, so all modules with the same name of a distributed
-            KVStore share it.
-        optimizer : str or Optimizer
-            Any optimizer of MXNet, or its registered name.
-        optimizer_params : dict
-            Arguments of an optimizer that is given by name. `rescale_grad` has
-            the same default as in Module.
-        force_init : bool
-            Whether to install it even if there is one already.
+        only sums full gradients over the devices. A process has one connection
+        to its servers, so all modules with the same name of a distributed
+        KVStore share it.
 
         Raises
         ------
@@ -525,7 +491,7 @@ class SVRGModule(SnapshotSchedule, Module):
     def _install_optimizer(self, kvstore, optimizer, optimizer_params, force_init):
         kvstore, updates = usable_kvstore(self, kvstore)
         joining = Joining(kvstore, updates, self._param_names, self._trainable,
-                          self._svrg.counted_by_row())
+                          self._svrg.at.counted_by_row())
         on_servers = updates and is_distributed(kvstore)
         check_step_size(optimizer, optimizer_params, self.alpha, on_servers,
                         self.full_grad_batches)
@@ -553,12 +519,7 @@ class SVRGModule(SnapshotSchedule, Module):
         joining.complete(self, svrg_optimizer, self._snapshot)
 
     def borrow_optimizer(self, shared_module):
-        """Use the optimizer of another module.
-
-        Parameters
-        ----------
-        shared_module : Module
-            Module that shares its parameters with this one, with an optimizer.
+        """Use the optimizer of another module, which shares its parameters.
 
         Raises
         ------
@@ -625,21 +586,15 @@ class SVRGModule(SnapshotSchedule, Module):
     def forward(self, data_batch, is_train=None):
         """Compute the outputs at the current weights.
 
-        Parameters
-        ----------
-        data_batch : DataBatch or list of DataBatch
-            The batch, or one batch for each device. A batch of another size is
-            accepted; the full gradient is scaled to it.
-        is_train : bool, optional
-            Whether layers run in training mode. By default they do if the
-            module is bound for training.
+        A batch of another size is accepted; the full gradient is scaled to it.
         """
-        batch_size = self._svrg.batch_size
+        batch_size = self._svrg.at.batch_size
         try:
             super().forward(data_batch, is_train)
         finally:
-            self._svrg.batch_size = batch_size  # a batch of another size does not change B
-        self._svrg.after_forward(self, data_batch, is_train)
+            self._svrg.at.batch_size = batch_size  # a batch of another size does not change B
+        self._svrg.begin_step(self, data_batch,
+                              self.for_training if is_train is None else is_train)
 
     def backward(self, out_grads=None):
         """Compute the SVRG gradients of the batch.
@@ -647,13 +602,8 @@ class SVRGModule(SnapshotSchedule, Module):
         The gradient arrays of the module contain them afterwards, so clipping,
         noise and logs between `backward` and `update` work on SVRG gradients.
         With `grad_req` 'add' each backward pass adds its SVRG gradient. Before
-        the first snapshot plain Module's gradients are computed.
-
-        Parameters
-        ----------
-        out_grads : NDArray or list of NDArray, optional
-            Gradients of the outputs, where these are not losses. They are used
-            at the current weights and at the snapshot.
+        the first snapshot plain Module's gradients are computed. `out_grads` are
+        used at the current weights and at the snapshot.
 
         Raises
         ------
@@ -666,24 +616,15 @@ class SVRGModule(SnapshotSchedule, Module):
     def _compute_gradients(self, out_grads=None):
         """Compute the gradients at the current weights and, in other arrays, at the snapshot."""
         assert self.binded and self.params_initialized
-        self._correct_again()
-        self._svrg.before_backward(self)
+        self._svrg.prepare_backward(self)
         super().backward(out_grads)
-        self._svrg.after_backward(self, out_grads)
+        self._svrg.compute_at_snapshot(self, out_grads)
 
     def _correct_gradients(self):
         """Correct the gradients of the latest backward pass, unless they are corrected."""
-        if self._svrg.gradients_at_snapshot is not None:
+        if self._svrg.awaits_correction:
             self._update_svrg_gradients()
-            self._svrg.gradients_at_snapshot = None  # a subclass may not have called ours
-            if '_update_svrg_gradients' not in vars(self):
-                # An `update` that was written for mxnet.contrib calls it once more.
-                self._update_svrg_gradients = _nothing_to_correct
-
-    def _correct_again(self):
-        """Undo the replacement of `_update_svrg_gradients`."""
-        if self._update_svrg_gradients is _nothing_to_correct:
-            del self._update_svrg_gradients
+            self._svrg.step.at_snapshot = None  # a subclass may not have called ours
 
     def update(self):
         """Update the weights with the SVRG gradients.
@@ -702,8 +643,7 @@ class SVRGModule(SnapshotSchedule, Module):
             check_learning_rate(self._optimizer)  # MXNet would fail in the middle of the step
         self._correct_gradients()  # if an error has stopped backward before it did
         super().update()
-        self._svrg.after_update()
-        self._correct_again()
+        self._svrg.end_step()
 
     def _update_svrg_gradients(self):
         """Turn the gradients of the latest backward pass into SVRG gradients, in place.
@@ -711,7 +651,8 @@ class SVRGModule(SnapshotSchedule, Module):
         It is the last part of `backward`. Calling it again before the next
         `backward` does nothing, even if a subclass overrides it.
         """
-        self._svrg.correct(self, None if self._has_our_rule else self._svrg_grads_update_rule)
+        self._svrg.correct(executor_group.gradients(self), executor_group.batch_size(self),
+                           None if self._has_our_rule else self._svrg_grads_update_rule)
 
     @property
     def _has_our_rule(self):
@@ -745,12 +686,153 @@ class SVRGModule(SnapshotSchedule, Module):
 
     # Snapshot and full gradient
 
-    def _take_snapshot(self, data_pass, batch_end_callback, epoch, module_of=None):
-        self._svrg.take_snapshot(self, data_pass, self._membership, epoch, batch_end_callback,
-                                 module_of)
+    def fit(self, train_data, *args, **kwargs):
+        """Train the module for some epochs, with snapshots.
 
-    def _check_workers_agree(self, *plan):
-        self._membership.check_plan(self, *plan)
+        A snapshot is taken at the beginning of the epochs 0, `update_freq`,
+        2 `update_freq` and so on. It is also taken before the first step if
+        there is none, or if updates were made with ``alpha=0`` since the last
+        one. With ``alpha=0`` none is taken. The duration of its pass is logged as
+        ``Epoch[%d] Full gradient time=%.3f``, in seconds, and is part of the
+        epoch's ``Time cost``. With `full_grad_batches` the number of batches,
+        of all workers together, is logged as ``Epoch[%d] Full gradient batches=%d``.
+
+        With `updates_per_snapshot` epochs do not count: a snapshot is taken
+        before the first step after so many updates, also within an epoch.
+
+        Parameters are those of Module. `train_data` is read twice in an epoch
+        with a snapshot.
+
+        Raises
+        ------
+        TypeError
+            If an iterator, a callback or an epoch is of another type.
+        ValueError
+            If an epoch number is negative, if `train_data` yields no batch in
+            an epoch or is `full_grad_data` itself, or if the workers of a
+            distributed training run differ in what must be the same on all, or
+            use `updates_per_snapshot` in ``dist_async``. Also where
+            `init_optimizer` or `update_full_grads` raises one.
+        FloatingPointError
+            If a full gradient is not finite, with ``nonfinite='raise'``.
+
+        Warns
+        -----
+        UserWarning
+            If the symbol has no loss: `fit` then trains as plain Module. Also
+            where `bind` or `update_full_grads` warns.
+        """
+        call = inspect.signature(super().fit).bind(train_data, *args, **kwargs)
+        call.apply_defaults()
+        try:
+            training_loop.fit(self, call.arguments)
+        finally:
+            self._svrg.epoch = None
+
+    fit.__signature__ = inspect.signature(Module.fit)
+
+    def update_full_grads(self, train_data, batch_end_callback=None, *, batches=None):
+        r"""Take a snapshot of the weights and compute the full gradient there.
+
+        The iterator is reset, read to its end, or for some `batches`, and left
+        there. Padding rows are ignored. If the pass fails, the previous snapshot
+        and full gradient stay active. With the number 0 as `alpha` the data are
+        read and nothing is computed, so that shuffled iterators yield the same
+        batches afterwards.
+
+        Parameters
+        ----------
+        train_data : DataIter
+            The n rows to average over. It yields DataBatches, or lists with one
+            DataBatch for each device. In an SVRGBucketingModule each batch has
+            a `bucket_key`. `fit` gives an iterator of its own over the batches
+            of this pass.
+        batch_end_callback : callable or list of callable, optional
+            Called with a BatchEndParam after each batch. Its epoch is 0 outside
+            of `fit`. The default is the constructor's `full_grad_callback`.
+        batches : int, optional
+            Number of batches, from the beginning, whose rows are averaged over,
+            or all if there are fewer. By default it is all batches.
+
+        Raises
+        ------
+        RuntimeError
+            If the module is not bound for training or has no parameters yet.
+        TypeError
+            If `train_data` is not an iterator or does not yield batches,
+            `batch_end_callback` is not callable, or `batches` is not an int.
+        ValueError
+            If `train_data` yields no row, a batch without labels, or a batch of
+            shapes that the module cannot be bound for. Also if the symbol has
+            no loss, or if `batches` is below 1 or given with `BarzilaiBorwein`.
+        FloatingPointError
+            If the full gradient is not finite, with ``nonfinite='raise'``.
+
+        Warns
+        -----
+        UserWarning
+            If the full gradient is not finite, with ``nonfinite='warn'``. Also
+            if the padding of a batch cannot be cut off, because the symbol
+            cannot be bound for the real rows or a device would have no row. The
+            gradient then includes the padding, and its weight is the fraction
+            of real rows. Each warning appears once.
+        """
+        self._update_full_grads(train_data, batch_end_callback, batches)
+
+    def _update_full_grads(self, train_data, batch_end_callback, batches, at_of=None):
+        if not (self.binded and self.for_training and self.params_initialized):
+            raise RuntimeError('update_full_grads needs a module that is bound with '
+                               'for_training=True and has its parameters initialized')
+        check_iterator('train_data', train_data)
+        check_callbacks('batch_end_callback', batch_end_callback)
+        source, name = train_data, 'full_grad_batches'
+        if not isinstance(train_data, (Pass, Stream)):
+            name = 'batches'
+            if batches is not None:
+                batches = checked_count('batches', batches, 'None or an int of 1 or more')
+            source = Pass(train_data, batches)
+        if source.count is not None and step_size_rule_of(self):
+            raise ValueError('%s must be None with BarzilaiBorwein, as differences of samples '
+                             'are noise, and not %d' % (name, source.count))
+        if source is train_data:
+            source.reset()  # an override may have read it
+        else:
+            rewind(train_data)
+        svrg = self._svrg
+        if svrg.schedule.is_never_due:
+            for _ in source.batches():
+                pass
+            return
+        self._membership.synchronize(self, svrg.snapshot.num_update)
+        svrg.at.warn_of_random_layers()
+        done = self._callback_of_pass(source, batch_end_callback or self._full_grad_callback)
+        with step_size_advanced(self, svrg, batches_of_a_step(kvstore_of(self))):
+            svrg.take_snapshot(self, source, self._reduction(source), done, at_of)
+
+    def _reduction(self, source):
+        trains_on_pass = self._svrg.epoch is not None and source.is_of_training
+        return reduction_for(self, self._membership, trains_on_pass)
+
+    def _callback_of_pass(self, source, callbacks):
+        """Return a function of a batch and its number that calls the callbacks."""
+        if callbacks is None:
+            return None
+        epoch = self._svrg.epoch or 0
+
+        def done(nbatch, batch):
+            param = BatchEndParam(epoch, nbatch, None, {
+                'self': self, 'train_data': source.train_data, 'data_batch': batch,
+                'epoch': epoch, 'nbatch': nbatch, 'batch_end_callback': callbacks})
+            for callback in _as_list(callbacks):
+                callback(param)
+
+        return done
+
+    def _check_workers_agree(self, train_data, *plan):
+        self._membership.check_plan(self, train_data, self._svrg, *plan)
+
+    def _store_again(self, source):
+        self._svrg.store_again(self, source, self._reduction(source))
 
     # These two are kept for code written for mxnet.contrib: a pass does not call them.
 
@@ -764,7 +846,8 @@ class SVRGModule(SnapshotSchedule, Module):
         value : list of NDArray
             One array for each device. Each is overwritten with the sum.
         """
-        self._snapshot.full_gradient.exchange(self._kvstore, self._membership.keys, {key: value})
+        exchange(self._kvstore, self._membership.keys, self._snapshot.full_gradient,
+                 {key: value})
 
     def _allocate_gradients(self, key, value):
         """Give each device its share of one parameter's full gradient.
@@ -779,9 +862,6 @@ class SVRGModule(SnapshotSchedule, Module):
         self._snapshot.full_gradient.share_out(key, value)
 
     # Stored batches
-
-    def _store_again(self, train_data):
-        return self._svrg.store_again(self, train_data, self._membership, self._epoch)
 
     def training_batches(self, train_data):
         """Return the batches of one epoch, for a custom loop.
@@ -811,8 +891,8 @@ class SVRGModule(SnapshotSchedule, Module):
         """
         check_iterator('train_data', train_data)
         batches = None
-        if not self._svrg.coefficient.is_always_zero:
-            batches = self._svrg.stored.shuffled(train_data, self._svrg.warn_once)
+        if not self._svrg.schedule.is_never_due:
+            batches = self._svrg.store.shuffled(train_data, self._svrg.warn_once)
         if batches is None:
             rewind(train_data)
             return train_data
@@ -825,18 +905,7 @@ class SVRGModule(SnapshotSchedule, Module):
 
         The files are those of Module, which plain ``Module.load`` reads, and
         ``prefix-%04d.svrg`` with the snapshot, the full gradient and the update
-        counts. All files are written whole or not at all.
-
-        Parameters
-        ----------
-        prefix : str or path
-            Beginning of the file names.
-        epoch : int
-            Number of the epoch, 0 or more; part of the file names.
-        save_optimizer_states : bool
-            Whether to save the optimizer's states too.
-        remove_amp_cast : bool
-            Whether to leave casts of mixed precision out of the symbol.
+        counts. All files are written whole or not at all. `prefix` may be a path.
 
         Raises
         ------
@@ -859,7 +928,7 @@ class SVRGModule(SnapshotSchedule, Module):
                    'params': functools.partial(save_arrays, self.save_params)}
         if save_optimizer_states:
             writers.update(self._writers_of_states())
-        write_checkpoint(names, writers, *self._facts_and_arrays(self.update_freq))
+        write_checkpoint(names, writers, *self._facts_and_arrays())
         logging.info('Saved checkpoint to "%s"', names['params'])
         if 'states' in writers:
             logging.info('Saved optimizer state to "%s"', names['states'])
@@ -873,15 +942,14 @@ class SVRGModule(SnapshotSchedule, Module):
             return {}
         return {'states': self.save_optimizer_states}
 
-    def _facts_and_arrays(self, update_freq):
+    def _facts_and_arrays(self):
         counts = None
         if self.optimizer_initialized:
             counts = self._membership.update_counts(self, self._snapshot.num_update,
                                                     self._trainable)
         facts, arrays = facts_and_arrays(self, self._svrg, self._loaded, counts)
-        return {**facts, **self._sampling.facts(), 'update_freq': update_freq,
-                'alpha': None if callable(self.alpha) else float(self.alpha),
-                'proximal': self._proximal.as_json()}, arrays
+        facts.update(self._svrg.schedule.facts(), proximal=self._proximal.as_json())
+        return facts, arrays
 
     def _sync_params_from_devices(self):
         """Copy the weights of the first device to the host.
@@ -963,13 +1031,7 @@ class SVRGModule(SnapshotSchedule, Module):
         self._loaded = Loaded.from_checkpoint(checkpoint)
 
     def load_optimizer_states(self, fname):
-        """Load the optimizer's states.
-
-        Parameters
-        ----------
-        fname : str
-            File that `save_optimizer_states` wrote. It is unpickled: load only
-            files that you trust.
+        """Load the optimizer's states. The file is unpickled: load only files that you trust.
 
         Raises
         ------

@@ -8,7 +8,6 @@ import numpy as np
 from mxnet import optimizer as opt
 
 _SUFFIX = '_full'
-_LARGE = 1 << 14
 
 
 def _python_number(value):
@@ -345,15 +344,14 @@ class _SVRGOptimizer(opt.Optimizer):
         indices = tuple(index)
         if indices not in self._is_one_step:
             self._is_one_step[indices] = not self._keys_by_number and all(
-                self._optimizer_of(key) is self.default_opt
-                and not self._is_stepped_alone(key, of_key) for key, of_key in zip(index, weight))
+                self._optimizer_of(key) is self.default_opt for key in index)
         if self._is_one_step[indices]:
             getattr(self.default_opt, method)(index, weight, grad, state)
             return
         steps = []
         for step in zip(map(self._key_of, index), weight, grad, state):
             optimizer = self._optimizer_of(step[0])
-            if optimizer is self.default_opt and not self._is_stepped_alone(*step[:2]):
+            if optimizer is self.default_opt:
                 steps.append(step)
             else:
                 getattr(optimizer, method)(*step)
@@ -372,14 +370,6 @@ class _SVRGOptimizer(opt.Optimizer):
                 # The count of updates is that of the step, and so is the rate.
                 rate, = self.default_opt._get_lrs([key])
                 apply(of_key, state_of_key, float(rate))
-
-    def _is_stepped_alone(self, key, weight):
-        """Tell whether a weight is so large that sgd updates it faster alone than with others.
-
-        The result is bit-identical: 665 µs instead of 935 for an MLP of 0.5 million weights.
-        """
-        return (type(self.default_opt) is opt.SGD and weight.stype == 'default'
-                and weight.size > _LARGE)
 
     def _key_of(self, index):
         return self._keys_by_number.get(index, index)

@@ -1,20 +1,20 @@
 """What a checkpoint contains beside the files of Module."""
 
-from ..core.step_size_from_snapshots import step_size_rule_of
-from ..kvstore.kinds import devices_that_update
 from ..kvstore.membership import servers_hold_states
-from ..mxnet_bridge import executor_group
+from ..module import executor_group
+from ..module.optimizer_states import devices_that_update
+from ..module.step_size_from_snapshots import step_size_rule_of
 from .format import with_prefix
 
 
-def facts_and_arrays(module, state, loaded, update_counts):
+def facts_and_arrays(module, svrg, loaded, update_counts):
     """Return the state of SVRG in a form that can be saved.
 
     Parameters
     ----------
     module : mxnet.module.Module
         Module being trained.
-    state : SVRGState
+    svrg : SVRG
         Its state.
     loaded : Loaded
         What still waits since it was loaded itself.
@@ -28,7 +28,7 @@ def facts_and_arrays(module, state, loaded, update_counts):
     arrays : dict of str to NDArray or numpy.ndarray
         Arrays by prefixed name.
     """
-    rule, snapshot = step_size_rule_of(module), state.snapshot
+    rule, snapshot = step_size_rule_of(module), svrg.snapshot
     facts = {'num_update': snapshot.num_update, 'num_taken': snapshot.num_taken,
              'optimizer': loaded.counts, 'snapshot': None,
              'step_size': rule and {'rate': rule.rate, 'curvature': rule.curvature}}
@@ -45,7 +45,7 @@ def facts_and_arrays(module, state, loaded, update_counts):
     packed, kinds = snapshot.full_gradient.pack()
     facts['snapshot'] = {**packed, 'epoch': snapshot.epoch, 'taken_at': snapshot.taken_at,
                          'is_stale': snapshot.is_stale}
-    at_snapshot = state.snapshot_module.module
+    at_snapshot = svrg.at.module
     arg_params, aux_params = (executor_group.weights_of_first_device(at_snapshot)
                               if at_snapshot.binded else at_snapshot.get_params())
     kinds.update(arg=arg_params, aux=aux_params)

@@ -5,9 +5,9 @@ from typing import Callable, NamedTuple, Optional
 
 import mxnet as mx
 
-from ..kvstore.kinds import devices_that_update
-from ..mxnet_bridge import executor_group
-from ..mxnet_bridge.optimizer_states import (
+from ..module import executor_group
+from ..module.optimizer_states import (
+    devices_that_update,
     set_update_counts,
     state_fits,
     states_in_layout,
@@ -60,21 +60,21 @@ class Loaded(NamedTuple):
         """Return the parts without the snapshot."""
         return self._replace(snapshot=None)
 
-    def restore_snapshot(self, state):
-        """Activate the snapshot in the SVRGState of a module that is bound for training."""
+    def restore_snapshot(self, svrg):
+        """Activate the snapshot of a module that is bound for training."""
         if self.snapshot is None:
             return self
         facts, arrays = self.snapshot
-        full_gradient = state.new_full_gradient()
+        full_gradient = svrg.at.new_full_gradient()
         lacking = full_gradient.unpack(facts, functools.partial(arrays_of_kind, arrays=arrays))
         if lacking:
-            state.warn_of_dropped_snapshot(lacking)
+            svrg.warn_of_dropped_snapshot(lacking)
             return self.without_snapshot()
-        state.snapshot_module.module.set_params(
+        svrg.at.module.set_params(
             *({name: mx.nd.array(value, dtype=value.dtype)
                for name, value in arrays_of_kind(kind, arrays).items()} for kind in ('arg', 'aux')))
-        state.snapshot.replace(full_gradient, facts['epoch'], facts['taken_at'])
-        state.snapshot.is_stale = facts.get('is_stale', False)
+        svrg.snapshot.replace(full_gradient, facts['epoch'], facts['taken_at'])
+        svrg.snapshot.is_stale = facts.get('is_stale', False)
         return self.without_snapshot()
 
     def restore_counts(self, wrapped, optimizer, optimizer_params, contexts):

@@ -1,22 +1,58 @@
-r"""Sums of gradients, and the SVRG gradient with its coefficient α.
+r"""The SVRG gradient of a batch, in dense, fused and row_sparse form.
 
 .. math:: g = \nabla f_{batch}(w) - \alpha (\nabla f_{batch}(\tilde w) - \mu)
-
-For small arrays the call of an operation takes longer than its arithmetic, so
-many of them are added in one operation. MXNet has no operation that adds many
-arrays; a step of sgd with a rate of 1 or -1 is used instead.
 """
 
 import numpy as np
 from mxnet import ndarray as nd
 
-from ..mxnet_bridge.storage import dtype_of_sum, is_row_sparse
-from .row_sparse import correct_all_rows
+from .arrays import is_row_sparse
+from .fused import add_fused, subtract_and_add_fused
 
-# Elements up to which this is faster than one vectorized operation for each array: 0.5 ms
-# instead of 3.9 for 160 small gradients.
-_SMALL = 1 << 14
-_ARRAYS_OF_AN_OPERATION = 60
+
+def correct_batch(gradients, at_snapshot, full_gradient, rows, alpha=1, rule=None):
+    """Turn all gradients of a batch into SVRG gradients, in place.
+
+    Parameters
+    ----------
+    gradients : dict of str to list of NDArray
+        For each parameter one gradient per device, at the current weights;
+        overwritten with the SVRG gradients.
+    at_snapshot : dict of str to list of NDArray
+        Gradients of the batch at the snapshot.
+    full_gradient : FullGradient
+        Full gradient of the snapshot.
+    rows : int
+        Number of rows that the full gradient is scaled to.
+    alpha : float
+        α; 1 in plain SVRG.
+    rule : callable, optional
+        Takes a gradient, the gradient at the snapshot times α and the full
+        gradient times α, and returns the SVRG gradient. By default it is
+        `correct`.
+    """
+    units = full_gradient.units_for(rows)
+    groups, others = full_gradient.groups(gradients, fuses=rule is None and units == 1)
+    for device, share in enumerate(full_gradient.shares):
+        for names in groups:
+            correct_fused([gradients[name][device] for name in names],
+                          [at_snapshot[name][device] for name in names],
+                          [share[name] for name in names], alpha)
+    for name in others:
+        for device, gradient in enumerate(gradients[name]):
+            by_row = full_gradient.by_row[device]
+            full = by_row.get(name, full_gradient.shares[device][name])
+            if units != 1:
+                full = full * units
+            then = at_snapshot[name][device]
+            if name in by_row:
+                correct_rows_of_batch(gradient, then, full, alpha)
+            elif rule is None:
+                correct(gradient, then, full, alpha)
+            else:
+                corrected = rule(gradient, *_times(alpha, then, full))
+                if corrected is not gradient:
+                    corrected.copyto(gradient)
 
 
 def correct(gradient, at_snapshot, full, alpha=1):
@@ -36,13 +72,16 @@ def correct(gradient, at_snapshot, full, alpha=1):
         α; 1 in plain SVRG.
     """
     if alpha != 1 and gradient.stype == 'default' and _is_float32(gradient, full):
-        _add_times(gradient, at_snapshot, -alpha)
-        _add_times(gradient, full, alpha)
+        # Steps of sgd: one operation each, without arrays for the products.
+        nd.sgd_update(gradient, at_snapshot, lr=alpha, wd=0, out=gradient)
+        nd.sgd_update(gradient, full, lr=-alpha, wd=0, out=gradient)
         return
-    if alpha != 1:
-        at_snapshot, full = at_snapshot * alpha, full * alpha
+    at_snapshot, full = _times(alpha, at_snapshot, full)
     if is_row_sparse(gradient):
-        correct_all_rows(gradient, at_snapshot, full)
+        # All rows are stored, even zeros: an optimizer updates only stored rows, but momentum
+        # and weight decay must reach every row.
+        _assign(gradient, nd.elemwise_add(full, gradient - at_snapshot),
+                nd.arange(full.shape[0], ctx=full.context, dtype='int64'))
     elif gradient.dtype == full.dtype:
         gradient -= at_snapshot
         gradient += full
@@ -53,9 +92,6 @@ def correct(gradient, at_snapshot, full, alpha=1):
 def correct_fused(gradients, at_snapshot, full, alpha=1):
     """Turn several gradients into SVRG gradients, in place; bit-identical to `correct`.
 
-    For an α of 1 this is one step of sgd with momentum: the weight is the full
-    gradient, the momentum is the gradient, and all rates are 1.
-
     Parameters
     ----------
     gradients, at_snapshot, full : list of NDArray
@@ -63,97 +99,47 @@ def correct_fused(gradients, at_snapshot, full, alpha=1):
     alpha : float
         As in `correct`.
     """
-    if alpha != 1 and _is_float32(*gradients):
-        _add_fused_times(gradients, at_snapshot, -alpha)
-        _add_fused_times(gradients, full, alpha)
-        return
-    if alpha != 1:
+    if alpha == 1:
+        subtract_and_add_fused(gradients, at_snapshot, full)
+    elif _is_float32(*gradients):
+        add_fused(gradients, at_snapshot, -alpha)
+        add_fused(gradients, full, alpha)
+    else:
         for arrays in zip(gradients, at_snapshot, full):
             correct(*arrays, alpha)
-        return
-    for targets, *others in _parts(gradients, full, at_snapshot, gradients):
-        count = len(targets)
-        nd.multi_sgd_mom_update(*_interleaved(others), lrs=(1,) * count, wds=(0,) * count,
-                                momentum=1, num_weights=count, out=targets)
 
 
-def add_fused(totals, gradients):
-    """Add gradients to sums, in place.
+def correct_rows_of_batch(gradient, at_snapshot, full_by_row, alpha=1):
+    """Turn a row_sparse gradient into an SVRG gradient of the batch's rows, in place.
 
     Parameters
     ----------
-    totals, gradients : list of NDArray
-        Dense arrays of one dtype on one device. `totals` are overwritten.
+    gradient : RowSparseNDArray
+        Gradient of the batch at the current weights; overwritten.
+    at_snapshot : RowSparseNDArray
+        Gradient of the batch at the snapshot.
+    full_by_row : NDArray
+        Full gradient, dense. Each row is divided by the fraction of the batches
+        that contain it.
+    alpha : float
+        α; 1 in plain SVRG.
     """
-    _add_fused_times(totals, gradients, 1)
+    difference = gradient - (at_snapshot if alpha == 1 else at_snapshot * alpha)
+    rows = difference.indices
+    if len(rows):
+        full = nd.take(full_by_row, rows)
+        _assign(gradient, difference.data + (full if alpha == 1 else full * alpha), rows)
+
+
+def _assign(target, data, rows):
+    nd.sparse.row_sparse_array((data, rows), shape=target.shape, ctx=target.context,
+                               dtype=target.dtype).copyto(target)
+
+
+def _times(alpha, *arrays):
+    return arrays if alpha == 1 else [array * alpha for array in arrays]
 
 
 def _is_float32(*arrays):
     """Tell whether a step of sgd, whose rate is a float32, can scale these arrays."""
     return all(array.dtype == np.float32 for array in arrays)
-
-
-def _add_times(total, gradient, factor):
-    """Add a gradient times a factor, as a step of sgd with the rate -factor."""
-    nd.sgd_update(total, gradient, lr=-factor, wd=0, out=total)
-
-
-def _add_fused_times(totals, gradients, factor):
-    """Add several gradients times a factor, many in one operation."""
-    for targets, *others in _parts(totals, totals, gradients):
-        count = len(targets)
-        nd.multi_sgd_update(*_interleaved(others), lrs=(-factor,) * count, wds=(0,) * count,
-                            num_weights=count, out=targets)
-
-
-def copies_fused(gradients):
-    """Copy gradients, many in one operation if they are float32.
-
-    Parameters
-    ----------
-    gradients : list of NDArray
-        Dense gradients of one dtype on one device.
-
-    Returns
-    -------
-    list of NDArray
-        Copies in the same order.
-    """
-    if any(gradient.dtype != np.float32 for gradient in gradients):  # oneDNN supports no other
-        return [gradient.copy() for gradient in gradients]
-    copies = []
-    for [part] in _parts(gradients):
-        made = nd.amp_multicast(*part, num_outputs=len(part))
-        copies += [made] if len(part) == 1 else made
-    return copies
-
-
-def _parts(*lists):
-    for begin in range(0, len(lists[0]), _ARRAYS_OF_AN_OPERATION):
-        yield [arrays[begin:begin + _ARRAYS_OF_AN_OPERATION] for arrays in lists]
-
-
-def _interleaved(lists):
-    return [array for arrays in zip(*lists) for array in arrays]
-
-
-def fusable_parameters(gradients):
-    """Group the parameters whose gradients are small, dense and summed in their own dtype.
-
-    Parameters
-    ----------
-    gradients : dict of str to list of NDArray
-        For each parameter one gradient per device.
-
-    Returns
-    -------
-    list of list of str
-        Groups of parameters; the dtype is the same within a group.
-    """
-    groups = {}
-    for name, arrays in gradients.items():
-        gradient = arrays[0]
-        if gradient.stype == 'default' and gradient.size <= _SMALL and (
-                gradient.dtype == dtype_of_sum(gradient.dtype)):
-            groups.setdefault(gradient.dtype, []).append(name)
-    return list(groups.values())

@@ -1,18 +1,10 @@
-"""Full gradient of one snapshot: its sum, its exchange between workers, its shares."""
+"""Full gradient of one snapshot: the sum over batches, then their mean."""
 
 import numpy as np
 from mxnet import ndarray as nd
 
-from ..kvstore.agreement import PassCounts
-from ..kvstore.kinds import is_distributed
-from ..kvstore.operations import allreduce
-from ..mxnet_bridge.storage import dtype_of_sum, is_row_sparse
-from .correction import add_fused, copies_fused, correct, correct_fused, fusable_parameters
-from .row_sparse import correct_rows_of_batch
-
-# Number of stored gradients that one operation adds. For small ones the call takes longest.
-# Large ones are read faster a few at a time.
-_SMALL_AT_ONCE, _LARGE_AT_ONCE = 64, 3
+from .arrays import dtype_of_sum, is_row_sparse
+from .fused import add_fused, fusable_parameters
 
 
 class FullGradient:
@@ -52,6 +44,8 @@ class FullGradient:
         counted on each device and added.
     batches : int
         Number of batches that were summed.
+    yielded : int
+        Number of batches of this worker's pass, with those that are all padding.
     batches_of_workers : list of int
         Number of batches of each worker, by rank. Batches that are all padding
         are included.
@@ -61,6 +55,8 @@ class FullGradient:
         Groups of parameters that are added many in one operation.
     finished : bool
         Whether the pass was finished. Before that the shares are 0 or a sum.
+    loss_is_mean : bool
+        The argument.
     shares_differ : bool
         Whether each device has kept its own sum. Otherwise all shares are equal.
     batch_size : int
@@ -77,11 +73,12 @@ class FullGradient:
         self.row_counts = {name: np.zeros(gradients[name][0].shape[0], np.int64)
                            for name in counted}
         self.batches = 0
+        self.yielded = 0
         self.batches_of_workers = []
         self.rows = 0
         self.finished = self.shares_differ = False
         self.batch_size = batch_size
-        self._loss_is_mean = loss_is_mean
+        self.loss_is_mean = loss_is_mean
 
     def add(self, gradients, weights=None):
         """Add the gradients of one batch to the sum, each times the weight of its device.
@@ -109,50 +106,6 @@ class FullGradient:
                 add = nd.elemwise_add if is_row_sparse(gradient) else nd.broadcast_add
                 add(total, gradient, out=total)
 
-    def correct(self, gradients, at_snapshot, rows, alpha=1, rule=None):
-        """Turn all gradients of a batch into SVRG gradients, in place.
-
-        Parameters
-        ----------
-        gradients : dict of str to list of NDArray
-            For each parameter one gradient per device, at the current weights;
-            overwritten with the SVRG gradients.
-        at_snapshot : dict of str to list of NDArray
-            Gradients of the batch at the snapshot.
-        rows : int
-            Number of rows that the full gradient is scaled to.
-        alpha : float
-            α; 1 in plain SVRG.
-        rule : callable, optional
-            Takes a gradient, the gradient at the snapshot times α and the full
-            gradient times α, and returns the SVRG gradient. By default it is
-            `correct` of correction.py.
-        """
-        units = self.units_for(rows)
-        groups, others = self.groups(gradients, fuses=rule is None and units == 1)
-        for device, share in enumerate(self.shares):
-            for names in groups:
-                correct_fused([gradients[name][device] for name in names],
-                              [at_snapshot[name][device] for name in names],
-                              [share[name] for name in names], alpha)
-        for name in others:
-            for device, gradient in enumerate(gradients[name]):
-                by_row = self.by_row[device]
-                full = by_row.get(name, self.shares[device][name])
-                if units != 1:
-                    full = full * units
-                then = at_snapshot[name][device]
-                if name in by_row:
-                    correct_rows_of_batch(gradient, then, full, alpha)
-                elif rule is None:
-                    correct(gradient, then, full, alpha)
-                else:
-                    if alpha != 1:
-                        then, full = then * alpha, full * alpha
-                    corrected = rule(gradient, then, full)
-                    if corrected is not gradient:
-                        corrected.copyto(gradient)
-
     def groups(self, names, fuses=True):
         """Return groups of parameters for one operation each, and the other parameters.
 
@@ -166,41 +119,6 @@ class FullGradient:
         groups = [[name for name in group if name in names] for group in self.small if fuses]
         grouped = set().union(*groups)
         return groups, [name for name in names if name not in grouped]
-
-    def sums_stored(self, gradients):
-        """Tell whether `add_stored` accepts gradients like these."""
-        return all(arrays[0].stype == 'default' and arrays[0].dtype == self.shares[0][name].dtype
-                   for name, arrays in gradients.items())
-
-    def add_stored(self, stored):
-        """Add the gradients of several batches to the sum.
-
-        Parameters
-        ----------
-        stored : list of dict of str to list of NDArray
-            For each batch a dict as in `add`.
-        """
-        small = set().union(*self.small)
-        for device, share in enumerate(self.shares):
-            for name, total in share.items():
-                arrays = [gradients[name][device] for gradients in stored]
-                at_once = _SMALL_AT_ONCE if name in small else _LARGE_AT_ONCE
-                for begin in range(0, len(arrays), at_once):
-                    nd.add_n(total, *arrays[begin:begin + at_once], out=total)
-
-    def copies_of(self, batches):
-        """Copy the gradients of several batches, in the form of `add_stored`."""
-        large = self.shares[0].keys() - set().union(*self.small)
-        copies = [{name: [array.copy() for array in gradients[name]] for name in large}
-                  for gradients in batches]
-        for names in self.small:
-            of_devices = [iter(copies_fused([gradients[name][device] for gradients in batches
-                                             for name in names]))
-                          for device in range(len(self.shares))]
-            for copy in copies:
-                for name in names:
-                    copy[name] = [next(arrays) for arrays in of_devices]
-        return copies
 
     def wait(self):
         """Wait until all gradients so far are added."""
@@ -226,64 +144,33 @@ class FullGradient:
             for gradient in gradients[name]:
                 counts[gradient.indices.asnumpy()] += 1
 
-    def finish(self, yielded, keys, kvstore, add_devices):
-        """Turn the sum over all batches into the mean over all devices and workers.
-
-        If `rows` is 0 on all workers there is no mean, and `finished` stays False.
+    def divide(self, reduction):
+        """Turn the sum over all batches into the mean over rows, devices and workers.
 
         Parameters
         ----------
-        yielded : int
-            Number of batches of the pass, with those that are all padding.
-        keys : KVStoreKeys
-            Keys of the module in `kvstore`.
-        kvstore : mxnet.kvstore.KVStore or None
-            KVStore that sums over the devices and workers.
-        add_devices : bool
-            Whether to sum over the devices if there is no `kvstore`. Otherwise
-            each device keeps its own sum as its share.
+        reduction : object
+            Its method `sum` takes this full gradient and sums gradients, rows,
+            batches and row counts over the devices and workers. It tells the
+            number of rows of a batch whose gradients were summed, which is B.
         """
-        values = {name: [share[name] for share in self.shares] for name in self.shares[0]}
-        self.batches_of_workers = [yielded]
-        units = self.batch_size
-        if kvstore and is_distributed(kvstore):
-            if self._loss_is_mean:
-                # Workers may have batches of different sizes, so sums over rows are sent.
-                self._scale(self.batch_size)
-                units = 1
-            self._sum_over_workers(keys, kvstore, values)
-        elif kvstore:
-            self.exchange(kvstore, keys, values)
-        elif add_devices and len(self.shares) > 1:
-            for name, arrays in values.items():
-                total = nd.add_n(*[array.as_in_context(arrays[0].context) for array in arrays])
-                self.share_out(name, [total.as_in_context(array.context) for array in arrays])
-        else:
-            self.shares_differ = len(self.shares) > 1
+        units = reduction.sum(self)
         if not self.rows:
             return
-        self._scale(units / self.rows)
+        self.scale(units / self.rows)
         self.wait()
         self.finished = True
         self._divide_by_row()
 
-    def _scale(self, factor):
+    def by_parameter(self):
+        """Map each parameter to its shares, one per device."""
+        return {name: [share[name] for share in self.shares] for name in self.shares[0]}
+
+    def scale(self, factor):
+        """Multiply all shares by a factor."""
         for share in self.shares:
             for total in share.values():
                 total *= factor
-
-    def _sum_over_workers(self, keys, kvstore, values):
-        """Sum the gradients and the counts over all devices and workers."""
-        context = next((arrays[0].context for arrays in values.values()), None)
-        tally = PassCounts(kvstore, self.rows, self.batches, self.batches_of_workers, context)
-        counted = {keys.row_counts[name]: [nd.array(counts, ctx=context, dtype=np.float64)]
-                   for name, counts in self.row_counts.items()}
-        counted[keys.tally] = [tally.value]
-        self.exchange(kvstore, keys, values, counted)
-        self.rows, self.batches, of_workers = tally.read()
-        self.batches_of_workers = [int(own[0]) for own in of_workers]
-        for name in self.row_counts:
-            self.row_counts[name] = counted[keys.row_counts[name]][0].asnumpy().astype(np.int64)
 
     def _divide_by_row(self):
         for name, counts in self.row_counts.items():
@@ -293,25 +180,6 @@ class FullGradient:
                 by_row[name] = nd.broadcast_mul(full, nd.array(
                     factor.reshape((-1,) + (1,) * (full.ndim - 1)), ctx=full.context,
                     dtype=full.dtype))
-
-    def exchange(self, kvstore, keys, values, counted=()):
-        """Sum values over all devices and workers and give each device its share.
-
-        Parameters
-        ----------
-        kvstore : mxnet.kvstore.KVStore
-            KVStore with one key for each full gradient.
-        keys : KVStoreKeys
-            Keys of the module in `kvstore`.
-        values : dict of str to list of NDArray
-            For each parameter one array per device; overwritten with the sum.
-        counted : dict of str to list of NDArray
-            Further arrays to sum, by key; overwritten with the sum.
-        """
-        allreduce(kvstore, {
-            **{keys.full[name]: arrays for name, arrays in values.items()}, **dict(counted)})
-        for name, arrays in values.items():
-            self.share_out(name, arrays)
 
     def pack(self):
         """Return this full gradient in a form that can be saved.
@@ -369,7 +237,7 @@ class FullGradient:
 
     def units_for(self, batch_size):
         """Return the factor that scales it to the gradient of a batch of `batch_size` rows."""
-        return 1 if self._loss_is_mean else batch_size / self.batch_size
+        return 1 if self.loss_is_mean else batch_size / self.batch_size
 
     def nonfinite(self):
         """List the parameters whose full gradient has an infinite value or a NaN."""

@@ -1,22 +1,22 @@
-"""State of the active snapshot, shared by modules that share their weights."""
+"""The snapshot: its full gradient, and when it was taken."""
 
 import contextlib
-from typing import Any, NamedTuple, Optional
-
-
-class _Taken(NamedTuple):
-    full_gradient: Any
-    epoch: Optional[int]
-    taken_at: int
 
 
 class Snapshot:
-    """Full gradient of the last snapshot, and when it was taken.
+    """Full gradient μ at the snapshot w̃, and the counts that say when it was taken.
 
-    The weights of the snapshot are the parameters of the snapshot module.
+    Modules that share their weights share one. The weights w̃ are the parameters
+    of what computes gradients there.
 
     Attributes
     ----------
+    full_gradient : FullGradient or None
+        μ; 0 before the first snapshot, None before `init_optimizer`.
+    epoch : int or None
+        Epoch of ``fit`` that began with the snapshot; None outside of ``fit``.
+    taken_at : int
+        Number of updates before the snapshot.
     is_stale : bool
         Whether an update with α = 0 was made since the snapshot was taken.
     num_update : int
@@ -26,25 +26,9 @@ class Snapshot:
     """
 
     def __init__(self):
-        self._taken = _Taken(None, None, 0)
-        self._is_moving = False
-        self.is_stale = False
-        self.num_update = self.num_taken = 0
-
-    @property
-    def full_gradient(self):
-        """Full gradient; 0 before the first snapshot, None before `init_optimizer`."""
-        return self._taken.full_gradient
-
-    @property
-    def epoch(self):
-        """Epoch of ``fit`` that began with the snapshot; None outside of ``fit``."""
-        return self._taken.epoch
-
-    @property
-    def taken_at(self):
-        """Number of updates before the snapshot."""
-        return self._taken.taken_at
+        self.full_gradient = self.epoch = None
+        self.taken_at = self.num_update = self.num_taken = 0
+        self.is_stale = self._is_moving = False
 
     @property
     def is_active(self):
@@ -54,13 +38,10 @@ class Snapshot:
 
     def replace(self, full_gradient, epoch=None, taken_at=None):
         """Activate a new snapshot with its full gradient."""
-        self._taken = _Taken(full_gradient, None if epoch is None else int(epoch),
-                             self.num_update if taken_at is None else taken_at)
-        self._is_moving = self.is_stale = False
-
-    def exchange_full_gradient(self, full_gradient):
-        """Replace the full gradient, which was computed again at the same snapshot."""
-        self._taken = self._taken._replace(full_gradient=full_gradient)
+        # In one operation, so that Ctrl-C cannot part them.
+        vars(self).update(full_gradient=full_gradient, epoch=None if epoch is None else int(epoch),
+                          taken_at=self.num_update if taken_at is None else taken_at,
+                          is_stale=False, _is_moving=False)
 
     @contextlib.contextmanager
     def being_replaced(self, move_back):
@@ -73,14 +54,14 @@ class Snapshot:
         Parameters
         ----------
         move_back : callable
-            Restores the weights of the snapshot module.
+            Restores the weights of the snapshot.
         """
-        before, was_active = self._taken, self.is_active
+        before, was_active = self.full_gradient, self.is_active
         try:
             self._is_moving = True
             yield
         except BaseException:
-            if self._taken is before and was_active:
+            if self.full_gradient is before and was_active:
                 move_back()
                 self._is_moving = False
             raise

@@ -1,7 +1,6 @@
-"""Data iterators: the beginning of a pass, and the iterator for Module.fit."""
+"""Data iterators: where a pass begins, and what is known of their batches."""
 
 import functools
-import itertools
 import math
 import reprlib
 
@@ -152,72 +151,3 @@ def _source(train_data):
 
 def _is_at_beginning(train_data):
     return train_data.first_batch is not None or train_data._debug_at_begin
-
-
-class SnapshotIterator:
-    """Iterator that announces the beginning of each epoch to the module being trained.
-
-    ``Module.fit`` iterates over the training data once an epoch and resets them
-    at its end. SVRG needs nothing else from a training loop.
-
-    Parameters
-    ----------
-    train_data : DataIter
-        The data. All other attributes of this object are those of the data.
-    begin_epoch : int
-        Number of the first epoch.
-    epoch_begins : callable
-        Called with the number of the epoch, `train_data`, and whether these
-        are known to be at their beginning. It returns batches that replace the
-        data in this epoch, or None, and whether it has left the data at another
-        place than their beginning.
-    batch_begins : callable
-        Called before each batch of the data is trained on.
-
-    Raises
-    ------
-    ValueError
-        If an epoch has no batch.
-    """
-
-    def __init__(self, train_data, begin_epoch, epoch_begins, batch_begins):
-        self._train_data = train_data
-        self._epochs = itertools.count(begin_epoch)
-        self._epoch_begins, self._batch_begins = epoch_begins, batch_begins
-        self._is_read = self._is_rewound = False
-
-    def __iter__(self):
-        epoch = next(self._epochs)
-        is_rewound, self._is_rewound = self._is_rewound, False
-        stored, self._is_read = self._epoch_begins(epoch, self._train_data,
-                                                    is_rewound)
-        if stored is not None:
-            return iter(stored)
-        self._is_read = True
-        batches = iter(self._train_data)
-        for first in batches:
-            return self._announced(itertools.chain([first], batches))
-        raise ValueError('train_data must yield at least one batch in each epoch, and %r yielded '
-                         'none in epoch %d. A snapshot reads the data before the epoch trains on '
-                         'them: reset() must begin them anew. Where they can be read only once, '
-                         'store_snapshot_grads=True trains on the batches that the snapshot has '
-                         'read' % (self._train_data, epoch))
-
-    def _announced(self, batches):
-        for batch in batches:
-            self._batch_begins()
-            yield batch
-
-    @property
-    def __class__(self):
-        # Callbacks may check the type of the data in their param.locals.
-        return type(self._train_data)
-
-    def reset(self):
-        """Reset the data, unless they have not been read."""
-        if self._is_read:
-            reset(self._train_data)
-            self._is_read, self._is_rewound = False, True
-
-    def __getattr__(self, name):
-        return getattr(self._train_data, name)

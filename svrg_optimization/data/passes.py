@@ -2,13 +2,49 @@
 
 import math
 
-from .iterators import batches_in, batches_read, rewind_for_pass
-from .ndarray_iter import reset
+from .iterators import batches_in, batches_read, rewind, rewind_for_pass
+from .ndarray_iter import reset, views_of_batches, views_of_copies
 
 _END = object()
 
 
-class Pass:
+class _Source:
+    """Iterator over the batches of a pass, which ``fit`` gives to `update_full_grads`.
+
+    A subclass that overrides that method may read it, reset it and hand it on as
+    any iterator. All further attributes are those of its data.
+
+    Parameters
+    ----------
+    train_data : DataIter
+        The data.
+    count : int, optional
+        Largest number of batches, all by default.
+    """
+
+    def __init__(self, train_data, count=None):
+        self.train_data, self.count = train_data, count
+        self._own = None
+
+    def __getattr__(self, name):
+        if name == 'train_data':  # not set yet, as where it is unpickled
+            raise AttributeError(name)
+        return getattr(self.train_data, name)
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        if self._own is None:
+            self._own = self.batches()
+        return next(self._own)
+
+    def next(self):
+        """Return the next batch."""
+        return next(self)
+
+
+class Pass(_Source):
     """Batches of a pass over an iterator: all of them or the first few.
 
     Parameters
@@ -17,38 +53,36 @@ class Pass:
         Iterator at its beginning.
     count : int, optional
         Largest number of batches, all by default.
-    stands_for : DataIter, optional
-        Iterator that ``fit`` trains on, if an override of `update_full_grads`
-        has passed another one on.
-
-    Attributes
-    ----------
-    train_data : DataIter
-        The iterator.
-    stands_for : DataIter
-        Iterator whose batches these are: the same, or the argument.
-    is_of_training : bool
-        Whether ``fit`` trains on this iterator too.
-    count : int or None
-        The argument.
-    read : callable
-        Takes the iterator and returns an iterator over its batches; `iter` by
-        default.
     """
 
     is_of_training = True
-    read = iter
+    _batches = None
 
-    def __init__(self, train_data, count=None, stands_for=None):
-        self.train_data = train_data
-        self.stands_for = train_data if stands_for is None else stands_for
-        self.count = count
+    def reset(self):
+        """Go to the beginning."""
+        if self._batches is not None:
+            rewind(self.train_data)
+            self._batches = self._own = None
 
-    def __iter__(self):
-        self._batches = self.read(self.train_data)
-        return self._batches if self.count is None else self._first_batches()
+    def batches(self, are_seen=True, bytes_to_store=None):
+        """Yield the batches.
 
-    def _first_batches(self):
+        Parameters
+        ----------
+        are_seen : bool
+            Whether others see them. Otherwise they may be views of rows.
+        bytes_to_store : int, optional
+            Bytes up to which they are stored. They may then be views of a copy.
+        """
+        if bytes_to_store and self.count is None:
+            self._batches = views_of_copies(self.train_data, bytes_to_store)
+        elif not bytes_to_store and not are_seen:
+            self._batches = views_of_batches(self.train_data)
+        else:
+            self._batches = iter(self.train_data)
+        if self.count is None:
+            yield from self._batches
+            return
         for _ in range(self.count):
             batch = next(self._batches, _END)
             if batch is _END:
@@ -60,7 +94,7 @@ class Pass:
         return yielded != self.count or next(self._batches, _END) is _END
 
 
-class Stream:
+class Stream(_Source):
     """Batches of passes that go on where the last one stopped and begin again at the end.
 
     The iterator may stand anywhere at first, and it may have no end. A pass over
@@ -71,26 +105,22 @@ class Stream:
     ----------
     train_data : DataIter
         The iterator.
-
-    Attributes
-    ----------
-    train_data : DataIter
-        The iterator.
-    count : int or None
-        Largest number of batches of the next pass. With None it is over all data.
-    is_of_training : bool
-        Whether ``fit`` trains on this iterator too.
     """
 
     is_of_training = False
 
     def __init__(self, train_data):
-        self.train_data = train_data
-        self.count = self._batches = None
+        super().__init__(train_data)
+        self._batches = None
         self._place = None  # number of batches since the beginning, NaN if unknown
         self._length = batches_in(train_data)
 
-    def __iter__(self):
+    def reset(self):
+        """Let the next pass begin: it goes on where this one stopped."""
+        self._own = None
+
+    def batches(self, *_):
+        """Yield the next batches."""
         if self.count is None or self.count >= self._length:
             rewind_for_pass(self.train_data)
             self._batches, self._place = None, 0
@@ -117,19 +147,3 @@ class Stream:
             self._batches, self._place, has_ended = None, 0, True
             if yielded and math.isnan(begin):
                 return  # it may have been all
-
-
-def whole_batches_in(data_pass):
-    """Return how many batches without padding a pass over an NDArrayIter has.
-
-    Parameters
-    ----------
-    data_pass : Pass or Stream
-        The pass.
-
-    Returns
-    -------
-    int
-    """
-    whole = data_pass.train_data.num_data // data_pass.train_data.batch_size
-    return whole if data_pass.count is None else min(whole, data_pass.count)

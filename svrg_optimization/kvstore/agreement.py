@@ -6,7 +6,7 @@ import numpy as np
 from mxnet import ndarray as nd
 
 from ..data.iterators import rewind_for_pass
-from ..mxnet_bridge import executor_group
+from ..module import executor_group
 from .kinds import is_asynchronous, is_distributed, is_synchronous
 from .operations import allreduce, broadcast, wait_for_all_workers
 

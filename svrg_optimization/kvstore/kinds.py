@@ -11,21 +11,6 @@ def kind_of(kvstore):
     return kvstore if isinstance(kvstore, str) else getattr(kvstore, 'type', '')
 
 
-def kvstore_of(module):
-    """Return the KVStore of a module, None if it has none."""
-    return module._kvstore
-
-
-def kvstore_of_weights(module):
-    """Return the KVStore that updates the weights of a module, None if none does."""
-    return module._kvstore if module._update_on_kvstore else None
-
-
-def devices_that_update(module):
-    """Return the number of devices that update their own weights, 0 if a KVStore updates them."""
-    return 0 if module._update_on_kvstore else len(module._context)
-
-
 def is_distributed(kvstore):
     """Tell whether a KVStore, or one of this name, connects several processes."""
     return 'dist' in kind_of(kvstore)

@@ -1,11 +1,9 @@
 """State of one module in a KVStore, and its exchanges with the other workers."""
 
 from ..data.iterators import rows_left_over, rows_of_batch
-from ..mxnet_bridge.optimizer_states import update_counts
-from ..svrg_optimizer import _SVRGOptimizer
+from ..module.optimizer_states import kvstore_of, kvstore_of_weights, update_counts
 from .agreement import Plan, check_batch_counts, check_plans, count_batches, synchronize_weights
-from .kinds import is_asynchronous, is_distributed, is_synchronous, kvstore_of, kvstore_of_weights
-from .operations import compresses
+from .kinds import is_asynchronous, is_distributed, is_synchronous
 
 
 class Membership:
@@ -47,7 +45,7 @@ class Membership:
         Returns
         -------
         dict
-            As `update_counts` in mxnet_bridge/optimizer_states.py.
+            As `update_counts` in module/optimizer_states.py.
         """
         if not servers_hold_states(module):
             return update_counts(module._optimizer)
@@ -59,21 +57,7 @@ class Membership:
         return {'num_update': counts['num_update'] + steps,
                 'by_name': {name: counts['by_name'].get(name, begin) + steps for name in names}}
 
-    def kvstore_for_sums(self, module):
-        """Return the KVStore that sums the full gradient over the devices, or None.
-
-        A KVStore with compression would quantize the full gradient. The KVStore
-        of an optimizer that was borrowed from a plain Module has no keys for it.
-        """
-        kvstore = kvstore_of(module)
-        if kvstore is None or not isinstance(module._optimizer, _SVRGOptimizer):
-            return None
-        if module._compression_params or compresses(kvstore, self.keys.first, module._context):
-            return None
-        return kvstore
-
-    def check_plan(self, module, train_data, update_freq, epoch, takes_snapshot, stores_again,
-                   sampled):
+    def check_plan(self, module, train_data, svrg, takes_snapshots, takes_snapshot, stores_again):
         """Raise a ValueError on all workers if ``fit`` would hang or go wrong on some of them.
 
         Workers also need the same number of batches. A pass over the training
@@ -89,25 +73,27 @@ class Membership:
             Module that is trained by ``fit``.
         train_data : DataIter
             Its data.
-        update_freq : int
-            Epochs from one snapshot to the next; 0 if it takes no snapshots.
-        epoch : int
-            Number of the first epoch.
+        svrg : SVRG
+            Its schedule, snapshot and epoch.
+        takes_snapshots : bool
+            Whether ``fit`` takes snapshots at all.
         takes_snapshot : bool
             Whether this epoch begins with a snapshot.
         stores_again : bool
             Whether it begins with a pass that stores batches for the snapshot
             before.
-        sampled : callable
-            Returns a dict of the fields of a Plan about samples.
         """
         kvstore = kvstore_of(module)
         if not is_distributed(kvstore):
             return
+        schedule = svrg.schedule
+        sampled = takes_snapshots and (
+            schedule.batches_after(svrg.snapshot.num_taken) or 0,
+            schedule.updates_per_snapshot or 0, schedule.full_grad_data is not None)
         plan = Plan(rows_of_batch(train_data, module.data_shapes),
                     0 if kvstore_of_weights(module) else module._optimizer.rescale_grad,
-                    update_freq, epoch, takes_snapshot, stores_again, rows_left_over(train_data),
-                    **sampled())
+                    schedule.update_freq if takes_snapshots else 0, svrg.epoch, takes_snapshot,
+                    stores_again, rows_left_over(train_data), *(sampled or ()))
         if self._plan != plan:
             check_plans(kvstore, self.keys.tally, plan)
             self._plan = plan

@@ -6,9 +6,9 @@ import pickle
 import mxnet as mx
 from mxnet.kvstore import KVStore
 
-from ..mxnet_bridge import executor_group
-from ..mxnet_bridge.optimizer_states import updater_keys
-from ..mxnet_bridge.storage import dtype_of_sum
+from ..core.arrays import dtype_of_sum
+from ..module import executor_group
+from ..module.optimizer_states import kvstore_of, updater_keys
 from ..svrg_optimizer import _SVRGOptimizer
 from .agreement import PassCounts
 from .kinds import (
@@ -16,7 +16,6 @@ from .kinds import (
     check_usable,
     is_asynchronous,
     is_distributed,
-    kvstore_of,
     will_update,
 )
 from .operations import open_distributed, probe_of_compression, push_all_before_exit

@@ -7,17 +7,10 @@ import numpy as np
 from mxnet import ndarray as nd
 from mxnet.base import MXNetError
 from mxnet.executor_manager import _split_input_slice
-from mxnet.io import DataDesc
 
+from ..core.arrays import is_row_sparse
 from ..data.batch_rows import batch_axis, labels_of, resized
 from ..data.ndarray_iter import joined_views
-from .storage import is_row_sparse
-
-# Attributes of an executor group that differ from shape to shape.
-_SHAPED = ('execs', '_default_execs', 'batch_size', 'slices', 'data_shapes', 'label_shapes',
-           'data_names', 'label_names', 'data_layouts', 'label_layouts', 'data_arrays',
-           'label_arrays', 'state_arrays', 'param_arrays', 'grad_arrays', 'input_grad_arrays',
-           'aux_arrays')
 
 
 def batch_size(module):
@@ -146,57 +139,6 @@ def has_been_reshaped(module):
     return module._exec_group._default_execs is not None
 
 
-@contextlib.contextmanager
-def reused_executors(module, data_shapes, label_shapes):
-    """Give a module its former executors for some shapes, if any, and reshape it in the block.
-
-    MXNet binds new ones at each reshape. With a small network this and their
-    first run take longer than several steps. Those of the binding are kept, and
-    the latest ones with smaller inputs, which use the same memory. With a
-    Monitor none are: those that MXNet reshapes call a function that those of
-    the binding own, and crash when a second Monitor has replaced it.
-
-    Parameters
-    ----------
-    module : mxnet.module.Module
-        Module that the block reshapes.
-    data_shapes, label_shapes : list of DataDesc or list of (str, tuple of int)
-        The new shapes; `label_shapes` may be None.
-    """
-    if not module.binded:
-        yield  # Module raises an error
-        return
-    own = vars(module._exec_group)
-    kept = own.setdefault('_svrg_kept', {})
-    bound = kept.setdefault('bound', _shaped(own))
-    if any(executor._monitor_callback for executor in bound['execs'] + own['execs']):
-        kept.pop('smaller', None)
-        yield
-        return
-    wanted = _inputs_described(data_shapes, label_shapes)
-    for shaped in kept.values():
-        if _inputs_described(shaped['data_shapes'], shaped['label_shapes']) == wanted:
-            own.update(shaped, execs=list(shaped['execs']))
-            break
-    yield
-    sizes = [[np.prod(shape) for _, shape, *_ in inputs] for inputs in (
-        wanted, _inputs_described(bound['data_shapes'], bound['label_shapes']))]
-    if len(sizes[0]) == len(sizes[1]) and sizes[0] != sizes[1] and all(
-            new <= old for new, old in zip(*sizes)):
-        kept['smaller'] = _shaped(own)
-
-
-def _shaped(attributes):
-    return {**{name: attributes[name] for name in _SHAPED}, 'execs': list(attributes['execs'])}
-
-
-def _inputs_described(data_shapes, label_shapes):
-    """List what two bindings of a network can differ by. DataDescs compare less."""
-    return [(*description, description.dtype, description.layout) for description in (
-        given if isinstance(given, DataDesc) else DataDesc(*given)
-        for given in [*data_shapes, *(label_shapes or [])])]
-
-
 def bytes_of_activations(module):
     """Estimate the bytes of all layer outputs of a module on its first device."""
     executor = module._exec_group.execs[0]
@@ -271,19 +213,6 @@ def inputs(module):
 def backward(module, out_grads=None):
     """Run a module backward."""
     module._exec_group.backward(out_grads)
-
-
-def arguments(module):
-    """Map the inputs and parameters to their arrays, for a module on one device."""
-    [executor] = module._exec_group.execs
-    return executor.arg_dict
-
-
-def can_run_side_by_side(module):
-    """Tell whether several batches can be run at once in copies of a module's network."""
-    return (len(module._context) == 1 and not module._state_names and has_dense_inputs(module)
-            and not auxiliary_states(module)
-            and 'name' not in arguments(module))  # a Symbol has its own argument `name`
 
 
 def can_merge_batches(module):
@@ -420,11 +349,6 @@ def check_given(module, **given):
             if name in bound and array.shape != bound[name][0].shape:
                 raise ValueError('%s must have the shape %s for %s, not %s'
                                  % (argument, bound[name][0].shape, name, array.shape))
-
-
-def count_of_weights(module):
-    """Return the number of elements of all parameters of a module."""
-    return sum(int(np.prod(arrays[0].shape)) for arrays in parameters(module).values())
 
 
 def weights(module):

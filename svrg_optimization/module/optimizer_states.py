@@ -1,4 +1,4 @@
-"""States, update counts and weight decays of an MXNet optimizer."""
+"""Who updates the weights of a Module; states, update counts and weight decays of its optimizer."""
 
 import contextlib
 import copy
@@ -6,6 +6,21 @@ import math
 import numbers
 
 import numpy as np
+
+
+def kvstore_of(module):
+    """Return the KVStore of a module, None if it has none."""
+    return module._kvstore
+
+
+def kvstore_of_weights(module):
+    """Return the KVStore that updates the weights of a module, None if none does."""
+    return module._kvstore if module._update_on_kvstore else None
+
+
+def devices_that_update(module):
+    """Return the number of devices that update their own weights, 0 if a KVStore updates them."""
+    return 0 if module._update_on_kvstore else len(module._context)
 
 
 def update_counts(optimizer):

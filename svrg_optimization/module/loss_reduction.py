@@ -25,20 +25,13 @@ class NoLossError(ValueError):
 
 
 @contextlib.contextmanager
-def missing_loss_named(symbol_of):
-    """Turn MXNet's error about outputs that need gradients into a NoLossError.
-
-    Parameters
-    ----------
-    symbol_of : callable
-        Returns the symbol that was computed last.
-    """
+def missing_loss_named(symbol):
+    """Turn MXNet's error about outputs of a symbol that need gradients into a NoLossError."""
     try:
         yield
     except mx.MXNetError as error:
         if 'head_gradient is required' not in str(error):
             raise
-        symbol = symbol_of()
         graph = json.loads(symbol.tojson())
         heads = {name: graph['nodes'][node]['op']
                  for name, (node, *_) in zip(symbol.list_outputs(), graph['heads'])}

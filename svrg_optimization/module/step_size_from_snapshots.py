@@ -2,11 +2,10 @@
 
 import contextlib
 
-from ..kvstore.kinds import batches_of_a_step, kvstore_of, kvstore_of_weights
-from ..mxnet_bridge import executor_group
-from ..mxnet_bridge.optimizer_states import weight_decays
-from ..mxnet_bridge.storage import dense
+from ..core.arrays import dense
 from ..step_size import BarzilaiBorwein
+from . import executor_group
+from .optimizer_states import kvstore_of_weights, weight_decays
 
 
 def step_size_rule_of(module):
@@ -16,25 +15,24 @@ def step_size_rule_of(module):
 
 
 @contextlib.contextmanager
-def step_size_advanced(module, snapshot, snapshot_module, epoch):
+def step_size_advanced(module, svrg, batches_of_a_step):
     """Let a BarzilaiBorwein set the next rate from the snapshots before and after the block.
 
     Parameters
     ----------
     module : mxnet.module.Module
         Module being trained.
-    snapshot : Snapshot
-        Its snapshot, which the block replaces.
-    snapshot_module : SnapshotModule
-        Module at the snapshot.
-    epoch : int or None
-        Epoch of ``fit``, in which the rate is logged.
+    svrg : SVRG
+        Its snapshot, which the block replaces. The rate is logged in its epoch.
+    batches_of_a_step : int
+        Number of batches whose gradients make up one step.
     """
+    snapshot = svrg.snapshot
     rule = step_size_rule_of(module)
     if rule is None or not snapshot.is_active:
         yield
         return
-    weights = executor_group.parameters(snapshot_module.module)
+    weights = executor_group.parameters(svrg.at.module)
     before = {name: arrays[0].copy() for name, arrays in weights.items()}
     full_before, steps = snapshot.full_gradient, snapshot.num_update - snapshot.taken_at
     optimizer = module._optimizer
@@ -45,9 +43,9 @@ def step_size_advanced(module, snapshot, snapshot_module, epoch):
     decays = weight_decays(optimizer, list(totals), kvstore_of_weights(module) is None)
     moved = {name: dense(weights[name][0]) - dense(before[name]) for name in totals}
     units = full_before.units_for(full_gradient.batch_size)
-    scale = optimizer.rescale_grad * batches_of_a_step(kvstore_of(module))
+    scale = optimizer.rescale_grad * batches_of_a_step
     rule.advance(list(moved.values()), [
         scale * (totals[name] - units * totals_before[name]) + decays[name] * moved[name]
         for name in totals], steps, units, momentum)
-    if epoch is not None:
-        module.logger.info('Epoch[%d] Learning rate=%g', epoch, rule(None))
+    if svrg.epoch is not None:
+        module.logger.info('Epoch[%d] Learning rate=%g', svrg.epoch, rule(None))

@@ -1,0 +1,159 @@
+"""Store of the batches of a pass, with their gradients at the snapshot."""
+
+import numpy as np
+from mxnet.io import DataBatch
+
+from .._argument_checks import checked_count
+from ..data.batch_rows import labels_of, padding_of
+from .arrays import bytes_of
+
+
+class StoredBatch(DataBatch):
+    """Batch with its gradients at the snapshot, so that a step needs no second pass.
+
+    Attributes
+    ----------
+    at_snapshot : dict of str to list of NDArray, or None
+        For each parameter the gradients of the batch at the snapshot, one a
+        device. None if they have to be computed again.
+    full_gradient : FullGradient
+        Full gradient of the snapshot.
+    cut_from : int or None
+        Number of rows of the padded batch that it was cut from. In its step the
+        full gradient is scaled to this number of rows. With fewer it would not
+        balance the weight decay, and SVRG would not converge.
+    """
+
+    def __init__(self, data, label, pad, full_gradient, cut_from):
+        super().__init__(data, label, pad)
+        self.at_snapshot = None
+        self.full_gradient, self.cut_from = full_gradient, cut_from
+
+
+class Store:
+    """Batches of the latest pass within a memory budget, from one snapshot to the next.
+
+    Data have priority: gradients are dropped if the data need their room.
+
+    Parameters
+    ----------
+    store_snapshot_grads : bool or int
+        Constructor argument of this name.
+
+    Attributes
+    ----------
+    budget : int
+        Bytes for data, labels and gradients on all devices; 0 if nothing is stored.
+    batches : list of StoredBatch
+        Batches of the latest pass. It is empty if there was none, if it was
+        over a sample or failed, and if its data do not fit.
+    num_with_gradients : int
+        Number of them that have their gradients.
+    train_data : DataIter or None
+        Iterator whose batches they are.
+    """
+
+    def __init__(self, store_snapshot_grads):
+        self.budget = _bytes_to_store(store_snapshot_grads)
+        self.train_data = self._generator = None
+        self.drop()
+
+    def drop(self):
+        """Drop all batches."""
+        self.batches, self._of_pass, self._with_gradients = [], [], []
+        self._left, self._exceeded_at = self.budget, None
+        self.train_data = None
+
+    @property
+    def num_with_gradients(self):
+        """Number of batches with their gradients."""
+        return len(self._with_gradients)
+
+    def add(self, part, full_gradient):
+        """Store a batch of a pass, with its gradients as far as the budget allows.
+
+        Parameters
+        ----------
+        part : Part
+            The batch and its gradients, which are copied.
+        full_gradient : FullGradient
+            Full gradient of the pass.
+        """
+        batch, gradients = part.batch, part.gradients
+        if isinstance(batch, list):
+            raise ValueError('store_snapshot_grads must be False where train_data yields lists of '
+                             'batches')
+        if self._exceeded_at:
+            return
+        data, label = batch.data, labels_of(batch)
+        if part.copies:
+            data, label = ([array.copy() for array in arrays] for arrays in (data, label))
+        stored = StoredBatch(data, label, padding_of(batch), full_gradient, part.cut_from)
+        self._of_pass.append(stored)
+        self._left -= sum(map(bytes_of, [*data, *label]))
+        while self._left < 0 and self._with_gradients:
+            latest = self._with_gradients.pop()
+            self._left += _bytes_of_all(latest.at_snapshot)
+            latest.at_snapshot = None
+        if self._left < 0:
+            self._exceeded_at, self._of_pass = len(self._of_pass), []
+        elif gradients and _bytes_of_all(gradients) <= self._left:
+            stored.at_snapshot = {name: [array.copy() for array in arrays]
+                                  for name, arrays in gradients.items()}
+            self._left -= _bytes_of_all(gradients)
+            self._with_gradients.append(stored)
+
+    def complete(self, train_data, yielded, warn_once):
+        """Offer the batches of a finished pass, and warn of what does not fit.
+
+        Parameters
+        ----------
+        train_data : DataIter
+            Iterator whose batches they are.
+        yielded : int
+            Number of batches of the pass.
+        warn_once : callable
+            Takes a message and its kind, and warns once of each kind.
+        """
+        self.train_data = train_data
+        if self._exceeded_at:
+            warn_once('store_snapshot_grads: the first %d of %d batches are more than %d bytes of '
+                      'data alone: none is stored until the next snapshot'
+                      % (self._exceeded_at, yielded, self.budget), 'nothing stored')
+        elif self.num_with_gradients < len(self._of_pass):
+            warn_once('store_snapshot_grads: %d bytes have room for all %d batches and the '
+                      'gradients of %d: the others are computed again at each step'
+                      % (self.budget, len(self._of_pass), self.num_with_gradients),
+                      'not all stored')
+        self.batches, self._of_pass = self._of_pass, []
+        if self.batches and self._generator is None:
+            self._generator = np.random.RandomState(np.random.randint(2 ** 31))
+
+    def lacks(self, train_data):
+        """Tell whether batches are to be stored, and the latest pass was not over this iterator."""
+        return self.budget > 0 and train_data is not self.train_data
+
+    def shuffled(self, train_data, warn_once):
+        """List the batches of an iterator in a new random order; return None without any.
+
+        `warn_once`, as in `complete`, says if there are batches of another iterator.
+        """
+        if not self.batches:
+            return None
+        if self.lacks(train_data):
+            warn_once('store_snapshot_grads: the stored batches are of another iterator than the '
+                      'one to train on, so the gradients at the snapshot are computed again in '
+                      'each step', 'other data')
+            return None
+        return [self.batches[i] for i in self._generator.permutation(len(self.batches))]
+
+
+def _bytes_of_all(gradients):
+    return sum(bytes_of(array) for arrays in gradients.values() for array in arrays)
+
+
+def _bytes_to_store(store_snapshot_grads):
+    if isinstance(store_snapshot_grads, (bool, np.bool_)):
+        return int(store_snapshot_grads) * 2 ** 30
+    return checked_count('store_snapshot_grads', store_snapshot_grads,
+                         'True, False or an int of 1 or more')

@@ -1,0 +1,283 @@
+r"""SVRG, stochastic variance reduced gradient: the algorithm in one place.
+
+.. math::
+
+    &\tilde w \leftarrow w \\
+    &\mu \leftarrow \frac{B}{n} \sum_{j=1}^{n} \nabla f_j(\tilde w) \\
+    &\text{for each batch:} \\
+    &\quad g \leftarrow \nabla f_{batch}(w)
+        - \alpha (\nabla f_{batch}(\tilde w) - \mu) \\
+    &\quad w \leftarrow w - \eta g
+
+The first two lines are `SVRG.take_snapshot`, the third is a `Step`, and the last
+is the optimizer's. B is the number of rows of a batch: gradients here are sums
+over the rows of a batch, as MXNet's loss layers give them.
+
+The algorithm works on dicts of parameter name to a list of arrays, one per
+device. What computes gradients at the snapshot is handed in as `at`.
+
+R. Johnson and T. Zhang, "Accelerating Stochastic Gradient Descent using
+Predictive Variance Reduction", NIPS 2013, Figure 1. With α: Y. Yin, Z. Xu,
+Z. Li, T. Darrell and Z. Liu, "A Coefficient Makes SVRG Effective", ICLR 2025.
+"""
+
+from .correction import correct_batch
+from .snapshot import Snapshot
+from .store import StoredBatch
+
+FORWARDED, COMPUTED, CORRECTING, UPDATED = 'forwarded', 'computed', 'correcting', 'updated'
+# How many batches the iterator may run ahead of the arithmetic: queued batches take memory.
+_BATCHES_AHEAD = 64
+
+
+class SVRG:
+    """The snapshot of a model being trained, and the step under way.
+
+    The model, below `live`, is an argument of the methods and is only handed on
+    to `at`. An attribute would be a reference cycle, and the memory of both
+    would be freed late.
+
+    Parameters
+    ----------
+    at : object
+        Computes gradients at the snapshot: AtSnapshot says how for a Module.
+    schedule : Schedule
+        When snapshots are due, and α.
+    store : Store
+        Store of batches and their gradients.
+    warn_once : WarnOnce
+        Warnings of the model.
+    raises_if_nonfinite : bool
+        Whether a full gradient that is not finite is an error.
+
+    Attributes
+    ----------
+    snapshot : Snapshot
+        The snapshot, which models with the same weights share.
+    step : Step or None
+        The latest step; None before the first.
+    epoch : int or None
+        Epoch of ``fit``; None outside of it.
+    """
+
+    def __init__(self, at, schedule, store, warn_once, raises_if_nonfinite):
+        self.at, self.schedule, self.store = at, schedule, store
+        self.warn_once = warn_once
+        self.snapshot = Snapshot()
+        self.step = self.epoch = None
+        self._raises_if_nonfinite = raises_if_nonfinite
+
+    # A snapshot
+
+    def take_snapshot(self, live, source, reduction, done=None, at_of=None):
+        """Take a snapshot of the weights and compute the full gradient there.
+
+        Parameters
+        ----------
+        live : object
+            Model being trained.
+        source : Pass or Stream
+            Batches with the n rows.
+        reduction : object
+            As in `FullGradient.divide`.
+        done : callable, optional
+            Called with each batch and its number after its gradient.
+        at_of : callable, optional
+            Takes a batch and returns the model of its bucket and that model's
+            `at`. By default all batches are `live`'s.
+
+        Raises
+        ------
+        ValueError
+            If there is no row.
+        FloatingPointError
+            If the full gradient is not finite and that is an error. As after
+            all errors, the previous snapshot stays active.
+        """
+        before = self.at.copy_of_weights() if self.snapshot.is_active else []
+        with self.snapshot.being_replaced(lambda: self.at.set_weights(before)):
+            self.at.move_to_weights_of(live)                                         # w̃ ← w
+            mu = self._full_gradient(live, source, reduction, done, at_of)
+            self.at.copy_auxiliary_states_of(live)
+            self.snapshot.replace(mu, self.epoch)
+        self.snapshot.num_taken += 1
+
+    def store_again(self, live, source, reduction):
+        """Store the batches of a pass at the snapshot, which a checkpoint does not contain."""
+        with self.at.auxiliary_states_restored():
+            self.snapshot.full_gradient = self._full_gradient(live, source, reduction)
+
+    def _full_gradient(self, live, source, reduction, done=None, at_of=None):
+        mu = self.at.new_full_gradient()                                             # μ ← 0
+        store = self.store if at_of is None and self.store.budget else None
+        self.store.drop()
+        batches = self._counted(source.batches(done is not None, store and store.budget), mu, done)
+        with self.at.inputs_kept(live):
+            for part in self.at.gradients(batches, live, source, mu, store is not None, at_of):
+                if part.is_summed:
+                    mu.add(part.gradients, part.weights)                      # μ ← μ + ∇f_b(w̃)
+                if part.batches:
+                    mu.count(part.gradients, part.rows, part.batches)
+                if store and part.batch is not None:
+                    store.add(part, mu)
+        mu.divide(reduction)                                                    # μ ← (B/n) μ
+        if not mu.finished:
+            raise ValueError('train_data must yield at least one row of data, and %r yielded none'
+                             % (source.train_data,))
+        reduction.check_batches(mu)
+        self._check_finite(mu)
+        if store and source.is_whole(mu.yielded):
+            store.complete(source.train_data, mu.yielded, self.warn_once)
+        return mu
+
+    @staticmethod
+    def _counted(batches, mu, done):
+        """Yield the batches; count each when the next is asked for, after its gradient."""
+        for batch in batches:
+            yield batch
+            mu.yielded += 1
+            if done is not None or mu.yielded % _BATCHES_AHEAD == 0:
+                mu.wait()
+            if done is not None:
+                done(mu.yielded - 1, batch)
+
+    def _check_finite(self, mu):
+        names = mu.nonfinite()
+        if not names:
+            return
+        message = 'the full gradient is not finite: %s' % ', '.join(names)
+        if self._raises_if_nonfinite:
+            raise FloatingPointError(message)
+        self.warn_once(message, 'nonfinite')
+
+    def drop_snapshot(self):
+        """Deactivate the snapshot. Steps are plain steps until the next one."""
+        self.snapshot.replace(self.at.new_full_gradient())
+
+    def drop_snapshot_without(self, names):
+        """Drop the snapshot if its full gradient lacks one of these parameters."""
+        if self.snapshot.is_active:
+            lacking = set(names) - set(self.snapshot.full_gradient.shares[0])
+            if lacking:
+                self.warn_of_dropped_snapshot(lacking)
+                self.drop_snapshot()
+
+    def warn_of_dropped_snapshot(self, lacking):
+        """Warn once that a snapshot is dropped because its full gradient lacks parameters."""
+        self.warn_once('the snapshot is dropped, since it has no full gradient of %s'
+                       % ', '.join(sorted(lacking)))
+
+    # A step
+
+    @property
+    def awaits_correction(self):
+        """Whether the gradients of the step have still to be corrected."""
+        return self.step is not None and self.step.at_snapshot is not None
+
+    def begin_step(self, live, batch, is_training):
+        """Begin a step on a batch, whose forward pass is done."""
+        self.step = Step(batch, is_training)
+        self.at.keep_outputs(live)
+
+    def prepare_backward(self, live):
+        """Make the model ready for its backward pass, also where it has had one before."""
+        if self.step is None:
+            raise RuntimeError('backward needs a forward before it')
+        self.step.at_snapshot = None
+        self.at.restore_activations(live, self.step.is_training)
+
+    def compute_at_snapshot(self, live, out_grads):
+        """Compute or look up the gradient of the step's batch at the snapshot."""
+        step = self.step
+        step.stage = COMPUTED
+        if self.snapshot.is_active and not self.schedule.is_never_due:
+            step.at_snapshot = step.stored_gradients(self.snapshot.full_gradient, out_grads)
+            if step.at_snapshot is None:
+                step.at_snapshot = self.at.gradients_of_step(live, step.is_training, out_grads)
+
+    def correct(self, gradients, rows, rule=None):
+        """Turn the gradients of the step at the current weights into SVRG gradients, in place.
+
+        Parameters
+        ----------
+        gradients : dict of str to list of NDArray
+            Gradients of the batch at the current weights; overwritten.
+        rows : int
+            Number of rows of the batch.
+        rule : callable, optional
+            As in `correct_batch`.
+
+        Raises
+        ------
+        RuntimeError
+            If an error has stopped the last call in the middle.
+        """
+        step = self.step
+        if not self.awaits_correction:
+            return
+        if step.stage == CORRECTING:
+            raise RuntimeError('update needs another forward and backward: an error has stopped '
+                               'the correction of these gradients')
+        alpha = self.schedule.alpha_after(self.snapshot.num_update)
+        step.stage = CORRECTING
+        correct_batch(gradients, step.at_snapshot, self.snapshot.full_gradient,
+                      step.rows_of_full_gradient or rows, alpha, rule)   # ∇f(w) − α (∇f(w̃) − μ)
+        step.at_snapshot, step.stage = None, COMPUTED
+
+    def abandon_step(self):
+        """Forget the step: its update is not to come."""
+        if self.step is not None:
+            self.step.at_snapshot, self.step.stage = None, UPDATED
+
+    def end_step(self):
+        """Count the update of the weights."""
+        if self.step is not None:
+            self.step.stage = UPDATED
+        self.snapshot.num_update += 1
+        if self.schedule.is_never_due:
+            self.snapshot.is_stale = True
+
+
+class Step:
+    """One batch from `forward` to `update`.
+
+    Parameters
+    ----------
+    batch : object
+        The batch.
+    is_training : bool
+        Whether layers ran in training mode.
+
+    Attributes
+    ----------
+    stage : str
+        What was done last: FORWARDED, COMPUTED (both gradients), CORRECTING
+        (only after an error) or UPDATED.
+    at_snapshot : dict of str to list of NDArray, or None
+        Gradient of the batch at the snapshot, until it has corrected the other.
+    """
+
+    def __init__(self, batch, is_training):
+        self.is_training = is_training
+        self._stored = batch if isinstance(batch, StoredBatch) else None
+        self.stage, self.at_snapshot = FORWARDED, None
+
+    @property
+    def awaits(self):
+        """Methods to call before the next step may begin, as text; '' if there are none."""
+        if self.stage == FORWARDED:
+            return 'backward and update' if self.is_training else ''
+        return '' if self.stage == UPDATED else 'update'
+
+    @property
+    def rows_of_full_gradient(self):
+        """Number of rows that μ is scaled to where it is not that of the batch."""
+        return self._stored and self._stored.cut_from
+
+    def stored_gradients(self, full_gradient, out_grads):
+        """Return the stored gradients at the snapshot, None if they have to be computed."""
+        stored = self._stored
+        if (stored is None or out_grads is not None or not self.is_training
+                or stored.full_gradient is not full_gradient):
+            return None
+        return stored.at_snapshot

@@ -1,0 +1,202 @@
+"""Gradients at the snapshot of the batches of a pass, without their padding."""
+
+from typing import Any, List, NamedTuple, Optional
+
+from ..data.batch_rows import (
+    as_list,
+    check_batch,
+    count_rows,
+    padding_of,
+    repeated,
+    without_padding,
+)
+from ..data.iterators import batches_stay, pads_in_front
+from . import executor_group
+
+
+class Part(NamedTuple):
+    """Gradients of one batch or of several, for the full gradient and for the store.
+
+    The next run overwrites the gradients.
+
+    Attributes
+    ----------
+    gradients : dict of str to list of NDArray
+        For each parameter one gradient per device; empty if the batch is all padding.
+    weights : list of float, or None
+        Weight of each device's gradients in the sum; 1 each by default.
+    rows, batches : int
+        Number of rows without padding and of batches that the mean counts here.
+    is_summed : bool
+        Whether the gradients are part of the sum.
+    batch : DataBatch or list of DataBatch, optional
+        Batch to store, whose step has these gradients.
+    cut_from : int, optional
+        Number of rows of the padded batch that it was cut from.
+    copies : bool
+        Whether the iterator, or another batch, may write to its memory later.
+    """
+
+    gradients: Any
+    weights: Optional[List[float]] = None
+    rows: int = 0
+    batches: int = 0
+    is_summed: bool = True
+    batch: Any = None
+    cut_from: Optional[int] = None
+    copies: bool = True
+
+
+class GradientsOfPass:
+    """Gradients at the snapshot of the batches of one pass.
+
+    Whole batches have the bound shapes and no padding. Where rows are
+    independent, several small ones are computed as one. All other batches are
+    computed one by one.
+
+    Parameters
+    ----------
+    at : AtSnapshot
+        Computes the gradients; of several buckets the default one's.
+    live : SVRGModule
+        Module being trained; of several buckets the default one.
+    source : Pass or Stream
+        The pass.
+    full_gradient : FullGradient
+        Full gradient that they are for.
+    stores : bool
+        Whether the batches are stored.
+    at_of : callable, optional
+        Takes a batch and returns the module of its bucket and its AtSnapshot.
+    """
+
+    def __init__(self, at, live, source, full_gradient, stores, at_of):
+        self._at_of = at_of or (lambda _: (live, at))
+        self._at, self._full_gradient, self._stores = at, full_gradient, stores
+        self._padding_first = pads_in_front(source.train_data)
+        self._batches_stay = batches_stay(source.train_data)
+        self._first_is_whole = None
+        self._at_once = 0 if at_of else self._number_at_once(source)
+
+    def _number_at_once(self, source):
+        """Return how many whole batches to compute as one; 0 if whole ones are like others."""
+        reduction, mu = self._at.loss_reduction, self._full_gradient
+        weights = reduction.weights(executor_group.rows_bound(self._at.module), 1, mu.batch_size)
+        if reduction.is_mixed or mu.row_counts or set(weights) != {1}:
+            return 0
+        if self._stores or not (self._batches_stay and reduction.is_row_wise):
+            return 1
+        data = source.train_data
+        whole = data.num_data // data.batch_size
+        whole = whole if source.count is None else min(whole, source.count)
+        # With as few runs as possible; batches that are left over run one by one.
+        return min(range(self._at.most_to_merge, 0, -1),
+                   key=lambda count: whole // count + whole % count)
+
+    def parts(self, batches):
+        """Yield the gradients of all batches."""
+        waiting = []
+        for batch in batches:
+            live, at = self._at_of(batch)
+            if self._at_once == 1 and self._is_whole(batch):
+                yield self._whole(batch, live)
+            elif self._at_once and self._is_whole(batch):
+                waiting.append(batch)
+                if len(waiting) == self._at_once:
+                    rows = len(waiting) * self._full_gradient.batch_size
+                    yield Part(self._at.gradients_of_merged(waiting), None, rows, len(waiting))
+                    waiting = []
+            else:
+                yield from self._others(batch, live, at)
+        for batch in waiting:
+            yield self._whole(batch, live)
+
+    def _is_whole(self, batch):
+        """Tell whether a batch has the bound shapes and dtypes, and no padding.
+
+        The batches of an NDArrayIter are alike, so only its first one is compared.
+        """
+        if isinstance(batch, list) or padding_of(batch):
+            return False
+        if self._first_is_whole is None or not self._batches_stay:
+            module = self._at.module
+            check_batch(batch, module.data_shapes, module.label_shapes or [])
+            self._first_is_whole = (executor_group.is_bound_for(module, batch)
+                                    and executor_group.has_dtypes_of(module, batch))
+        return self._first_is_whole
+
+    def _whole(self, batch, live):
+        gradients = self._at.gradients_of(self._at.module, batch, live)
+        return Part(gradients, None, executor_group.batch_size(self._at.module), 1,
+                    batch=batch, copies=not self._batches_stay)
+
+    def _others(self, batch, live, at):
+        """Yield the gradients of a batch with its padding cut off, and those that its step has."""
+        mu = self._full_gradient
+        check_batch(batch, at.module.data_shapes, at.module.label_shapes or [])
+        rows, padding = count_rows(batch, at.module.data_shapes)
+        real_rows = rows - padding
+        whole = Part({}, None, real_rows, int(real_rows > 0), False, batch,
+                     copies=not self._batches_stay)
+        if real_rows <= 0:
+            yield whole
+            return
+        cut, module, real = self._without_padding(batch, at, rows, real_rows)
+        gradients = at.gradients_of(module, cut, live)
+        summed = Part(gradients, at.loss_reduction.weights(
+            executor_group.rows_bound(module), real, mu.batch_size))
+        if cut is batch:
+            yield whole._replace(gradients=gradients, weights=summed.weights, is_summed=True)
+        elif self._stores and real == 1 and executor_group.can_reshape(live, real_rows):
+            # Its memory is the batch's.
+            yield summed._replace(rows=real_rows, batches=1, batch=cut, cut_from=rows)
+        elif self._stores or mu.row_counts:
+            yield summed
+            # A step computes the padding rows too.
+            yield whole._replace(gradients=at.gradients_of(
+                self._module_for(batch, at), batch, live))
+        else:
+            yield summed._replace(rows=real_rows, batches=1)
+
+    @staticmethod
+    def _module_for(batch, at):
+        module = at.module_for(batch)
+        if module is None:
+            raise ValueError('train_data must yield batches of the shapes that the module is bound '
+                             'for, %s, or such as it can be bound for, and not %s' % (
+                                 [shape for _, shape in at.module.data_shapes],
+                                 [array.shape for piece in as_list(batch)
+                                  for array in piece.data]))
+        return module
+
+    def _without_padding(self, batch, at, rows, real_rows):
+        """Cut the padding off a batch, or weight the batch by its real rows.
+
+        Returns
+        -------
+        batch : DataBatch or list of DataBatch
+            The rows to compute.
+        module : Module
+            Module at the snapshot that is bound for them.
+        real : float
+            Fraction of the rows that counts: less than 1 if padding could not be
+            cut off, or if rows are repeated.
+        """
+        if at.loss_reduction.is_mixed:
+            if real_rows != self._full_gradient.batch_size:
+                at.warn_once('the symbol has losses that are sums over a batch and losses '
+                             'that are means: a batch with fewer real rows than are bound is '
+                             'weighted by its real rows, which is right for one kind only')
+        elif real_rows < rows:
+            shapes = at.module.data_shapes, at.module.label_shapes
+            cut = without_padding(batch, *shapes, self._padding_first)
+            # Fewer rows than devices: each device gets all of them.
+            devices = len(self._full_gradient.shares)
+            copies = devices if real_rows < devices else 1
+            cut = repeated(cut, copies, *shapes)
+            module = at.module_for(cut)
+            if module is not None:
+                return cut, module, 1 / copies
+            at.warn_once('the module cannot be bound for the real rows of a padded batch '
+                         'alone: the batch is weighted by its real rows, padding included')
+        return batch, self._module_for(batch, at), real_rows / rows

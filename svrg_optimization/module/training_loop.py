@@ -1,0 +1,221 @@
+"""The training loop of ``fit``, with the snapshots that are due."""
+
+import itertools
+import time
+from types import SimpleNamespace
+
+import mxnet as mx
+from mxnet.base import _as_list
+from mxnet.model import BatchEndParam
+
+from .._argument_checks import check_callbacks, check_epoch, errors_named
+from ..data.iterators import check_iterator, rewind_for_pass
+from ..data.ndarray_iter import reset
+from ..data.passes import Pass
+from .loss_reduction import NoLossError
+
+_END = object()
+_NO_BATCH = ('train_data must yield at least one batch in each epoch, and %r yielded none in epoch '
+             '%d. A snapshot reads the data before the epoch trains on them: reset() must begin '
+             'them anew. Where they can be read only once, store_snapshot_grads=True trains on the '
+             'batches that the snapshot has read')
+
+
+def check_arguments(module, arguments):
+    """Raise a TypeError or a ValueError for arguments of ``fit`` that are not usable."""
+    train_data = arguments['train_data']
+    check_iterator('train_data', train_data)
+    if train_data is module.full_grad_data:
+        raise ValueError('full_grad_data must be another iterator than train_data, which a '
+                         'pass would move, and not %r' % (train_data,))
+    for name, value in arguments.items():
+        if name.endswith('_callback'):
+            check_callbacks(name, value)
+        elif name.endswith('_epoch') and value is not None:
+            check_epoch(name, value)
+        elif name == 'eval_data' and value is not None:
+            check_iterator(name, value)
+    assert arguments['num_epoch'] is not None, 'num_epoch is required'
+
+
+def fit(module, arguments):
+    """Train a module as ``Module.fit`` does, and take the snapshots that are due.
+
+    Parameters
+    ----------
+    module : SVRGModule or SVRGBucketingModule
+        The module.
+    arguments : dict
+        Arguments of ``Module.fit`` by name. Callbacks get them in `locals`.
+    """
+    check_arguments(module, arguments)
+    given = SimpleNamespace(**arguments)
+    _make_ready(module, given)
+    if given.validation_metric is None:
+        given.validation_metric = given.eval_metric
+    if not isinstance(given.eval_metric, mx.metric.EvalMetric):
+        given.eval_metric = mx.metric.create(given.eval_metric)
+    data = _TrainingData(module, given.train_data)
+    for epoch in range(given.begin_epoch, given.num_epoch):
+        tic = time.time()
+        given.eval_metric.reset()
+        batches = data.begin_epoch(epoch, is_first=epoch == given.begin_epoch)
+        for name, value in _train(module, given, data, batches, epoch, tic):
+            module.logger.info('Epoch[%d] Train-%s=%f', epoch, name, value)
+        module.logger.info('Epoch[%d] Time cost=%.3f', epoch, time.time() - tic)
+        arg_params, aux_params = module.get_params()
+        module.set_params(arg_params, aux_params)  # the same on all devices
+        _call(given.epoch_end_callback, epoch, module.symbol, arg_params, aux_params)
+        if given.eval_data is not None:
+            for name, value in module.score(
+                    given.eval_data, given.validation_metric, epoch=epoch,
+                    score_end_callback=given.eval_end_callback,
+                    batch_end_callback=given.eval_batch_end_callback):
+                module.logger.info('Epoch[%d] Validation-%s=%f', epoch, name, value)
+        data.end_epoch()
+
+
+def _make_ready(module, given):
+    """Bind a module, and install its Monitor, parameters and optimizer."""
+    module.bind(data_shapes=given.train_data.provide_data,
+                label_shapes=given.train_data.provide_label,
+                for_training=True, force_rebind=given.force_rebind)
+    if given.monitor is not None:
+        module.install_monitor(given.monitor)
+    module.init_params(initializer=given.initializer, arg_params=given.arg_params,
+                       aux_params=given.aux_params, allow_missing=given.allow_missing,
+                       force_init=given.force_init)
+    module.init_optimizer(kvstore=given.kvstore, optimizer=given.optimizer,
+                          optimizer_params=given.optimizer_params)
+
+
+def _train(module, given, data, batches, epoch, tic):
+    """Train on the batches of one epoch; return the names and values of its metric."""
+    metric, monitor = given.eval_metric, given.monitor
+    next_batch, is_last = next(batches, _END), False
+    if next_batch is _END:
+        raise ValueError(_NO_BATCH % (given.train_data, epoch))
+    for nbatch in itertools.count():
+        batch = next_batch
+        data.begin_batch()
+        if monitor is not None:
+            monitor.tic()
+        module.forward_backward(batch)
+        module.update()
+        if isinstance(batch, list):
+            module.update_metric(metric, [piece.label for piece in batch], pre_sliced=True)
+        else:
+            module.update_metric(metric, batch.label)
+        try:
+            next_batch = next(batches)  # only now: an iterator may use its arrays again
+            module.prepare(next_batch, sparse_row_id_fn=given.sparse_row_id_fn)
+        except StopIteration:
+            is_last, values = True, metric.get_global_name_value()
+        if monitor is not None:
+            monitor.toc_print()
+        if given.batch_end_callback is not None:
+            # A dict of its own: with locals() each param would keep all before it alive.
+            seen = {**vars(given), 'self': module, 'epoch': epoch, 'tic': tic, 'nbatch': nbatch,
+                    'data_iter': batches, 'data_batch': batch, 'next_data_batch': next_batch,
+                    'end_of_batch': is_last}
+            if is_last:
+                seen['eval_name_vals'] = values
+            _call(given.batch_end_callback, BatchEndParam(epoch, nbatch, metric, seen))
+        if is_last:
+            return values
+
+
+def _call(callbacks, *arguments):
+    for callback in [] if callbacks is None else _as_list(callbacks):
+        callback(*arguments)
+
+
+class _TrainingData:
+    """Training data of one ``fit``: where they stand, and the snapshots that are taken of them.
+
+    Parameters
+    ----------
+    module : SVRGModule or SVRGBucketingModule
+        Module being trained.
+    train_data : DataIter
+        The data.
+    """
+
+    def __init__(self, module, train_data):
+        self._module, self._train_data = module, train_data
+        self._svrg = module._svrg
+        self._has_loss, self._was_reset, self._is_read = True, False, False
+
+    @property
+    def _takes_snapshots(self):
+        return self._has_loss and not self._svrg.schedule.is_never_due
+
+    def begin_epoch(self, epoch, is_first):
+        """Take a snapshot if one is due, and return an iterator over the epoch's batches."""
+        svrg, store, train_data = self._svrg, self._svrg.store, self._train_data
+        svrg.epoch = epoch
+        wants_batches = False
+        takes_snapshot = self._takes_snapshots and svrg.schedule.is_due(svrg.snapshot, epoch)
+        if is_first:
+            wants_batches = (self._takes_snapshots and not takes_snapshot
+                             and store.lacks(train_data))
+            # With full_grad_batches a whole pass would be stored, and no sample.
+            stores_again = wants_batches and svrg.schedule.full_grad_batches is None
+            self._module._check_workers_agree(train_data, self._takes_snapshots, takes_snapshot,
+                                              stores_again)
+        go_back = None
+        if takes_snapshot:
+            go_back = self._take_snapshot()
+        elif wants_batches and stores_again:
+            go_back = rewind_for_pass(train_data)
+            self._module._store_again(Pass(train_data))
+        elif wants_batches:
+            store.drop()
+        stored = store.shuffled(train_data, svrg.warn_once) if self._takes_snapshots else None
+        if stored is None and go_back:
+            go_back()
+        self._is_read = stored is None or go_back is not None
+        self._was_reset = False
+        return iter(train_data if stored is None else stored)
+
+    def begin_batch(self):
+        """Take a snapshot within an epoch if one is due."""
+        if self._takes_snapshots and self._svrg.schedule.is_due_within_epoch(self._svrg.snapshot):
+            self._take_snapshot()
+
+    def end_epoch(self):
+        """Reset the data, unless they have not been read."""
+        if self._is_read:
+            reset(self._train_data)
+            self._was_reset = True
+
+    def _take_snapshot(self):
+        """Take a snapshot; return a function that sets the data to their beginning again.
+
+        It returns None if the pass is over `full_grad_data`.
+        """
+        tic = time.time()
+        svrg, train_data, module = self._svrg, self._train_data, self._module
+        schedule = svrg.schedule
+        count = schedule.batches_after(svrg.snapshot.num_taken)
+        go_back = None
+        if schedule.stream is None:
+            go_back = rewind_for_pass(train_data, self._was_reset)
+            source, name = Pass(train_data, count), 'train_data'
+        else:
+            source, name = schedule.stream, 'full_grad_data'
+            source.count = count
+        try:
+            with errors_named(name):
+                module.update_full_grads(source)
+        except NoLossError as error:
+            self._has_loss = False
+            svrg.warn_once('%s: fit trains as plain Module' % error)
+            return go_back
+        if svrg.store.train_data is not None:
+            svrg.store.train_data = train_data  # a subclass may have passed others on
+        module.logger.info('Epoch[%d] Full gradient time=%.3f', svrg.epoch, time.time() - tic)
+        if count is not None:
+            module.logger.info('Epoch[%d] Full gradient batches=%d', svrg.epoch,
+                               svrg.snapshot.full_gradient.batches)
+        return go_back
