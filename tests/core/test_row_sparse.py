@@ -116,21 +116,6 @@ def test_checkpoint(tmp_path):
             np.testing.assert_array_equal(resumed.get_params()[0][name].asnumpy(), value.asnumpy())
 
 
-def test_files_of_sparse_rows(tmp_path):
-    problem = SparseProblem()
-    name = str(tmp_path / 'data')
-    with open(name, 'w') as file:
-        for target, row in zip(problem.targets, problem.features):
-            columns = ' '.join('%d:%.9g' % (i, row[i]) for i in np.flatnonzero(row))
-            file.write('%.9g %s\n' % (target, columns))
-    train_data = mx.io.LibSVMIter(data_libsvm=name, data_shape=(12,), batch_size=10)
-    module = problem.module(2)
-    module.bind(train_data.provide_data, [mx.io.DataDesc('label', (10,))])
-    module.fit(train_data, eval_metric=[], num_epoch=4, arg_params=problem.arg_params(),
-               optimizer_params={'learning_rate': 0.1})
-    problem.assert_weights(module, problem.svrg().fit(4, 2))
-
-
 def step_on_rows(svrg, rows, present):
     """Step float64 SVRG with the full gradient on the batch's columns alone."""
     columns = np.any(svrg.features[rows] != 0, axis=0)
@@ -205,9 +190,3 @@ def test_dense_parameters_do_not_heed_it():
     module.fit(problem.iterator(), eval_metric=[], num_epoch=4, arg_params=problem.arg_params(),
                optimizer_params={'learning_rate': 0.1})
     problem.assert_weights(module, problem.svrg().fit(4, 2))
-
-
-@pytest.mark.parametrize('bad', [None, 1, 'yes'])
-def test_bad_sparse_full_grad(bad):
-    with pytest.raises(TypeError, match='sparse_full_grad must be True or False'):
-        Problem().module(sparse_full_grad=bad)
