@@ -7,6 +7,7 @@ import mxnet as mx
 import numpy as np
 import pytest
 
+from pairs import in_pairs
 from problems import Problem, SparseProblem
 from svrg_optimization import LinearDecay, SVRGModule
 
@@ -30,10 +31,11 @@ def alternating(num_update):
     return 0.9 if num_update % 2 else 0.2
 
 
-@pytest.mark.parametrize('alpha', [1, 0.7, Fraction(1, 4), np.float32(0.5), alternating,
-                                   LinearDecay(0.75, 12), lambda _: 0])
-@pytest.mark.parametrize('kind', ['linear', 'perceptron'])
-@pytest.mark.parametrize('context, kvstore', [(mx.cpu(), None), (TWO_DEVICES, 'local')])
+@in_pairs({
+    'alpha': [1, 0.7, Fraction(1, 4), np.float32(0.5), alternating,
+                                       LinearDecay(0.75, 12), lambda _: 0],
+    'kind': ['linear', 'perceptron'],
+    'context, kvstore': [(mx.cpu(), None), (TWO_DEVICES, 'local')]})
 def test_is_alpha_svrg(alpha, kind, context, kvstore):
     problem = Problem(kind, rows=37)
     module = fit(problem, problem.module(2, context=context, alpha=alpha), 5, kvstore=kvstore)
@@ -148,12 +150,13 @@ def dropout():
                                 mx.sym.Variable('label'), name='loss')
 
 
-@pytest.mark.parametrize('symbol, stored', [
-    (Problem('perceptron').symbol, False), (Problem('perceptron').symbol, True),
-    (dropout(), False)])
-@pytest.mark.parametrize('context, kvstore', [
-    (mx.cpu(), None), (TWO_DEVICES, 'local'), (TWO_DEVICES, 'device')])
-@pytest.mark.parametrize('optimizer', ['sgd', 'adam'])
+@in_pairs({
+    'symbol, stored': [
+        (Problem('perceptron').symbol, False), (Problem('perceptron').symbol, True),
+        (dropout(), False)],
+    'context, kvstore': [
+        (mx.cpu(), None), (TWO_DEVICES, 'local'), (TWO_DEVICES, 'device')],
+    'optimizer': ['sgd', 'adam']})
 def test_constant_zero_is_module(monkeypatch, symbol, stored, context, kvstore, optimizer):
     problem = Problem('perceptron', rows=37)
     passes = []

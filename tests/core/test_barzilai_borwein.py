@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import oracle
+from pairs import in_pairs
 from problems import Problem, SparseProblem
 from svrg_bb import SvrgBB, fit
 from svrg_optimization import BarzilaiBorwein, SVRGModule
@@ -16,13 +17,14 @@ from svrg_optimization import BarzilaiBorwein, SVRGModule
 TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
 
 
-@pytest.mark.parametrize('kind', ['linear', 'softmax', 'perceptron'])
-@pytest.mark.parametrize('wd', [0, 0.05])
-@pytest.mark.parametrize('bounded', [True, False])
-@pytest.mark.parametrize('update_freq', [1, 2])
-@pytest.mark.parametrize('context, kvstore, update_on_kvstore', [
-    (mx.cpu(), None, '1'), (mx.cpu(), 'object', '1'), (TWO_DEVICES, 'local', '1'),
-    (TWO_DEVICES, 'device', '0')])
+@in_pairs({
+    'kind': ['linear', 'softmax', 'perceptron'],
+    'wd': [0, 0.05],
+    'bounded': [True, False],
+    'update_freq': [1, 2],
+    'context, kvstore, update_on_kvstore': [
+        (mx.cpu(), None, '1'), (mx.cpu(), 'object', '1'), (TWO_DEVICES, 'local', '1'),
+        (TWO_DEVICES, 'device', '0')]})
 def test_is_svrg_bb(monkeypatch, kind, wd, bounded, update_freq, context, kvstore,
                     update_on_kvstore):
     monkeypatch.setenv('MXNET_UPDATE_ON_KVSTORE', update_on_kvstore)
@@ -40,12 +42,13 @@ def test_is_svrg_bb(monkeypatch, kind, wd, bounded, update_freq, context, kvstor
     problem.assert_weights(module, twin.svrg.weights)
 
 
-@pytest.mark.parametrize('kind', ['softmax', 'perceptron'])
-@pytest.mark.parametrize('bounded', [True, False])
-@pytest.mark.parametrize('optimizer, wd', [
-    ('sgd', 0.05), ('nag', 0)])  # the decay in MXNet's nag momentum is of the later weights
-@pytest.mark.parametrize('momentum', [0.5, 0.9])
-@pytest.mark.parametrize('context, kvstore', [(mx.cpu(), None), (TWO_DEVICES, 'local')])
+@in_pairs({
+    'kind': ['softmax', 'perceptron'],
+    'bounded': [True, False],
+    'optimizer, wd': [
+        ('sgd', 0.05), ('nag', 0)],
+    'momentum': [0.5, 0.9],
+    'context, kvstore': [(mx.cpu(), None), (TWO_DEVICES, 'local')]})
 def test_momentum(kind, bounded, optimizer, wd, momentum, context, kvstore):
     problem = Problem(kind, rows=37)
     rule = BarzilaiBorwein(bounded=bounded, with_momentum=True)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import oracle
+from pairs import in_pairs
 from problems import Problem
 from svrg_optimization import SVRGModule
 
@@ -92,9 +93,10 @@ def with_auxiliary_states(problem):
     problem.symbol = mx.sym.SoftmaxOutput(scores, mx.sym.Variable('label'), name='softmax')
 
 
-@pytest.mark.parametrize('change', [lambda _: None, with_auxiliary_states])
-@pytest.mark.parametrize('grad_req', ['write', 'add'])
-@pytest.mark.parametrize('context', [mx.cpu(), [mx.cpu(0), mx.cpu(1)]])
+@in_pairs({
+    'change': [lambda _: None, with_auxiliary_states],
+    'grad_req': ['write', 'add'],
+    'context': [mx.cpu(), [mx.cpu(0), mx.cpu(1)]]})
 def test_batches_of_changing_sizes_are_those_of_module(change, grad_req, context):
     problem = Problem('perceptron', rows=37)
     change(problem)

@@ -6,6 +6,7 @@ import mxnet as mx
 import numpy as np
 import pytest
 
+from pairs import in_pairs
 from problems import Problem
 from svrg_optimization import SVRGModule
 
@@ -103,9 +104,10 @@ def values_of(arrays):
     return [array.asnumpy() for array in arrays]
 
 
-@pytest.mark.parametrize('dtype, tolerance', [('float32', 1e-6), ('float64', 1e-14)])
-@pytest.mark.parametrize('count', [1, 59, 60, 61, 121])
-@pytest.mark.parametrize('alpha', [1, 0.3])
+@in_pairs({
+    'dtype, tolerance': [('float32', 1e-6), ('float64', 1e-14)],
+    'count': [1, 59, 60, 61, 121],
+    'alpha': [1, 0.3]})
 def test_many_small_gradients(dtype, tolerance, count, alpha):
     """So many are corrected and copied in one operation, and the others in the next one."""
     rng = np.random.RandomState(count)

@@ -7,16 +7,18 @@ import numpy as np
 import pytest
 
 from full_gradients import ShortBatches, full_gradient, lists_of_batches, randomize
+from pairs import in_pairs
 from problems import Problem
 from svrg_optimization import SVRGModule
 
 TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
 
 
-@pytest.mark.parametrize('kvstore', [None, 'local', 'object'])
-@pytest.mark.parametrize('context, work_load_list', [
-    (mx.cpu(), None), (TWO_DEVICES, None), (TWO_DEVICES, [1, 3])])
-@pytest.mark.parametrize('rows', [40, 37, 32])
+@in_pairs({
+    'kvstore': [None, 'local', 'object'],
+    'context, work_load_list': [
+        (mx.cpu(), None), (TWO_DEVICES, None), (TWO_DEVICES, [1, 3])],
+    'rows': [40, 37, 32]})
 def test_each_of_four_snapshots_is_the_mean_over_all_rows(context, work_load_list, rows, kvstore):
     problem = Problem('perceptron', rows=rows)
     module = problem.bound(context=context, work_load_list=work_load_list)

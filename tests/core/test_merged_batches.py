@@ -5,15 +5,17 @@ import numpy as np
 import pytest
 
 from full_gradients import ShortBatches, full_gradient, randomize
+from pairs import in_pairs
 from problems import Problem
 
 TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
 
 
-@pytest.mark.parametrize('grad_req', ['write', 'add'])
-@pytest.mark.parametrize('kind', ['linear', 'softmax', 'perceptron'])
-@pytest.mark.parametrize('rows, runs', [
-    (19, []), (25, [2]), (150, [15]), (160, [16]), (373, 3 * [12]), (480, 3 * [16])])
+@in_pairs({
+    'grad_req': ['write', 'add'],
+    'kind': ['linear', 'softmax', 'perceptron'],
+    'rows, runs': [
+        (19, []), (25, [2]), (150, [15]), (160, [16]), (373, 3 * [12]), (480, 3 * [16])]})
 def test_small_batches_are_computed_as_one(merged, kind, rows, runs, grad_req):
     problem = Problem(kind, rows=rows)
     module = problem.bound(grad_req=grad_req)

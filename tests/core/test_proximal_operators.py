@@ -8,6 +8,7 @@ import pytest
 
 import oracle
 from oracle import box
+from pairs import in_pairs
 from svrg_optimization.proximal import (
     L1,
     Box,
@@ -39,9 +40,10 @@ OPERATORS = [
 ]
 
 
-@pytest.mark.parametrize('dtype, tolerance', [('float32', 1e-6), ('float64', 1e-7)])
-@pytest.mark.parametrize('columns', [7, 7000])
-@pytest.mark.parametrize('operator, expected, value', OPERATORS)
+@in_pairs({
+    'dtype, tolerance': [('float32', 1e-6), ('float64', 1e-7)],
+    'columns': [7, 7000],
+    'operator, expected, value': OPERATORS})
 def test_operators(operator, expected, value, columns, dtype, tolerance):
     given = np.random.RandomState(0).normal(size=(5, columns)) * np.logspace(0, -3, 5)[:, None]
     given[2] = 0

@@ -12,6 +12,7 @@ import oracle
 from checkpoints import write_with_checksum
 from oracle import box
 from own_operators import Cap
+from pairs import in_pairs
 from problems import Problem, SparseProblem
 from sequences import Sequences
 from svrg_optimization import SVRGModule
@@ -42,9 +43,10 @@ def assert_zeros(module, name, expected):
     assert 0 < (expected == 0).sum() < expected.size
 
 
-@pytest.mark.parametrize('kind', ['linear', 'softmax', 'perceptron'])
-@pytest.mark.parametrize('context, kvstore, update_on_kvstore', PLACES)
-@pytest.mark.parametrize('update_freq', [1, 2])
+@in_pairs({
+    'kind': ['linear', 'softmax', 'perceptron'],
+    'context, kvstore, update_on_kvstore': PLACES,
+    'update_freq': [1, 2]})
 def test_trajectory(monkeypatch, kind, context, kvstore, update_on_kvstore, update_freq):
     """L1 on all weights, and not on biases, beside weight decay."""
     monkeypatch.setenv('MXNET_UPDATE_ON_KVSTORE', update_on_kvstore)

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import oracle
+from pairs import in_pairs
 from problems import Problem, SparseProblem
 from svrg_optimization import SVRGModule
 
@@ -27,12 +28,13 @@ def fit(problem, module, kvstore, num_epoch=5, **params):
     return module
 
 
-@pytest.mark.parametrize('context, kvstore', [
-    (mx.cpu(), None), (mx.cpu(), 'local'), (mx.cpu(), 'object'),
-    (TWO_DEVICES, 'local'), (TWO_DEVICES, 'object'), (TWO_DEVICES, 'device')])
-@pytest.mark.parametrize('params', [
-    {'learning_rate': 0.1}, {'learning_rate': 0.05, 'momentum': 0.9, 'wd': 0.01}])
-@pytest.mark.parametrize('rows', [40, 37])
+@in_pairs({
+    'context, kvstore': [
+        (mx.cpu(), None), (mx.cpu(), 'local'), (mx.cpu(), 'object'),
+        (TWO_DEVICES, 'local'), (TWO_DEVICES, 'object'), (TWO_DEVICES, 'device')],
+    'params': [
+        {'learning_rate': 0.1}, {'learning_rate': 0.05, 'momentum': 0.9, 'wd': 0.01}],
+    'rows': [40, 37]})
 def test_trajectory_is_the_dense_one(context, kvstore, params, rows):
     """In all rows, also where no batch has them: weight decay and momentum move these too."""
     problem = SparseProblem(rows)

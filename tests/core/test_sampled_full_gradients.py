@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import oracle
+from pairs import in_pairs
 from problems import Problem, SparseProblem
 from samples import SETTINGS, Endless, Lengths, bits, first_rows, fit, stream_of, train
 from svrg_optimization import BarzilaiBorwein, Growing
@@ -16,10 +17,11 @@ from trainings import HeadGradients, labels_of_epochs
 TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
 
 
-@pytest.mark.parametrize('batches', [1, 2, np.int64(3), 4, 5, 10 ** 30])
-@pytest.mark.parametrize('rows', [40, 37])
-@pytest.mark.parametrize('context', [mx.cpu(), TWO_DEVICES])
-@pytest.mark.parametrize('stored', [False, True])
+@in_pairs({
+    'batches': [1, 2, np.int64(3), 4, 5, 10 ** 30],
+    'rows': [40, 37],
+    'context': [mx.cpu(), TWO_DEVICES],
+    'stored': [False, True]})
 def test_mean_over_the_first_batches(batches, rows, context, stored):
     problem = Problem('perceptron', rows=rows)
     module, svrg = problem.bound(context=context, store_snapshot_grads=stored), problem.svrg()
@@ -57,10 +59,11 @@ def test_callback_sees_the_batches_of_the_sample():
     assert all(param.locals['train_data'] is train_data for param in seen)
 
 
-@pytest.mark.parametrize('kind', ['linear', 'perceptron'])
-@pytest.mark.parametrize('rows', [40, 37])
-@pytest.mark.parametrize('batches, update_freq', [(1, 1), (3, 2), (4, 1), (9, 2)])
-@pytest.mark.parametrize('context, kvstore', [(mx.cpu(), None), (TWO_DEVICES, 'local')])
+@in_pairs({
+    'kind': ['linear', 'perceptron'],
+    'rows': [40, 37],
+    'batches, update_freq': [(1, 1), (3, 2), (4, 1), (9, 2)],
+    'context, kvstore': [(mx.cpu(), None), (TWO_DEVICES, 'local')]})
 def test_fit_on_samples(kind, rows, batches, update_freq, context, kvstore):
     problem = Problem(kind, rows=rows)
     module = problem.module(update_freq, context=context, full_grad_batches=batches)
@@ -88,10 +91,11 @@ def test_a_schedule_counts_snapshots():
     assert module._snapshot.num_taken == 4
 
 
-@pytest.mark.parametrize('shuffle', [False, True])
-@pytest.mark.parametrize('handle', ['pad', 'discard', 'roll_over'])
-@pytest.mark.parametrize('stored', [False, True])
-@pytest.mark.parametrize('batches', [4, 7, lambda _: 100])
+@in_pairs({
+    'shuffle': [False, True],
+    'handle': ['pad', 'discard', 'roll_over'],
+    'stored': [False, True],
+    'batches': [4, 7, lambda _: 100]})
 def test_whole_data_as_a_sample_give_the_same_bits(shuffle, handle, stored, batches):
     problem, found = Problem('perceptron', rows=37), []
     for full_grad_batches in (None, batches):
@@ -127,10 +131,11 @@ def test_log_lines(caplog):
         'Epoch[0] Full gradient batches=3', 'Epoch[2] Full gradient batches=4']
 
 
-@pytest.mark.parametrize('updates', [1, 3, 4, 5, 11])
-@pytest.mark.parametrize('batches', [None, 1, 3, 9])
-@pytest.mark.parametrize('rows', [40, 37])
-@pytest.mark.parametrize('context, kvstore', [(mx.cpu(), None), (TWO_DEVICES, 'local')])
+@in_pairs({
+    'updates': [1, 3, 4, 5, 11],
+    'batches': [None, 1, 3, 9],
+    'rows': [40, 37],
+    'context, kvstore': [(mx.cpu(), None), (TWO_DEVICES, 'local')]})
 def test_snapshots_after_updates(updates, batches, rows, context, kvstore):
     problem = Problem('perceptron', rows=rows)
     module = problem.module(None, context=context, full_grad_batches=batches,

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import oracle
+from pairs import in_pairs
 from problems import Problem
 from svrg_optimization import SVRGModule
 
@@ -77,9 +78,10 @@ def test_pass_between_forward_and_backward(context):
     problem.assert_weights(module, svrg.weights)
 
 
-@pytest.mark.parametrize('rows', [40, 37])
-@pytest.mark.parametrize('context', [mx.cpu(), TWO_DEVICES])
-@pytest.mark.parametrize('stored', [False, True])
+@in_pairs({
+    'rows': [40, 37],
+    'context': [mx.cpu(), TWO_DEVICES],
+    'stored': [False, True]})
 def test_training(rows, context, stored):
     problem = Problem('perceptron', rows=rows)
     module = problem.module(2, context=context, store_snapshot_grads=stored and 3000)

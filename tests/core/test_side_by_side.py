@@ -7,13 +7,15 @@ import numpy as np
 import pytest
 
 from held_batches import cost_of_batch, cost_of_gradient, expect, rows_of, train
+from pairs import in_pairs
 from problems import Problem
 from svrg_optimization import SVRGModule
 
 
-@pytest.mark.parametrize('kind', ['linear', 'perceptron'])
-@pytest.mark.parametrize('rows', [370, 373])
-@pytest.mark.parametrize('stored', [37, 20, 16, 3])
+@in_pairs({
+    'kind': ['linear', 'perceptron'],
+    'rows': [370, 373],
+    'stored': [37, 20, 16, 3]})
 def test_small_batches_are_computed_side_by_side(runs, runs_side_by_side, kind, rows, stored):
     problem = Problem(kind, rows=rows)
     budget = rows * cost_of_batch(problem, 1) + stored * cost_of_gradient(problem)

@@ -4,6 +4,7 @@ import mxnet as mx
 import numpy as np
 import pytest
 
+from pairs import in_pairs
 from problems import Problem
 from svrg_bb import fit
 from svrg_optimization import BarzilaiBorwein
@@ -99,14 +100,15 @@ def test_rate_and_curvature_of_two_snapshots():
     assert (rule.rate, rule.curvature) == (None, 0)
 
 
-@pytest.mark.parametrize('alpha', [0, 1, lambda _: 0])
-@pytest.mark.parametrize('on_servers', [False, True])
-@pytest.mark.parametrize('optimizer, params, named', [
-    ('sgd', {}, None), ('SGD', {'momentum': 0, 'clip_gradient': None}, None),
-    ('nag', {}, 'nag'), ('no such', {}, 'no such'),
-    ('sgd', {'momentum': 0.5}, 'sgd with momentum 0.5'), (mx.optimizer.SGD, {}, None),
-    (mx.optimizer.SGD, {'clip_gradient': 1.5, 'momentum': 0.5},
-     'sgd with momentum 0.5 with clip_gradient 1.5'), (mx.optimizer.NAG, {}, 'nag')])
+@in_pairs({
+    'alpha': [0, 1, lambda _: 0],
+    'on_servers': [False, True],
+    'optimizer, params, named': [
+        ('sgd', {}, None), ('SGD', {'momentum': 0, 'clip_gradient': None}, None),
+        ('nag', {}, 'nag'), ('no such', {}, 'no such'),
+        ('sgd', {'momentum': 0.5}, 'sgd with momentum 0.5'), (mx.optimizer.SGD, {}, None),
+        (mx.optimizer.SGD, {'clip_gradient': 1.5, 'momentum': 0.5},
+         'sgd with momentum 0.5 with clip_gradient 1.5'), (mx.optimizer.NAG, {}, 'nag')]})
 def test_what_a_rate_can_be_given_to(optimizer, params, named, on_servers, alpha):
     def check(**rule):
         made = optimizer if isinstance(optimizer, str) else optimizer(**params, **rule)

@@ -4,9 +4,9 @@ import warnings
 
 import mxnet as mx
 import numpy as np
-import pytest
 
 import oracle
+from pairs import in_pairs
 from problems import Problem
 from svrg_optimization import SVRGModule
 
@@ -314,11 +314,12 @@ def clear(module):
                 array[:] = 0
 
 
-@pytest.mark.parametrize('context', [mx.cpu(), [mx.cpu(0), mx.cpu(1)]])
-@pytest.mark.parametrize('grad_req, added', [
-    ('add', ['fc_weight', 'fc_bias', 'hidden_weight', 'hidden_bias']),
-    ({'fc_weight': 'add', 'hidden_bias': 'add'}, ['fc_weight', 'hidden_bias'])])
-@pytest.mark.parametrize('passes', [1, 2, 4])
+@in_pairs({
+    'context': [mx.cpu(), [mx.cpu(0), mx.cpu(1)]],
+    'grad_req, added': [
+        ('add', ['fc_weight', 'fc_bias', 'hidden_weight', 'hidden_bias']),
+        ({'fc_weight': 'add', 'hidden_bias': 'add'}, ['fc_weight', 'hidden_bias'])],
+    'passes': [1, 2, 4]})
 def test_added_gradients_count_the_full_gradient_each_time(context, grad_req, added, passes):
     problem = Problem('perceptron')
     module = bound(problem, grad_req, context)

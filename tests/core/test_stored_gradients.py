@@ -13,6 +13,7 @@ from held_batches import (
     rows_of,
     train,
 )
+from pairs import in_pairs
 from problems import Problem, SparseProblem
 from svrg_optimization import SVRGModule
 from svrg_optimization.core.snapshot_module import SnapshotModule
@@ -20,11 +21,12 @@ from svrg_optimization.core.snapshot_module import SnapshotModule
 TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
 
 
-@pytest.mark.parametrize('rows', [40, 37])
-@pytest.mark.parametrize('kind', ['linear', 'perceptron'])
-@pytest.mark.parametrize('context, kvstore', [
-    (mx.cpu(), None), (mx.cpu(), 'object'), (TWO_DEVICES, 'local')])
-@pytest.mark.parametrize('shuffle', [False, True])
+@in_pairs({
+    'rows': [40, 37],
+    'kind': ['linear', 'perceptron'],
+    'context, kvstore': [
+        (mx.cpu(), None), (mx.cpu(), 'object'), (TWO_DEVICES, 'local')],
+    'shuffle': [False, True]})
 def test_is_svrg_without_gradients_at_the_snapshot(runs, rows, kind, context, kvstore, shuffle):
     np.random.seed(0)
     problem = Problem(kind, rows=rows)

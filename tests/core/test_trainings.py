@@ -5,15 +5,17 @@ import numpy as np
 import pytest
 
 import oracle
+from pairs import in_pairs
 from problems import Problem
 from trainings import fit
 
 TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
 
 
-@pytest.mark.parametrize('kind', ['linear', 'softmax', 'perceptron'])
-@pytest.mark.parametrize('update_freq', [1, 2, 3])
-@pytest.mark.parametrize('rows', [40, 37, 31])
+@in_pairs({
+    'kind': ['linear', 'softmax', 'perceptron'],
+    'update_freq': [1, 2, 3],
+    'rows': [40, 37, 31]})
 def test_momentum_and_weight_decay(kind, update_freq, rows):
     problem = Problem(kind, rows=rows)
     settings = {'learning_rate': 0.05, 'momentum': 0.9, 'wd': 0.01}
@@ -59,10 +61,11 @@ def test_learning_rate_changed_in_a_callback(context):
     problem.assert_weights(module, expected)
 
 
-@pytest.mark.parametrize('update_on_kvstore', ['1', '0'])
-@pytest.mark.parametrize('kvstore', ['local', 'device', 'local object', 'device object'])
-@pytest.mark.parametrize('devices, work_load_list', [
-    (1, None), (2, None), (2, [1, 3]), (3, [2, 1, 1])])
+@in_pairs({
+    'update_on_kvstore': ['1', '0'],
+    'kvstore': ['local', 'device', 'local object', 'device object'],
+    'devices, work_load_list': [
+        (1, None), (2, None), (2, [1, 3]), (3, [2, 1, 1])]})
 def test_devices_and_kvstores(monkeypatch, update_on_kvstore, kvstore, devices, work_load_list):
     monkeypatch.setenv('MXNET_UPDATE_ON_KVSTORE', update_on_kvstore)
     problem = Problem('perceptron', rows=37)

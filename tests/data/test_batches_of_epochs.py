@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from held_batches import rows_of
+from pairs import in_pairs
 from problems import Problem
 from svrg_optimization import Growing
 from trainings import CountedResets, labels_of_epochs
@@ -50,10 +51,11 @@ def test_iterator_whose_second_pass_is_empty():
                              eval_metric='mse', num_epoch=1)
 
 
-@pytest.mark.parametrize('alpha', [1.0, 0.5, 0.0, lambda _: 0.0])
-@pytest.mark.parametrize('update_freq', [1, 2])
-@pytest.mark.parametrize('shuffle', [False, True])
-@pytest.mark.parametrize('handle', ['pad', 'discard', 'roll_over'])
+@in_pairs({
+    'alpha': [1.0, 0.5, 0.0, lambda _: 0.0],
+    'update_freq': [1, 2],
+    'shuffle': [False, True],
+    'handle': ['pad', 'discard', 'roll_over']})
 def test_batches_of_each_epoch_are_those_of_module(handle, shuffle, update_freq, alpha):
     problem = Problem(rows=37)
     found = []
@@ -125,9 +127,10 @@ def test_a_pass_that_a_callback_asks_for_is_over_all_rows():
     assert seen == [0, 1, 2, 3]
 
 
-@pytest.mark.parametrize('shuffle', [False, True])
-@pytest.mark.parametrize('handle', ['pad', 'discard', 'roll_over'])
-@pytest.mark.parametrize('batches', [1, 3, Growing(1)])
+@in_pairs({
+    'shuffle': [False, True],
+    'handle': ['pad', 'discard', 'roll_over'],
+    'batches': [1, 3, Growing(1)]})
 def test_batches_of_each_epoch_are_those_of_module_with_samples(shuffle, handle, batches):
     problem, found = Problem(rows=37), []
     for module in (mx.mod.Module(problem.symbol, label_names=('label',)),
