@@ -40,10 +40,11 @@ def moved(train_data, batches):
     return train_data
 
 
-@pytest.mark.parametrize('stop', [1, 2, 3, 4])
-@pytest.mark.parametrize('batches, updates, own_data, read', [
-    (2, None, False, 0), (Growing(1), None, False, 0), (None, 3, True, None),
-    (3, 5, True, lambda taken: 3 * taken), (3, None, True, lambda taken: 3 * taken)])
+@pytest.mark.parametrize('batches, updates, own_data, read, stop', [
+    (2, None, False, 0, 3), (2, None, False, 0, 4), (Growing(1), None, False, 0, 1),
+    (Growing(1), None, False, 0, 2), (None, 3, True, None, 2), (None, 3, True, None, 3),
+    (3, 5, True, lambda taken: 3 * taken, 1), (3, 5, True, lambda taken: 3 * taken, 4),
+    (3, None, True, lambda taken: 3 * taken, 1), (3, None, True, lambda taken: 3 * taken, 2)])
 def test_same_bits_after_a_stop(tmp_path, stop, batches, updates, own_data, read):
     problem, prefix = Problem('perceptron', rows=37), str(tmp_path / 'model')
 

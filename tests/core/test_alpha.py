@@ -218,18 +218,6 @@ def test_checkpoints_keep_a_number_and_warn_of_a_schedule(tmp_path):
         assert SVRGModule.load(prefix, 1, label_names=('label',), alpha=decay).alpha is decay
 
 
-@pytest.mark.parametrize('bad, error', [
-    (-0.1, ValueError), (1.5, ValueError), (np.nan, ValueError), (True, TypeError),
-    ('1', TypeError), (None, TypeError)])
-def test_bad_alpha(bad, error):
-    with pytest.raises(error, match='alpha must be a number from 0 to 1 or a callable'):
-        Problem().module(1, alpha=bad)
-    module = Problem().module(1)
-    with pytest.raises(error, match='alpha must be a number from 0 to 1'):
-        module.alpha = bad
-    assert module.alpha == 1
-
-
 @pytest.mark.parametrize('bad, error', [(2, ValueError), (None, TypeError)])
 def test_bad_value_of_a_schedule_changes_nothing(bad, error):
     problem = Problem(rows=40)

@@ -1,6 +1,5 @@
 """Trainings in float16 and float64."""
 
-
 import mxnet as mx
 import numpy as np
 import pytest
@@ -15,12 +14,13 @@ from svrg_optimization.proximal import (
 )
 from svrg_optimization.svrg_optimizer import _SVRGOptimizer
 
+TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
 
-@pytest.mark.parametrize('context', [mx.cpu(), [mx.cpu(0), mx.cpu(1)]])
+
+@pytest.mark.parametrize('context', [mx.cpu(), TWO_DEVICES])
 @pytest.mark.parametrize('multi_precision', [True, False])
 @pytest.mark.filterwarnings('ignore:Accumulating with float16')
-def test_float16(multi_precision, context):
-    """The full gradient of a float16 parameter is summed and kept in float32."""
+def test_a_full_gradient_of_float16_is_summed_in_float32(multi_precision, context):
     rng = np.random.RandomState(0)
     # In float16 the sum would stop growing at 2048, or lose the small terms.
     features = (1 + rng.rand(4096, 2)).astype(np.float16)
@@ -49,50 +49,38 @@ def test_float16(multi_precision, context):
                                rtol=2e-3)
 
 
-@pytest.mark.parametrize('context', [mx.cpu(), [mx.cpu(0), mx.cpu(1)]])
-def test_float64(context):
-    """With float64 data and parameters the result is float64's."""
-    problem = Problem('softmax')
-    train_data = mx.io.NDArrayIter(mx.nd.array(problem.features, dtype='float64'),
-                                   mx.nd.array(problem.targets, dtype='float64'), 8,
-                                   label_name='label')
-    module = problem.module(2, context=context)
-    # A rate that is exact in float32: MXNet's operators take no other.
-    module.fit(train_data, eval_metric=[], num_epoch=5, optimizer_params={'learning_rate': 0.125},
-               arg_params={name: mx.nd.array(value, dtype='float64')
-                           for name, value in problem.weights.items()})
-    problem.assert_weights(module, problem.svrg(8, learning_rate=0.125).fit(5, 2), 1e-12)
-
-
-SETTINGS = {'learning_rate': 0.1, 'momentum': 0.5, 'wd': 0.01}
-
-
-def oracle_of(problem, alpha):
-    svrg = problem.svrg(**SETTINGS)
-    svrg.alpha = alpha if callable(alpha) else lambda _: float(alpha)
-    return svrg
-
-
-def test_float64_alpha():
-    problem = Problem('softmax', rows=40)
-    module = problem.module(1, alpha=0.3)
-    module.bind([mx.io.DataDesc('data', (10, 4), 'float64')],
-                [mx.io.DataDesc('label', (10,), 'float64')])
-    module.init_params(arg_params={name: mx.nd.array(value, dtype='float64')
-                                   for name, value in problem.weights.items()})
-    module.init_optimizer(optimizer_params=SETTINGS)
-    train_data = mx.io.NDArrayIter(mx.nd.array(problem.features, dtype='float64'),
-                                   mx.nd.array(problem.targets, dtype='float64'), 10,
-                                   label_name='label')
-    module.fit(train_data, num_epoch=3, eval_metric='acc')
+# Rates and factors are exact in float32: MXNet's operators take no others.
+@pytest.mark.parametrize('arguments, sgd, alpha, proximal', [
+    ({}, {}, 1, {}), ({'context': TWO_DEVICES}, {'momentum': 0.5}, 1, {}),
+    ({'alpha': 0.3}, {'momentum': 0.5, 'wd': 2 ** -7}, 0.3, {}),
+    ({'proximal': L1(0.125)}, {}, 1, {'fc_weight': oracle.soft_threshold(0.125)})])
+def test_a_training_in_float64_is_exact_to_float64(arguments, sgd, alpha, proximal):
+    problem, sgd = Problem('softmax', features=8), {'learning_rate': 0.5, **sgd}
+    module = problem.module(2, **arguments)
+    module.fit(in_float64(problem), eval_metric=[], num_epoch=5, optimizer_params=sgd,
+               arg_params=weights_in_float64(problem))
+    svrg = problem.svrg(8, proximal=proximal, **sgd)
+    svrg.alpha = lambda _: alpha
+    svrg.fit(5, 2)
+    assert module.get_params()[0]['fc_weight'].dtype == np.float64
     assert module._param_dict[0]['fc_weight'].dtype == np.float64
-    problem.assert_weights(module, oracle_of(problem, 0.3).fit(3, 1), 1e-6)
+    problem.assert_weights(module, svrg.weights, 1e-12)
+
+
+def in_float64(problem):
+    data, labels = (mx.nd.array(rows, dtype='float64')
+                    for rows in (problem.features, problem.targets))
+    return mx.io.NDArrayIter(data, labels, 8, label_name='label')
+
+
+def weights_in_float64(problem):
+    return {name: mx.nd.array(value, dtype='float64') for name, value in problem.weights.items()}
 
 
 @pytest.mark.parametrize('multi_precision', [False, True])
 @pytest.mark.parametrize('as_list', [False, True])
 @pytest.mark.filterwarnings('ignore:Accumulating with float16')
-def test_float16_proximal(multi_precision, as_list):
+def test_proximal_steps_in_float16_add_up_with_multi_precision(multi_precision, as_list):
     """With multi_precision steps that float16 would lose add up, and the two copies agree."""
     problem = Problem(rows=40)
     module = problem.bound(proximal=GroupLasso(2 ** -13, axis=0))
@@ -114,35 +102,12 @@ def test_float16_proximal(multi_precision, as_list):
     assert weight.dtype == np.float16
 
 
-def test_float64_proximal():
-    problem = Problem('softmax', rows=40, features=8)
-    data = mx.sym.Variable('data', dtype='float64')
-    symbol = mx.sym.SoftmaxOutput(mx.sym.FullyConnected(data, num_hidden=3, name='fc'),
-                                  mx.sym.Variable('label', dtype='float64'))
-    module = SVRGModule(symbol, label_names=('label',), update_freq=2, proximal=L1(0.125))
-    iterator = mx.io.NDArrayIter(mx.nd.array(problem.features, dtype='float64'),
-                                 mx.nd.array(problem.targets, dtype='float64'), 10,
-                                 label_name='label')
-    module.fit(iterator, eval_metric=[], num_epoch=5, optimizer_params={'learning_rate': 0.5},
-               arg_params={name: mx.nd.array(value, dtype='float64')
-                           for name, value in problem.weights.items()})
-    twin = problem.svrg(learning_rate=0.5, proximal={'fc_weight': oracle.soft_threshold(0.125)})
-    twin.fit(5, 2)
-    weight = module.get_params()[0]['fc_weight']
-    assert weight.dtype == np.float64
-    problem.assert_weights(module, twin.weights, 1e-7)
-
-
-def test_float64_stored(runs):
+def test_a_training_on_stored_batches_in_float64_is_exact_to_float64(runs):
     problem = Problem('softmax', rows=136)
     module = problem.module(2, store_snapshot_grads=True)
     steps = []
-    module.fit(mx.io.NDArrayIter(mx.nd.array(problem.features, dtype='float64'),
-                                 mx.nd.array(problem.targets, dtype='float64'), 8,
-                                 label_name='label'),
-               eval_metric=[], num_epoch=3, optimizer_params={'learning_rate': 0.125},
-               arg_params={name: mx.nd.array(value, dtype='float64')
-                           for name, value in problem.weights.items()},
+    module.fit(in_float64(problem), eval_metric=[], num_epoch=3,
+               optimizer_params={'learning_rate': 0.125}, arg_params=weights_in_float64(problem),
                batch_end_callback=lambda param: steps.append(
                    (param.epoch, rows_of(problem, param.locals['data_batch']))))
     svrg = problem.svrg(8, learning_rate=0.125)

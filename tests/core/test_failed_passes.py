@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import oracle
-from full_gradients import ShortBatches, full_gradient
+from full_gradients import ShortBatches, full_gradient, persistent
 from problems import Problem
 from svrg_optimization import SVRGModule
 from svrg_optimization.mxnet_bridge import executor_group
@@ -109,8 +109,7 @@ def test_outputs_without_a_loss_are_named(stored):
 def test_a_custom_operator_that_is_no_loss_is_named():
     """Operators of one's own may be losses; MXNet says which of them are not."""
     symbol = mx.sym.FullyConnected(mx.sym.Variable('data'), num_hidden=4, name='fc')
-    symbol = mx.sym.Custom(symbol, op_type='svrg_test_persistent', name='own')
-    module = SVRGModule(symbol, label_names=None, update_freq=1)
+    module = SVRGModule(persistent(symbol), label_names=None, update_freq=1)
     module.bind([('data', (10, 4))])
     module.init_params()
     with pytest.raises(ValueError, match='the symbol has no loss, and so no full gradient'):

@@ -11,6 +11,7 @@ from full_gradients import (
     ShortBatches,
     full_gradient,
     lists_of_batches,
+    persistent,
     warnings_of_rows,
     weighted_by_real_rows,
 )
@@ -131,7 +132,7 @@ def test_a_device_without_a_share_of_the_last_rows_gets_none(store):
 def test_a_batch_is_weighted_where_an_auxiliary_state_has_its_rows():
     """The padding of a batch cannot be cut off: it is weighted, and that is said."""
     problem = Problem(rows=37)
-    data = mx.sym.Custom(mx.sym.Variable('data'), op_type='svrg_test_persistent', name='persistent')
+    data = persistent(mx.sym.Variable('data'))
     problem.symbol = mx.sym.LinearRegressionOutput(
         mx.sym.FullyConnected(data, num_hidden=1, name='fc'), mx.sym.Variable('label'))
     module = problem.bound()

@@ -1,10 +1,13 @@
 """What cannot have a proximal operator."""
 
+import math
+
 import mxnet as mx
 import pytest
 
 from problems import Problem
 from sequences import Sequences
+from svrg_optimization.kvstore.kinds import size_split_on_servers
 from svrg_optimization.proximal import (
     L1,
     GroupLasso,
@@ -128,3 +131,13 @@ def test_borrowed_operators_may_be_equal():
     with pytest.raises(ValueError, match='proximal must be that of shared_module'):
         one.check_borrowed(ProximalOperators(L1(0.2), mx.sym.Variable('a_weight'), ['a_weight']),
                            has_same_keys=True)
+
+
+@pytest.mark.parametrize('kind, servers, bound, expected', [
+    ('dist_sync', '1', '7', math.inf), ('dist_sync', '2', '7', 7), ('dist_async', '2', None, 10**6),
+    ('p3store_dist', '1', None, 40000)])
+def test_size_that_is_split(monkeypatch, kind, servers, bound, expected):
+    monkeypatch.setenv('DMLC_NUM_SERVER', servers)
+    if bound:
+        monkeypatch.setenv('MXNET_KVSTORE_BIGARRAY_BOUND', bound)
+    assert size_split_on_servers(kind) == expected

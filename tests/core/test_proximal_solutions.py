@@ -20,6 +20,7 @@ from svrg_optimization.proximal import (
 )
 
 
+@pytest.mark.slow
 def test_barzilai_borwein():
     problem = lasso_problem()
     rule = BarzilaiBorwein()
@@ -84,8 +85,9 @@ def test_lasso():
                          lambda w: strength * np.abs(w).sum())
 
 
-@pytest.mark.parametrize('l1_ratio, strength', [(1, 0.075), (0.7, 0.1)])
-@pytest.mark.parametrize('as_wd', [False, True])
+@pytest.mark.slow
+@pytest.mark.parametrize('l1_ratio, strength, as_wd', [
+    (1, 0.075, False), (0.7, 0.1, False), (0.7, 0.1, True)])
 @pytest.mark.filterwarnings('ignore:.*penalty.*:FutureWarning')
 def test_logistic_regression(l1_ratio, strength, as_wd):
     problem = logistic_problem()
@@ -117,6 +119,7 @@ def minimum(problem, prox, rate, steps=5000):
     return weights
 
 
+@pytest.mark.slow
 def test_group_lasso():
     problem = Problem('softmax', rows=200, features=20, classes=3)
     truth = np.random.RandomState(2).normal(size=(3, 20)) * (np.arange(20) < 4)
@@ -139,6 +142,7 @@ def test_group_lasso():
     np.testing.assert_array_equal(found['fc_weight'] == 0, expected['fc_weight'] == 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('operator, prox', [
     (Box(-1, 1.2), box(-1, 1.2)), (NonNegative(), box(0, np.inf))])
 def test_bounds(operator, prox):
@@ -154,6 +158,7 @@ def test_bounds(operator, prox):
     np.testing.assert_allclose(weight[at_bounds], expected['fc_weight'][0][at_bounds], rtol=1e-7)
 
 
+@pytest.mark.slow
 def test_reaches_the_optimum_where_proximal_sgd_stalls():
     problem = logistic_problem()
     operator = L1(0.075)

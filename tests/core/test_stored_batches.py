@@ -17,7 +17,7 @@ TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
 
 def test_budget_is_kept(runs):
     problem = Problem('perceptron', rows=200)
-    for budget in range(1, 30000, 1700):
+    for budget in range(1, 30000, 3300):
         module = problem.bound(store_snapshot_grads=budget)
         with warnings.catch_warnings():
             warnings.simplefilter('ignore', UserWarning)

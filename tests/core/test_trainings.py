@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import oracle
+from held_batches import rows_of
 from pairs import in_pairs
 from problems import Problem
 from trainings import fit
@@ -73,10 +74,10 @@ def test_devices_and_kvstores(monkeypatch, update_on_kvstore, kvstore, devices, 
                             work_load_list=work_load_list)
     kind, _, is_object = kvstore.partition(' ')
     settings = {'learning_rate': 0.05, 'momentum': 0.9, 'wd': 0.01}
-    fit(problem, module=module, optimizer_params=settings,
+    fit(problem, 4, module=module, optimizer_params=settings,
         kvstore=mx.kv.create(kind) if is_object else kind)
     expected = problem.svrg(**settings)
-    problem.assert_weights(module, expected.fit(8, 2))
+    problem.assert_weights(module, expected.fit(4, 2))
     problem.assert_full_gradient(module, expected.full_gradient)
 
 
@@ -242,11 +243,18 @@ def test_batches_smaller_than_those_bound(context):
 
 @pytest.mark.parametrize('stored', [False, True])
 def test_second_fit_on_smaller_batches(stored):
-    problem = Problem(rows=60)
+    problem, steps = Problem(rows=60), []
     module = problem.module(2, store_snapshot_grads=stored)
-    module.fit(problem.iterator(20), eval_metric='mse', num_epoch=2,
-               optimizer_params={'learning_rate': 0.2})
-    module.fit(problem.iterator(4), eval_metric='mse', begin_epoch=2, num_epoch=150)
-    design = np.column_stack([problem.features, np.ones(60)])
-    optimum = np.linalg.lstsq(design, problem.targets, rcond=None)[0]
-    problem.assert_weights(module, {'fc_weight': optimum[None, :-1], 'fc_bias': optimum[-1:]})
+    settings = {'eval_metric': 'mse', 'batch_end_callback': lambda param: steps.append((
+        param.epoch % 2 == param.nbatch == 0, rows_of(problem, param.locals['data_batch'])))}
+    module.fit(problem.iterator(20), num_epoch=2, arg_params=problem.arg_params(),
+               optimizer_params={'learning_rate': 0.2}, **settings)
+    module.fit(problem.iterator(4), begin_epoch=2, num_epoch=6, **settings)
+    svrg = problem.svrg(20, learning_rate=0.2)
+    for begins_with_a_snapshot, rows in steps:
+        if begins_with_a_snapshot:
+            svrg.take_snapshot()
+        svrg.step(rows)
+    assert len(steps) == 2 * 3 + 4 * 15
+    problem.assert_weights(module, svrg.weights)
+    problem.assert_full_gradient(module, svrg.full_gradient)

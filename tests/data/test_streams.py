@@ -20,6 +20,7 @@ class EnoughError(Exception):
     """Raised by a callback to end the training."""
 
 
+@pytest.mark.slow
 def test_an_endless_stream_trains_and_memory_stays_flat():
     """If the batches after the 300th were kept, they would take 216 MB."""
     width, resident = 6000, []

@@ -1,4 +1,4 @@
-"""Bad settings of full gradients over a part of the data: rows as in test_bad_input."""
+"""Bad settings of the algorithm: each is an error that changes nothing."""
 
 import numpy as np
 import pytest
@@ -38,6 +38,12 @@ DATA = bad_input.Data
 GOOD = Problem(rows=40).iterator()
 COUNT = 'must be None or an int of 1 or more'
 ROWS = {
+    'update_freq of a list': (given(update_freq=[1]), TypeError, '^update_freq must be an int'),
+    'update_freq of NumPy': (given(update_freq=np.float32(1)), TypeError, '^update_freq must be'),
+    'alpha negative': (given(alpha=-0.1), ValueError, '^alpha must be a number from 0 to 1 or a'),
+    'alpha bool': (given(alpha=True), TypeError, '^alpha must be a number from 0 to 1 or a call'),
+    'alpha none': (given(alpha=None), TypeError, '^alpha must be a number from 0 to 1 or a call'),
+    'set alpha str': (bad_input.attribute('alpha', '1'), TypeError, '^alpha must be a number'),
     'batches zero': (given(full_grad_batches=0), ValueError, '^full_grad_batches must be None, an '
                      'int of 1 or more or a callable that returns one, not 0'),
     'batches float': (given(full_grad_batches=1.5), TypeError, '^full_grad_batches .*not 1.5'),
@@ -86,7 +92,7 @@ ROWS = {
 
 
 @pytest.mark.parametrize('call, error, message', ROWS.values(), ids=list(ROWS))
-def test_bad_input(trained, call, error, message):
+def test_a_bad_setting_is_refused(trained, call, error, message):
     bad_input.assert_refused(trained, call, error, message)
 
 

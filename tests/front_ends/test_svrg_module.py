@@ -104,6 +104,7 @@ def test_learning_rate_that_is_not_finite(training, rate):
 
 def test_numbers_of_numpy():
     """What is an int, a bool or a number is taken."""
+    assert type(Problem().module(np.array(2)).update_freq) is int
     module = Problem().module(np.int64(2), loss_is_mean=np.bool_(False),
                               sparse_full_grad=np.bool_(False), alpha=np.array(0.5),
                               store_snapshot_grads=np.int32(1000))

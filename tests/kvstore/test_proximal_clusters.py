@@ -1,6 +1,5 @@
 """Proximal operators on the servers of a cluster."""
 
-import math
 
 import numpy as np
 import pytest
@@ -11,29 +10,17 @@ from cluster import run_workers
 from oracle import box, train_on_union
 from own_operators import WholeCap
 from problems import Problem, SparseProblem, assert_close
-from svrg_optimization.kvstore.kinds import size_split_on_servers
 from svrg_optimization.proximal import (
     L1,
     GroupLasso,
 )
 
-
-@pytest.mark.parametrize('kind, servers, bound, expected', [
-    ('dist_sync', '1', '7', math.inf), ('dist_sync', '2', '7', 7), ('dist_async', '2', None, 10**6),
-    ('p3store_dist', '1', None, 40000)])
-def test_size_that_is_split(monkeypatch, kind, servers, bound, expected):
-    monkeypatch.setenv('DMLC_NUM_SERVER', servers)
-    if bound:
-        monkeypatch.setenv('MXNET_KVSTORE_BIGARRAY_BOUND', bound)
-    assert size_split_on_servers(kind) == expected
-
-
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 SIZES = [20, 20]
 HERE = {'rows': 40, 'features': 8, 'kind': 'softmax'}
 
 
 @pytest.mark.parametrize('environment, servers, operator, prox', [
-    ({}, 1, L1(0.05), oracle.soft_threshold(0.05)),
     ({'MXNET_KVSTORE_BIGARRAY_BOUND': '5'}, 2, L1(0.05), oracle.soft_threshold(0.05)),
     ({}, 2, GroupLasso(0.3, axis=1), oracle.block_threshold(0.3, 1)),
     ({'MXNET_UPDATE_ON_KVSTORE': '0'}, 1, GroupLasso(0.3, axis=1), oracle.block_threshold(0.3, 1)),

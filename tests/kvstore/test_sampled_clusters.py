@@ -11,6 +11,8 @@ from cluster import PROBLEM, run_workers
 from problems import Problem, assert_close
 from samples import stream_of
 
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+
 
 @pytest.mark.parametrize('environment', [{}, {'MXNET_UPDATE_ON_KVSTORE': '0'}], ids=str)
 def test_workers_with_samples_of_different_data(tmp_path, environment):
@@ -40,9 +42,12 @@ def test_workers_with_samples_of_different_data(tmp_path, environment):
 def test_workers_that_cannot_meet(tmp_path, kind):
     """All of them raise the same error, before the first step."""
     unlike = [{'batches': (2, 3)}, {'updates': (2, 3)}, {'own_data': (True, False)}]
+    # Unequal shards of the training data are found without a pass: the shorter's has too few batches.
+    unlike += [{'sizes': 2 * ([17, 40],), 'batches': (4, 4), 'own_data': (False, False)}]
     messages = ['full_grad_batches must be the same on all workers .*, [2, 3]',
                 'updates_per_snapshot must be the same on all workers .*, [2, 3]',
-                'full_grad_data must be given on all workers or on none .*, [1, 0]']
+                'full_grad_data must be given on all workers or on none .*, [1, 0]',
+                'in the order of ranks, [3, 4]']
     if kind == 'dist_async':
         unlike.append({'updates': (3, 3)})
         messages.append("updates_per_snapshot must be None with the kvstore 'dist_async', ")
@@ -52,12 +57,6 @@ def test_workers_that_cannot_meet(tmp_path, kind):
         for part in expected.split('.*'):
             assert part in message
         assert steps == 0
-
-
-def test_a_sample_of_the_training_data_finds_unequal_shards(tmp_path):
-    """Without a pass: that of the shorter shard has fewer batches than it should."""
-    for message, steps in run_workers('sampled_shards', tmp_path, sizes=[17, 40], batches=4):
-        assert message.endswith('in the order of ranks, [3, 4]') and steps == 0
 
 
 def test_asynchronous_workers_with_samples(tmp_path):

@@ -8,6 +8,8 @@ from cluster import run_workers
 from problems import Problem, assert_close
 from svrg_bb import SvrgBB
 
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+
 
 @pytest.mark.parametrize('kind, divided_by', [
     ('dist_sync', 16), ('dist', 8), pytest.param('dist_device', 8, marks=pytest.mark.exhaustive)])

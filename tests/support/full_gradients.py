@@ -95,3 +95,8 @@ class PersistentProp(mx.operator.CustomOpProp):
 
     def create_operator(self, *_):
         return Persistent()
+
+
+def persistent(data):
+    """Return a layer that has the rows of a batch in an auxiliary state."""
+    return mx.sym.Custom(data, op_type='svrg_test_persistent', name='persistent')
