@@ -5,6 +5,10 @@ import contextlib
 import mxnet as mx
 import pytest
 
+import bad_input
+import checkpoints
+from problems import Problem
+
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_call():
@@ -24,3 +28,28 @@ def reshaped(monkeypatch):
     monkeypatch.setattr(mx.executor.Executor, 'reshape', lambda executor, **kwargs: (
         rows.append(kwargs['data'][0]), reshape(executor, **kwargs))[1])
     return rows
+
+
+@pytest.fixture
+def trained(tmp_path, monkeypatch):
+    """Train a module for two epochs and save it in the working directory, a new one."""
+    monkeypatch.chdir(tmp_path)
+    problem = Problem(rows=40)
+    module = problem.module(2)
+    module.fit(problem.iterator(), eval_metric='mse', num_epoch=2,
+               arg_params=problem.arg_params(), optimizer_params=bad_input.SETTINGS)
+    module.save_checkpoint('model', 2, save_optimizer_states=True)
+    return module, problem
+
+
+@pytest.fixture
+def prefix(tmp_path):
+    return str(tmp_path / 'model')
+
+
+@pytest.fixture
+def saved(prefix):
+    """Save a checkpoint after each of three epochs, the snapshot being that of epoch 2 at last."""
+    problem = Problem('softmax', rows=37)
+    checkpoints.train(problem, problem.module(2), 0, 3, prefix=prefix)
+    return prefix

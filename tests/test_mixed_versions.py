@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cluster import run_workers
-from problems import Problem
-from test_distributed import PROBLEM, assert_close, train_on_union
+from cluster import PROBLEM, run_workers
+from oracle import train_on_union
+from problems import Problem, assert_close
 
 HERE = Path(__file__).resolve().parent
 OTHERS = sorted((stamp.parent for stamp in HERE.parent.glob('.venv/*/test.installed')

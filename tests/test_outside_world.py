@@ -22,11 +22,11 @@ import mxnet as mx
 import numpy as np
 import pytest
 
+from checkpoints import bound, load, train
 from problems import Problem
+from sequences import LENGTHS, Sequences
 from svrg_optimization import SVRGBucketingModule
 from svrg_optimization.checkpoint.format import Checkpoint, file_names
-from test_bucketing import LENGTHS, Sequences
-from test_checkpoint import bound, load, train
 
 KINDS = ('params', 'states', 'svrg')
 
@@ -61,7 +61,8 @@ def fingerprint(prefix, epoch):
 def in_a_process(function, *arguments):
     """Run a function of this file in a Python of its own."""
     tests = str(Path(__file__).parent / 'support')
-    path = os.pathsep.join([str(Path(__file__).parent), tests, *filter(None, [os.environ.get('PYTHONPATH')])])
+    path = os.pathsep.join([str(Path(__file__).parent), tests,
+                            os.environ.get('PYTHONPATH', '')])
     found = subprocess.run(
         [sys.executable, '-c', 'import sys, test_outside_world as tests; '
          'getattr(tests, sys.argv[1])(*sys.argv[2:])', function.__name__, *map(str, arguments)],

@@ -5,17 +5,12 @@ import numpy as np
 import pytest
 
 import oracle
+from pairs import in_pairs
 from problems import Problem
 from svrg_optimization import SVRGModule
 
 TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
 SETTINGS = {'learning_rate': 0.1, 'momentum': 0.5, 'wd': 0.01}
-
-
-@pytest.fixture(autouse=True)
-def pool_is_shared(monkeypatch):
-    """Share the memory of networks of any size."""
-    monkeypatch.setattr('svrg_optimization.core.snapshot_module._WORTH_SHARING', -1)
 
 
 def outputs_of(problem, weights, rows):
@@ -83,9 +78,10 @@ def test_pass_between_forward_and_backward(context):
     problem.assert_weights(module, svrg.weights)
 
 
-@pytest.mark.parametrize('rows', [40, 37])
-@pytest.mark.parametrize('context', [mx.cpu(), TWO_DEVICES])
-@pytest.mark.parametrize('stored', [False, True])
+@in_pairs({
+    'rows': [40, 37],
+    'context': [mx.cpu(), TWO_DEVICES],
+    'stored': [False, True]})
 def test_training(rows, context, stored):
     problem = Problem('perceptron', rows=rows)
     module = problem.module(2, context=context, store_snapshot_grads=stored and 3000)

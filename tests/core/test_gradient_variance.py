@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import oracle
+from pairs import in_pairs
 from problems import Problem, SparseProblem
 from svrg_optimization import LinearDecay
 from svrg_optimization.diagnostics import VarianceCallback, gradient_variance
@@ -61,10 +62,11 @@ def trained(problem, epochs=3, update_freq=2, **kwargs):
     return module, svrg
 
 
-@pytest.mark.parametrize('kind', ['linear', 'softmax', 'perceptron'])
-@pytest.mark.parametrize('rows', [40, 37])
-@pytest.mark.parametrize('context', [mx.cpu(), TWO_DEVICES])
-@pytest.mark.parametrize('alpha', [1, 0.4])
+@in_pairs({
+    'kind': ['linear', 'softmax', 'perceptron'],
+    'rows': [40, 37],
+    'context': [mx.cpu(), TWO_DEVICES],
+    'alpha': [1, 0.4]})
 def test_is_the_variance_over_batches(kind, rows, context, alpha):
     problem = Problem(kind, rows=rows)
     module, svrg = trained(problem, context=context, alpha=alpha)

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import oracle
+from pairs import in_pairs
 from problems import Problem, SparseProblem
 from svrg_optimization import SVRGModule
 
@@ -27,12 +28,13 @@ def fit(problem, module, kvstore, num_epoch=5, **params):
     return module
 
 
-@pytest.mark.parametrize('context, kvstore', [
-    (mx.cpu(), None), (mx.cpu(), 'local'), (mx.cpu(), 'object'),
-    (TWO_DEVICES, 'local'), (TWO_DEVICES, 'object'), (TWO_DEVICES, 'device')])
-@pytest.mark.parametrize('params', [
-    {'learning_rate': 0.1}, {'learning_rate': 0.05, 'momentum': 0.9, 'wd': 0.01}])
-@pytest.mark.parametrize('rows', [40, 37])
+@in_pairs({
+    'context, kvstore': [
+        (mx.cpu(), None), (mx.cpu(), 'local'), (mx.cpu(), 'object'),
+        (TWO_DEVICES, 'local'), (TWO_DEVICES, 'object'), (TWO_DEVICES, 'device')],
+    'params': [
+        {'learning_rate': 0.1}, {'learning_rate': 0.05, 'momentum': 0.9, 'wd': 0.01}],
+    'rows': [40, 37]})
 def test_trajectory_is_the_dense_one(context, kvstore, params, rows):
     """In all rows, also where no batch has them: weight decay and momentum move these too."""
     problem = SparseProblem(rows)
@@ -116,21 +118,6 @@ def test_checkpoint(tmp_path):
             np.testing.assert_array_equal(resumed.get_params()[0][name].asnumpy(), value.asnumpy())
 
 
-def test_files_of_sparse_rows(tmp_path):
-    problem = SparseProblem()
-    name = str(tmp_path / 'data')
-    with open(name, 'w') as file:
-        for target, row in zip(problem.targets, problem.features):
-            columns = ' '.join('%d:%.9g' % (i, row[i]) for i in np.flatnonzero(row))
-            file.write('%.9g %s\n' % (target, columns))
-    train_data = mx.io.LibSVMIter(data_libsvm=name, data_shape=(12,), batch_size=10)
-    module = problem.module(2)
-    module.bind(train_data.provide_data, [mx.io.DataDesc('label', (10,))])
-    module.fit(train_data, eval_metric=[], num_epoch=4, arg_params=problem.arg_params(),
-               optimizer_params={'learning_rate': 0.1})
-    problem.assert_weights(module, problem.svrg().fit(4, 2))
-
-
 def step_on_rows(svrg, rows, present):
     """Step float64 SVRG with the full gradient on the batch's columns alone."""
     columns = np.any(svrg.features[rows] != 0, axis=0)
@@ -205,9 +192,3 @@ def test_dense_parameters_do_not_heed_it():
     module.fit(problem.iterator(), eval_metric=[], num_epoch=4, arg_params=problem.arg_params(),
                optimizer_params={'learning_rate': 0.1})
     problem.assert_weights(module, problem.svrg().fit(4, 2))
-
-
-@pytest.mark.parametrize('bad', [None, 1, 'yes'])
-def test_bad_sparse_full_grad(bad):
-    with pytest.raises(TypeError, match='sparse_full_grad must be True or False'):
-        Problem().module(sparse_full_grad=bad)
