@@ -91,7 +91,7 @@ def job(command, workers=2, servers=1, launcher=(sys.executable, str(LAUNCHER)),
     """Start a command as the workers of a cluster, whose servers the launcher's Python runs."""
     inherited = {name: value for name, value in os.environ.items()
                  if not name.startswith(('DMLC_', 'PS_', 'MXNET_'))}
-    paths = [str(HERE), str(HERE.parent), str(ROOT), inherited.get('PYTHONPATH', '')]
+    paths = [str(HERE), str(ROOT), inherited.get('PYTHONPATH', '')]
     inherited.update(PYTHONPATH=os.pathsep.join(filter(None, paths)), MXNET_SUBGRAPH_VERBOSE='0',
                      MXNET_STORAGE_FALLBACK_LOG_VERBOSE='0', OMP_NUM_THREADS='1', **environment)
     return Job(launcher, command, workers, servers, inherited)

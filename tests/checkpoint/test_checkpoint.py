@@ -3,9 +3,6 @@
 import json
 import os
 import pickle
-import subprocess
-import sys
-import textwrap
 import zipfile
 from pathlib import Path
 
@@ -15,6 +12,7 @@ import pytest
 
 from checkpoints import SETTINGS, bits, bound, load, train, write_with_checksum
 from problems import Problem
+from processes import in_a_process
 from svrg_optimization import SVRGModule
 
 TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
@@ -38,21 +36,17 @@ def test_same_bits_after_a_stop(monkeypatch, prefix, stop, optimizer, context, k
     assert resumed._optimizer.num_update == unbroken._optimizer.num_update == 24
 
 
+def go_on(prefix, optimizer):
+    problem = Problem('softmax', rows=37)
+    train(problem, load(prefix, 2), 2, 5, optimizer, prefix)
+
+
 @pytest.mark.parametrize('optimizer', ['sgd', 'adam'])
 def test_same_bits_in_a_new_process(prefix, optimizer):
     problem = Problem('softmax', rows=37)
     unbroken = train(problem, problem.module(3), 0, 5, optimizer)
     train(problem, problem.module(3), 0, 2, optimizer, prefix)
-    subprocess.run([sys.executable, '-c', textwrap.dedent('''
-        import sys
-        from problems import Problem
-        from checkpoints import load, train
-        prefix, optimizer = sys.argv[1:]
-        problem = Problem('softmax', rows=37)
-        train(problem, load(prefix, 2), 2, 5, optimizer, prefix)'''), prefix, optimizer],
-        check=True, env={**os.environ, 'PYTHONPATH': os.pathsep.join(
-            [str(Path(__file__).parent), str(Path(__file__).parent / 'support'),
-             str(Path(__file__).parent.parent)])})
+    in_a_process(go_on, prefix, optimizer)
     assert bits(bound(load(prefix, 5), problem)) == bits(unbroken)
 
 
