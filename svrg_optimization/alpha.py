@@ -31,10 +31,10 @@ def checked_alpha(alpha, updates=None):
     ValueError
         If it is a number outside [0, 1].
     """
-    if not callable(alpha):
-        return _checked(alpha, 'alpha must be %s' % _ALLOWED)
     if updates is None:
-        return alpha
+        return alpha if callable(alpha) else _checked(alpha, 'alpha must be %s' % _ALLOWED)
+    if not callable(alpha):
+        return float(alpha)
     return float(_checked(alpha(updates), 'alpha must be %s; after %d updates it returned '
                           'something else' % (_ALLOWED, updates)))
 

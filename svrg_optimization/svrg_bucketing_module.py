@@ -2,7 +2,6 @@
 
 import contextlib
 import functools
-import inspect
 import logging
 import os
 
@@ -193,14 +192,9 @@ class SVRGBucketingModule(BucketingModule):
         UserWarning
             As in `SVRGModule.fit`.
         """
-        call = inspect.signature(super().fit).bind(train_data, *args, **kwargs)
-        call.apply_defaults()
-        try:
-            training_loop.fit(self, call.arguments)
-        finally:
-            self._svrg.epoch = None
+        training_loop.fit(self, (train_data, *args), kwargs)
 
-    fit.__signature__ = inspect.signature(BucketingModule.fit)
+    fit.__signature__ = SVRGModule.fit.__signature__
 
     def update_full_grads(self, train_data, batch_end_callback=None, *, batches=None):
         """Take a snapshot and compute the full gradient, as `SVRGModule.update_full_grads` does.

@@ -722,12 +722,7 @@ class SVRGModule(Module):
             If the symbol has no loss: `fit` then trains as plain Module. Also
             where `bind` or `update_full_grads` warns.
         """
-        call = inspect.signature(super().fit).bind(train_data, *args, **kwargs)
-        call.apply_defaults()
-        try:
-            training_loop.fit(self, call.arguments)
-        finally:
-            self._svrg.epoch = None
+        training_loop.fit(self, (train_data, *args), kwargs)
 
     fit.__signature__ = inspect.signature(Module.fit)
 

@@ -1,5 +1,6 @@
 """Batches of a pass for the full gradient: all, the first few, or the next few of a stream."""
 
+import itertools
 import math
 
 from .iterators import batches_in, batches_read, rewind, rewind_for_pass
@@ -32,16 +33,12 @@ class _Source:
         return getattr(self.train_data, name)
 
     def __iter__(self):
-        return self
-
-    def __next__(self):
-        if self._own is None:
-            self._own = self.batches()
-        return next(self._own)
+        self._own = self.batches()
+        return self._own
 
     def next(self):
         """Return the next batch."""
-        return next(self)
+        return next(self._own or iter(self))
 
 
 class Pass(_Source):
@@ -80,10 +77,8 @@ class Pass(_Source):
             self._batches = views_of_batches(self.train_data)
         else:
             self._batches = iter(self.train_data)
-        if self.count is None:
-            yield from self._batches
-            return
-        for _ in range(self.count):
+        # Not "yield from", which calls __iter__ of the data once more.
+        for _ in itertools.repeat(None) if self.count is None else range(self.count):
             batch = next(self._batches, _END)
             if batch is _END:
                 return

@@ -1,5 +1,6 @@
 """The training loop of ``fit``, with the snapshots that are due."""
 
+import inspect
 import itertools
 import time
 from types import SimpleNamespace
@@ -7,6 +8,7 @@ from types import SimpleNamespace
 import mxnet as mx
 from mxnet.base import _as_list
 from mxnet.model import BatchEndParam
+from mxnet.module import BaseModule
 
 from .._argument_checks import check_callbacks, check_epoch, errors_named
 from ..data.iterators import check_iterator, rewind_for_pass
@@ -21,7 +23,7 @@ _NO_BATCH = ('train_data must yield at least one batch in each epoch, and %r yie
              'batches that the snapshot has read')
 
 
-def check_arguments(module, arguments):
+def _check_arguments(module, arguments):
     """Raise a TypeError or a ValueError for arguments of ``fit`` that are not usable."""
     train_data = arguments['train_data']
     check_iterator('train_data', train_data)
@@ -35,26 +37,35 @@ def check_arguments(module, arguments):
             check_epoch(name, value)
         elif name == 'eval_data' and value is not None:
             check_iterator(name, value)
-    assert arguments['num_epoch'] is not None, 'num_epoch is required'
+    assert arguments['num_epoch'] is not None, 'num_epoch must be given, a number of epochs'
 
 
-def fit(module, arguments):
+def fit(module, args, kwargs):
     """Train a module as ``Module.fit`` does, and take the snapshots that are due.
 
     Parameters
     ----------
     module : SVRGModule or SVRGBucketingModule
         The module.
-    arguments : dict
-        Arguments of ``Module.fit`` by name. Callbacks get them in `locals`.
+    args, kwargs : tuple, dict
+        Arguments of ``Module.fit``. Callbacks get them in `locals`.
     """
-    check_arguments(module, arguments)
-    given = SimpleNamespace(**arguments)
+    call = inspect.signature(BaseModule.fit).bind(module, *args, **kwargs)
+    call.apply_defaults()
+    given = SimpleNamespace(**call.arguments)
+    _check_arguments(module, vars(given))
     _make_ready(module, given)
     if given.validation_metric is None:
         given.validation_metric = given.eval_metric
     if not isinstance(given.eval_metric, mx.metric.EvalMetric):
         given.eval_metric = mx.metric.create(given.eval_metric)
+    try:
+        _train_epochs(module, given)
+    finally:
+        module._svrg.epoch = None
+
+
+def _train_epochs(module, given):
     data = _TrainingData(module, given.train_data)
     for epoch in range(given.begin_epoch, given.num_epoch):
         tic = time.time()
@@ -115,7 +126,7 @@ def _train(module, given, data, batches, epoch, tic):
             monitor.toc_print()
         if given.batch_end_callback is not None:
             # A dict of its own: with locals() each param would keep all before it alive.
-            seen = {**vars(given), 'self': module, 'epoch': epoch, 'tic': tic, 'nbatch': nbatch,
+            seen = {**vars(given), 'epoch': epoch, 'tic': tic, 'nbatch': nbatch,
                     'data_iter': batches, 'data_batch': batch, 'next_data_batch': next_batch,
                     'end_of_batch': is_last}
             if is_last:

@@ -19,14 +19,14 @@ def test_a_run_that_begins_between_snapshots_stores_nothing_again(tmp_path, batc
     module = problem.module(4, full_grad_batches=batches, store_snapshot_grads=True)
     fit(problem, module, 2).save_checkpoint(prefix, 2)
     loaded = SVRGModule.load(prefix, 2, label_names=('label',), store_snapshot_grads=True)
-    assert (module._svrg.stored.latest is None) == (batches == 3)
+    assert (not module._svrg.store.batches) == (batches == 3)
     for goes_on in (loaded, module):
         seen = []
         goes_on.fit(problem.iterator(), eval_metric=[], begin_epoch=2, num_epoch=3,
                     batch_end_callback=lambda param: seen.append(  # noqa: B023
                         param.locals['data_batch'].label[0].asnumpy()))
         np.testing.assert_array_equal(seen, problem.targets.reshape(4, 10).astype(np.float32))
-        assert goes_on._svrg.stored.latest is None
+        assert not goes_on._svrg.store.batches
 
 
 def moved(train_data, batches):

@@ -10,8 +10,7 @@ from problems import Problem
 with warnings.catch_warnings():
     warnings.simplefilter('ignore')
 from stepping import Training
-from svrg_optimization.core.side_by_side import SideBySide
-from svrg_optimization.core.snapshot_module import SnapshotModule
+from svrg_optimization.module.at_snapshot import AtSnapshot
 
 TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
 
@@ -25,8 +24,8 @@ def training(request):
 def merged(monkeypatch):
     """List how many batches each run of merged batches has."""
     counts = []
-    run = SnapshotModule.gradients_of_merged
-    monkeypatch.setattr(SnapshotModule, 'gradients_of_merged', lambda auxiliary, batches: (
+    run = AtSnapshot.gradients_of_merged
+    monkeypatch.setattr(AtSnapshot, 'gradients_of_merged', lambda auxiliary, batches: (
         counts.append(len(batches)), run(auxiliary, batches))[1])
     return counts
 
@@ -35,17 +34,7 @@ def merged(monkeypatch):
 def runs(monkeypatch):
     """Count how often gradients at the snapshot are computed outside of a pass."""
     calls = []
-    compute = SnapshotModule.run_on_inputs_of
-    monkeypatch.setattr(SnapshotModule, 'run_on_inputs_of',
-                        lambda *args: (calls.append(None), compute(*args)))
+    compute = AtSnapshot.gradients_of_step
+    monkeypatch.setattr(AtSnapshot, 'gradients_of_step',
+                        lambda *args: (calls.append(None), compute(*args))[1])
     return calls
-
-
-@pytest.fixture
-def runs_side_by_side(monkeypatch):
-    """List how many batches each run of copies side by side has."""
-    counts = []
-    run = SideBySide.run
-    monkeypatch.setattr(SideBySide, 'run', lambda copies, batches, module: (
-        counts.append(len(batches)), run(copies, batches, module)))
-    return counts

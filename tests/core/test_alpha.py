@@ -10,6 +10,7 @@ import pytest
 from pairs import in_pairs
 from problems import Problem, SparseProblem
 from svrg_optimization import LinearDecay, SVRGModule
+from svrg_optimization.core.svrg import SVRG
 
 TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
 SETTINGS = {'learning_rate': 0.1, 'momentum': 0.5, 'wd': 0.01}
@@ -160,7 +161,7 @@ def dropout():
 def test_constant_zero_is_module(monkeypatch, symbol, stored, context, kvstore, optimizer):
     problem = Problem('perceptron', rows=37)
     passes = []
-    monkeypatch.setattr(SVRGModule, '_take_snapshot', lambda *args: passes.append(args))
+    monkeypatch.setattr(SVRG, 'take_snapshot', lambda *args: passes.append(args))
     svrg = SVRGModule(symbol, label_names=('label',), context=context, update_freq=1, alpha=0,
                       store_snapshot_grads=stored)
     results = []

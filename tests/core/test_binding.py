@@ -9,7 +9,6 @@ import pytest
 import oracle
 from pairs import in_pairs
 from problems import Problem
-from svrg_optimization import SVRGModule
 
 with warnings.catch_warnings():
     warnings.simplefilter('ignore')
@@ -131,51 +130,6 @@ def test_batches_of_changing_sizes_are_those_of_module(change, grad_req, context
             assert (actual.asnumpy() == expected.asnumpy()).all()
 
 
-def test_executors_are_reused_for_shapes_that_come_again(reshaped):
-    """Larger ones are not kept, because they would take memory."""
-    module = Problem('softmax').bound()
-    for size in (4, 10, 4, 10, 6, 4, 10, 6, 4, 14, 10, 14, 4, 10):
-        module.reshape([('data', (size, 4))], [('label', (size,))])
-        assert module._exec_group.execs[0].arg_dict['data'].shape == (size, 4)
-    assert reshaped == [4, 6, 4, 6, 4, 14, 14]
-    assert module._exec_group._default_execs is None
-
-
-def test_executors_are_reused_for_the_same_layout_only():
-    symbol = mx.sym.MakeLoss(mx.sym.sum(mx.sym.Variable('data')))
-    modules = [mx.mod.Module(symbol, label_names=None), SVRGModule(symbol, label_names=None,
-                                                                   update_freq=1)]
-    for module in modules:
-        module.bind([mx.io.DataDesc('data', (10, 10, 4), layout='NTC')])
-    for shape, layout in (((5, 10, 4), 'NTC'), ((10, 10, 4), 'TNC'), ((5, 10, 4), 'TNC'),
-                          ((5, 10, 4), 'NTC'), ((10, 10, 4), 'NTC')):
-        for module in modules:
-            module.reshape([mx.io.DataDesc('data', shape, layout=layout)])
-        groups = [module._exec_group for module in modules]
-        assert groups[0].batch_size == groups[1].batch_size
-        assert groups[0].data_layouts == groups[1].data_layouts
-
-
-def test_executors_with_larger_inputs_are_not_kept(reshaped):
-    """Fewer rows may be longer."""
-    symbol = mx.sym.MakeLoss(mx.sym.sum(mx.sym.Variable('data'), axis=1))
-    module = SVRGModule(symbol, label_names=None, update_freq=1)
-    module.bind([('data', (10, 5))])
-    for shape in ((4, 50), (10, 5), (4, 50), (10, 5), (4, 5), (10, 5), (4, 5)):
-        module.reshape([('data', shape)])
-    assert reshaped == [4, 4, 4]
-
-
-def test_executors_of_which_one_input_is_smaller_are_kept(reshaped):
-    symbol = mx.sym.MakeLoss(mx.sym.sum(mx.sym.Variable('data'), axis=1)
-                             * mx.sym.Variable('weights'))
-    module = SVRGModule(symbol, ('data', 'weights'), None, update_freq=1)
-    module.bind([('data', (10, 5)), ('weights', (10,))])
-    for length in (3, 5, 3, 5):
-        module.reshape([('data', (10, length)), ('weights', (10,))])
-    assert reshaped == [10]
-
-
 def test_reshape_before_bind():
     with pytest.raises(AssertionError):
         Problem().module(1).reshape([('data', (10, 4))])
@@ -230,7 +184,7 @@ def test_bind_that_fails_forgets_what_it_was_to_share(monkeypatch):
     first.init_optimizer()
     first.update_full_grads(problem.iterator())
     with monkeypatch.context() as patch:
-        patch.setattr(type(second._svrg.snapshot_module), 'bind', fail)
+        patch.setattr(type(second._svrg.at), 'bind', fail)
         with pytest.raises(MemoryError):
             second.bind([('data', (10, 4))], [('label', (10,))], shared_module=first)
     assert not second.binded and not second._snapshot.is_active

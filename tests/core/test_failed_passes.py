@@ -8,7 +8,7 @@ import oracle
 from full_gradients import ShortBatches, full_gradient, persistent
 from problems import Problem
 from svrg_optimization import SVRGModule
-from svrg_optimization.mxnet_bridge import executor_group
+from svrg_optimization.module import executor_group
 
 TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
 

@@ -52,27 +52,10 @@ def test_groups_keep_the_order_of_the_parameters():
     assert full.groups(names[5:15]) == ([names[5:15]], [])
 
 
-@pytest.mark.parametrize('count', [1, 63, 64, 65, 129])
-def test_sum_of_stored_gradients(count):
-    batches = gradients_of_two_devices(np.random.RandomState(0), count)
-    full = FullGradient(batches[0], 2, 10, False)
-    expected = sums_of(batches)
-    copies = full.copies_of(batches)
-    for gradients in batches:
-        for arrays in gradients.values():
-            for array in arrays:
-                array[:] = 0  # the copies stay
-    full.add_stored(copies)
-    assert_shares(full, expected)
-    assert [[array.context for array in arrays] for arrays in copies[0].values()] == (
-        4 * [TWO_DEVICES])
-
-
 @pytest.mark.parametrize('weights', [(1, 1), (1, 0.5), (0.25, 1), (0.5, 0.25), (2, 1)])
 def test_sum_of_weighted_gradients(weights):
     batches = gradients_of_two_devices(np.random.RandomState(0), 5)
     full = FullGradient(batches[0], 2, 10, False)
-    assert full.sums_stored(batches[0])
     for gradients in batches:
         full.add(gradients, weights)
     assert_shares(full, sums_of(batches, weights))

@@ -16,7 +16,7 @@ from pairs import in_pairs
 from problems import Problem, SparseProblem
 from sequences import Sequences
 from svrg_optimization import SVRGModule
-from svrg_optimization.mxnet_bridge.executor_group import parameters
+from svrg_optimization.module.executor_group import parameters
 from svrg_optimization.proximal import (
     L1,
     Box,

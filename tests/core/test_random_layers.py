@@ -93,7 +93,7 @@ def test_gradients_at_the_snapshot_cancel(context, is_train):
         module.forward(batch, is_train)
         module._compute_gradients()
         for current, snapshot in zip(module._exec_group.grad_arrays,
-                                     module._svrg.snapshot_module._latest._exec_group.grad_arrays):
+                                     module._svrg.at._latest._exec_group.grad_arrays):
             for left, right in zip(current, snapshot):
                 np.testing.assert_array_equal(left.asnumpy(), right.asnumpy())
                 assert left.asnumpy().any()
@@ -124,7 +124,7 @@ def test_training_with_the_masks_that_were_drawn():
     def masks_of_pass(param):
         executor = module._mod_aux._exec_group.execs[0]
         if param.nbatch == 3:
-            executor = module._svrg.snapshot_module._other._exec_group.execs[0]
+            executor = module._svrg.at._other._exec_group.execs[0]
         pass_masks.append([executor.arg_dict[name].asnumpy().astype(float)
                            for name in ('first_mask', 'second_mask')])
 
@@ -217,11 +217,11 @@ def test_layers_of_one_name():
         mx.sym.Variable('label'))
     module = problem.module()
     module.fit(problem.iterator(), eval_metric=[], num_epoch=2, initializer=mx.init.Uniform(0.5))
-    for left, right in zip(module._exec_group.execs[0].outputs[1:], module._svrg.masks.names):
+    for left, right in zip(module._exec_group.execs[0].outputs[1:], module._masks.names):
         np.testing.assert_array_equal(
             left.asnumpy(),
-            module._svrg.snapshot_module._latest._exec_group.execs[0].arg_dict[right].asnumpy())
-    assert len(module._svrg.masks.names) == 2
+            module._svrg.at._latest._exec_group.execs[0].arg_dict[right].asnumpy())
+    assert len(module._masks.names) == 2
 
 
 def test_bucketing():
@@ -256,7 +256,7 @@ def test_bucketing():
             bucket = module._curr_module
             np.testing.assert_array_equal(
                 bucket._exec_group.execs[0].outputs[-1].asnumpy(),
-                bucket._svrg.snapshot_module._latest._exec_group.execs[0].arg_arrays[1].asnumpy())
+                bucket._svrg.at._latest._exec_group.execs[0].arg_arrays[1].asnumpy())
             module.update()
 
 

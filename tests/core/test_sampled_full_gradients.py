@@ -190,7 +190,7 @@ def test_row_sparse_parameters():
 @pytest.mark.parametrize('context', [mx.cpu(), TWO_DEVICES])
 def test_what_callbacks_see_of_a_batch_before_a_snapshot(monkeypatch, context):
     """The next snapshot has been taken by then, in the memory of the activations."""
-    monkeypatch.setattr('svrg_optimization.core.snapshot_module._WORTH_SHARING', -1)
+    monkeypatch.setattr('svrg_optimization.module.at_snapshot._WORTH_SHARING', -1)
     problem, runs = Problem('perceptron', rows=37), []
     for other in ({}, {'full_grad_data': problem.iterator(), 'updates_per_snapshot': 100}):
         module, seen = problem.module(context=context, update_freq=100, **other), []
@@ -207,7 +207,7 @@ def test_what_callbacks_see_of_a_batch_before_a_snapshot(monkeypatch, context):
                    arg_params=problem.arg_params(), monitor=monitor,
                    optimizer_params={'learning_rate': 1e-30})
         runs.append((module._snapshot.num_taken, [str(one) for one in seen]))
-    assert module._svrg.snapshot_module.shares_pool
+    assert module._svrg.at.shares_pool
     assert [taken for taken, _ in runs] == [1, 2]
     assert runs[0][1] == runs[1][1]
 
@@ -323,7 +323,7 @@ def test_stored_batches_are_trained_on_where_they_are_all():
     for number, labels in enumerate(epochs):
         assert np.array_equal(labels, in_order) == (number < 2)
         assert sorted(map(tuple, labels)) == sorted(map(tuple, in_order))
-    assert len(module._svrg.stored.latest.batches) == 4
+    assert len(module._svrg.store.batches) == 4
 
 
 def test_training_batches_of_a_sample_are_the_data():

@@ -31,7 +31,7 @@ def test_outputs_and_input_gradients_stay_valid(context):
     module.bind(iterator.provide_data, iterator.provide_label, inputs_need_grad=True)
     module.init_params(arg_params=problem.arg_params())
     module.init_optimizer(optimizer_params=SETTINGS)
-    assert module._svrg.snapshot_module.shares_pool
+    assert module._svrg.at.shares_pool
     plain = mx.mod.Module(problem.symbol, label_names=('label',), context=context)
     plain.bind(iterator.provide_data, iterator.provide_label, inputs_need_grad=True)
     plain.init_params()
@@ -148,8 +148,8 @@ def test_networks_whose_pool_is_not_shared(layer):
         getattr(mx.sym, layer)(hidden), num_hidden=1), mx.sym.Variable('label'))
     module = SVRGModule(symbol, label_names=('label',), update_freq=1)
     module.bind([('data', (4, 2))], [('label', (4,))])
-    assert module._svrg.snapshot_module.shares_inputs == (layer == 'BatchNorm')
-    assert not module._svrg.snapshot_module.shares_pool
+    assert module._svrg.at.shares_inputs == (layer == 'BatchNorm')
+    assert not module._svrg.at.shares_pool
 
 
 def test_second_backward_after_one_forward():

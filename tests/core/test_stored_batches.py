@@ -9,8 +9,9 @@ import pytest
 from held_batches import ReusingIter, cost_of_batch, cost_of_gradient
 from problems import Problem
 from svrg_optimization import SVRGModule
-from svrg_optimization.core.stored_batches import StoredBatches, StoredGradients
-from svrg_optimization.mxnet_bridge.storage import bytes_of
+from svrg_optimization.core.arrays import bytes_of
+from svrg_optimization.core.store import Store
+from svrg_optimization.module.gradients_of_pass import Part
 
 TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
 
@@ -22,7 +23,7 @@ def test_budget_is_kept(runs):
         with warnings.catch_warnings():
             warnings.simplefilter('ignore', UserWarning)
             module.update_full_grads(problem.iterator())
-        held = module._svrg.stored.latest.batches if module._svrg.stored.latest else []
+        held = module._svrg.store.batches
         total = sum(bytes_of(array) for batch in held for array in batch.data + batch.label)
         total += sum(bytes_of(array) for batch in held for arrays in
                      (batch.at_snapshot or {}).values() for array in arrays)
@@ -52,7 +53,7 @@ def test_budget_is_kept_where_inputs_grow():
     module.init_params(mx.init.One())
     with pytest.warns(UserWarning, match='first 2 of 10 batches'):
         module.update_full_grads(Batches(batches))
-    assert module._svrg.stored.latest is None
+    assert not module._svrg.store.batches
 
 
 def test_bytes_of_sparse_arrays():
@@ -63,53 +64,45 @@ def test_bytes_of_sparse_arrays():
     assert bytes_of(dense.tostype('row_sparse')) == 3 * 4 + 8
 
 
-class Copies:
-    """Copy gradients as a FullGradient does."""
-
-    def copies_of(self, batches):
-        return [{name: [array.copy() for array in arrays] for name, arrays in gradients.items()}
-                for gradients in batches]
+def add(store, batch, gradients=None, copies=False):
+    store.add(Part(gradients or {}, batch=batch, copies=copies), 'full gradient')
 
 
 def test_a_budget_that_is_just_enough():
     """Data of 24 bytes a batch and gradients of 8: the latter go where data need their room."""
     made = [mx.io.DataBatch([mx.nd.ones((2, 2))], [mx.nd.ones((2,))], pad) for pad in (0, 1, 0, 0)]
     gradients = {'w': [mx.nd.ones((2,))]}
-    held = StoredBatches(24 + 8 + 24 + 24, Copies())
-    assert held.exceeded_at is None and held.batches == []
-    kept = []
-    for number, batch in enumerate(made[:3]):
-        kept.append(held.add(batch, copies=number == 1))
-        held.store(kept[-1:], [gradients])
-        expected = [[True], [True, True], [True, False, False]][number]
-        assert [one.at_snapshot is not None for one in kept] == expected
-        assert held.num_with_gradients == sum(expected) and held.batches == kept
-    assert [one.at_snapshot for one in kept[1:]] == [None, None]
-    assert [batch.pad for batch in kept] == [0, 1, 0]
-    assert [one.data[0] is batch.data[0] for one, batch in zip(kept, made)] == [True, False, True]
-    assert [one.label[0] is batch.label[0] for one, batch in zip(kept, made)] == [True, False, True]
-    for one in kept:
-        assert one.full_gradient is held._full_gradient
-        assert (one.data[0].asnumpy() == 1).all() and (one.label[0].asnumpy() == 1).all()
-    latest = held.add(made[3], copies=True)
-    assert held.exceeded_at == 4 and held.batches == [] and held.num_with_gradients == 0
-    assert latest.data[0] is not made[3].data[0]
-    held.store([latest], [gradients])
-    later = held.add(made[0], copies=True)
-    assert later.data[0] is made[0].data[0]  # nobody is to keep it
-    assert latest.at_snapshot is None and held.exceeded_at == 4
+    for count in range(5):
+        store = Store(24 + 8 + 24 + 24)
+        assert store.batches == []
+        for number, batch in enumerate(made[:count]):
+            add(store, batch, gradients, copies=number == 1)
+        assert store.batches == []  # not before the pass is complete
+        said, data = [], object()
+        store.complete(data, count, lambda _, kind, said=said: said.append(kind))
+        expected = [[], [True], [True, True], [True, False, False], []][count]
+        assert [batch.at_snapshot is not None for batch in store.batches] == expected
+        assert store.num_with_gradients == sum(expected)
+        assert said == [[], [], [], ['not all stored'], ['nothing stored']][count]
+        for number, (stored, batch) in enumerate(zip(store.batches, made)):
+            assert stored.pad == batch.pad and stored.full_gradient == 'full gradient'
+            for arrays, given in ((stored.data, batch.data), (stored.label, batch.label)):
+                assert (arrays[0] is given[0]) == (number != 1)
+                assert (arrays[0].asnumpy() == 1).all()
+            if stored.at_snapshot:
+                assert stored.at_snapshot['w'][0] is not gradients['w'][0]
+                assert (stored.at_snapshot['w'][0].asnumpy() == 1).all()
 
 
 def test_sparse_batches_of_one_shape_cost_what_they_have():
-    held = StoredBatches(500, Copies())
+    store = Store(500)
     for count, left in ((1, 500 - 12 - 88), (8, 500 - 12 - 88 - 8 * 12 - 88)):
         data = mx.nd.array(np.eye(10)[:, :10] * (np.arange(10) < count)).tostype('csr')
-        held.add(mx.io.DataBatch([data], None), copies=False)
-        assert held._left == left
+        add(store, mx.io.DataBatch([data], None))
+        assert store._left == left
 
 
 def test_gradients_of_padded_batches_make_room_too():
-    """A padded batch's are summed at once, and the others' when they go or the pass ends."""
     problem = Problem('perceptron', rows=37)
     expected = problem.svrg()
     expected.take_snapshot()
@@ -120,7 +113,7 @@ def test_gradients_of_padded_batches_make_room_too():
             warnings.simplefilter('ignore', UserWarning)
             module.update_full_grads(mx.io.ResizeIter(problem.iterator(), 8))
         problem.assert_full_gradient(module, expected.full_gradient)
-        assert len(module._svrg.stored.latest.batches) == 8
+        assert len(module._svrg.store.batches) == 8
 
 
 @pytest.mark.parametrize('reuses, copies', [(False, [False, False, False, True]),
@@ -128,9 +121,9 @@ def test_gradients_of_padded_batches_make_room_too():
 def test_data_are_copied_where_they_might_change(monkeypatch, reuses, copies):
     """Or where they are a part of the padded batch, whose memory they would keep."""
     problem, asked = Problem(rows=37), []
-    add = StoredBatches.add
-    monkeypatch.setattr(StoredBatches, 'add', lambda held, batch, copies: (
-        asked.append(copies), add(held, batch, copies))[1])
+    store = Store.add
+    monkeypatch.setattr(Store, 'add', lambda self, part, full_gradient: (
+        asked.append(part.copies), store(self, part, full_gradient)))
     train_data = ReusingIter(problem.features, problem.targets, 10, label_name='label') if (
         reuses) else problem.iterator()
     problem.bound(store_snapshot_grads=True).update_full_grads(train_data)
@@ -150,25 +143,22 @@ def test_what_is_held_of_a_padded_batch_has_no_padding(context):
 
 def test_warning_that_nothing_is_held():
     said, data = [], object()
-    holding = StoredGradients(10)
-    assert holding.lacks(data)
-    held = holding.begin(Copies())
-    held.add(mx.io.DataBatch([mx.nd.ones((2, 2))], None), copies=False)
-    holding.keep(held, 3, data, lambda *arguments: said.append(arguments))
+    store = Store(10)
+    assert store.lacks(data)
+    add(store, mx.io.DataBatch([mx.nd.ones((2, 2))], None))
+    store.complete(data, 3, lambda *arguments: said.append(arguments))
     assert said == [('store_snapshot_grads: the first 1 of 3 batches are more than 10 bytes of '
                      'data alone: none is stored until the next snapshot', 'nothing stored')]
-    assert holding.shuffled(data, None) is None and not holding.lacks(data)
+    assert store.shuffled(data, None) is None and not store.lacks(data)
     del said[:]
-    holding = StoredGradients(24)
-    held = holding.begin(Copies())
-    held.add(mx.io.DataBatch([mx.nd.ones((2, 2))], None), copies=False)
-    holding.keep(held, 1, data, lambda *arguments: said.append(arguments))
+    store = Store(24)
+    add(store, mx.io.DataBatch([mx.nd.ones((2, 2))], None))
+    store.complete(data, 1, lambda *arguments: said.append(arguments))
     assert said == [('store_snapshot_grads: 24 bytes have room for all 1 batches and the gradients '
                      'of 0: the others are computed again at each step', 'not all stored')]
-    assert holding.shuffled(data, None) == held.batches
+    assert store.shuffled(data, None) == store.batches
 
 
 def test_default_budget_is_a_gibibyte():
-    assert StoredGradients(True).budget == 2 ** 30
-    assert StoredGradients(False).budget == 0 and StoredGradients(1).budget == 1
-    assert StoredGradients(False).begin(None) is None
+    assert Store(True).budget == 2 ** 30
+    assert Store(False).budget == 0 and Store(1).budget == 1

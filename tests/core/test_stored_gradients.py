@@ -16,7 +16,7 @@ from held_batches import (
 from pairs import in_pairs
 from problems import Problem, SparseProblem
 from svrg_optimization import SVRGModule
-from svrg_optimization.core.snapshot_module import SnapshotModule
+from svrg_optimization.module.at_snapshot import AtSnapshot
 
 TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
 
@@ -70,13 +70,6 @@ def test_gradients_that_do_not_fit_are_computed_again(runs, stored):
     assert len(runs) == 5 * (4 - stored)
 
 
-def test_a_cut_batch_does_not_bind_anew_in_each_epoch(reshaped):
-    problem = Problem('perceptron', rows=37)
-    module = problem.module(2, store_snapshot_grads=True)
-    module.fit(problem.iterator(), eval_metric='acc', num_epoch=6)
-    assert reshaped == [7]
-
-
 def test_callbacks_of_a_stored_pass_may_change_batches():
     problem = Problem(rows=40)
 
@@ -95,7 +88,7 @@ def test_data_that_do_not_fit_are_read_from_the_iterator(runs):
     with pytest.warns(UserWarning, match='first 4 of 4 batches are more than 620 bytes') as caught:
         steps = train(problem, module, 4, problem.iterator())
     assert sum('store_snapshot_grads' in str(warning.message) for warning in caught) == 1
-    assert module._svrg.stored.latest is None and len(runs) == 16
+    assert not module._svrg.store.batches and len(runs) == 16
     assert all((np.concatenate(batches) == np.arange(40)).all() for batches in steps.values())
     problem.assert_weights(module, problem.svrg(**SETTINGS).fit(4, 2))
 
@@ -223,8 +216,8 @@ def test_fit_that_is_called_epoch_by_epoch_holds_once(monkeypatch, runs):
     problem = Problem(rows=40)
     module = problem.module(3, store_snapshot_grads=True)
     train_data, steps, passes = problem.iterator(), {}, []
-    compute = SnapshotModule.gradients_of
-    monkeypatch.setattr(SnapshotModule, 'gradients_of',
+    compute = AtSnapshot.gradients_of
+    monkeypatch.setattr(AtSnapshot, 'gradients_of',
                         lambda *args: passes.append(None) or compute(*args))
     for epoch in range(5):
         steps.update(train(problem, module, epoch + 1, train_data, begin=epoch))
@@ -333,7 +326,7 @@ def test_nothing_is_kept_of_a_pass_that_is_not_finite():
     bad = mx.io.NDArrayIter(problem.features * np.inf, problem.targets, 10, label_name='label')
     with pytest.raises(FloatingPointError):
         module.update_full_grads(bad)
-    assert module._svrg.stored.latest is None and module.training_batches(good) is good
+    assert not module._svrg.store.batches and module.training_batches(good) is good
 
 
 def test_stored_batches_are_of_the_data_that_are_asked_for():
@@ -364,7 +357,7 @@ def test_fit_trains_on_its_own_data_after_a_snapshot_over_others():
     with pytest.warns(UserWarning, match='stored batches are of another iterator'):
         module.fit(problem.iterator(), eval_metric='mse', num_epoch=4, epoch_end_callback=of_others,
                    batch_end_callback=note, optimizer_params={'learning_rate': 0.01})
-    assert module._snapshot.num_taken == 2 and module._svrg.stored.lacks(problem)
+    assert module._snapshot.num_taken == 2 and module._svrg.store.lacks(problem)
     for epoch in range(4):
         labels = [labels for of_epoch, labels in seen if of_epoch == epoch]
         np.testing.assert_allclose(np.sort(np.concatenate(labels)), np.sort(problem.targets),

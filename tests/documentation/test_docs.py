@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from svrg_optimization import SVRGBucketingModule, SVRGModule, __version__
-from svrg_optimization.mxnet_bridge.docstrings import with_docstrings_of_mxnet
+from svrg_optimization.module.docstrings import with_docstrings_of_mxnet
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / 'docs'

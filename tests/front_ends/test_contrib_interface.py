@@ -87,7 +87,7 @@ def test_methods_overridden_in_a_subclass_are_used():
 
     class Halved(SVRGModule):
         def update_full_grads(self, train_data):
-            passes.append(self._epoch)
+            passes.append(self._svrg.epoch)
             super().update_full_grads(train_data)
 
         def _svrg_grads_update_rule(self, g_curr, g_special, g_all):

@@ -109,10 +109,10 @@ def test_numbers_of_numpy():
                               sparse_full_grad=np.bool_(False), alpha=np.array(0.5),
                               store_snapshot_grads=np.int32(1000))
     assert module.update_freq == 2 and type(module.update_freq) is int
-    assert module.alpha == 0.5 and module._svrg.stored.budget == 1000
+    assert module.alpha == 0.5 and module._svrg.store.budget == 1000
     module.alpha = np.float32(0.25)
     assert module.alpha == 0.25
-    assert Problem().module(store_snapshot_grads=np.bool_(True))._svrg.stored.budget == 2 ** 30
+    assert Problem().module(store_snapshot_grads=np.bool_(True))._svrg.store.budget == 2 ** 30
     module.alpha = lambda _: np.array(1.0)
     module.fit(Problem().iterator(), eval_metric='mse', num_epoch=1)
 
@@ -186,7 +186,7 @@ def test_fit_of_a_base_class():
             self.tag = tag
             super().fit(train_data, begin_epoch=begin_epoch, **kwargs)
 
-    class TaggedSVRG(SVRGModule, Tagged):
+    class TaggedSVRG(Tagged, SVRGModule):
         pass
 
     problem = Problem()
