@@ -87,7 +87,7 @@ def test_as_many_run_side_by_side_as_suit_the_batches_that_are_bound(runs_side_b
         runs_side_by_side.clear()
 
 
-def test_number_of_copies_side_by_side_changes(runs_side_by_side):
+def test_the_number_of_copies_side_by_side_may_change(runs_side_by_side):
     module = Problem('perceptron', rows=160).bound(store_snapshot_grads=True)
     for rows in (70, 130, 50, 70):
         problem = Problem('perceptron', rows=rows)
@@ -100,7 +100,7 @@ def test_number_of_copies_side_by_side_changes(runs_side_by_side):
     assert runs_side_by_side == [7, 13, 7]
 
 
-def test_an_input_that_is_called_name(runs_side_by_side):
+def test_an_input_may_be_called_name(runs_side_by_side):
     rows = np.random.RandomState(0).normal(size=(160, 3))
     loss = mx.sym.LinearRegressionOutput(mx.sym.FullyConnected(
         mx.sym.Variable('name'), num_hidden=1), mx.sym.Variable('label'))
