@@ -1,14 +1,10 @@
 """Fixtures that list what the algorithm does."""
 
-import warnings
 
 import mxnet as mx
 import pytest
 
 from problems import Problem
-
-with warnings.catch_warnings():
-    warnings.simplefilter('ignore')
 from stepping import Training
 from svrg_optimization.core.side_by_side import SideBySide
 from svrg_optimization.core.snapshot_module import SnapshotModule

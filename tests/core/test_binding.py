@@ -1,6 +1,5 @@
 """Binding again, reshaping, and binding with shared parameters."""
 
-import warnings
 
 import mxnet as mx
 import numpy as np
@@ -10,9 +9,6 @@ import oracle
 from pairs import in_pairs
 from problems import Problem
 from svrg_optimization import SVRGModule
-
-with warnings.catch_warnings():
-    warnings.simplefilter('ignore')
 
 
 def test_snapshot_survives_a_rebind(training):

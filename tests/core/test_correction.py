@@ -1,6 +1,5 @@
 """The correction of a gradient: the rule, by itself and when it fails."""
 
-import warnings
 
 import mxnet as mx
 import numpy as np
@@ -9,9 +8,6 @@ import pytest
 from pairs import in_pairs
 from problems import Problem
 from svrg_optimization import SVRGModule
-
-with warnings.catch_warnings():
-    warnings.simplefilter('ignore')
 from svrg_optimization.core.correction import (
     add_fused,
     copies_fused,

@@ -174,11 +174,12 @@ def test_sparse_full_grad_is_unbiased(rows):
     np.testing.assert_allclose(total, 4 * svrg.full_gradient['w'], rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('context', [mx.cpu(), TWO_DEVICES])
 def test_sparse_full_grad_converges(context):
     problem = SparseProblem(rows=60, density=0.3)
     module = fit(problem, problem.module(1, sparse_full_grad=True, context=context), 'object',
-                 num_epoch=150, learning_rate=0.15)
+                 num_epoch=70, learning_rate=0.3)
     design = np.column_stack([problem.features, np.ones(60)])
     solution = np.linalg.lstsq(design[:, np.r_[:10, 12]], problem.targets, rcond=None)[0]
     arg_params, _ = module.get_params()

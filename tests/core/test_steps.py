@@ -1,6 +1,5 @@
 """Each step of an SVRGModule against its float64 twin."""
 
-import warnings
 
 import mxnet as mx
 import numpy as np
@@ -8,11 +7,8 @@ import numpy as np
 import oracle
 from pairs import in_pairs
 from problems import Problem
-from svrg_optimization import SVRGModule
-
-with warnings.catch_warnings():
-    warnings.simplefilter('ignore')
 from stepping import Training, gradients_of
+from svrg_optimization import SVRGModule
 
 
 def test_steps_before_the_first_snapshot_are_plain(training):

@@ -1,6 +1,5 @@
 """Which batches an epoch and a pass read, and when iterators are reset."""
 
-
 import mxnet as mx
 import numpy as np
 import pytest

@@ -1,5 +1,6 @@
 """SVRGModule as a Module: its fit, log lines, callbacks, errors and containers."""
 
+import logging
 import warnings
 
 import mxnet as mx
@@ -9,11 +10,6 @@ import pytest
 import oracle
 from problems import Problem
 from svrg_optimization import SVRGModule
-
-with warnings.catch_warnings():
-    warnings.simplefilter('ignore')
-import logging
-
 from trainings import HeadGradients, fit
 
 

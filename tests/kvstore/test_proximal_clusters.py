@@ -1,6 +1,5 @@
 """Proximal operators on the servers of a cluster."""
 
-
 import numpy as np
 import pytest
 from sklearn.linear_model import Lasso
