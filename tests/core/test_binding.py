@@ -1,6 +1,5 @@
 """Binding again, reshaping, and binding with shared parameters."""
 
-
 import mxnet as mx
 import numpy as np
 import pytest
