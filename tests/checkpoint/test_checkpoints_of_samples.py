@@ -45,7 +45,8 @@ def moved(train_data, batches):
     (Growing(1), None, False, 0, 2), (None, 3, True, None, 2), (None, 3, True, None, 3),
     (3, 5, True, lambda taken: 3 * taken, 1), (3, 5, True, lambda taken: 3 * taken, 4),
     (3, None, True, lambda taken: 3 * taken, 1), (3, None, True, lambda taken: 3 * taken, 2)])
-def test_same_bits_after_a_stop(tmp_path, stop, batches, updates, own_data, read):
+def test_samples_go_on_with_the_same_bits_after_a_stop(tmp_path, stop, batches, updates, own_data,
+                                                       read):
     problem, prefix = Problem('perceptron', rows=37), str(tmp_path / 'model')
 
     def data(taken=0):
@@ -69,7 +70,7 @@ def test_same_bits_after_a_stop(tmp_path, stop, batches, updates, own_data, read
     assert loaded._snapshot.num_taken == unbroken._snapshot.num_taken
 
 
-def test_buckets_after_a_stop(tmp_path):
+def test_buckets_on_samples_go_on_with_the_same_bits_after_a_stop(tmp_path):
     problem, prefix = Lengths(), str(tmp_path / 'model')
 
     def fitted(module, begin, end):
@@ -90,7 +91,7 @@ def test_buckets_after_a_stop(tmp_path):
     assert bits(fitted(loaded, 2, 4)) == bits(unbroken)
 
 
-def test_what_a_checkpoint_keeps(tmp_path):
+def test_a_checkpoint_keeps_all_but_data_and_schedules(tmp_path):
     problem, prefix = Problem(rows=40), str(tmp_path / 'model')
 
     def saved(**kwargs):
@@ -123,7 +124,7 @@ def test_what_a_checkpoint_keeps(tmp_path):
 
 
 @pytest.mark.parametrize('epochs, expected', [(1, 1), (0, 0)])
-def test_older_checkpoints(tmp_path, monkeypatch, epochs, expected):
+def test_older_checkpoints_count_their_snapshots(tmp_path, monkeypatch, epochs, expected):
     """They lack the number of snapshots and the new arguments."""
     problem, prefix = Problem(rows=40), str(tmp_path / 'model')
     module = problem.module(2) if epochs else problem.bound()
@@ -144,7 +145,7 @@ def test_older_checkpoints(tmp_path, monkeypatch, epochs, expected):
     assert loaded.full_grad_batches is loaded.updates_per_snapshot is None
 
 
-def test_checkpoint_of_plain_module(tmp_path):
+def test_a_checkpoint_of_plain_module_has_no_samples(tmp_path):
     problem, prefix = Problem(rows=40), str(tmp_path / 'model')
     plain = mx.mod.Module(problem.symbol, label_names=('label',))
     fit(problem, plain, 1).save_checkpoint(prefix, 1)

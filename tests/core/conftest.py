@@ -1,14 +1,9 @@
 """Fixtures that list what the algorithm does."""
 
-import warnings
-
 import mxnet as mx
 import pytest
 
 from problems import Problem
-
-with warnings.catch_warnings():
-    warnings.simplefilter('ignore')
 from stepping import Training
 from svrg_optimization.module.at_snapshot import AtSnapshot
 

@@ -37,14 +37,14 @@ def alternating(num_update):
                                        LinearDecay(0.75, 12), lambda _: 0],
     'kind': ['linear', 'perceptron'],
     'context, kvstore': [(mx.cpu(), None), (TWO_DEVICES, 'local')]})
-def test_is_alpha_svrg(alpha, kind, context, kvstore):
+def test_training_is_alpha_svrg(alpha, kind, context, kvstore):
     problem = Problem(kind, rows=37)
     module = fit(problem, problem.module(2, context=context, alpha=alpha), 5, kvstore=kvstore)
     problem.assert_weights(module, oracle_of(problem, alpha).fit(5, 2))
     assert module._snapshot.is_active
 
 
-def test_large_parameters():
+def test_large_parameters_train_with_alpha():
     problem = Problem('softmax', rows=40, features=600, classes=40)
     assert problem.weights['fc_weight'].size > 1 << 14
     problem.features *= 0.1
@@ -53,7 +53,7 @@ def test_large_parameters():
 
 
 @pytest.mark.parametrize('alpha', [0.4, alternating])
-def test_sparse_parameters(alpha):
+def test_sparse_parameters_train_with_alpha(alpha):
     problem = SparseProblem(rows=37)
     module = problem.module(1, alpha=alpha)
     module.fit(problem.iterator(), eval_metric='mse', num_epoch=3, kvstore=None,
@@ -63,7 +63,7 @@ def test_sparse_parameters(alpha):
     problem.assert_weights(module, svrg.fit(3, 1))
 
 
-def test_sparse_full_gradient():
+def test_alpha_scales_the_sparse_full_gradient():
     """On the rows of a batch, g - α (s - μ over the part of the batches with the row)."""
     problem = SparseProblem(rows=40)
     module = problem.bound(sparse_full_grad=True, alpha=0.4)
@@ -85,7 +85,7 @@ def test_sparse_full_gradient():
     np.testing.assert_allclose(gradient.asnumpy()[:, 0], expected, rtol=1e-5, atol=1e-5)
 
 
-def test_stored_gradients():
+def test_alpha_scales_stored_gradients():
     problem = Problem('perceptron', rows=40)
     module = problem.module(2, alpha=0.6, store_snapshot_grads=True)
     steps = []
@@ -109,7 +109,7 @@ def test_a_rule_of_ones_own_sees_scaled_gradients():
     problem.assert_weights(fit(problem, module, 3), oracle_of(problem, 0.3).fit(3, 1))
 
 
-def test_may_be_set_later():
+def test_alpha_may_be_set_later():
     problem = Problem(rows=40)
     module = problem.bound()
     module.init_optimizer(optimizer_params=SETTINGS)
@@ -130,7 +130,7 @@ def test_may_be_set_later():
     problem.assert_weights(module, svrg.weights)
 
 
-def test_zero_trains_on_no_held_batches():
+def test_alpha_zero_trains_on_no_held_batches():
     """It is plain Module then, on the data that it is given."""
     problem, other = Problem(rows=40), Problem(rows=40, seed=5)
     module = fit(problem, problem.module(1, store_snapshot_grads=True), 1)
@@ -158,7 +158,7 @@ def dropout():
     'context, kvstore': [
         (mx.cpu(), None), (TWO_DEVICES, 'local'), (TWO_DEVICES, 'device')],
     'optimizer': ['sgd', 'adam']})
-def test_constant_zero_is_module(monkeypatch, symbol, stored, context, kvstore, optimizer):
+def test_constant_alpha_of_zero_is_module(monkeypatch, symbol, stored, context, kvstore, optimizer):
     problem = Problem('perceptron', rows=37)
     passes = []
     monkeypatch.setattr(SVRG, 'take_snapshot', lambda *args: passes.append(args))
@@ -235,12 +235,12 @@ def test_bad_value_of_a_schedule_changes_nothing(bad, error):
     (('1', 10), TypeError, "^initial must be a number from 0 to 1: '1'$"),
     ((0.5, 0), ValueError, 'num_updates'), ((0.5, 2.5), TypeError, 'num_updates'),
     ((0.5, True), TypeError, 'num_updates')])
-def test_bad_linear_decay(arguments, error, message):
+def test_linear_decay_refuses_bad_numbers(arguments, error, message):
     with pytest.raises(error, match=message):
         LinearDecay(*arguments)
 
 
-def test_linear_decay():
+def test_linear_decay_ends_at_zero():
     decay = LinearDecay(1, num_updates=1)
     assert [decay(number) for number in (0, 1, 2)] == [1, 0, 0]
     decay = LinearDecay(0.75, np.int64(8))

@@ -25,8 +25,8 @@ TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
     'context, kvstore, update_on_kvstore': [
         (mx.cpu(), None, '1'), (mx.cpu(), 'object', '1'), (TWO_DEVICES, 'local', '1'),
         (TWO_DEVICES, 'device', '0')]})
-def test_is_svrg_bb(monkeypatch, kind, wd, bounded, update_freq, context, kvstore,
-                    update_on_kvstore):
+def test_training_is_svrg_bb(monkeypatch, kind, wd, bounded, update_freq, context, kvstore,
+                             update_on_kvstore):
     monkeypatch.setenv('MXNET_UPDATE_ON_KVSTORE', update_on_kvstore)
     problem = Problem(kind, rows=37)
     rule, rates = BarzilaiBorwein(bounded=bounded), []
@@ -49,7 +49,8 @@ def test_is_svrg_bb(monkeypatch, kind, wd, bounded, update_freq, context, kvstor
     'optimizer, wd': [('sgd', 0.05), ('nag', 0)],
     'momentum': [0.5, 0.9],
     'context, kvstore': [(mx.cpu(), None), (TWO_DEVICES, 'local')]})
-def test_momentum(kind, bounded, optimizer, wd, momentum, context, kvstore):
+def test_training_with_momentum_is_svrg_bb(kind, bounded, optimizer, wd, momentum, context,
+                                           kvstore):
     problem = Problem(kind, rows=37)
     rule = BarzilaiBorwein(bounded=bounded, with_momentum=True)
     params = {'learning_rate': 0.01, 'wd': wd, 'momentum': momentum, 'lr_scheduler': rule}
@@ -71,7 +72,7 @@ def badly_conditioned():
 
 
 @pytest.mark.parametrize('bounded', [True, False])
-def test_bound(bounded):
+def test_the_bound_is_one_over_the_curvature(bounded):
     problem, rule = badly_conditioned(), BarzilaiBorwein(bounded=bounded)
     module = fit(problem, problem.module(1), rule, end=5)
     twin = SvrgBB(problem, 0.05, bounded=bounded)
@@ -84,10 +85,11 @@ def test_bound(bounded):
     assert abs(other.rate - twin.rate) > 0.1 * twin.rate
 
 
-@pytest.mark.parametrize('rate', [1e-3, 0.01, 0.1, 1.0])
-def test_needs_no_tuning(rate):
+@pytest.mark.slow
+@pytest.mark.parametrize('rate', [1e-3, 1.0])
+def test_the_first_rate_needs_no_tuning(rate):
     problem = badly_conditioned()
-    module = fit(problem, problem.module(2), BarzilaiBorwein(), end=600, rate=rate)
+    module = fit(problem, problem.module(2), BarzilaiBorwein(), end=480, rate=rate)
     design = np.column_stack([problem.features, np.ones(20)])
     solution = np.linalg.lstsq(design, problem.targets, rcond=None)[0]
 
@@ -99,7 +101,7 @@ def test_needs_no_tuning(rate):
     assert loss(found) - loss(solution) < 1e-5
 
 
-def test_rescale_grad_of_the_user():
+def test_rescale_grad_of_the_user_does_not_change_the_rate():
     """The rate is that of the mean over the rows, whatever the gradients are multiplied by."""
     problem = Problem('softmax', rows=40)
     module, rule = problem.module(1), BarzilaiBorwein()
@@ -113,7 +115,7 @@ def test_rescale_grad_of_the_user():
     problem.assert_weights(module, twin.svrg.weights)
 
 
-def test_sparse_parameters():
+def test_sparse_parameters_train_with_the_rate_of_dense_ones():
     problem = SparseProblem(rows=40)
     rule = BarzilaiBorwein()
     module = problem.module(1)
@@ -124,7 +126,7 @@ def test_sparse_parameters():
     problem.assert_weights(module, twin.svrg.weights)
 
 
-def test_stays_where_nothing_is_learnt():
+def test_the_rate_stays_where_nothing_is_learnt():
     problem = Problem(rows=40)
     module, rule = problem.bound(), BarzilaiBorwein()
     module.init_optimizer(optimizer_params={'learning_rate': 0.1, 'lr_scheduler': rule})
@@ -134,7 +136,7 @@ def test_stays_where_nothing_is_learnt():
     assert rule.rate is None and rule(0) == 0.1
 
 
-def test_stays_where_the_loss_is_concave():
+def test_the_rate_stays_where_the_loss_is_concave():
     """The gradient of -w²/2 falls where w grows."""
     data = mx.sym.Variable('data')
     weight = mx.sym.Variable('w', shape=(1,), init=mx.init.One())
@@ -148,7 +150,7 @@ def test_stays_where_the_loss_is_concave():
     assert weight > 1 and rule.rate is None
 
 
-def test_logs_the_rate_of_each_epoch(caplog):
+def test_the_rate_of_each_epoch_is_logged(caplog):
     problem = Problem(rows=40)
     rule = BarzilaiBorwein()
     with caplog.at_level(logging.INFO):
@@ -175,7 +177,7 @@ def test_same_bits_after_a_stop(tmp_path, stop):
 
 @pytest.mark.parametrize('change', ['reshape', 'rebind'])
 @pytest.mark.parametrize('batch_size', [5, 20])
-def test_other_batch_size_at_the_next_snapshot(change, batch_size):
+def test_the_next_snapshot_may_have_another_batch_size(change, batch_size):
     """The optimizer's rescale_grad stays that of the first one: the rate is the inverse."""
     problem = Problem('softmax', rows=40)
     rule = BarzilaiBorwein(bounded=False)
@@ -216,7 +218,7 @@ def test_a_new_training_begins_anew():
 
 
 @pytest.mark.parametrize('multipliers', [{'fc_weight': 3.}, {0: 3.}])
-def test_weight_decay_by_number_and_by_name(multipliers):
+def test_weight_decay_may_be_by_number_and_by_name(multipliers):
     problem = Problem(rows=40)
     optimizer = mx.optimizer.create('sgd', learning_rate=0.05, wd=0.05, rescale_grad=0.1,
                                     lr_scheduler=BarzilaiBorwein(0.05))

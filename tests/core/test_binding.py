@@ -1,7 +1,5 @@
 """Binding again, reshaping, and binding with shared parameters."""
 
-import warnings
-
 import mxnet as mx
 import numpy as np
 import pytest
@@ -9,9 +7,6 @@ import pytest
 import oracle
 from pairs import in_pairs
 from problems import Problem
-
-with warnings.catch_warnings():
-    warnings.simplefilter('ignore')
 
 
 def test_snapshot_survives_a_rebind(training):
@@ -28,7 +23,7 @@ def test_snapshot_survives_a_rebind(training):
 
 
 @pytest.mark.parametrize('rebind', [False, True])
-def test_another_batch_size_bound(training, rebind):
+def test_the_full_gradient_is_in_units_of_the_batch_size_that_is_bound_now(training, rebind):
     """The full gradient is added in the units of the batch that is bound now."""
     training.snapshot()
     training.epoch()
@@ -47,7 +42,7 @@ def test_another_batch_size_bound(training, rebind):
     training.check()
 
 
-def test_rebind_that_fixes_or_frees_parameters(training):
+def test_a_rebind_may_fix_parameters_and_frees_them_without_a_snapshot(training):
     training.snapshot()
     training.epoch()
     train_data = training.problem.iterator()
@@ -130,12 +125,12 @@ def test_batches_of_changing_sizes_are_those_of_module(change, grad_req, context
             assert (actual.asnumpy() == expected.asnumpy()).all()
 
 
-def test_reshape_before_bind():
+def test_reshape_needs_bind():
     with pytest.raises(AssertionError):
         Problem().module(1).reshape([('data', (10, 4))])
 
 
-def test_reshape_that_failed(training):
+def test_a_reshape_that_failed_leaves_training_as_it_was(training):
     """MXNet leaves the new number of rows beside the old shapes."""
     training.snapshot()
     module = training.module
@@ -163,7 +158,7 @@ def test_modules_share_inputs_again_after_another_size(training, size):
     assert (inputs[1].asnumpy() == 7).all()
 
 
-def test_reshape_between_backward_and_update(training):
+def test_a_reshape_between_backward_and_update_keeps_the_step(training):
     training.snapshot()
     training.epoch()
     for batch, rows in training.batches():
@@ -190,7 +185,7 @@ def test_bind_that_fails_forgets_what_it_was_to_share(monkeypatch):
     assert not second.binded and not second._snapshot.is_active
 
 
-def test_snapshot_shared_by_modules_that_share_weights():
+def test_modules_that_share_weights_share_the_snapshot():
     """A snapshot that one of them takes is the other's too."""
     problem = Problem('perceptron')
     first = problem.bound()

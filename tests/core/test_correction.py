@@ -1,7 +1,5 @@
 """The correction of a gradient: the rule, by itself and when it fails."""
 
-import warnings
-
 import mxnet as mx
 import numpy as np
 import pytest
@@ -9,14 +7,11 @@ import pytest
 from pairs import in_pairs
 from problems import Problem
 from svrg_optimization import SVRGModule
-
-with warnings.catch_warnings():
-    warnings.simplefilter('ignore')
 from svrg_optimization.core.correction import correct, correct_fused
 from svrg_optimization.core.fused import add_fused, fusable_parameters
 
 
-def test_update_rule_by_hand():
+def test_the_update_rule_may_be_called_by_hand():
     module = Problem().module()
     current = mx.nd.array([[1, 2], [3, 4]])
     result = module._svrg_grads_update_rule(current, mx.nd.array([[1, 1], [1, 1]]),
@@ -25,7 +20,7 @@ def test_update_rule_by_hand():
     assert current.asnumpy().tolist() == [[10, 21], [32, 43]]
 
 
-def test_update_after_a_correction_that_failed(training):
+def test_update_is_refused_after_a_correction_that_failed(training):
     training.snapshot()
     batch = next(training.problem.iterator())
     training.module.alpha = lambda _: 2
@@ -41,7 +36,7 @@ def test_update_after_a_correction_that_failed(training):
 
 
 @pytest.mark.parametrize('kind', ['rule', 'method'])
-def test_correction_that_is_interrupted(kind):
+def test_an_interrupted_correction_is_never_done_twice(kind):
     """An update with gradients corrected in part is an error, and never corrects them twice."""
     class Own(SVRGModule):
         fails = False
@@ -103,7 +98,7 @@ def values_of(arrays):
     'dtype, tolerance': [('float32', 1e-6), ('float64', 1e-14)],
     'count': [1, 59, 60, 61, 121],
     'alpha': [1, 0.3]})
-def test_many_small_gradients(dtype, tolerance, count, alpha):
+def test_many_small_gradients_are_corrected_as_each_by_itself(dtype, tolerance, count, alpha):
     """So many are corrected in one operation, and the others in the next one."""
     rng = np.random.RandomState(count)
     now, then, full = ([rng.normal(size=(2, 1 + i % 3)) for i in range(count)] for _ in range(3))
@@ -124,7 +119,7 @@ def test_many_small_gradients(dtype, tolerance, count, alpha):
 
 
 @pytest.mark.parametrize('count', [1, 60, 61, 121])
-def test_many_small_sums(count):
+def test_many_small_sums_are_exact(count):
     rng = np.random.RandomState(count)
     totals, terms = ([rng.normal(size=(2, 1 + i % 3)) for i in range(count)] for _ in range(2))
     sums, gradients = ([mx.nd.array(value) for value in values] for values in (totals, terms))
@@ -151,7 +146,7 @@ def test_correction_leaves_the_other_gradients_as_they_are(dtype, stype, alpha):
     assert arrays[0].dtype == np.dtype(dtype) and arrays[0].stype == stype
 
 
-def test_small_parameters():
+def test_small_dense_parameters_of_a_dtype_are_taken_together():
     """Dense ones of up to 2¹⁴ numbers, those of each dtype together."""
     def gradient(size, dtype='float32', stype='default'):
         return [mx.nd.zeros((size, 1), dtype=dtype, stype=stype)]

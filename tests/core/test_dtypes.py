@@ -17,8 +17,7 @@ from svrg_optimization.svrg_optimizer import _SVRGOptimizer
 TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
 
 
-@pytest.mark.parametrize('context', [mx.cpu(), TWO_DEVICES])
-@pytest.mark.parametrize('multi_precision', [True, False])
+@pytest.mark.parametrize('context, multi_precision', [(mx.cpu(), True), (TWO_DEVICES, False)])
 @pytest.mark.filterwarnings('ignore:Accumulating with float16')
 def test_a_full_gradient_of_float16_is_summed_in_float32(multi_precision, context):
     rng = np.random.RandomState(0)

@@ -34,7 +34,7 @@ def sums_of(batches, weights=(1, 1)):
             for device, weight in enumerate(weights)]
 
 
-def test_before_any_sum():
+def test_before_any_sum_all_is_zero():
     gradients = {'w': [mx.nd.ones((3, 1)).tostype('row_sparse')],
                  'b': [mx.nd.ones((2,))]}
     full = FullGradient(gradients, 1, 10, False)
@@ -53,7 +53,7 @@ def test_groups_keep_the_order_of_the_parameters():
 
 
 @pytest.mark.parametrize('weights', [(1, 1), (1, 0.5), (0.25, 1), (0.5, 0.25), (2, 1)])
-def test_sum_of_weighted_gradients(weights):
+def test_gradients_are_weighted_in_their_sum(weights):
     batches = gradients_of_two_devices(np.random.RandomState(0), 5)
     full = FullGradient(batches[0], 2, 10, False)
     for gradients in batches:
@@ -62,7 +62,7 @@ def test_sum_of_weighted_gradients(weights):
 
 
 @pytest.mark.parametrize('add_devices', [True, False])
-def test_mean_without_a_kvstore(add_devices):
+def test_without_a_kvstore_it_is_the_mean_of_each_device(add_devices):
     batches = gradients_of_two_devices(np.random.RandomState(0), 5)
     full = FullGradient(batches[0], 2, 10, False)
     full.finish(0, None, None, add_devices)  # no row was there
@@ -86,7 +86,7 @@ def test_mean_without_a_kvstore(add_devices):
 
 
 @pytest.mark.parametrize('dtype', ['float32', 'float64'])
-def test_full_gradient_by_row(dtype):
+def test_each_row_is_over_the_part_of_the_batches_that_have_it(dtype):
     """Each row over the part of the devices' batches that have it."""
     rng = np.random.RandomState(0)
     parts = rng.normal(size=(5, 2, 4, 3)) * (rng.rand(5, 2, 4, 1) < 0.6)
@@ -113,7 +113,9 @@ def test_full_gradient_by_row(dtype):
     (2, 2, 10, False), (1, 2, 10, False), (2, 1, 10, False), (1, 1, 5, False), (2, 2, 20, False),
     (2, 1, 20, True)])
 @pytest.mark.parametrize('shares_differ', [True, False])
-def test_packed_full_gradient(saved, devices, batch_size, loss_is_mean, shares_differ):
+def test_it_is_unpacked_on_other_devices_and_in_units_of_other_batches(saved, devices, batch_size,
+                                                                       loss_is_mean,
+                                                                       shares_differ):
     """On other devices, and in the units of other batches."""
     [gradients] = gradients_of_two_devices(np.random.RandomState(0), 1)
     full = FullGradient(gradients, saved, 10, loss_is_mean)
@@ -149,7 +151,7 @@ def test_packed_full_gradient(saved, devices, batch_size, loss_is_mean, shares_d
     assert_shares(made, shares)
 
 
-def test_parameters_that_are_not_finite():
+def test_parameters_that_are_not_finite_are_named():
     [gradients] = gradients_of_two_devices(np.random.RandomState(0), 1)
     full = FullGradient(gradients, 2, 10, False)
     assert full.nonfinite() == []

@@ -30,7 +30,7 @@ def mean_loss(kind):
 
 @pytest.mark.parametrize('kind, loss_is_mean', [
     ('batch', None), ('valid', None), ('make_loss', None), ('batch', True), ('operators', True)])
-def test_losses_that_are_means(kind, loss_is_mean):
+def test_losses_that_are_means_have_a_mean_full_gradient(kind, loss_is_mean):
     problem = mean_loss(kind)
     module = problem.bound(loss_is_mean=loss_is_mean)
     for _ in range(2):
@@ -41,7 +41,7 @@ def test_losses_that_are_means(kind, loss_is_mean):
 
 @pytest.mark.parametrize('work_load_list', [None, [1, 3]])
 @pytest.mark.parametrize('rows', [40, 37, 33, 32])
-def test_mean_over_several_devices(rows, work_load_list):
+def test_means_of_several_devices_add_up(rows, work_load_list):
     """Module adds up the devices' means: twice the mean over all rows, each counted alike."""
     problem = Problem('softmax', rows=rows)
     problem.symbol = mean_loss('batch').symbol
@@ -53,7 +53,7 @@ def test_mean_over_several_devices(rows, work_load_list):
 
 
 @pytest.mark.parametrize('kind', ['batch', 'operators'])
-def test_training_with_a_mean_loss(kind):
+def test_training_with_a_mean_loss_is_svrg(kind):
     problem = mean_loss(kind)
     module = problem.module(2, loss_is_mean=True if kind == 'operators' else None)
     module.fit(problem.iterator(), eval_metric=[], num_epoch=6, arg_params=problem.arg_params(),
@@ -61,7 +61,7 @@ def test_training_with_a_mean_loss(kind):
     problem.assert_weights(module, problem.svrg(learning_rate=0.3).fit(6, 2))
 
 
-def test_vector_of_losses_that_mxnet_takes_for_one_row():
+def test_a_vector_of_losses_that_mxnet_takes_for_one_row_is_a_sum():
     """Its gradient is a sum for all that ``normalization='batch'`` says."""
     problem = Problem('softmax', rows=37)
     scores = mx.sym.FullyConnected(mx.sym.Variable('data'), num_hidden=3, name='fc')
@@ -127,7 +127,7 @@ def test_losses_of_both_kinds_are_warned_of_where_they_differ():
 @pytest.mark.parametrize('loss, is_mean, is_mixed', [
     ([None], False, False), (['batch'], True, False), (['valid'], True, False),
     ([None, 'batch'], False, True), (['batch', 'batch'], True, False), ([], False, False)])
-def test_weights_of_batches(loss, is_mean, is_mixed):
+def test_batches_weigh_as_the_losses_say(loss, is_mean, is_mixed):
     scores = mx.sym.FullyConnected(mx.sym.Variable('data'), num_hidden=3, name='fc')
     shapes = {'data': (8, 4), 'label': (8,)}
     losses = [mx.sym.SoftmaxOutput(scores, mx.sym.Variable('label'), name='loss%d' % i,
@@ -161,7 +161,7 @@ def network_of_rows(**changed):
         mx.sym.FullyConnected(layer, num_hidden=3), label, **changed.get('arguments', {}))
 
 
-def test_networks_of_rows_that_do_not_depend_on_each_other():
+def test_networks_whose_rows_do_not_depend_on_each_other_are_known():
     inputs = {'data': (8, 1, 2, 2), 'label': (8,)}
     for loss in (mx.sym.SoftmaxOutput, mx.sym.LinearRegressionOutput, mx.sym.SVMOutput,
                  mx.sym.LogisticRegressionOutput, mx.sym.MAERegressionOutput):
@@ -180,7 +180,7 @@ def test_rows_as_weights_are_not_rows():
     assert not is_row_wise(nodes, {'data': (8, 4), 'label': (8,)})
 
 
-def test_which_losses_tell():
+def test_losses_that_move_a_parameter_tell():
     """Those that move a parameter, and MakeLoss where its normalization says so."""
     shapes = {'data': (8, 4), 'label': (8,)}
     data, weight = mx.sym.Variable('data'), mx.sym.Variable('w', shape=(8, 4))

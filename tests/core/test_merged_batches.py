@@ -30,7 +30,7 @@ def test_small_batches_are_computed_as_one(merged, kind, rows, runs, grad_req):
 
 
 @pytest.mark.parametrize('callback', [None, lambda _: None])
-def test_number_of_batches_that_are_computed_as_one_changes(merged, callback, capfd):
+def test_the_number_of_batches_computed_as_one_may_change(merged, callback, capfd):
     problem = Problem('softmax', rows=130)
     module = problem.bound()
     for batches, runs in ((3, [3]), (None, [13]), (5, [5]), (1, []), (None, [13])):
@@ -115,7 +115,7 @@ def with_a_layer_over_the_rows(problem):
     (with_a_layer_over_the_rows, 10),
     (lambda problem: (problem.bound(context=TWO_DEVICES), problem.iterator()), 10),
     (lambda problem: (problem.bound(), ShortBatches(problem)), 10)])
-def test_batches_that_are_not_computed_as_one(merged, make, units):
+def test_batches_are_not_computed_as_one_where_results_would_differ(merged, make, units):
     problem = Problem('softmax', rows=330)
     module, train_data = make(problem)
     module.update_full_grads(train_data)

@@ -44,7 +44,7 @@ OPERATORS = [
     'dtype, tolerance': [('float32', 1e-6), ('float64', 1e-7)],
     'columns': [7, 7000],
     'operator, expected, value': OPERATORS})
-def test_operators(operator, expected, value, columns, dtype, tolerance):
+def test_operators_and_their_values_are_exact(operator, expected, value, columns, dtype, tolerance):
     given = np.random.RandomState(0).normal(size=(5, columns)) * np.logspace(0, -3, 5)[:, None]
     given[2] = 0
     weight = mx.nd.array(given, dtype=dtype)
@@ -76,7 +76,7 @@ def test_bounds_may_be_equal():
 
 
 @pytest.mark.parametrize('dtype', ['float16', 'float32', 'float64'])
-def test_what_an_operator_gets(dtype):
+def test_an_operator_gets_the_shape_of_the_parameter(dtype):
     """Servers have weights flat; an operator that is not elementwise gets the parameter's shape."""
     class Noting(ProximalOperator):
         def prox(self, weight, step_size):
@@ -108,7 +108,7 @@ def test_nan_is_not_hidden(operator):
 
 @pytest.mark.parametrize('axis, other, threshold', [
     (0, (1, 2, 3), 4), (1, (0, 2, 3), 4.5), (-1, (0, 1, 2), 5.5)])
-def test_groups_of_a_convolution(axis, other, threshold):
+def test_groups_may_be_along_any_axis(axis, other, threshold):
     given = np.random.RandomState(0).normal(size=(4, 3, 2, 2))
     weight = mx.nd.array(given)
     GroupLasso(threshold, axis).prox(weight, 1)
@@ -119,7 +119,7 @@ def test_groups_of_a_convolution(axis, other, threshold):
 
 
 @pytest.mark.parametrize('rows, operations', [(3, 1), (20000, 3)])
-def test_operations_of_l1(monkeypatch, rows, operations):
+def test_l1_of_small_weights_is_one_operation(monkeypatch, rows, operations):
     """Each costs some microseconds of Python, which large weights do not feel."""
     weight, calls = mx.nd.ones((rows, 4)), []
     invoke = mx.ndarray.register._imperative_invoke
@@ -143,7 +143,7 @@ def test_operations_of_l1(monkeypatch, rows, operations):
     (lambda: Box(1, 0), ValueError, 'low must be at most high, and they are 1 and 0'),
     (lambda: Box(math.nan, 0), ValueError, 'low must be at most high'),
     (lambda: Box(None, 0), TypeError, 'low and high must be numbers, not None and 0')])
-def test_bad_numbers(make, error, message):
+def test_bad_numbers_are_refused(make, error, message):
     with pytest.raises(error, match=message):
         make()
 

@@ -38,7 +38,7 @@ class NoValue:
      'proximal must be a dict from parameter name to operator .*: fc_bias'),
     ({'proximal': L1(1), 'sparse_full_grad': True}, ValueError,
      'sparse_full_grad must be False for proximal')])
-def test_bad_arguments(module_of, arguments, error, message):
+def test_bad_arguments_are_refused(module_of, arguments, error, message):
     with pytest.raises(error, match=message):
         module_of(**arguments)
 
@@ -55,7 +55,7 @@ class Jumping(mx.optimizer.SGD):
     ('sgd', {'momentum': 0.9}, 'sgd with momentum 0.9'),
     (mx.optimizer.SGD(momentum=0.5), {}, 'sgd with momentum 0.5'), (Jumping(), {}, 'jumping'),
     (_SVRGOptimizer('sgd', momentum=0.5), {}, 'sgd with momentum 0.5')])
-def test_other_optimizers(optimizer, params, named):
+def test_other_optimizers_are_refused(optimizer, params, named):
     module = Problem().bound(proximal=L1(0.1))
     with pytest.raises(ValueError, match='^optimizer must be sgd without momentum for proximal, '
                                          'not %s:' % named):
@@ -64,7 +64,7 @@ def test_other_optimizers(optimizer, params, named):
     module.init_optimizer(optimizer_params={'momentum': 0})
 
 
-def test_axis_that_a_parameter_lacks():
+def test_an_axis_that_a_parameter_lacks_is_refused():
     module = Problem().bound(proximal={'fc_bias': GroupLasso(0.1, axis=1)})
     with pytest.raises(ValueError, match=r'axis must be an axis of fc_bias.* \(1,\), not 1'):
         module.init_optimizer()
@@ -72,7 +72,7 @@ def test_axis_that_a_parameter_lacks():
 
 
 @pytest.mark.parametrize('own, lent', [(L1(1), None), (None, L1(1)), (L1(1), L1(2))])
-def test_borrowed_optimizers(own, lent):
+def test_a_borrowed_optimizer_must_have_the_operator(own, lent):
     lender = Problem().bound(proximal=lent)
     lender.init_optimizer()
     module = Problem().bound(proximal=own)
@@ -86,7 +86,7 @@ def test_borrowed_optimizers(own, lent):
         module.update()
 
 
-def test_borrowed_from_a_plain_module():
+def test_a_plain_module_lends_no_operator():
     problem = Problem()
     plain = mx.mod.Module(problem.symbol, label_names=('label',))
     plain.bind(problem.iterator().provide_data, problem.iterator().provide_label)
@@ -97,7 +97,7 @@ def test_borrowed_from_a_plain_module():
         problem.bound(proximal=L1(0.2)).borrow_optimizer(plain)
 
 
-def test_parameters_with_other_numbers(monkeypatch):
+def test_parameters_with_other_numbers_need_a_kvstore_that_updates(monkeypatch):
     """Of a bucket without the first parameter, for instance."""
     problem, operator = Problem(), L1(1)
     fewer = Problem()
@@ -118,7 +118,7 @@ def test_parameters_with_other_numbers(monkeypatch):
             module.borrow_optimizer(lender)
 
 
-def test_a_bucket_without_the_parameter():
+def test_a_bucket_without_the_parameter_is_refused():
     operators = ProximalOperators({'a_weight': L1(1)}, mx.sym.Variable('a_weight'), ['a_weight'])
     with pytest.raises(ValueError, match='parameters of the bucket.*a_weight is not one'):
         operators.check_optimizer('sgd', {}, {'b_weight': (2,)})
@@ -136,7 +136,7 @@ def test_borrowed_operators_may_be_equal():
 @pytest.mark.parametrize('kind, servers, bound, expected', [
     ('dist_sync', '1', '7', math.inf), ('dist_sync', '2', '7', 7), ('dist_async', '2', None, 10**6),
     ('p3store_dist', '1', None, 40000)])
-def test_size_that_is_split(monkeypatch, kind, servers, bound, expected):
+def test_the_size_that_servers_split_is_known(monkeypatch, kind, servers, bound, expected):
     monkeypatch.setenv('DMLC_NUM_SERVER', servers)
     if bound:
         monkeypatch.setenv('MXNET_KVSTORE_BIGARRAY_BOUND', bound)

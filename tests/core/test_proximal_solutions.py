@@ -21,7 +21,7 @@ from svrg_optimization.proximal import (
 
 
 @pytest.mark.slow
-def test_barzilai_borwein():
+def test_barzilai_borwein_reaches_the_lasso_of_scikit_learn():
     problem = lasso_problem()
     rule = BarzilaiBorwein()
     weight, bias = train(problem, L1(0.2), 120, lr_scheduler=rule, learning_rate=0.01)
@@ -75,7 +75,7 @@ def assert_same_solution(problem, loss, weight, bias, expected_weight, expected_
     np.testing.assert_array_equal(weight == 0, expected_weight == 0)
 
 
-def test_lasso():
+def test_l1_reaches_the_lasso_of_scikit_learn():
     problem = lasso_problem()
     strength = 0.25
     expected = Lasso(strength, tol=1e-12, max_iter=100000).fit(problem.features, problem.targets)
@@ -89,7 +89,7 @@ def test_lasso():
 @pytest.mark.parametrize('l1_ratio, strength, as_wd', [
     (1, 0.075, False), (0.7, 0.1, False), (0.7, 0.1, True)])
 @pytest.mark.filterwarnings('ignore:.*penalty.*:FutureWarning')
-def test_logistic_regression(l1_ratio, strength, as_wd):
+def test_elastic_net_reaches_the_logistic_regression_of_scikit_learn(l1_ratio, strength, as_wd):
     problem = logistic_problem()
     l1, l2 = l1_ratio * strength, (1 - l1_ratio) * strength
     expected = LogisticRegression(
@@ -120,7 +120,7 @@ def minimum(problem, prox, rate, steps=5000):
 
 
 @pytest.mark.slow
-def test_group_lasso():
+def test_group_lasso_reaches_the_minimum():
     problem = Problem('softmax', rows=200, features=20, classes=3)
     truth = np.random.RandomState(2).normal(size=(3, 20)) * (np.arange(20) < 4)
     noise = np.random.RandomState(3).gumbel(size=(200, 3))
@@ -145,7 +145,7 @@ def test_group_lasso():
 @pytest.mark.slow
 @pytest.mark.parametrize('operator, prox', [
     (Box(-1, 1.2), box(-1, 1.2)), (NonNegative(), box(0, np.inf))])
-def test_bounds(operator, prox):
+def test_bounds_reach_the_minimum(operator, prox):
     problem = lasso_problem()
     problem.weights = {'fc_weight': np.zeros((1, 30)), 'fc_bias': np.zeros(1)}
     expected = minimum(problem, prox, 0.3)
@@ -159,7 +159,7 @@ def test_bounds(operator, prox):
 
 
 @pytest.mark.slow
-def test_reaches_the_optimum_where_proximal_sgd_stalls():
+def test_svrg_reaches_the_optimum_where_proximal_sgd_stalls():
     problem = logistic_problem()
     operator = L1(0.075)
 

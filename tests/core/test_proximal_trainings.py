@@ -47,7 +47,8 @@ def assert_zeros(module, name, expected):
     'kind': ['linear', 'softmax', 'perceptron'],
     'context, kvstore, update_on_kvstore': PLACES,
     'update_freq': [1, 2]})
-def test_trajectory(monkeypatch, kind, context, kvstore, update_on_kvstore, update_freq):
+def test_training_is_proximal_svrg(monkeypatch, kind, context, kvstore, update_on_kvstore,
+                                   update_freq):
     """L1 on all weights, and not on biases, beside weight decay."""
     monkeypatch.setenv('MXNET_UPDATE_ON_KVSTORE', update_on_kvstore)
     problem = Problem(kind, rows=37, features=8)
@@ -63,7 +64,7 @@ def test_trajectory(monkeypatch, kind, context, kvstore, update_on_kvstore, upda
 
 
 @pytest.mark.parametrize('context, kvstore, update_on_kvstore', PLACES)
-def test_operator_of_each_parameter(monkeypatch, context, kvstore, update_on_kvstore):
+def test_each_parameter_may_have_its_operator(monkeypatch, context, kvstore, update_on_kvstore):
     """With a schedule of the rate and a multiplier of each parameter."""
     monkeypatch.setenv('MXNET_UPDATE_ON_KVSTORE', update_on_kvstore)
     problem = Problem('perceptron', rows=40, features=6, weight={
@@ -83,7 +84,7 @@ def test_operator_of_each_parameter(monkeypatch, context, kvstore, update_on_kvs
 
 
 @pytest.mark.parametrize('alpha', [0, 0.5])
-def test_alpha(alpha):
+def test_alpha_and_operators_go_together(alpha):
     problem = Problem('softmax', rows=37, features=8)
     module = fit(problem, problem.module(2, alpha=alpha, proximal=L1(0.1)))
     twin = problem.svrg(proximal={'fc_weight': oracle.soft_threshold(0.1)})
@@ -93,7 +94,7 @@ def test_alpha(alpha):
     assert_zeros(module, 'fc_weight', twin.weights['fc_weight'])
 
 
-def test_before_the_first_snapshot():
+def test_steps_before_the_first_snapshot_are_proximal():
     problem = Problem('softmax', rows=40, features=8)
     module = problem.bound(proximal=L1(0.1))
     module.init_optimizer(optimizer_params={'learning_rate': 0.2})
@@ -105,7 +106,7 @@ def test_before_the_first_snapshot():
     problem.assert_weights(module, twin.weights)
 
 
-def test_stored_gradients():
+def test_steps_on_stored_batches_are_proximal():
     problem = Problem('softmax', rows=40, features=8)
     module = problem.module(2, store_snapshot_grads=True, proximal=L1(0.1))
     steps = []
@@ -125,7 +126,7 @@ def test_stored_gradients():
 @pytest.mark.parametrize('context, kvstore', [
     (mx.cpu(), None), (mx.cpu(), 'object'), (TWO_DEVICES, 'local'), (TWO_DEVICES, 'device')])
 @pytest.mark.parametrize('alpha', [0, 1])
-def test_row_sparse_weights(context, kvstore, alpha):
+def test_row_sparse_weights_step_in_all_rows(context, kvstore, alpha):
     """A step goes over the whole table, also where the gradient has only some rows."""
     problem = SparseProblem(rows=37)
     module = problem.module(2, context=context, alpha=alpha, proximal={'w': L1(0.5)})
@@ -141,7 +142,7 @@ def test_row_sparse_weights(context, kvstore, alpha):
     assert np.abs(twin.weights['w'][-2:] - problem.weights['w'][-2:]).min() > 0.1
 
 
-def test_weights_named_by_their_weight_decay():
+def test_an_operator_is_for_the_weights_with_weight_decay():
     """A wd_mult of the symbol has the last word; gammas and fixed weights have no operator."""
     def variable(name, **attributes):
         return mx.sym.Variable(name, **attributes)
@@ -177,7 +178,7 @@ class Counting(mx.optimizer.SGD):
     lambda **kwargs: mx.optimizer.SGD(param_idx2name={5: 'theirs'}, **kwargs)])
 @pytest.mark.parametrize('kvstore', [None, 'object'])
 @pytest.mark.filterwarnings('ignore:Optimizer created manually')
-def test_optimizers_of_the_user(optimizer, kvstore):
+def test_an_optimizer_of_the_user_may_be_given(optimizer, kvstore):
     """Their rescale_grad scales the loss and not R, and their names of parameters do not matter."""
     problem = Problem('softmax', rows=40, features=8)
     module = problem.module(2, proximal=L1(0.03))
@@ -191,7 +192,7 @@ def test_optimizers_of_the_user(optimizer, kvstore):
     assert_zeros(module, 'fc_weight', twin.weights['fc_weight'])
 
 
-def test_own_operator():
+def test_an_operator_of_ones_own_may_be_given():
     problem = Problem(rows=40)
     module = fit(problem, problem.module(2, proximal=Cap(0.25)))
     twin = problem.svrg(proximal={'fc_weight': box(-np.inf, 0.25)})
@@ -202,7 +203,7 @@ def test_own_operator():
 
 @pytest.mark.parametrize('context', [mx.cpu(), TWO_DEVICES])
 @pytest.mark.parametrize('update_on_kvstore', ['0', '1'])
-def test_buckets(monkeypatch, context, update_on_kvstore):
+def test_buckets_share_the_operator(monkeypatch, context, update_on_kvstore):
     monkeypatch.setenv('MXNET_UPDATE_ON_KVSTORE', update_on_kvstore)
     problem = Sequences()
     module = problem.module(2, context=context, proximal=L1(0.47))
@@ -247,7 +248,7 @@ def test_own_operators_are_not_saved(tmp_path, proximal):
             SVRGModule.load(prefix, 1, label_names=('label',), proximal=given)
 
 
-def test_checkpoint_of_the_first_version(tmp_path):
+def test_a_checkpoint_of_the_first_version_has_no_operators(tmp_path):
     """It has no operators."""
     module = Problem().bound(proximal=L1(0.1))
     module.save_checkpoint(str(tmp_path / 'model'), 1)
@@ -261,7 +262,7 @@ def test_checkpoint_of_the_first_version(tmp_path):
     assert not loaded._proximal.by_name
 
 
-def test_bucketing_checkpoint(tmp_path):
+def test_a_bucketing_checkpoint_holds_the_operator(tmp_path):
     problem = Sequences()
     module = problem.module(2, proximal=L1(0.47))
     settings = {'eval_metric': [], 'arg_params': problem.arg_params(),
@@ -277,7 +278,7 @@ def test_bucketing_checkpoint(tmp_path):
 
 
 @pytest.mark.parametrize('proximal', [None, {}])
-def test_none(proximal):
+def test_no_operator_is_plain_svrg(proximal):
     problem = Problem('softmax')
     module = fit(problem, problem.module(2, proximal=proximal))
     problem.assert_weights(module, problem.svrg().fit(5, 2))

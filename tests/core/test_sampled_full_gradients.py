@@ -22,7 +22,7 @@ TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
     'rows': [40, 37],
     'context': [mx.cpu(), TWO_DEVICES],
     'stored': [False, True]})
-def test_mean_over_the_first_batches(batches, rows, context, stored):
+def test_a_pass_is_the_mean_over_the_first_batches(batches, rows, context, stored):
     problem = Problem('perceptron', rows=rows)
     module, svrg = problem.bound(context=context, store_snapshot_grads=stored), problem.svrg()
     train_data = problem.iterator()
@@ -33,7 +33,7 @@ def test_mean_over_the_first_batches(batches, rows, context, stored):
         assert module._snapshot.full_gradient.rows == min(rows, batches * 10)
 
 
-def test_more_batches_than_are_computed_at_once():
+def test_a_sample_may_have_more_batches_than_are_computed_at_once():
     problem = Problem(rows=400)
     module, svrg = problem.bound(), problem.svrg()
     for batches in (15, 16, 17, 33):
@@ -42,7 +42,7 @@ def test_more_batches_than_are_computed_at_once():
         problem.assert_full_gradient(module, svrg.full_gradient)
 
 
-def test_iterator_stands_after_the_sample():
+def test_the_iterator_stands_after_the_sample():
     problem = Problem(rows=40)
     for alpha in (1, 0):
         train_data = problem.iterator()
@@ -64,7 +64,7 @@ def test_callback_sees_the_batches_of_the_sample():
     'rows': [40, 37],
     'batches, update_freq': [(1, 1), (3, 2), (4, 1), (9, 2)],
     'context, kvstore': [(mx.cpu(), None), (TWO_DEVICES, 'local')]})
-def test_fit_on_samples(kind, rows, batches, update_freq, context, kvstore):
+def test_training_on_samples_is_svrg(kind, rows, batches, update_freq, context, kvstore):
     problem = Problem(kind, rows=rows)
     module = problem.module(update_freq, context=context, full_grad_batches=batches)
     fit(problem, module, 5, kvstore=kvstore)
@@ -73,7 +73,7 @@ def test_fit_on_samples(kind, rows, batches, update_freq, context, kvstore):
                                          update_freq=update_freq).weights)
 
 
-def test_fit_on_growing_samples():
+def test_samples_may_grow():
     problem = Problem('softmax', rows=37)
     module = fit(problem, problem.module(full_grad_batches=Growing(1)), 5)
     samples = (first_rows(37, 2 ** number) for number in itertools.count())
@@ -119,7 +119,7 @@ def test_settings_may_change_during_training():
     problem.assert_weights(module, train(problem.svrg(**SETTINGS), 4, samples).weights)
 
 
-def test_log_lines(caplog):
+def test_log_lines_say_how_many_batches_a_sample_has(caplog):
     problem = Problem(rows=37)
     with caplog.at_level(logging.INFO):
         fit(problem, problem.module(2, full_grad_batches=Growing(3)), 3)
@@ -136,7 +136,7 @@ def test_log_lines(caplog):
     'batches': [None, 1, 3, 9],
     'rows': [40, 37],
     'context, kvstore': [(mx.cpu(), None), (TWO_DEVICES, 'local')]})
-def test_snapshots_after_updates(updates, batches, rows, context, kvstore):
+def test_snapshots_may_count_updates(updates, batches, rows, context, kvstore):
     problem = Problem('perceptron', rows=rows)
     module = problem.module(None, context=context, full_grad_batches=batches,
                             updates_per_snapshot=updates, full_grad_data=problem.iterator())
@@ -148,7 +148,7 @@ def test_snapshots_after_updates(updates, batches, rows, context, kvstore):
     assert module._snapshot.num_taken == -(-16 // updates)
 
 
-def test_growing_samples_after_updates():
+def test_samples_may_grow_after_updates():
     problem = Problem('softmax', rows=77)
     module = problem.module(full_grad_batches=Growing(1), updates_per_snapshot=3,
                             full_grad_data=problem.iterator())
@@ -157,7 +157,7 @@ def test_growing_samples_after_updates():
     problem.assert_weights(module, train(problem.svrg(**SETTINGS), 3, samples, 3).weights)
 
 
-def test_other_data_at_epochs():
+def test_passes_over_other_data_go_on_over_two_calls_of_fit():
     """Those of a smaller batch size, whose passes go on over two calls of fit."""
     problem = Problem(rows=40)
     module = problem.module(2, full_grad_batches=3, full_grad_data=problem.iterator(8))
@@ -176,7 +176,7 @@ def test_same_data_in_another_iterator_give_the_same_bits():
     assert len({str(bits(fit(problem, module, 5))) for module in modules}) == 1
 
 
-def test_row_sparse_parameters():
+def test_row_sparse_parameters_train_on_samples():
     problem = SparseProblem(rows=37)
     module = problem.module(full_grad_data=problem.iterator(), full_grad_batches=3,
                             updates_per_snapshot=3)
@@ -188,7 +188,7 @@ def test_row_sparse_parameters():
 
 
 @pytest.mark.parametrize('context', [mx.cpu(), TWO_DEVICES])
-def test_what_callbacks_see_of_a_batch_before_a_snapshot(monkeypatch, context):
+def test_callbacks_see_a_batch_before_a_snapshot_as_without_one(monkeypatch, context):
     """The next snapshot has been taken by then, in the memory of the activations."""
     monkeypatch.setattr('svrg_optimization.module.at_snapshot._WORTH_SHARING', -1)
     problem, runs = Problem('perceptron', rows=37), []
@@ -236,7 +236,7 @@ def test_a_failed_pass_within_an_epoch_leaves_the_snapshot():
     assert module._snapshot.is_active and module._snapshot.num_taken == 1
 
 
-def test_alpha_0_takes_none():
+def test_alpha_0_takes_no_snapshot():
     problem, data = Problem(rows=40), Endless(may_be_reset=True)
     module = problem.module(full_grad_data=data, full_grad_batches=2, updates_per_snapshot=1,
                             alpha=0)
@@ -247,7 +247,7 @@ def test_alpha_0_takes_none():
     assert data.yielded == 3 and module._snapshot.num_taken == 0
 
 
-def test_alpha_that_is_no_longer_0_within_an_epoch():
+def test_a_snapshot_is_taken_where_alpha_is_no_longer_0_within_an_epoch():
     problem = Problem(rows=40)
     module = problem.module(full_grad_data=problem.iterator(), updates_per_snapshot=100, alpha=0)
 
@@ -264,7 +264,7 @@ def test_alpha_that_is_no_longer_0_within_an_epoch():
     problem.assert_weights(module, svrg.weights)
 
 
-def test_symbol_without_a_loss():
+def test_a_symbol_without_a_loss_trains_as_module():
     problem = Problem(rows=40)
     output = problem.symbol.get_internals()['fc_output']
     symbol = mx.sym.broadcast_sub(output, mx.sym.Variable('label'))
@@ -280,7 +280,7 @@ def test_symbol_without_a_loss():
 
 @pytest.mark.parametrize('context, kvstore', [(mx.cpu(), 'local'), (TWO_DEVICES, 'device')])
 @pytest.mark.parametrize('updates', [None, 3])
-def test_buckets(context, kvstore, updates):
+def test_buckets_train_on_samples_of_other_data(context, kvstore, updates):
     problem = Lengths()
     steps = len(problem.plan(4))
     module = problem.module(None if updates else 1, context=context, full_grad_batches=Growing(2),
@@ -300,7 +300,7 @@ def test_buckets(context, kvstore, updates):
                               force_init=True)
 
 
-def test_buckets_over_the_training_data():
+def test_buckets_train_on_samples_of_the_training_data():
     problem = Lengths()
     module = problem.module(full_grad_batches=2)
     module.fit(problem.iterator(), eval_metric=[], num_epoch=2, arg_params=problem.arg_params(),
@@ -335,7 +335,7 @@ def test_training_batches_of_a_sample_are_the_data():
     assert len(module.training_batches(train_data)) == 4
 
 
-def test_growing():
+def test_growing_grows_by_its_factor():
     assert [Growing(3)(number) for number in range(5)] == [3, 6, 12, 24, 48]
     assert [Growing(10, 1.1)(number) for number in range(4)] == [10, 11, 13, 14]
     assert [Growing(5, 1)(number) for number in (0, 10 ** 9)] == [5, 5]

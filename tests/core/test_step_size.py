@@ -49,7 +49,7 @@ def test_borrowed_optimizers_are_checked_too():
     assert not module.optimizer_initialized
 
 
-def test_bad_arguments():
+def test_bad_arguments_are_refused():
     with pytest.raises(ValueError, match='alpha must not be 0'):
         problem = Problem(rows=40)
         fit(problem, problem.module(1, alpha=0), BarzilaiBorwein())
@@ -65,7 +65,7 @@ def arrays_of(*values):
     return [mx.nd.array(np.atleast_1d(value)) for value in values]
 
 
-def test_rate_and_curvature_of_two_snapshots():
+def test_rate_and_curvature_are_those_of_two_snapshots():
     rule = BarzilaiBorwein()
     assert (rule(0), rule(9)) == (0.01, 0.01)
     assert rule.bounded is True
@@ -109,7 +109,7 @@ def test_rate_and_curvature_of_two_snapshots():
         ('sgd', {'momentum': 0.5}, 'sgd with momentum 0.5'), (mx.optimizer.SGD, {}, None),
         (mx.optimizer.SGD, {'clip_gradient': 1.5, 'momentum': 0.5},
          'sgd with momentum 0.5 with clip_gradient 1.5'), (mx.optimizer.NAG, {}, 'nag')]})
-def test_what_a_rate_can_be_given_to(optimizer, params, named, on_servers, alpha):
+def test_a_rate_is_for_sgd_without_momentum(optimizer, params, named, on_servers, alpha):
     def check(**rule):
         made = optimizer if isinstance(optimizer, str) else optimizer(**params, **rule)
         check_step_size(made, {**params, **rule}, alpha, on_servers)
@@ -134,7 +134,7 @@ def test_what_a_rate_can_be_given_to(optimizer, params, named, on_servers, alpha
     ('nag', {'clip_gradient': 2, 'momentum': 0.5}, 'nag with momentum 0.5 with clip_gradient 2'),
     ('sgd', {'momentum': 1.5, 'clip_gradient': None}, 'sgd with momentum 1.5'),
     ('adam', {}, 'adam'), ('signum', {'momentum': 0.9}, 'signum with momentum 0.9')])
-def test_what_a_rate_with_momentum_can_be_given_to(optimizer, params, named):
+def test_a_rate_with_momentum_is_for_sgd_and_nag(optimizer, params, named):
     params = {**params, 'lr_scheduler': BarzilaiBorwein(with_momentum=True)}
     made = optimizer if isinstance(optimizer, str) else optimizer(**params)
     if named is None:
@@ -145,7 +145,7 @@ def test_what_a_rate_with_momentum_can_be_given_to(optimizer, params, named):
         check_step_size(made, params, 1, False)
 
 
-def test_a_scheduler_that_is_set_later():
+def test_a_scheduler_that_is_set_later_loses_no_snapshot():
     """Nothing checks it. The rate means something else to adam, but no snapshot is lost."""
     problem = Problem('softmax', rows=40)
     module = problem.bound()

@@ -1,18 +1,14 @@
 """Each step of an SVRGModule against its float64 twin."""
 
-import warnings
-
 import mxnet as mx
 import numpy as np
+import pytest
 
 import oracle
 from pairs import in_pairs
 from problems import Problem
-from svrg_optimization import SVRGModule
-
-with warnings.catch_warnings():
-    warnings.simplefilter('ignore')
 from stepping import Training, gradients_of
+from svrg_optimization import SVRGModule
 
 
 def test_steps_before_the_first_snapshot_are_plain(training):
@@ -36,7 +32,7 @@ def test_steps_before_the_first_snapshot_are_plain(training):
     training.check()
 
 
-def test_forward_without_is_train(training):
+def test_forward_needs_no_is_train(training):
     training.snapshot()
     for batch, rows in training.batches():
         training.module.forward(batch)
@@ -99,7 +95,7 @@ def test_snapshot_side_works_only_when_its_gradients_are_needed(training, monkey
     assert runs_of(module.update) == (0, 0)
 
 
-def test_snapshot_between_backward_and_update(training):
+def test_a_step_belongs_to_the_snapshot_of_its_backward(training):
     """The step belongs to the snapshot that was in force when its gradients were computed."""
     batches = list(training.batches())
     (batch, rows), (other, other_rows) = batches[0], batches[1]
@@ -133,7 +129,7 @@ def test_second_update_repeats_the_step(training):
     training.check()
 
 
-def test_batches_of_another_size(training):
+def test_batches_of_another_size_are_in_units_of_their_rows(training):
     """Each has the full gradient added in the units of its own rows."""
     training.snapshot()
     problem = training.problem
@@ -187,7 +183,7 @@ def test_forced_init_params_drops_the_snapshot(training):
     training.check()
 
 
-def test_batch_overwritten_after_forward(training):
+def test_a_batch_may_be_overwritten_after_forward(training):
     """Module has copied it by then."""
     training.snapshot()
     for batch, rows in training.batches():
@@ -218,7 +214,7 @@ def test_batch_normalization_statistics_are_the_live_modules():
                                rtol=1e-5, atol=1e-5)
 
 
-def test_auxiliary_states_of_the_snapshot():
+def test_auxiliary_states_of_the_snapshot_are_those_at_the_weights():
     """They are those at the weights, not what the pass makes of them."""
     normalized = mx.sym.BatchNorm(mx.sym.Variable('data'), name='norm', momentum=0.5)
     symbol = mx.sym.LinearRegressionOutput(
@@ -284,7 +280,7 @@ def test_gradients_of_several_backward_passes_are_corrected_each():
             np.testing.assert_allclose(value, expected[name], rtol=1e-5, atol=1e-5)
 
 
-def test_clipping_between_backward_and_update():
+def test_gradients_may_be_clipped_between_backward_and_update():
     """As MXNet's word language model clips, by the norm of all gradients."""
     problem = Problem('perceptron', rows=40)
     module = problem.bound()
@@ -346,7 +342,7 @@ def test_added_gradients_count_the_full_gradient_each_time(context, grad_req, ad
     problem.assert_weights(module, svrg.weights)
 
 
-def test_added_gradients_that_the_user_does_not_clear():
+def test_added_gradients_go_on_adding_up_unless_cleared():
     """As in Module they go on adding up, each with its correction."""
     problem = Problem()
     module = bound(problem, 'add')
@@ -365,7 +361,7 @@ def test_added_gradients_that_the_user_does_not_clear():
     problem.assert_weights(module, svrg.weights)
 
 
-def test_parameters_without_gradients():
+def test_parameters_without_gradients_stay():
     problem = Problem('perceptron')
     module = bound(problem, {'hidden_bias': 'null', 'fc_bias': 'null'})
     svrg = problem.svrg(learning_rate=0.05, momentum=0.5, fixed=('hidden_bias', 'fc_bias'))
@@ -402,3 +398,22 @@ def test_states_are_those_of_the_live_module():
             module.update()
             svrg.step(rows)
     problem.assert_weights(module, svrg.weights)
+
+
+@pytest.mark.parametrize('rate', [float('nan'), float('inf'), np.float32('nan')])
+def test_a_learning_rate_that_is_not_finite_is_refused(training, rate):
+    """Found before the step, not in the middle of it."""
+    training.snapshot()
+    training.epoch()
+    with pytest.raises(ValueError, match='learning_rate must be a finite number, not'):
+        Problem().bound().init_optimizer(optimizer_params={'learning_rate': rate})
+    module, batch = training.module, next(training.problem.iterator())
+    module.forward_backward(batch)
+    module._optimizer.set_learning_rate(rate)
+    with pytest.raises(ValueError, match='learning_rate must be a finite number, not'):
+        module.update()
+    training.check()
+    module._optimizer.set_learning_rate(0.1)
+    module.update()
+    training.svrg.step(np.arange(10))
+    training.check()

@@ -16,7 +16,7 @@ from svrg_optimization.module.gradients_of_pass import Part
 TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
 
 
-def test_budget_is_kept(runs):
+def test_the_budget_is_kept(runs):
     problem = Problem('perceptron', rows=200)
     for budget in range(1, 30000, 3300):
         module = problem.bound(store_snapshot_grads=budget)
@@ -34,7 +34,7 @@ def test_budget_is_kept(runs):
             assert stored == 20 or room < cost_of_gradient(problem)
 
 
-def test_budget_is_kept_where_inputs_grow():
+def test_the_budget_is_kept_where_inputs_grow():
     """The second input's shape changes from batch to batch, the first one's does not."""
     one, two = mx.sym.Variable('one'), mx.sym.Variable('two')
     total = mx.sym.FullyConnected(one, num_hidden=1, name='fc') + mx.sym.FullyConnected(
@@ -56,7 +56,7 @@ def test_budget_is_kept_where_inputs_grow():
     assert not module._svrg.store.batches
 
 
-def test_bytes_of_sparse_arrays():
+def test_sparse_arrays_cost_their_values_and_indices():
     """Values of 4 bytes and indices of 8; of csr the ends of the rows too."""
     dense = mx.nd.array([[1, 0, 2], [0, 0, 0]])
     assert bytes_of(dense) == 6 * 4 and bytes_of(dense.astype('float64')) == 6 * 8
@@ -68,7 +68,7 @@ def add(store, batch, gradients=None, copies=False):
     store.add(Part(gradients or {}, batch=batch, copies=copies), 'full gradient')
 
 
-def test_a_budget_that_is_just_enough():
+def test_gradients_go_where_data_need_their_room():
     """Data of 24 bytes a batch and gradients of 8: the latter go where data need their room."""
     made = [mx.io.DataBatch([mx.nd.ones((2, 2))], [mx.nd.ones((2,))], pad) for pad in (0, 1, 0, 0)]
     gradients = {'w': [mx.nd.ones((2,))]}
@@ -141,7 +141,7 @@ def test_what_is_held_of_a_padded_batch_has_no_padding(context):
         (7, 7, 0), (10, 10, 0), (10, 10, 0), (10, 10, 0)]
 
 
-def test_warning_that_nothing_is_held():
+def test_it_is_said_what_is_not_held():
     said, data = [], object()
     store = Store(10)
     assert store.lacks(data)

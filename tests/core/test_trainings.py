@@ -17,21 +17,21 @@ TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
     'kind': ['linear', 'softmax', 'perceptron'],
     'update_freq': [1, 2, 3],
     'rows': [40, 37, 31]})
-def test_momentum_and_weight_decay(kind, update_freq, rows):
+def test_momentum_and_weight_decay_are_those_of_sgd(kind, update_freq, rows):
     problem = Problem(kind, rows=rows)
     settings = {'learning_rate': 0.05, 'momentum': 0.9, 'wd': 0.01}
     module = fit(problem, 8, update_freq, optimizer_params=settings)
     problem.assert_weights(module, problem.svrg(**settings).fit(8, update_freq))
 
 
-def test_lr_mult_of_the_symbol():
+def test_lr_mult_of_the_symbol_counts():
     problem = Problem(bias={'name': 'fc_bias', 'lr_mult': 3.0})
     module = fit(problem, optimizer_params={'learning_rate': 0.05})
     expected = problem.svrg(learning_rate=0.05, lr_mult={'fc_bias': 3.0}).fit(8, 1)
     problem.assert_weights(module, expected)
 
 
-def test_wd_mult_of_the_symbol():
+def test_wd_mult_of_the_symbol_counts():
     problem = Problem(bias={'name': 'fc_bias', 'wd_mult': 1.0})
     settings = {'learning_rate': 0.05, 'wd': 0.1}
     module = fit(problem, optimizer_params=settings)
@@ -40,7 +40,7 @@ def test_wd_mult_of_the_symbol():
 
 
 @pytest.mark.parametrize('context', [mx.cpu(), TWO_DEVICES])
-def test_lr_scheduler(context):
+def test_an_lr_scheduler_counts_updates(context):
     problem = Problem()
     scheduler = mx.lr_scheduler.FactorScheduler(step=6, factor=0.5, base_lr=0.2)
     module = fit(problem, module=problem.module(2, context=context),
@@ -50,7 +50,7 @@ def test_lr_scheduler(context):
 
 
 @pytest.mark.parametrize('context', [mx.cpu(), TWO_DEVICES])
-def test_learning_rate_changed_in_a_callback(context):
+def test_a_callback_may_change_the_learning_rate(context):
     problem = Problem()
     module = problem.module(context=context)
 
@@ -67,7 +67,8 @@ def test_learning_rate_changed_in_a_callback(context):
     'kvstore': ['local', 'device', 'local object', 'device object'],
     'devices, work_load_list': [
         (1, None), (2, None), (2, [1, 3]), (3, [2, 1, 1])]})
-def test_devices_and_kvstores(monkeypatch, update_on_kvstore, kvstore, devices, work_load_list):
+def test_devices_and_kvstores_give_the_same_weights(monkeypatch, update_on_kvstore, kvstore,
+                                                    devices, work_load_list):
     monkeypatch.setenv('MXNET_UPDATE_ON_KVSTORE', update_on_kvstore)
     problem = Problem('perceptron', rows=37)
     module = problem.module(2, context=[mx.cpu(i) for i in range(devices)],
@@ -81,7 +82,7 @@ def test_devices_and_kvstores(monkeypatch, update_on_kvstore, kvstore, devices, 
     problem.assert_full_gradient(module, expected.full_gradient)
 
 
-def test_no_kvstore():
+def test_training_needs_no_kvstore():
     problem = Problem()
     problem.assert_weights(fit(problem, kvstore=None), problem.svrg().fit(8, 1))
 
@@ -94,14 +95,14 @@ def test_no_kvstore():
     {'weight': 'w_full_full', 'bias': 'w'},
 ])
 @pytest.mark.parametrize('kvstore', ['local', 'object'])
-def test_full_in_parameter_names(names, kvstore):
+def test_parameters_may_have_full_in_their_names(names, kvstore):
     problem = Problem(**{role: {'name': name} for role, name in names.items()})
     module = fit(problem, kvstore=mx.kv.create('local') if kvstore == 'object' else kvstore)
     problem.assert_weights(module, problem.svrg().fit(8, 1))
 
 
 @pytest.mark.parametrize('context', [mx.cpu(), TWO_DEVICES])
-def test_fixed_parameters(context):
+def test_fixed_parameters_stay(context):
     # A fixed weight would not do: MXNet then gets the gradient of its layer's bias wrong.
     problem = Problem('perceptron')
     module = fit(problem, module=problem.module(fixed_param_names=['hidden_bias'], context=context))
@@ -125,7 +126,7 @@ def test_update_freq_may_change_during_training():
     problem.assert_weights(module, expected.fit(6, 1, begin_epoch=4))
 
 
-def test_fit_that_begins_between_snapshots():
+def test_fit_that_begins_between_snapshots_takes_one():
     problem = Problem()
     module = fit(problem, 7, update_freq=4, begin_epoch=3)
     problem.assert_weights(module, problem.svrg().fit(7, 4, begin_epoch=3))
@@ -160,7 +161,7 @@ def test_gradient_compression_spares_the_full_gradient():
         np.testing.assert_array_equal(*(share.asnumpy() for share in shares))
 
 
-def test_optimizer_instance():
+def test_an_optimizer_may_be_an_instance():
     problem = Problem()
     sgd = mx.optimizer.SGD(learning_rate=0.05, momentum=0.9, rescale_grad=1 / 10)
     module = fit(problem, optimizer=sgd)
@@ -172,7 +173,7 @@ def test_optimizer_instance():
 @pytest.mark.parametrize('optimizer', ['adam', 'rmsprop', 'adagrad', 'nag', 'adadelta', 'ftrl',
                                        'lamb', 'signum', 'nadam', 'adamax', 'ftml'])
 @pytest.mark.parametrize('context', [mx.cpu(), TWO_DEVICES])
-def test_any_registered_optimizer(optimizer, context):
+def test_any_registered_optimizer_steps_on_svrg_gradients(optimizer, context):
     """Each step is MXNet's own optimizer applied to the SVRG gradient."""
     problem = Problem('softmax')
     module = problem.bound(context=context)
@@ -200,7 +201,7 @@ def test_any_registered_optimizer(optimizer, context):
                                         in zip(('fc_weight', 'fc_bias'), weights)})
 
 
-def test_intermediate_level_loop():
+def test_a_loop_of_ones_own_trains_as_fit():
     problem = Problem('softmax', rows=37)
     module = problem.bound(update_freq=2)
     module.init_optimizer(optimizer_params={'learning_rate': 0.2, 'momentum': 0.5})
@@ -225,7 +226,7 @@ def test_converges_to_the_solution_of_the_unpadded_data():
 
 
 @pytest.mark.parametrize('context', [mx.cpu(), [mx.cpu(0), mx.cpu(1)]])
-def test_batches_smaller_than_those_bound(context):
+def test_batches_may_be_smaller_than_those_bound(context):
     """The full gradient is in the units of each batch, and the rate's scale that of the bound."""
     problem = Problem(rows=40)
     module = problem.bound(batch_size=20, update_freq=2, context=context)
@@ -242,7 +243,7 @@ def test_batches_smaller_than_those_bound(context):
 
 
 @pytest.mark.parametrize('stored', [False, True])
-def test_second_fit_on_smaller_batches(stored):
+def test_a_second_fit_may_have_smaller_batches(stored):
     problem, steps = Problem(rows=60), []
     module = problem.module(2, store_snapshot_grads=stored)
     settings = {'eval_metric': 'mse', 'batch_end_callback': lambda param: steps.append((

@@ -1,6 +1,5 @@
 """Which batches an epoch and a pass read, and when iterators are reset."""
 
-
 import mxnet as mx
 import numpy as np
 import pytest
@@ -27,7 +26,7 @@ class Once:
         """Do nothing."""
 
 
-def test_stream_that_can_be_read_once():
+def test_a_stream_that_can_be_read_once_is_refused_unless_stored():
     problem = Problem(rows=40)
     with pytest.raises(ValueError, match=r'train_data must yield at least one batch .*Once.* in '
                                          r'epoch 0\. A snapshot reads the data before'):
@@ -37,7 +36,7 @@ def test_stream_that_can_be_read_once():
     assert module._snapshot.num_update == 4
 
 
-def test_iterator_whose_second_pass_is_empty():
+def test_an_iterator_whose_second_pass_is_empty_is_refused():
     class Twice(mx.io.NDArrayIter):
         passes = 0
 
@@ -83,7 +82,7 @@ def test_snapshot_is_over_the_rows_in_the_order_of_the_epoch(handle):
 
 @pytest.mark.parametrize('store, update_freq, expected', [
     (False, 1, 5), (False, 2, 5), (True, 1, 5), (True, 2, 3), (True, 5, 1)])
-def test_resets_of_an_ndarray_iter(store, update_freq, expected, monkeypatch):
+def test_an_ndarray_iter_is_reset_as_often_as_in_module(store, update_freq, expected, monkeypatch):
     """As many as in Module; with stored gradients one for each snapshot."""
     problem, resets = Problem(rows=37), []
     train_data = problem.iterator()
@@ -94,7 +93,7 @@ def test_resets_of_an_ndarray_iter(store, update_freq, expected, monkeypatch):
 
 
 @pytest.mark.parametrize('update_freq, expected', [(1, 1 + 5 + 5), (2, 1 + 3 + 5)])
-def test_resets_of_another_iterator(update_freq, expected):
+def test_another_iterator_is_reset_after_each_pass(update_freq, expected):
     """One before the first pass, one after each pass, and those of Module."""
     problem = Problem(rows=37)
     train_data = CountedResets(problem.features, problem.targets, 10, label_name='label')

@@ -13,9 +13,9 @@ from svrg_optimization import Growing, SVRGModule
 
 
 @pytest.mark.parametrize('kind, rows', [
-    pytest.param('csv', 37, marks=pytest.mark.slow), pytest.param('csv', 40, marks=pytest.mark.slow),
-    ('csv', 400), ('csv', 437), pytest.param('libsvm', 40, marks=pytest.mark.slow),
-    ('libsvm', 400)])
+    *[pytest.param(*case, marks=pytest.mark.slow)
+      for case in (('csv', 37), ('csv', 40), ('libsvm', 40))],
+    ('csv', 400), ('csv', 437), ('libsvm', 400)])
 def test_full_gradients_over_files_count_each_row_once(tmp_path, kind, rows):
     """From hundreds of rows on MXNet's iterators yield some twice if reset before their end."""
     problem = Problem(rows=rows)

@@ -48,7 +48,7 @@ def test_an_endless_stream_trains_and_memory_stays_flat():
     assert module.get_params()[0]['fc_weight'].asnumpy()[0, 0] > 0.05
 
 
-def test_an_endless_stream_against_float64():
+def test_training_on_an_endless_stream_is_svrg():
     problem, stream = Problem(rows=40), Endless()
     module = problem.module(full_grad_data=stream, full_grad_batches=2, updates_per_snapshot=3)
     fit(problem, module, 2)
@@ -65,7 +65,7 @@ def test_an_endless_stream_against_float64():
 
 @pytest.mark.parametrize('counts', [
     [None, None], [2, 2, 2, 2], [3, 3, 3, 3, 3], [1, None, 2, None], [9, 4, 9], [4, 4]])
-def test_passes_of_a_stream(counts):
+def test_each_pass_goes_on_where_the_last_one_stopped(counts):
     """Each goes on where the last one stopped, and yields no batch twice."""
     stream, rows = Stream(Problem(rows=37).iterator()), stream_of(37, counts)
     targets = Problem(rows=37).targets
@@ -78,7 +78,7 @@ def test_passes_of_a_stream(counts):
 @pytest.mark.parametrize('handle, rows, kind', [
     ('pad', 37, mx.io.NDArrayIter), ('discard', 47, mx.io.NDArrayIter),
     ('pad', 37, CountedResets)])
-def test_each_row_once_in_a_pass_over_all_shuffled_data(handle, rows, kind):
+def test_a_pass_over_all_shuffled_data_has_each_row_once(handle, rows, kind):
     """Of another iterator than NDArrayIter the length is known after the first round."""
     problem = Problem(rows=rows)
     stream = Stream(kind(problem.features, problem.targets, 10, shuffle=True,
@@ -95,7 +95,7 @@ def test_each_row_once_in_a_pass_over_all_shuffled_data(handle, rows, kind):
 
 
 @pytest.mark.parametrize('read', [0, 1, 3])
-def test_an_iterator_that_stands_somewhere(read):
+def test_the_first_pass_over_an_iterator_that_stands_somewhere_ends_with_its_data(read):
     """Of those that do not tell where, the first pass ends at the end of the data."""
     class Other(bad_input.Data):
         def __iter__(self):
@@ -126,7 +126,7 @@ def test_a_stream_of_nothing_ends():
     assert list(Stream(bad_input.Data())) == []
 
 
-def test_iterators_whose_beginning_is_counted():
+def test_each_pass_asks_an_iterator_for_its_beginning_once():
     """Each pass asks an iterator for its beginning once."""
     class Counted(mx.io.NDArrayIter):
         begun = 0

@@ -40,7 +40,7 @@ def test_signatures_are_those_of_mxnet_contrib(name):
     assert describe(getattr(SVRGModule, name))[:len(theirs)] == theirs
 
 
-def test_names_that_users_reach_into():
+def test_names_that_users_reach_into_are_there():
     module = Problem().bound(context=TWO_DEVICES)
     assert type(module._mod_aux) is mx.mod.Module and module._mod_aux.binded
     assert module._ctx_len == 2
@@ -49,7 +49,7 @@ def test_names_that_users_reach_into():
     assert set(module._param_dict[0]) == {'fc_weight', 'fc_bias'}
 
 
-def test_snapshot_module_by_hand():
+def test_a_full_gradient_may_be_computed_by_hand():
     """Code for mxnet.contrib computes full gradients through ``_mod_aux`` itself."""
     problem = Problem()
     module = problem.bound()
@@ -66,7 +66,7 @@ def test_snapshot_module_by_hand():
     np.testing.assert_allclose(module._param_dict[0]['fc_weight'].asnumpy(), total / 4, rtol=1e-6)
 
 
-def test_full_gradient_set_by_hand():
+def test_a_full_gradient_may_be_set_by_hand():
     problem = Problem()
     module = problem.bound()
     module.init_optimizer(optimizer_params={'learning_rate': 0.1})
@@ -119,7 +119,7 @@ def test_rule_of_ones_own_is_for_dense_full_gradients(is_sparse):
 
 
 @pytest.mark.parametrize('steps_before', [0, 1])
-def test_method_that_is_wrapped_on_the_module(steps_before):
+def test_a_method_may_be_wrapped_on_the_module(steps_before):
     """It stays, and corrects the gradients, whenever it is wrapped."""
     problem = Problem(rows=40)
     module = problem.bound()
@@ -155,7 +155,7 @@ class WrittenForContrib(SVRGModule):
 
 
 @pytest.mark.parametrize('context', [mx.cpu(), TWO_DEVICES])
-def test_methods_written_for_contrib(context):
+def test_methods_written_for_contrib_train(context):
     problem = Problem('perceptron', rows=37)
     module = WrittenForContrib(problem.symbol, label_names=('label',), update_freq=2,
                                context=context)
@@ -177,7 +177,7 @@ def test_gradients_may_be_accumulated_and_allocated_by_hand():
     assert all((share['fc_weight'].asnumpy() == 4).all() for share in module._param_dict)
 
 
-def test_rule_of_ones_own_in_place():
+def test_a_rule_of_ones_own_may_work_in_place():
     class Own(SVRGModule):
         def _svrg_grads_update_rule(self, current, at_snapshot, full):
             current -= at_snapshot

@@ -1,5 +1,6 @@
 """SVRGModule as a Module: its fit, log lines, callbacks, errors and containers."""
 
+import logging
 import warnings
 
 import mxnet as mx
@@ -9,11 +10,6 @@ import pytest
 import oracle
 from problems import Problem
 from svrg_optimization import SVRGModule
-
-with warnings.catch_warnings():
-    warnings.simplefilter('ignore')
-import logging
-
 from trainings import HeadGradients, fit
 
 
@@ -60,7 +56,7 @@ def test_rescale_grad_is_warned_of_only_for_an_instance():
         Problem().bound().init_optimizer(optimizer=mx.optimizer.SGD())
 
 
-def test_monitors_of_several_fits():
+def test_monitors_of_several_fits_see_their_batches():
     """MXNet shows a later one only the executors that are in use when it is installed."""
     problem = Problem('softmax', rows=37)
     module = problem.module(1, store_snapshot_grads=True)
@@ -77,32 +73,13 @@ def test_monitors_of_several_fits():
         assert {(7, 3), (10, 3)} <= set(shapes) or begin and shapes
 
 
-def test_backward_before_any_forward():
+def test_backward_before_any_forward_is_refused():
     module = Problem().bound()
     with pytest.raises(RuntimeError, match='backward needs a forward before it'):
         module.backward()
 
 
-@pytest.mark.parametrize('rate', [float('nan'), float('inf'), np.float32('nan')])
-def test_learning_rate_that_is_not_finite(training, rate):
-    """Found before the step, not in the middle of it."""
-    training.snapshot()
-    training.epoch()
-    with pytest.raises(ValueError, match='learning_rate must be a finite number, not'):
-        Problem().bound().init_optimizer(optimizer_params={'learning_rate': rate})
-    module, batch = training.module, next(training.problem.iterator())
-    module.forward_backward(batch)
-    module._optimizer.set_learning_rate(rate)
-    with pytest.raises(ValueError, match='learning_rate must be a finite number, not'):
-        module.update()
-    training.check()
-    module._optimizer.set_learning_rate(0.1)
-    module.update()
-    training.svrg.step(np.arange(10))
-    training.check()
-
-
-def test_numbers_of_numpy():
+def test_numbers_and_bools_of_numpy_are_taken():
     """What is an int, a bool or a number is taken."""
     assert type(Problem().module(np.array(2)).update_freq) is int
     module = Problem().module(np.int64(2), loss_is_mean=np.bool_(False),
@@ -124,7 +101,7 @@ def chain_of(module):
 
 
 @pytest.mark.parametrize('alpha, warned', [(1, 1), (0, 0)])
-def test_in_a_sequential_module(alpha, warned):
+def test_it_trains_as_module_in_a_sequential_module(alpha, warned):
     """It trains as plain Module, and that is said once."""
     problem = Problem(rows=40)
     trained = []
@@ -142,7 +119,7 @@ def test_in_a_sequential_module(alpha, warned):
         np.testing.assert_array_equal(value, trained[1][name])
 
 
-def test_log_lines_and_callbacks(caplog):
+def test_log_lines_and_callbacks_come_in_the_order_of_module(caplog):
     problem = Problem(rows=37)
     passes, steps, epochs = [], [], []
     module = problem.module(2, full_grad_callback=[passes.append, mx.callback.Speedometer(10, 2),
@@ -171,7 +148,7 @@ def test_log_lines_and_callbacks(caplog):
     assert sum('100%' in line or '75%' in line for line in lines) == 2
 
 
-def test_logs_through_the_modules_logger(caplog):
+def test_it_logs_through_the_modules_logger(caplog):
     logger = logging.getLogger('training')
     problem = Problem()
     with caplog.at_level(logging.INFO):
@@ -179,7 +156,7 @@ def test_logs_through_the_modules_logger(caplog):
     assert {record.name for record in caplog.records} == {'training'}
 
 
-def test_fit_of_a_base_class():
+def test_arguments_of_a_base_classs_fit_are_passed_on():
     """Its arguments are passed on, be they by keyword alone."""
     class Tagged(mx.mod.Module):
         def fit(self, train_data, *, begin_epoch=0, tag=None, **kwargs):
@@ -210,7 +187,7 @@ def test_monitor_sees_the_training_alone():
     assert seen == expected and sum(seen) > 0
 
 
-def test_fit_of_a_symbol_without_a_loss():
+def test_a_symbol_without_a_loss_trains_as_plain_module():
     """It trains as plain Module, and that is said once."""
     problem = Problem(rows=40)
     output = problem.symbol.get_internals()['fc_output']
@@ -228,7 +205,7 @@ def test_fit_of_a_symbol_without_a_loss():
     problem.assert_weights(module, sgd.weights)
 
 
-def test_data_that_callbacks_see():
+def test_callbacks_see_the_data_that_were_given():
     """As in Module they are a DataIter, and the one that was given."""
     problem, seen = Problem(rows=40), []
     train_data = problem.iterator()

@@ -1,6 +1,5 @@
 """Proximal operators on the servers of a cluster."""
 
-
 import numpy as np
 import pytest
 from sklearn.linear_model import Lasso
@@ -25,7 +24,8 @@ HERE = {'rows': 40, 'features': 8, 'kind': 'softmax'}
     ({}, 2, GroupLasso(0.3, axis=1), oracle.block_threshold(0.3, 1)),
     ({'MXNET_UPDATE_ON_KVSTORE': '0'}, 1, GroupLasso(0.3, axis=1), oracle.block_threshold(0.3, 1)),
     ({}, 1, WholeCap(0.1, (3, 8)), box(-np.inf, 0.1))])
-def test_workers_agree_with_one_process(tmp_path, environment, servers, operator, prox):
+def test_operators_on_servers_give_the_weights_of_one_process(tmp_path, environment, servers,
+                                                              operator, prox):
     """With the operators on the servers, which store weights flat and may split them."""
     settings = {'learning_rate': 0.2, 'wd': 0.01}
     results = run_workers('fit', tmp_path, 2, servers, environment, problem=HERE, sizes=SIZES,
@@ -41,7 +41,7 @@ def test_workers_agree_with_one_process(tmp_path, environment, servers, operator
         assert 0 < (expected['fc_weight'] == 0).sum() < 24
 
 
-def test_row_sparse_weights_on_servers(tmp_path):
+def test_servers_step_in_all_rows_of_row_sparse_weights(tmp_path):
     settings = {'learning_rate': 0.1}
     results = run_workers('fit', tmp_path, 2, 2, problem={'sparse': True}, sizes=[19, 21],
                           batch_size=6, num_epoch=4, optimizer=settings, proximal={'w': L1(0.3)})
@@ -67,7 +67,7 @@ def test_asynchronous_training_converges(tmp_path):
 
 
 @pytest.mark.parametrize('environment', [{}, {'MXNET_UPDATE_ON_KVSTORE': '0'}], ids=str)
-def test_operators_that_servers_cannot_have(tmp_path, environment):
+def test_operators_that_servers_cannot_have_are_refused(tmp_path, environment):
     """No key is created then, and workers that update need none of it."""
     environment['MXNET_KVSTORE_BIGARRAY_BOUND'] = '20'
     for messages in run_workers('init_with_operators', tmp_path, 2, 2, environment, problem=HERE):

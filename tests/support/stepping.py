@@ -1,11 +1,6 @@
 """A module and its float64 twin, stepped side by side."""
 
-import warnings
-
 import oracle
-
-with warnings.catch_warnings():
-    warnings.simplefilter('ignore')
 
 
 class Training:
