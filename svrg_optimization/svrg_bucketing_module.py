@@ -9,9 +9,10 @@ import mxnet as mx
 import numpy as np
 from mxnet.module import BucketingModule
 
-from .checkpoint.files import save_arrays, save_symbol
-from .checkpoint.format import Checkpoint, file_names, name_of_symbol, write_checkpoint
-from .kvstore.optimizer_setup import optimizer_kept_on_error
+from .checkpoint.files import save_arrays
+from .checkpoint.format import Checkpoint, file_names, name_of_symbol
+from .checkpoint.save import save
+from .kvstore.install import optimizer_kept_on_error
 from .module import training_loop
 from .module.docstrings import with_docstrings_of_mxnet
 from .svrg_module import SVRGModule
@@ -256,19 +257,14 @@ class SVRGBucketingModule(BucketingModule):
         """
         names = {**file_names(prefix, epoch, self._default_bucket_key),
                  'buckets': os.fspath(prefix) + '.buckets'}
-        writers = {'params': functools.partial(save_arrays, self.save_params)}
+        symbols = {}
         for key in self._buckets:
             kind = 'symbol' if key == self._default_bucket_key else ('symbol', key)
             names[kind] = name_of_symbol(prefix, key)
-            symbol, _, _ = self._call_sym_gen(key)
-            writers[kind] = functools.partial(save_symbol, symbol, remove_amp_cast)
+            symbols[kind], _, _ = self._call_sym_gen(key)
         keys = mx.nd.array(list(self._buckets), dtype=np.int32)
-        save_keys = functools.partial(mx.nd.save, data=keys)
-        writers['buckets'] = functools.partial(save_arrays, save_keys)
-        if save_optimizer_states:
-            writers.update(self._curr_module._writers_of_states())
-        facts, arrays = self._default_bucket._facts_and_arrays()
-        write_checkpoint(names, writers, facts, arrays)
+        save(self, self._default_bucket, names, symbols, save_optimizer_states, remove_amp_cast,
+             buckets=functools.partial(save_arrays, functools.partial(mx.nd.save, data=keys)))
 
     @classmethod
     def load(cls, prefix, epoch, sym_gen=None, default_bucket_key=None,

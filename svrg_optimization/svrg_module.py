@@ -6,7 +6,6 @@ import inspect
 import json
 import logging
 import traceback
-import warnings
 
 import mxnet as mx
 from mxnet.base import _as_list
@@ -15,10 +14,9 @@ from mxnet.module import Module, SequentialModule
 
 from ._argument_checks import check_callbacks, checked_bool, checked_count
 from ._warn_once import WarnOnce
-from .checkpoint.contents import facts_and_arrays
-from .checkpoint.files import save_arrays, save_symbol
-from .checkpoint.format import Checkpoint, file_names, write_checkpoint
+from .checkpoint.format import Checkpoint, file_names
 from .checkpoint.resume import Loaded, load_optimizer_states
+from .checkpoint.save import save
 from .core.arrays import is_row_sparse
 from .core.correction import correct
 from .core.schedule import Schedule, setting
@@ -26,15 +24,10 @@ from .core.store import Store
 from .core.svrg import SVRG
 from .data.iterators import check_iterator, rewind
 from .data.passes import Pass, Stream
+from .kvstore.install import install, optimizer_kept_on_error, wrapped_optimizer
 from .kvstore.keys import KVStoreKeys
-from .kvstore.kinds import batches_of_a_step, is_distributed, size_split_on_servers
+from .kvstore.kinds import batches_of_a_step, is_distributed
 from .kvstore.membership import Membership, servers_hold_states
-from .kvstore.optimizer_setup import (
-    Joining,
-    optimizer_kept_on_error,
-    usable_kvstore,
-    wrapped_optimizer,
-)
 from .kvstore.reduction import exchange, reduction_for
 from .module import executor_group, training_loop
 from .module.at_snapshot import AtSnapshot
@@ -486,37 +479,10 @@ class SVRGModule(Module):
             super().init_optimizer(kvstore, optimizer, optimizer_params, force_init)
             return
         with optimizer_kept_on_error(self):
-            self._install_optimizer(kvstore, optimizer, optimizer_params, force_init)
-
-    def _install_optimizer(self, kvstore, optimizer, optimizer_params, force_init):
-        kvstore, updates = usable_kvstore(self, kvstore)
-        joining = Joining(kvstore, updates, self._param_names, self._trainable,
-                          self._svrg.at.counted_by_row())
-        on_servers = updates and is_distributed(kvstore)
-        check_step_size(optimizer, optimizer_params, self.alpha, on_servers,
-                        self.full_grad_batches)
-        self._proximal.check_optimizer(
-            optimizer, optimizer_params,
-            {name: array.shape for name, array in self._arg_params.items()},
-            size_split_on_servers(kvstore) if on_servers else None)
-        self._membership = Membership(joining.keys)
-        svrg_optimizer = self._create_optimizer(_SVRGOptimizer.__name__, optimizer, kvstore,
-                                                optimizer_params)
-        check_learning_rate(svrg_optimizer)
-        joining.place_on_servers(svrg_optimizer)
-        self._loaded = self._loaded.restore_counts(svrg_optimizer.default_opt, optimizer,
-                                                   optimizer_params, self._context)
-        joining.begin(svrg_optimizer)
-        with warnings.catch_warnings():
-            if isinstance(optimizer, str):
-                # Module compares rescale_grad only where the user made the optimizer.
-                warnings.filterwarnings('ignore', 'Optimizer created manually outside Module')
-            super().init_optimizer(kvstore, svrg_optimizer, optimizer_params, force_init)
-        self._loaded = self._loaded.restore_step_size(svrg_optimizer.lr_scheduler)
-        self._membership.begin_counting(svrg_optimizer, self._snapshot.num_update)
-        if not self._snapshot.is_active:
-            self._svrg.drop_snapshot()
-        joining.complete(self, svrg_optimizer, self._snapshot)
+            init_optimizer = super().init_optimizer
+            install(self, kvstore, optimizer, optimizer_params,
+                    lambda kvstore, wrapped: init_optimizer(kvstore, wrapped, optimizer_params,
+                                                            force_init))
 
     def borrow_optimizer(self, shared_module):
         """Use the optimizer of another module, which shares its parameters.
@@ -919,32 +885,11 @@ class SVRGModule(Module):
             not saved. The warning appears once.
         """
         names = file_names(prefix, epoch)
-        writers = {'symbol': functools.partial(save_symbol, self.symbol, remove_amp_cast),
-                   'params': functools.partial(save_arrays, self.save_params)}
-        if save_optimizer_states:
-            writers.update(self._writers_of_states())
-        write_checkpoint(names, writers, *self._facts_and_arrays())
+        written = save(self, self, names, {'symbol': self.symbol}, save_optimizer_states,
+                       remove_amp_cast)
         logging.info('Saved checkpoint to "%s"', names['params'])
-        if 'states' in writers:
+        if 'states' in written:
             logging.info('Saved optimizer state to "%s"', names['states'])
-
-    def _writers_of_states(self):
-        """Return the writer of the optimizer's states; warn if they cannot be saved."""
-        if servers_hold_states(self):
-            self._svrg.warn_once('the states of the optimizer are on the servers, and MXNet cannot '
-                                 'save them: all else is saved. With MXNET_UPDATE_ON_KVSTORE=0 '
-                                 'the workers hold them')
-            return {}
-        return {'states': self.save_optimizer_states}
-
-    def _facts_and_arrays(self):
-        counts = None
-        if self.optimizer_initialized:
-            counts = self._membership.update_counts(self, self._snapshot.num_update,
-                                                    self._trainable)
-        facts, arrays = facts_and_arrays(self, self._svrg, self._loaded, counts)
-        facts.update(self._svrg.schedule.facts(), proximal=self._proximal.as_json())
-        return facts, arrays
 
     def _sync_params_from_devices(self):
         """Copy the weights of the first device to the host.

@@ -5,7 +5,7 @@ import json
 import mxnet as mx
 import numpy as np
 import pytest
-from svrg_optimization.core.loss_reduction import LossReduction, is_row_wise
+from svrg_optimization.module.loss_reduction import LossReduction, is_row_wise
 
 import oracle
 from full_gradients import full_gradient, warnings_of_rows, weighted_by_real_rows

@@ -1,0 +1,152 @@
+"""The way of an optimizer into a module and its KVStore, from the checks to the keys."""
+
+import contextlib
+import pickle
+import warnings
+
+import mxnet as mx
+from mxnet.kvstore import KVStore
+
+from ..core.arrays import dtype_of_sum
+from ..module import executor_group
+from ..module.optimizer_states import check_learning_rate, kvstore_of, updater_keys
+from ..step_size import check_step_size
+from ..svrg_optimizer import _SVRGOptimizer
+from .agreement import PassCounts
+from .kinds import (
+    batches_of_rescaling,
+    check_usable,
+    is_asynchronous,
+    is_distributed,
+    size_split_on_servers,
+    will_update,
+)
+from .membership import Membership
+from .operations import open_distributed, probe_of_compression, push_all_before_exit
+from .registry import ModuleRegistry, RegisteredModule, registry_of
+
+# Attributes that `init_optimizer` sets.
+_INSTALLED = {'_optimizer', '_kvstore', '_update_on_kvstore', '_updater', 'optimizer_initialized',
+              '_preload_opt_states', '_membership', '_loaded'}
+
+
+@contextlib.contextmanager
+def optimizer_kept_on_error(module):
+    """Restore the optimizer of a module, or its absence, if the block fails."""
+    before = {name: value for name, value in vars(module).items() if name in _INSTALLED}
+    try:
+        yield
+    except BaseException:
+        vars(module).update(before)
+        raise
+
+
+def install(module, kvstore, optimizer, optimizer_params, init_optimizer):
+    """Check, wrap and install the optimizer of a module, and create its keys.
+
+    All checks come before the first key of a weight.
+
+    Parameters
+    ----------
+    module : SVRGModule
+        The module, which is bound and has its parameters.
+    kvstore, optimizer, optimizer_params
+        Arguments of ``init_optimizer``.
+    init_optimizer : callable
+        Takes `kvstore` and the wrapped optimizer and installs them as Module does.
+    """
+    svrg, devices = module._svrg, len(module._context)
+    updates = will_update(kvstore, devices, module._arg_params)
+    check_usable(kvstore, updates, devices, module._compression_params,
+                 *executor_group.sparse_parameters(module),
+                 loads_states=module._preload_opt_states is not None)
+    distributed = is_distributed(kvstore)
+    if isinstance(kvstore, str) and distributed:
+        kvstore = open_distributed(kvstore)
+    registry = registry_of(kvstore) if isinstance(kvstore, KVStore) else ModuleRegistry()
+    registry.check_room(kvstore, module._param_names, updates)
+    on_servers = updates and distributed
+    check_step_size(optimizer, optimizer_params, module.alpha, on_servers,
+                    module.full_grad_batches)
+    module._proximal.check_optimizer(
+        optimizer, optimizer_params,
+        {name: array.shape for name, array in module._arg_params.items()},
+        size_split_on_servers(kvstore) if on_servers else None)
+
+    keys = registry.keys_for(module._param_names, module._trainable, svrg.at.counted_by_row())
+    module._membership = Membership(keys)
+    wrapped = module._create_optimizer(_SVRGOptimizer.__name__, optimizer, kvstore,
+                                       optimizer_params)
+    check_learning_rate(wrapped)
+    if distributed:
+        push_all_before_exit()
+        if updates:
+            pickle.dumps(wrapped, 0)  # MXNet does so too, but after keys are created
+        number = registry.number_of_first_key(kvstore, keys, updates)
+        if updates:  # servers know keys by their numbers
+            wrapped.place_on_servers(dict(enumerate(keys.on_servers, number)),
+                                     kvstore.num_workers if is_asynchronous(kvstore) else 1)
+    module._loaded = module._loaded.restore_counts(wrapped.default_opt, optimizer,
+                                                   optimizer_params, module._context)
+    for registered in registry.modules if updates else []:
+        wrapped.share_kvstore_with(registered.optimizer, registered.keys.on_servers)
+    registry.is_half_used = True  # from here on there are new keys
+    with warnings.catch_warnings():
+        if isinstance(optimizer, str):
+            # Module compares rescale_grad only where the user made the optimizer.
+            warnings.filterwarnings('ignore', 'Optimizer created manually outside Module')
+        init_optimizer(kvstore, wrapped)
+    module._loaded = module._loaded.restore_step_size(wrapped.lr_scheduler)
+    module._membership.begin_counting(wrapped, svrg.snapshot.num_update)
+    if not svrg.snapshot.is_active:
+        svrg.drop_snapshot()
+    kvstore = kvstore_of(module)  # Module may have made it of its name
+    if kvstore:
+        _create_keys_of_full_gradient(module, kvstore, keys)
+        registry_of(kvstore).add(kvstore, RegisteredModule(keys, wrapped, svrg.snapshot, updates))
+
+
+def wrapped_optimizer(module, keys, proximal, default_opt, kvstore, optimizer_params):
+    """Return an _SVRGOptimizer around an optimizer, which is created as in Module.
+
+    Parameters
+    ----------
+    module : mxnet.module.Module
+        Module being trained.
+    keys : KVStoreKeys
+        Its keys.
+    proximal : ProximalOperators
+        Its proximal operators.
+    default_opt, kvstore, optimizer_params
+        As in ``SVRGModule._create_optimizer``.
+    """
+    updates = will_update(kvstore, len(module._context), module._arg_params)
+    copies = 1 if updates else len(module._context)
+    idx2name = {key: name for key, (name, _) in updater_keys(keys.params, copies).items()}
+    proximal = proximal.steps(module._arg_params, idx2name)
+    if isinstance(default_opt, _SVRGOptimizer):
+        default_opt = default_opt.default_opt
+    if not isinstance(default_opt, str):
+        return _SVRGOptimizer(default_opt, full_keys=keys.summed, proximal=proximal,
+                              param_idx2name=idx2name)
+    params = dict(optimizer_params)
+    params.setdefault('rescale_grad', 1.0 / (executor_group.batch_size(module)
+                                             * batches_of_rescaling(kvstore)))
+    return _SVRGOptimizer(default_opt, full_keys=keys.summed, proximal=proximal, sym=module.symbol,
+                          param_idx2name=idx2name, **params)
+
+
+def _create_keys_of_full_gradient(module, kvstore, keys):
+    weights = module._arg_params
+    values = {key: mx.nd.zeros(weights[name].shape, dtype=dtype_of_sum(weights[name].dtype))
+              for name, key in keys.full.items()}
+    if is_distributed(kvstore):
+        values.update((key, mx.nd.zeros(weights[name].shape[:1], dtype='float64'))
+                      for name, key in keys.row_counts.items())
+        values[keys.tally] = PassCounts(kvstore).value
+        # Module does not give the workers rank 0's weights if they update the weights
+        # themselves, and never updates their copies on the host.
+        executor_group.pull_dense_weights(kvstore, module)
+    else:
+        values[keys.first] = probe_of_compression()
+    kvstore.init(list(values), list(values.values()))
