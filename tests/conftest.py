@@ -1,6 +1,8 @@
 """Hooks and fixtures for all tests."""
 
+import collections
 import contextlib
+import shutil
 
 import mxnet as mx
 import pytest
@@ -8,6 +10,40 @@ import pytest
 import bad_input
 import checkpoints
 from problems import Problem
+
+collect_ignore = ['support']
+
+
+def pytest_configure(config):
+    """Let pytest-xdist begin with the first group, and not with that of the most tests."""
+    config.option.loadscopereorder = False
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """Give clusters to one process of pytest-xdist, hosts too, and each other file to one.
+
+    The first two take longest, and so they come first.
+    """
+    def group_of(item):
+        for number, name in enumerate(('cluster', 'hosts')):
+            if item.get_closest_marker(name):
+                return number, name
+        return 2, str(item.path.name)
+
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group(group_of(item)[1]))
+    items.sort(key=lambda item: group_of(item)[0])
+
+
+def pytest_terminal_summary(terminalreporter):
+    """Say at the end what was skipped on this machine: the reasons say what would make it run."""
+    skipped = collections.Counter(
+        report.longrepr[2].replace('Skipped: ', '')
+        for report in terminalreporter.stats.get('skipped', ()))
+    if skipped:
+        terminalreporter.line('Skipped on this machine: ' + '; '.join(
+            '%d (%s)' % (number, reason) for reason, number in skipped.items()))
 
 
 @pytest.hookimpl(hookwrapper=True)
@@ -47,9 +83,17 @@ def prefix(tmp_path):
     return str(tmp_path / 'model')
 
 
-@pytest.fixture
-def saved(prefix):
+@pytest.fixture(scope='session')
+def saved_once(tmp_path_factory):
     """Save a checkpoint after each of three epochs, the snapshot being that of epoch 2 at last."""
-    problem = Problem('softmax', rows=37)
-    checkpoints.train(problem, problem.module(2), 0, 3, prefix=prefix)
-    return prefix
+    folder, problem = tmp_path_factory.mktemp('saved'), Problem('softmax', rows=37)
+    checkpoints.train(problem, problem.module(2), 0, 3, prefix=str(folder / 'model'))
+    return folder
+
+
+@pytest.fixture
+def saved(saved_once, tmp_path):
+    """Return the prefix of copies of these checkpoints."""
+    for file in saved_once.iterdir():
+        shutil.copy(str(file), str(tmp_path))
+    return str(tmp_path / 'model')

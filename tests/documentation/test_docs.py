@@ -16,7 +16,7 @@ import pytest
 from svrg_optimization import SVRGBucketingModule, SVRGModule, __version__
 from svrg_optimization.mxnet_bridge.docstrings import with_docstrings_of_mxnet
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / 'docs'
 PAGES = [ROOT / 'README.md', *sorted(DOCS.glob('*.md'))]
 OTHERS = [ROOT / 'CONTRIBUTING.md', ROOT / 'examples' / 'README.md']
@@ -99,6 +99,8 @@ def test_changelog_begins_with_the_version():
     assert versions[0] == __version__
 
 
+@pytest.mark.process
+@pytest.mark.slow
 def test_figures(tmp_path):
     """Each picture of the pages has its script; one is run, to its smallest extent."""
     pictures = {picture for page in DOCS.glob('*.md')

@@ -4,9 +4,7 @@ The others are those whose environments ``make`` has made: ``make
 test-pythons`` makes them all.
 """
 
-import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
@@ -16,16 +14,17 @@ import pytest
 from cluster import PROBLEM, run_workers
 from oracle import train_on_union
 from problems import Problem, assert_close
+from processes import ROOT, printed_by
 
-HERE = Path(__file__).resolve().parent
-OTHERS = sorted((stamp.parent for stamp in HERE.parent.glob('.venv/*/test.installed')
+OTHERS = sorted((stamp.parent for stamp in ROOT.glob('.venv/*/test.installed')
                  if stamp.parent != Path(sys.prefix).resolve()),
                 key=lambda folder: [int(number) for number in re.findall(r'\d+', folder.name)])
 others = pytest.mark.parametrize('other', [
     pytest.param(str(folder / 'bin' / 'python'), id=folder.name,
                  marks=[pytest.mark.exhaustive] if number else [])
     for number, folder in enumerate(OTHERS)
-] or [pytest.param(None, marks=pytest.mark.skip(reason='no environment of another Python'))])
+] or [pytest.param(None, marks=pytest.mark.skip(
+    reason='there is no environment of another Python: make one, as make test-pythons does'))])
 
 TRAIN = """
 import sys
@@ -53,16 +52,14 @@ np.savez(sys.argv[5], **{name: value.asnumpy()
 
 def train(python, *arguments):
     """Train in a Python of its own, from one epoch to another; return the weights' bits."""
-    paths = [str(HERE / 'support'), str(HERE), str(HERE.parent), os.environ.get('PYTHONPATH', '')]
-    result = subprocess.run([python, '-c', TRAIN, *map(str, arguments)], check=False,
-                            env={**os.environ, 'PYTHONPATH': os.pathsep.join(filter(None, paths))},
-                            capture_output=True, text=True)
-    assert result.returncode == 0, result.stderr
+    printed_by('-c', TRAIN, *arguments, python=python)
     with np.load(arguments[-1]) as file:
         return {name: file[name].tobytes() for name in file.files}
 
 
 @others
+@pytest.mark.cluster
+@pytest.mark.slow
 def test_cluster_with_servers_of_another_version(tmp_path, other):
     sizes, sgd = [28, 29], {'learning_rate': 0.2, 'momentum': 0.9, 'wd': 0.01}
     given = {name: np.float64(value) for name, value in sgd.items()}
@@ -74,6 +71,8 @@ def test_cluster_with_servers_of_another_version(tmp_path, other):
 
 
 @others
+@pytest.mark.process
+@pytest.mark.slow
 @pytest.mark.parametrize('rule', ['adam', 'rate'])
 def test_checkpoint_of_another_version(tmp_path, other, rule):
     """Training goes on from it to the same bits, in either direction."""

@@ -6,9 +6,10 @@ Each runs in a process of its own (soak.py); `make soak` runs them at full lengt
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+
+import soak
 
 # An NDArray of 16 numbers takes 700 bytes; so a process that keeps one in each cycle grows by
 # more than this, over as many cycles as outweigh the noise.
@@ -24,8 +25,7 @@ def scenario(name, short, full):
 
 def run(folder, *arguments):
     """Return what the process held after each tenth of its cycles."""
-    script = Path(__file__).with_name('soak.py')
-    result = subprocess.run([sys.executable, str(script), *map(str, arguments)], cwd=str(folder),
+    result = subprocess.run([sys.executable, soak.__file__, *map(str, arguments)], cwd=str(folder),
                             capture_output=True, check=False, text=True, timeout=3600)
     assert result.returncode == 0, result.stderr
     return json.loads(result.stdout)
@@ -40,6 +40,8 @@ def bound(cycles):
     return NOISE + BYTES_OF_A_CYCLE * cycles * 0.9
 
 
+@pytest.mark.process
+@pytest.mark.slow
 @pytest.mark.parametrize('name, cycles', [
     *scenario('epochs', 100, 10_000), *scenario('held_batches', 100, 10_000),
     *scenario('devices', 50, 5_000), *scenario('bindings', 20, 500),
@@ -56,6 +58,8 @@ def test_nothing_is_left_over(tmp_path, monkeypatch, record_property, name, cycl
     assert sorted(path.name for path in tmp_path.iterdir()) == FILES.get(name, [])
 
 
+@pytest.mark.process
+@pytest.mark.slow
 @pytest.mark.parametrize('leak', [[], ['--leak']])
 def test_a_small_array_in_each_cycle_would_be_noticed(tmp_path, leak):
     more = growth(run(tmp_path, 'nothing', 10_000, *leak))
