@@ -1,0 +1,38 @@
+"""Jobs that MXNet's own launcher starts."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import mxnet
+import pytest
+
+from cluster import HERE, ROOT
+
+pytestmark = pytest.mark.cluster
+LAUNCHER = Path(mxnet.__file__).parent / 'tools' / 'launch.py'
+TRAIN = '''
+import mxnet as mx
+from problems import Problem
+
+problem, kvstore = Problem(), mx.kv.create('dist_sync')
+problem.module().fit(problem.iterator(), kvstore=kvstore, eval_metric='mse', num_epoch=2)
+kvstore._barrier()
+print('rank %d has ended' % kvstore.rank, flush=True)
+'''
+
+
+def test_a_job_of_mxnets_launcher_runs_to_its_end(tmp_path):
+    script = tmp_path / 'train.py'
+    script.write_text(TRAIN)
+    environment = {name: value for name, value in os.environ.items()
+                   if not name.startswith(('DMLC_', 'PS_', 'MXNET_'))}
+    environment.update(PYTHONPATH=os.pathsep.join([str(HERE), str(ROOT)]), DMLC_INTERFACE='lo',
+                       MXNET_SUBGRAPH_VERBOSE='0', OMP_NUM_THREADS='1')
+    found = subprocess.run(
+        [sys.executable, str(LAUNCHER), '-n', '2', '-s', '1', '--launcher', 'local',
+         sys.executable, str(script)], env=environment, stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT, text=True, timeout=300, check=False)
+    assert found.returncode == 0 and 'Traceback' not in found.stdout, found.stdout
+    assert all('rank %d has ended' % rank in found.stdout for rank in (0, 1)), found.stdout
