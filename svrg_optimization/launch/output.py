@@ -7,7 +7,7 @@ import threading
 import time
 
 MOST_UNPRINTED_LINES = 1000
-SECONDS_TO_PRINT_THE_REST = 2
+SECONDS_TO_PRINT_THE_REST = 1
 SECONDS_PER_LOOK = 0.1
 
 _lines = queue.Queue()

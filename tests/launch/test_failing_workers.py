@@ -39,7 +39,7 @@ def slow(*case):
          'exited with status 130: ending the others. Its error: KeyboardInterrupt\n'),
     slow('exit_at_once', 3, 'exited with status 3: ending the others'),
     slow('terminate', 143, 'was killed by SIGTERM: ending the others\n'),
-    slow('crash', 139, 'was killed by SIGSEGV: ending the others\n')])
+    slow('crash', 134, 'was killed by SIGABRT: ending the others\n')])  # by MXNet's handler
 def test_a_worker_that_fails_ends_the_job_within_two_seconds(tmp_path, place, status, says):
     log = tmp_path / 'log'
     with job([sys.executable, str(WORKER), place, str(log)]) as running:

@@ -1,11 +1,14 @@
 """What the launcher says, also when nobody reads it. No MXNet runs here, and no ssh."""
 
+import array
 import contextlib
+import fcntl
 import os
 import re
 import signal
 import subprocess
 import sys
+import termios
 import time
 from pathlib import Path
 
@@ -56,6 +59,15 @@ def is_running(pid):
     return os.path.exists('/proc/%d' % pid)
 
 
+def wait_until_full(pipe):
+    """Wait until a pipe of 64 KiB takes no more line."""
+    unread = array.array('i', [0])
+    while unread[0] < 60000:
+        time.sleep(0.1)
+        fcntl.ioctl(pipe, termios.FIONREAD, unread)
+    time.sleep(0.5)
+
+
 def pids_of(running):
     """Read the lines that name the scheduler, the server and the worker."""
     return [int(running.stdout.readline().split()[-1]) for _ in range(3)]
@@ -65,7 +77,7 @@ def pids_of(running):
 def test_a_signal_ends_a_job_whose_output_nobody_reads(launch, number):
     running = launch(*LOCAL, *ENDLESS)
     pids = pids_of(running)
-    time.sleep(1)  # the pipe is full
+    wait_until_full(running.stdout)
     running.send_signal(number)
     tic = time.monotonic()
     assert running.wait(30) == 128 + number

@@ -1,6 +1,8 @@
 """Jobs that MXNet's own launcher starts."""
 
+import contextlib
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -30,9 +32,14 @@ def test_a_job_of_mxnets_launcher_runs_to_its_end(tmp_path):
                    if not name.startswith(('DMLC_', 'PS_', 'MXNET_'))}
     environment.update(PYTHONPATH=os.pathsep.join([str(HERE), str(ROOT)]), DMLC_INTERFACE='lo',
                        MXNET_SUBGRAPH_VERBOSE='0', OMP_NUM_THREADS='1')
-    found = subprocess.run(
-        [sys.executable, str(LAUNCHER), '-n', '2', '-s', '1', '--launcher', 'local',
-         sys.executable, str(script)], env=environment, stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT, text=True, timeout=300, check=False)
-    assert found.returncode == 0 and 'Traceback' not in found.stdout, found.stdout
-    assert all('rank %d has ended' % rank in found.stdout for rank in (0, 1)), found.stdout
+    with subprocess.Popen(
+            [sys.executable, str(LAUNCHER), '-n', '2', '-s', '1', '--launcher', 'local',
+             sys.executable, str(script)], env=environment, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, text=True, start_new_session=True) as running:
+        try:
+            output, _ = running.communicate(timeout=300)
+        finally:
+            with contextlib.suppress(ProcessLookupError):  # it leaves its workers behind
+                os.killpg(running.pid, signal.SIGKILL)
+    assert running.returncode == 0 and 'Traceback' not in output, output
+    assert all('rank %d has ended' % rank in output for rank in (0, 1)), output
