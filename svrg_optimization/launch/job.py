@@ -206,5 +206,5 @@ def say_who_has_ended(workers):
     """Name the workers that have ended while others still run."""
     ended, running = ([process.name for process in workers if process.is_running() == runs]
                       for runs in (False, True))
-    say('%s ended with status 0 over %d seconds ago: if %s should need them, it waits for ever' % (
+    say('%s ended with status 0 over %d seconds ago: whoever needs them waits for ever (%s)' % (
         ', '.join(ended), SECONDS_UNTIL_A_WAIT_IS_SAID, ', '.join(running)))

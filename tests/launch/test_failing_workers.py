@@ -2,7 +2,6 @@
 
 import os
 import re
-import signal
 import sys
 import time
 
@@ -33,7 +32,7 @@ def slow(*case):
     slow('in_result_of_thread', 1, ERROR),
     slow('in_join_of_thread_that_waits', 1, ERROR),
     slow('at_import', 1, RAISED + "ModuleNotFoundError: No module named 'no_such_module'\n"),
-    ('exit_in_callback', 3, 'exited with status 3: ending the others'),
+    slow('exit_in_callback', 3, 'exited with status 3: ending the others'),
     slow('exit_with_message', 1, 'exited with status 1: ending the others'),
     slow('raise_keyboard_interrupt', 130,
          'exited with status 130: ending the others. Its error: KeyboardInterrupt\n'),
@@ -59,16 +58,6 @@ def test_a_worker_that_fails_ends_the_job_within_two_seconds(tmp_path, place, st
         assert log.read_text() == 'last words'
 
 
-def test_a_worker_that_ends_early_is_named_while_others_run(tmp_path):
-    with job([sys.executable, str(WORKER), 'return_early', str(tmp_path / 'log')]) as running:
-        running.wait_for(r'^\[launcher\] .* wait.* for ever')
-        ended, = re.findall(r'^\[(worker \d)\] fails at', running.output, re.MULTILINE)
-        assert re.search(r'^\[launcher\] %s ended with status 0 .* if worker %d should need' % (
-            ended, 1 - int(ended[-1])), running.output, re.MULTILINE), running.output
-        running.send(signal.SIGTERM)
-        assert running.exit_status(15) == 143
-
-
 PUSH = '''
 import mxnet as mx, sys, time
 kvstore = mx.kv.create('dist_async')
@@ -89,6 +78,7 @@ for _ in range(100):
 '''
 
 
+@pytest.mark.slow
 def test_what_a_worker_pushed_before_its_end_is_not_lost():
     with job([sys.executable, '-c', PUSH]) as running:
         assert running.exit_status() == 0, running.output

@@ -73,7 +73,8 @@ def pids_of(running):
     return [int(running.stdout.readline().split()[-1]) for _ in range(3)]
 
 
-@pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize('number', [signal.SIGTERM] + [
+    pytest.param(number, marks=pytest.mark.slow) for number in (signal.SIGINT, signal.SIGHUP)])
 def test_a_signal_ends_a_job_whose_output_nobody_reads(launch, number):
     running = launch(*LOCAL, *ENDLESS)
     pids = pids_of(running)
@@ -127,6 +128,16 @@ def test_the_last_line_of_an_error_is_repeated(launch, script, says):
     assert re.fullmatch(r'\[launcher\] worker 0 \(process \d+\) ' + re.escape(says), lines[-1])
 
 
+@pytest.mark.slow
+def test_a_worker_that_ends_while_others_run_is_named(launch, tmp_path):
+    running = launch('-n', '2', '--', 'sh', '-c', 'mkdir %s || sleep 60' % (tmp_path / 'first'))
+    named = re.compile(r'\[launcher\] worker (\d) ended with status 0 over 5 seconds ago: whoever '
+                       r'needs them waits for ever \(worker (\d)\)\n')
+    found = next(filter(None, map(named.fullmatch, iter(running.stdout.readline, ''))))
+    assert sorted(found.groups()) == ['0', '1']
+    assert running.poll() is None
+
+
 def test_packages_whose_version_cannot_be_found_are_one_line(launch, tmp_path):
     (tmp_path / 'mxnet' / 'libinfo.py').unlink()
     running = launch(*LOCAL, 'true')
@@ -143,11 +154,13 @@ def test_a_python_that_a_host_lacks_is_named_with_the_option(on_host):
     assert running.wait(30) == 1
 
 
+@pytest.mark.slow
 def test_a_host_that_is_waited_for_is_named(on_host):
     running = on_host('true', first='sleep 7')
     assert running.stdout.readline() == '[launcher] waiting for h1\n'
 
 
+@pytest.mark.slow
 def test_an_agent_that_stands_still_does_not_respond(on_host):
     running = on_host('--link-timeout', '4', 'sleep', '60')
     lines = iter(running.stdout.readline, '')

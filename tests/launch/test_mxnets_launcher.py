@@ -1,6 +1,7 @@
 """Jobs that MXNet's own launcher starts."""
 
 import contextlib
+import importlib
 import os
 import signal
 import subprocess
@@ -12,7 +13,6 @@ import pytest
 
 from cluster import HERE, ROOT
 
-pytestmark = pytest.mark.cluster
 LAUNCHER = Path(mxnet.__file__).parent / 'tools' / 'launch.py'
 TRAIN = '''
 import mxnet as mx
@@ -25,6 +25,15 @@ print('rank %d has ended' % kvstore.rank, flush=True)
 '''
 
 
+def test_mxnets_launcher_has_the_name_that_python_removed():
+    tracker = importlib.import_module('dmlc_tracker.tracker')
+    thread = tracker.Thread(target=print)
+    thread.setDaemon(True)
+    assert not thread.isAlive() and thread.daemon
+
+
+@pytest.mark.slow
+@pytest.mark.cluster
 def test_a_job_of_mxnets_launcher_runs_to_its_end(tmp_path):
     script = tmp_path / 'train.py'
     script.write_text(TRAIN)

@@ -117,10 +117,6 @@ def send(number):
     time.sleep(60)
 
 
-def return_early():
-    announce()
-
-
 
 
 terminate = functools.partial(send, signal.SIGTERM)
