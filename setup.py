@@ -15,7 +15,7 @@ TEST = ['hypothesis>=6.100', 'psutil', 'pytest>=8', 'pytest-timeout', 'pytest-xd
 # the package's own one when somebody imports MXNet, and none where the package has been removed.
 START = ("import sys; 'svrg_optimization.' in str(sys.meta_path[0]) or sys.meta_path.insert(0, "
          "type('Start', (), {'__module__': 'svrg_optimization._mxnet_finder', 'find_spec': "
-         "staticmethod(lambda name, *args: name.partition('.')[0] == 'mxnet' and "
+         "staticmethod(lambda name, *args: name.partition('.')[0] in ('mxnet', 'dmlc_tracker') and "
          "__import__('importlib.util').util.find_spec('svrg_optimization') and "
          "__import__('importlib').import_module('svrg_optimization._mxnet_finder')"
          ".MXNetFinder.find_spec(name, *args) or None)}))\n")

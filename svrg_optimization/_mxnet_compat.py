@@ -9,8 +9,10 @@ NumPy unchanged.
 
 import builtins
 import functools
+import os
 import re
 import sys
+import threading
 import types
 import warnings
 from importlib.machinery import PathFinder, SourceFileLoader
@@ -26,7 +28,8 @@ def find_spec(name, path, target):
     """Return the spec of a module of MXNet, with a loader that supplies what it lacks."""
     spec = PathFinder.find_spec(name, path, target)
     if spec is not None and type(spec.loader) is SourceFileLoader:
-        loader = _MendingLoader if name in _MENDED else _Loader
+        loader = (_MendingLoader if name in _MENDED else
+                  _JobLoader if name.startswith(('mxnet.kvstore.', 'dmlc_tracker.')) else _Loader)
         spec.loader = loader(spec.loader.name, spec.loader.path)
     return spec
 
@@ -74,6 +77,40 @@ class _MendingLoader(_Loader):
         if _is_needed():
             name, mend = _MENDED[self.name]
             setattr(module, name, mend(getattr(module, name)))
+
+
+class _JobLoader(_Loader):
+    """Loader of the modules that a distributed job needs, which are mended with every NumPy."""
+
+    def exec_module(self, module):
+        """Run the module and replace what makes jobs fail or hang."""
+        super().exec_module(module)
+        if self.name == 'mxnet.kvstore.base':
+            module.create = _with_exit(module.create)
+        elif hasattr(module, 'Thread'):
+            module.Thread = _Thread
+
+
+def _with_exit(create):
+    """Wrap the creation of a KVStore: a worker that fails must not wait for the others."""
+    @functools.wraps(create)
+    def wrapper(*args, **kwargs):
+        kvstore = create(*args, **kwargs)
+        if os.environ.get('DMLC_ROLE') == 'worker':
+            from .kvstore.worker_exit import prepare_exit  # noqa: PLC0415
+            prepare_exit(kvstore)
+        return kvstore
+    return wrapper
+
+
+class _Thread(threading.Thread):
+    """Thread with the names that MXNet's launcher calls, of which Python has removed the first."""
+
+    isAlive = threading.Thread.is_alive  # noqa: N815
+
+    def setDaemon(self, daemonic):  # noqa: N802
+        """Set whether the process may end before the thread."""
+        self.daemon = daemonic
 
 
 def _with_plain_tuples(convert):

@@ -13,12 +13,12 @@ SWITCH = 'SVRG_OPTIMIZATION_MXNET_COMPAT'
 
 
 class MXNetFinder:
-    """Finder of mxnet and the modules below it, in sys.meta_path."""
+    """Finder of mxnet, its launcher's dmlc_tracker and the modules below them, in sys.meta_path."""
 
     @staticmethod
     def find_spec(name, path=None, target=None):
         """Return the spec of a module of MXNet, and None for all others."""
-        if name.partition('.')[0] != 'mxnet' or os.environ.get(SWITCH) == '0':
+        if name.partition('.')[0] not in ('mxnet', 'dmlc_tracker') or os.environ.get(SWITCH) == '0':
             return None
         from . import _mxnet_compat  # noqa: PLC0415
         return _mxnet_compat.find_spec(name, path, target)

@@ -19,8 +19,9 @@ from .kinds import (
     kvstore_of,
     will_update,
 )
-from .operations import open_distributed, probe_of_compression, push_all_before_exit
+from .operations import open_distributed, probe_of_compression
 from .registry import ModuleRegistry, RegisteredModule, registry_of
+from .worker_exit import prepare_exit
 
 # Attributes that `init_optimizer` sets.
 _INSTALLED = {'_optimizer', '_kvstore', '_update_on_kvstore', '_updater', 'optimizer_initialized',
@@ -116,7 +117,7 @@ class Joining:
         """Tell an _SVRGOptimizer which key each number of a distributed KVStore stands for."""
         if not is_distributed(self._kvstore):
             return
-        push_all_before_exit()
+        prepare_exit(self._kvstore)
         if self._updates:
             pickle.dumps(optimizer, 0)  # MXNet does so too, but after keys are created
         number = self._registry.number_of_first_key(self._kvstore, self.keys, self._updates)

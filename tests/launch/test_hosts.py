@@ -142,7 +142,8 @@ def last_epoch(running):
 
 def take_link_down(network, running):
     network.set_link('h2', 'down')
-    return 'h2: nothing has come from it for %d seconds: ending the others' % LINK_TIMEOUT
+    return ('h2: does not respond: nothing has come from it for %d seconds: ending the others'
+            % LINK_TIMEOUT)
 
 
 def reboot(network, running):
@@ -297,7 +298,7 @@ def test_directory_that_a_host_lacks(network, tmp_path, monkeypatch):
     ('no.such.host.invalid', [], 'no.such.host.invalid: cannot be reached .*resolve'),
     ('h2', ['--ssh', '/no/such/ssh', '--scheduler-host', '10.77.0.254'],
      'h1: ssh cannot be started: .*/no/such/ssh'),
-    ('h2', ['--python', '/no/such/python'], 'h[12]: cannot be reached .*/no/such/python'),
+    ('h2', ['--python', '/no/such/python'], 'h[12]: cannot run the Python /no/such/python'),
     ('h2', ['--scheduler-host', '10.0.0.1'], 'the scheduler\'s host must have an IPv4 address of '
                                              'this machine, not 10.0.0.1')])
 def test_host_that_cannot_be_reached(network, tmp_path, host, options, says):
