@@ -17,11 +17,11 @@ CASES = ([(metric, LABELS, CLASSES) for metric in OF_CLASSES]
 
 
 @pytest.mark.parametrize('metric, label, prediction', CASES)
-def test_a_thousand_equal_batches_have_the_value_of_one(metric, label, prediction):
+def test_many_equal_batches_have_the_value_of_one(metric, label, prediction):
     metric = mx.metric.create([metric])
     metric.update([label], [prediction])
     (_, [of_one]), [inner] = metric.get(), metric.metrics
-    for _ in range(999):
+    for _ in range(199):
         metric.update([label], [prediction])
     for _, [value] in (metric.get(), metric.get_global()):
         np.testing.assert_allclose(value, of_one, rtol=1e-12)
@@ -49,7 +49,7 @@ def test_sums_of_ones_own_metric():
             self.total += preds[0].asscalar()
 
     metric = Own('own')
-    for _ in range(1000):
+    for _ in range(200):
         metric.update(None, [mx.nd.array([0.09])])
-    np.testing.assert_allclose(metric.total, 1000 * float(np.float32(0.09)), rtol=1e-12)
+    np.testing.assert_allclose(metric.total, 200 * float(np.float32(0.09)), rtol=1e-12)
     assert metric.sums == [0.0, 0.0]
