@@ -17,14 +17,15 @@
 # pip takes: make test NUMPY=1.23.5. CONTRIBUTING.md says more.
 
 PYTHON ?= python3
-SUPPORTED := 3.8 3.9 3.10 3.11 3.12 3.13
+SUPPORTED := 3.8 3.9 3.10 3.11 3.12 3.13 3.14 3.15
+TOO_OLD := 2.% 3.0 3.1 3.2 3.3 3.4 3.5 3.6 3.7
 VERSION := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null)
 VENV := .venv/$(VERSION)$(addprefix -numpy-,$(NUMPY))
 RUN := MXNET_SUBGRAPH_VERBOSE=0 $(VENV)/bin/python
 INSTALL := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check
 
-# mxnet's metadata demand a NumPy below 2, which on 3.13 pip would compile for half an hour.
-ifeq ($(VERSION),3.13)
+# mxnet's metadata demand a NumPy below 2, which pip would compile for half an hour from 3.13 on.
+ifeq ($(filter 3.8 3.9 3.10 3.11 3.12,$(VERSION)),)
 MXNET_NEEDS := 'requests<3' 'graphviz<0.9'
 INSTALL_MXNET := $(INSTALL) --no-deps 'mxnet>=1.8,<2'
 endif
@@ -99,6 +100,7 @@ clean:
 
 $(VENV)/%.installed: setup.py pyproject.toml | supported-python
 	@echo 'Installing into $(VENV) ...'
+	$(if $(filter $(VERSION),$(SUPPORTED)),,@echo 'Python $(VERSION) is newer than those that were tried, 3.8 to $(lastword $(SUPPORTED)): it may work.')
 	$(PYTHON) -m venv $(VENV)
 	$(INSTALL) --editable '.[$*]' $(MXNET_NEEDS) $(filter-out $(LATER),$(WANTED))
 	$(INSTALL_MXNET)
@@ -107,10 +109,10 @@ $(VENV)/%.installed: setup.py pyproject.toml | supported-python
 
 supported-python:
 ifeq ($(VERSION),)
-	@echo "There is no $(PYTHON) that runs. This package needs Python 3.8 to 3.13: name one that is installed, as in" >&2
+	@echo "There is no $(PYTHON) that runs. This package needs Python 3.8 or later: name one that is installed, as in" >&2
 	@echo "    make $(or $(MAKECMDGOALS),demo) PYTHON=/usr/bin/python3.12" >&2
 	@exit 1
-else ifeq ($(filter $(VERSION),$(SUPPORTED)),)
-	@echo "$(PYTHON) is Python $(VERSION), and this package needs Python 3.8 to 3.13. Name another one: make $(or $(MAKECMDGOALS),demo) PYTHON=python3.12" >&2
+else ifneq ($(filter $(TOO_OLD),$(VERSION)),)
+	@echo "$(PYTHON) is Python $(VERSION), and this package needs Python 3.8 or later. Name another one: make $(or $(MAKECMDGOALS),demo) PYTHON=python3.12" >&2
 	@exit 1
 endif
