@@ -181,8 +181,9 @@ class SnapshotModule:
         """Return the sum of the gradients of several batches of the bound size."""
         rows = len(batches) * executor_group.batch_size(self.module)
         if self._merged is None or executor_group.batch_size(self._merged) != rows:
-            self._merged = self._new_module()
-            executor_group.bind_for_merged(self._merged, self.module, len(batches))
+            merged = self._new_module()
+            executor_group.bind_for_merged(merged, self.module, len(batches))
+            self._merged = merged  # not before it is bound: an error can stop that
         executor_group.run_merged(self._merged, batches)
         return executor_group.gradients(self._merged)
 
@@ -236,7 +237,8 @@ class SnapshotModule:
         return None
 
     def _bind_other(self, data_shapes, label_shapes, parts):
-        self._other = self._new_module(work_load_list=parts)
-        self._other.bind(data_shapes, label_shapes, shared_module=self.module,
-                         grad_req=executor_group.gradient_requests(self.module))
-        return self._other
+        other = self._new_module(work_load_list=parts)
+        other.bind(data_shapes, label_shapes, shared_module=self.module,
+                   grad_req=executor_group.gradient_requests(self.module))
+        self._other = other  # not before it is bound: an error can stop that
+        return other
