@@ -336,6 +336,7 @@ class SnapshotSchedule:
         -----
         UserWarning
             If the full gradient is not finite, with ``nonfinite='warn'``. Also
+            if the network has states and `next_states` is None. Also
             if the padding of a batch cannot be cut off, because the symbol
             cannot be bound for the real rows or a device would have no row. The
             gradient then includes the padding, and its weight is the fraction

@@ -55,6 +55,8 @@ class SVRGState:
         the rows of a batch.
     raises_if_nonfinite : bool
         Whether a full gradient that is not finite is an error.
+    next_states : dict of str to str, optional
+        Constructor argument of this name.
 
     Attributes
     ----------
@@ -80,7 +82,7 @@ class SVRGState:
     """
 
     def __init__(self, masks, nodes, new_module, work_load_list, coefficient, stored,
-                 loss_is_mean, counts_rows, raises_if_nonfinite):
+                 loss_is_mean, counts_rows, raises_if_nonfinite, next_states):
         self.masks = masks
         self.coefficient = coefficient
         self.stored = stored
@@ -95,6 +97,7 @@ class SVRGState:
         self._devices = len(work_load_list)
         self._counts_rows = counts_rows
         self._raises_if_nonfinite = raises_if_nonfinite
+        self.next_states = next_states
         self._forwarded_for_training = self._stored_batch = None
         self._correction_has_begun = False
         self._activations_are_live = True
@@ -338,6 +341,11 @@ class SVRGState:
         self._stored_batch = None
         full_gradient = self.new_full_gradient()
         stored = self.stored.begin(full_gradient) if module_of is None else None
+        if live._state_names and self.next_states is None:
+            self.warn_once('the full gradient is computed with the states as they are now, %s: if '
+                           'they are carried from batch to batch, next_states must map each to '
+                           'its output; next_states={} declares that none is carried'
+                           % ', '.join(live._state_names))
         gradient_pass = GradientPass(full_gradient, data_pass, live, self, stored, module_of)
         if isinstance(data_pass, Pass):
             if stored and data_pass.count is None:
@@ -346,6 +354,7 @@ class SVRGState:
                 data_pass.read = views_of_batches
         with self._live_inputs_kept(live), missing_loss_named(lambda: gradient_pass.live.symbol):
             self._activations_are_live = not self.snapshot_module.shares_pool
+            executor_group.fill_inputs(live, self.next_states or (), 0)
             yielded = self._sum_gradients(gradient_pass, live, data_pass, epoch or 0,
                                           batch_end_callback)
         membership.forget_agreement()
@@ -363,9 +372,8 @@ class SVRGState:
 
     def _live_inputs_kept(self, live):
         """Protect the live module's inputs, for a backward to come or a Monitor, from a pass."""
-        if self.snapshot_module.shares_inputs:
-            return executor_group.kept(executor_group.inputs(live))
-        return contextlib.nullcontext()
+        return executor_group.kept(executor_group.inputs(live) if self.snapshot_module.shares_inputs
+                                   else executor_group.states(live))
 
     @staticmethod
     def _sum_gradients(gradient_pass, live, data_pass, epoch, batch_end_callback):
