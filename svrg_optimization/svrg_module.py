@@ -350,8 +350,7 @@ class SVRGModule(SnapshotSchedule, Module):
         Warns
         -----
         UserWarning
-            If the network has random layers other than Dropout, if a
-            SequentialModule binds the module, which then trains as plain
+            If a SequentialModule binds the module, which then trains as plain
             Module, or if the snapshot is dropped because its full gradient
             lacks a parameter. Each appears once.
         """
@@ -385,7 +384,7 @@ class SVRGModule(SnapshotSchedule, Module):
                                  % ', '.join(self._svrg.counted_by_row()))
             if not self._svrg.coefficient.is_always_zero and _is_bound_by_chain():
                 self._svrg.warn_once('a SequentialModule takes no snapshots: it trains this '
-                                     'module as plain Module')
+                                     'module as plain Module', 'plain Module')
             self._loaded = self._loaded.restore_snapshot(self._svrg)
             self._svrg.drop_snapshot_without(executor_group.gradients(self))
 
@@ -532,7 +531,8 @@ class SVRGModule(SnapshotSchedule, Module):
             `BarzilaiBorwein` or the module's `proximal` does not support the
             optimizer or the KVStore. No key of a weight has been created then.
         TypeError
-            If `optimizer` is neither a str nor an Optimizer.
+            If `optimizer` is neither a str nor an Optimizer, or its `lr_scheduler`
+            is a class or not callable.
         """
         if not self.binded or not self.params_initialized or (
                 self.optimizer_initialized and not force_init):
@@ -716,6 +716,12 @@ class SVRGModule(SnapshotSchedule, Module):
             If the optimizer's learning rate is infinite or NaN.
         RuntimeError
             If an error has stopped `backward` while it corrected the gradients.
+
+        Warns
+        -----
+        UserWarning
+            If there is no snapshot yet and `alpha` is not 0. It appears once, and
+            not for gradients that `backward` got `out_grads` for.
         """
         if self.optimizer_initialized:
             check_learning_rate(self._optimizer)  # MXNet would fail in the middle of the step

@@ -263,7 +263,9 @@ class GradientPass:
             if real_rows != self._full_gradient.batch_size:
                 state.warn_once('the symbol has losses that are sums over a batch and losses '
                                 'that are means: a batch with fewer real rows than are bound is '
-                                'weighted by its real rows, which is right for one kind only')
+                                'weighted by its real rows, which is right for one kind only. '
+                                'Choose a batch size that divides the rows, or pass '
+                                'loss_is_mean=True or False if all that matter are of one kind')
         elif real_rows < rows:
             module = state.snapshot_module.module
             shapes = module.data_shapes, module.label_shapes
@@ -276,5 +278,7 @@ class GradientPass:
             if bound is not None:
                 return _Part(cut, bound, 1 / copies)
             state.warn_once('the module cannot be bound for the real rows of a padded batch '
-                            'alone: the batch is weighted by its real rows, padding included')
+                            'alone: the batch is weighted by its real rows, padding included. '
+                            "Choose a batch size that divides the rows, or "
+                            "last_batch_handle='discard'")
         return self._with_padding(batch, state, real_rows / rows)

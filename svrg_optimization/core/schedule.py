@@ -286,7 +286,7 @@ class SnapshotSchedule:
                                        **({} if count is None else {'batches': count}))
         except NoLossError as error:
             self._has_no_loss = True
-            self._svrg.warn_once('%s: fit trains as plain Module' % error)
+            self._svrg.warn_once('%s: fit trains as plain Module' % error, 'plain Module')
         else:
             self.logger.info('Epoch[%d] Full gradient time=%.3f', self._epoch, time.time() - tic)
             if count is not None:
@@ -336,7 +336,8 @@ class SnapshotSchedule:
         -----
         UserWarning
             If the full gradient is not finite, with ``nonfinite='warn'``. Also
-            if the network has states and `next_states` is None. Also
+            if the network has states and `next_states` is None, or random
+            layers other than Dropout. Also
             if the padding of a batch cannot be cut off, because the symbol
             cannot be bound for the real rows or a device would have no row. The
             gradient then includes the padding, and its weight is the fraction

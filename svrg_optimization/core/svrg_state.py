@@ -101,6 +101,7 @@ class SVRGState:
         self._forwarded_for_training = self._stored_batch = None
         self._correction_has_begun = False
         self._activations_are_live = True
+        self._has_out_grads = False
 
     def share_settings_of(self, other):
         """Use α and the warnings of another SVRGState from now on."""
@@ -127,10 +128,8 @@ class SVRGState:
             if shared:
                 self.snapshot = shared.snapshot
             self.snapshot_module.bind(live, param_names, shared and shared.snapshot_module)
-            if not self.coefficient.is_always_zero:
-                self.warn_of_random_layers()
 
-    def warn_of_random_layers(self):
+    def _warn_of_random_layers(self):
         """Warn once of layers that draw other random numbers at the snapshot."""
         if self.masks.unshared:
             self.warn_once('%s: these layers draw random numbers anew at the snapshot, and the '
@@ -192,6 +191,7 @@ class SVRGState:
     def after_backward(self, live, out_grads):
         """Compute `gradients_at_snapshot` of the batch, or take those that are stored."""
         self.awaits_backward, self.awaits_update = False, True
+        self._has_out_grads = out_grads is not None
         if not self.snapshot.is_active or self.coefficient.is_always_zero:
             return
         at_snapshot = None
@@ -239,6 +239,10 @@ class SVRGState:
         self.snapshot.num_update += 1
         if self.coefficient.is_always_zero:
             self.snapshot.is_stale = True
+        elif not (self.snapshot.is_active or self._has_out_grads):
+            self.warn_once('update takes steps of plain Module without a snapshot: call '
+                           'update_full_grads(train_data) before, or set alpha = 0 until then if '
+                           'that is meant', 'plain Module')
 
     @contextlib.contextmanager
     def steps_undone(self, live, kvstore):
@@ -298,7 +302,7 @@ class SVRGState:
             all errors, the previous snapshot stays active.
         """
         membership.synchronize(live, self.snapshot.num_update)
-        self.warn_of_random_layers()
+        self._warn_of_random_layers()
         with step_size_advanced(live, self.snapshot, self.snapshot_module, epoch):
             self._replace_snapshot(live, data_pass, membership, epoch, batch_end_callback,
                                    module_of)
