@@ -129,13 +129,6 @@ class SVRGState:
                 self.snapshot = shared.snapshot
             self.snapshot_module.bind(live, param_names, shared and shared.snapshot_module)
 
-    def _warn_of_random_layers(self):
-        """Warn once of layers that draw other random numbers at the snapshot."""
-        if self.masks.unshared:
-            self.warn_once('%s: these layers draw random numbers anew at the snapshot, and the '
-                           'difference of the gradients is as noisy as they are; only Dropout '
-                           'layers share theirs' % ', '.join(self.masks.unshared))
-
     def drop_snapshot(self):
         """Deactivate the snapshot. Steps are those of plain Module until the next one."""
         self.snapshot.replace(self.new_full_gradient())
@@ -302,7 +295,10 @@ class SVRGState:
             all errors, the previous snapshot stays active.
         """
         membership.synchronize(live, self.snapshot.num_update)
-        self._warn_of_random_layers()
+        if self.masks.unshared:
+            self.warn_once('%s: these layers draw random numbers anew at the snapshot, and the '
+                           'difference of the gradients is as noisy as they are; only Dropout '
+                           'layers share theirs' % ', '.join(self.masks.unshared))
         with step_size_advanced(live, self.snapshot, self.snapshot_module, epoch):
             self._replace_snapshot(live, data_pass, membership, epoch, batch_end_callback,
                                    module_of)
