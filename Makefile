@@ -1,16 +1,16 @@
 # make demo   train SVRG and SGD on real images: a table and a picture
-# make test   run the test suite
-# make test-short   run some tests of everything, in about a minute
-# make test-pythons   run these on each other Python from 3.8 to 3.13 that is found
-# make test-distributed   run all tests of distributed training; `make test` runs some of them
+# make test   run the tests of every feature, in some three minutes
+# make test-all   run all tests but those of the next two, in some ten minutes
+# make test-exhaustive   run more clusters, faults and cases, in some twenty minutes
 # make soak   run thousands of random cases, and ten thousand epochs in which no memory may leak
-# make coverage   run the test suite, and list the lines and branches that it does not reach
-# make mutation   find mutants of the algorithm's files that its tests miss, in about an hour
-# make bench  run all benchmarks: their tables and pictures go to docs/benchmarks
+# make test-pythons   run the tests of the versions on each other Python from 3.8 to 3.13 that is found
+# make coverage   run all tests, and list the lines and branches that they do not reach
+# make mutation   find mutants of the algorithm's files that its tests miss, in some four hours
+# make bench   run all benchmarks: their tables and pictures go to docs/benchmarks
 # make docs   build the documentation, into docs/_build
 # make figures   draw the pictures of the documentation, into docs/images
 # make lint   run the linter
-# make clean  remove what the others made
+# make clean   remove what the others made
 #
 # Each makes a virtual environment below .venv first. To use another Python than
 # python3: make test PYTHON=python3.10. To use another NumPy than the newest that
@@ -31,45 +31,43 @@ endif
 # On 3.12 they forbid the NumPy that somebody asks for: it is put over the one that they take.
 WANTED := $(addprefix numpy==,$(NUMPY))
 LATER := $(if $(filter 3.12,$(VERSION)),$(filter numpy==2.%,$(WANTED)))
-SHORT := tests/test_imports.py::test_ways_to_import tests/test_mxnet_compat.py \
-	tests/test_imports.py::test_server_can_unpickle_the_optimizer tests/test_gradients.py \
-	tests/test_checkpoint.py::test_same_bits_in_a_new_process tests/test_mixed_versions.py \
-	tests/test_proximal.py::test_trajectory \
-	tests/test_sampled_full_gradients.py::test_fit_on_samples \
-	tests/test_distributed.py::test_losses_that_are_means
+PYTEST := OMP_NUM_THREADS=1 $(RUN) -m pytest --quiet -n 2 --dist loadgroup
+QUICK := not slow and not exhaustive and not soak
 FIND := 'import sys; print(sys.executable)' 2>/dev/null
 
-.PHONY: demo test test-short test-pythons test-distributed soak coverage mutation bench docs figures lint clean \
-	supported-python
+.PHONY: help demo test test-all test-exhaustive soak test-pythons coverage mutation bench docs figures lint \
+	clean supported-python
+
+help:
+	@sed -n '/^# make /{s/^# //;p;};/^#$$/q' Makefile
 
 demo: $(VENV)/examples.installed
 	$(RUN) examples/svrg_vs_sgd.py
 
 test: $(VENV)/test.installed
-	$(RUN) -m pytest
+	$(PYTEST) -m '$(QUICK)'
 
-test-short: $(VENV)/test.installed
-	$(RUN) -m pytest --quiet $(SHORT)
+test-all: $(VENV)/test.installed
+	$(PYTEST)
+
+test-exhaustive: $(VENV)/test.installed
+	$(PYTEST) -m exhaustive
 
 # One of them with a NumPy with which MXNet imports by itself. The shims of
 # pyenv run only what is chosen, or named.
-test-pythons: $(VENV)/test.installed
+test-pythons:
 	for version in $(filter-out $(VERSION),$(SUPPORTED)); do \
 		python=$$(python$$version -c $(FIND) || PYENV_VERSION=$$version python$$version -c $(FIND)) || \
 			{ echo "There is no python$$version here."; continue; }; \
 		echo "Python $$version:"; numpy=; [ $$version != 3.10 ] || numpy=1.23.5; \
-		$(MAKE) --no-print-directory test-short PYTHON=$$python NUMPY=$$numpy || exit 1; done
-
-test-distributed: $(VENV)/test.installed
-	$(RUN) -m pytest -m 'exhaustive or not exhaustive' tests/test_distributed.py \
-		tests/test_faults.py tests/test_hosts.py tests/test_kvstores.py
+		$(MAKE) --no-print-directory test PYTHON=$$python NUMPY=$$numpy || exit 1; done
 
 soak: $(VENV)/test.installed
-	HYPOTHESIS_PROFILE=soak $(RUN) -m pytest --timeout 0 tests/test_properties.py
-	$(RUN) -m pytest --timeout 0 -m soak tests/test_soak.py
+	HYPOTHESIS_PROFILE=soak $(RUN) -m pytest --timeout 0 tests/core/test_properties.py
+	$(RUN) -m pytest --timeout 0 -m soak tests/core/test_soak.py
 
 coverage: $(VENV)/coverage.installed
-	$(RUN) -m pytest --cov --cov-report=term
+	$(PYTEST) --cov --cov-report=term
 
 mutation: $(VENV)/mutation.installed
 	rm -rf mutants

@@ -9,8 +9,8 @@ VERSION = re.search(r"^__version__ = '(.+)'$",
                     (HERE / 'svrg_optimization' / '__init__.py').read_text(encoding='utf-8'),
                     re.MULTILINE).group(1)
 EXAMPLES = ['ipykernel', 'matplotlib', 'nbclient', 'scikit-learn', 'scipy']
-TEST = ['hypothesis>=6.100', 'psutil', 'pytest>=8', 'pytest-timeout', 'ruff==0.17.5',
-        *EXAMPLES]
+TEST = ['hypothesis>=6.100', 'psutil', 'pytest>=8', 'pytest-timeout', 'pytest-xdist',
+        'ruff==0.17.5', *EXAMPLES]
 # Python runs this line at each start, and in virtual environments twice: a finder that imports
 # the package's own one when somebody imports MXNet, and none where the package has been removed.
 START = ("import sys; 'svrg_optimization.' in str(sys.meta_path[0]) or sys.meta_path.insert(0, "

@@ -1,9 +1,46 @@
 """Hooks and fixtures for all tests."""
 
+import collections
 import contextlib
 
 import mxnet as mx
 import pytest
+
+import bad_input
+import checkpoints
+from problems import Problem
+
+
+def pytest_configure(config):
+    """Let pytest-xdist begin with the first group, and not with that of the most tests."""
+    config.option.loadscopereorder = False
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """Give clusters to one process of pytest-xdist, hosts too, and each other file to one.
+
+    The first two take longest, and so they come first.
+    """
+    def group_of(item):
+        for number, name in enumerate(('cluster', 'hosts')):
+            if item.get_closest_marker(name):
+                return number, name
+        return 2, str(item.path.name)
+
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group(group_of(item)[1]))
+    items.sort(key=lambda item: group_of(item)[0])
+
+
+def pytest_terminal_summary(terminalreporter):
+    """Say at the end what was skipped on this machine: the reasons say what would make it run."""
+    skipped = collections.Counter(
+        report.longrepr[2].replace('Skipped: ', '')
+        for report in terminalreporter.stats.get('skipped', ()))
+    if skipped:
+        terminalreporter.line('Skipped on this machine: ' + '; '.join(
+            '%d (%s)' % (number, reason) for reason, number in skipped.items()))
 
 
 @pytest.hookimpl(hookwrapper=True)
@@ -24,3 +61,28 @@ def reshaped(monkeypatch):
     monkeypatch.setattr(mx.executor.Executor, 'reshape', lambda executor, **kwargs: (
         rows.append(kwargs['data'][0]), reshape(executor, **kwargs))[1])
     return rows
+
+
+@pytest.fixture
+def trained(tmp_path, monkeypatch):
+    """Train a module for two epochs and save it in the working directory, a new one."""
+    monkeypatch.chdir(tmp_path)
+    problem = Problem(rows=40)
+    module = problem.module(2)
+    module.fit(problem.iterator(), eval_metric='mse', num_epoch=2,
+               arg_params=problem.arg_params(), optimizer_params=bad_input.SETTINGS)
+    module.save_checkpoint('model', 2, save_optimizer_states=True)
+    return module, problem
+
+
+@pytest.fixture
+def prefix(tmp_path):
+    return str(tmp_path / 'model')
+
+
+@pytest.fixture
+def saved(prefix):
+    """Save a checkpoint after each of three epochs, the snapshot being that of epoch 2 at last."""
+    problem = Problem('softmax', rows=37)
+    checkpoints.train(problem, problem.module(2), 0, 3, prefix=prefix)
+    return prefix

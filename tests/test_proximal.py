@@ -10,9 +10,12 @@ import pytest
 from sklearn.linear_model import Lasso, LogisticRegression
 
 import oracle
+from checkpoints import write_with_checksum
 from cluster import run_workers
+from oracle import train_on_union
 from own_operators import Cap, WholeCap
-from problems import Problem, SparseProblem
+from problems import Problem, SparseProblem, assert_close
+from sequences import Sequences
 from svrg_optimization import BarzilaiBorwein, SVRGModule
 from svrg_optimization.kvstore.kinds import size_split_on_servers
 from svrg_optimization.mxnet_bridge.executor_group import parameters
@@ -27,9 +30,6 @@ from svrg_optimization.proximal import (
     ProximalStep,
 )
 from svrg_optimization.svrg_optimizer import _SVRGOptimizer
-from test_bucketing import Sequences
-from test_checkpoint import write_with_checksum
-from test_distributed import assert_close, train_on_union
 
 TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
 PLACES = [(mx.cpu(), None, '1'), (mx.cpu(), 'object', '1'), (TWO_DEVICES, 'local', '1'),

@@ -11,16 +11,14 @@ import numpy as np
 import psutil
 import pytest
 
+import bad_input
 import oracle
-import test_bad_input as bad_input
-from cluster import run_workers
-from problems import Problem, SparseProblem
+from cluster import PROBLEM, run_workers
+from problems import Problem, SparseProblem, assert_close
+from sequences import Sequences
 from svrg_optimization import BarzilaiBorwein, Growing, SVRGBucketingModule, SVRGModule
 from svrg_optimization.data.passes import Pass, Stream
-from test_bad_input import trained  # noqa: F401
-from test_bucketing import Sequences
-from test_distributed import PROBLEM, assert_close
-from test_training import CountedResets, HeadGradients, labels_of_epochs
+from trainings import CountedResets, HeadGradients, labels_of_epochs
 
 TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
 SETTINGS = {'learning_rate': 0.1, 'momentum': 0.5, 'wd': 0.01}
@@ -856,12 +854,8 @@ ROWS = {
 
 
 @pytest.mark.parametrize('call, error, message', ROWS.values(), ids=list(ROWS))
-def test_bad_input(trained, call, error, message):  # noqa: F811
-    settings = (trained[0].full_grad_batches, trained[0].updates_per_snapshot,
-                trained[0].full_grad_data)
-    bad_input.test_bad_input(trained, call, error, message)
-    assert settings == (trained[0].full_grad_batches, trained[0].updates_per_snapshot,
-                        trained[0].full_grad_data)
+def test_bad_input(trained, call, error, message):
+    bad_input.assert_refused(trained, call, error, message)
 
 
 def test_settings_are_checked_together():

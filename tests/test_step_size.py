@@ -10,10 +10,9 @@ import pytest
 
 import oracle
 from cluster import run_workers
-from problems import Problem, SparseProblem
+from problems import Problem, SparseProblem, assert_close
 from svrg_optimization import BarzilaiBorwein, SVRGModule
 from svrg_optimization.step_size import check_step_size
-from test_distributed import assert_close
 
 TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
 

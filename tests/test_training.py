@@ -9,6 +9,7 @@ import pytest
 import oracle
 from problems import Problem
 from svrg_optimization import SVRGModule
+from trainings import CountedResets, HeadGradients, labels_of_epochs
 
 TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
 
@@ -328,13 +329,6 @@ def test_second_fit_on_smaller_batches(stored):
     problem.assert_weights(module, {'fc_weight': optimum[None, :-1], 'fc_bias': optimum[-1:]})
 
 
-class HeadGradients(SVRGModule):
-    """A module that trains a symbol without a loss, by gradients of its output."""
-
-    def backward(self, out_grads=None):
-        super().backward([self.get_outputs()[0]] if out_grads is None else out_grads)
-
-
 def test_fit_of_a_symbol_without_a_loss():
     """It trains as plain Module, and that is said once."""
     problem = Problem(rows=40)
@@ -401,25 +395,6 @@ def test_data_that_callbacks_see():
         batch_end_callback=lambda param: seen.append(param.locals['train_data']))
     assert all(isinstance(data, mx.io.DataIter) and isinstance(data, mx.io.NDArrayIter)
                and data.num_data == 40 for data in seen)
-
-
-class CountedResets(mx.io.NDArrayIter):
-    """An NDArrayIter by another name, which the package does not know to go back."""
-
-    resets = 0
-
-    def reset(self):
-        self.resets += 1
-        super().reset()
-
-
-def labels_of_epochs(module, train_data, problem, num_epoch=5):
-    """Train and return, for each epoch, the labels of all batches that a callback sees."""
-    epochs = [[] for _ in range(num_epoch)]
-    module.fit(train_data, eval_metric=[], num_epoch=num_epoch, arg_params=problem.arg_params(),
-               optimizer_params={'learning_rate': 0.01}, batch_end_callback=lambda param: (
-                   epochs[param.epoch].append(param.locals['data_batch'].label[0].asnumpy())))
-    return epochs
 
 
 @pytest.mark.parametrize('alpha', [1.0, 0.5, 0.0, lambda _: 0.0])

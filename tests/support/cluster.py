@@ -15,6 +15,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 LAUNCHER = ROOT / 'examples' / 'distributed' / 'launch.py'
 SECONDS = 120
+PROBLEM = {'kind': 'perceptron', 'rows': 57, 'features': 6}
 
 
 class Job:
@@ -90,7 +91,7 @@ def job(command, workers=2, servers=1, launcher=(sys.executable, str(LAUNCHER)),
     """Start a command as the workers of a cluster, whose servers the launcher's Python runs."""
     inherited = {name: value for name, value in os.environ.items()
                  if not name.startswith(('DMLC_', 'PS_', 'MXNET_'))}
-    paths = [str(HERE), str(HERE.parent), str(ROOT), inherited.get('PYTHONPATH', '')]
+    paths = [str(HERE), str(ROOT), inherited.get('PYTHONPATH', '')]
     inherited.update(PYTHONPATH=os.pathsep.join(filter(None, paths)), MXNET_SUBGRAPH_VERBOSE='0',
                      MXNET_STORAGE_FALLBACK_LOG_VERBOSE='0', OMP_NUM_THREADS='1', **environment)
     return Job(launcher, command, workers, servers, inherited)
@@ -98,7 +99,7 @@ def job(command, workers=2, servers=1, launcher=(sys.executable, str(LAUNCHER)),
 
 def run_workers(scenario, tmp_path, workers=2, servers=1, environment=None,
                 python=sys.executable, **arguments):
-    """Run a function of tests/support/workers.py as each worker of a cluster, whose servers are `python`'s.
+    """Run a function of workers.py as each worker of a cluster, whose servers are `python`'s.
 
     Returns what it returned, in the order of the workers' ranks, and fails on
     any traceback in any role's output.

@@ -7,6 +7,13 @@ import oracle
 from svrg_optimization import SVRGModule
 
 
+def assert_close(actual, expected, tolerance=1e-5):
+    assert set(actual) == set(expected)
+    for name, value in expected.items():
+        np.testing.assert_allclose(actual[name], value, rtol=tolerance, atol=tolerance,
+                                   err_msg=name)
+
+
 class Problem:
     """A symbol, its float64 gradient, data and initial weights."""
 

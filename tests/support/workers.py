@@ -17,9 +17,9 @@ import mxnet as mx
 
 from own_operators import Unsendable
 from problems import CsrIter, Problem, SparseProblem
+from sequences import Sequences
 from svrg_optimization import BarzilaiBorwein, SVRGModule
 from svrg_optimization.proximal import GroupLasso
-from test_bucketing import Sequences
 
 
 class NoBatches:

@@ -16,10 +16,10 @@ from sklearn.datasets import load_digits
 
 import svrg_optimization
 from cluster import job
+from jobs import TRAIN, assert_optimal, assert_same_weights, is_running, weights
 from network import Network, lacking
 from svrg_optimization.launch.agent import SECONDS_TO_KILL, SECONDS_TO_TERMINATE
 from svrg_optimization.launch.hosts import HostsError, place, read_hosts
-from test_faults import TRAIN, assert_optimal, assert_same_weights, is_running, weights
 
 LACKING = lacking()
 needs_hosts = pytest.mark.skipif(bool(LACKING), reason='lacks %s' % LACKING)

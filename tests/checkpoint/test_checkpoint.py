@@ -1,12 +1,8 @@
 """Checkpoints: whole files, the same bits after a stop, and errors that name the file."""
 
-import hashlib
 import json
 import os
 import pickle
-import subprocess
-import sys
-import textwrap
 import zipfile
 from pathlib import Path
 
@@ -14,45 +10,12 @@ import mxnet as mx
 import numpy as np
 import pytest
 
+from checkpoints import SETTINGS, bits, bound, load, train, write_with_checksum
 from problems import Problem
+from processes import in_a_process
 from svrg_optimization import SVRGModule
 
 TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
-SETTINGS = {'sgd': {'learning_rate': 0.1, 'momentum': 0.9, 'wd': 0.01},
-            'adam': {'learning_rate': 0.05}}
-
-
-def train(problem, module, begin, end, optimizer='sgd', prefix=None, kvstore='local', states=True,
-          **params):
-    callback = prefix and mx.callback.module_checkpoint(module, prefix,
-                                                        save_optimizer_states=states)
-    module.fit(problem.iterator(), eval_metric=[], begin_epoch=begin, num_epoch=end,
-               arg_params=problem.arg_params(), optimizer=optimizer, kvstore=kvstore,
-               optimizer_params={**SETTINGS[optimizer], **params}, epoch_end_callback=callback)
-    return module
-
-
-def load(prefix, epoch, load_optimizer_states=True, **kwargs):
-    return SVRGModule.load(prefix, epoch, load_optimizer_states, label_names=('label',), **kwargs)
-
-
-def bits(module):
-    return {name: value.asnumpy().tobytes() for name, value in module.get_params()[0].items()}
-
-
-@pytest.fixture
-def prefix(tmp_path):
-    return str(tmp_path / 'model')
-
-
-@pytest.fixture
-def saved(prefix):
-    """Save a checkpoint after each of three epochs, the snapshot being that of epoch 2 at last."""
-    problem = Problem('softmax', rows=37)
-    train(problem, problem.module(2), 0, 3, prefix=prefix)
-    return prefix
-
-
 @pytest.mark.parametrize('stop', [1, 2, 3, 4, 5])
 @pytest.mark.parametrize('optimizer', ['sgd', 'adam'])
 @pytest.mark.parametrize('context, kvstore', [
@@ -73,28 +36,18 @@ def test_same_bits_after_a_stop(monkeypatch, prefix, stop, optimizer, context, k
     assert resumed._optimizer.num_update == unbroken._optimizer.num_update == 24
 
 
+def go_on(prefix, optimizer):
+    problem = Problem('softmax', rows=37)
+    train(problem, load(prefix, 2), 2, 5, optimizer, prefix)
+
+
 @pytest.mark.parametrize('optimizer', ['sgd', 'adam'])
 def test_same_bits_in_a_new_process(prefix, optimizer):
     problem = Problem('softmax', rows=37)
     unbroken = train(problem, problem.module(3), 0, 5, optimizer)
     train(problem, problem.module(3), 0, 2, optimizer, prefix)
-    subprocess.run([sys.executable, '-c', textwrap.dedent('''
-        import sys
-        from problems import Problem
-        from test_checkpoint import load, train
-        prefix, optimizer = sys.argv[1:]
-        problem = Problem('softmax', rows=37)
-        train(problem, load(prefix, 2), 2, 5, optimizer, prefix)'''), prefix, optimizer],
-        check=True, env={**os.environ, 'PYTHONPATH': os.pathsep.join(
-            [str(Path(__file__).parent), str(Path(__file__).parent / 'support'),
-             str(Path(__file__).parent.parent)])})
+    in_a_process(go_on, prefix, optimizer)
     assert bits(bound(load(prefix, 5), problem)) == bits(unbroken)
-
-
-def bound(module, problem, **kwargs):
-    train_data = problem.iterator()
-    module.bind(train_data.provide_data, train_data.provide_label, **kwargs)
-    return module
 
 
 def test_files_are_modules_own(saved):
@@ -416,12 +369,6 @@ def test_states_that_were_not_saved(prefix):
     assert load(prefix, 1, False)._loaded.snapshot is not None
     with pytest.raises(ValueError, match='saved without .*model-0001.states'):
         load(prefix, 1)
-
-
-def write_with_checksum(name, **arrays):
-    np.savez(name, **arrays)
-    content = Path(name + '.npz').read_bytes()
-    Path(name).write_bytes(content + hashlib.sha256(content).hexdigest().encode())
 
 
 @pytest.mark.parametrize('facts, message', [

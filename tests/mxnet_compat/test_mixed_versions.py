@@ -4,21 +4,19 @@ The others are those whose environments ``make`` has made: ``make
 test-pythons`` makes them all.
 """
 
-import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from cluster import run_workers
-from problems import Problem
-from test_distributed import PROBLEM, assert_close, train_on_union
+from cluster import PROBLEM, run_workers
+from oracle import train_on_union
+from problems import Problem, assert_close
+from processes import ROOT, printed_by
 
-HERE = Path(__file__).resolve().parent
-OTHERS = sorted((stamp.parent for stamp in HERE.parent.glob('.venv/*/test.installed')
+OTHERS = sorted((stamp.parent for stamp in ROOT.glob('.venv/*/test.installed')
                  if stamp.parent != Path(sys.prefix).resolve()),
                 key=lambda folder: [int(number) for number in re.findall(r'\d+', folder.name)])
 others = pytest.mark.parametrize('other', [
@@ -53,11 +51,7 @@ np.savez(sys.argv[5], **{name: value.asnumpy()
 
 def train(python, *arguments):
     """Train in a Python of its own, from one epoch to another; return the weights' bits."""
-    paths = [str(HERE / 'support'), str(HERE), str(HERE.parent), os.environ.get('PYTHONPATH', '')]
-    result = subprocess.run([python, '-c', TRAIN, *map(str, arguments)], check=False,
-                            env={**os.environ, 'PYTHONPATH': os.pathsep.join(filter(None, paths))},
-                            capture_output=True, text=True)
-    assert result.returncode == 0, result.stderr
+    printed_by('-c', TRAIN, *arguments, python=python)
     with np.load(arguments[-1]) as file:
         return {name: file[name].tobytes() for name in file.files}
 

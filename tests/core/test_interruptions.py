@@ -9,10 +9,10 @@ import mxnet as mx
 import numpy as np
 import pytest
 
+from bad_input import state_of
 from problems import Problem
+from sequences import Sequences
 from svrg_optimization import BarzilaiBorwein, SVRGModule
-from test_bad_input import state_of
-from test_bucketing import Sequences
 
 TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
 SETTINGS = {'learning_rate': 0.1, 'momentum': 0.5}

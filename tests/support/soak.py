@@ -1,8 +1,8 @@
 """Run one scenario for many cycles, and print as JSON what it leaves over.
 
-``python tests/soak.py epochs 10000`` trains for so many epochs; --module plain does the same with
-MXNet's Module, to see whose a leak is, and --leak keeps a small array in each cycle, to see that
-it is noticed.
+``python tests/support/soak.py epochs 10000`` trains for so many epochs; --module plain does the
+same with MXNet's Module, to see whose a leak is, and --leak keeps a small array in each cycle, to
+see that it is noticed.
 """
 
 import argparse

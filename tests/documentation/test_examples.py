@@ -17,7 +17,7 @@ from sklearn.datasets import dump_svmlight_file
 from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.model_selection import train_test_split
 
-EXAMPLES = Path(__file__).resolve().parent.parent / 'examples'
+EXAMPLES = Path(__file__).resolve().parents[2] / 'examples'
 SCRIPTS = ['high_level_api', 'intermediate_level_api', 'inference', 'linear_regression',
            'logistic_regression_csr', 'sparse_logistic_regression', 'training_on_a_stream',
            'gluon_block', 'convolutional_network']

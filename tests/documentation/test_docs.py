@@ -16,7 +16,7 @@ import pytest
 from svrg_optimization import SVRGBucketingModule, SVRGModule, __version__
 from svrg_optimization.mxnet_bridge.docstrings import with_docstrings_of_mxnet
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / 'docs'
 PAGES = [ROOT / 'README.md', *sorted(DOCS.glob('*.md'))]
 OTHERS = [ROOT / 'CONTRIBUTING.md', ROOT / 'examples' / 'README.md']

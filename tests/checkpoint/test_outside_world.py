@@ -12,7 +12,6 @@ import resource
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 import warnings
@@ -22,11 +21,12 @@ import mxnet as mx
 import numpy as np
 import pytest
 
+from checkpoints import bound, load, train
 from problems import Problem
+from processes import in_a_process
+from sequences import LENGTHS, Sequences
 from svrg_optimization import SVRGBucketingModule
 from svrg_optimization.checkpoint.format import Checkpoint, file_names
-from test_bucketing import LENGTHS, Sequences
-from test_checkpoint import bound, load, train
 
 KINDS = ('params', 'states', 'svrg')
 
@@ -56,19 +56,6 @@ def fingerprint(prefix, epoch):
     arrays += [(name, array.tobytes()) for name, array in sorted(found.arrays.items())]
     return hash((tuple(arrays), str(found.facts), Path(found.states).read_bytes(),
                  found.symbol.tojson()))
-
-
-def in_a_process(function, *arguments):
-    """Run a function of this file in a Python of its own."""
-    tests = str(Path(__file__).parent / 'support')
-    path = os.pathsep.join([str(Path(__file__).parent), tests, *filter(None, [os.environ.get('PYTHONPATH')])])
-    found = subprocess.run(
-        [sys.executable, '-c', 'import sys, test_outside_world as tests; '
-         'getattr(tests, sys.argv[1])(*sys.argv[2:])', function.__name__, *map(str, arguments)],
-        env={**os.environ, 'PYTHONPATH': path}, timeout=120, check=False, stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT, text=True)
-    assert found.returncode == 0, found.stdout
-    return found.stdout
 
 
 def fork(function, *arguments):

@@ -8,15 +8,12 @@ import sys
 import time
 from pathlib import Path
 
-import mxnet as mx
 import numpy as np
 import pytest
-from scipy.optimize import minimize
-from scipy.special import log_softmax
 
 from cluster import LAUNCHER, job
+from jobs import TRAIN, assert_optimal, assert_same_weights, is_running, weights
 
-TRAIN = LAUNCHER.with_name('train.py')
 DURING_PASS, DURING_TRAINING = r'Iter\[4\] Batch \[60\]', r'Epoch\[5\] Batch \[60-'
 ROWS, FEATURES, CLASSES, L2 = 1600, 6, 3, 0.01
 
@@ -44,11 +41,6 @@ def training(data, prefix, kind='dist_sync', epochs=7, rate=0.02, momentum=0.0, 
                 '--log-every', '20'] + ['--resume'] * resume, 2, 1, **environment)
 
 
-def weights(prefix, epoch):
-    saved = mx.nd.load('%s-%04d.params' % (prefix, epoch))
-    return {name: value.asnumpy() for name, value in saved.items()}
-
-
 def run_to_end(running):
     with running:
         status = running.exit_status()
@@ -72,14 +64,6 @@ def kill_and_resume(data, prefix, victim, moment, epochs=7, **given):
     assert not Path('%s-%04d.params' % (prefix, epochs)).exists()
     output = run_to_end(training(data, prefix, epochs=epochs, resume=True, **given))
     assert 'from epoch 4 on' in output or 'from epoch 5 on' in output, output
-
-
-def is_running(pid):
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return Path('/proc/%d/stat' % pid).read_text().rpartition(')')[2].split()[0] != 'Z'
 
 
 CASES = [(victim, moment) for victim in ('worker 0', 'worker 1', 'server 0', 'scheduler')
@@ -106,12 +90,6 @@ def undisturbed(data, tmp_path_factory):
     return run
 
 
-def assert_same_weights(actual, expected):
-    assert set(actual) == set(expected)
-    for name, value in expected.items():
-        np.testing.assert_allclose(actual[name], value, rtol=1e-5, atol=1e-5, err_msg=name)
-
-
 @pytest.mark.parametrize('victim, moment', usual([('worker 1', DURING_TRAINING)]))
 def test_synchronous_job_without_momentum(data, undisturbed, tmp_path, victim, moment):
     kill_and_resume(data, tmp_path / 'model', victim, moment)
@@ -131,29 +109,6 @@ def test_asynchronous_job(data, tmp_path, victim, moment):
                     rate=0.05)
     found = weights(tmp_path / 'model', 40)
     assert_optimal(found, *data[1:], L2)
-
-
-def assert_optimal(found, features, labels, l2):
-    """Compare weights and biases with those that are optimal, computed in float64."""
-    rows, classes = len(features), labels.max() + 1
-    design = np.column_stack([features, np.ones(rows)])
-    penalty = np.array([l2] * features.shape[1] + [0])
-
-    def loss_and_gradient(flat):
-        parameters = flat.reshape(classes, -1)
-        log_probabilities = log_softmax(design @ parameters.T, axis=1)
-        error = np.exp(log_probabilities)
-        error[np.arange(rows), labels] -= 1
-        loss = -log_probabilities[np.arange(rows), labels].mean()
-        return (loss + (penalty * parameters ** 2).sum() / 2,
-                (error.T @ design / rows + penalty * parameters).ravel())
-
-    optimum = minimize(loss_and_gradient, np.zeros(classes * design.shape[1]), jac=True,
-                       method='L-BFGS-B', options={'ftol': 0, 'gtol': 1e-11, 'maxiter': 10000}
-                       ).x.reshape(classes, -1)
-    np.testing.assert_allclose(found['arg:fc_weight'], optimum[:, :-1], atol=1e-5)
-    np.testing.assert_allclose(found['arg:fc_bias'] - found['arg:fc_bias'].mean(),
-                               optimum[:, -1] - optimum[:, -1].mean(), atol=1e-5)
 
 
 def test_first_epoch_is_resumed_from_nothing(data, tmp_path):

@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 
 import oracle
-from cluster import run_workers
-from problems import Problem, SparseProblem
-from test_bucketing import SETTINGS, Sequences
-
-PROBLEM = {'kind': 'perceptron', 'rows': 57, 'features': 6}
+from cluster import PROBLEM, run_workers
+from oracle import train_on_union
+from problems import Problem, SparseProblem, assert_close
+from sequences import SETTINGS, Sequences
 
 
 def full_gradient(problem, weights, batch_size):
@@ -19,31 +18,6 @@ def full_gradient(problem, weights, batch_size):
     rows = len(problem.features)
     return {name: batch_size / rows * value for name, value in problem.network(
         weights, problem.features, problem.targets).items()}
-
-
-def assert_close(actual, expected, tolerance=1e-5):
-    assert set(actual) == set(expected)
-    for name, value in expected.items():
-        np.testing.assert_allclose(actual[name], value, rtol=tolerance, atol=tolerance,
-                                   err_msg=name)
-
-
-def train_on_union(problem, sizes, batch_size, num_epoch, update_freq, alpha=1, **sgd):
-    """Train in float64 as one process would on the union of the workers' batches."""
-    workers = len(sizes)
-    svrg = oracle.Svrg(problem.network, problem.weights, problem.features, problem.targets,
-                       workers * batch_size,
-                       oracle.Sgd(rescale=1 / (workers * batch_size), **sgd),
-                       alpha=lambda _: alpha)
-    begins = np.cumsum([0, *sizes[:-1]])
-    shards = [[begin + rows for rows in oracle.batches_of(size, batch_size)]
-              for begin, size in zip(begins, sizes)]
-    for epoch in range(num_epoch):
-        if epoch % update_freq == 0:
-            svrg.take_snapshot()
-        for batches in zip(*shards):
-            svrg.step(np.concatenate(batches))
-    return svrg.weights
 
 
 # kind, shard sizes, batch sizes, servers, devices, environment

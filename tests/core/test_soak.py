@@ -6,9 +6,10 @@ Each runs in a process of its own (soak.py); `make soak` runs them at full lengt
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+
+import soak
 
 # An NDArray of 16 numbers takes 700 bytes; so a process that keeps one in each cycle grows by
 # more than this, over as many cycles as outweigh the noise.
@@ -24,8 +25,7 @@ def scenario(name, short, full):
 
 def run(folder, *arguments):
     """Return what the process held after each tenth of its cycles."""
-    script = Path(__file__).with_name('soak.py')
-    result = subprocess.run([sys.executable, str(script), *map(str, arguments)], cwd=str(folder),
+    result = subprocess.run([sys.executable, soak.__file__, *map(str, arguments)], cwd=str(folder),
                             capture_output=True, check=False, text=True, timeout=3600)
     assert result.returncode == 0, result.stderr
     return json.loads(result.stdout)

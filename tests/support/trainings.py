@@ -1,0 +1,31 @@
+"""Modules and iterators that are not as usual, and what a training shows of its batches."""
+
+import mxnet as mx
+
+from svrg_optimization import SVRGModule
+
+
+class HeadGradients(SVRGModule):
+    """A module that trains a symbol without a loss, by gradients of its output."""
+
+    def backward(self, out_grads=None):
+        super().backward([self.get_outputs()[0]] if out_grads is None else out_grads)
+
+
+class CountedResets(mx.io.NDArrayIter):
+    """An NDArrayIter by another name, which the package does not know to go back."""
+
+    resets = 0
+
+    def reset(self):
+        self.resets += 1
+        super().reset()
+
+
+def labels_of_epochs(module, train_data, problem, num_epoch=5):
+    """Train and return, for each epoch, the labels of all batches that a callback sees."""
+    epochs = [[] for _ in range(num_epoch)]
+    module.fit(train_data, eval_metric=[], num_epoch=num_epoch, arg_params=problem.arg_params(),
+               optimizer_params={'learning_rate': 0.01}, batch_end_callback=lambda param: (
+                   epochs[param.epoch].append(param.locals['data_batch'].label[0].asnumpy())))
+    return epochs
