@@ -53,6 +53,11 @@ def block_threshold(strength, axis):
     return prox
 
 
+def box(low, high):
+    """Return the proximal operator of bounds."""
+    return lambda value, _: np.clip(value, low, high)
+
+
 class Sgd:
     """SGD with momentum, Nesterov's or not, and weight decay, as MXNet defines them.
 

@@ -29,3 +29,12 @@ def labels_of_epochs(module, train_data, problem, num_epoch=5):
                optimizer_params={'learning_rate': 0.01}, batch_end_callback=lambda param: (
                    epochs[param.epoch].append(param.locals['data_batch'].label[0].asnumpy())))
     return epochs
+
+
+def fit(problem, num_epoch=8, update_freq=1, batch_size=10, module=None, **kwargs):
+    if module is None:
+        module = problem.module(update_freq)
+    kwargs.setdefault('optimizer_params', {'learning_rate': 0.1})
+    module.fit(problem.iterator(batch_size), eval_metric=[], arg_params=problem.arg_params(),
+               num_epoch=num_epoch, **kwargs)
+    return module

@@ -470,27 +470,19 @@ def sampled_unlike(kvstore, unlike):
     """Call fit with arguments of each rank's own; return the errors' messages and the steps."""
     rank, found = kvstore.rank, []
     for number, of_ranks in enumerate(unlike):
-        problem = Problem(rows=32, weight={'name': 'w%d' % number}, bias={'name': 'b%d' % number})
-        given = {name: values[rank] for name, values in of_ranks.items()}
+        given = {'sizes': [16, 16], **{name: values[rank] for name, values in of_ranks.items()}}
+        problem = Problem(rows=sum(given['sizes']), weight={'name': 'w%d' % number},
+                          bias={'name': 'b%d' % number})
         module = problem.module(
             full_grad_batches=given.get('batches', 2), updates_per_snapshot=given.get('updates'),
             full_grad_data=problem.iterator(8) if given.get('own_data', True) else None)
         steps = []
         message = error_of(functools.partial(
-            module.fit, shard_of(problem, [16, 16], rank, 8), kvstore=kvstore, eval_metric='mse',
-            arg_params=problem.arg_params(), num_epoch=2, batch_end_callback=steps.append))
+            module.fit, shard_of(problem, given['sizes'], rank, 8), kvstore=kvstore,
+            eval_metric='mse', arg_params=problem.arg_params(), num_epoch=2,
+            batch_end_callback=steps.append))
         found.append((message, len(steps)))
     return found
-
-
-def sampled_shards(kvstore, sizes, batches):
-    """Call fit on unequal shards with a sample of the training data; return the error's message."""
-    problem, steps = Problem(rows=sum(sizes)), []
-    module = problem.module(full_grad_batches=batches)
-    message = error_of(functools.partial(
-        module.fit, shard_of(problem, sizes, kvstore.rank, 8), kvstore=kvstore, eval_metric='mse',
-        arg_params=problem.arg_params(), num_epoch=2, batch_end_callback=steps.append))
-    return message, len(steps)
 
 
 def main():

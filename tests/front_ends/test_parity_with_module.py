@@ -405,7 +405,7 @@ def assert_same(actual, expected):
 
 @pytest.mark.parametrize('function', SCENARIOS)
 @pytest.mark.filterwarnings('ignore')
-def test_without_a_snapshot(function):
+def test_it_is_module_without_a_snapshot(function):
     for actual, expected in zip(function(without_snapshot), function(mx.mod.Module)):
         assert_same(actual, expected)
 
@@ -413,7 +413,7 @@ def test_without_a_snapshot(function):
 @pytest.mark.parametrize('function', [
     predictions_and_scores, gradients_of_the_inputs, batches_of_other_shapes, monitored])
 @pytest.mark.filterwarnings('ignore')
-def test_what_a_snapshot_does_not_change(function):
+def test_a_snapshot_changes_no_output(function):
     for actual, expected in zip(function(with_snapshot), function(mx.mod.Module)):
         assert_same(actual, expected)
 
@@ -421,7 +421,7 @@ def test_what_a_snapshot_does_not_change(function):
 @pytest.mark.parametrize('name', [
     name for name, member in inspect.getmembers(mx.mod.Module, inspect.isfunction)
     if not name.startswith('_')])
-def test_signatures(name):
+def test_methods_take_the_arguments_of_module(name):
     """Each method takes Module's arguments in Module's order, and may take more."""
     def describe(function):
         return [(parameter.name, parameter.kind, parameter.default.dumps()

@@ -7,9 +7,9 @@ import mxnet as mx
 import numpy as np
 import pytest
 
+from pairs import in_pairs
 from problems import Problem, SparseProblem
 from svrg_optimization import LinearDecay, SVRGModule
-from svrg_optimization.core.correction import correct, correct_fused
 
 TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
 SETTINGS = {'learning_rate': 0.1, 'momentum': 0.5, 'wd': 0.01}
@@ -31,18 +31,19 @@ def alternating(num_update):
     return 0.9 if num_update % 2 else 0.2
 
 
-@pytest.mark.parametrize('alpha', [1, 0.7, Fraction(1, 4), np.float32(0.5), alternating,
-                                   LinearDecay(0.75, 12), lambda _: 0])
-@pytest.mark.parametrize('kind', ['linear', 'perceptron'])
-@pytest.mark.parametrize('context, kvstore', [(mx.cpu(), None), (TWO_DEVICES, 'local')])
-def test_is_alpha_svrg(alpha, kind, context, kvstore):
+@in_pairs({
+    'alpha': [1, 0.7, Fraction(1, 4), np.float32(0.5), alternating,
+                                       LinearDecay(0.75, 12), lambda _: 0],
+    'kind': ['linear', 'perceptron'],
+    'context, kvstore': [(mx.cpu(), None), (TWO_DEVICES, 'local')]})
+def test_training_is_alpha_svrg(alpha, kind, context, kvstore):
     problem = Problem(kind, rows=37)
     module = fit(problem, problem.module(2, context=context, alpha=alpha), 5, kvstore=kvstore)
     problem.assert_weights(module, oracle_of(problem, alpha).fit(5, 2))
     assert module._snapshot.is_active
 
 
-def test_large_parameters():
+def test_large_parameters_train_with_alpha():
     problem = Problem('softmax', rows=40, features=600, classes=40)
     assert problem.weights['fc_weight'].size > 1 << 14
     problem.features *= 0.1
@@ -50,49 +51,8 @@ def test_large_parameters():
     problem.assert_weights(module, oracle_of(problem, 0.3).fit(3, 1))
 
 
-def test_float64():
-    problem = Problem('softmax', rows=40)
-    module = problem.module(1, alpha=0.3)
-    module.bind([mx.io.DataDesc('data', (10, 4), 'float64')],
-                [mx.io.DataDesc('label', (10,), 'float64')])
-    module.init_params(arg_params={name: mx.nd.array(value, dtype='float64')
-                                   for name, value in problem.weights.items()})
-    module.init_optimizer(optimizer_params=SETTINGS)
-    train_data = mx.io.NDArrayIter(mx.nd.array(problem.features, dtype='float64'),
-                                   mx.nd.array(problem.targets, dtype='float64'), 10,
-                                   label_name='label')
-    module.fit(train_data, num_epoch=3, eval_metric='acc')
-    assert module._param_dict[0]['fc_weight'].dtype == np.float64
-    problem.assert_weights(module, oracle_of(problem, 0.3).fit(3, 1), 1e-6)
-
-
-@pytest.mark.parametrize('dtype, tolerance', [('float16', 2e-3), ('float32', 1e-6),
-                                              ('float64', 1e-14)])
-@pytest.mark.parametrize('alpha', [1, 0.3])
-def test_correction_of_each_dtype(dtype, tolerance, alpha):
-    rng = np.random.RandomState(0)
-    sums = np.float32 if dtype == 'float16' else dtype
-    arrays = [[rng.normal(size=shape) for shape in ((3, 4), (5,))] for _ in range(3)]
-    expected = [now - alpha * (then - full) for now, then, full in zip(*arrays)]
-
-    def made():
-        return [[mx.nd.array(value, dtype=kind) for value in values]
-                for values, kind in zip(arrays, (dtype, dtype, sums))]
-
-    one_by_one = made()
-    for three in zip(*one_by_one):
-        correct(*three, alpha)
-    many = made()
-    if dtype != 'float16':
-        correct_fused(*many, alpha)
-    for results in [one_by_one[0]] + [many[0]] * (dtype != 'float16'):
-        for result, value in zip(results, expected):
-            assert result.dtype == np.dtype(dtype)
-            np.testing.assert_allclose(result.asnumpy(), value, rtol=tolerance, atol=tolerance)
-
-
 @pytest.mark.parametrize('alpha', [0.4, alternating])
-def test_sparse_parameters(alpha):
+def test_sparse_parameters_train_with_alpha(alpha):
     problem = SparseProblem(rows=37)
     module = problem.module(1, alpha=alpha)
     module.fit(problem.iterator(), eval_metric='mse', num_epoch=3, kvstore=None,
@@ -102,7 +62,7 @@ def test_sparse_parameters(alpha):
     problem.assert_weights(module, svrg.fit(3, 1))
 
 
-def test_sparse_full_gradient():
+def test_alpha_scales_the_sparse_full_gradient():
     """On the rows of a batch, g - α (s - μ over the part of the batches with the row)."""
     problem = SparseProblem(rows=40)
     module = problem.bound(sparse_full_grad=True, alpha=0.4)
@@ -124,7 +84,7 @@ def test_sparse_full_gradient():
     np.testing.assert_allclose(gradient.asnumpy()[:, 0], expected, rtol=1e-5, atol=1e-5)
 
 
-def test_stored_gradients():
+def test_alpha_scales_stored_gradients():
     problem = Problem('perceptron', rows=40)
     module = problem.module(2, alpha=0.6, store_snapshot_grads=True)
     steps = []
@@ -148,7 +108,7 @@ def test_a_rule_of_ones_own_sees_scaled_gradients():
     problem.assert_weights(fit(problem, module, 3), oracle_of(problem, 0.3).fit(3, 1))
 
 
-def test_may_be_set_later():
+def test_alpha_may_be_set_later():
     problem = Problem(rows=40)
     module = problem.bound()
     module.init_optimizer(optimizer_params=SETTINGS)
@@ -169,7 +129,7 @@ def test_may_be_set_later():
     problem.assert_weights(module, svrg.weights)
 
 
-def test_zero_trains_on_no_held_batches():
+def test_alpha_zero_trains_on_no_held_batches():
     """It is plain Module then, on the data that it is given."""
     problem, other = Problem(rows=40), Problem(rows=40, seed=5)
     module = fit(problem, problem.module(1, store_snapshot_grads=True), 1)
@@ -190,13 +150,14 @@ def dropout():
                                 mx.sym.Variable('label'), name='loss')
 
 
-@pytest.mark.parametrize('symbol, stored', [
-    (Problem('perceptron').symbol, False), (Problem('perceptron').symbol, True),
-    (dropout(), False)])
-@pytest.mark.parametrize('context, kvstore', [
-    (mx.cpu(), None), (TWO_DEVICES, 'local'), (TWO_DEVICES, 'device')])
-@pytest.mark.parametrize('optimizer', ['sgd', 'adam'])
-def test_constant_zero_is_module(monkeypatch, symbol, stored, context, kvstore, optimizer):
+@in_pairs({
+    'symbol, stored': [
+        (Problem('perceptron').symbol, False), (Problem('perceptron').symbol, True),
+        (dropout(), False)],
+    'context, kvstore': [
+        (mx.cpu(), None), (TWO_DEVICES, 'local'), (TWO_DEVICES, 'device')],
+    'optimizer': ['sgd', 'adam']})
+def test_constant_alpha_of_zero_is_module(monkeypatch, symbol, stored, context, kvstore, optimizer):
     problem = Problem('perceptron', rows=37)
     passes = []
     monkeypatch.setattr(SVRGModule, '_take_snapshot', lambda *args: passes.append(args))
@@ -257,18 +218,6 @@ def test_checkpoints_keep_a_number_and_warn_of_a_schedule(tmp_path):
         assert SVRGModule.load(prefix, 1, label_names=('label',), alpha=decay).alpha is decay
 
 
-@pytest.mark.parametrize('bad, error', [
-    (-0.1, ValueError), (1.5, ValueError), (np.nan, ValueError), (True, TypeError),
-    ('1', TypeError), (None, TypeError)])
-def test_bad_alpha(bad, error):
-    with pytest.raises(error, match='alpha must be a number from 0 to 1 or a callable'):
-        Problem().module(1, alpha=bad)
-    module = Problem().module(1)
-    with pytest.raises(error, match='alpha must be a number from 0 to 1'):
-        module.alpha = bad
-    assert module.alpha == 1
-
-
 @pytest.mark.parametrize('bad, error', [(2, ValueError), (None, TypeError)])
 def test_bad_value_of_a_schedule_changes_nothing(bad, error):
     problem = Problem(rows=40)
@@ -285,12 +234,12 @@ def test_bad_value_of_a_schedule_changes_nothing(bad, error):
     (('1', 10), TypeError, "^initial must be a number from 0 to 1: '1'$"),
     ((0.5, 0), ValueError, 'num_updates'), ((0.5, 2.5), TypeError, 'num_updates'),
     ((0.5, True), TypeError, 'num_updates')])
-def test_bad_linear_decay(arguments, error, message):
+def test_linear_decay_refuses_bad_numbers(arguments, error, message):
     with pytest.raises(error, match=message):
         LinearDecay(*arguments)
 
 
-def test_linear_decay():
+def test_linear_decay_ends_at_zero():
     decay = LinearDecay(1, num_updates=1)
     assert [decay(number) for number in (0, 1, 2)] == [1, 0, 0]
     decay = LinearDecay(0.75, np.int64(8))
@@ -298,41 +247,6 @@ def test_linear_decay():
         assert decay(number) == pytest.approx(0.75 * max(0, 1 - number / 8), abs=1e-12)
     assert (decay.initial, decay.num_updates) == (0.75, 8)
     assert repr(LinearDecay(0.75, 8)) == 'LinearDecay(0.75, num_updates=8)'
-
-
-@pytest.mark.parametrize('alpha', [0, 1])
-def test_data_of_a_custom_loop_are_the_same_whatever_alpha(tmp_path, alpha):
-    """MXNet's iterators over files are wrong when they are reset at their beginning."""
-    rng = np.random.RandomState(0)
-    data, label = str(tmp_path / 'data'), str(tmp_path / 'label')
-    np.savetxt(data, np.arange(20000.)[:, None], fmt='%d')
-    np.savetxt(label, rng.normal(size=20000), fmt='%.3g')
-    train_data = mx.io.CSVIter(data_csv=data + '?delimiter=,', data_shape=(1,),
-                               label_csv=label + '?delimiter=,', label_shape=(1,), batch_size=100)
-    symbol = mx.sym.LinearRegressionOutput(
-        mx.sym.FullyConnected(mx.sym.Variable('data'), num_hidden=1, name='fc'),
-        mx.sym.Variable('label'))
-    module = SVRGModule(symbol, label_names=('label',), update_freq=1, alpha=alpha)
-    module.bind(train_data.provide_data, [mx.io.DataDesc('label', (100,))])
-    module.init_params()
-    for _ in range(3):
-        module.update_full_grads(train_data)
-        train_data.reset()
-        rows = [batch.data[0].asnumpy()[:, 0] for batch in train_data]
-        np.testing.assert_array_equal(np.concatenate(rows), np.arange(20000))
-
-
-def test_shuffled_data_of_a_custom_loop_are_the_same_whatever_alpha():
-    problem, seen = Problem(rows=40), []
-    for alpha in (0, 1):
-        np.random.seed(0)
-        train_data = problem.iterator(shuffle=True)
-        module = problem.bound(alpha=alpha)
-        for _ in range(2):
-            module.update_full_grads(train_data)
-            train_data.reset()
-            seen.append(np.concatenate([batch.label[0].asnumpy() for batch in train_data]))
-    np.testing.assert_array_equal(seen[:2], seen[2:])
 
 
 @pytest.mark.parametrize('resumed', [False, True])

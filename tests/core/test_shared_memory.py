@@ -5,17 +5,12 @@ import numpy as np
 import pytest
 
 import oracle
+from pairs import in_pairs
 from problems import Problem
 from svrg_optimization import SVRGModule
 
 TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
 SETTINGS = {'learning_rate': 0.1, 'momentum': 0.5, 'wd': 0.01}
-
-
-@pytest.fixture(autouse=True)
-def pool_is_shared(monkeypatch):
-    """Share the memory of networks of any size."""
-    monkeypatch.setattr('svrg_optimization.core.snapshot_module._WORTH_SHARING', -1)
 
 
 def outputs_of(problem, weights, rows):
@@ -66,7 +61,7 @@ def test_outputs_and_input_gradients_stay_valid(context):
 
 
 @pytest.mark.parametrize('context', [mx.cpu(), TWO_DEVICES])
-def test_pass_between_forward_and_backward(context):
+def test_a_pass_between_forward_and_backward_keeps_outputs(context):
     problem = Problem('perceptron')
     module = problem.bound(context=context)
     module.init_optimizer(optimizer_params=SETTINGS)
@@ -83,10 +78,11 @@ def test_pass_between_forward_and_backward(context):
     problem.assert_weights(module, svrg.weights)
 
 
-@pytest.mark.parametrize('rows', [40, 37])
-@pytest.mark.parametrize('context', [mx.cpu(), TWO_DEVICES])
-@pytest.mark.parametrize('stored', [False, True])
-def test_training(rows, context, stored):
+@in_pairs({
+    'rows': [40, 37],
+    'context': [mx.cpu(), TWO_DEVICES],
+    'stored': [False, True]})
+def test_training_in_shared_memory_is_svrg(rows, context, stored):
     problem = Problem('perceptron', rows=rows)
     module = problem.module(2, context=context, store_snapshot_grads=stored and 3000)
     steps = []
@@ -103,7 +99,7 @@ def test_training(rows, context, stored):
     problem.assert_weights(module, svrg.weights)
 
 
-def test_batches_of_other_sizes_and_back():
+def test_batches_may_change_their_size_and_back():
     problem = Problem('perceptron', rows=40)
     module = problem.bound()
     module.init_optimizer(optimizer_params=SETTINGS)
@@ -145,7 +141,7 @@ def test_snapshot_outlasts_a_new_bind():
 
 
 @pytest.mark.parametrize('layer', ['BatchNorm', 'Dropout'])
-def test_networks_whose_pool_is_not_shared(layer):
+def test_random_layers_and_statistics_share_no_pool(layer):
     """MXNet would share moving statistics as well, and masks are read out of the pool."""
     hidden = mx.sym.FullyConnected(mx.sym.Variable('data'), num_hidden=3)
     symbol = mx.sym.LinearRegressionOutput(mx.sym.FullyConnected(
@@ -156,7 +152,7 @@ def test_networks_whose_pool_is_not_shared(layer):
     assert not module._svrg.snapshot_module.shares_pool
 
 
-def test_second_backward_after_one_forward():
+def test_a_second_backward_after_one_forward_is_modules():
     problem = Problem('perceptron')
     iterator = problem.iterator()
     gradients = {}
@@ -174,7 +170,7 @@ def test_second_backward_after_one_forward():
         np.testing.assert_array_equal(actual, expected)
 
 
-def test_outputs_after_a_pass_between_forward_and_backward_and_another():
+def test_outputs_stay_over_passes_between_forward_backward_and_update():
     problem = Problem('perceptron')
     module = problem.bound()
     module.init_optimizer(optimizer_params=SETTINGS)
@@ -186,7 +182,7 @@ def test_outputs_after_a_pass_between_forward_and_backward_and_another():
         assert_outputs(module, expected)
 
 
-def test_modules_that_share_their_parameters():
+def test_modules_that_share_their_parameters_share_the_pool():
     """The second's executors run in the first's pool, those of its snapshot too."""
     problem = Problem('perceptron')
     first = problem.bound()
@@ -211,7 +207,7 @@ def test_modules_that_share_their_parameters():
     problem.assert_weights(second, svrg.weights)
 
 
-def test_auxiliary_module_that_its_user_reshapes():
+def test_the_user_may_reshape_the_auxiliary_module():
     problem = Problem('perceptron')
     module = problem.bound()
     module.init_optimizer(optimizer_params=SETTINGS)

@@ -113,7 +113,7 @@ def masked_gradients(weights, features, targets, masks):
             'hidden_weight': back.T @ dropped, 'hidden_bias': back.sum(axis=0)}
 
 
-def test_training_with_the_masks_that_were_drawn():
+def test_training_is_svrg_under_the_masks_that_were_drawn():
     """Float64 SVRG under the masks of each step and of the pass."""
     problem = DropoutProblem(rows=37)
     module = problem.bound()
@@ -155,7 +155,7 @@ def test_training_with_the_masks_that_were_drawn():
     problem.assert_weights(module, svrg.weights)
 
 
-def test_fit_on_batches_of_other_shapes():
+def test_batches_may_have_other_shapes():
     """Natural short batches, padded ones and another batch size, all with masks."""
     problem = DropoutProblem(rows=37)
     module = problem.module(2, context=TWO_DEVICES)
@@ -194,7 +194,7 @@ def test_checkpoint_holds_the_symbol_of_the_user(tmp_path):
     assert resumed._snapshot.taken_at == 0
 
 
-def test_names_that_are_taken():
+def test_names_of_masks_that_are_taken_are_not_used():
     data = mx.sym.Variable('data')
     dropped = mx.sym.Dropout(mx.sym.broadcast_mul(data, mx.sym.Variable('drop_mask', shape=(1, 4))),
                              name='drop')
@@ -207,7 +207,7 @@ def test_names_that_are_taken():
     assert 'drop_mask' in module._param_dict[0]
 
 
-def test_layers_of_one_name():
+def test_layers_of_one_name_have_masks_of_their_own():
     """As in a Gluon block that calls one Dropout twice."""
     dropped = mx.sym.Dropout(mx.sym.Variable('data'), name='drop')
     hidden = mx.sym.FullyConnected(dropped, num_hidden=5, name='hidden')
@@ -224,7 +224,7 @@ def test_layers_of_one_name():
     assert len(module._svrg.masks.names) == 2
 
 
-def test_bucketing():
+def test_buckets_have_masks_of_their_shapes():
     """Masks of several shapes, with parameters that are shared."""
     def sym_gen(length):
         dropped = mx.sym.Dropout(mx.sym.Variable('data'), p=0.5)
@@ -296,7 +296,7 @@ def test_other_random_layers_are_warned_of_once(layer):
     lambda data: rnn(data, 0),
     mx.sym.Dropout,
 ])
-def test_layers_that_are_not_warned_of(layer):
+def test_layers_without_random_numbers_are_not_warned_of(layer):
     bind_twice(layer)
 
 

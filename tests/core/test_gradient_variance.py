@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import oracle
+from pairs import in_pairs
 from problems import Problem, SparseProblem
 from svrg_optimization import LinearDecay
 from svrg_optimization.diagnostics import VarianceCallback, gradient_variance
@@ -61,11 +62,12 @@ def trained(problem, epochs=3, update_freq=2, **kwargs):
     return module, svrg
 
 
-@pytest.mark.parametrize('kind', ['linear', 'softmax', 'perceptron'])
-@pytest.mark.parametrize('rows', [40, 37])
-@pytest.mark.parametrize('context', [mx.cpu(), TWO_DEVICES])
-@pytest.mark.parametrize('alpha', [1, 0.4])
-def test_is_the_variance_over_batches(kind, rows, context, alpha):
+@in_pairs({
+    'kind': ['linear', 'softmax', 'perceptron'],
+    'rows': [40, 37],
+    'context': [mx.cpu(), TWO_DEVICES],
+    'alpha': [1, 0.4]})
+def test_it_is_the_variance_over_batches(kind, rows, context, alpha):
     problem = Problem(kind, rows=rows)
     module, svrg = trained(problem, context=context, alpha=alpha)
     found = gradient_variance(module, problem.iterator())
@@ -74,7 +76,7 @@ def test_is_the_variance_over_batches(kind, rows, context, alpha):
 
 
 @pytest.mark.parametrize('alpha', [1, 0.4, lambda _: 0.0])
-def test_least_variance_is_at_best_alpha(alpha):
+def test_the_least_variance_is_at_best_alpha(alpha):
     """No other coefficient gives less, whatever `alpha` the best one was measured with."""
     problem = Problem('perceptron', rows=40)
     module, _ = trained(problem, epochs=8, update_freq=9)
@@ -107,7 +109,7 @@ class BatchesOf:
                                   [mx.nd.array(self.problem.targets[rows])], pad=0)
 
 
-def test_best_alpha_over_batches_of_several_sizes():
+def test_best_alpha_counts_the_rows_of_batches_of_several_sizes():
     """The full gradient that `alpha` multiplies is in the units of each batch's rows."""
     problem = Problem('softmax', rows=40)
     module, svrg = trained(problem)
@@ -167,7 +169,7 @@ def test_nothing_varies_at_the_snapshot_with_svrg():
     np.testing.assert_allclose(found.best_alpha, 1, rtol=1e-6)
 
 
-def test_sparse_parameters():
+def test_sparse_parameters_vary_as_dense_ones():
     problem = SparseProblem(rows=40)
     module = problem.module(2)
     module.fit(problem.iterator(), eval_metric='mse', num_epoch=3, kvstore=None,
@@ -203,7 +205,7 @@ def normalized():
 
 @pytest.mark.parametrize('batch_size', [10, 7])
 @pytest.mark.parametrize('grad_req', ['write', 'add'])
-def test_leaves_training_as_it_is(batch_size, grad_req):
+def test_a_measurement_leaves_training_as_it_is(batch_size, grad_req):
     """A measurement between two steps changes no bit of what follows, whatever the batches."""
     problem = Problem(rows=40)
     problem.symbol = normalized()
@@ -230,7 +232,7 @@ def test_leaves_training_as_it_is(batch_size, grad_req):
     assert train(True) == train(False)
 
 
-def test_measures_between_epochs_on_the_data_of_the_training(caplog):
+def test_a_callback_measures_between_epochs_on_the_data_of_the_training(caplog):
     problem = Problem('softmax', rows=37)
     module, plain = problem.module(2), problem.module(2)
     train_data = problem.iterator()
@@ -254,28 +256,10 @@ def test_measures_between_epochs_on_the_data_of_the_training(caplog):
         assert float(value) == pytest.approx(variance.plain, rel=1e-5)
 
 
-class Nothing:
-    def reset(self):
-        pass
-
-    def __iter__(self):
-        return iter([])
-
-
-def test_errors():
+def test_a_module_that_is_not_bound_is_refused():
     problem = Problem(rows=40)
-    with pytest.raises(TypeError, match='mod must be an SVRGModule'):
-        gradient_variance(mx.mod.Module(problem.symbol, label_names=('label',)), Nothing())
-    module = problem.module(1)
     with pytest.raises(RuntimeError, match='mod must be bound'):
-        gradient_variance(module, problem.iterator())
-    module = problem.bound()
-    with pytest.raises(RuntimeError, match='mod must have a snapshot'):
-        gradient_variance(module, problem.iterator())
-    module.init_optimizer()
-    module.update_full_grads(problem.iterator())
-    with pytest.raises(ValueError, match='data must yield at least one batch'):
-        gradient_variance(module, Nothing())
+        gradient_variance(problem.module(1), problem.iterator())
 
 
 @pytest.mark.parametrize('alpha', [1, 0])

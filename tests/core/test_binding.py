@@ -1,0 +1,278 @@
+"""Binding again, reshaping, and binding with shared parameters."""
+
+
+import mxnet as mx
+import numpy as np
+import pytest
+
+import oracle
+from pairs import in_pairs
+from problems import Problem
+from svrg_optimization import SVRGModule
+
+
+def test_snapshot_survives_a_rebind(training):
+    training.snapshot()
+    training.epoch()
+    training.module.get_params()
+    train_data = training.problem.iterator()
+    training.module.bind(train_data.provide_data, train_data.provide_label, for_training=False,
+                         force_rebind=True)
+    training.module.predict(train_data)
+    training.module.bind(train_data.provide_data, train_data.provide_label, force_rebind=True)
+    training.epoch()
+    training.check()
+
+
+@pytest.mark.parametrize('rebind', [False, True])
+def test_the_full_gradient_is_in_units_of_the_batch_size_that_is_bound_now(training, rebind):
+    """The full gradient is added in the units of the batch that is bound now."""
+    training.snapshot()
+    training.epoch()
+    module, shapes = training.module, ([('data', (7, 4))], [('label', (7,))])
+    module.get_params()
+    if rebind:
+        module.bind(*shapes, force_rebind=True)
+    else:
+        module.reshape(*shapes)
+    rows = np.arange(7)
+    batch = mx.io.DataBatch([mx.nd.array(training.problem.features[rows])],
+                            [mx.nd.array(training.problem.targets[rows])])
+    module.forward_backward(batch)
+    module.update()
+    training.svrg.step(rows)
+    training.check()
+
+
+def test_a_rebind_may_fix_parameters_and_frees_them_without_a_snapshot(training):
+    training.snapshot()
+    training.epoch()
+    train_data = training.problem.iterator()
+    training.module.get_params()
+    training.module.bind(train_data.provide_data, train_data.provide_label, force_rebind=True,
+                         grad_req={'fc_bias': 'null'})
+    training.svrg.fixed = ('fc_bias',)
+    training.epoch()
+    training.check()
+    training.snapshot()
+    training.module.get_params()
+    with pytest.warns(UserWarning, match='the snapshot is dropped.*fc_bias'):
+        training.module.bind(train_data.provide_data, train_data.provide_label, force_rebind=True)
+    training.svrg.fixed, training.svrg.snapshot = (), None
+    training.epoch()
+    training.check()
+
+
+def test_repeated_bind_is_ignored_and_logged(training, caplog):
+    training.snapshot()
+    training.module.bind([('data', (5, 4))], [('label', (5,))])
+    assert 'Already bound' in caplog.text
+    training.epoch()
+    training.check()
+
+
+def test_binding_again_writes_no_json(monkeypatch):
+    """MXNet loses memory in each call of tojson, three times the JSON."""
+    problem, calls = Problem('perceptron'), []
+    write = mx.sym.Symbol.tojson
+    monkeypatch.setattr(mx.sym.Symbol, 'tojson', lambda symbol: calls.append(1) or write(symbol))
+    module = problem.bound()
+    assert len(calls) == 1
+    module.bind(module.data_shapes, module.label_shapes, force_rebind=True)
+    module.update_full_grads(problem.iterator())
+    assert len(calls) == 1
+
+
+def with_auxiliary_states(problem):
+    data = mx.sym.BatchNorm(mx.sym.Variable('data'), fix_gamma=False, name='norm')
+    scores = mx.sym.FullyConnected(data, num_hidden=3, name='fc')
+    problem.symbol = mx.sym.SoftmaxOutput(scores, mx.sym.Variable('label'), name='softmax')
+
+
+@in_pairs({
+    'change': [lambda _: None, with_auxiliary_states],
+    'grad_req': ['write', 'add'],
+    'context': [mx.cpu(), [mx.cpu(0), mx.cpu(1)]]})
+def test_batches_of_changing_sizes_are_those_of_module(change, grad_req, context):
+    problem = Problem('perceptron', rows=37)
+    change(problem)
+    modules = [mx.mod.Module(problem.symbol, label_names=('label',), context=context),
+               problem.module(1, context=context)]
+    rng = np.random.RandomState(0)
+    for module in modules:
+        module.bind([('data', (10, 4))], [('label', (10,))], grad_req=grad_req,
+                    inputs_need_grad=grad_req == 'write')
+        mx.random.seed(0)
+        np.random.seed(0)
+        module.init_params()
+        module.init_optimizer(optimizer_params={'learning_rate': 0.1, 'momentum': 0.5})
+    for size in rng.choice([4, 6, 10, 14], 60):
+        rows = rng.randint(37, size=size)
+        batch = mx.io.DataBatch([mx.nd.array(problem.features[rows])],
+                                [mx.nd.array(problem.targets[rows])])
+        found = []
+        evaluates = rng.rand() < 0.2
+        for module in modules:
+            if evaluates:
+                module.forward(batch, is_train=False)
+            module.forward_backward(batch)
+            module.update()
+            mx.nd.waitall()  # BatchNorm writes its states behind the engine's back
+            found.append([module.get_outputs()[0], *module.get_params()[0].values(),
+                          *module.get_params()[1].values()])
+            if grad_req == 'write':
+                found[-1] += module.get_input_grads()
+            assert module.data_shapes[0].shape == (size, 4)
+        for actual, expected in zip(*found):
+            assert (actual.asnumpy() == expected.asnumpy()).all()
+
+
+def test_executors_are_reused_for_shapes_that_come_again(reshaped):
+    """Larger ones are not kept, because they would take memory."""
+    module = Problem('softmax').bound()
+    for size in (4, 10, 4, 10, 6, 4, 10, 6, 4, 14, 10, 14, 4, 10):
+        module.reshape([('data', (size, 4))], [('label', (size,))])
+        assert module._exec_group.execs[0].arg_dict['data'].shape == (size, 4)
+    assert reshaped == [4, 6, 4, 6, 4, 14, 14]
+    assert module._exec_group._default_execs is None
+
+
+def test_executors_are_reused_for_the_same_layout_only():
+    symbol = mx.sym.MakeLoss(mx.sym.sum(mx.sym.Variable('data')))
+    modules = [mx.mod.Module(symbol, label_names=None), SVRGModule(symbol, label_names=None,
+                                                                   update_freq=1)]
+    for module in modules:
+        module.bind([mx.io.DataDesc('data', (10, 10, 4), layout='NTC')])
+    for shape, layout in (((5, 10, 4), 'NTC'), ((10, 10, 4), 'TNC'), ((5, 10, 4), 'TNC'),
+                          ((5, 10, 4), 'NTC'), ((10, 10, 4), 'NTC')):
+        for module in modules:
+            module.reshape([mx.io.DataDesc('data', shape, layout=layout)])
+        groups = [module._exec_group for module in modules]
+        assert groups[0].batch_size == groups[1].batch_size
+        assert groups[0].data_layouts == groups[1].data_layouts
+
+
+def test_executors_with_larger_inputs_are_not_kept(reshaped):
+    """Fewer rows may be longer."""
+    symbol = mx.sym.MakeLoss(mx.sym.sum(mx.sym.Variable('data'), axis=1))
+    module = SVRGModule(symbol, label_names=None, update_freq=1)
+    module.bind([('data', (10, 5))])
+    for shape in ((4, 50), (10, 5), (4, 50), (10, 5), (4, 5), (10, 5), (4, 5)):
+        module.reshape([('data', shape)])
+    assert reshaped == [4, 4, 4]
+
+
+def test_executors_of_which_one_input_is_smaller_are_kept(reshaped):
+    symbol = mx.sym.MakeLoss(mx.sym.sum(mx.sym.Variable('data'), axis=1)
+                             * mx.sym.Variable('weights'))
+    module = SVRGModule(symbol, ('data', 'weights'), None, update_freq=1)
+    module.bind([('data', (10, 5)), ('weights', (10,))])
+    for length in (3, 5, 3, 5):
+        module.reshape([('data', (10, length)), ('weights', (10,))])
+    assert reshaped == [10]
+
+
+def test_reshape_needs_bind():
+    with pytest.raises(AssertionError):
+        Problem().module(1).reshape([('data', (10, 4))])
+
+
+def test_a_reshape_that_failed_leaves_training_as_it_was(training):
+    """MXNet leaves the new number of rows beside the old shapes."""
+    training.snapshot()
+    module = training.module
+    rows = np.zeros((4, 5))  # a feature too many
+    with pytest.raises(mx.MXNetError):
+        module.forward(mx.io.DataBatch([mx.nd.array(rows)], [mx.nd.zeros(4)]))
+    for size in (14, 6):
+        module.forward(mx.io.DataBatch([mx.nd.zeros((size, 4))], [mx.nd.zeros(size)]),
+                       is_train=False)
+        training.epoch()
+    assert module._exec_group.batch_size == 10
+    training.check()
+
+
+@pytest.mark.parametrize('size', [4, 14])
+def test_modules_share_inputs_again_after_another_size(training, size):
+    """As when an epoch ends with an evaluation in batches of another size."""
+    training.snapshot()
+    training.module.score(Problem('perceptron', rows=21, seed=1).iterator(size), 'acc')
+    training.epoch()
+    training.check()
+    inputs = [module._exec_group.execs[0].arg_dict['data']
+              for module in (training.module, training.module._mod_aux)]
+    inputs[0][:] = 7
+    assert (inputs[1].asnumpy() == 7).all()
+
+
+def test_a_reshape_between_backward_and_update_keeps_the_step(training):
+    training.snapshot()
+    training.epoch()
+    for batch, rows in training.batches():
+        training.module.forward_backward(batch)
+        training.module.reshape([('data', (20, 4))], [('label', (20,))])
+        training.module.update()
+        training.svrg.step(rows)
+        training.module.reshape([('data', (10, 4))], [('label', (10,))])
+    training.check()
+
+
+def test_bind_that_fails_forgets_what_it_was_to_share(monkeypatch):
+    def fail(*_):
+        raise MemoryError
+
+    problem = Problem(rows=40)
+    first, second = problem.bound(), problem.module()
+    first.init_optimizer()
+    first.update_full_grads(problem.iterator())
+    with monkeypatch.context() as patch:
+        patch.setattr(type(second._svrg.snapshot_module), 'bind', fail)
+        with pytest.raises(MemoryError):
+            second.bind([('data', (10, 4))], [('label', (10,))], shared_module=first)
+    assert not second.binded and not second._snapshot.is_active
+
+
+def test_modules_that_share_weights_share_the_snapshot():
+    """A snapshot that one of them takes is the other's too."""
+    problem = Problem('perceptron')
+    first = problem.bound()
+    first.init_optimizer(optimizer_params={'learning_rate': 0.1})
+    second = problem.module()
+    train_data = problem.iterator(4)
+    second.bind(train_data.provide_data, train_data.provide_label, shared_module=first)
+    svrg = problem.svrg()
+    for owner in (first, second, first):
+        owner.update_full_grads(problem.iterator())
+        svrg.take_snapshot()
+        units = {first: 1, second: 0.4}
+        problem.assert_full_gradient(first, {name: value * units[owner] for name, value
+                                             in svrg.full_gradient.items()})
+        for module, rows in ((first, np.arange(10)), (second, np.arange(10, 14))):
+            batch = mx.io.DataBatch([mx.nd.array(problem.features[rows])],
+                                    [mx.nd.array(problem.targets[rows])])
+            module.forward_backward(batch)
+            module.update()
+            svrg.step(rows)  # in the units of these rows, whoever took the snapshot
+    problem.assert_weights(first, svrg.weights)
+    problem.assert_weights(second, svrg.weights)
+
+
+@pytest.mark.parametrize('context', [mx.cpu(), [mx.cpu(0), mx.cpu(1)]])
+def test_snapshot_is_never_shared_with_live_parameters(context):
+    """Nor do the keys of the full gradient have to be in the KVStore that is borrowed."""
+    problem = Problem()
+    plain = mx.mod.Module(problem.symbol, label_names=('label',), context=context)
+    train_data = problem.iterator()
+    plain.bind(train_data.provide_data, train_data.provide_label)
+    plain.init_params(arg_params=problem.arg_params())
+    plain.init_optimizer(optimizer_params={'learning_rate': 0.1})
+    module = problem.module(context=context)
+    module.bind(train_data.provide_data, train_data.provide_label, shared_module=plain)
+    svrg = problem.svrg()
+    module.update_full_grads(train_data)
+    svrg.take_snapshot()
+    for batch, rows in zip(problem.iterator(), oracle.batches_of(40, 10)):
+        module.forward_backward(batch)
+        module.update()
+        svrg.step(rows)
+    problem.assert_weights(module, svrg.weights)

@@ -1,0 +1,156 @@
+"""Proximal operators by themselves."""
+
+import math
+
+import mxnet as mx
+import numpy as np
+import pytest
+
+import oracle
+from oracle import box
+from pairs import in_pairs
+from svrg_optimization.proximal import (
+    L1,
+    Box,
+    ElasticNet,
+    GroupLasso,
+    NonNegative,
+    ProximalOperator,
+    ProximalStep,
+)
+
+
+def elastic_net(l1, l2):
+    return lambda value, rate: oracle.soft_threshold(l1)(value, rate) / (1 + rate * l2)
+
+
+OPERATORS = [
+    (L1(0.3), oracle.soft_threshold(0.3), lambda w: 0.3 * np.abs(w).sum()),
+    (ElasticNet(0.3, 2), elastic_net(0.3, 2),
+     lambda w: 0.3 * np.abs(w).sum() + (w ** 2).sum()),
+    (GroupLasso(0.7, axis=0), oracle.block_threshold(0.7, 0),
+     lambda w: 0.7 * np.linalg.norm(w, axis=1).sum()),
+    (GroupLasso(0.7, axis=1), oracle.block_threshold(0.7, 1),
+     lambda w: 0.7 * np.linalg.norm(w, axis=0).sum()),
+    (GroupLasso(0.7, axis=-1), oracle.block_threshold(0.7, 1),
+     lambda w: 0.7 * np.linalg.norm(w, axis=0).sum()),
+    (Box(-0.1, 0.2), box(-0.1, 0.2), lambda w: math.inf),
+    (Box(-math.inf, 0.2), box(-math.inf, 0.2), lambda w: math.inf),
+    (NonNegative(), box(0, math.inf), lambda w: math.inf),
+]
+
+
+@in_pairs({
+    'dtype, tolerance': [('float32', 1e-6), ('float64', 1e-7)],
+    'columns': [7, 7000],
+    'operator, expected, value': OPERATORS})
+def test_operators_and_their_values_are_exact(operator, expected, value, columns, dtype, tolerance):
+    given = np.random.RandomState(0).normal(size=(5, columns)) * np.logspace(0, -3, 5)[:, None]
+    given[2] = 0
+    weight = mx.nd.array(given, dtype=dtype)
+    given = weight.asnumpy().astype(float)
+    np.testing.assert_allclose(operator.value(weight), value(given), rtol=tolerance)
+    operator.prox(weight, 0.4)
+    result = expected(given, 0.4)
+    np.testing.assert_allclose(weight.asnumpy(), result, rtol=tolerance, atol=tolerance)
+    assert ((weight.asnumpy() == 0) == (result == 0)).all()
+    after = value(weight.asnumpy().astype(float))
+    np.testing.assert_allclose(operator.value(weight), after if math.isfinite(after) else 0,
+                               rtol=tolerance)
+    operator.prox(weight, 0.)
+    np.testing.assert_allclose(weight.asnumpy(), result, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize('operator, expected', [
+    (L1(0.1), 10000.1 * 0.1), (GroupLasso(0.1, axis=0), 10000.1 * 0.1)], ids=repr)
+def test_value_is_summed_in_float64(operator, expected):
+    weight = mx.nd.full((10001, 1), 1)
+    weight[0] = 0.1
+    assert abs(operator.value(weight) - expected) < 1e-8
+
+
+def test_bounds_may_be_equal():
+    weight = mx.nd.array([0, 2])
+    Box(1, 1).prox(weight, 0.1)
+    assert weight.asnumpy().tolist() == [1, 1]
+
+
+@pytest.mark.parametrize('dtype', ['float16', 'float32', 'float64'])
+def test_an_operator_gets_the_shape_of_the_parameter(dtype):
+    """Servers have weights flat; an operator that is not elementwise gets the parameter's shape."""
+    class Noting(ProximalOperator):
+        def prox(self, weight, step_size):
+            got.append((weight.shape, np.dtype(weight.dtype).name, step_size))
+            weight *= 0.5
+
+        def value(self, weight):
+            return 0.
+
+    got, flat = [], mx.nd.ones(6, dtype=dtype)
+    operator = Noting()
+    ProximalStep(operator, (2, 3))(flat, None, 0.25)
+    operator.is_elementwise = True
+    ProximalStep(operator, (2, 3))(flat, None, 0.25)
+    exact = 'float32' if dtype == 'float16' else dtype
+    assert got == [((2, 3), exact, 0.25), ((6,), exact, 0.25)]
+    assert flat.asnumpy().tolist() == [0.25] * 6 and flat.dtype == np.dtype(dtype)
+
+
+@pytest.mark.parametrize('operator', [given[0] for given in OPERATORS], ids=repr)
+def test_nan_is_not_hidden(operator):
+    for rows in (2, 20000):
+        weight = mx.nd.ones((rows, 2))
+        weight[0, 1] = np.nan
+        operator.prox(weight, 0.1)
+        assert np.isnan(weight.asnumpy()[0, 1])
+        assert not math.isfinite(operator.value(weight))
+
+
+@pytest.mark.parametrize('axis, other, threshold', [
+    (0, (1, 2, 3), 4), (1, (0, 2, 3), 4.5), (-1, (0, 1, 2), 5.5)])
+def test_groups_may_be_along_any_axis(axis, other, threshold):
+    given = np.random.RandomState(0).normal(size=(4, 3, 2, 2))
+    weight = mx.nd.array(given)
+    GroupLasso(threshold, axis).prox(weight, 1)
+    norms = np.sqrt((given ** 2).sum(axis=other, keepdims=True))
+    assert 0 < (norms < threshold).sum() < norms.size
+    np.testing.assert_allclose(weight.asnumpy(), given * np.maximum(0, 1 - threshold / norms),
+                               rtol=1e-5)
+
+
+@pytest.mark.parametrize('rows, operations', [(3, 1), (20000, 3)])
+def test_l1_of_small_weights_is_one_operation(monkeypatch, rows, operations):
+    """Each costs some microseconds of Python, which large weights do not feel."""
+    weight, calls = mx.nd.ones((rows, 4)), []
+    invoke = mx.ndarray.register._imperative_invoke
+    monkeypatch.setattr(mx.ndarray.register, '_imperative_invoke',
+                        lambda *args: (calls.append(args), invoke(*args))[1])
+    L1(0.5).prox(weight, 1.)
+    assert len(calls) == operations
+    assert weight.asnumpy().tolist() == [[0.5] * 4] * rows
+
+
+@pytest.mark.parametrize('make, error, message', [
+    (lambda: L1('1'), TypeError, "strength must be a number of 0 or more, not '1'"),
+    (lambda: L1(-1), ValueError, 'strength must be a number of 0 or more, not -1'),
+    (lambda: L1(True), TypeError, 'strength must be'),
+    (lambda: L1(math.inf), ValueError, 'strength must be'),
+    (lambda: ElasticNet(0, -1), ValueError, 'l2 must be'),
+    (lambda: ElasticNet(None, 1), TypeError, 'l1 must be'),
+    (lambda: GroupLasso(math.nan, 1), ValueError, 'strength must be'),
+    (lambda: GroupLasso(1, 1.), TypeError, 'axis must be an int, not 1.0'),
+    (lambda: GroupLasso(1, True), TypeError, 'axis must be an int, not True'),
+    (lambda: Box(1, 0), ValueError, 'low must be at most high, and they are 1 and 0'),
+    (lambda: Box(math.nan, 0), ValueError, 'low must be at most high'),
+    (lambda: Box(None, 0), TypeError, 'low and high must be numbers, not None and 0')])
+def test_bad_numbers_are_refused(make, error, message):
+    with pytest.raises(error, match=message):
+        make()
+
+
+def test_numbers_of_numpy_become_pythons():
+    operators = L1(np.float32(0.5)), ElasticNet(np.array(1), np.int64(2)), GroupLasso(
+        np.float64(1), np.int8(1)), Box(np.float32(0), np.float16(1))
+    for operator in operators:
+        assert {type(value) for value in vars(operator).values()} <= {int, float}
+    assert repr(operators[2]) == 'GroupLasso(strength=1.0, axis=1)'

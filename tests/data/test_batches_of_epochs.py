@@ -1,0 +1,222 @@
+"""Which batches an epoch and a pass read, and when iterators are reset."""
+
+import mxnet as mx
+import numpy as np
+import pytest
+
+from held_batches import rows_of
+from pairs import in_pairs
+from problems import Problem
+from svrg_optimization import Growing
+from trainings import CountedResets, labels_of_epochs
+
+
+class Once:
+    """A stream that can be read once."""
+
+    def __init__(self, problem):
+        self._data = problem.iterator()
+        self.provide_data, self.provide_label = self._data.provide_data, self._data.provide_label
+        self.batch_size = 10
+
+    def __iter__(self):
+        return self._data
+
+    def reset(self):
+        """Do nothing."""
+
+
+def test_a_stream_that_can_be_read_once_is_refused_unless_stored():
+    problem = Problem(rows=40)
+    with pytest.raises(ValueError, match=r'train_data must yield at least one batch .*Once.* in '
+                                         r'epoch 0\. A snapshot reads the data before'):
+        problem.module().fit(Once(problem), eval_metric='mse', num_epoch=1)
+    module = problem.module(store_snapshot_grads=True)
+    module.fit(Once(problem), eval_metric='mse', num_epoch=1, arg_params=problem.arg_params())
+    assert module._snapshot.num_update == 4
+
+
+def test_an_iterator_whose_second_pass_is_empty_is_refused():
+    class Twice(mx.io.NDArrayIter):
+        passes = 0
+
+        def __iter__(self):
+            self.passes += 1
+            return super().__iter__() if self.passes < 2 else iter(())
+
+    problem = Problem(rows=40)
+    with pytest.raises(ValueError, match='yielded none in epoch 0'):
+        problem.module().fit(Twice(problem.features, problem.targets, 10, label_name='label'),
+                             eval_metric='mse', num_epoch=1)
+
+
+@in_pairs({
+    'alpha': [1.0, 0.5, 0.0, lambda _: 0.0],
+    'update_freq': [1, 2],
+    'shuffle': [False, True],
+    'handle': ['pad', 'discard', 'roll_over']})
+def test_batches_of_each_epoch_are_those_of_module(handle, shuffle, update_freq, alpha):
+    problem = Problem(rows=37)
+    found = []
+    for module in (mx.mod.Module(problem.symbol, label_names=('label',)),
+                   problem.module(update_freq, alpha=alpha)):
+        np.random.seed(3)
+        train_data = problem.iterator(shuffle=shuffle, last_batch_handle=handle)
+        found.append(labels_of_epochs(module, train_data, problem))
+    assert [len(epoch) for epoch in found[1]] == [len(epoch) for epoch in found[0]]
+    for expected, actual in zip(*found):
+        np.testing.assert_array_equal(actual, expected)
+
+
+@pytest.mark.parametrize('handle', ['pad', 'roll_over'])
+def test_snapshot_is_over_the_rows_in_the_order_of_the_epoch(handle):
+    problem = Problem(rows=37)
+    passes = []
+    module = problem.module(full_grad_callback=lambda param: passes.append(
+        (param.epoch, param.locals['data_batch'].label[0].asnumpy())))
+    train_data = problem.iterator(shuffle=True, last_batch_handle=handle)
+    epochs = labels_of_epochs(module, train_data, problem)
+    for number, labels in enumerate(epochs):
+        np.testing.assert_array_equal([seen for epoch, seen in passes if epoch == number], labels)
+
+
+@pytest.mark.parametrize('store, update_freq, expected', [
+    (False, 1, 5), (False, 2, 5), (True, 1, 5), (True, 2, 3), (True, 5, 1)])
+def test_an_ndarray_iter_is_reset_as_often_as_in_module(store, update_freq, expected, monkeypatch):
+    """As many as in Module; with stored gradients one for each snapshot."""
+    problem, resets = Problem(rows=37), []
+    train_data = problem.iterator()
+    reset = mx.io.NDArrayIter.reset
+    monkeypatch.setattr(mx.io.NDArrayIter, 'reset', lambda self: (resets.append(self), reset(self)))
+    labels_of_epochs(problem.module(update_freq, store_snapshot_grads=store), train_data, problem)
+    assert len(resets) == expected
+
+
+@pytest.mark.parametrize('update_freq, expected', [(1, 1 + 5 + 5), (2, 1 + 3 + 5)])
+def test_another_iterator_is_reset_after_each_pass(update_freq, expected):
+    """One before the first pass, one after each pass, and those of Module."""
+    problem = Problem(rows=37)
+    train_data = CountedResets(problem.features, problem.targets, 10, label_name='label')
+    train_data.resets = 0
+    labels_of_epochs(problem.module(update_freq), train_data, problem)
+    assert train_data.resets == expected
+
+
+def test_a_partly_read_iterator_is_reset_before_the_first_snapshot():
+    problem, rows = Problem(rows=40), []
+    train_data = problem.iterator()
+    next(train_data)
+    module = problem.module(full_grad_callback=lambda param: rows.append(param.nbatch))
+    epochs = labels_of_epochs(module, train_data, problem, num_epoch=1)
+    assert rows == [0, 1, 2, 3] and len(epochs[0]) == 4
+
+
+def test_a_pass_that_a_callback_asks_for_is_over_all_rows():
+    """Within fit too: only the iterator that fit has set to its beginning is not reset."""
+    problem, seen = Problem(rows=40), []
+    module, other = problem.module(), problem.iterator()
+
+    def callback(_):
+        other.reset()
+        next(other)
+        seen.clear()
+        module.update_full_grads(other, lambda param: seen.append(param.nbatch))
+
+    module.fit(problem.iterator(), eval_metric=[], num_epoch=2, batch_end_callback=callback)
+    assert seen == [0, 1, 2, 3]
+
+
+@in_pairs({
+    'shuffle': [False, True],
+    'handle': ['pad', 'discard', 'roll_over'],
+    'batches': [1, 3, Growing(1)]})
+def test_batches_of_each_epoch_are_those_of_module_with_samples(shuffle, handle, batches):
+    problem, found = Problem(rows=37), []
+    for module in (mx.mod.Module(problem.symbol, label_names=('label',)),
+                   problem.module(full_grad_batches=batches)):
+        np.random.seed(3)
+        train_data = problem.iterator(shuffle=shuffle, last_batch_handle=handle)
+        found.append(labels_of_epochs(module, train_data, problem))
+    assert [len(epoch) for epoch in found[1]] == [len(epoch) for epoch in found[0]]
+    for expected, actual in zip(*found):
+        np.testing.assert_array_equal(actual, expected)
+
+
+def test_sample_is_of_the_rows_that_the_epoch_begins_with():
+    problem, passes = Problem(rows=40), []
+    module = problem.module(full_grad_batches=2, full_grad_callback=lambda param: passes.append(
+        param.locals['data_batch'].label[0].asnumpy()))
+    epochs = labels_of_epochs(module, problem.iterator(shuffle=True), problem)
+    np.testing.assert_array_equal(passes, np.concatenate([labels[:2] for labels in epochs]))
+
+
+def test_training_data_are_read_as_in_module_beside_other_data():
+    problem, found = Problem(rows=37), []
+    for module in (mx.mod.Module(problem.symbol, label_names=('label',)), problem.module(
+            full_grad_data=problem.iterator(), full_grad_batches=2, updates_per_snapshot=3)):
+        np.random.seed(3)
+        found.append(labels_of_epochs(module, problem.iterator(shuffle=True), problem))
+    np.testing.assert_array_equal(*found)
+
+
+@pytest.mark.parametrize('batches, expected', [
+    (None, [0, 1, 2, 3] * 3), (3, [0, 1, 2, 0, 1, 2, 0, 1, 2])])
+def test_others_may_read_the_data_of_the_pass(batches, expected):
+    """Here an evaluation, which resets them and reads them to their end."""
+    problem, seen = Problem(rows=40), []
+    data = problem.iterator()
+    rows = {tuple(batch.label[0].asnumpy()): number for number, batch in enumerate(data)}
+    data.reset()
+    module = problem.module(full_grad_batches=batches, full_grad_data=data,
+                            full_grad_callback=lambda param: seen.append(
+                                rows[tuple(param.locals['data_batch'].label[0].asnumpy())]))
+    module.fit(problem.iterator(), eval_data=data, eval_metric='mse', num_epoch=3)
+    assert seen == expected
+
+
+def test_shuffled_data_of_a_custom_loop_are_the_same_whatever_alpha():
+    problem, seen = Problem(rows=40), []
+    for alpha in (0, 1):
+        np.random.seed(0)
+        train_data = problem.iterator(shuffle=True)
+        module = problem.bound(alpha=alpha)
+        for _ in range(2):
+            module.update_full_grads(train_data)
+            train_data.reset()
+            seen.append(np.concatenate([batch.label[0].asnumpy() for batch in train_data]))
+    np.testing.assert_array_equal(seen[:2], seen[2:])
+
+
+def test_order_has_a_generator_of_its_own():
+    def order(seed, draws):
+        np.random.seed(seed)
+        problem = Problem(rows=40)
+        module = problem.module(1, store_snapshot_grads=True)
+        drawn = []
+
+        def draw(_):
+            drawn.append(np.random.uniform(size=draws).sum())
+
+        steps = []
+        module.fit(problem.iterator(), num_epoch=3, eval_metric='mse', epoch_end_callback=[],
+                   arg_params=problem.arg_params(), batch_end_callback=[draw, lambda param:
+                   steps.append(tuple(rows_of(problem, param.locals['data_batch'])))])
+        return steps
+
+    assert order(1, 0) == order(1, 3) != order(2, 0)
+
+
+class OtherIter(mx.io.NDArrayIter):
+    """An iterator whose place the package does not know."""
+
+
+@pytest.mark.parametrize('cls', [mx.io.NDArrayIter, OtherIter])
+def test_others_may_read_the_training_data_between_epochs(cls):
+    """Module.fit resets data only where they were read, as stored batches are not."""
+    problem, rows = Problem(rows=40), []
+    train_data = cls(problem.features, problem.targets, 10, label_name='label')
+    module = problem.module(2, store_snapshot_grads=True,
+                            full_grad_callback=lambda param: rows.append(param.nbatch))
+    module.fit(train_data, eval_data=train_data, eval_metric='mse', num_epoch=4,
+               epoch_end_callback=lambda *_: next(train_data.reset() or train_data))
+    assert rows == [0, 1, 2, 3] * 2

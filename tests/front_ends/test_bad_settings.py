@@ -1,0 +1,136 @@
+"""Bad settings of the algorithm: each is an error that changes nothing."""
+
+import numpy as np
+import pytest
+
+import bad_input
+from problems import Problem
+from samples import Lengths
+from svrg_optimization import BarzilaiBorwein, Growing
+
+
+def given(**kwargs):
+    return bad_input.made(**kwargs)
+
+
+def fit_given(data, **kwargs):
+    """Call fit of a new module with such data for the full gradient."""
+    def call(_, problem):
+        problem.module(full_grad_data=data, **kwargs).fit(
+            problem.iterator(), eval_metric='mse', num_epoch=1)
+    return call
+
+
+def fit_on_itself(_, problem):
+    data = problem.iterator()
+    problem.module(full_grad_data=data).fit(data, eval_metric='mse', num_epoch=1)
+
+
+def with_step_size(call):
+    def install_and_call(_, problem):
+        module = problem.bound()
+        module.init_optimizer(optimizer_params={'lr_scheduler': BarzilaiBorwein()})
+        call(module, problem)
+    return install_and_call
+
+
+DATA = bad_input.Data
+GOOD = Problem(rows=40).iterator()
+COUNT = 'must be None or an int of 1 or more'
+ROWS = {
+    'update_freq of a list': (given(update_freq=[1]), TypeError, '^update_freq must be an int'),
+    'update_freq of NumPy': (given(update_freq=np.float32(1)), TypeError, '^update_freq must be'),
+    'alpha negative': (given(alpha=-0.1), ValueError, '^alpha must be a number from 0 to 1 or a'),
+    'alpha bool': (given(alpha=True), TypeError, '^alpha must be a number from 0 to 1 or a call'),
+    'alpha none': (given(alpha=None), TypeError, '^alpha must be a number from 0 to 1 or a call'),
+    'set alpha str': (bad_input.attribute('alpha', '1'), TypeError, '^alpha must be a number'),
+    'batches zero': (given(full_grad_batches=0), ValueError, '^full_grad_batches must be None, an '
+                     'int of 1 or more or a callable that returns one, not 0'),
+    'batches float': (given(full_grad_batches=1.5), TypeError, '^full_grad_batches .*not 1.5'),
+    'batches bool': (given(full_grad_batches=True), TypeError, '^full_grad_batches .*not True'),
+    'batches of a schedule': (
+        lambda module, problem: problem.module(full_grad_batches=lambda _: 0).fit(
+            problem.iterator(), eval_metric='mse', num_epoch=1), ValueError,
+        r'^full_grad_batches must be a callable that returns an int of 1 or more \(here after 0 '
+        r'snapshots\), not 0'),
+    'batches of a schedule, float': (
+        lambda module, problem: problem.module(full_grad_batches=lambda _: 2.0).fit(
+            problem.iterator(), eval_metric='mse', num_epoch=1), TypeError, 'after 0 .* not 2.0'),
+    'updates zero': (given(updates_per_snapshot=0, full_grad_data=GOOD), ValueError,
+                     '^updates_per_snapshot %s, not 0' % COUNT),
+    'updates schedule': (given(updates_per_snapshot=len, full_grad_data=GOOD), TypeError,
+                         '^updates_per_snapshot %s' % COUNT),
+    'updates alone': (given(updates_per_snapshot=5), ValueError,
+                      '^full_grad_data must be a DataIter where updates_per_snapshot is given'),
+    'data': (given(full_grad_data=3), TypeError, '^full_grad_data must be a DataIter, not 3'),
+    'data stored': (given(full_grad_data=GOOD, store_snapshot_grads=True), ValueError,
+                    '^full_grad_data must be None with store_snapshot_grads'),
+    'update_freq': (given(update_freq=None, full_grad_data=GOOD), TypeError, '^update_freq must'),
+    'buckets': (bad_input.bucketing(updates_per_snapshot=5), ValueError, '^full_grad_data'),
+    'set batches': (bad_input.attribute('full_grad_batches', 0), ValueError, '^full_grad_b'),
+    'set updates': (bad_input.attribute('updates_per_snapshot', 3), ValueError,
+                    '^full_grad_data must be a DataIter where'),
+    'set data': (bad_input.attribute('full_grad_data', []), TypeError, '^full_grad_data'),
+    'fit itself': (fit_on_itself, ValueError, '^full_grad_data must be another iterator than'),
+    'fit empty': (fit_given(DATA()), ValueError, '^full_grad_data must yield at least one row'),
+    'fit width': (fit_given(DATA(bad_input.batch((10, 5)))), ValueError,
+                  r'^full_grad_data must yield batches of the shapes .*\(10, 5\)'),
+    'fit of none': (fit_given(DATA(None)), TypeError, '^full_grad_data must yield DataBatches'),
+    'pass zero': (bad_input.full_grads(GOOD, batches=0), ValueError,
+                  '^batches %s, not 0' % COUNT),
+    'pass float': (bad_input.full_grads(GOOD, batches=1e3), TypeError, '^batches must be'),
+    'pass step size': (with_step_size(bad_input.full_grads(GOOD, batches=2)), ValueError,
+                       '^batches must be None with BarzilaiBorwein'),
+    'step size': (lambda module, problem: problem.bound(full_grad_batches=2).init_optimizer(
+        optimizer_params={'lr_scheduler': BarzilaiBorwein()}), ValueError,
+        '^full_grad_batches must be None for BarzilaiBorwein'),
+    'growing first': (lambda *_: Growing(0), ValueError, '^first must be an int of 1 or more'),
+    'growing factor': (lambda *_: Growing(2, 0.5), ValueError, '^factor must be a number of 1 or'),
+    'growing inf': (lambda *_: Growing(2, np.inf), ValueError, '^factor must be .* not inf'),
+    'growing str': (lambda *_: Growing(2, '2'), TypeError, "^factor must be .* not '2'"),
+}
+
+
+@pytest.mark.parametrize('call, error, message', ROWS.values(), ids=list(ROWS))
+def test_a_bad_setting_is_refused(trained, call, error, message):
+    bad_input.assert_refused(trained, call, error, message)
+
+
+def test_settings_are_checked_together():
+    problem = Problem(rows=40)
+    module = problem.module(full_grad_data=problem.iterator(), updates_per_snapshot=3)
+    with pytest.raises(ValueError, match='^full_grad_data must be a DataIter where'):
+        module.full_grad_data = None
+    module.updates_per_snapshot = None
+    module.full_grad_data = None
+    with pytest.raises(ValueError, match='^full_grad_data must be a DataIter where'):
+        module.updates_per_snapshot = 3
+    stored = problem.module(store_snapshot_grads=True)
+    with pytest.raises(ValueError, match='^full_grad_data must be None with store_snapshot'):
+        stored.full_grad_data = problem.iterator()
+    assert stored.full_grad_data is module.full_grad_data is None
+
+
+def test_barzilai_borwein_names_the_argument_that_was_set():
+    problem = Problem()
+    module = problem.module()
+    module.fit(problem.iterator(), eval_metric=[], num_epoch=1,
+               optimizer_params={'lr_scheduler': BarzilaiBorwein()})
+    module.full_grad_batches = 3
+    with pytest.raises(ValueError, match='full_grad_batches must be None with BarzilaiBorwein'):
+        module.fit(problem.iterator(), eval_metric=[], num_epoch=1)
+
+
+@pytest.mark.parametrize('in_fit', [True, False])
+def test_barzilai_borwein_with_buckets_names_the_argument_that_was_set(in_fit):
+    problem = Lengths()
+    module = problem.module()
+    module.fit(problem.iterator(), eval_metric=[], num_epoch=1, arg_params=problem.arg_params(),
+               optimizer_params={'lr_scheduler': BarzilaiBorwein()})
+    with pytest.raises(ValueError, match='^%s must be None with BarzilaiBorwein'
+                       % ('full_grad_batches' if in_fit else 'batches')):
+        if in_fit:
+            module.full_grad_batches = 3
+            module.fit(problem.iterator(), eval_metric=[], num_epoch=1)
+        else:
+            module.update_full_grads(problem.iterator(), batches=3)

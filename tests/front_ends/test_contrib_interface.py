@@ -1,0 +1,191 @@
+"""What code for mxnet.contrib.svrg_optimization calls, overrides and reaches into."""
+
+import inspect
+import warnings
+
+import mxnet as mx
+import numpy as np
+import pytest
+
+import oracle
+from problems import Problem, SparseProblem
+from svrg_optimization import SVRGModule
+
+with warnings.catch_warnings():
+    warnings.simplefilter('ignore')
+    from mxnet.contrib.svrg_optimization import svrg_module as contrib
+
+TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
+
+
+def test_new_constructor_arguments_are_keyword_only():
+    arguments = inspect.signature(SVRGModule.__init__).parameters
+    theirs = inspect.signature(contrib.SVRGModule.__init__).parameters
+    assert list(arguments)[:len(theirs)] == list(theirs)
+    assert all(parameter.kind is inspect.Parameter.KEYWORD_ONLY
+               for parameter in list(arguments.values())[len(theirs):])
+
+
+@pytest.mark.parametrize('name', [
+    name for name, member in vars(contrib.SVRGModule).items() if inspect.isfunction(member)])
+def test_signatures_are_those_of_mxnet_contrib(name):
+    """Ours take the same arguments with the same defaults; they may take more at the end."""
+    def describe(function):
+        return [(parameter.name, parameter.kind, str(parameter.default)
+                 if not isinstance(parameter.default, mx.init.Initializer)
+                 else parameter.default.dumps())
+                for parameter in inspect.signature(function).parameters.values()]
+
+    theirs = describe(getattr(contrib.SVRGModule, name))
+    assert describe(getattr(SVRGModule, name))[:len(theirs)] == theirs
+
+
+def test_names_that_users_reach_into_are_there():
+    module = Problem().bound(context=TWO_DEVICES)
+    assert type(module._mod_aux) is mx.mod.Module and module._mod_aux.binded
+    assert module._ctx_len == 2
+    module.init_optimizer()
+    assert len(module._param_dict) == 2
+    assert set(module._param_dict[0]) == {'fc_weight', 'fc_bias'}
+
+
+def test_a_full_gradient_may_be_computed_by_hand():
+    """Code for mxnet.contrib computes full gradients through ``_mod_aux`` itself."""
+    problem = Problem()
+    module = problem.bound()
+    module.init_optimizer()
+    module._mod_aux.set_params(*module.get_params())
+    total = 0
+    for batch in problem.iterator():
+        module.forward(batch)
+        module.backward()
+        module._mod_aux.forward(batch)
+        module._mod_aux.backward()
+        total = total + module._mod_aux._exec_group.grad_arrays[0][0].asnumpy()
+    module.update_full_grads(problem.iterator())
+    np.testing.assert_allclose(module._param_dict[0]['fc_weight'].asnumpy(), total / 4, rtol=1e-6)
+
+
+def test_a_full_gradient_may_be_set_by_hand():
+    problem = Problem()
+    module = problem.bound()
+    module.init_optimizer(optimizer_params={'learning_rate': 0.1})
+    svrg = problem.svrg()
+    svrg.take_snapshot()
+    module._mod_aux.set_params(*module.get_params())
+    module._param_dict = [{name: mx.nd.array(value) for name, value in svrg.full_gradient.items()}]
+    for batch, rows in zip(problem.iterator(), oracle.batches_of(40, 10)):
+        module.forward_backward(batch)
+        module.update()
+        svrg.step(rows)
+    problem.assert_weights(module, svrg.weights)
+
+
+def test_methods_overridden_in_a_subclass_are_used():
+    """Those of mxnet.contrib: fit calls ``update_full_grads``, and the rule's result counts."""
+    passes = []
+
+    class Halved(SVRGModule):
+        def update_full_grads(self, train_data):
+            passes.append(self._epoch)
+            super().update_full_grads(train_data)
+
+        def _svrg_grads_update_rule(self, g_curr, g_special, g_all):
+            return (g_curr - g_special + g_all) * 0.5
+
+    problem = Problem()
+    module = Halved(problem.symbol, label_names=('label',), update_freq=2)
+    module.fit(problem.iterator(), eval_metric=[], num_epoch=3, arg_params=problem.arg_params(),
+               optimizer_params={'learning_rate': 0.2})
+    assert passes == [0, 2]
+    problem.assert_weights(module, problem.svrg(learning_rate=0.1).fit(3, 2))
+
+
+@pytest.mark.parametrize('is_sparse', [False, True])
+def test_rule_of_ones_own_is_for_dense_full_gradients(is_sparse):
+    class Own(SVRGModule):
+        def _svrg_grads_update_rule(self, g_curr, g_special, g_all):
+            return g_curr
+
+    problem = SparseProblem() if is_sparse else Problem()
+    train_data = problem.iterator()
+    module = Own(problem.symbol, label_names=('label',), update_freq=1, sparse_full_grad=True)
+    if is_sparse:
+        with pytest.raises(ValueError, match='sparse_full_grad must be False with a _svrg_'):
+            module.bind(train_data.provide_data, train_data.provide_label)
+        assert not module.binded
+    else:
+        module.bind(train_data.provide_data, train_data.provide_label)
+
+
+@pytest.mark.parametrize('steps_before', [0, 1])
+def test_a_method_may_be_wrapped_on_the_module(steps_before):
+    """It stays, and corrects the gradients, whenever it is wrapped."""
+    problem = Problem(rows=40)
+    module = problem.bound()
+    module.init_optimizer(optimizer_params={'learning_rate': 0.1})
+    train_data, svrg, calls = problem.iterator(), problem.svrg(learning_rate=0.1), []
+    module.update_full_grads(train_data)
+    svrg.take_snapshot()
+    for number, batch in enumerate(module.training_batches(train_data)):
+        if number == steps_before:
+            ours = module._update_svrg_gradients
+            module._update_svrg_gradients = lambda: calls.append(ours())  # noqa: B023
+        module.forward_backward(batch)
+        module.update()
+        svrg.step(np.arange(10 * number, 10 * number + 10))
+    assert len(calls) == 4 - steps_before
+    problem.assert_weights(module, svrg.weights)
+
+
+class WrittenForContrib(SVRGModule):
+    """Steps as in mxnet.contrib: the correction is a method of its own, which update calls."""
+
+    def _update_svrg_gradients(self):
+        for device in range(self._ctx_len):
+            for index, name in enumerate(self._exec_group.param_names):
+                arrays = self._exec_group.grad_arrays[index]
+                arrays[device] = self._svrg_grads_update_rule(
+                    arrays[device], self._mod_aux._exec_group.grad_arrays[index][device],
+                    self._param_dict[device][name])
+
+    def update(self):
+        self._update_svrg_gradients()
+        super(SVRGModule, self).update()
+
+
+@pytest.mark.parametrize('context', [mx.cpu(), TWO_DEVICES])
+def test_methods_written_for_contrib_train(context):
+    problem = Problem('perceptron', rows=37)
+    module = WrittenForContrib(problem.symbol, label_names=('label',), update_freq=2,
+                               context=context)
+    module.fit(problem.iterator(), eval_metric='acc', num_epoch=5, arg_params=problem.arg_params(),
+               optimizer_params={'learning_rate': 0.1})
+    problem.assert_weights(module, problem.svrg().fit(5, 2))
+
+
+def test_gradients_may_be_accumulated_and_allocated_by_hand():
+    """What users of mxnet.contrib call by hand."""
+    problem = Problem()
+    module = problem.bound(context=TWO_DEVICES)
+    module.init_optimizer(kvstore=mx.kv.create('local'))
+    values = [mx.nd.ones((1, 4), ctx=device) for device in TWO_DEVICES for _ in range(2)]
+    module._accumulate_kvstore('fc_weight', values)
+    assert all((value.asnumpy() == 4).all() for value in values)
+    assert all((share['fc_weight'].asnumpy() == 2).all() for share in module._param_dict)
+    module._allocate_gradients('fc_weight', [value * 2 for value in values])
+    assert all((share['fc_weight'].asnumpy() == 4).all() for share in module._param_dict)
+
+
+def test_a_rule_of_ones_own_may_work_in_place():
+    class Own(SVRGModule):
+        def _svrg_grads_update_rule(self, current, at_snapshot, full):
+            current -= at_snapshot
+            current += full
+            return current
+
+    problem = Problem('perceptron', rows=37)
+    module = Own(problem.symbol, label_names=('label',), update_freq=2)
+    module.fit(problem.iterator(), eval_metric='acc', num_epoch=4, arg_params=problem.arg_params(),
+               optimizer_params={'learning_rate': 0.1})
+    problem.assert_weights(module, problem.svrg().fit(4, 2))

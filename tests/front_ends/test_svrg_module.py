@@ -1,0 +1,235 @@
+"""SVRGModule as a Module: its fit, log lines, callbacks, errors and containers."""
+
+import logging
+import warnings
+
+import mxnet as mx
+import numpy as np
+import pytest
+
+import oracle
+from problems import Problem
+from svrg_optimization import SVRGModule
+from trainings import HeadGradients, fit
+
+
+def test_update_freq_has_no_default():
+    with pytest.raises(TypeError, match='update_freq'):
+        SVRGModule(Problem().symbol)
+
+
+def test_module_errors_stay_as_they_are():
+    problem = Problem()
+    module, plain = problem.module(), mx.mod.Module(problem.symbol, label_names=('label',))
+    train_data = problem.iterator()
+    for method in ('update', 'backward', 'init_optimizer', 'get_params'):
+        for target in (module, plain):
+            with pytest.raises(AssertionError):
+                getattr(target, method)()
+    for target in (module, plain):
+        with pytest.raises(AssertionError):
+            target.fit(train_data)
+        target.bind(train_data.provide_data, train_data.provide_label)
+        target.init_params()
+        with pytest.raises(TypeError, match='kvstore must be'):
+            target.init_optimizer(kvstore=3)
+        with pytest.raises(ValueError, match='Cannot find optimizer'):
+            target.init_optimizer(optimizer='no_such_optimizer')
+        assert not target.optimizer_initialized
+
+
+def test_repeated_init_optimizer_is_ignored_and_logged(caplog):
+    module = Problem().bound()
+    module.init_optimizer()
+    optimizer = module._optimizer
+    module.init_optimizer(optimizer='adam')
+    assert module._optimizer is optimizer and 'already initialized' in caplog.text
+    module.init_optimizer(optimizer='adam', force_init=True)
+    assert type(module._optimizer.default_opt) is mx.optimizer.Adam
+
+
+def test_rescale_grad_is_warned_of_only_for_an_instance():
+    module = Problem().bound()
+    module.init_optimizer(optimizer_params={'learning_rate': 0.1, 'rescale_grad': 1.0})
+    assert module._optimizer.rescale_grad == 1.0
+    with pytest.warns(UserWarning, match='rescale_grad'):
+        Problem().bound().init_optimizer(optimizer=mx.optimizer.SGD())
+
+
+def test_monitors_of_several_fits_see_their_batches():
+    """MXNet shows a later one only the executors that are in use when it is installed."""
+    problem = Problem('softmax', rows=37)
+    module = problem.module(1, store_snapshot_grads=True)
+    for begin in range(3):
+        shapes = []
+
+        def noted(array, shapes=shapes):
+            shapes.append(array.shape)
+            return array
+
+        monitor = mx.mon.Monitor(1, noted)
+        module.fit(problem.iterator(), eval_metric='acc', monitor=monitor, begin_epoch=begin,
+                   num_epoch=begin + 1)
+        assert {(7, 3), (10, 3)} <= set(shapes) or begin and shapes
+
+
+def test_backward_before_any_forward_is_refused():
+    module = Problem().bound()
+    with pytest.raises(RuntimeError, match='backward needs a forward before it'):
+        module.backward()
+
+
+@pytest.mark.parametrize('rate', [float('nan'), float('inf'), np.float32('nan')])
+def test_a_learning_rate_that_is_not_finite_is_refused(training, rate):
+    """Found before the step, not in the middle of it."""
+    training.snapshot()
+    training.epoch()
+    with pytest.raises(ValueError, match='learning_rate must be a finite number, not'):
+        Problem().bound().init_optimizer(optimizer_params={'learning_rate': rate})
+    module, batch = training.module, next(training.problem.iterator())
+    module.forward_backward(batch)
+    module._optimizer.set_learning_rate(rate)
+    with pytest.raises(ValueError, match='learning_rate must be a finite number, not'):
+        module.update()
+    training.check()
+    module._optimizer.set_learning_rate(0.1)
+    module.update()
+    training.svrg.step(np.arange(10))
+    training.check()
+
+
+def test_numbers_and_bools_of_numpy_are_taken():
+    """What is an int, a bool or a number is taken."""
+    assert type(Problem().module(np.array(2)).update_freq) is int
+    module = Problem().module(np.int64(2), loss_is_mean=np.bool_(False),
+                              sparse_full_grad=np.bool_(False), alpha=np.array(0.5),
+                              store_snapshot_grads=np.int32(1000))
+    assert module.update_freq == 2 and type(module.update_freq) is int
+    assert module.alpha == 0.5 and module._svrg.stored.budget == 1000
+    module.alpha = np.float32(0.25)
+    assert module.alpha == 0.25
+    assert Problem().module(store_snapshot_grads=np.bool_(True))._svrg.stored.budget == 2 ** 30
+    module.alpha = lambda _: np.array(1.0)
+    module.fit(Problem().iterator(), eval_metric='mse', num_epoch=1)
+
+
+def chain_of(module):
+    features = mx.sym.FullyConnected(mx.sym.Variable('data'), num_hidden=4, name='features')
+    return mx.mod.SequentialModule().add(
+        mx.mod.Module(features, label_names=[])).add(module, take_labels=True, auto_wiring=True)
+
+
+@pytest.mark.parametrize('alpha, warned', [(1, 1), (0, 0)])
+def test_it_trains_as_module_in_a_sequential_module(alpha, warned):
+    """It trains as plain Module, and that is said once."""
+    problem = Problem(rows=40)
+    trained = []
+    for module in (problem.module(alpha=alpha),
+                   mx.mod.Module(problem.symbol, label_names=('label',))):
+        mx.random.seed(0)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter('always')
+            chain_of(module).fit(problem.iterator(), eval_metric='mse', num_epoch=2)
+        trained.append({name: value.asnumpy() for name, value in module.get_params()[0].items()})
+        messages = [str(warning.message) for warning in caught
+                    if 'takes no snapshots' in str(warning.message)]
+        assert len(messages) == (warned if isinstance(module, SVRGModule) else 0)
+    for name, value in trained[0].items():
+        np.testing.assert_array_equal(value, trained[1][name])
+
+
+def test_log_lines_and_callbacks_come_in_the_order_of_module(caplog):
+    problem = Problem(rows=37)
+    passes, steps, epochs = [], [], []
+    module = problem.module(2, full_grad_callback=[passes.append, mx.callback.Speedometer(10, 2),
+                                                   mx.callback.ProgressBar(4)])
+    with caplog.at_level(logging.INFO):
+        module.fit(problem.iterator(), problem.iterator(), eval_metric='mse', num_epoch=3,
+                   batch_end_callback=steps.append,
+                   epoch_end_callback=lambda epoch, *_: epochs.append(epoch))
+    assert [(param.epoch, param.nbatch) for param in passes] == [
+        (epoch, nbatch) for epoch in (0, 2) for nbatch in range(4)]
+    assert all(param.locals['self'] is module for param in passes)
+    assert [(param.epoch, param.nbatch) for param in steps] == [
+        (epoch, nbatch) for epoch in range(3) for nbatch in range(4)]
+    assert epochs == [0, 1, 2]
+    lines = [record.getMessage() for record in caplog.records]
+    heads = [line.split('=')[0] for line in lines if line.startswith('Epoch')]
+    assert heads == [
+        'Epoch[0] Full gradient time', 'Epoch[0] Train-mse', 'Epoch[0] Time cost',
+        'Epoch[0] Validation-mse', 'Epoch[1] Train-mse', 'Epoch[1] Time cost',
+        'Epoch[1] Validation-mse', 'Epoch[2] Full gradient time', 'Epoch[2] Train-mse',
+        'Epoch[2] Time cost', 'Epoch[2] Validation-mse']
+    seconds = {head: float(line.split('=')[1]) for head, line in zip(heads, (
+        line for line in lines if line.startswith('Epoch')))}
+    assert 0 <= seconds['Epoch[0] Full gradient time'] <= seconds['Epoch[0] Time cost']
+    assert sum('samples/sec' in line for line in lines) == 2
+    assert sum('100%' in line or '75%' in line for line in lines) == 2
+
+
+def test_it_logs_through_the_modules_logger(caplog):
+    logger = logging.getLogger('training')
+    problem = Problem()
+    with caplog.at_level(logging.INFO):
+        fit(problem, 1, module=problem.module(logger=logger))
+    assert {record.name for record in caplog.records} == {'training'}
+
+
+def test_arguments_of_a_base_classs_fit_are_passed_on():
+    """Its arguments are passed on, be they by keyword alone."""
+    class Tagged(mx.mod.Module):
+        def fit(self, train_data, *, begin_epoch=0, tag=None, **kwargs):
+            self.tag = tag
+            super().fit(train_data, begin_epoch=begin_epoch, **kwargs)
+
+    class TaggedSVRG(SVRGModule, Tagged):
+        pass
+
+    problem = Problem()
+    module = TaggedSVRG(problem.symbol, label_names=('label',), update_freq=2)
+    fit(problem, 5, module=module, begin_epoch=1, tag='one')
+    assert module.tag == 'one'
+    problem.assert_weights(module, problem.svrg().fit(5, 2, begin_epoch=1))
+
+
+def test_monitor_sees_the_training_alone():
+    problem = Problem()
+    monitor = mx.monitor.Monitor(1, pattern='.*output')
+    seen = []
+    monitor.toc_print = lambda: seen.append(len(monitor.toc()))
+    fit(problem, 2, monitor=monitor)
+    plain = mx.mod.Module(problem.symbol, label_names=('label',))
+    expected = []
+    monitor = mx.monitor.Monitor(1, pattern='.*output')
+    monitor.toc_print = lambda: expected.append(len(monitor.toc()))
+    plain.fit(problem.iterator(), eval_metric=[], num_epoch=2, monitor=monitor)
+    assert seen == expected and sum(seen) > 0
+
+
+def test_a_symbol_without_a_loss_trains_as_plain_module():
+    """It trains as plain Module, and that is said once."""
+    problem = Problem(rows=40)
+    output = problem.symbol.get_internals()['fc_output']
+    symbol = mx.sym.broadcast_sub(output, mx.sym.Variable('label'))
+    train_data = mx.io.NDArrayIter(problem.features, problem.targets[:, None], 10,
+                                   label_name='label')
+    module = HeadGradients(symbol, label_names=('label',), update_freq=1)
+    with pytest.warns(UserWarning, match='no loss, .*: fit trains as plain Module') as caught:
+        module.fit(train_data, eval_metric=mx.metric.Loss(), num_epoch=3,
+                   arg_params=problem.arg_params(), optimizer_params={'learning_rate': 0.1})
+    assert sum('plain Module' in str(warning.message) for warning in caught) == 1
+    sgd = problem.svrg()
+    for rows in 3 * oracle.batches_of(40, 10):
+        sgd.step(rows)
+    problem.assert_weights(module, sgd.weights)
+
+
+def test_callbacks_see_the_data_that_were_given():
+    """As in Module they are a DataIter, and the one that was given."""
+    problem, seen = Problem(rows=40), []
+    train_data = problem.iterator()
+    problem.module().fit(
+        train_data, eval_metric='mse', num_epoch=1,
+        batch_end_callback=lambda param: seen.append(param.locals['train_data']))
+    assert all(isinstance(data, mx.io.DataIter) and isinstance(data, mx.io.NDArrayIter)
+               and data.num_data == 40 for data in seen)

@@ -1,0 +1,102 @@
+"""Full gradients in float64, and iterators whose batches are not as usual."""
+
+import contextlib
+import warnings
+
+import mxnet as mx
+import numpy as np
+
+import oracle
+
+
+def full_gradient(problem, weights, rows, batch_size=10):
+    gradients = problem.network(weights, problem.features[rows], problem.targets[rows])
+    return {name: value * batch_size / len(rows) for name, value in gradients.items()}
+
+
+def randomize(module, problem, seed):
+    rng = np.random.RandomState(seed)
+    weights = {name: rng.normal(size=value.shape) for name, value in problem.weights.items()}
+    module.set_params({name: mx.nd.array(value) for name, value in weights.items()}, {})
+    return weights
+
+
+def lists_of_batches(iterator):
+    """Wrap an iterator so that each batch comes as a list of halves, one a device."""
+    class Halves:
+        provide_data, provide_label = iterator.provide_data, iterator.provide_label
+        reset = iterator.reset
+
+        def __iter__(self):
+            for batch in iterator:
+                data, label, half = batch.data[0], batch.label[0], len(batch.data[0]) // 2
+                yield [mx.io.DataBatch([data[:half]], [label[:half]], pad=max(0, batch.pad - half)),
+                       mx.io.DataBatch([data[half:]], [label[half:]], pad=min(half, batch.pad))]
+    return Halves()
+
+
+class ShortBatches:
+    """Yield the last batch with fewer rows, its pad being None."""
+
+    def __init__(self, problem, batch_size=10, count=None):
+        self.problem, self.batch_size, self.count = problem, batch_size, count
+
+    def reset(self):
+        pass
+
+    def __iter__(self):
+        features, targets = self.problem.features, self.problem.targets
+        for start in range(0, len(features), self.batch_size):
+            stop = start + self.batch_size
+            yield mx.io.DataBatch([mx.nd.array(features[start:stop])],
+                                  [mx.nd.array(targets[start:stop])])
+
+
+@contextlib.contextmanager
+def warnings_of_rows():
+    """Record the warnings of batches that are weighted by their real rows."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter('ignore')
+        warnings.filterwarnings('always', '.*weighted by its real rows')
+        yield caught
+
+
+def weighted_by_real_rows(problem, batch_size=10):
+    """What remains to be done with a padded batch that cannot be cut."""
+    rows = len(problem.features)
+    total = dict.fromkeys(problem.weights, 0.0)
+    for numbers in oracle.batches_of(rows, batch_size):
+        real = min(batch_size, rows - numbers[0])
+        gradients = problem.network(problem.weights, problem.features[numbers],
+                                    problem.targets[numbers])
+        for name, value in gradients.items():
+            total[name] = total[name] + value * real / rows
+    return total
+
+
+class Persistent(mx.operator.CustomOp):
+    """Remember the latest batch in an auxiliary state, as a Boltzmann machine does its chains."""
+
+    def forward(self, is_train, req, in_data, out_data, aux):
+        self.assign(out_data[0], req[0], in_data[0])
+        aux[0][:] = in_data[0]
+
+    def backward(self, req, out_grad, in_data, out_data, in_grad, aux):
+        self.assign(in_grad[0], req[0], out_grad[0])
+
+
+@mx.operator.register('svrg_test_persistent')
+class PersistentProp(mx.operator.CustomOpProp):
+    def list_auxiliary_states(self):
+        return ['chain_min']
+
+    def infer_shape(self, in_shape):
+        return in_shape, [in_shape[0]], [in_shape[0]]
+
+    def create_operator(self, *_):
+        return Persistent()
+
+
+def persistent(data):
+    """Return a layer that has the rows of a batch in an auxiliary state."""
+    return mx.sym.Custom(data, op_type='svrg_test_persistent', name='persistent')

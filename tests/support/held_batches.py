@@ -1,0 +1,57 @@
+"""Trainings on held batches, whose rows are told by their values."""
+
+import mxnet as mx
+import numpy as np
+
+SETTINGS = {'learning_rate': 0.1, 'momentum': 0.5, 'wd': 0.01}
+
+
+class ReusingIter(mx.io.NDArrayIter):
+    """Yield batches in the same arrays each time."""
+
+    def next(self):
+        batch = super().next()
+        for kind in ('data', 'label'):
+            buffers = self.__dict__.setdefault('buffers_' + kind, [
+                mx.nd.empty(array.shape) for array in getattr(batch, kind)])
+            for array, buffer in zip(getattr(batch, kind), buffers):
+                array.copyto(buffer)
+            setattr(batch, kind, buffers)
+        return batch
+
+
+def rows_of(problem, batch):
+    """Tell which rows of the problem a batch has, by their values."""
+    data = batch.data[0].asnumpy()
+    return np.array([np.abs(problem.features - row).sum(axis=1).argmin() for row in data])
+
+
+def train(problem, module, epochs, train_data, begin=0, **kwargs):
+    """Train with fit; return the rows of each step of each epoch."""
+    steps = {epoch: [] for epoch in range(begin, epochs)}
+
+    def record(param):
+        steps[param.epoch].append(rows_of(problem, param.locals['data_batch']))
+
+    module.fit(train_data, eval_metric='mse', num_epoch=epochs, begin_epoch=begin,
+               arg_params=problem.arg_params(), optimizer_params=SETTINGS,
+               batch_end_callback=record, **kwargs)
+    return steps
+
+
+def expect(problem, steps, update_freq, svrg=None):
+    svrg = svrg or problem.svrg(**SETTINGS)
+    for epoch, batches in steps.items():
+        if epoch % update_freq == 0:
+            svrg.take_snapshot()
+        for rows in batches:
+            svrg.step(rows, 10)  # fewer were cut from a padded batch of 10
+    return svrg
+
+
+def cost_of_batch(problem, rows=10):
+    return 4 * rows * (problem.features.shape[1] + 1)
+
+
+def cost_of_gradient(problem):
+    return 4 * sum(value.size for value in problem.weights.values())
