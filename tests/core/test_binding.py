@@ -97,7 +97,7 @@ def test_batches_of_changing_sizes_are_those_of_module(change, grad_req, context
     problem = Problem('perceptron', rows=37)
     change(problem)
     modules = [mx.mod.Module(problem.symbol, label_names=('label',), context=context),
-               problem.module(1, context=context)]
+               problem.module(1, context=context, alpha=0)]
     rng = np.random.RandomState(0)
     for module in modules:
         module.bind([('data', (10, 4))], [('label', (10,))], grad_req=grad_req,
