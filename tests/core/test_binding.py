@@ -59,7 +59,8 @@ def test_a_rebind_may_fix_parameters_and_frees_them_without_a_snapshot(training)
     with pytest.warns(UserWarning, match='the snapshot is dropped.*fc_bias'):
         training.module.bind(train_data.provide_data, train_data.provide_label, force_rebind=True)
     training.svrg.fixed, training.svrg.snapshot = (), None
-    training.epoch()
+    with pytest.warns(UserWarning, match='without a snapshot'):
+        training.epoch()
     training.check()
 
 

@@ -45,6 +45,8 @@ def run_of(number):
     """Draw the settings of a training run, and return a function that makes its module."""
     draw = random.Random(number)
     problem = Problem(rows=draw.choice([40, 37, 160]))
+    rows = len(problem.features)
+    problem.features = np.linalg.qr(problem.features)[0] * rows ** 0.5  # well conditioned
     kwargs = {'context': draw.choice([mx.cpu(), TWO_DEVICES]), 'update_freq': 1}
     kind = draw.choice(['plain', 'stored', 'few updates', 'sampled'])
     if kind == 'stored':
@@ -57,30 +59,30 @@ def run_of(number):
 
 
 @pytest.mark.exhaustive
+@pytest.mark.timeout(3600)
 def test_training_reaches_the_optimum_after_500_interruptions():
-    interrupted = collections.Counter()
+    interrupted, operations = collections.Counter(), {}
     for number in range(500):
-        problem, kind, make = run_of(number % 50)
+        problem, kind, make = run_of(number % 25)
         train_data = problem.iterator()
 
         def fit(module, num_epoch, begin_epoch=0):
-            module.fit(train_data, eval_metric='mse', begin_epoch=begin_epoch,  # noqa: B023
+            module.fit(train_data, eval_metric=[], begin_epoch=begin_epoch,  # noqa: B023
                        num_epoch=num_epoch, kvstore='local',
-                       optimizer_params={'learning_rate': 0.2})
+                       optimizer_params={'learning_rate': 0.4})
 
         with warnings.catch_warnings():
             warnings.simplefilter('ignore')
-            operations = Interruption(lambda: fit(make(), 2)).operations  # noqa: B023
-            module, at = make(), random.Random(number).randint(1, operations)
-            train_data.reset()
+            if number < 25:
+                operations[number] = Interruption(lambda: fit(make(), 2)).operations  # noqa: B023
+                train_data.reset()
+            module, at = make(), random.Random(number).randint(1, operations[number % 25])
             Interruption(lambda: fit(module, 2), at)  # noqa: B023
             interrupted[kind, 'bound' if module.binded else 'not bound',
                         'snapshot' if module._snapshot.is_active else 'no snapshot'] += 1
             train_data.reset()
-            fit(module, 40)
-            if kind == 'sampled':
-                module.full_grad_batches = None
-                fit(module, 60, 40)
+            module.full_grad_batches = None  # a sample has no optimum to reach
+            fit(module, 15)
         columns = np.hstack([problem.features, np.ones((len(problem.features), 1))])
         optimum = np.linalg.lstsq(columns, problem.targets, rcond=None)[0]
         problem.assert_weights(module, {'fc_weight': optimum[None, :-1], 'fc_bias': optimum[-1:]},
