@@ -30,8 +30,8 @@ def rewind(train_data):
 
     MXNet's C++ iterators over files must be read to their end before they are
     reset, and must not be reset at their beginning. Otherwise their next pass
-    begins in the middle of the file, and the whole file follows. An iterator of
-    the user's own around them is not reset either if it has not read them.
+    begins in the middle of the file, and the whole file follows. This holds for
+    those that an iterator of the user's own has as attributes, too.
 
     Parameters
     ----------
@@ -48,6 +48,8 @@ def rewind(train_data):
                    if isinstance(value, MXDataIter)]
         if wrapped and all(map(_is_at_beginning, wrapped)):
             return
+        for _ in itertools.chain(*wrapped):
+            pass
     reset(train_data)
 
 

@@ -35,9 +35,9 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
-@pytest.mark.parametrize('rows, looks', [(105, False), (100, False), (100, True)])
+@pytest.mark.parametrize('rows, looks', [(105, False), (1000, False), (1000, True)])
 def test_pass_over_an_iterator_around_csv_iter_has_all_rows(rows, looks):
-    """One that has been read begins anew, which loses rows unless batches divide them."""
+    """Also after it has looked at a batch, if the batch size divides the rows."""
     problem = Problem(rows=rows)
     module = problem.bound()
     module.update_full_grads(AroundCSVIter(problem, looks))
