@@ -21,6 +21,7 @@ def bound(problem, **kwargs):
     return module
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('function, rows', [('bind_for_merged', 400), ('_bind_other', 37)])
 def test_pass_after_one_whose_bind_was_interrupted_at_any_step(function, rows):
     problem = Problem(rows=rows)
@@ -36,7 +37,7 @@ def test_pass_after_one_whose_bind_was_interrupted_at_any_step(function, rows):
     for step in range(1, steps + 1):
         module = bound(problem)
         Interruption(lambda: module.update_full_grads(train_data), step, functions)  # noqa: B023
-        assert not module._snapshot.is_active or step == steps
+        assert not module._snapshot.is_active
         module.update_full_grads(train_data)
         problem.assert_full_gradient(module, svrg.full_gradient)
 
