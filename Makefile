@@ -3,7 +3,7 @@
 # make test-all   run all tests but those of the next two, in some ten minutes
 # make test-exhaustive   run more clusters, faults and cases, in some twenty minutes
 # make soak   run thousands of random cases, and ten thousand epochs in which no memory may leak
-# make test-pythons   run the tests of the versions on each other Python from 3.8 to 3.13 that is found
+# make test-pythons   run those of `make test` that a version may break on each other Python that is found
 # make coverage   run all tests, and list the lines and branches that they do not reach
 # make mutation   find mutants of the algorithm's files that its tests miss, in some four hours
 # make bench   run all benchmarks: their tables and pictures go to docs/benchmarks
@@ -33,6 +33,7 @@ WANTED := $(addprefix numpy==,$(NUMPY))
 LATER := $(if $(filter 3.12,$(VERSION)),$(filter numpy==2.%,$(WANTED)))
 PYTEST := OMP_NUM_THREADS=1 $(RUN) -m pytest --quiet -n 2 --dist loadgroup
 QUICK := not slow and not exhaustive and not soak
+OF_VERSIONS := $(addprefix tests/,mxnet_compat core kvstore checkpoint)
 FIND := 'import sys; print(sys.executable)' 2>/dev/null
 
 .PHONY: help demo test test-all test-exhaustive soak test-pythons coverage mutation bench docs figures lint \
@@ -45,7 +46,7 @@ demo: $(VENV)/examples.installed
 	$(RUN) examples/svrg_vs_sgd.py
 
 test: $(VENV)/test.installed
-	$(PYTEST) -m '$(QUICK)'
+	$(PYTEST) -m '$(QUICK)' $(TESTS)
 
 test-all: $(VENV)/test.installed
 	$(PYTEST)
@@ -60,7 +61,8 @@ test-pythons:
 		python=$$(python$$version -c $(FIND) || PYENV_VERSION=$$version python$$version -c $(FIND)) || \
 			{ echo "There is no python$$version here."; continue; }; \
 		echo "Python $$version:"; numpy=; [ $$version != 3.10 ] || numpy=1.23.5; \
-		$(MAKE) --no-print-directory test PYTHON=$$python NUMPY=$$numpy || exit 1; done
+		$(MAKE) --no-print-directory test TESTS='$(OF_VERSIONS)' PYTHON=$$python NUMPY=$$numpy || \
+			exit 1; done
 
 soak: $(VENV)/test.installed
 	HYPOTHESIS_PROFILE=soak $(RUN) -m pytest --timeout 0 tests/core/test_properties.py

@@ -2,6 +2,7 @@
 
 import collections
 import contextlib
+import shutil
 
 import mxnet as mx
 import pytest
@@ -9,6 +10,8 @@ import pytest
 import bad_input
 import checkpoints
 from problems import Problem
+
+collect_ignore = ['support']
 
 
 def pytest_configure(config):
@@ -80,9 +83,17 @@ def prefix(tmp_path):
     return str(tmp_path / 'model')
 
 
-@pytest.fixture
-def saved(prefix):
+@pytest.fixture(scope='session')
+def saved_once(tmp_path_factory):
     """Save a checkpoint after each of three epochs, the snapshot being that of epoch 2 at last."""
-    problem = Problem('softmax', rows=37)
-    checkpoints.train(problem, problem.module(2), 0, 3, prefix=prefix)
-    return prefix
+    folder, problem = tmp_path_factory.mktemp('saved'), Problem('softmax', rows=37)
+    checkpoints.train(problem, problem.module(2), 0, 3, prefix=str(folder / 'model'))
+    return folder
+
+
+@pytest.fixture
+def saved(saved_once, tmp_path):
+    """Return the prefix of copies of these checkpoints."""
+    for file in saved_once.iterdir():
+        shutil.copy(str(file), str(tmp_path))
+    return str(tmp_path / 'model')

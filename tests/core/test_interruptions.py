@@ -242,6 +242,7 @@ def arguments_of_kvstore(context):
     return {'kvstore': 'local' if context is TWO_DEVICES else None}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('context, kvstore', [
     (mx.cpu(), None), (mx.cpu(), 'local'), (TWO_DEVICES, 'local')])
 @pytest.mark.parametrize('stored', [False, True])
@@ -278,6 +279,7 @@ def bind(module, train_data):
     module.bind(train_data.provide_data, train_data.provide_label)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('context', [mx.cpu(), TWO_DEVICES])
 @pytest.mark.parametrize('interrupted', ['bind', 'init_optimizer'])
 def test_fit_after_preparations_that_were_interrupted_anywhere(context, interrupted):
@@ -302,6 +304,7 @@ def test_fit_after_preparations_that_were_interrupted_anywhere(context, interrup
         problem.assert_weights(module, expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('context', [mx.cpu(), TWO_DEVICES])
 @pytest.mark.parametrize('resumed', [False, True])
 def test_training_goes_on_after_a_bind_that_was_interrupted_anywhere(context, resumed):
@@ -334,6 +337,7 @@ def test_training_goes_on_after_a_bind_that_was_interrupted_anywhere(context, re
         problem.assert_weights(module, expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('interrupted', ['bind', 'switch_bucket'])
 def test_buckets_after_a_bind_that_was_interrupted_anywhere(interrupted):
     problem = Sequences()

@@ -1,20 +1,19 @@
 """What importing the package does, and what it does to mxnet.contrib."""
 
-import subprocess
-import sys
+import ast
 import textwrap
 
 import pytest
 
 import svrg_optimization
+from processes import printed_by
+
+pytestmark = pytest.mark.process
 
 
 def run(code):
     """Run code in a Python of its own and return what it prints."""
-    result = subprocess.run([sys.executable, '-c', textwrap.dedent(code)], check=False,
-                            capture_output=True, text=True)
-    assert result.returncode == 0, result.stderr
-    return result.stdout.strip()
+    return printed_by('-c', textwrap.dedent(code)).strip()
 
 
 def test_package_alone_imports_nothing_of_mxnet():
@@ -23,15 +22,21 @@ def test_package_alone_imports_nothing_of_mxnet():
         print(sorted(name for name in sys.modules if name.startswith('mxnet')))''') == '[]'
 
 
-@pytest.mark.parametrize('statement', [
-    'from svrg_optimization import SVRGModule',
-    'from svrg_optimization.svrg_module import SVRGModule',
-    'import svrg_optimization; SVRGModule = svrg_optimization.svrg_module.SVRGModule',
-    'import svrg_optimization; svrg_optimization.svrg_optimizer; '
-    'SVRGModule = svrg_optimization.SVRGModule',
-])
-def test_ways_to_import(statement):
-    assert run(statement + '; print(SVRGModule.__name__)') == 'SVRGModule'
+def test_ways_to_import():
+    assert run('''
+        import sys
+        for statement in (
+                'from svrg_optimization import SVRGModule',
+                'from svrg_optimization.svrg_module import SVRGModule',
+                'import svrg_optimization; SVRGModule = svrg_optimization.svrg_module.SVRGModule',
+                'import svrg_optimization; svrg_optimization.svrg_optimizer; '
+                'SVRGModule = svrg_optimization.SVRGModule'):
+            found = {}
+            exec(statement, found)
+            print(found['SVRGModule'].__name__)
+            for name in list(sys.modules):
+                if name.partition('.')[0] == 'svrg_optimization':
+                    del sys.modules[name]''').split() == ['SVRGModule'] * 4
 
 
 def test_names_of_the_package():
@@ -57,6 +62,7 @@ def test_error_while_mxnet_is_imported():
             print(error)''') == 'mxnet cannot be imported (no such name in NumPy)'
 
 
+@pytest.mark.slow
 def test_server_can_unpickle_the_optimizer():
     """A parameter server does it when of MXNet only what precedes mxnet.module is imported."""
     assert run('''
@@ -79,12 +85,10 @@ def test_server_can_unpickle_the_optimizer():
 OURS = 'from svrg_optimization.svrg_module import SVRGModule as Ours'
 THEIRS = 'from mxnet.contrib.svrg_optimization.svrg_module import SVRGModule as Theirs'
 TRAIN = '''
-import logging
 import warnings
 warnings.simplefilter('ignore')
 import mxnet as mx
 import numpy as np
-{imports}
 
 def train(module_class):
     rng = np.random.RandomState(0)
@@ -100,31 +104,27 @@ def train(module_class):
     assert type(optimizer.aux_opt).__module__ == type(optimizer).__module__
     return {{name: value.asnumpy().tolist() for name, value in module.get_params()[0].items()}}
 
-print([train(module_class) for module_class in ({classes},)])
+def registered():
+    create = mx.optimizer.create
+    return [type(create('_SVRGOptimizer', default_optimizer='sgd')).__module__,
+            type(create('_AssignmentOptimizer')).__module__]
+
+{first}
+alone = train({of_first}), registered()
+{second}
+print([alone, train(Ours), train(Theirs), registered()])
 '''
 
 
+@pytest.mark.slow
 def test_beside_mxnet_contrib_in_either_order():
-    ours = run(TRAIN.format(imports=OURS, classes='Ours'))
-    theirs = run(TRAIN.format(imports=THEIRS, classes='Theirs'))
+    """Each trains as it does alone; the registry's names are ours only where they are free."""
+    ours_first, theirs_first = (
+        ast.literal_eval(run(TRAIN.format(first=first, of_first=name, second=second)))
+        for first, name, second in ((OURS, 'Ours', THEIRS), (THEIRS, 'Theirs', OURS)))
+    (ours, of_ours), *together = ours_first
+    (theirs, of_theirs), *together_too = theirs_first
     assert ours != theirs
-    both = '[%s, %s]' % (ours[1:-1], theirs[1:-1])
-    assert run(TRAIN.format(imports=OURS + '\n' + THEIRS, classes='Ours, Theirs')) == both
-    assert run(TRAIN.format(imports=THEIRS + '\n' + OURS, classes='Ours, Theirs')) == both
-
-
-def test_registered_where_the_names_are_free():
-    created = '''
-        import warnings
-        warnings.simplefilter('ignore')
-        import mxnet as mx
-        {}
-        {}
-        create = mx.optimizer.create
-        print(type(create('_SVRGOptimizer', default_optimizer='sgd')).__module__,
-              type(create('_AssignmentOptimizer')).__module__)'''
-    ours = 'svrg_optimization.svrg_optimizer'
-    assert run(created.format(OURS, '')) == ours + ' ' + ours
-    theirs = 'mxnet.contrib.' + ours
-    assert run(created.format(OURS, THEIRS)) == theirs + ' ' + theirs
-    assert run(created.format(THEIRS, OURS)) == theirs + ' ' + theirs
+    assert together == together_too == [ours, theirs, of_theirs]
+    assert of_ours == ['svrg_optimization.svrg_optimizer'] * 2
+    assert of_theirs == ['mxnet.contrib.svrg_optimization.svrg_optimizer'] * 2

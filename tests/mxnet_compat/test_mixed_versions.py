@@ -23,7 +23,8 @@ others = pytest.mark.parametrize('other', [
     pytest.param(str(folder / 'bin' / 'python'), id=folder.name,
                  marks=[pytest.mark.exhaustive] if number else [])
     for number, folder in enumerate(OTHERS)
-] or [pytest.param(None, marks=pytest.mark.skip(reason='no environment of another Python'))])
+] or [pytest.param(None, marks=pytest.mark.skip(
+    reason='there is no environment of another Python: make one, as make test-pythons does'))])
 
 TRAIN = """
 import sys
@@ -57,6 +58,8 @@ def train(python, *arguments):
 
 
 @others
+@pytest.mark.cluster
+@pytest.mark.slow
 def test_cluster_with_servers_of_another_version(tmp_path, other):
     sizes, sgd = [28, 29], {'learning_rate': 0.2, 'momentum': 0.9, 'wd': 0.01}
     given = {name: np.float64(value) for name, value in sgd.items()}
@@ -68,6 +71,8 @@ def test_cluster_with_servers_of_another_version(tmp_path, other):
 
 
 @others
+@pytest.mark.process
+@pytest.mark.slow
 @pytest.mark.parametrize('rule', ['adam', 'rate'])
 def test_checkpoint_of_another_version(tmp_path, other, rule):
     """Training goes on from it to the same bits, in either direction."""

@@ -15,13 +15,16 @@ from pathlib import Path
 import mxnet as mx
 import numpy as np
 import pytest
+import scipy.sparse
 
 from svrg_optimization import _mxnet_compat
 from svrg_optimization._mxnet_finder import SWITCH
 
 NUMPY = tuple(map(int, np.__version__.split('.')[:2]))
 IS_NEEDED = sys.version_info >= (3, 12) or NUMPY >= (1, 24)
-needed = pytest.mark.skipif(not IS_NEEDED, reason='MXNet imports by itself')
+process = pytest.mark.process
+needed = pytest.mark.skipif(
+    not IS_NEEDED, reason='MXNet imports by itself: take Python 3.12 or NumPy 1.24')
 silent = pytest.mark.filterwarnings('error' if IS_NEEDED else 'ignore')
 
 
@@ -37,8 +40,11 @@ def output_of(code, *options, **environment):
     return result.stdout.strip()
 
 
-@pytest.mark.parametrize('imports', ['import svrg_optimization, mxnet', 'import mxnet'])
+@pytest.mark.parametrize('imports', [
+    'import svrg_optimization, mxnet', pytest.param('import mxnet', marks=pytest.mark.slow)])
+@process
 def test_numpy_stays_as_it_is(imports):
+    """After what finds the names of old NumPys, for MXNet alone, has done its work."""
     assert output_of('''
         import sys
         import numpy, numpy.linalg, scipy.sparse
@@ -54,6 +60,8 @@ def test_numpy_stays_as_it_is(imports):
 
 
 @needed
+@process
+@pytest.mark.slow
 def test_own_names_fail_as_numpy_says():
     own, with_mxnet = ([line for line in python('%simport numpy; numpy.float' % imports)
                         .stderr.splitlines() if not line.startswith(' ')]
@@ -63,6 +71,8 @@ def test_own_names_fail_as_numpy_says():
 
 
 @needed
+@process
+@pytest.mark.slow
 def test_mxnet_can_be_imported_first_or_later_and_without_a_warning(tmp_path):
     """And where its files are compiled."""
     for imports in ('import mxnet', 'import svrg_optimization, mxnet'):
@@ -71,6 +81,8 @@ def test_mxnet_can_be_imported_first_or_later_and_without_a_warning(tmp_path):
 
 
 @needed
+@process
+@pytest.mark.slow
 def test_switched_off():
     for imports, errors in (
             ('import mxnet', ('AttributeError:', 'ModuleNotFoundError:')),
@@ -81,21 +93,28 @@ def test_switched_off():
         assert any(line.startswith(errors) for line in result.stderr.splitlines())
 
 
-@pytest.mark.skipif(IS_NEEDED, reason='MXNet does not import by itself')
+@pytest.mark.skipif(IS_NEEDED, reason='MXNet does not import by itself: take NumPy=1.23.5')
 def test_nothing_is_changed_where_mxnet_imports_by_itself():
     assert mx.nd.ndarray.np is np
     assert vars(mx.nd.ndarray)['__builtins__'] is vars(builtins)
 
 
-def test_nothing_is_done_where_mxnet_is_imported_already():
+@process
+@pytest.mark.slow
+def test_mxnet_that_is_imported_already_stays_and_can_be_reloaded():
     assert output_of('''
-        import sys
+        import importlib, sys
         import mxnet
         before = list(sys.meta_path)
         import svrg_optimization
-        print(sys.meta_path == before)''') == 'True'
+        print(sys.meta_path == before)
+        importlib.reload(mxnet.metric)
+        importlib.reload(mxnet)
+        print(mxnet.metric.create('acc').name)''').split() == ['True', 'accuracy']
 
 
+@process
+@pytest.mark.slow
 def test_import_that_failed_before():
     """What it left of MXNet's modules is forgotten."""
     assert output_of('''
@@ -105,6 +124,7 @@ def test_import_that_failed_before():
         print(mxnet.base is left, sys.modules['mxnet.base'] is mxnet.base)''') == 'False True'
 
 
+@process
 def test_no_mxnet():
     result = python('''
         import sys
@@ -114,6 +134,8 @@ def test_no_mxnet():
     assert result.stderr.splitlines()[-1] == "ModuleNotFoundError: No module named 'mxnet'"
 
 
+@process
+@pytest.mark.slow
 def test_several_threads_import_at_once():
     assert output_of('''
         import threading
@@ -140,14 +162,7 @@ def test_modules_of_mxnet_are_what_they_were():
         assert trace.f_code.co_filename == mx.nd.ndarray.__file__
 
 
-def test_reload():
-    assert output_of('''
-        import importlib, mxnet
-        importlib.reload(mxnet.metric)
-        importlib.reload(mxnet)
-        print(mxnet.metric.create('acc').name)''') == 'accuracy'
-
-
+@process
 def test_start_without_the_package():
     """Its .pth file says nothing where the package is gone."""
     line = Path(sysconfig.get_path('purelib'), 'svrg_optimization.pth').read_text()
@@ -167,6 +182,7 @@ def test_start_without_the_package():
     assert (result.returncode, result.stdout, result.stderr) == (0, 'mxnet\n', '')
 
 
+@process
 def test_start_imports_nothing_more_and_pins_no_copy():
     assert output_of('''
         import sys
@@ -264,15 +280,13 @@ def test_records_with_several_labels():
 @needed
 @silent
 def test_matrices_of_scipy():
-    sparse = pytest.importorskip('scipy.sparse')
-    matrix = sparse.csr_matrix(np.eye(2))
+    matrix = scipy.sparse.csr_matrix(np.eye(2))
     assert mx.nd.sparse.array(matrix).asscipy().toarray().tolist() == [[1, 0], [0, 1]]
     assert mx.nd.array(matrix).asnumpy().tolist() == [[1, 0], [0, 1]]
 
 
 @pytest.mark.filterwarnings('ignore:.*label_names')
 def test_quantization():
-    pytest.importorskip('scipy')
     output = mx.sym.FullyConnected(mx.sym.Variable('data'), num_hidden=2, name='fc')
     weights = {'fc_weight': mx.nd.ones((2, 3)), 'fc_bias': mx.nd.zeros((2,))}
     data = mx.io.NDArrayIter(np.ones((8, 3)), None, 4)

@@ -6,7 +6,10 @@ from pathlib import Path
 import mxnet as mx
 import numpy as np
 
+from problems import Problem
+from sequences import Sequences
 from svrg_optimization import SVRGModule
+from svrg_optimization.checkpoint.format import Checkpoint
 
 SETTINGS = {'sgd': {'learning_rate': 0.1, 'momentum': 0.9, 'wd': 0.01},
             'adam': {'learning_rate': 0.05}}
@@ -40,3 +43,30 @@ def write_with_checksum(name, **arrays):
     np.savez(name, **arrays)
     content = Path(name + '.npz').read_bytes()
     Path(name).write_bytes(content + hashlib.sha256(content).hexdigest().encode())
+
+
+def trained_on_pages(epochs=1):
+    """Return a module whose checkpoint has files of more than a page."""
+    problem = Problem('softmax', rows=37, features=900)
+    return train(problem, problem.module(2), 0, epochs)
+
+
+def trained_buckets():
+    problem = Sequences()
+    module = problem.module(2)
+    module.fit(problem.iterator(), eval_metric=[], num_epoch=1, arg_params=problem.arg_params(),
+               optimizer_params={'learning_rate': 0.1, 'momentum': 0.9})
+    return module
+
+
+def content(folder):
+    return {file.name: file.read_bytes() for file in Path(folder).iterdir() if file.is_file()}
+
+
+def fingerprint(prefix, epoch):
+    """Load a checkpoint; return a hash of all of it."""
+    found = Checkpoint(prefix, epoch, with_states=True)
+    arrays = [(name, array.asnumpy().tobytes()) for name, array in sorted(found.arg_params.items())]
+    arrays += [(name, array.tobytes()) for name, array in sorted(found.arrays.items())]
+    return hash((tuple(arrays), str(found.facts), Path(found.states).read_bytes(),
+                 found.symbol.tojson()))
