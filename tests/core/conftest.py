@@ -1,6 +1,5 @@
 """Fixtures that list what the algorithm does."""
 
-
 import mxnet as mx
 import pytest
 

@@ -1,6 +1,5 @@
 """Binding again, reshaping, and binding with shared parameters."""
 
-
 import mxnet as mx
 import numpy as np
 import pytest
@@ -107,7 +106,7 @@ def test_batches_of_changing_sizes_are_those_of_module(change, grad_req, context
         np.random.seed(0)
         module.init_params()
         module.init_optimizer(optimizer_params={'learning_rate': 0.1, 'momentum': 0.5})
-    for size in rng.choice([4, 6, 10, 14], 60):
+    for size in rng.choice([4, 6, 10, 14], 40):
         rows = rng.randint(37, size=size)
         batch = mx.io.DataBatch([mx.nd.array(problem.features[rows])],
                                 [mx.nd.array(problem.targets[rows])])

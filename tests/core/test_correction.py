@@ -1,6 +1,5 @@
 """The correction of a gradient: the rule, by itself and when it fails."""
 
-
 import mxnet as mx
 import numpy as np
 import pytest

@@ -1,6 +1,5 @@
 """Each step of an SVRGModule against its float64 twin."""
 
-
 import mxnet as mx
 import numpy as np
 import pytest
@@ -403,3 +402,22 @@ def test_states_are_those_of_the_live_module():
             module.update()
             svrg.step(rows)
     problem.assert_weights(module, svrg.weights)
+
+
+@pytest.mark.parametrize('rate', [float('nan'), float('inf'), np.float32('nan')])
+def test_a_learning_rate_that_is_not_finite_is_refused(training, rate):
+    """Found before the step, not in the middle of it."""
+    training.snapshot()
+    training.epoch()
+    with pytest.raises(ValueError, match='learning_rate must be a finite number, not'):
+        Problem().bound().init_optimizer(optimizer_params={'learning_rate': rate})
+    module, batch = training.module, next(training.problem.iterator())
+    module.forward_backward(batch)
+    module._optimizer.set_learning_rate(rate)
+    with pytest.raises(ValueError, match='learning_rate must be a finite number, not'):
+        module.update()
+    training.check()
+    module._optimizer.set_learning_rate(0.1)
+    module.update()
+    training.svrg.step(np.arange(10))
+    training.check()

@@ -79,25 +79,6 @@ def test_backward_before_any_forward_is_refused():
         module.backward()
 
 
-@pytest.mark.parametrize('rate', [float('nan'), float('inf'), np.float32('nan')])
-def test_a_learning_rate_that_is_not_finite_is_refused(training, rate):
-    """Found before the step, not in the middle of it."""
-    training.snapshot()
-    training.epoch()
-    with pytest.raises(ValueError, match='learning_rate must be a finite number, not'):
-        Problem().bound().init_optimizer(optimizer_params={'learning_rate': rate})
-    module, batch = training.module, next(training.problem.iterator())
-    module.forward_backward(batch)
-    module._optimizer.set_learning_rate(rate)
-    with pytest.raises(ValueError, match='learning_rate must be a finite number, not'):
-        module.update()
-    training.check()
-    module._optimizer.set_learning_rate(0.1)
-    module.update()
-    training.svrg.step(np.arange(10))
-    training.check()
-
-
 def test_numbers_and_bools_of_numpy_are_taken():
     """What is an int, a bool or a number is taken."""
     assert type(Problem().module(np.array(2)).update_freq) is int

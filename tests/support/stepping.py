@@ -1,6 +1,5 @@
 """A module and its float64 twin, stepped side by side."""
 
-
 import oracle
 
 
