@@ -720,8 +720,8 @@ class SVRGModule(SnapshotSchedule, Module):
         Warns
         -----
         UserWarning
-            If there is no snapshot yet and `alpha` is not 0. It appears once, and
-            not for gradients that `backward` got `out_grads` for.
+            If there is no snapshot and `alpha` has not been 0. It appears once,
+            and not for gradients that `backward` got `out_grads` for.
         """
         if self.optimizer_initialized:
             check_learning_rate(self._optimizer)  # MXNet would fail in the middle of the step

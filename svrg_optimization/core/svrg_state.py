@@ -232,7 +232,7 @@ class SVRGState:
         self.snapshot.num_update += 1
         if self.coefficient.is_always_zero:
             self.snapshot.is_stale = True
-        elif not (self.snapshot.is_active or self._has_out_grads):
+        elif not (self.snapshot.is_active or self.snapshot.is_stale or self._has_out_grads):
             self.warn_once('update takes steps of plain Module without a snapshot: call '
                            'update_full_grads(train_data) before, or set alpha = 0 until then if '
                            'that is meant', 'plain Module')
