@@ -156,6 +156,11 @@ class SVRGModule(SnapshotSchedule, Module):
         ``_weight``, or have a ``wd_mult`` other than 0. A dict has an operator
         for each parameter that it names. The optimizer must be sgd without
         momentum.
+    next_states : dict of str to str, optional
+        For each state that is carried from batch to batch the name of the output
+        that it becomes. A pass then begins with 0 in these states, carries them
+        on at :math:`\tilde w`, and leaves the module's own as they were. A state
+        that is not in the dict keeps its value in a pass.
 
     Raises
     ------
@@ -168,7 +173,8 @@ class SVRGModule(SnapshotSchedule, Module):
         `updates_per_snapshot` without `full_grad_data`, or
         `store_snapshot_grads` with it. Also if `proximal` names a parameter
         that is not trained, finds no weight, or is given together with
-        `sparse_full_grad`.
+        `sparse_full_grad`, or if `next_states` names anything but states and
+        outputs.
     TypeError
         If `symbol` is not a Symbol, `context` is not a Context or a list of
         Contexts, `update_freq` is not an int, `loss_is_mean` is not None, True
@@ -176,7 +182,8 @@ class SVRGModule(SnapshotSchedule, Module):
         callable, `store_snapshot_grads` is not a bool or an int, `alpha` is
         neither a number nor callable, `full_grad_batches` is neither an int nor
         callable, `updates_per_snapshot` is not an int, `full_grad_data` is not
-        an iterator, or `proximal` contains anything but operators.
+        an iterator, `proximal` contains anything but operators, or `next_states`
+        is not a dict.
 
     Warns
     -----
@@ -232,7 +239,7 @@ class SVRGModule(SnapshotSchedule, Module):
                  loss_is_mean=None, full_grad_callback=None, sparse_full_grad=False,
                  store_snapshot_grads=False, alpha=1.0, nonfinite='warn',
                  full_grad_batches=None, updates_per_snapshot=None, full_grad_data=None,
-                 proximal=None):
+                 proximal=None, next_states=None):
         stored = StoredGradients(store_snapshot_grads)
         coefficient = Coefficient(alpha)
         self._set_schedule(update_freq, full_grad_callback, stored.budget > 0,
@@ -250,6 +257,7 @@ class SVRGModule(SnapshotSchedule, Module):
         super().__init__(symbol, data_names, label_names, logger, context, work_load_list,
                          fixed_param_names, state_names, group2ctxs, compression_params)
         self._proximal = ProximalOperators(proximal, symbol, self._trainable, sparse_full_grad)
+        self._check_next_states(next_states)
         graph = json.loads(symbol.tojson())  # once: each call leaks three times the JSON in MXNet
         masks = DropoutMasks(symbol, graph)
         if stored.budget:
@@ -260,7 +268,7 @@ class SVRGModule(SnapshotSchedule, Module):
             state_names=self._state_names + masks.names)
         self._svrg = SVRGState(masks, graph['nodes'], new_module, self._work_load_list,
                                coefficient, stored, loss_is_mean, sparse_full_grad,
-                               nonfinite == 'raise')
+                               nonfinite == 'raise', next_states)
         self._ctx_len = len(self._context)  # for code written for mxnet.contrib
         self._membership = Membership(KVStoreKeys(self._param_names, self._trainable))
         self._loaded = Loaded()
@@ -273,6 +281,15 @@ class SVRGModule(SnapshotSchedule, Module):
                 raise ValueError('store_snapshot_grads must be False for a network with %s: %s '
                                  'would be others at a step than in the pass'
                                  % (kind, ', '.join(names)))
+
+    def _check_next_states(self, next_states):
+        if not isinstance(next_states, (dict, type(None))):
+            raise TypeError('next_states must be a dict or None, not %r' % (next_states,))
+        for state, output in (next_states or {}).items():
+            if state not in self._state_names or output not in self.output_names:
+                raise ValueError('next_states must map states (%s) to outputs (%s), and not %r to '
+                                 '%r' % (', '.join(self._state_names),
+                                         ', '.join(self.output_names), state, output))
 
     @property
     def _trainable(self):
@@ -327,13 +344,13 @@ class SVRGModule(SnapshotSchedule, Module):
         ------
         ValueError
             If the network has row_sparse gradients, `sparse_full_grad` is set,
-            and ``_svrg_grads_update_rule`` is overridden.
+            and ``_svrg_grads_update_rule`` is overridden. Also if `next_states`
+            maps a state to an output of another shape.
 
         Warns
         -----
         UserWarning
-            If the network has random layers other than Dropout, if a
-            SequentialModule binds the module, which then trains as plain
+            If a SequentialModule binds the module, which then trains as plain
             Module, or if the snapshot is dropped because its full gradient
             lacks a parameter. Each appears once.
         """
@@ -357,6 +374,7 @@ class SVRGModule(SnapshotSchedule, Module):
                      shared_module, grad_req)
         self._symbol = self._svrg.masks.symbol
         executor_group.hide_outputs_behind(self, self._symbol)
+        executor_group.check_shapes_of_next_states(self, self._svrg.next_states or {})
         shares = isinstance(shared_module, SVRGModule) and shared_module._mod_aux.binded
         self._svrg.bind(self, self._param_names, shared_module._svrg if shares else None)
         if for_training:
@@ -366,7 +384,7 @@ class SVRGModule(SnapshotSchedule, Module):
                                  % ', '.join(self._svrg.counted_by_row()))
             if not self._svrg.coefficient.is_always_zero and _is_bound_by_chain():
                 self._svrg.warn_once('a SequentialModule takes no snapshots: it trains this '
-                                     'module as plain Module')
+                                     'module as plain Module', 'plain Module')
             self._loaded = self._loaded.restore_snapshot(self._svrg)
             self._svrg.drop_snapshot_without(executor_group.gradients(self))
 
@@ -513,7 +531,8 @@ class SVRGModule(SnapshotSchedule, Module):
             `BarzilaiBorwein` or the module's `proximal` does not support the
             optimizer or the KVStore. No key of a weight has been created then.
         TypeError
-            If `optimizer` is neither a str nor an Optimizer.
+            If `optimizer` is neither a str nor an Optimizer, or its `lr_scheduler`
+            is a class or not callable.
         """
         if not self.binded or not self.params_initialized or (
                 self.optimizer_initialized and not force_init):
@@ -697,6 +716,12 @@ class SVRGModule(SnapshotSchedule, Module):
             If the optimizer's learning rate is infinite or NaN.
         RuntimeError
             If an error has stopped `backward` while it corrected the gradients.
+
+        Warns
+        -----
+        UserWarning
+            If there is no snapshot and `alpha` has not been 0. It appears once,
+            and not for gradients that `backward` got `out_grads` for.
         """
         if self.optimizer_initialized:
             check_learning_rate(self._optimizer)  # MXNet would fail in the middle of the step

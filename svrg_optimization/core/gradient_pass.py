@@ -98,6 +98,7 @@ class GradientPass:
         self.live, self._snapshot_module = live, state.snapshot_module
         self._module_of = module_of or (lambda _: (live, state))
         self._stored = stored
+        self._next_states = state.next_states or {}
         self._padding_first = pads_in_front(data_pass.train_data)
         self._batches_stay = batches_stay(data_pass.train_data)
         self._waiting, self._unsummed = [], []
@@ -174,6 +175,7 @@ class GradientPass:
     def _add_whole(self, way):
         batches, self._waiting = self._waiting, []
         for some, gradients in way(batches, self._snapshot_module, self.live):
+            self._carry_states(self._snapshot_module.module)  # only with batches one by one
             self._full_gradient.count(
                 {}, len(some) * executor_group.batch_size(self._snapshot_module.module), len(some))
             if self._stored is not None:
@@ -230,14 +232,19 @@ class GradientPass:
         steps_on_part = part.batch is batch or (
             self._stored is not None and part.real == 1
             and executor_group.can_reshape(self.live, real_rows))
-        if not steps_on_part and (full_gradient.row_counts or self._stored is not None):
-            # A step includes the padding rows too.
+        if not steps_on_part and (full_gradient.row_counts or self._stored is not None
+                                  or self._next_states):
+            # A step includes the padding rows too, and so does its next state.
             part = self._with_padding(batch, state)
             gradients = state.snapshot_module.gradients_of(part.module, part.batch, self.live)
+        self._carry_states(part.module)
         full_gradient.count(gradients, real_rows)
         if self._stored is not None:
             cut_from = None if part.batch is batch else rows
             self._stored.store([self._keep(part.batch, cut_from)], [gradients])
+
+    def _carry_states(self, module):
+        executor_group.carry_states(module, self.live, self._next_states)
 
     def _with_padding(self, batch, state, real=1):
         """Return a batch with its padding as a _Part."""
@@ -256,7 +263,9 @@ class GradientPass:
             if real_rows != self._full_gradient.batch_size:
                 state.warn_once('the symbol has losses that are sums over a batch and losses '
                                 'that are means: a batch with fewer real rows than are bound is '
-                                'weighted by its real rows, which is right for one kind only')
+                                'weighted by its real rows, which is right for one kind only. '
+                                'Choose a batch size that divides the rows, or pass '
+                                'loss_is_mean=True or False if all that matter are of one kind')
         elif real_rows < rows:
             module = state.snapshot_module.module
             shapes = module.data_shapes, module.label_shapes
@@ -265,9 +274,11 @@ class GradientPass:
             devices = len(self._full_gradient.shares)
             copies = devices if real_rows < devices else 1
             cut = repeated(cut, copies, *shapes)
-            bound = state.snapshot_module.module_for(cut)
+            bound = state.snapshot_module.module_for(cut, cuts_states=not self._padding_first)
             if bound is not None:
                 return _Part(cut, bound, 1 / copies)
             state.warn_once('the module cannot be bound for the real rows of a padded batch '
-                            'alone: the batch is weighted by its real rows, padding included')
+                            'alone: the batch is weighted by its real rows, padding included. '
+                            "Choose a batch size that divides the rows, or "
+                            "last_batch_handle='discard'")
         return self._with_padding(batch, state, real_rows / rows)

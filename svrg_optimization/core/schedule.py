@@ -286,7 +286,7 @@ class SnapshotSchedule:
                                        **({} if count is None else {'batches': count}))
         except NoLossError as error:
             self._has_no_loss = True
-            self._svrg.warn_once('%s: fit trains as plain Module' % error)
+            self._svrg.warn_once('%s: fit trains as plain Module' % error, 'plain Module')
         else:
             self.logger.info('Epoch[%d] Full gradient time=%.3f', self._epoch, time.time() - tic)
             if count is not None:
@@ -335,11 +335,12 @@ class SnapshotSchedule:
         Warns
         -----
         UserWarning
-            If the full gradient is not finite, with ``nonfinite='warn'``. Also
-            if the padding of a batch cannot be cut off, because the symbol
-            cannot be bound for the real rows or a device would have no row. The
-            gradient then includes the padding, and its weight is the fraction
-            of real rows. Each warning appears once.
+            If the full gradient is not finite, with ``nonfinite='warn'``, or if
+            the network has random layers other than Dropout, or states without
+            `next_states`. Also if the padding of a batch cannot be cut off,
+            because the symbol cannot be bound for the real rows or a device
+            would have no row. The gradient then includes the padding, and its
+            weight is the fraction of real rows. Each warning appears once.
         """
         if not (self.binded and self.for_training and self.params_initialized):
             raise RuntimeError('update_full_grads needs a module that is bound with '

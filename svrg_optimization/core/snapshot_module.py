@@ -81,7 +81,7 @@ class SnapshotModule:
             executor_group.bind_on_inputs_of(live, self.module, self.shares_pool)
         elif shared_snapshot_module:
             self.shares_pool = shared_snapshot_module.shares_pool
-        executor_group.set_masks_to_ones(self.module, self._masks.names)
+        executor_group.fill_inputs(self.module, self._masks.names, 1)  # they drop nothing
 
     def reset_bind(self):
         """Forget the executors, but not the parameters."""
@@ -181,8 +181,9 @@ class SnapshotModule:
         """Return the sum of the gradients of several batches of the bound size."""
         rows = len(batches) * executor_group.batch_size(self.module)
         if self._merged is None or executor_group.batch_size(self._merged) != rows:
-            self._merged = self._new_module()
-            executor_group.bind_for_merged(self._merged, self.module, len(batches))
+            merged = self._new_module()
+            executor_group.bind_for_merged(merged, self.module, len(batches))
+            self._merged = merged  # not before it is bound: an error can stop that
         executor_group.run_merged(self._merged, batches)
         return executor_group.gradients(self._merged)
 
@@ -210,11 +211,12 @@ class SnapshotModule:
         """Map each parameter to its gradients of the last `run_on_inputs_of`, one per device."""
         return executor_group.gradients(self._latest)
 
-    def module_for(self, batch):
+    def module_for(self, batch, cuts_states=False):
         """Return a module that is bound for a batch, None if that is not possible.
 
         It is not possible if a device would have no row, or if the symbol
-        contains another batch size.
+        contains another batch size. With `cuts_states` the states may lose
+        their last rows, on one device.
         """
         if not isinstance(batch, list) and executor_group.is_bound_for(self.module, batch):
             return self.module
@@ -223,8 +225,11 @@ class SnapshotModule:
         rows, _ = count_rows(batch, data_shapes)
         parts = executor_group.split_rows(self.module, rows)
         module = self._already_bound_for(data_shapes, label_shapes, parts)
+        resizable = self._masks.names
+        if cuts_states and len(parts) == 1:
+            resizable = self.module._state_names  # the masks are among them
         if module is None and executor_group.can_bind(self.module, data_shapes, label_shapes, parts,
-                                                      self._masks.names):
+                                                      resizable):
             module = self._bind_other(data_shapes, label_shapes, parts)
         return module
 
@@ -236,7 +241,8 @@ class SnapshotModule:
         return None
 
     def _bind_other(self, data_shapes, label_shapes, parts):
-        self._other = self._new_module(work_load_list=parts)
-        self._other.bind(data_shapes, label_shapes, shared_module=self.module,
-                         grad_req=executor_group.gradient_requests(self.module))
-        return self._other
+        other = self._new_module(work_load_list=parts)
+        other.bind(data_shapes, label_shapes, shared_module=self.module,
+                   grad_req=executor_group.gradient_requests(self.module))
+        self._other = other  # not before it is bound: an error can stop that
+        return other

@@ -55,6 +55,8 @@ class SVRGState:
         the rows of a batch.
     raises_if_nonfinite : bool
         Whether a full gradient that is not finite is an error.
+    next_states : dict of str to str, optional
+        Constructor argument of this name.
 
     Attributes
     ----------
@@ -80,7 +82,7 @@ class SVRGState:
     """
 
     def __init__(self, masks, nodes, new_module, work_load_list, coefficient, stored,
-                 loss_is_mean, counts_rows, raises_if_nonfinite):
+                 loss_is_mean, counts_rows, raises_if_nonfinite, next_states):
         self.masks = masks
         self.coefficient = coefficient
         self.stored = stored
@@ -95,9 +97,11 @@ class SVRGState:
         self._devices = len(work_load_list)
         self._counts_rows = counts_rows
         self._raises_if_nonfinite = raises_if_nonfinite
+        self.next_states = next_states
         self._forwarded_for_training = self._stored_batch = None
         self._correction_has_begun = False
         self._activations_are_live = True
+        self._has_out_grads = False
 
     def share_settings_of(self, other):
         """Use α and the warnings of another SVRGState from now on."""
@@ -124,15 +128,6 @@ class SVRGState:
             if shared:
                 self.snapshot = shared.snapshot
             self.snapshot_module.bind(live, param_names, shared and shared.snapshot_module)
-            if not self.coefficient.is_always_zero:
-                self.warn_of_random_layers()
-
-    def warn_of_random_layers(self):
-        """Warn once of layers that draw other random numbers at the snapshot."""
-        if self.masks.unshared:
-            self.warn_once('%s: these layers draw random numbers anew at the snapshot, and the '
-                           'difference of the gradients is as noisy as they are; only Dropout '
-                           'layers share theirs' % ', '.join(self.masks.unshared))
 
     def drop_snapshot(self):
         """Deactivate the snapshot. Steps are those of plain Module until the next one."""
@@ -189,6 +184,7 @@ class SVRGState:
     def after_backward(self, live, out_grads):
         """Compute `gradients_at_snapshot` of the batch, or take those that are stored."""
         self.awaits_backward, self.awaits_update = False, True
+        self._has_out_grads = out_grads is not None
         if not self.snapshot.is_active or self.coefficient.is_always_zero:
             return
         at_snapshot = None
@@ -236,6 +232,10 @@ class SVRGState:
         self.snapshot.num_update += 1
         if self.coefficient.is_always_zero:
             self.snapshot.is_stale = True
+        elif not (self.snapshot.is_active or self.snapshot.is_stale or self._has_out_grads):
+            self.warn_once('update takes steps of plain Module without a snapshot: call '
+                           'update_full_grads(train_data) before, or set alpha = 0 until then if '
+                           'that is meant', 'plain Module')
 
     @contextlib.contextmanager
     def steps_undone(self, live, kvstore):
@@ -295,7 +295,10 @@ class SVRGState:
             all errors, the previous snapshot stays active.
         """
         membership.synchronize(live, self.snapshot.num_update)
-        self.warn_of_random_layers()
+        if self.masks.unshared:
+            self.warn_once('%s: these layers draw random numbers anew at the snapshot, and the '
+                           'difference of the gradients is as noisy as they are; only Dropout '
+                           'layers share theirs' % ', '.join(self.masks.unshared))
         with step_size_advanced(live, self.snapshot, self.snapshot_module, epoch):
             self._replace_snapshot(live, data_pass, membership, epoch, batch_end_callback,
                                    module_of)
@@ -338,6 +341,11 @@ class SVRGState:
         self._stored_batch = None
         full_gradient = self.new_full_gradient()
         stored = self.stored.begin(full_gradient) if module_of is None else None
+        if live._state_names and self.next_states is None:
+            self.warn_once('the full gradient is computed with the states as they are now, %s: if '
+                           'they are carried from batch to batch, next_states must map each to '
+                           'its output; next_states={} declares that none is carried'
+                           % ', '.join(live._state_names))
         gradient_pass = GradientPass(full_gradient, data_pass, live, self, stored, module_of)
         if isinstance(data_pass, Pass):
             if stored and data_pass.count is None:
@@ -346,6 +354,7 @@ class SVRGState:
                 data_pass.read = views_of_batches
         with self._live_inputs_kept(live), missing_loss_named(lambda: gradient_pass.live.symbol):
             self._activations_are_live = not self.snapshot_module.shares_pool
+            executor_group.fill_inputs(live, self.next_states or (), 0)
             yielded = self._sum_gradients(gradient_pass, live, data_pass, epoch or 0,
                                           batch_end_callback)
         membership.forget_agreement()
@@ -363,9 +372,8 @@ class SVRGState:
 
     def _live_inputs_kept(self, live):
         """Protect the live module's inputs, for a backward to come or a Monitor, from a pass."""
-        if self.snapshot_module.shares_inputs:
-            return executor_group.kept(executor_group.inputs(live))
-        return contextlib.nullcontext()
+        return executor_group.kept(executor_group.inputs(live) if self.snapshot_module.shares_inputs
+                                   else executor_group.states(live))
 
     @staticmethod
     def _sum_gradients(gradient_pass, live, data_pass, epoch, batch_end_callback):

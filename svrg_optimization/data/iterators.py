@@ -30,7 +30,8 @@ def rewind(train_data):
 
     MXNet's C++ iterators over files must be read to their end before they are
     reset, and must not be reset at their beginning. Otherwise their next pass
-    begins in the middle of the file, and the whole file follows.
+    begins in the middle of the file, and the whole file follows. This holds for
+    those that an iterator of the user's own has as attributes, too.
 
     Parameters
     ----------
@@ -41,6 +42,13 @@ def rewind(train_data):
         if isinstance(train_data, MXDataIter) and _is_at_beginning(train_data):
             return
         for _ in train_data:
+            pass
+    else:
+        wrapped = [value for value in getattr(train_data, '__dict__', {}).values()
+                   if isinstance(value, MXDataIter)]
+        if wrapped and all(map(_is_at_beginning, wrapped)):
+            return
+        for _ in itertools.chain(*wrapped):
             pass
     reset(train_data)
 
@@ -194,9 +202,11 @@ class SnapshotIterator:
         if stored is not None:
             return iter(stored)
         self._is_read = True
-        batches = iter(self._train_data)
-        for first in batches:
-            return self._announced(itertools.chain([first], batches))
+        for _ in range(2):
+            batches = iter(self._train_data)
+            for first in batches:
+                return self._announced(itertools.chain([first], batches))
+            reset(self._train_data)  # an interrupted run may have left them at their end
         raise ValueError('train_data must yield at least one batch in each epoch, and %r yielded '
                          'none in epoch %d. A snapshot reads the data before the epoch trains on '
                          'them: reset() must begin them anew. Where they can be read only once, '

@@ -1,8 +1,6 @@
 """What an interrupted pass, and a full gradient that is not finite, leave behind."""
 
-import random
 import signal
-import sys
 import warnings
 
 import mxnet as mx
@@ -10,6 +8,7 @@ import numpy as np
 import pytest
 
 from bad_input import state_of
+from interruption import Interruption, places
 from problems import Problem
 from sequences import Sequences
 from svrg_optimization import BarzilaiBorwein, SVRGModule
@@ -237,48 +236,6 @@ def test_only_what_is_not_finite_is_named():
     module.init_params()
     with pytest.raises(FloatingPointError, match='not finite: second_weight$'):
         module.update_full_grads(train_data)
-
-
-class Interruption:
-    """Call something, and interrupt it before a given operation of MXNet's Python or of ours.
-
-    A signal is heard of between two operations. With `at` None they are counted alone. From
-    Python 3.12 on, whose first releases are not sound when each operation is traced, an
-    operation is a line.
-    """
-
-    packages = 'mxnet', 'svrg_optimization', 'contextlib'
-    event = 'opcode' if sys.version_info < (3, 12) else 'line'
-
-    def __init__(self, call, at=None):
-        self.operations = 0
-        self._at = at
-        self._tracer = sys.gettrace()  # that of coverage
-        sys.settrace(self._trace)
-        try:
-            call()
-        except KeyboardInterrupt:
-            pass
-        finally:
-            sys.settrace(self._tracer)
-
-    def _trace(self, frame, event, _):
-        if frame.f_globals.get('__name__', '').partition('.')[0] not in self.packages:
-            return None
-        frame.f_trace_opcodes = self.event == 'opcode'
-        if event == self.event:
-            self.operations += 1
-            if self.operations == self._at:
-                sys.settrace(self._tracer)
-                raise KeyboardInterrupt
-        return self._trace
-
-
-def places(call, count):
-    """Draw operations of a call to interrupt it at."""
-    operations = Interruption(call).operations
-    assert operations > 1000
-    return random.Random(0).sample(range(1, operations + 1), count)
 
 
 def arguments_of_kvstore(context):

@@ -99,10 +99,11 @@ def test_steps_before_the_first_snapshot_are_proximal():
     module = problem.bound(proximal=L1(0.1))
     module.init_optimizer(optimizer_params={'learning_rate': 0.2})
     twin = problem.svrg(learning_rate=0.2, proximal={'fc_weight': oracle.soft_threshold(0.1)})
-    for rows, batch in zip(oracle.batches_of(40, 10), problem.iterator()):
-        module.forward_backward(batch)
-        module.update()
-        twin.step(rows)
+    with pytest.warns(UserWarning, match='without a snapshot'):
+        for rows, batch in zip(oracle.batches_of(40, 10), problem.iterator()):
+            module.forward_backward(batch)
+            module.update()
+            twin.step(rows)
     problem.assert_weights(module, twin.weights)
 
 
