@@ -1,6 +1,6 @@
 # make demo   train SVRG and SGD on real images: a table and a picture
-# make test   run the tests of every feature, in some three minutes
-# make test-all   run all tests but those of the next two, in some ten minutes
+# make test   run the tests of every feature
+# make test-all   run all tests but those of the next two
 # make test-exhaustive   run more clusters, faults and cases, in some twenty minutes
 # make soak   run thousands of random cases, and ten thousand epochs in which no memory may leak
 # make test-pythons   run those of `make test` that a version may break on each other Python that is found
@@ -34,7 +34,8 @@ WANTED := $(addprefix numpy==,$(NUMPY))
 LATER := $(if $(filter 3.12,$(VERSION)),$(filter numpy==2.%,$(WANTED)))
 PYTEST := OMP_NUM_THREADS=1 $(RUN) -m pytest --quiet -n 2 --dist loadgroup
 QUICK := not slow and not exhaustive and not soak
-OF_VERSIONS := $(addprefix tests/,mxnet_compat core kvstore checkpoint)
+OF_VERSIONS := $(addprefix tests/,mxnet_compat checkpoint/test_checkpoint.py core/test_correction.py \
+	core/test_trainings.py)
 FIND := 'import sys; print(sys.executable)' 2>/dev/null
 
 .PHONY: help demo test test-all test-exhaustive soak test-pythons coverage mutation bench docs figures lint \
