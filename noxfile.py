@@ -16,10 +16,11 @@ import nox
 nox.options.error_on_missing_interpreters = False
 nox.options.download_python = 'never'
 nox.options.default_venv_backend = 'venv'  # that of each Python: virtualenv has left 3.8 behind
-# MXNet 1.9.1 imports by itself with NumPy below 1.24 on Python below 3.12. On 3.12 and 3.13
+# MXNet 1.9.1 imports by itself with NumPy below 1.24 on Python below 3.12. From 3.12 on
 # the NumPys are the oldest that there is, and the newest.
 NUMPYS = {'3.8': ['<1.24', ''], '3.9': ['<1.24', ''], '3.10': ['<1.24', ''], '3.11': ['<1.24', ''],
-          '3.12': ['==1.26.0', '==1.26.4', '>=2'], '3.13': ['==2.1.0', '>=2']}
+          '3.12': ['==1.26.0', '==1.26.4', '>=2'], '3.13': ['==2.1.0', '>=2'],
+          '3.14': ['>=2'], '3.15': ['>=2']}
 VERSIONS = [(python, '1.9.1', numpy) for python, numpys in NUMPYS.items() for numpy in numpys]
 VERSIONS += [('3.8', '1.8.0.post0', '<1.24'), ('3.8', '1.8.0.post0', ''),
              ('3.12', '1.8.0.post0', '==1.26.4')]
@@ -42,7 +43,7 @@ def versions(session, mxnet, numpy):
     session.run('python', '-m', 'pytest', *session.posargs, env=QUIET)
 
 
-@nox.session(python=['3.11', '3.12', '3.13'])
+@nox.session(python=['3.11', '3.12', '3.13', '3.15'])
 @nox.parametrize('kind', ['wheel', 'sdist'])
 def installed(session, kind):
     """Build the package, install it outside of the source tree, and test what is installed."""
@@ -75,7 +76,7 @@ def installed(session, kind):
         assert_nothing_is_left(session, python)
 
 
-@nox.session(python=['3.8', '3.12', '3.13'])
+@nox.session(python=['3.8', '3.12', '3.13', '3.15'])
 @nox.parametrize('mode', ['lenient', 'strict', 'compat'])
 def editable(session, mode):
     """Install the source tree, import MXNet before the package, and uninstall it."""

@@ -1,5 +1,6 @@
 import re
 from pathlib import Path
+from shutil import copy
 
 from setuptools import find_packages, setup
 from setuptools.command.build_py import build_py
@@ -11,26 +12,22 @@ VERSION = re.search(r"^__version__ = '(.+)'$",
 EXAMPLES = ['ipykernel', 'matplotlib', 'nbclient', 'scikit-learn', 'scipy']
 TEST = ['hypothesis>=6.100', 'psutil', 'pytest>=8', 'pytest-timeout', 'pytest-xdist',
         'ruff==0.17.5', *EXAMPLES]
-# Python runs this line at each start, and in virtual environments twice: a finder that imports
-# the package's own one when somebody imports MXNet, and none where the package has been removed.
-START = ("import sys; 'svrg_optimization.' in str(sys.meta_path[0]) or sys.meta_path.insert(0, "
-         "type('Start', (), {'__module__': 'svrg_optimization._mxnet_finder', 'find_spec': "
-         "staticmethod(lambda name, *args: name.partition('.')[0] == 'mxnet' and "
-         "__import__('importlib.util').util.find_spec('svrg_optimization') and "
-         "__import__('importlib').import_module('svrg_optimization._mxnet_finder')"
-         ".MXNetFinder.find_spec(name, *args) or None)}))\n")
 
 
 class BuildWithStart(build_py):
     """Build with a .pth file, by which scripts may import MXNet before this package."""
 
     def run(self):
-        """Build, and write the file into what is packed into the wheel."""
+        """Build, and write the file and its module into what is packed into the wheel."""
         super().run()
         # setuptools packs of an editable installation no build_lib, but what is "installed".
         folder = (self.get_finalized_command('install').install_lib if self.editable_mode
                   else self.build_lib)
-        Path(folder, 'svrg_optimization.pth').write_text(START, encoding='utf-8')
+        copy(HERE / 'svrg_optimization' / '_mxnet_finder.py',
+             Path(folder, 'svrg_optimization_start.py'))
+        Path(folder, 'svrg_optimization.pth').write_text(
+            'import svrg_optimization_start; svrg_optimization_start.install()\n',
+            encoding='utf-8')
 
 
 setup(
@@ -42,8 +39,8 @@ setup(
     license='Apache-2.0',
     packages=find_packages(include=['svrg_optimization', 'svrg_optimization.*']),
     cmdclass={'build_py': BuildWithStart},
-    python_requires='>=3.8,<3.14',
-    # On 3.13 pip would compile the NumPy below 2 that mxnet's metadata demand: see the README.
+    python_requires='>=3.8',
+    # From 3.13 on pip would compile the NumPy below 2 that mxnet's metadata want: see README.
     install_requires=['mxnet>=1.8,<2; python_version < "3.13"', 'numpy'],
     extras_require={
         'test': TEST,
@@ -62,6 +59,8 @@ setup(
         'Programming Language :: Python :: 3.11',
         'Programming Language :: Python :: 3.12',
         'Programming Language :: Python :: 3.13',
+        'Programming Language :: Python :: 3.14',
+        'Programming Language :: Python :: 3.15',
         'Topic :: Scientific/Engineering :: Artificial Intelligence',
     ],
 )

@@ -9,8 +9,10 @@ NumPy unchanged.
 
 import builtins
 import functools
+import os
 import re
 import sys
+import threading
 import types
 import warnings
 from importlib.machinery import PathFinder, SourceFileLoader
@@ -18,6 +20,12 @@ from importlib.machinery import PathFinder, SourceFileLoader
 _RENAMED = {'sometrue': 'any', 'alltrue': 'all', 'product': 'prod', 'round_': 'round',
             'trapz': 'trapezoid'}
 _GONE = ['mirr', 'npv', 'pmt', 'ppmt', 'pv', 'rate']
+_LIBRARIES = {
+    'libquadmath|libgomp': 'Install libquadmath0 and libgomp1 on Debian and Ubuntu, libquadmath '
+                           'and libgomp on Fedora and Red Hat',
+    'libarmpl|libamath|libastring': 'MXNet for 64-bit ARM needs Arm Performance Libraries: install '
+                                    'them, and put the folder of libarmpl_lp64_mp.so, libamath.so '
+                                    'and libastring.so into LD_LIBRARY_PATH'}
 # Modules that write the arguments of operators as text.
 _WRITERS = ['mxnet._ctypes.ndarray', 'mxnet._ctypes.symbol', 'mxnet.io.io', 'mxnet.symbol.symbol']
 
@@ -26,7 +34,8 @@ def find_spec(name, path, target):
     """Return the spec of a module of MXNet, with a loader that supplies what it lacks."""
     spec = PathFinder.find_spec(name, path, target)
     if spec is not None and type(spec.loader) is SourceFileLoader:
-        loader = _MendingLoader if name in _MENDED else _Loader
+        loader = (_MendingLoader if name in _MENDED else
+                  _JobLoader if name.startswith(('mxnet.kvstore.', 'dmlc_tracker.')) else _Loader)
         spec.loader = loader(spec.loader.name, spec.loader.path)
     return spec
 
@@ -49,13 +58,12 @@ class _Loader(SourceFileLoader):
         vars(module)['__builtins__'] = _builtins(self.name in _WRITERS)
         return module
 
-    def source_to_code(self, data, path, **kwargs):
+    def source_to_code(self, *args, **kwargs):
         """Compile without the warnings of newer Pythons about MXNet's files."""
-        if not _is_needed():
-            return super().source_to_code(data, path, **kwargs)
         with warnings.catch_warnings():
-            warnings.simplefilter('ignore')
-            return super().source_to_code(data, path, **kwargs)
+            if _is_needed():
+                warnings.simplefilter('ignore')
+            return super().source_to_code(*args, **kwargs)
 
     def get_code(self, fullname):
         """Return the code, with tobytes in place of the old array method tostring."""
@@ -64,16 +72,60 @@ class _Loader(SourceFileLoader):
             return _renamed(code, 'tostring', 'tobytes')
         return code
 
+    def exec_module(self, module):
+        """Run the module. Say what to install if the machine lacks a library that MXNet needs."""
+        try:
+            super().exec_module(module)
+        except OSError as error:
+            for names, advice in _LIBRARIES.items():
+                if self.name == 'mxnet.base' and re.match(names, str(error)):
+                    raise OSError('%s. %s.' % (error, advice)) from error
+            raise
+
 
 class _MendingLoader(_Loader):
-    """Loader of a module with a function that NumPy's changes have broken."""
+    """Loader of a module with a name that changes of NumPy or Python have broken."""
 
     def exec_module(self, module):
-        """Run the module and replace its function."""
+        """Run the module and mend what the name stands for."""
         super().exec_module(module)
         if _is_needed():
             name, mend = _MENDED[self.name]
             setattr(module, name, mend(getattr(module, name)))
+
+
+class _JobLoader(_Loader):
+    """Loader of the modules that a distributed job needs, which are mended with every NumPy."""
+
+    def exec_module(self, module):
+        """Run the module and replace what makes jobs fail or hang."""
+        super().exec_module(module)
+        if self.name == 'mxnet.kvstore.base':
+            module.create = _with_exit(module.create)
+        elif hasattr(module, 'Thread'):
+            module.Thread = _Thread
+
+
+def _with_exit(create):
+    """Wrap the creation of a KVStore: a worker that fails must not wait for the others."""
+    @functools.wraps(create)
+    def wrapper(*args, **kwargs):
+        kvstore = create(*args, **kwargs)
+        if os.environ.get('DMLC_ROLE') == 'worker':
+            from .kvstore.worker_exit import prepare_exit  # noqa: PLC0415
+            prepare_exit(kvstore)
+        return kvstore
+    return wrapper
+
+
+class _Thread(threading.Thread):
+    """Thread with the names that MXNet's launcher calls, of which Python has removed the first."""
+
+    isAlive = threading.Thread.is_alive  # noqa: N815
+
+    def setDaemon(self, daemonic):  # noqa: N802
+        """Set whether the process may end before the thread."""
+        self.daemon = daemonic
 
 
 def _with_plain_tuples(convert):
@@ -93,8 +145,46 @@ def _with_numbers(function):
     return wrapper
 
 
+def _with_array(ndarray_class):
+    """Let NumPy convert NDArrays: since 1.24 it does not take them for sequences."""
+    def array(self, dtype=None, copy=None):
+        import numpy  # noqa: PLC0415
+        if copy is False:
+            raise ValueError('copy=False: NumPy gets no array of an NDArray without a copy')
+        return numpy.asarray(self.asnumpy(), dtype)
+    ndarray_class.__array__ = array
+    return ndarray_class
+
+
+def _with_float64(metric_class):
+    """Let a metric keep sums and counts in float64, as 0.0 plus a float32 was in NumPy 1."""
+    import numpy  # noqa: PLC0415
+
+    def set_attribute(self, name, value):
+        is_short = isinstance(value, (numpy.float16, numpy.float32))
+        super(metric_class, self).__setattr__(name, numpy.float64(value) if is_short else value)
+    metric_class.__setattr__ = set_attribute
+    return metric_class
+
+
+def _with_fork(multiprocessing):
+    """Return a view that forks: on Linux Python 3.14 and later do not by default.
+
+    Processes that are not forked need a main guard, cannot have lambdas, and hang
+    with NDArrays.
+    """
+    if multiprocessing.get_all_start_methods()[0] != 'forkserver':
+        return multiprocessing
+    fork = multiprocessing.get_context('fork')
+    return _view_of(multiprocessing, Process=fork.Process, Pool=fork.Pool,
+                    get_context=lambda: fork)
+
+
 _MENDED = {'mxnet.numpy.multiarray': ('_as_mx_np_array', _with_plain_tuples),
-           'mxnet.contrib.quantization': ('_get_optimal_threshold', _with_numbers)}
+           'mxnet.contrib.quantization': ('_get_optimal_threshold', _with_numbers),
+           'mxnet.ndarray.ndarray': ('NDArray', _with_array),
+           'mxnet.metric': ('EvalMetric', _with_float64),
+           'mxnet.gluon.data.dataloader': ('multiprocessing', _with_fork)}
 
 
 def _renamed(code, old, new):
@@ -159,14 +249,17 @@ def _numpy_view():
                  Inf=numpy.inf, NaN=numpy.nan, NAN=numpy.nan,
                  msort=functools.partial(numpy.sort, axis=0))
     if hasattr(numpy, '_core'):
-        names.update(core=numpy._core, in1d=_in1d, compat=types.SimpleNamespace(basestring=str))
+        names.update(core=numpy._core, in1d=_in1d, compat=types.SimpleNamespace(basestring=str),
+                     array=_array, nanpercentile=_with_interpolation(numpy.nanpercentile),
+                     nanquantile=_with_interpolation(numpy.nanquantile))
     return _view_of(numpy, **names)
 
 
 @functools.lru_cache(maxsize=None)
 def _scipy_view():
     import scipy.sparse  # noqa: PLC0415
-    csr = types.SimpleNamespace(csr_matrix=scipy.sparse.csr_matrix)
+    # MXNet only asks what is an instance of it.
+    csr = types.SimpleNamespace(csr_matrix=(scipy.sparse.csr_matrix, scipy.sparse.csr_array))
     return _view_of(scipy, sparse=_view_of(scipy.sparse, csr=csr))
 
 
@@ -181,6 +274,24 @@ def _gone(name):
 def _in1d(ar1, ar2, *args, **kwargs):
     import numpy  # noqa: PLC0415
     return numpy.isin(numpy.ravel(ar1), ar2, *args, **kwargs)
+
+
+def _array(value, dtype=None, **kwargs):
+    """Return an array. Numbers out of the range of its dtype wrap, as in NumPy 1."""
+    import numpy  # noqa: PLC0415
+    try:
+        return numpy.array(value, dtype, **kwargs)
+    except OverflowError:
+        return numpy.array(value, **kwargs).astype(dtype)
+
+
+def _with_interpolation(function):
+    @functools.wraps(function)
+    def wrapper(*args, **kwargs):
+        if 'interpolation' in kwargs:
+            kwargs['method'] = kwargs.pop('interpolation')
+        return function(*args, **kwargs)
+    return wrapper
 
 
 def _text(value):

@@ -1,9 +1,10 @@
-"""Finder of MXNet's modules, cheap enough for every import of the package.
+"""Finder of MXNet's modules, cheap enough for every start of Python.
 
 The rest is in _mxnet_compat.py, which is imported together with MXNet. An
-installed package has a line in svrg_optimization.pth, which Python runs before a
-script begins: a finder that imports this one, so that a script may import MXNet
-first.
+installed package has a copy of this file, svrg_optimization_start.py, beside
+svrg_optimization.pth, whose one line Python runs before a script begins. So a
+script may import MXNet first, and the start imports nothing of the package:
+which copy of it is used is found out when somebody imports MXNet.
 """
 
 import os
@@ -13,22 +14,24 @@ SWITCH = 'SVRG_OPTIMIZATION_MXNET_COMPAT'
 
 
 class MXNetFinder:
-    """Finder of mxnet and the modules below it, in sys.meta_path."""
+    """Finder of mxnet, its launcher's dmlc_tracker and the modules below them, in sys.meta_path."""
 
     @staticmethod
     def find_spec(name, path=None, target=None):
         """Return the spec of a module of MXNet, and None for all others."""
-        if name.partition('.')[0] != 'mxnet' or os.environ.get(SWITCH) == '0':
+        if name.partition('.')[0] not in ('mxnet', 'dmlc_tracker') or os.environ.get(SWITCH) == '0':
             return None
-        from . import _mxnet_compat  # noqa: PLC0415
+        try:
+            from svrg_optimization import _mxnet_compat  # noqa: PLC0415
+        except ModuleNotFoundError as error:
+            if error.name != 'svrg_optimization':  # the copy is left, the package gone
+                raise
+            return None
         return _mxnet_compat.find_spec(name, path, target)
 
 
 def install():
-    """Put the finder first, unless MXNet has been imported."""
-    if 'mxnet' in sys.modules:
-        return
-    # It replaces the finder of Python's start, and the one of another copy of the package.
-    others = [finder for finder in sys.meta_path
-              if getattr(finder, '__module__', None) != __name__]
-    sys.meta_path[:] = [MXNetFinder, *others]
+    """Put the finder first, in place of others of its kind, unless MXNet has been imported."""
+    if 'mxnet' not in sys.modules:
+        sys.meta_path[:] = [MXNetFinder, *(finder for finder in sys.meta_path if getattr(
+            finder, '__name__', None) != MXNetFinder.__name__)]

@@ -166,7 +166,7 @@ class BarzilaiBorwein(LRScheduler):
 
 
 def check_step_size(optimizer, optimizer_params, alpha, on_servers, full_grad_batches=None):
-    """Raise a ValueError if an optimizer with a BarzilaiBorwein cannot use its rate.
+    """Raise an error for a bad `lr_scheduler`, or a BarzilaiBorwein whose rate cannot be used.
 
     Parameters
     ----------
@@ -183,11 +183,16 @@ def check_step_size(optimizer, optimizer_params, alpha, on_servers, full_grad_ba
 
     Raises
     ------
+    TypeError
+        If the optimizer's `lr_scheduler` is a class or not callable.
     ValueError
         As described in the notes on `BarzilaiBorwein`.
     """
     klass, name, arguments = described(optimizer, optimizer_params)
     rule = arguments.get('lr_scheduler')
+    if rule is not None and (isinstance(rule, type) or not callable(rule)):
+        raise TypeError('lr_scheduler must be an object like BarzilaiBorwein(), or None, not %r'
+                        % (rule,))
     if not isinstance(rule, BarzilaiBorwein):
         return
     allowed = 'sgd without momentum and clip_gradient for BarzilaiBorwein'

@@ -71,11 +71,12 @@ class SVRGBucketingModule(BucketingModule):
                  compression_params=None, update_freq=None, *, loss_is_mean=None,
                  full_grad_callback=None, sparse_full_grad=False, alpha=1.0, nonfinite='warn',
                  full_grad_batches=None, updates_per_snapshot=None, full_grad_data=None,
-                 proximal=None):
+                 proximal=None, next_states=None):
         super().__init__(sym_gen, default_bucket_key, logger, context, work_load_list,
                          fixed_param_names, state_names, group2ctxs, compression_params)
         self._svrg_arguments = {'loss_is_mean': loss_is_mean, 'nonfinite': nonfinite,
-                                'sparse_full_grad': sparse_full_grad}
+                                'sparse_full_grad': sparse_full_grad,
+                                'next_states': next_states}
         self._buckets[default_bucket_key] = self._new_bucket(
             default_bucket_key, update_freq=update_freq, alpha=alpha, proximal=proximal,
             full_grad_callback=full_grad_callback, full_grad_batches=full_grad_batches,

@@ -158,6 +158,11 @@ class SVRGModule(Module):
         ``_weight``, or have a ``wd_mult`` other than 0. A dict has an operator
         for each parameter that it names. The optimizer must be sgd without
         momentum.
+    next_states : dict of str to str, optional
+        For each state that is carried from batch to batch the name of the output
+        that it becomes. A pass then begins with 0 in these states, carries them
+        on at :math:`\tilde w`, and leaves the module's own as they were. A state
+        that is not in the dict keeps its value in a pass.
 
     Raises
     ------
@@ -170,7 +175,8 @@ class SVRGModule(Module):
         `updates_per_snapshot` without `full_grad_data`, or
         `store_snapshot_grads` with it. Also if `proximal` names a parameter
         that is not trained, finds no weight, or is given together with
-        `sparse_full_grad`.
+        `sparse_full_grad`, or if `next_states` names anything but states and
+        outputs.
     TypeError
         If `symbol` is not a Symbol, `context` is not a Context or a list of
         Contexts, `update_freq` is not an int, `loss_is_mean` is not None, True
@@ -178,7 +184,8 @@ class SVRGModule(Module):
         callable, `store_snapshot_grads` is not a bool or an int, `alpha` is
         neither a number nor callable, `full_grad_batches` is neither an int nor
         callable, `updates_per_snapshot` is not an int, `full_grad_data` is not
-        an iterator, or `proximal` contains anything but operators.
+        an iterator, `proximal` contains anything but operators, or `next_states`
+        is not a dict.
 
     Warns
     -----
@@ -234,7 +241,7 @@ class SVRGModule(Module):
                  loss_is_mean=None, full_grad_callback=None, sparse_full_grad=False,
                  store_snapshot_grads=False, alpha=1.0, nonfinite='warn',
                  full_grad_batches=None, updates_per_snapshot=None, full_grad_data=None,
-                 proximal=None):
+                 proximal=None, next_states=None):
         store = Store(store_snapshot_grads)
         schedule = Schedule(store.budget > 0, alpha=alpha, update_freq=update_freq,
                             full_grad_batches=full_grad_batches, full_grad_data=full_grad_data,
@@ -252,13 +259,14 @@ class SVRGModule(Module):
         super().__init__(symbol, data_names, label_names, logger, context, work_load_list,
                          fixed_param_names, state_names, group2ctxs, compression_params)
         self._proximal = ProximalOperators(proximal, symbol, self._trainable, sparse_full_grad)
+        self._check_next_states(next_states)
         graph = json.loads(symbol.tojson())  # once: each call leaks three times the JSON in MXNet
         self._masks = DropoutMasks(symbol, graph)
         if store.budget:
             _check_batches_can_be_stored(self._masks, self._state_names)
         warn_once = WarnOnce()
         at = AtSnapshot(self, self._masks, graph['nodes'], warn_once, loss_is_mean,
-                        sparse_full_grad)
+                        sparse_full_grad, next_states)
         self._svrg = SVRG(at, schedule, store, warn_once, nonfinite == 'raise')
         self._full_grad_callback = full_grad_callback
         self._ctx_len = len(self._context)  # for code written for mxnet.contrib
@@ -296,6 +304,15 @@ class SVRGModule(Module):
     def _snapshot(self):
         return self._svrg.snapshot
 
+    def _check_next_states(self, next_states):
+        if not isinstance(next_states, (dict, type(None))):
+            raise TypeError('next_states must be a dict or None, not %r' % (next_states,))
+        for state, output in (next_states or {}).items():
+            if state not in self._state_names or output not in self.output_names:
+                raise ValueError('next_states must map states (%s) to outputs (%s), and not %r to '
+                                 '%r' % (', '.join(self._state_names),
+                                         ', '.join(self.output_names), state, output))
+
     @property
     def _trainable(self):
         return [name for name in self._param_names if name not in self._fixed_param_names]
@@ -330,13 +347,13 @@ class SVRGModule(Module):
         ------
         ValueError
             If the network has row_sparse gradients, `sparse_full_grad` is set,
-            and ``_svrg_grads_update_rule`` is overridden.
+            and ``_svrg_grads_update_rule`` is overridden. Also if `next_states`
+            maps a state to an output of another shape.
 
         Warns
         -----
         UserWarning
-            If the network has random layers other than Dropout, if a
-            SequentialModule binds the module, which then trains as plain
+            If a SequentialModule binds the module, which then trains as plain
             Module, or if the snapshot is dropped because its full gradient
             lacks a parameter. Each appears once.
         """
@@ -360,6 +377,7 @@ class SVRGModule(Module):
                      shared_module, grad_req)
         self._symbol = self._masks.symbol
         executor_group.hide_outputs_behind(self, self._symbol)
+        executor_group.check_shapes_of_next_states(self, self._svrg.at.next_states or {})
         shared = None
         if isinstance(shared_module, SVRGModule) and shared_module._mod_aux.binded:
             shared = shared_module._svrg
@@ -373,11 +391,9 @@ class SVRGModule(Module):
             raise ValueError('sparse_full_grad must be False with a _svrg_grads_update_rule of '
                              'your own, which is for dense full gradients, and not for %s'
                              % ', '.join(counted))
-        if not self._svrg.schedule.is_never_due:
-            self._svrg.at.warn_of_random_layers()
-            if _is_bound_by_chain():
-                self._svrg.warn_once('a SequentialModule takes no snapshots: it trains this '
-                                     'module as plain Module')
+        if not self._svrg.schedule.is_never_due and _is_bound_by_chain():
+            self._svrg.warn_once('a SequentialModule takes no snapshots: it trains this '
+                                 'module as plain Module', 'plain Module')
         self._loaded = self._loaded.restore_snapshot(self._svrg)
         self._svrg.drop_snapshot_without(executor_group.gradients(self))
 
@@ -472,7 +488,8 @@ class SVRGModule(Module):
             `BarzilaiBorwein` or the module's `proximal` does not support the
             optimizer or the KVStore. No key of a weight has been created then.
         TypeError
-            If `optimizer` is neither a str nor an Optimizer.
+            If `optimizer` is neither a str nor an Optimizer, or its `lr_scheduler`
+            is a class or not callable.
         """
         if not self.binded or not self.params_initialized or (
                 self.optimizer_initialized and not force_init):
@@ -604,6 +621,12 @@ class SVRGModule(Module):
             If the optimizer's learning rate is infinite or NaN.
         RuntimeError
             If an error has stopped `backward` while it corrected the gradients.
+
+        Warns
+        -----
+        UserWarning
+            If there is no snapshot and `alpha` has not been 0. It appears once,
+            and not for gradients that `backward` got `out_grads` for.
         """
         if self.optimizer_initialized:
             check_learning_rate(self._optimizer)  # MXNet would fail in the middle of the step
@@ -732,11 +755,12 @@ class SVRGModule(Module):
         Warns
         -----
         UserWarning
-            If the full gradient is not finite, with ``nonfinite='warn'``. Also
-            if the padding of a batch cannot be cut off, because the symbol
-            cannot be bound for the real rows or a device would have no row. The
-            gradient then includes the padding, and its weight is the fraction
-            of real rows. Each warning appears once.
+            If the full gradient is not finite, with ``nonfinite='warn'``, or if
+            the network has random layers other than Dropout, or states without
+            `next_states`. Also if the padding of a batch cannot be cut off,
+            because the symbol cannot be bound for the real rows or a device
+            would have no row. The gradient then includes the padding, and its
+            weight is the fraction of real rows. Each warning appears once.
         """
         self._update_full_grads(train_data, batch_end_callback, batches)
 
@@ -765,7 +789,7 @@ class SVRGModule(Module):
                 pass
             return
         self._membership.synchronize(self, svrg.snapshot.num_update)
-        svrg.at.warn_of_random_layers()
+        svrg.at.warn_of_noise(self)
         done = self._callback_of_pass(source, batch_end_callback or self._full_grad_callback)
         with step_size_advanced(self, svrg, batches_of_a_step(kvstore_of(self))):
             svrg.take_snapshot(self, source, self._reduction(source), done, at_of)

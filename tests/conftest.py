@@ -11,6 +11,8 @@ import bad_input
 import checkpoints
 from problems import Problem
 
+collect_ignore = ['support']
+
 
 def pytest_configure(config):
     """Let pytest-xdist begin with the first group, and not with that of the most tests."""

@@ -244,7 +244,7 @@ def main():
             ('a reset of 12,800 shuffled rows', shuffled(mx.io.NDArrayIter.reset),
              shuffled(ndarray_iter.reset), 1, 'in one operation'),
             ('steps on two sizes in turn, softmax', steps_on_two_sizes(mx.mod.Module),
-             steps_on_two_sizes(SVRGModule, update_freq=1), 50, 'with executors kept'),
+             steps_on_two_sizes(SVRGModule, update_freq=1, alpha=0), 50, 'with executors kept'),
             ('a batch of an NDArrayIter', batches_of_pass(iter),
              batches_of_pass(ndarray_iter.views_of_batches), 1, 'as a view'),
             ('a batch of the pass, linear', batch_of_pass(common.linear, 100, 1),

@@ -12,8 +12,6 @@ import argparse
 import logging
 import os
 import re
-import sys
-import traceback
 from pathlib import Path
 
 import mxnet as mx
@@ -117,10 +115,4 @@ def main():
 
 
 if __name__ == '__main__':
-    try:
-        main()
-    except Exception:
-        # MXNet would wait for the other workers at an ordinary exit, and they for this one.
-        traceback.print_exc()
-        sys.stderr.flush()
-        os._exit(1)
+    main()

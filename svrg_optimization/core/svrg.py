@@ -189,7 +189,7 @@ class SVRG:
     def compute_at_snapshot(self, live, out_grads):
         """Compute or look up the gradient of the step's batch at the snapshot."""
         step = self.step
-        step.stage = COMPUTED
+        step.stage, step.has_out_grads = COMPUTED, out_grads is not None
         if self.snapshot.is_active and not self.schedule.is_never_due:
             step.at_snapshot = step.stored_gradients(self.snapshot.full_gradient, out_grads)
             if step.at_snapshot is None:
@@ -236,6 +236,11 @@ class SVRG:
         self.snapshot.num_update += 1
         if self.schedule.is_never_due:
             self.snapshot.is_stale = True
+        elif not (self.snapshot.is_active or self.snapshot.is_stale
+                  or self.step and self.step.has_out_grads):
+            self.warn_once('update takes steps of plain Module without a snapshot: call '
+                           'update_full_grads(train_data) before, or set alpha = 0 until then if '
+                           'that is meant', 'plain Module')
 
 
 class Step:
@@ -255,12 +260,14 @@ class Step:
         (only after an error) or UPDATED.
     at_snapshot : dict of str to list of NDArray, or None
         Gradient of the batch at the snapshot, until it has corrected the other.
+    has_out_grads : bool
+        Whether its backward pass got gradients of the outputs.
     """
 
     def __init__(self, batch, is_training):
         self.is_training = is_training
         self._stored = batch if isinstance(batch, StoredBatch) else None
-        self.stage, self.at_snapshot = FORWARDED, None
+        self.stage, self.at_snapshot, self.has_out_grads = FORWARDED, None, False
 
     @property
     def awaits(self):

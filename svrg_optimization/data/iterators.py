@@ -1,6 +1,7 @@
 """Data iterators: where a pass begins, and what is known of their batches."""
 
 import functools
+import itertools
 import math
 import reprlib
 
@@ -29,7 +30,8 @@ def rewind(train_data):
 
     MXNet's C++ iterators over files must be read to their end before they are
     reset, and must not be reset at their beginning. Otherwise their next pass
-    begins in the middle of the file, and the whole file follows.
+    begins in the middle of the file, and the whole file follows. This holds for
+    those that an iterator of the user's own has as attributes, too.
 
     Parameters
     ----------
@@ -40,6 +42,13 @@ def rewind(train_data):
         if isinstance(train_data, MXDataIter) and _is_at_beginning(train_data):
             return
         for _ in train_data:
+            pass
+    else:
+        wrapped = [value for value in getattr(train_data, '__dict__', {}).values()
+                   if isinstance(value, MXDataIter)]
+        if wrapped and all(map(_is_at_beginning, wrapped)):
+            return
+        for _ in itertools.chain(*wrapped):
             pass
     reset(train_data)
 

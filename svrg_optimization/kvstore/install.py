@@ -22,8 +22,9 @@ from .kinds import (
     will_update,
 )
 from .membership import Membership
-from .operations import open_distributed, probe_of_compression, push_all_before_exit
+from .operations import open_distributed, probe_of_compression
 from .registry import ModuleRegistry, RegisteredModule, registry_of
+from .worker_exit import prepare_exit
 
 # Attributes that `init_optimizer` sets.
 _INSTALLED = {'_optimizer', '_kvstore', '_update_on_kvstore', '_updater', 'optimizer_initialized',
@@ -79,7 +80,7 @@ def install(module, kvstore, optimizer, optimizer_params, init_optimizer):
                                        optimizer_params)
     check_learning_rate(wrapped)
     if distributed:
-        push_all_before_exit()
+        prepare_exit(kvstore)
         if updates:
             pickle.dumps(wrapped, 0)  # MXNet does so too, but after keys are created
         number = registry.number_of_first_key(kvstore, keys, updates)

@@ -15,7 +15,6 @@ from mxnet.base import MXNetError
 from .kinds import is_asynchronous, is_distributed
 
 _opened_by_name = []
-_at_exit = []
 
 
 def open_distributed(kind):
@@ -135,15 +134,6 @@ def _errors_of_callbacks_raised():
         sys.unraisablehook = report
         if errors:
             raise errors[0]
-
-
-def push_all_before_exit():
-    """Send all pushed values before this process exits.
-
-    MXNet would drop them, and the other workers would wait for them forever.
-    """
-    if not _at_exit:
-        _at_exit.append(atexit.register(nd.waitall))
 
 
 def broadcast(kvstore, values):

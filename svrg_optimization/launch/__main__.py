@@ -6,21 +6,21 @@
 Starts the command once for each worker, on this machine or over ssh on the
 hosts of a file. What a process prints appears with its role, and its host, in
 front. If any process dies, or a host cannot be reached any more, all others are
-ended and the exit status is not 0; if all workers succeed, it is 0. Workers are
+ended and the exit status is not 0; if all workers succeed, it is 0, and the
+launcher ends the scheduler and the servers. Workers are
 numbered as they are started; the rank that a worker reads from its KVStore may
 be another number.
 """
 
 import argparse
-import contextlib
 import os
 import shlex
 import signal
 import sys
 
-from .connection import say
+from . import output
 from .hosts import HostsError, read_hosts
-from .job import TRAVELLING, Job
+from .job import TRAVELLING, Job, Stopped
 
 
 def at_least(least):
@@ -61,7 +61,8 @@ def parse(arguments=None):
     parser.add_argument('--env', metavar='NAME[=VALUE]', action='append', default=[],
                         type=variable,
                         help='a variable, or a pattern of names, that goes to the hosts too '
-                             '(always: %s); may be repeated' % ', '.join(TRAVELLING))
+                             '(always: %s); may be repeated; everybody on this machine can see '
+                             'a VALUE in the list of processes' % ', '.join(TRAVELLING))
     parser.add_argument('--python', default=sys.executable,
                         help='Python on the hosts (default: %(default)s)')
     parser.add_argument('--ssh', metavar='COMMAND', type=shlex.split, default=['ssh'],
@@ -84,23 +85,34 @@ def parse(arguments=None):
 
 
 def stop(number, _):
-    """End the launcher, and with it the job, when a signal comes."""
-    with contextlib.suppress(OSError, RuntimeError):  # nobody reads it, or a line is being printed
-        say('received %s: ending all' % signal.Signals(number).name)
-    sys.exit(128 + number)
+    """End the job when a signal comes, and the launcher at once when the next one comes."""
+    set_handler(signal.SIG_DFL)
+    raise Stopped(number)
+
+
+def set_handler(handler):
+    """Set what follows a signal that asks for an end, if it is not ignored, as below nohup."""
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, handler)
 
 
 def main():
     """Run the launcher."""
     args, hosts = parse()
-    sys.stdout.reconfigure(errors='backslashreplace')
-    signal.signal(signal.SIGTERM, stop)
-    signal.signal(signal.SIGINT, stop)
+    output.start()
+    set_handler(stop)
+    seconds_to_print = None
     try:
-        sys.exit(Job(args, hosts).run())
+        status = Job(args, hosts).run()
     except HostsError as error:
-        say(str(error))
-        sys.exit(1)
+        output.say(str(error))
+        status = 1
+    except Stopped as stopped:
+        status, seconds_to_print = stopped.code, output.SECONDS_TO_PRINT_THE_REST
+    set_handler(signal.SIG_DFL)
+    output.wait_until_printed(seconds_to_print)
+    sys.exit(status)
 
 
 if __name__ == '__main__':

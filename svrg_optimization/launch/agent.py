@@ -160,19 +160,23 @@ class Agent:
                 except (OSError, subprocess.SubprocessError) as error:
                     self._report(error=str(error))
 
-    def _prepare(self, environment, directory, timeout, is_first_in_path):
-        """Take over environment and directory, and tell the versions that are found there."""
+    def _prepare(self, environment, directory, umask, timeout):
+        """Take over environment, directory and umask; tell the versions that are found there."""
         self._timeout = timeout
         os.chdir(directory)
+        os.umask(umask)
         self._environment.update(environment)
         self._environment.pop('PORT', None)  # ps-lite would bind it in every process
-        if is_first_in_path:
-            self._environment['PATH'] = os.pathsep.join(
-                [os.path.dirname(sys.executable), self._environment.get('PATH', os.defpath)])
+        self._environment['PATH'] = os.pathsep.join(
+            [os.path.dirname(sys.executable), self._environment.get('PATH', os.defpath)])
         found = subprocess.run([sys.executable, '-c', VERSIONS], stdin=subprocess.DEVNULL,
-                               stdout=subprocess.PIPE, env=self._environment, check=False,
+                               capture_output=True, text=True, env=self._environment, check=False,
                                timeout=SECONDS_TO_BE_PREPARED)
-        self._report(versions=json.loads((found.stdout.splitlines() or ['{}'])[-1]))
+        if found.returncode:
+            self._report(error='the versions of svrg_optimization and mxnet cannot be found: %s'
+                         % (found.stderr.strip().splitlines() or ['no reason given'])[-1])
+            return
+        self._report(versions=json.loads(found.stdout.splitlines()[-1]))
         self._heard = time.monotonic()
 
     def _start(self, processes, environment, interface_towards):

@@ -3,7 +3,6 @@
 import contextlib
 import inspect
 import json
-import os
 import shlex
 import signal
 import subprocess
@@ -12,6 +11,7 @@ import threading
 import time
 
 from . import agent
+from .output import pass_on, say
 
 # The agent's source is the first line that it reads, and must come within a minute.
 BOOTSTRAP = ('import json, signal; signal.alarm(60); '
@@ -19,12 +19,7 @@ BOOTSTRAP = ('import json, signal; signal.alarm(60); '
 # The connection is that of the ssh which is started here, and not shared with others.
 SSH_OPTIONS = {'BatchMode': 'yes', 'ControlMaster': 'no', 'ControlPath': 'none',
                'ClearAllForwardings': 'yes'}
-
-
-def say(message, name='launcher'):
-    """Print a line with a name in front, in one piece, since several threads print."""
-    sys.stdout.write('[%s] %s\n' % (name, message))
-    sys.stdout.flush()
+NO_SUCH_COMMAND = (126, 127)  # statuses of a shell
 
 
 class Process:
@@ -33,6 +28,16 @@ class Process:
     def __init__(self, role, name, command=None):
         self.role, self.name, self.command = role, name, command
         self.pid = self.returncode = None
+        self._last_line = self._error = None
+        self._is_in_traceback = False
+
+    def take_line(self, line):
+        """Remember a line of its output, if it may be the reason for its end."""
+        self._last_line = line
+        if line.endswith('Traceback (most recent call last):'):  # also below an error of MXNet
+            self._is_in_traceback = True
+        elif self._is_in_traceback and line and not line.startswith(' '):
+            self._is_in_traceback, self._error = False, line
 
     def is_running(self):
         """Tell whether the process has not ended."""
@@ -47,11 +52,15 @@ class Process:
         """Exit status, as a shell gives it."""
         return self.returncode if self.returncode >= 0 else 128 - self.returncode
 
-    def describe_end(self):
-        """Return a sentence on how the process has ended."""
-        how = 'exited with status %d' % self.returncode if self.returncode >= 0 else (
-            'was killed by %s' % signal.Signals(-self.returncode).name)
-        return '%s (process %d) %s' % (self.name, self.pid, how)
+    def describe_failure(self):
+        """Return a sentence on how the process has failed, and what it said of the reason."""
+        if self.returncode < 0:
+            how, why = 'was killed by %s' % signal.Signals(-self.returncode).name, ''
+        else:
+            how = 'exited with status %d' % self.returncode
+            why = ('. Its error: %s' % self._error if self._error is not None else
+                   '. Its last line: %s' % self._last_line if self._last_line else '')
+        return '%s (process %d) %s: ending the others%s' % (self.name, self.pid, how, why)
 
 
 class Connection:
@@ -72,13 +81,13 @@ class Connection:
                            ServerAliveInterval=(3 * link_timeout + 4) // 5)
             command = [*ssh, '-T', '-x', *('-o%s=%s' % option for option in options.items()),
                        '--', host, 'exec ' + ' '.join(map(shlex.quote, command))]
-        self._link_timeout = link_timeout
+        self._link_timeout, self._python = link_timeout, python
         self._processes = {}
         self._last_words = ''
         self._waits_since = time.monotonic()
         self._popen = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                        stderr=subprocess.PIPE, start_new_session=True)
-        self._readers = [threading.Thread(target=self._run, args=[read], daemon=True)
+        self._readers = [threading.Thread(target=read, daemon=True)
                          for read in (self._read_reports, self._read_words)]
         for reader in self._readers:
             reader.start()
@@ -103,10 +112,14 @@ class Connection:
         if self.error is not None:
             return '%s: %s' % (self.name, self.error)
         if self.is_silent():
-            return '%s: nothing has come from it for %d seconds' % (self.name, self._link_timeout)
+            return '%s: does not respond: nothing has come from it for %d seconds' % (
+                self.name, self._link_timeout)
         if self._readers[0].is_alive():
             return None
         self.wait(time.monotonic() + 1)
+        if self.versions is None and self._popen.returncode in NO_SUCH_COMMAND:
+            return '%s: cannot run the Python %s; --python names another one%s' % (
+                self.name, self._python, self._last_words)
         return '%s: %s (status %s)%s' % (
             self.name, 'cannot be reached' if self.versions is None else 'the connection broke',
             self._popen.returncode, self._last_words)
@@ -139,19 +152,20 @@ class Connection:
         while True:
             self._waits_since = time.monotonic()
             line = self._popen.stdout.readline()
-            self._waits_since = None  # to print may take long, if nobody reads it
+            self._waits_since = None  # to pass it on may take long, if nobody reads it
             if not line:
                 return
             try:
                 report = json.loads(line)
                 self._take_report(**report)
             except (ValueError, TypeError):  # what the host's shell prints at its start
-                say(line.decode(errors='replace').rstrip('\r\n'), self.name)
+                pass_on(line.decode(errors='replace').rstrip('\r\n'), self.name)
 
     def _take_report(self, line=None, of=None, started=None, pid=None, ended=None, status=None,
                      versions=None, error=None):
         if line is not None:
-            say(line, of)
+            self._processes[of].take_line(line)
+            pass_on(line, of)
         elif started is not None:
             self._processes[started].pid = pid
             say('%s is process %d' % (started, pid))
@@ -167,11 +181,4 @@ class Connection:
         for line in self._popen.stderr:
             text = line.decode(errors='replace').rstrip('\r\n')
             self._last_words = ': ' + text
-            say(text, self.name)
-
-    @staticmethod
-    def _run(read):
-        try:
-            read()
-        except OSError:
-            os.kill(os.getpid(), signal.SIGTERM)  # nobody reads our output any more
+            pass_on(text, self.name)

@@ -25,7 +25,7 @@ def read_hosts(path):
         If a line is not ``host [slots=number]``, a host occurs twice, or there is none.
     """
     hosts = {}
-    with open(path, encoding='utf-8', errors='replace') as file:
+    with open(path, encoding='utf-8-sig', errors='replace') as file:
         for number, text in enumerate(file, 1):
             words = text.partition('#')[0].split()
             if not words:

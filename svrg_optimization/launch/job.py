@@ -1,14 +1,17 @@
 """One job: its processes, and the agents of their hosts."""
 
 import fnmatch
+import math
 import os
+import signal
 import time
 
 from . import agent
-from .connection import Connection, Process, say
+from .connection import Connection, Process
 from .hosts import HostsError, address_for, free_port, place
+from .output import begin_to_end, nobody_reads, say
 
-SECONDS_TO_END_ITSELF = 20
+SECONDS_UNTIL_A_WAIT_IS_SAID = 5
 # What an agent needs to end all that it has started, and until we know it.
 SECONDS_TO_END = agent.SECONDS_TO_TERMINATE + agent.SECONDS_TO_KILL
 SECONDS_TO_HEAR_OF_IT = 5
@@ -17,6 +20,14 @@ TRAVELLING = ['PYTHON*', 'LD_LIBRARY_PATH', 'MXNET_*', 'DMLC_*', 'PS_*', 'OMP_*'
               'DNNL_*', 'CUDA_*', 'NCCL_*', 'SVRG_OPTIMIZATION_*']
 OF_ONE_HOST = ['DMLC_NODE_HOST']
 PACKAGES = ['svrg_optimization', 'mxnet']
+
+
+class Stopped(SystemExit):
+    """A signal that ends the job, with the exit status that a shell would give."""
+
+    def __init__(self, number):
+        super().__init__(128 + number)
+        self.name = signal.Signals(number).name
 
 
 def environment_of(given):
@@ -60,6 +71,9 @@ class Job:
         try:
             self._connect()
             return self._wait_until_prepared() or self._compare_versions() or self._work()
+        except Stopped as stopped:
+            say('received %s: ending all' % stopped.name)
+            raise
         finally:
             self._end()
 
@@ -71,14 +85,17 @@ class Job:
                                                      args.connect_timeout, self._link_timeout)
             except OSError as error:
                 raise HostsError('%s: ssh cannot be started: %s' % (host, error)) from error
-        environment = environment_of(args.env)
-        for host, connection in self._connections.items():
+        environment, umask = environment_of(args.env), os.umask(0)
+        os.umask(umask)
+        for connection in self._connections.values():
             connection.send({'order': 'prepare', 'environment': environment,
-                             'directory': os.getcwd(), 'timeout': self._link_timeout,
-                             'is_first_in_path': host is not None})
+                             'directory': os.getcwd(), 'umask': umask,
+                             'timeout': self._link_timeout})
 
     def _wait_until_prepared(self):
-        deadline = time.monotonic() + self._args.connect_timeout
+        begin = time.monotonic()
+        deadline, wait_is_said_at = (begin + self._args.connect_timeout,
+                                     begin + SECONDS_UNTIL_A_WAIT_IS_SAID)
         while True:
             waiting = []
             for connection in self._connections.values():
@@ -94,6 +111,9 @@ class Job:
                 say('%s: no answer within %d seconds' % (', '.join(waiting),
                                                          self._args.connect_timeout))
                 return 1
+            if time.monotonic() > wait_is_said_at:
+                say('waiting for %s' % ', '.join(waiting))
+                wait_is_said_at = deadline
             self._take_turn()
 
     def _compare_versions(self):
@@ -118,25 +138,29 @@ class Job:
         cluster = {'DMLC_PS_ROOT_URI': self._address,
                    'DMLC_PS_ROOT_PORT': str(free_port(self._address)),
                    'DMLC_NUM_WORKER': str(self._args.workers),
-                   'DMLC_NUM_SERVER': str(self._args.servers)}
+                   'DMLC_NUM_SERVER': str(self._args.servers),
+                   'SVRG_OPTIMIZATION_LAUNCHER': '1'}
         if self._is_local:
             cluster['DMLC_INTERFACE'] = 'lo'
         for host, connection in self._connections.items():
             connection.start(self._processes[host], cluster, host and self._address)
-        working, serving = self._in_roles('worker'), self._in_roles('scheduler', 'server')
-        while any(process.is_running() for process in working):
+        workers = self._in_roles('worker')
+        first_end = None
+        while any(process.is_running() for process in workers):
             failed = self._say_failure()
             if failed:
                 return failed
+            if first_end is None and not all(process.is_running() for process in workers):
+                first_end = time.monotonic()
+            if first_end and time.monotonic() - first_end > SECONDS_UNTIL_A_WAIT_IS_SAID:
+                first_end = math.inf
+                say_who_has_ended(workers)
             self._take_turn()
         # A server that ends with status 0 follows the workers, and need not be their end.
-        for process in working:
+        for process in workers:
             if process.has_failed():
-                say('%s: ending the others' % process.describe_end())
+                say(process.describe_failure())
                 return process.exit_status
-        deadline = time.monotonic() + SECONDS_TO_END_ITSELF
-        while any(process.is_running() for process in serving) and time.monotonic() < deadline:
-            self._take_turn()
         return 0
 
     def _in_roles(self, *roles):
@@ -147,7 +171,7 @@ class Job:
         """Say which process or connection has failed; return the exit status, 0 if none has."""
         for process in self._in_roles('scheduler', 'server', 'worker'):
             if process.has_failed():
-                say('%s: ending the others' % process.describe_end())
+                say(process.describe_failure())
                 return process.exit_status
         for connection in self._connections.values():
             failure = connection.failure()
@@ -158,12 +182,15 @@ class Job:
 
     def _take_turn(self):
         time.sleep(SECONDS_PER_TURN)
+        if nobody_reads():
+            raise Stopped(signal.SIGPIPE)
         if time.monotonic() - self._last_beat > agent.SECONDS_BETWEEN_BEATS:
             self._last_beat = time.monotonic()
             for connection in self._connections.values():
                 connection.send({})
 
     def _end(self):
+        begin_to_end()
         for connection in self._connections.values():
             connection.close()
         deadline = time.monotonic() + SECONDS_TO_END + SECONDS_TO_HEAR_OF_IT
@@ -171,5 +198,13 @@ class Job:
             has_begun = connection.versions is not None
             answers = has_begun and not connection.is_silent()
             if not connection.wait(deadline if answers else 0) and has_begun:
-                say('%s: does not answer; its agent ends all processes there within %d seconds' % (
-                    connection.name, self._args.link_timeout + SECONDS_TO_END))
+                say('%s: does not respond; if its agent runs, it ends all processes there within '
+                    '%d seconds' % (connection.name, self._args.link_timeout + SECONDS_TO_END))
+
+
+def say_who_has_ended(workers):
+    """Name the workers that have ended while others still run."""
+    ended, running = ([process.name for process in workers if process.is_running() == runs]
+                      for runs in (False, True))
+    say('%s ended with status 0 over %d seconds ago: whoever needs them waits for ever (%s)' % (
+        ', '.join(ended), SECONDS_UNTIL_A_WAIT_IS_SAID, ', '.join(running)))

@@ -41,8 +41,8 @@ class AtSnapshot:
         Nodes of the network, from its JSON.
     warn_once : WarnOnce
         Warnings of the module.
-    loss_is_mean, sparse_full_grad : bool
-        Constructor arguments of these names; the first may be None.
+    loss_is_mean, sparse_full_grad, next_states
+        Constructor arguments of these names.
 
     Attributes
     ----------
@@ -59,10 +59,10 @@ class AtSnapshot:
         Whether it also uses the memory of the live module's activations.
     """
 
-    def __init__(self, live, masks, nodes, warn_once, loss_is_mean, sparse_full_grad):
+    def __init__(self, live, masks, nodes, warn_once, loss_is_mean, sparse_full_grad, next_states):
         self.masks, self.warn_once = masks, warn_once
         self._nodes, self._loss_is_mean = nodes, loss_is_mean
-        self._sparse_full_grad = sparse_full_grad
+        self._sparse_full_grad, self.next_states = sparse_full_grad, next_states
         self._devices = len(live._context)
         self._new_module = functools.partial(
             Module, masks.symbol_taking, live._data_names, live._label_names, live.logger,
@@ -104,7 +104,7 @@ class AtSnapshot:
             executor_group.bind_on_inputs_of(live, self.module, self.shares_pool)
         elif shared:
             self.shares_pool = shared.shares_pool
-        executor_group.set_masks_to_ones(self.module, self.masks.names)
+        executor_group.fill_inputs(self.module, self.masks.names, 1)  # they drop nothing
 
     def reset_bind(self):
         """Forget the executors, but not the parameters."""
@@ -121,12 +121,17 @@ class AtSnapshot:
         self.shares_inputs = self.shares_pool = False
         self._activations_are_live = True
 
-    def warn_of_random_layers(self):
-        """Warn once of layers that draw other random numbers at the snapshot."""
+    def warn_of_noise(self, live):
+        """Warn once of layers and states that make the correction noisy or biased."""
         if self.masks.unshared:
             self.warn_once('%s: these layers draw random numbers anew at the snapshot, and the '
                            'difference of the gradients is as noisy as they are; only Dropout '
                            'layers share theirs' % ', '.join(self.masks.unshared))
+        if live._state_names and self.next_states is None:
+            self.warn_once('the full gradient is computed with the states as they are now, %s: if '
+                           'they are carried from batch to batch, next_states must map each to '
+                           'its output; next_states={} declares that none is carried'
+                           % ', '.join(live._state_names))
 
     def counted_by_row(self):
         """List the parameters whose full gradient is applied only to the rows of a batch."""
@@ -171,10 +176,14 @@ class AtSnapshot:
 
     @contextlib.contextmanager
     def inputs_kept(self, live):
-        """Protect the live module's inputs, for a backward to come or a Monitor, from a pass."""
-        inputs = executor_group.inputs(live) if self.shares_inputs else []
-        with executor_group.kept(inputs):
+        """Protect the live module's inputs, for a backward to come or a Monitor, from a pass.
+
+        States that the pass carries are 0 when it begins.
+        """
+        with executor_group.kept(executor_group.inputs(live) if self.shares_inputs
+                                 else executor_group.states(live)):
             self._activations_are_live = not self.shares_pool
+            executor_group.fill_inputs(live, self.next_states or (), 0)
             yield
 
     def gradients(self, batches, live, source, full_gradient, stores, at_of):
@@ -213,6 +222,10 @@ class AtSnapshot:
             executor_group.run(module, batch)
         return executor_group.gradients(module)
 
+    def carry_states(self, module, live):
+        """Set the live module's states to the outputs of a module that they become next."""
+        executor_group.carry_states(module, live, self.next_states or {})
+
     @property
     def most_to_merge(self):
         """Largest number of batches to compute as one, if rows are independent."""
@@ -230,7 +243,7 @@ class AtSnapshot:
         if self._merged is None or executor_group.batch_size(self._merged) != rows:
             merged = self._new_module()
             executor_group.bind_for_merged(merged, self.module, len(batches))
-            self._merged = merged
+            self._merged = merged  # not before it is bound: an error can stop that
         executor_group.run_merged(self._merged, batches)
         return executor_group.gradients(self._merged)
 
@@ -272,11 +285,12 @@ class AtSnapshot:
 
     # Executors
 
-    def module_for(self, batch):
+    def module_for(self, batch, cuts_states=False):
         """Return a module that is bound for a batch, None if that is not possible.
 
         It is not possible if a device would have no row, or if the symbol
-        contains another batch size.
+        contains another batch size. With `cuts_states` the states may lose
+        their last rows, on one device.
         """
         if not isinstance(batch, list) and executor_group.is_bound_for(self.module, batch):
             return self.module
@@ -285,8 +299,11 @@ class AtSnapshot:
         rows, _ = count_rows(batch, data_shapes)
         parts = executor_group.split_rows(self.module, rows)
         module = self._already_bound_for(data_shapes, label_shapes, parts)
+        resizable = self.masks.names
+        if cuts_states and len(parts) == 1:
+            resizable = self.module._state_names  # the masks are among them
         if module is None and executor_group.can_bind(self.module, data_shapes, label_shapes, parts,
-                                                      self.masks.names):
+                                                      resizable):
             module = self._bind_other(data_shapes, label_shapes, parts)
         return module
 
@@ -301,5 +318,5 @@ class AtSnapshot:
         other = self._new_module(work_load_list=parts)
         other.bind(data_shapes, label_shapes, shared_module=self.module,
                    grad_req=executor_group.gradient_requests(self.module))
-        self._other = other
+        self._other = other  # not before it is bound: an error can stop that
         return other

@@ -45,10 +45,33 @@ def clear_added_gradients(module):
         array[:] = 0
 
 
+def states(module):
+    """List the states on all devices."""
+    return [array for arrays in module._exec_group.state_arrays for array in arrays]
+
+
 def copy_states(source, target):
-    """Copy the states of one module to another."""
-    for arrays, targets in zip(source._exec_group.state_arrays, target._exec_group.state_arrays):
-        copy_all(arrays, targets)
+    """Copy the states of one module to another, which may lack the last rows."""
+    for state, copy in zip(states(source), states(target)):
+        (state if state.shape == copy.shape else nd.slice_like(state, copy)).copyto(copy)
+
+
+def check_shapes_of_next_states(module, next_states):
+    """Raise a ValueError if an output has another shape than the state that it becomes."""
+    outputs = dict(zip(module.output_names, module._exec_group.execs[0].outputs))
+    for name, output in next_states.items():
+        shapes = module._exec_group.execs[0].arg_dict[name].shape, outputs[output].shape
+        if shapes[0] != shapes[1]:
+            raise ValueError('next_states must map a state to an output of its shape, and not %s, '
+                             '%s, to %s, %s' % (name, shapes[0], output, shapes[1]))
+
+
+def carry_states(source, target, next_states):
+    """Set states of one module to the outputs of another that they become in the next batch."""
+    names = source.output_names
+    for executor, of_target in zip(source._exec_group.execs, target._exec_group.execs):
+        for name, output in next_states.items():
+            executor.outputs[names.index(output)].copyto(of_target.arg_dict[name])
 
 
 def auxiliary_states(module):
@@ -81,11 +104,11 @@ def hide_outputs_behind(module, symbol):
     group.output_layouts = group.output_layouts[:group.num_outputs]
 
 
-def set_masks_to_ones(module, mask_names):
-    """Set the mask inputs of a module to ones, which drop nothing."""
+def fill_inputs(module, names, value):
+    """Set all elements of some inputs of a module."""
     for executor in module._exec_group.execs:
-        for name in mask_names:
-            executor.arg_dict[name][:] = 1
+        for name in names:
+            executor.arg_dict[name][:] = value
 
 
 def draw_masks(module, masks):

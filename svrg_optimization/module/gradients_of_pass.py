@@ -127,6 +127,7 @@ class GradientsOfPass:
 
     def _whole(self, batch, live):
         gradients = self._at.gradients_of(self._at.module, batch, live)
+        self._at.carry_states(self._at.module, live)
         return Part(gradients, None, executor_group.batch_size(self._at.module), 1,
                     batch=batch, copies=not self._batches_stay)
 
@@ -146,15 +147,18 @@ class GradientsOfPass:
         summed = Part(gradients, at.loss_reduction.weights(
             executor_group.rows_bound(module), real, mu.batch_size))
         if cut is batch:
+            at.carry_states(module, live)
             yield whole._replace(gradients=gradients, weights=summed.weights, is_summed=True)
         elif self._stores and real == 1 and executor_group.can_reshape(live, real_rows):
             # Its memory is the batch's.
             yield summed._replace(rows=real_rows, batches=1, batch=cut, cut_from=rows)
-        elif self._stores or mu.row_counts:
+        elif self._stores or mu.row_counts or at.next_states:
             yield summed
-            # A step computes the padding rows too.
-            yield whole._replace(gradients=at.gradients_of(
-                self._module_for(batch, at), batch, live))
+            # A step computes the padding rows too, and so does its next state.
+            padded = self._module_for(batch, at)
+            gradients = at.gradients_of(padded, batch, live)
+            at.carry_states(padded, live)
+            yield whole._replace(gradients=gradients)
         else:
             yield summed._replace(rows=real_rows, batches=1)
 
@@ -186,7 +190,9 @@ class GradientsOfPass:
             if real_rows != self._full_gradient.batch_size:
                 at.warn_once('the symbol has losses that are sums over a batch and losses '
                              'that are means: a batch with fewer real rows than are bound is '
-                             'weighted by its real rows, which is right for one kind only')
+                             'weighted by its real rows, which is right for one kind only. '
+                             'Choose a batch size that divides the rows, or pass '
+                             'loss_is_mean=True or False if all that matter are of one kind')
         elif real_rows < rows:
             shapes = at.module.data_shapes, at.module.label_shapes
             cut = without_padding(batch, *shapes, self._padding_first)
@@ -194,9 +200,11 @@ class GradientsOfPass:
             devices = len(self._full_gradient.shares)
             copies = devices if real_rows < devices else 1
             cut = repeated(cut, copies, *shapes)
-            module = at.module_for(cut)
+            module = at.module_for(cut, cuts_states=not self._padding_first)
             if module is not None:
                 return cut, module, 1 / copies
             at.warn_once('the module cannot be bound for the real rows of a padded batch '
-                         'alone: the batch is weighted by its real rows, padding included')
+                         'alone: the batch is weighted by its real rows, padding included. '
+                         "Choose a batch size that divides the rows, or "
+                         "last_batch_handle='discard'")
         return batch, self._module_for(batch, at), real_rows / rows

@@ -41,7 +41,8 @@ def missing_loss_named(symbol):
         if len(without) == len(graph['heads']):
             raise NoLossError('the symbol has no loss, and so no full gradient') from error
         raise NoLossError('the symbol has outputs without a loss beside those with one, and so no '
-                          'full gradient: put %s into mx.sym.BlockGrad'
+                          'full gradient: put %s into mx.sym.BlockGrad, or, if backward gets its '
+                          'out_grads, the loss that these come from into mx.sym.MakeLoss'
                           % ', '.join(without)) from error
 
 
@@ -139,9 +140,10 @@ class LossReduction:
 
 
 def _means(symbol, nodes, shapes):
-    """List for each loss layer that trains a parameter whether its loss is a mean."""
+    """List for each loss layer with a gradient of a parameter whether its loss is a mean."""
     return [_is_normalized(node, symbol, shapes) for node in nodes
-            if node['op'] in _LOSSES and _moves_a_parameter(node, nodes, shapes)]
+            if node['op'] in _LOSSES and float(node.get('attrs', {}).get('grad_scale', 1))
+            and _moves_a_parameter(node, nodes, shapes)]
 
 
 def _moves_a_parameter(loss, nodes, inputs):

@@ -105,6 +105,10 @@ def _train(module, given, data, batches, epoch, tic):
     metric, monitor = given.eval_metric, given.monitor
     next_batch, is_last = next(batches, _END), False
     if next_batch is _END:
+        reset(given.train_data)  # an interrupted run may have left them at their end
+        batches = iter(given.train_data)
+        next_batch = next(batches, _END)
+    if next_batch is _END:
         raise ValueError(_NO_BATCH % (given.train_data, epoch))
     for nbatch in itertools.count():
         batch = next_batch
@@ -221,7 +225,7 @@ class _TrainingData:
                 module.update_full_grads(source)
         except NoLossError as error:
             self._has_loss = False
-            svrg.warn_once('%s: fit trains as plain Module' % error)
+            svrg.warn_once('%s: fit trains as plain Module' % error, 'plain Module')
             return go_back
         if svrg.store.train_data is not None:
             svrg.store.train_data = train_data  # a subclass may have passed others on

@@ -171,7 +171,8 @@ def test_counts_of_updates(saved):
 def test_momentum_that_is_switched_off(prefix):
     """The states that it had are no error, as in plain Module."""
     problem = Problem()
-    trained, plain = problem.module(1), mx.mod.Module(problem.symbol, label_names=('label',))
+    trained = problem.module(alpha=0)
+    plain = mx.mod.Module(problem.symbol, label_names=('label',))
     for module in (trained, plain):
         start(module, problem, momentum=0.9)
         step(module, problem)
@@ -208,7 +209,7 @@ class History(mx.optimizer.Optimizer):
 
 def test_states_that_have_grown(prefix):
     problem = Problem()
-    module = problem.bound()
+    module = problem.bound(alpha=0)
     module.init_optimizer(optimizer=History(rescale_grad=0.1))
     step(module, problem)
     module.save_optimizer_states(prefix + '.states')
@@ -223,7 +224,7 @@ def test_states_of_none_of_the_parameters(prefix):
     start(plain, problem, mx.kv.create('local'), momentum=0.9)
     step(plain, problem)
     plain.save_optimizer_states(prefix + '.states')
-    module = problem.bound()
+    module = problem.bound(alpha=0)
     module.init_optimizer(optimizer_params={'momentum': 0.9})
     with pytest.warns(UserWarning, match='model.states holds no states of the parameters'):
         module.load_optimizer_states(prefix + '.states')

@@ -85,7 +85,7 @@ def small_disk(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not hasattr(os, 'geteuid') or os.geteuid() != 0, reason='only root may mount a disk')
+@pytest.mark.skipif(not hasattr(os, 'geteuid') or os.geteuid() != 0, reason='only root may mount')
 def test_full_disk(small_disk):
     """Saving fails and changes nothing, or gives a whole checkpoint."""
     module, prefix = trained_on_pages(), str(small_disk / 'model')

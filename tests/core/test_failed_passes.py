@@ -54,7 +54,8 @@ def test_failed_pass_leaves_the_snapshot_in_force(bad, error, context):
 
     with pytest.raises(error):
         module.update_full_grads(bad(problem))
-    epoch(snapshot=False)
+    with pytest.warns(UserWarning, match='without a snapshot'):
+        epoch(snapshot=False)
     epoch(snapshot=True)
     with pytest.raises(error):
         module.update_full_grads(bad(problem))

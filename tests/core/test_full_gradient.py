@@ -137,12 +137,13 @@ def test_a_short_batch_without_pad_counts_its_rows():
 def test_the_unit_is_the_batch_size_that_is_bound():
     """Neither a batch's size nor the iterator's, whatever ran last."""
     problem = Problem(rows=37)
-    module = problem.bound(batch_size=10)
+    module = problem.bound(batch_size=10, alpha=0)
     module.init_optimizer()
     for batch in ShortBatches(problem):
         module.forward_backward(batch)
         module.update()
     module.set_params(problem.arg_params(), {})
+    module.alpha = 1
     module.update_full_grads(ShortBatches(problem))
     problem.assert_full_gradient(module, full_gradient(problem, problem.weights, np.arange(37)))
     module.update_full_grads(problem.iterator(batch_size=5))

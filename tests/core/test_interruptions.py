@@ -1,8 +1,6 @@
 """What an interrupted pass, and a full gradient that is not finite, leave behind."""
 
-import random
 import signal
-import sys
 import warnings
 
 import mxnet as mx
@@ -10,6 +8,7 @@ import numpy as np
 import pytest
 
 from bad_input import state_of
+from interruption import Interruption, places
 from problems import Problem
 from sequences import Sequences
 from svrg_optimization import BarzilaiBorwein, SVRGModule
@@ -239,52 +238,11 @@ def test_only_what_is_not_finite_is_named():
         module.update_full_grads(train_data)
 
 
-class Interruption:
-    """Call something, and interrupt it before a given operation of MXNet's Python or of ours.
-
-    A signal is heard of between two operations. With `at` None they are counted alone. From
-    Python 3.12 on, whose first releases are not sound when each operation is traced, an
-    operation is a line.
-    """
-
-    packages = 'mxnet', 'svrg_optimization', 'contextlib'
-    event = 'opcode' if sys.version_info < (3, 12) else 'line'
-
-    def __init__(self, call, at=None):
-        self.operations = 0
-        self._at = at
-        self._tracer = sys.gettrace()  # that of coverage
-        sys.settrace(self._trace)
-        try:
-            call()
-        except KeyboardInterrupt:
-            pass
-        finally:
-            sys.settrace(self._tracer)
-
-    def _trace(self, frame, event, _):
-        if frame.f_globals.get('__name__', '').partition('.')[0] not in self.packages:
-            return None
-        frame.f_trace_opcodes = self.event == 'opcode'
-        if event == self.event:
-            self.operations += 1
-            if self.operations == self._at:
-                sys.settrace(self._tracer)
-                raise KeyboardInterrupt
-        return self._trace
-
-
-def places(call, count):
-    """Draw operations of a call to interrupt it at."""
-    operations = Interruption(call).operations
-    assert operations > 1000
-    return random.Random(0).sample(range(1, operations + 1), count)
-
-
 def arguments_of_kvstore(context):
     return {'kvstore': 'local' if context is TWO_DEVICES else None}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('context, kvstore', [
     (mx.cpu(), None), (mx.cpu(), 'local'), (TWO_DEVICES, 'local')])
 @pytest.mark.parametrize('stored', [False, True])
@@ -321,6 +279,7 @@ def bind(module, train_data):
     module.bind(train_data.provide_data, train_data.provide_label)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('context', [mx.cpu(), TWO_DEVICES])
 @pytest.mark.parametrize('interrupted', ['bind', 'init_optimizer'])
 def test_fit_after_preparations_that_were_interrupted_anywhere(context, interrupted):
@@ -345,6 +304,7 @@ def test_fit_after_preparations_that_were_interrupted_anywhere(context, interrup
         problem.assert_weights(module, expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('context', [mx.cpu(), TWO_DEVICES])
 @pytest.mark.parametrize('resumed', [False, True])
 def test_training_goes_on_after_a_bind_that_was_interrupted_anywhere(context, resumed):
@@ -377,6 +337,7 @@ def test_training_goes_on_after_a_bind_that_was_interrupted_anywhere(context, re
         problem.assert_weights(module, expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('interrupted', ['bind', 'switch_bucket'])
 def test_buckets_after_a_bind_that_was_interrupted_anywhere(interrupted):
     problem = Sequences()

@@ -206,6 +206,7 @@ def test_training_is_svrg(case):
     check_training(case)
 
 
+@pytest.mark.slow
 @given(trainings(many=True))
 def test_training_on_stored_gradients_is_svrg(case):
     check_training(case)
@@ -254,6 +255,7 @@ def stepped(reference, weights, gradients):
         reference(index, mx.nd.array(gradients[name]), weight)
 
 
+@pytest.mark.slow
 @given(trainings(), ADAPTIVE)
 def test_optimizers_are_handed_the_svrg_gradient(case, optimizer):
     """Near a gradient of 0 rounding alone moves them, and so each step begins at their weights."""
@@ -302,6 +304,7 @@ def short_batches(case, problem):
             for rows, pad in padded(case)]
 
 
+@pytest.mark.slow
 @given(data(), st.booleans())
 def test_svrg_gradients_of_an_epoch_add_up(case, moved):
     r"""Over all rows, :math:`\sum_b g_b = n/B \mu(w)`: unbiased, also in a short last batch."""
@@ -321,6 +324,7 @@ def test_svrg_gradients_of_an_epoch_add_up(case, moved):
                          for name, value in full_gradient_of(module).items()})
 
 
+@pytest.mark.slow
 @given(trainings(one_batch=True))
 def test_one_batch_an_epoch_is_gradient_descent(case):
     """Each step is at a new snapshot, where the SVRG gradient is the full gradient."""
@@ -339,6 +343,7 @@ def test_one_batch_an_epoch_is_gradient_descent(case):
     problem.assert_weights(module, weights)
 
 
+@pytest.mark.slow
 @given(data(), st.randoms(use_true_random=False))
 def test_order_of_batches_does_not_change_the_full_gradient(case, random):
     problem = problem_of(case)
@@ -353,6 +358,7 @@ def test_order_of_batches_does_not_change_the_full_gradient(case, random):
     assert_close(*results, tolerance=3e-6)
 
 
+@pytest.mark.slow
 @given(data(), st.booleans())
 def test_full_gradient_is_the_mean_over_the_rows(case, stored):
     problem = problem_of(case)

@@ -80,7 +80,7 @@ def test_a_borrowed_optimizer_must_have_the_operator(own, lent):
         module.borrow_optimizer(lender)
     assert not module.optimizer_initialized
     if lent is not None:
-        module = Problem().bound(proximal=lent)
+        module = Problem().bound(proximal=lent, alpha=0)
         module.borrow_optimizer(lender)
         module.forward_backward(next(Problem().iterator()))
         module.update()

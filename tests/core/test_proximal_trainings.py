@@ -99,10 +99,11 @@ def test_steps_before_the_first_snapshot_are_proximal():
     module = problem.bound(proximal=L1(0.1))
     module.init_optimizer(optimizer_params={'learning_rate': 0.2})
     twin = problem.svrg(learning_rate=0.2, proximal={'fc_weight': oracle.soft_threshold(0.1)})
-    for rows, batch in zip(oracle.batches_of(40, 10), problem.iterator()):
-        module.forward_backward(batch)
-        module.update()
-        twin.step(rows)
+    with pytest.warns(UserWarning, match='without a snapshot'):
+        for rows, batch in zip(oracle.batches_of(40, 10), problem.iterator()):
+            module.forward_backward(batch)
+            module.update()
+            twin.step(rows)
     problem.assert_weights(module, twin.weights)
 
 
@@ -155,7 +156,7 @@ def test_an_operator_is_for_the_weights_with_weight_decay():
     data = mx.sym.FullyConnected(data, num_hidden=1, name='four')
     module = SVRGModule(mx.sym.LinearRegressionOutput(data, variable('label')), update_freq=1,
                         label_names=('label',), fixed_param_names=['four_weight'],
-                        proximal=Box(-0.01, 0.01))
+                        proximal=Box(-0.01, 0.01), alpha=0)
     module.bind([('data', (4, 3))], [('label', (4,))])
     module.init_params(mx.init.One())
     module.init_optimizer(optimizer_params={'learning_rate': 1e-9})

@@ -50,7 +50,8 @@ def run(module, problem, epochs=2):
 def test_without_a_snapshot_the_bits_are_modules(context, dropout):
     problem = DropoutProblem(**dropout)
     results = []
-    for make in (mx.mod.Module, lambda *args, **kw: SVRGModule(*args, update_freq=1, **kw)):
+    for make in (mx.mod.Module, lambda *args, **kw: SVRGModule(
+            *args, update_freq=1, alpha=0, **kw)):
         module = make(problem.symbol, label_names=('label',), context=context)
         train_data = problem.iterator()
         module.bind(train_data.provide_data, train_data.provide_label)
@@ -267,15 +268,20 @@ def rnn(data, dropout):
     return mx.sym.reshape(output, shape=(10, 4))
 
 
-def bind_twice(layer):
+def begin_two_passes(layer):
+    """Begin passes over no rows: MXNet crashes where it runs the layer rrelu."""
     data = layer(mx.sym.Variable('data'))
     symbol = mx.sym.LinearRegressionOutput(
         mx.sym.FullyConnected(data, num_hidden=1, name='fc'), mx.sym.Variable('label'))
     module = SVRGModule(symbol, label_names=('label',), state_names=[
-        name for name in symbol.list_arguments() if name == 's'], update_freq=1)
+        name for name in symbol.list_arguments() if name == 's'], update_freq=1, next_states={})
+    no_rows = mx.io.NDArrayIter(np.ones((10, 4)), np.ones(10), 11, last_batch_handle='discard',
+                                label_name='label')
     for force_rebind in (False, True):
         module.bind([('data', (10, 4))], [('label', (10,))], force_rebind=force_rebind)
         module.init_params(mx.init.Uniform(0.1))
+        with pytest.raises(ValueError, match='at least one row'):
+            module.update_full_grads(no_rows)
 
 
 @pytest.mark.parametrize('layer', [
@@ -286,7 +292,7 @@ def bind_twice(layer):
 ])
 def test_other_random_layers_are_warned_of_once(layer):
     with pytest.warns(UserWarning, match='noise: these layers draw random numbers anew') as caught:
-        bind_twice(layer)
+        begin_two_passes(layer)
     assert sum('random numbers' in str(warning.message) for warning in caught) == 1
 
 
@@ -297,7 +303,7 @@ def test_other_random_layers_are_warned_of_once(layer):
     mx.sym.Dropout,
 ])
 def test_layers_without_random_numbers_are_not_warned_of(layer):
-    bind_twice(layer)
+    begin_two_passes(layer)
 
 
 def test_with_alpha_of_zero_nothing_is_drawn_and_nothing_warned_of():

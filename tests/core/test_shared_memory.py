@@ -13,6 +13,12 @@ TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
 SETTINGS = {'learning_rate': 0.1, 'momentum': 0.5, 'wd': 0.01}
 
 
+@pytest.fixture(autouse=True)
+def pool_is_shared(monkeypatch):
+    """Share the memory of networks of any size."""
+    monkeypatch.setattr('svrg_optimization.core.snapshot_module._WORTH_SHARING', -1)
+
+
 def outputs_of(problem, weights, rows):
     """Compute the network's outputs in float64: probabilities of a softmax."""
     hidden = np.tanh(problem.features[rows] @ weights['hidden_weight'].T + weights['hidden_bias'])

@@ -40,6 +40,8 @@ def bound(cycles):
     return NOISE + BYTES_OF_A_CYCLE * cycles * 0.9
 
 
+@pytest.mark.process
+@pytest.mark.slow
 @pytest.mark.parametrize('name, cycles', [
     *scenario('epochs', 100, 10_000), *scenario('held_batches', 100, 10_000),
     *scenario('devices', 50, 5_000), *scenario('bindings', 20, 500),
@@ -56,6 +58,8 @@ def test_nothing_is_left_over(tmp_path, monkeypatch, record_property, name, cycl
     assert sorted(path.name for path in tmp_path.iterdir()) == FILES.get(name, [])
 
 
+@pytest.mark.process
+@pytest.mark.slow
 @pytest.mark.parametrize('leak', [[], ['--leak']])
 def test_a_small_array_in_each_cycle_would_be_noticed(tmp_path, leak):
     more = growth(run(tmp_path, 'nothing', 10_000, *leak))

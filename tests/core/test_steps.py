@@ -18,11 +18,12 @@ def test_steps_before_the_first_snapshot_are_plain(training):
     plain.bind(train_data.provide_data, train_data.provide_label)
     plain.init_params(arg_params=training.problem.arg_params())
     plain.init_optimizer(optimizer_params={'learning_rate': 0.1})
-    for batch, rows in training.batches():
-        for module in (plain, training.module):
-            module.forward_backward(batch)
-            module.update()
-        training.svrg.step(rows)
+    with pytest.warns(UserWarning, match='without a snapshot'):
+        for batch, rows in training.batches():
+            for module in (plain, training.module):
+                module.forward_backward(batch)
+                module.update()
+            training.svrg.step(rows)
     training.check()
     for name, value in plain.get_params()[0].items():
         np.testing.assert_array_equal(value.asnumpy(),
@@ -84,7 +85,8 @@ def test_snapshot_side_works_only_when_its_gradients_are_needed(training, monkey
                 sum(executor not in live for executor in runs) / module._ctx_len)
 
     assert runs_of(module.forward_backward, batch) == (2, 0)
-    module.update()
+    with pytest.warns(UserWarning, match='without a snapshot'):
+        module.update()
     # Of 37 rows three batches run as one, but on one device only.
     in_a_pass = 2 if module._ctx_len == 1 else 4
     assert runs_of(module.update_full_grads, training.problem.iterator()) == (0, 2 * in_a_pass)
@@ -177,7 +179,8 @@ def test_forced_init_params_drops_the_snapshot(training):
     assert not any(value.asnumpy().any() for share in training.module._param_dict
                    for value in share.values())
     training.svrg.snapshot = None
-    training.epoch()
+    with pytest.warns(UserWarning, match='without a snapshot'):
+        training.epoch()
     training.snapshot()
     training.epoch()
     training.check()
@@ -379,7 +382,8 @@ def test_states_are_those_of_the_live_module():
     problem = Problem(rows=12, features=3)
     problem.features, problem.targets = rng.normal(size=(12, 3)), rng.normal(size=12)
     train_data = mx.io.NDArrayIter(problem.features, problem.targets, 4, label_name='label')
-    module = SVRGModule(symbol, label_names=('label',), state_names=('state',), update_freq=1)
+    module = SVRGModule(symbol, label_names=('label',), state_names=('state',), update_freq=1,
+                        next_states={})
     module.bind(train_data.provide_data, train_data.provide_label)
     module.init_params(arg_params=problem.arg_params())
     module.init_optimizer(optimizer_params={'learning_rate': 0.1})

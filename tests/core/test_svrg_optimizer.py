@@ -178,7 +178,7 @@ def test_multi_tensor_updates_stay_fused(monkeypatch):
     original = mx.optimizer.SGD._update_impl
     monkeypatch.setattr(mx.optimizer.SGD, '_update_impl', lambda self, indices, *args, **kwargs: (
         calls.append(len(indices)), original(self, indices, *args, **kwargs))[1])
-    module = problem.bound()
+    module = problem.bound(alpha=0)
     module.init_optimizer()
     module.forward_backward(next(problem.iterator()))
     module.update()

@@ -99,6 +99,8 @@ def test_changelog_begins_with_the_version():
     assert versions[0] == __version__
 
 
+@pytest.mark.process
+@pytest.mark.slow
 def test_figures(tmp_path):
     """Each picture of the pages has its script; one is run, to its smallest extent."""
     pictures = {picture for page in DOCS.glob('*.md')

@@ -17,6 +17,8 @@ from sklearn.datasets import dump_svmlight_file
 from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.model_selection import train_test_split
 
+from processes import printed_by
+
 EXAMPLES = Path(__file__).resolve().parents[2] / 'examples'
 SCRIPTS = ['high_level_api', 'intermediate_level_api', 'inference', 'linear_regression',
            'logistic_regression_csr', 'sparse_logistic_regression', 'training_on_a_stream',
@@ -38,6 +40,8 @@ def error_of(name, *arguments, cwd=None):
     return result.stderr.splitlines()[-1]
 
 
+@pytest.mark.process
+@pytest.mark.slow
 def test_training_on_a_stream():
     printed, log = run('training_on_a_stream', '--rows', 20050, '--epochs', 6)
     assert printed[0].startswith('mean squared error above that of least squares: ')
@@ -57,16 +61,26 @@ def last_number(line):
     return float(re.findall(r'[0-9.]+(?:e[+-][0-9]+)?', line)[-1])
 
 
-@pytest.mark.parametrize('name', SCRIPTS)
-def test_help(name):
-    printed, _ = run(name, '--help')
-    assert printed[0].startswith('usage: %s.py' % name)
-    assert any('--learning-rate' in line for line in printed)
+@pytest.mark.process
+def test_help():
+    printed = printed_by('-c', '''
+import contextlib, runpy, sys
+for script in sys.argv[1:]:
+    sys.argv = [script, '--help']
+    with contextlib.suppress(SystemExit):
+        runpy.run_path(script, run_name='__main__')
+    print('its end')''', *(EXAMPLES / (name + '.py') for name in SCRIPTS), paths=[EXAMPLES])
+    *texts, rest = printed.split('its end\n')
+    assert not rest and len(texts) == len(SCRIPTS)
+    for name, text in zip(SCRIPTS, texts):
+        assert text.startswith('usage: %s.py' % name)
+        assert '--learning-rate' in text
 
 
+@pytest.mark.process
 @pytest.mark.parametrize('name, arguments', [
-    ('high_level_api', []), ('intermediate_level_api', []),
-    ('intermediate_level_api', ['--store-snapshot-grads'])])
+    ('high_level_api', []), pytest.param('intermediate_level_api', [], marks=pytest.mark.slow),
+    pytest.param('intermediate_level_api', ['--store-snapshot-grads'], marks=pytest.mark.slow)])
 def test_least_squares(name, arguments):
     printed, log = run(name, *arguments)
     weights, least_squares = (np.array(line.split()[-5:], float) for line in printed)
@@ -78,6 +92,8 @@ def test_least_squares(name, arguments):
         assert any(line.startswith('Epoch[19] Validation-mse=0.0') for line in log)
 
 
+@pytest.mark.process
+@pytest.mark.slow
 def test_inference(tmp_path):
     prefix = tmp_path / 'checkpoints' / 'digits'
     printed, log = run('inference', '--prefix', prefix, '--epochs', 6, '--resume-from', 3)
@@ -89,6 +105,8 @@ def test_inference(tmp_path):
     assert all(Path('%s-%04d.svrg' % (prefix, epoch)).exists() for epoch in range(1, 7))
 
 
+@pytest.mark.process
+@pytest.mark.slow
 def test_inference_cannot_resume_from_its_end(tmp_path):
     message = error_of('inference', '--prefix', tmp_path / 'digits', '--epochs', 3)
     assert message.endswith('argument --resume-from: must be at least 1 and below --epochs, 3, '
@@ -107,6 +125,8 @@ def songs(path):
     return np.sqrt(np.mean(residuals ** 2))
 
 
+@pytest.mark.process
+@pytest.mark.slow
 def test_linear_regression(tmp_path):
     path = tmp_path / 'songs.svm'
     best = songs(path)
@@ -141,6 +161,8 @@ def server(tmp_path):
         serving.shutdown()
 
 
+@pytest.mark.process
+@pytest.mark.slow
 def test_linear_regression_downloads_once(tmp_path, server):
     folder, url = server
     songs(tmp_path / 'songs.svm')
@@ -154,6 +176,8 @@ def test_linear_regression_downloads_once(tmp_path, server):
     assert again == printed and not any('downloading' in line for line in log)
 
 
+@pytest.mark.process
+@pytest.mark.slow
 @pytest.mark.parametrize('name, says', [
     ('cut.bz2', 'retrieval incomplete: got only 500 out of 1000 bytes'),
     ('none.bz2', 'HTTP Error 404: File not found')])
@@ -165,6 +189,8 @@ def test_linear_regression_keeps_no_failed_download(tmp_path, server, name, says
     assert [path.name for path in tmp_path.iterdir()] == ['served']
 
 
+@pytest.mark.process
+@pytest.mark.slow
 def test_linear_regression_refuses_a_wrong_file(tmp_path):
     path = tmp_path / 'songs.svm'
     songs(path)
@@ -176,6 +202,8 @@ def test_linear_regression_refuses_a_wrong_file(tmp_path):
         'linear_regression', '--data', compressed)
 
 
+@pytest.mark.process
+@pytest.mark.slow
 @pytest.mark.parametrize('name', ['linear_regression', 'logistic_regression_csr',
                                   'sparse_logistic_regression'])
 def test_no_such_file(tmp_path, name):
@@ -183,6 +211,8 @@ def test_no_such_file(tmp_path, name):
         name, '--data', tmp_path / 'none')
 
 
+@pytest.mark.process
+@pytest.mark.slow
 @pytest.mark.parametrize('content, says', [
     ('1 1:0.5\n2 2:0.5\n3 1:1\n', 'it must have two different labels, and has 3'),
     ('this is no LIBSVM file\n', 'could not convert string to float')])
@@ -193,6 +223,8 @@ def test_logistic_regression_refuses_a_wrong_file(tmp_path, content, says):
     assert 'argument --data: %s: ' % path in message and says in message
 
 
+@pytest.mark.process
+@pytest.mark.slow
 @pytest.mark.parametrize('arguments', [[], ['--sparse-full-grad']])
 def test_logistic_regression_on_generated_rows(arguments):
     printed, log = run('logistic_regression_csr', *arguments)
@@ -201,6 +233,8 @@ def test_logistic_regression_on_generated_rows(arguments):
     assert any('Epoch[9] Validation-accuracy=' in line for line in log)
 
 
+@pytest.mark.process
+@pytest.mark.slow
 def test_logistic_regression_on_a_file(tmp_path):
     """With features counted from 1, labels -1 and 1, and a last batch that is not full."""
     rng = np.random.RandomState(0)
@@ -216,12 +250,16 @@ def test_logistic_regression_on_a_file(tmp_path):
     assert abs(last_number(printed[-1]) - best.score(test_x, test_y)) < 0.015
 
 
+@pytest.mark.process
+@pytest.mark.slow
 def test_sparse_logistic_regression_on_generated_rows():
     printed, _ = run('sparse_logistic_regression')
     assert printed[0] == 'weights that are exactly zero: 167 of 200'
     assert 0.66 < last_number(printed[1]) < 0.68
 
 
+@pytest.mark.process
+@pytest.mark.slow
 @pytest.mark.filterwarnings('ignore:.*penalty.*:FutureWarning')
 def test_sparse_logistic_regression_on_a_file(tmp_path):
     """As many weights are zero as in scikit-learn's solution."""
@@ -241,12 +279,16 @@ def test_sparse_logistic_regression_on_a_file(tmp_path):
     assert printed[0] == 'weights that are exactly zero: %d of 30' % zeros
 
 
+@pytest.mark.process
+@pytest.mark.slow
 def test_gluon_block():
     printed, _ = run('gluon_block', '--epochs', 10)
     assert last_number(printed[0]) > 0.93
     assert last_number(printed[1]) < 1e-6
 
 
+@pytest.mark.process
+@pytest.mark.slow
 def test_convolutional_network():
     printed, log = run('convolutional_network')
     assert printed[-1].startswith('accuracy on 360 held-out digits: ')
@@ -254,6 +296,8 @@ def test_convolutional_network():
     assert sum('Full gradient time' in line for line in log) == 10
 
 
+@pytest.mark.process
+@pytest.mark.slow
 def test_notebook(tmp_path, monkeypatch):
     """Runs from top to bottom, and says what its committed outputs say."""
     monkeypatch.setenv('JUPYTER_RUNTIME_DIR', str(tmp_path))
@@ -277,6 +321,7 @@ def notebook_outputs(notebook):
     return pictures, [output.text for output in outputs if output.get('name') == 'stdout']
 
 
+@pytest.mark.process
 def test_svrg_beats_sgd_on_digits(tmp_path):
     picture = tmp_path / 'picture.png'
     result = subprocess.run(
@@ -292,6 +337,8 @@ def test_svrg_beats_sgd_on_digits(tmp_path):
     assert picture.read_bytes().startswith(b'\x89PNG')
 
 
+@pytest.mark.process
+@pytest.mark.slow
 def test_benchmark_of_sparse_rows():
     result = subprocess.run(
         [sys.executable, str(EXAMPLES / 'benchmarks' / 'sparse_rows.py'), '--columns', '1000',
@@ -301,6 +348,8 @@ def test_benchmark_of_sparse_rows():
     assert all(float(cell) > 0 for row in rows[1:] for cell in row)
 
 
+@pytest.mark.process
+@pytest.mark.slow
 @pytest.mark.parametrize('name, arguments, methods', [
     ('epoch_cost', ['--models', 'linear, 90 features', '--rounds', '1'],
      ['linear, 90 features']),
@@ -339,6 +388,8 @@ def test_benchmarks_write_a_table_and_a_picture(tmp_path, name, arguments, metho
     assert (tmp_path / (name + '.png')).read_bytes().startswith(b'\x89PNG')
 
 
+@pytest.mark.process
+@pytest.mark.slow
 def test_benchmark_on_a_libsvm_file(tmp_path):
     """Binary, where each method must come close to the optimum."""
     rng = np.random.RandomState(0)
@@ -357,6 +408,8 @@ def test_benchmark_on_a_libsvm_file(tmp_path):
     assert len(rows) == 8 and not any('not reached' in row for row in rows)
 
 
+@pytest.mark.cluster
+@pytest.mark.slow
 def test_benchmark_of_distributed_training():
     result = subprocess.run(
         [sys.executable, str(EXAMPLES / 'benchmarks' / 'distributed.py'), '--workers', '2',

@@ -11,6 +11,8 @@ from oracle import train_on_union
 from problems import Problem, SparseProblem, assert_close
 from sequences import SETTINGS, Sequences
 
+pytestmark = pytest.mark.cluster
+
 
 def full_gradient(problem, weights, batch_size):
     """Compute the float64 full gradient over all rows, in the units of a worker's batch."""
@@ -39,6 +41,7 @@ MORE_CLUSTERS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('cluster', CLUSTERS + [
     pytest.param(cluster, marks=pytest.mark.exhaustive) for cluster in MORE_CLUSTERS], ids=str)
 def test_full_gradients(tmp_path, cluster):
@@ -60,6 +63,7 @@ def test_full_gradients(tmp_path, cluster):
             assert np.abs(of_workers[0]['weights']['fc_weight'] - before).max() > 1e-4
 
 
+@pytest.mark.slow
 def test_losses_that_are_means(tmp_path):
     """Each row counts alike, whatever the batch sizes of the workers."""
     found = run_workers('snapshots', tmp_path, problem={**PROBLEM, 'mean': True}, sizes=[20, 37],
@@ -69,7 +73,9 @@ def test_losses_that_are_means(tmp_path):
 
 
 @pytest.mark.parametrize('environment, alpha', [
-    ({}, 0.4), ({'MXNET_KVSTORE_BIGARRAY_BOUND': '10', 'MXNET_UPDATE_ON_KVSTORE': '0'}, 1)])
+    ({}, 0.4),
+    pytest.param({'MXNET_KVSTORE_BIGARRAY_BOUND': '10', 'MXNET_UPDATE_ON_KVSTORE': '0'}, 1,
+                 marks=pytest.mark.slow)])
 def test_same_steps_as_one_process_on_the_union_of_the_batches(tmp_path, environment, alpha):
     sizes, sgd = [28, 29], {'learning_rate': 0.2, 'momentum': 0.9, 'wd': 0.01}
     results = run_workers('fit', tmp_path, 2, 2, environment, problem=PROBLEM, sizes=sizes,
@@ -92,21 +98,26 @@ def test_asynchronous_training_converges_to_the_optimum(tmp_path):
         assert_close(result['weights'], {'fc_weight': optimum[None, :-1], 'fc_bias': optimum[-1:]})
 
 
-@pytest.mark.parametrize('sizes, batches', [([17, 40], [3, 5]), ([57, 0], [8, 0])])
-def test_fit_finds_different_numbers_of_batches_before_the_first_step(tmp_path, sizes, batches):
-    messages = run_workers('fit_with_error', tmp_path, problem=PROBLEM, sizes=sizes, batch_size=8)
-    assert messages[0] == messages[1]
-    message, steps, is_active = messages[0]
-    assert message.endswith('in the order of ranks, %s' % batches)
-    assert not steps and not is_active
+def names(number):
+    """Name a problem's parameters after a number, as two modules of a KVStore must differ."""
+    return {kind: {'name': 'w%d_%s' % (number, kind)} for kind in ('weight', 'bias')}
 
 
-def test_all_shards_empty_is_an_error_everywhere(tmp_path):
-    for message, steps, is_active in run_workers('fit_with_error', tmp_path, problem=PROBLEM,
-                                                sizes=[0, 0], batch_size=8):
-        assert 'at least one row' in message and not steps and not is_active
+@pytest.mark.slow
+def test_fit_finds_shards_that_cannot_be_before_the_first_step(tmp_path):
+    """Different numbers of batches, none on one worker, and none on any, in one cluster."""
+    cases = [([17, 40], r'in the order of ranks, \[3, 5\]$'),
+             ([57, 0], r'in the order of ranks, \[8, 0\]$'), ([0, 0], 'at least one row')]
+    results = run_workers('in_turn', tmp_path, calls=[
+        ('fit_with_error', {'problem': {'rows': 57, **names(number)}, 'sizes': sizes,
+                            'batch_size': 8}) for number, (sizes, _) in enumerate(cases)])
+    for of_rank in results:
+        for (message, steps, is_active), (_, says) in zip(of_rank, cases):
+            assert re.search(says, message)
+            assert not steps and not is_active
 
 
+@pytest.mark.slow
 def test_stored_snapshot_gradients(tmp_path):
     """The steps are those of one process on the unions of the batches that the workers drew."""
     sgd = {'learning_rate': 0.1, 'momentum': 0.5}
@@ -124,6 +135,7 @@ def test_stored_snapshot_gradients(tmp_path):
         assert_close(weights, svrg.weights)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('kind', ['dist_sync', pytest.param('dist_async',
                                                             marks=pytest.mark.exhaustive)])
 @pytest.mark.parametrize('servers, bound', [(1, '1000000'), (2, '6')])
@@ -142,6 +154,7 @@ def test_row_sparse_parameters(tmp_path, kind, servers, bound):
         assert_close(result['weights'], expected)
 
 
+@pytest.mark.slow
 def test_rows_are_counted_over_all_workers(tmp_path):
     sizes = [19, 21]
     results = run_workers('fit', tmp_path, problem={'sparse': True}, sizes=sizes, batch_size=6,
@@ -155,6 +168,7 @@ def test_rows_are_counted_over_all_workers(tmp_path):
         np.testing.assert_array_equal(result['row_counts']['w'], counts)
 
 
+@pytest.mark.slow
 def test_buckets(tmp_path):
     """The gradient is linear in the targets: the mean over the workers is that of the mean."""
     results = run_workers('fit_buckets', tmp_path, num_epoch=5, optimizer=SETTINGS,
@@ -166,6 +180,7 @@ def test_buckets(tmp_path):
         assert warned == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('environment', [{}, {'MXNET_UPDATE_ON_KVSTORE': '0'}], ids=str)
 def test_two_modules_in_one_kvstore(tmp_path, environment):
     optimizers = [{'learning_rate': 0.1, 'momentum': 0.9}, {'learning_rate': 0.3, 'wd': 0.1}]
@@ -179,14 +194,17 @@ def test_two_modules_in_one_kvstore(tmp_path, environment):
                          expected)
 
 
+@pytest.mark.slow
 def test_kvstores_that_cannot_be_shared(tmp_path):
-    for same, by_name, of_other_kind, stepped in run_workers('kvstores_that_cannot_be_shared',
-                                                             tmp_path):
+    for same, by_name, of_other_kind, again, stepped in run_workers(
+            'kvstores_that_cannot_be_shared', tmp_path):
+        assert 'once installed, stays for the whole job' in again
         assert same == by_name and 'keys fc_bias, fc_weight' in same
         assert "must be 'dist_sync'" in of_other_kind and "not 'dist_async'" in of_other_kind
         assert 'has begun its training' in stepped
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('environment', [{}, {'MXNET_UPDATE_ON_KVSTORE': '0'}], ids=str)
 def test_kvstore_of_a_plain_module(tmp_path, environment):
     results = run_workers('kvstore_of_plain_module', tmp_path, environment=environment)
@@ -198,6 +216,7 @@ def test_kvstore_of_a_plain_module(tmp_path, environment):
                                                 learning_rate=0.1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('environment', [{}, {'MXNET_UPDATE_ON_KVSTORE': '0'}], ids=str)
 def test_snapshot_is_at_the_same_weights_whatever_the_workers_set(tmp_path, environment):
     results = run_workers('fit_again', tmp_path, environment=environment, problem=PROBLEM,
@@ -210,6 +229,7 @@ def test_snapshot_is_at_the_same_weights_whatever_the_workers_set(tmp_path, envi
         assert_close(full, full_gradient(problem, at_snapshot, 8))
 
 
+@pytest.mark.slow
 def test_fit_between_snapshots_finds_different_numbers_of_batches(tmp_path):
     problem = Problem()
     module = problem.module(2)
@@ -221,6 +241,7 @@ def test_fit_between_snapshots_finds_different_numbers_of_batches(tmp_path):
         assert message.endswith('in the order of ranks, [4, 2]') and not steps
 
 
+@pytest.mark.slow
 def test_init_optimizer_after_one_that_failed(tmp_path):
     problem = Problem(rows=24)
     for message, full, is_same_kvstore in run_workers('init_optimizer_twice', tmp_path):
@@ -228,11 +249,13 @@ def test_init_optimizer_after_one_that_failed(tmp_path):
         assert_close(full, full_gradient(problem, problem.weights, 4))
 
 
+@pytest.mark.slow
 def test_compressing_kvstore_is_an_error(tmp_path):
     for message in run_workers('compressing_kvstore', tmp_path):
         assert 'must not compress gradients' in message
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('kind, environment', [
     ('dist_sync', {}), ('dist_sync', {'MXNET_UPDATE_ON_KVSTORE': '0'}), ('dist_async', {})],
     ids=str)
@@ -260,7 +283,7 @@ BY_RANK = 'in the order of ranks, '
 UPDATED_BY_WORKERS = {'MXNET_UPDATE_ON_KVSTORE': '0'}
 
 
-@pytest.mark.parametrize('environment, kind, message, arguments', [
+DIFFERENCES = [
     (UPDATED_BY_WORKERS, 'dist_sync', 'batches of as many rows on all workers.*' + BY_RANK
      + r'\[8, 4\]$', {'sizes': [16, 8], 'batch_sizes': [8, 4]}),
     ({}, 'dist_sync', 'update_freq must be the same on all workers.*' + BY_RANK + r'\[1, 2\]$',
@@ -276,21 +299,34 @@ UPDATED_BY_WORKERS = {'MXNET_UPDATE_ON_KVSTORE': '0'}
      {'sizes': [16, 16], 'begin_epochs': [1, 1], 'update_freqs': [2, 2], 'loads': [True, False]}),
     ({}, 'dist_async', 'at least one batch on each worker in fit.*' + BY_RANK + r'\[2, 0\]$',
      {'sizes': [16, 0]}),
-], ids=['batch_size', 'update_freq', 'alpha', 'roll_over', 'begin_epoch', 'snapshot', 'no rows'])
-def test_fit_that_would_hang_or_differ_is_an_error_on_all_workers(tmp_path, environment, kind,
-                                                                  message, arguments):
-    if 'loads' in arguments:
-        problem = Problem(rows=32)
-        module = problem.module(2)
-        module.fit(problem.iterator(8), num_epoch=1, eval_metric='mse')
-        module.save_checkpoint(str(tmp_path / 'model'), 1)
-        arguments = {**arguments, 'prefix': str(tmp_path / 'model')}
-    results = run_workers('fit_unlike', tmp_path, environment=environment, kind=kind, **arguments)
-    for found, steps in results:
-        assert found is not None and re.search(message, found), found
-        assert not steps
+]
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize('environment, kind', [
+    ({}, 'dist_sync'), (UPDATED_BY_WORKERS, 'dist_sync'), ({}, 'dist_async')], ids=str)
+def test_fit_that_would_hang_or_differ_is_an_error_on_all_workers(tmp_path, environment, kind):
+    """Each difference of such a cluster, of modules with other names in one cluster."""
+    cases = [(message, {**arguments, 'names': names(number)})
+             for number, (*cluster, message, arguments) in enumerate(DIFFERENCES)
+             if cluster == [environment, kind]]
+    for _, arguments in cases:
+        if 'loads' in arguments:
+            problem = Problem(rows=32, **arguments['names'])
+            module = problem.module(2)
+            module.fit(problem.iterator(8), num_epoch=1, eval_metric='mse')
+            module.save_checkpoint(str(tmp_path / 'model'), 1)
+            arguments['prefix'] = str(tmp_path / 'model')
+    results = run_workers('in_turn', tmp_path, environment=environment, kind=kind,
+                          calls=[('fit_unlike', arguments) for _, arguments in cases])
+    assert len(cases) == {'dist_sync': 1 if environment else 4, 'dist_async': 2}[kind]
+    for of_rank in results:
+        for (found, steps), (message, _) in zip(of_rank, cases):
+            assert found is not None and re.search(message, found), found
+            assert not steps
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize('budgets, renews, stores', [
     ([True, True], [False, True], [0, 1]), ([True, False], [True, True], [1, 0]),
     ([True, True], [True, True], None), ([True, True], [False, False], None)])
@@ -306,12 +342,14 @@ def test_workers_store_their_batches_again_together(tmp_path, budgets, renews, s
             assert not steps
 
 
+@pytest.mark.slow
 def test_workers_alike_that_leave_rows_over(tmp_path):
     results = run_workers('fit_unlike', tmp_path, sizes=[23, 23], batch_sizes=[10, 10],
                           last_batch_handle='roll_over', num_epoch=5)
     assert results[0] == results[1] and results[0][0] is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('environment, kind', [
     ({}, 'dist_sync'), (UPDATED_BY_WORKERS, 'dist_sync'), ({}, 'dist_async')], ids=str)
 def test_pass_that_is_tried_again_on_one_worker(tmp_path, environment, kind):
@@ -325,11 +363,7 @@ def test_pass_that_is_tried_again_on_one_worker(tmp_path, environment, kind):
             np.testing.assert_array_equal(value, results[0][1][name])
 
 
-def test_optimizer_of_a_cluster_is_installed_once(tmp_path):
-    for message in run_workers('optimizer_installed_again', tmp_path):
-        assert 'once installed, stays for the whole job' in message
-
-
+@pytest.mark.slow
 @pytest.mark.parametrize('environment, kind', [
     ({}, 'dist_sync'), (UPDATED_BY_WORKERS, 'dist_sync'),
     pytest.param({}, 'dist_async', marks=pytest.mark.exhaustive)], ids=str)
@@ -342,12 +376,14 @@ def test_fit_that_is_tried_again_on_one_worker(tmp_path, environment, kind):
             assert_close(weights, expected)
 
 
+@pytest.mark.slow
 def test_second_fit_that_is_tried_again_on_one_worker(tmp_path):
     """The pass that stores batches has failed there, and the other worker waits in it."""
     first, second = run_workers('fit_tried_again', tmp_path, sizes=[12, 12], stores=True)
     assert_close(first, second)
 
 
+@pytest.mark.slow
 def test_fit_after_one_worker_has_scored(tmp_path):
     """What counts is the batch size of the training data, and not of the latest batch."""
     for weights in run_workers('fit_after_scoring', tmp_path, sizes=[12, 12], batch_sizes=[4, 4]):

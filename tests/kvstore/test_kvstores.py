@@ -112,7 +112,7 @@ def test_full_gradients_of_another_module_are_no_parameters(monkeypatch):
 def test_module_after_the_first_step_of_another():
     kvstore = mx.kv.create('local')
     problem = Problem(rows=20)
-    module = problem.bound()
+    module = problem.bound(alpha=0)
     module.init_optimizer(kvstore)
     module.forward_backward(next(problem.iterator()))
     module.update()

@@ -83,19 +83,25 @@ def undisturbed(data, tmp_path_factory):
     def run(momentum, **environment):
         if momentum not in known:
             prefix = tmp_path_factory.mktemp('undisturbed') / 'model'
-            run_to_end(training(data, prefix, momentum=momentum, **environment))
+            output = run_to_end(training(data, prefix, momentum=momentum, resume=True,
+                                         **environment))
+            assert 'from epoch 0 on' in output  # there was nothing to resume
             known[momentum] = weights(prefix, 7)
         return known[momentum]
 
     return run
 
 
+@pytest.mark.cluster
+@pytest.mark.slow
 @pytest.mark.parametrize('victim, moment', usual([('worker 1', DURING_TRAINING)]))
 def test_synchronous_job_without_momentum(data, undisturbed, tmp_path, victim, moment):
     kill_and_resume(data, tmp_path / 'model', victim, moment)
     assert_same_weights(weights(tmp_path / 'model', 7), undisturbed(0.0))
 
 
+@pytest.mark.cluster
+@pytest.mark.slow
 @pytest.mark.parametrize('victim, moment', usual([('server 0', DURING_PASS)]))
 def test_synchronous_job_with_momentum_on_the_workers(data, undisturbed, tmp_path, victim, moment):
     environment = {'MXNET_UPDATE_ON_KVSTORE': '0'}
@@ -103,6 +109,8 @@ def test_synchronous_job_with_momentum_on_the_workers(data, undisturbed, tmp_pat
     assert_same_weights(weights(tmp_path / 'model', 7), undisturbed(0.8, **environment))
 
 
+@pytest.mark.cluster
+@pytest.mark.slow
 @pytest.mark.parametrize('victim, moment', usual([('scheduler', DURING_PASS)]))
 def test_asynchronous_job(data, tmp_path, victim, moment):
     kill_and_resume(data, tmp_path / 'model', victim, moment, kind='dist_async', epochs=40,
@@ -111,11 +119,8 @@ def test_asynchronous_job(data, tmp_path, victim, moment):
     assert_optimal(found, *data[1:], L2)
 
 
-def test_first_epoch_is_resumed_from_nothing(data, tmp_path):
-    output = run_to_end(training(data, tmp_path / 'model', epochs=1, resume=True))
-    assert 'from epoch 0 on' in output
-
-
+@pytest.mark.cluster
+@pytest.mark.slow
 @pytest.mark.parametrize('number, expected', [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_launcher_that_is_ended_ends_all(data, tmp_path, number, expected):
     with training(data, tmp_path / 'model', epochs=1000) as running:
@@ -125,7 +130,9 @@ def test_launcher_that_is_ended_ends_all(data, tmp_path, number, expected):
         assert not any(is_running(pid) for pid in running.pids().values())
 
 
-@pytest.mark.skipif(not sys.platform.startswith('linux'), reason='needs prctl of Linux')
+@pytest.mark.cluster
+@pytest.mark.slow
+@pytest.mark.skipif(not sys.platform.startswith('linux'), reason='needs Linux')
 def test_launcher_that_is_killed_takes_all_with_it(data, tmp_path):
     with training(data, tmp_path / 'model', epochs=1000) as running:
         running.wait_for('Epoch.0. Time cost')
@@ -134,6 +141,7 @@ def test_launcher_that_is_killed_takes_all_with_it(data, tmp_path):
         wait_until_ended(running.pids().values())
 
 
+@pytest.mark.cluster
 def test_command_that_is_not_there():
     with job(['no-such-command']) as running:
         assert running.exit_status(15) == 127
@@ -141,6 +149,8 @@ def test_command_that_is_not_there():
     assert not any(is_running(pid) for pid in running.pids().values())
 
 
+@pytest.mark.cluster
+@pytest.mark.slow
 def test_worker_that_goes_on_without_its_kvstore(tmp_path):
     """The servers end when it is freed, which is no failure."""
     script = ('import mxnet as mx, time; kv = mx.kv.create("dist_sync"); kv._barrier(); del kv; '
@@ -150,6 +160,7 @@ def test_worker_that_goes_on_without_its_kvstore(tmp_path):
     assert running.output.count('still here') == 2
 
 
+@pytest.mark.cluster
 def test_processes_that_a_worker_has_started_are_ended_too(tmp_path):
     script = 'trap "" TERM; sleep 1000 & echo child is $!; wait'
     with job(['sh', '-c', script], workers=1) as running:
@@ -160,7 +171,9 @@ def test_processes_that_a_worker_has_started_are_ended_too(tmp_path):
         assert not is_running(child)
 
 
-@pytest.mark.skipif(not sys.platform.startswith('linux'), reason='needs prctl of Linux')
+@pytest.mark.cluster
+@pytest.mark.slow
+@pytest.mark.skipif(not sys.platform.startswith('linux'), reason='needs Linux')
 @pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGKILL])
 def test_process_that_has_left_its_session_is_ended_too(number):
     """Even if its parent has ended, and when the launcher is killed."""
@@ -183,6 +196,8 @@ def wait_until_ended(pids, seconds=15):
         time.sleep(0.05)
 
 
+@pytest.mark.cluster
+@pytest.mark.slow
 def test_launcher_whose_output_nobody_reads(tmp_path):
     script = 'import sys; [print("line", i, flush=True) for i in range(10**6)]'
     command = [sys.executable, str(LAUNCHER), '-n', '1', '--', sys.executable, '-c', script]
@@ -194,6 +209,8 @@ def test_launcher_whose_output_nobody_reads(tmp_path):
     wait_until_ended(pids)
 
 
+@pytest.mark.cluster
+@pytest.mark.slow
 def test_worker_with_an_error_ends_the_job(tmp_path):
     with job([sys.executable, str(TRAIN), '--data', str(tmp_path / 'missing')]) as running:
         assert running.exit_status(30) == 1
@@ -201,6 +218,7 @@ def test_worker_with_an_error_ends_the_job(tmp_path):
     assert 'exited with status 1: ending the others' in running.output
 
 
+@pytest.mark.process
 @pytest.mark.parametrize('arguments', [
     ['-n', '0', 'true'], ['-s', 'x', 'true'], [], ['--link-timeout', '3', 'true'],
     ['--env', 'NO_SUCH_NAME', 'true'], ['--env', '=x', 'true'],

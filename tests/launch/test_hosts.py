@@ -22,7 +22,14 @@ from svrg_optimization.launch.agent import SECONDS_TO_KILL, SECONDS_TO_TERMINATE
 from svrg_optimization.launch.hosts import HostsError, place, read_hosts
 
 LACKING = lacking()
-needs_hosts = pytest.mark.skipif(bool(LACKING), reason='lacks %s' % LACKING)
+
+
+def on_several_hosts(test):
+    """Mark a test that is skipped where the machine lacks what its hosts need."""
+    reason = 'several hosts need %s: .ci/run installs it' % LACKING
+    return pytest.mark.hosts(pytest.mark.skipif(bool(LACKING), reason=reason)(test))
+
+
 HOSTS, WORKERS, SERVERS = 4, 4, 2
 LINK_TIMEOUT = 6
 SECONDS_TO_END = LINK_TIMEOUT + SECONDS_TO_TERMINATE + SECONDS_TO_KILL + 5
@@ -88,7 +95,8 @@ def undisturbed(tmp_path_factory):
     return weights(prefix, EPOCHS)
 
 
-@needs_hosts
+@on_several_hosts
+@pytest.mark.slow
 def test_synchronous_job_ends_as_on_one_machine(network, tmp_path, undisturbed):
     with on_hosts(network, tmp_path, training(tmp_path / 'model')) as running:
         assert_success(running)
@@ -100,7 +108,8 @@ def test_synchronous_job_ends_as_on_one_machine(network, tmp_path, undisturbed):
         assert re.search(r'^\[%s\] Epoch\[7\] Train-accuracy' % name, running.output, re.MULTILINE)
 
 
-@needs_hosts
+@on_several_hosts
+@pytest.mark.slow
 def test_asynchronous_job_reaches_the_optimum(network, tmp_path):
     l2, epochs = 1.0, 40
     command = [sys.executable, str(TRAIN), '--prefix', str(tmp_path / 'model'), '--kv-store',
@@ -112,7 +121,8 @@ def test_asynchronous_job_reaches_the_optimum(network, tmp_path):
     assert_optimal(weights(tmp_path / 'model', epochs), features[used] / 16, labels[used], l2)
 
 
-@needs_hosts
+@on_several_hosts
+@pytest.mark.slow
 def test_link_that_is_down_for_two_seconds(network, tmp_path, undisturbed):
     """The job waits, and goes on."""
     with on_hosts(network, tmp_path, training(tmp_path / 'model')) as running:
@@ -132,7 +142,8 @@ def last_epoch(running):
 
 def take_link_down(network, running):
     network.set_link('h2', 'down')
-    return 'h2: nothing has come from it for %d seconds: ending the others' % LINK_TIMEOUT
+    return ('h2: does not respond: nothing has come from it for %d seconds: ending the others'
+            % LINK_TIMEOUT)
 
 
 def reboot(network, running):
@@ -166,7 +177,8 @@ def stop_job(network, running):
     return 'received SIGTERM: ending all'
 
 
-@needs_hosts
+@on_several_hosts
+@pytest.mark.slow
 @pytest.mark.parametrize('fault', [take_link_down] + [
     pytest.param(fault, marks=pytest.mark.exhaustive)
     for fault in (reboot, kill_launcher, kill_launcher_and_take_link_down, kill_worker, kill_agent,
@@ -191,7 +203,8 @@ def test_job_that_is_resumed_after_a_fault(network, tmp_path, undisturbed, fault
     assert_same_weights(weights(tmp_path / 'model', EPOCHS), undisturbed)
 
 
-@needs_hosts
+@on_several_hosts
+@pytest.mark.slow
 @pytest.mark.exhaustive
 def test_launcher_that_stands_still(network, tmp_path):
     """Nothing closes the connections, and the agents end all."""
@@ -207,7 +220,8 @@ def test_launcher_that_stands_still(network, tmp_path):
         assert running.exit_status(SECONDS_TO_END) != 0
 
 
-@needs_hosts
+@on_several_hosts
+@pytest.mark.slow
 def test_output_that_is_read_late(network, tmp_path):
     """To wait for the reader is no silence of the agents, or of the launcher."""
     lines = 100000
@@ -230,7 +244,7 @@ TELL = ('import json, os, sys; print(json.dumps([os.getcwd(), sys.argv[1:], dict
 ODD = 'a \'b\' "c" $HOME `id` \\ * é\n!'
 
 
-@needs_hosts
+@on_several_hosts
 def test_environment_directory_and_arguments(network, tmp_path, monkeypatch):
     folder = tmp_path / ODD.strip().replace('\n', ' ')
     folder.mkdir()
@@ -252,7 +266,8 @@ def test_environment_directory_and_arguments(network, tmp_path, monkeypatch):
     assert environment['PATH'].startswith(str(Path(sys.executable).parent) + os.pathsep)
 
 
-@needs_hosts
+@on_several_hosts
+@pytest.mark.slow
 def test_addresses_that_somebody_chose(network, tmp_path):
     with on_hosts(network, tmp_path, ['python', '-c', TELL], '--scheduler-host', '127.0.0.1',
                   workers=1, servers=1, DMLC_INTERFACE='eth0') as running:
@@ -261,7 +276,8 @@ def test_addresses_that_somebody_chose(network, tmp_path):
     assert '"DMLC_INTERFACE": "eth0"' in running.output and 'DMLC_NODE_HOST' not in running.output
 
 
-@needs_hosts
+@on_several_hosts
+@pytest.mark.slow
 def test_directory_that_a_host_lacks(network, tmp_path, monkeypatch):
     folder, empty = tmp_path / 'outer' / 'inner', tmp_path / 'empty'
     folder.mkdir(parents=True)
@@ -274,14 +290,15 @@ def test_directory_that_a_host_lacks(network, tmp_path, monkeypatch):
     assert "[launcher] h2: [Errno 2] No such file or directory: '%s'" % folder in running.output
 
 
-@needs_hosts
+@on_several_hosts
+@pytest.mark.slow
 @pytest.mark.parametrize('host, options, says', [
     ('nobody', ['--connect-timeout', '2'],
      'nobody: (cannot be reached .*timed out|no answer within 2 seconds)'),
     ('no.such.host.invalid', [], 'no.such.host.invalid: cannot be reached .*resolve'),
     ('h2', ['--ssh', '/no/such/ssh', '--scheduler-host', '10.77.0.254'],
      'h1: ssh cannot be started: .*/no/such/ssh'),
-    ('h2', ['--python', '/no/such/python'], 'h[12]: cannot be reached .*/no/such/python'),
+    ('h2', ['--python', '/no/such/python'], 'h[12]: cannot run the Python /no/such/python'),
     ('h2', ['--scheduler-host', '10.0.0.1'], 'the scheduler\'s host must have an IPv4 address of '
                                              'this machine, not 10.0.0.1')])
 def test_host_that_cannot_be_reached(network, tmp_path, host, options, says):
@@ -292,14 +309,16 @@ def test_host_that_cannot_be_reached(network, tmp_path, host, options, says):
     assert not running.pids()
 
 
-@needs_hosts
+@on_several_hosts
+@pytest.mark.slow
 def test_no_host_whose_address_is_known(network, tmp_path):
     with on_hosts(network, tmp_path, ['true'], hosts=['no.such.host.invalid']) as running:
         assert running.exit_status(20) == 1
     assert 'no.such.host.invalid: its address is not known' in running.output
 
 
-@needs_hosts
+@on_several_hosts
+@pytest.mark.slow
 @pytest.mark.parametrize('package', [svrg_optimization, mxnet], ids=['own', 'mxnet'])
 def test_host_with_another_version(network, tmp_path, package):
     name = '__init__.py' if package is svrg_optimization else 'libinfo.py'
@@ -317,7 +336,8 @@ def test_host_with_another_version(network, tmp_path, package):
     assert not running.pids()
 
 
-@needs_hosts
+@on_several_hosts
+@pytest.mark.slow
 @pytest.mark.exhaustive
 def test_benchmark_on_hosts():
     """The bytes are those of the model; with headers they are a few per cent more."""
@@ -349,12 +369,19 @@ def test_bad_file_of_hosts(tmp_path, text, says):
     file.write_text(text)
     with pytest.raises(HostsError, match=says):
         read_hosts(file)
+
+
+@pytest.mark.process
+def test_launcher_names_a_bad_file_of_hosts(tmp_path):
+    file = tmp_path / 'hosts.txt'
+    file.write_text('h1 slots=0\n')
     with job(['true'], launcher=[sys.executable, '-m', 'svrg_optimization.launch', '--hosts',
                                  str(file)]) as running:
         assert running.exit_status(15) == 2
     assert 'error: argument --hosts: %s' % file in running.output
 
 
+@pytest.mark.process
 def test_no_file_of_hosts(tmp_path):
     with job(['true'], launcher=[sys.executable, '-m', 'svrg_optimization.launch', '--hosts',
                                  str(tmp_path / 'none')]) as running:

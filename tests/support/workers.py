@@ -169,11 +169,16 @@ def fit_with_error(kvstore, problem, sizes, batch_size):
     return None
 
 
+def in_turn(kvstore, calls):
+    """Run several scenarios in one cluster, whose parameters have different names."""
+    return [globals()[scenario](kvstore, **arguments) for scenario, arguments in calls]
+
+
 def fit_unlike(kvstore, sizes, batch_sizes=(8, 8), update_freqs=(1, 1), begin_epochs=(0, 0),
                alphas=(1, 1), last_batch_handle='pad', prefix=None, loads=(False, False),
-               num_epoch=4):
+               num_epoch=4, names=()):
     """Call fit with arguments of each rank's own; return its error's message, and its steps."""
-    problem, rank = Problem(rows=sum(sizes)), kvstore.rank
+    problem, rank = Problem(rows=sum(sizes), **dict(names)), kvstore.rank
     begin = sum(sizes[:rank])
     rows = slice(begin, begin + sizes[rank])
     if sizes[rank]:
@@ -267,13 +272,6 @@ def pass_tried_again(kvstore, sizes):
             module.forward_backward(batch)
             module.update()
     return (failed, *found)
-
-
-def optimizer_installed_again(kvstore):
-    """Install an optimizer where there is one; return the message."""
-    problem = Problem(rows=24)
-    module = bound(problem, kvstore, problem.iterator(4))
-    return error_of(functools.partial(module.init_optimizer, kvstore, force_init=True))
 
 
 def two_modules(kvstore, steps, optimizers):
@@ -423,7 +421,8 @@ def kvstores_that_cannot_be_shared(kvstore):
     second = Problem(rows=24, weight={'name': 'v'}, bias={'name': 'b'})
     messages = [error_of(bound, problem, kvstore, shard),
                 error_of(bound, problem, kvstore.type, shard),
-                error_of(bound, problem, 'dist_async', shard)]
+                error_of(bound, problem, 'dist_async', shard),
+                error_of(functools.partial(first.init_optimizer, kvstore, force_init=True))]
     first.update_full_grads(shard)
     first.forward_backward(next(iter(problem.iterator(4))))
     first.update()

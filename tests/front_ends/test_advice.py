@@ -1,0 +1,130 @@
+"""Warnings and errors that say what to do: no snapshot, random layers, outputs without a loss."""
+
+import warnings
+
+import mxnet as mx
+import numpy as np
+import pytest
+
+from problems import Problem
+from svrg_optimization import BarzilaiBorwein, SVRGModule
+
+NO_SNAPSHOT = r'call update_full_grads\(train_data\) before, or set alpha = 0'
+
+
+def ready(problem, **kwargs):
+    module = problem.bound(**kwargs)
+    module.init_optimizer()
+    return module
+
+
+def train(module, data):
+    data.reset()
+    for batch in data:
+        module.forward_backward(batch)
+        module.update()
+
+
+def test_custom_loop_without_a_snapshot_is_warned_of_once():
+    problem = Problem()
+    module = ready(problem)
+    module.forward_backward(next(problem.iterator()))  # gradients alone are no training
+    with pytest.warns(UserWarning, match=NO_SNAPSHOT) as caught:
+        train(module, problem.iterator())
+        train(module, problem.iterator())
+    assert len(caught) == 1
+
+
+def test_warm_start_with_alpha_of_zero_says_nothing():
+    problem = Problem()
+    module = ready(problem, alpha=0)
+    train(module, problem.iterator())
+    module.alpha = 1
+    module.update_full_grads(problem.iterator())
+    train(module, problem.iterator())
+
+
+def test_fit_and_networks_without_a_loss_say_nothing_of_snapshots():
+    problem = Problem()
+    problem.module().fit(problem.iterator(), eval_metric='mse', num_epoch=1)
+    symbol = mx.sym.FullyConnected(mx.sym.Variable('data'), num_hidden=1, name='fc')
+    module = SVRGModule(symbol, label_names=None, update_freq=1)
+    module.bind([('data', (10, 4))])
+    module.init_params()
+    module.init_optimizer()
+    for batch in problem.iterator():
+        module.forward(batch)
+        module.backward([mx.nd.ones((10, 1))])
+        module.update()
+
+
+def test_chain_has_its_own_warning():
+    problem = Problem()
+    features = mx.sym.FullyConnected(mx.sym.Variable('data'), num_hidden=4, name='features')
+    chain = mx.mod.SequentialModule().add(mx.mod.Module(features, label_names=[])).add(
+        problem.module(), take_labels=True, auto_wiring=True)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter('always')
+        chain.fit(problem.iterator(), eval_metric='mse', num_epoch=1)
+    messages = [str(warning.message) for warning in caught
+                if 'plain Module' in str(warning.message)]
+    assert len(messages) == 1 and 'SequentialModule' in messages[0]
+
+
+def noisy():
+    data = mx.sym.Variable('data')
+    problem = Problem()
+    problem.symbol = mx.sym.LinearRegressionOutput(
+        mx.sym.FullyConnected(data + mx.sym.random.normal(shape=(10, 4), name='noise'),
+                              num_hidden=1, name='fc'), mx.sym.Variable('label'))
+    return problem
+
+
+def test_random_layers_are_warned_of_at_the_first_snapshot_and_not_before():
+    problem = noisy()
+    module = ready(problem)
+    module.predict(problem.iterator())
+    with pytest.warns(UserWarning, match='noise: these layers draw random numbers anew') as caught:
+        module.update_full_grads(problem.iterator())
+        module.update_full_grads(problem.iterator())
+    assert len(caught) == 1
+
+
+def test_output_without_a_loss_may_be_shown_or_get_a_loss():
+    problem = Problem()
+    shown = problem.symbol.get_internals()['fc_output']
+    problem.symbol = mx.sym.Group([problem.symbol, shown])
+    with pytest.raises(ValueError, match='put fc_output into mx.sym.BlockGrad, or, if backward '
+                                         'gets its out_grads, .* into mx.sym.MakeLoss'):
+        problem.bound().update_full_grads(problem.iterator())
+
+
+def test_padding_that_cannot_be_cut_off_says_what_to_do():
+    problem = Problem(rows=37)
+    outputs = mx.sym.FullyConnected(mx.sym.Variable('data'), num_hidden=1, name='fc')
+    problem.symbol = mx.sym.LinearRegressionOutput(mx.sym.reshape(outputs, (10,)),
+                                                   mx.sym.Variable('label'))
+    with pytest.warns(UserWarning, match="batch size that divides the rows, or "
+                                         "last_batch_handle='discard'"):
+        problem.bound().update_full_grads(problem.iterator())
+
+
+@pytest.mark.parametrize('scheduler', [BarzilaiBorwein, mx.lr_scheduler.FactorScheduler, 0.1])
+def test_lr_scheduler_that_is_a_class_or_not_callable_changes_nothing(scheduler):
+    problem = Problem()
+    module = ready(problem)
+    optimizer, rate = module._optimizer, getattr(scheduler, 'base_lr', None)
+    with pytest.raises(TypeError, match='lr_scheduler must be an object like BarzilaiBorwein'):
+        module.init_optimizer(optimizer_params={'lr_scheduler': scheduler}, force_init=True)
+    assert module._optimizer is optimizer and getattr(scheduler, 'base_lr', None) == rate
+    made = mx.optimizer.SGD()
+    made.lr_scheduler = scheduler
+    with pytest.raises(TypeError, match='lr_scheduler must be an object'):
+        module.init_optimizer(optimizer=made, force_init=True)
+    fresh = problem.module()
+    with pytest.raises(TypeError, match='lr_scheduler must be an object'):
+        fresh.fit(problem.iterator(), num_epoch=1, eval_metric='mse',
+                  optimizer_params={'lr_scheduler': scheduler})
+    assert not fresh.optimizer_initialized
+    fresh.fit(problem.iterator(), num_epoch=1, eval_metric='mse')
+    assert np.isfinite(fresh.get_params()[0]['fc_weight'].asnumpy()).all()

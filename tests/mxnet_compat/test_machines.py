@@ -1,0 +1,78 @@
+"""Pythons and machines that are newer or barer than those that MXNet was made for."""
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from svrg_optimization import _mxnet_compat
+
+SCRIPT = '''
+import multiprocessing
+multiprocessing.get_all_start_methods = lambda: ['forkserver', 'fork']  # as on Python 3.14
+multiprocessing.set_start_method('forkserver')
+import mxnet as mx
+rows = mx.gluon.data.SimpleDataset([mx.nd.ones((2,)) * number for number in range(4)])
+loader = mx.gluon.data.DataLoader(rows.transform(lambda row: row + 1), 2, num_workers=2)
+print([batch.asnumpy().tolist() for batch in loader])
+print(multiprocessing.get_start_method())
+'''
+
+
+@pytest.mark.process
+def test_data_loader_without_main_guard_takes_ndarrays_and_lambdas(tmp_path):
+    script = tmp_path / 'script.py'
+    script.write_text(SCRIPT)
+    result = subprocess.run([sys.executable, str(script)], capture_output=True, text=True,
+                            check=False, timeout=60)
+    assert (result.returncode, result.stderr) == (0, '')
+    assert result.stdout == '[[[1.0, 1.0], [2.0, 2.0]], [[3.0, 3.0], [4.0, 4.0]]]\nforkserver\n'
+
+
+def load(folder, code):
+    """Run code as the module mxnet.base."""
+    (folder / 'base.py').write_text(code)
+    spec = _mxnet_compat.find_spec('mxnet.base', [str(folder)], None)
+    spec.loader.exec_module(importlib.util.module_from_spec(spec))
+
+
+@pytest.mark.parametrize('library, advice', [
+    ('libquadmath.so.99', ['libquadmath0 and libgomp1', 'libquadmath and libgomp']),
+    ('libgomp.so.99', ['libquadmath0 and libgomp1', 'libquadmath and libgomp']),
+    ('libarmpl_lp99.so', ['Arm Performance Libraries', 'libamath.so', 'LD_LIBRARY_PATH'])])
+def test_a_library_that_the_machine_lacks_is_named_with_what_to_install(tmp_path, library, advice):
+    with pytest.raises(OSError, match=library) as error:
+        load(tmp_path, 'import ctypes; ctypes.CDLL(%r)' % library)
+    assert all(text in str(error.value) for text in advice)
+    assert str(error.value).startswith(str(error.value.__cause__))
+
+
+def test_other_errors_of_the_system_stay_as_they_are(tmp_path):
+    for code in ("import ctypes; ctypes.CDLL('libother.so.99')", "open('/no/libgomp')"):
+        with pytest.raises(OSError, match='No such file') as error:
+            load(tmp_path, code)
+        assert 'nstall' not in str(error.value)
+        assert error.value.__cause__ is None
+
+
+@pytest.mark.process
+@pytest.mark.parametrize('version, expected', [
+    ('3.13', ''), ('3.15', ''), ('3.99', 'Python 3.99 is newer than those that were tried'),
+    ('3.7', 'is Python 3.7, and this package needs Python 3.8 or later'),
+    ('2.7', 'is Python 2.7, and this package needs Python 3.8 or later'),
+    ('', 'This package needs Python 3.8 or later')])
+def test_make_notes_newer_pythons_and_refuses_only_older_ones(tmp_path, version, expected):
+    root = Path(__file__).parents[2]
+    python = tmp_path / 'python'
+    python.write_text('#!/bin/sh\necho %s\n' % version)
+    python.chmod(0o755)
+    # -n prints what would run.
+    shown = subprocess.run(['make', '-n', 'demo', 'PYTHON=%s' % python], cwd=root, text=True,
+                           capture_output=True, check=True).stdout
+    refused = version in ('3.7', '2.7', '')
+    assert ('exit 1' in shown) == refused
+    assert expected in shown
+    assert refused or ('newer than' in shown) == bool(expected)
+    assert refused or ('--no-deps' in shown)
