@@ -218,7 +218,7 @@ class AtSnapshot:
         """
         executor_group.copy_states(live, module)
         executor_group.draw_masks(module, self.masks)
-        with missing_loss_named(live.symbol):
+        with missing_loss_named(self.masks.symbol):
             executor_group.run(module, batch)
         return executor_group.gradients(module)
 
@@ -244,7 +244,8 @@ class AtSnapshot:
             merged = self._new_module()
             executor_group.bind_for_merged(merged, self.module, len(batches))
             self._merged = merged  # not before it is bound: an error can stop that
-        executor_group.run_merged(self._merged, batches)
+        with missing_loss_named(self.masks.symbol):
+            executor_group.run_merged(self._merged, batches)
         return executor_group.gradients(self._merged)
 
     # A step

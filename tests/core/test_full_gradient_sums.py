@@ -8,6 +8,7 @@ import pytest
 
 from svrg_optimization.checkpoint.format import arrays_of_kind, with_prefix
 from svrg_optimization.core.full_gradient import FullGradient
+from svrg_optimization.kvstore.reduction import WithinProcess
 
 TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
 
@@ -65,12 +66,13 @@ def test_gradients_are_weighted_in_their_sum(weights):
 def test_without_a_kvstore_it_is_the_mean_of_each_device(add_devices):
     batches = gradients_of_two_devices(np.random.RandomState(0), 5)
     full = FullGradient(batches[0], 2, 10, False)
-    full.finish(0, None, None, add_devices)  # no row was there
+    full.divide(WithinProcess(None, None, add_devices))  # no row was there
     assert not full.finished
     for gradients in batches:
         full.add(gradients, (1, 1))
         full.count({}, 10)
-    full.finish(6, None, None, add_devices)
+    full.yielded = 6
+    full.divide(WithinProcess(None, None, add_devices))
     expected = [{name: value * 10 / 50 for name, value in values.items()}
                 for values in sums_of(batches)]
     if add_devices:
@@ -97,7 +99,7 @@ def test_each_row_is_over_the_part_of_the_batches_that_have_it(dtype):
     for gradients in batches:
         full.add(gradients, (1, 1))
         full.count(gradients, 8)
-    full.finish(5, None, None, True)
+    full.divide(WithinProcess(None, None, True))
     counts = (parts != 0).any(axis=3).sum(axis=(0, 1))
     assert list(full.row_counts['w']) == list(counts) and counts[2] == 0 and full.rows == 40
     mean = parts.sum(axis=(0, 1)) * 10 / 40
@@ -158,10 +160,3 @@ def test_parameters_that_are_not_finite_are_named():
     full.shares[1]['bias'][1] = np.inf
     full.shares[0]['large'][7] = np.nan
     assert full.nonfinite() == ['bias', 'large']
-
-
-def test_stored_gradients_of_another_dtype_are_not_summed():
-    half = {'w': [mx.nd.zeros((2,), dtype='float16')]}
-    sparse = {'w': [mx.nd.zeros((2, 1), stype='row_sparse')]}
-    for gradients in (half, sparse):
-        assert not FullGradient(gradients, 1, 10, False).sums_stored(gradients)

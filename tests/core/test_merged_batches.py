@@ -58,7 +58,7 @@ def test_batches_on_another_device_are_joined_there(monkeypatch, callback, store
     module.update_full_grads(problem.iterator(), callback)
     problem.assert_full_gradient(module, full_gradient(problem, problem.weights, np.arange(130)))
     assert all(found == {mx.cpu(0)} for found in devices)
-    assert bool(devices) == (stored or callback is not None)
+    assert bool(devices) == (not stored and callback is not None)
 
 
 @pytest.mark.parametrize('batch_size, expected', [(20, [3] * 4), (30, [2] * 4), (50, [])])

@@ -258,7 +258,7 @@ def test_a_snapshot_is_taken_where_alpha_is_no_longer_0_within_an_epoch():
     fit(problem, module, 1, batch_end_callback=switch_on)
     svrg = problem.svrg(**SETTINGS)
     for number, rows in enumerate(oracle.batches_of(40, 10)):
-        if number == 3:  # the batch before it was fetched before the callback
+        if number == 2:
             svrg.take_snapshot()
         svrg.step(rows)
     problem.assert_weights(module, svrg.weights)

@@ -16,7 +16,7 @@ SETTINGS = {'learning_rate': 0.1, 'momentum': 0.5, 'wd': 0.01}
 @pytest.fixture(autouse=True)
 def pool_is_shared(monkeypatch):
     """Share the memory of networks of any size."""
-    monkeypatch.setattr('svrg_optimization.core.snapshot_module._WORTH_SHARING', -1)
+    monkeypatch.setattr('svrg_optimization.module.at_snapshot._WORTH_SHARING', -1)
 
 
 def outputs_of(problem, weights, rows):
