@@ -14,7 +14,7 @@ import sys
 import weakref
 
 from mxnet import ndarray as nd
-from mxnet.base import _LIB, check_call
+from mxnet.base import _LIB, _notify_shutdown, check_call
 
 from .kinds import is_distributed
 
@@ -47,7 +47,9 @@ def _leave(report, kind, error, traceback):
     _kept.extend(_kvstores)  # to free them is to wait
     try:
         report(kind, error, traceback)
+        # Both wait for pushes that other workers may never answer.
         atexit.unregister(nd.waitall)
+        atexit.unregister(_notify_shutdown)
         atexit._run_exitfuncs()
         for opened in gc.get_objects():
             if issubclass(type(opened), (io.TextIOWrapper, io.BufferedWriter)):
