@@ -89,9 +89,8 @@ class _MendingLoader(_Loader):
     def exec_module(self, module):
         """Run the module and mend what the name stands for."""
         super().exec_module(module)
-        if _is_needed():
-            name, mend = _MENDED[self.name]
-            setattr(module, name, mend(getattr(module, name)))
+        name, mend = _MENDED[self.name]
+        setattr(module, name, mend(getattr(module, name)))
 
 
 class _JobLoader(_Loader):
@@ -146,7 +145,7 @@ def _with_numbers(function):
 
 
 def _with_array(ndarray_class):
-    """Let NumPy convert NDArrays: since 1.24 it does not take them for sequences."""
+    """Let NumPy convert NDArrays: it takes them for sequences without end, or since 1.24 for none."""
     def array(self, dtype=None, copy=None):
         import numpy  # noqa: PLC0415
         if copy is False:
