@@ -145,7 +145,7 @@ def _with_numbers(function):
 
 
 def _with_array(ndarray_class):
-    """Let NumPy convert NDArrays: it takes them for sequences without end, or since 1.24 for none."""
+    """Let NumPy convert NDArrays: it takes them for endless sequences, since 1.24 for none."""
     def array(self, dtype=None, copy=None):
         import numpy  # noqa: PLC0415
         if copy is False:
