@@ -13,8 +13,9 @@ import mxnet as mx
 from common import pyplot
 
 from svrg_optimization import SVRGModule
-from svrg_optimization.core import correction, gradient_pass, snapshot_module
+from svrg_optimization.core import correction
 from svrg_optimization.data import ndarray_iter
+from svrg_optimization.module import at_snapshot
 
 MLP = [(512, 784), (512,), (256, 512), (256,), (10, 256), (10,)]
 SOFTMAX = [(10, 784), (10,)]
@@ -59,16 +60,6 @@ def added_up(network, batch_size):
     return run
 
 
-def step_of_sgd(shapes, together):
-    """Return a function that steps weights, in one operation for several or in one each."""
-    optimizer = mx.optimizer.SGD(learning_rate=1e-3)
-    if not together:
-        optimizer.aggregate_num = 0
-    updater = mx.optimizer.get_updater(optimizer)
-    gradients, weights = arrays(shapes), arrays(shapes)
-    return lambda: updater(list(range(len(shapes))), gradients, weights)
-
-
 def corrections(shapes, together):
     """Return a function that makes SVRG gradients, in one operation for many or two for each."""
     gradients, at_snapshot, full = arrays(shapes), arrays(shapes), arrays(shapes)
@@ -80,59 +71,6 @@ def corrections(shapes, together):
     if together:
         return lambda: correction.correct_fused(gradients, at_snapshot, full)
     return each
-
-
-def copies(shapes, together):
-    gradients = arrays(shapes)
-    if together:
-        return lambda: correction.copies_fused(gradients)
-    return lambda: [gradient.copy() for gradient in gradients]
-
-
-def both_gradients(network, batch_size, together):
-    """Return a function that computes gradients at two points, in one executor or in two."""
-    symbol, shape = network()
-    inputs = ('data', 'softmax_label')
-    alone = [executor_of(network, batch_size, 'write') for _ in range(2)]
-    if not together:
-        def run_both():
-            for executor in alone:
-                executor.forward(is_train=True)
-                executor.backward()
-
-        return run_both
-    copies, arrays_of, gradients_of = [], {}, {}
-    for i, executor in enumerate(alone):
-        names = {name: name if name in inputs else '%d:%s' % (i, name)
-                 for name in executor.arg_dict}
-        copies.append(symbol(**{name: mx.sym.Variable(new) for name, new in names.items()}))
-        arrays_of.update((new, executor.arg_dict[name]) for name, new in names.items())
-        gradients_of.update((names[name], array) for name, array in executor.grad_dict.items()
-                            if array is not None)
-    executor = mx.sym.Group(copies).bind(mx.cpu(), arrays_of, gradients_of, {
-        name: 'write' if name in gradients_of else 'null' for name in arrays_of})
-
-    def run():
-        executor.forward(is_train=True)
-        executor.backward()
-
-    return run
-
-
-def sums(shapes, count, at_once=None):
-    """Return a function that adds many batches' gradients up, some at once or one by one."""
-    totals, batches = arrays(shapes), [arrays(shapes) for _ in range(count)]
-
-    def one_by_one():
-        for gradients in batches:
-            correction.add_fused(totals, gradients)
-
-    def some_at_once():
-        for total, *summands in zip(totals, *batches):
-            for begin in range(0, count, at_once):
-                mx.nd.add_n(total, *summands[begin:begin + at_once], out=total)
-
-    return some_at_once if at_once else one_by_one
 
 
 def additions(shapes, add):
@@ -158,36 +96,16 @@ def batches_of_pass(begin):
     return run
 
 
-def steps_on_two_sizes(cls, **kwargs):
-    """Return a function that makes a step on 128 rows and one on 5."""
-    symbol, shape = common.softmax()
-    train_data = common.iterator(shape, 128, 128)
-    batches = [next(train_data), next(common.iterator(shape, 5, 5))]
-    module = cls(symbol, **kwargs)
-    module.bind(train_data.provide_data, train_data.provide_label)
-    module.init_params()
-    module.init_optimizer()
-
-    def run():
-        for batch in batches:
-            module.forward_backward(batch)
-            module.update()
-
-    return run
-
-
-def batch_of_pass(network, batch_size, at_once, stored=False):
+def batch_of_pass(network, batch_size, at_once):
     """Return a function that makes a pass over 240 batches."""
     symbol, shape = network()
     train_data = common.iterator(shape, 240 * batch_size, batch_size)
-    module = SVRGModule(symbol, update_freq=1, store_snapshot_grads=stored)
+    module = SVRGModule(symbol, update_freq=1)
     module.bind(train_data.provide_data, train_data.provide_label)
     module.init_params()
 
     def run():
-        with mock.patch.multiple(snapshot_module, _BATCHES_AT_ONCE=at_once,
-                                 _BYTES_AT_ONCE=1 << 30), mock.patch.object(
-                                     gradient_pass, '_FEWEST_SIDE_BY_SIDE', 2):
+        with mock.patch.multiple(at_snapshot, _BATCHES_AT_ONCE=at_once, _BYTES_AT_ONCE=1 << 30):
             module.update_full_grads(train_data)
 
     run()
@@ -225,26 +143,12 @@ def main():
     for name, first, second, calls, unit in (
             ('SVRG gradients of 160 small parameters', corrections(SMALL, False),
              corrections(SMALL, True), 10, 'many in one operation'),
-            ('copies of 160 small gradients', copies(SMALL, False), copies(SMALL, True), 10,
-             'many in one operation'),
-            ('step of sgd for the MLP', step_of_sgd(MLP, True), step_of_sgd(MLP, False), 10,
-             'one operation each'),
             ('gradients of the MLP, added up', bare_pass(common.perceptron, 128, 1, 'add'),
              added_up(common.perceptron, 128), 5, 'in operations of their own'),
-            ('both gradients of a step, linear', both_gradients(common.linear, 100, False),
-             both_gradients(common.linear, 100, True), 50, 'in one executor'),
-            ('both gradients of a step, softmax', both_gradients(common.softmax, 128, False),
-             both_gradients(common.softmax, 128, True), 50, 'in one executor'),
-            ('sum of 64 gradients of softmax', sums(SOFTMAX, 64), sums(SOFTMAX, 64, 64), 10,
-             'all in one operation'),
             ('additions of gradients of the MLP', additions(MLP, mx.nd.elemwise_add),
              additions(MLP, mx.nd.broadcast_add), 10, 'by broadcast_add'),
-            ('sums of 48 gradients of the MLP', sums(MLP, 48, 48), sums(MLP, 48, 3), 5,
-             '3 in each operation'),
             ('a reset of 12,800 shuffled rows', shuffled(mx.io.NDArrayIter.reset),
              shuffled(ndarray_iter.reset), 1, 'in one operation'),
-            ('steps on two sizes in turn, softmax', steps_on_two_sizes(mx.mod.Module),
-             steps_on_two_sizes(SVRGModule, update_freq=1, alpha=0), 50, 'with executors kept'),
             ('a batch of an NDArrayIter', batches_of_pass(iter),
              batches_of_pass(ndarray_iter.views_of_batches), 1, 'as a view'),
             ('a batch of the pass, linear', batch_of_pass(common.linear, 100, 1),
@@ -252,14 +156,7 @@ def main():
             ('a batch of the pass, softmax', batch_of_pass(common.softmax, 128, 1),
              batch_of_pass(common.softmax, 128, 5), 1, '5 as one'),
             ('a batch of the pass, MLP', batch_of_pass(common.perceptron, 128, 1),
-             batch_of_pass(common.perceptron, 128, 3), 1, '3 as one'),
-            ('a batch of the pass, linear, stored', batch_of_pass(common.linear, 100, 1, True),
-             batch_of_pass(common.linear, 100, 16, True), 1, '16 side by side'),
-            ('half a batch of the pass, softmax, stored',
-             batch_of_pass(common.softmax, 64, 1, True),
-             batch_of_pass(common.softmax, 64, 10, True), 1, '10 side by side'),
-            ('a batch of the pass, softmax, stored', batch_of_pass(common.softmax, 128, 1, True),
-             batch_of_pass(common.softmax, 128, 5, True), 1, '5 side by side')):
+             batch_of_pass(common.perceptron, 128, 3), 1, '3 as one')):
         found = microseconds({'first': first, 'second': second}, args.times, calls)
         batches = 240 if 'batch of the pass' in name else 100 if 'batch of an' in name else 1
         rows.append([name, '%.0f' % (found['first'] / batches),

@@ -5,11 +5,11 @@ import json
 import mxnet as mx
 import numpy as np
 import pytest
-from svrg_optimization.module.loss_reduction import LossReduction, is_row_wise
 
 import oracle
 from full_gradients import full_gradient, warnings_of_rows, weighted_by_real_rows
 from problems import Problem
+from svrg_optimization.module.loss_reduction import LossReduction, is_row_wise
 
 TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
 
