@@ -74,9 +74,9 @@ def _train_epochs(module, given):
         for name, value in _train(module, given, data, batches, epoch, tic):
             module.logger.info('Epoch[%d] Train-%s=%f', epoch, name, value)
         module.logger.info('Epoch[%d] Time cost=%.3f', epoch, time.time() - tic)
-        arg_params, aux_params = module.get_params()
-        module.set_params(arg_params, aux_params)  # the same on all devices
-        _call(given.epoch_end_callback, epoch, module.symbol, arg_params, aux_params)
+        given.arg_params, given.aux_params = module.get_params()
+        module.set_params(given.arg_params, given.aux_params)  # the same on all devices
+        _call(given.epoch_end_callback, epoch, module.symbol, given.arg_params, given.aux_params)
         if given.eval_data is not None:
             for name, value in module.score(
                     given.eval_data, given.validation_metric, epoch=epoch,
@@ -125,9 +125,10 @@ def _train(module, given, data, batches, epoch, tic):
             next_batch = next(batches)  # only now: an iterator may use its arrays again
             module.prepare(next_batch, sparse_row_id_fn=given.sparse_row_id_fn)
         except StopIteration:
-            is_last, values = True, metric.get_global_name_value()
+            is_last = True
         if monitor is not None:
             monitor.toc_print()
+        values = metric.get_global_name_value() if is_last else None
         if given.batch_end_callback is not None:
             # A dict of its own: with locals() each param would keep all before it alive.
             seen = {**vars(given), 'epoch': epoch, 'tic': tic, 'nbatch': nbatch,

@@ -1,0 +1,250 @@
+"""fit does what Module.fit does, in its order, for whoever looks on."""
+
+import gc
+import itertools
+import logging
+import re
+import weakref
+
+import mxnet as mx
+import numpy as np
+import pytest
+
+from svrg_optimization import SVRGBucketingModule, SVRGModule
+
+# What callbacks may read in param.locals, beside what only has meaning within the loop.
+NAMES = {'self', 'train_data', 'eval_data', 'eval_metric', 'epoch_end_callback',
+         'batch_end_callback', 'kvstore', 'optimizer', 'optimizer_params', 'eval_end_callback',
+         'eval_batch_end_callback', 'initializer', 'arg_params', 'aux_params', 'allow_missing',
+         'force_rebind', 'force_init', 'begin_epoch', 'num_epoch', 'validation_metric', 'monitor',
+         'sparse_row_id_fn', 'epoch', 'tic', 'nbatch', 'data_iter', 'end_of_batch', 'data_batch',
+         'next_data_batch'}
+SYMBOL = mx.sym.SoftmaxOutput(mx.sym.FullyConnected(mx.sym.Variable('data'), num_hidden=3,
+                                                    name='fc'), name='softmax')
+
+
+class Data(mx.io.DataIter):
+    """Batches of 4 rows; lists of two where asked for. `events` gets what is asked of them."""
+
+    def __init__(self, events, batches=3, lists=False, name='train'):
+        super().__init__(4)
+        rng = np.random.RandomState(0)
+        self.rows = rng.normal(size=(batches, 4, 2)), rng.randint(3, size=(batches, 4))
+        self.events, self.batches, self.lists, self.name = events, batches, lists, name
+        self.provide_data = [mx.io.DataDesc('data', (4, 2))]
+        self.provide_label = [mx.io.DataDesc('softmax_label', (4,))]
+        self.place = 0
+
+    def reset(self):
+        self.events.append((self.name, 'reset'))
+        self.place = 0
+
+    def next(self):
+        if self.place == self.batches:
+            self.events.append((self.name, 'end'))
+            raise StopIteration
+        self.events.append((self.name, 'next', self.place))
+        data, label = (mx.nd.array(rows[self.place]) for rows in self.rows)
+        self.place += 1
+        batch = mx.io.DataBatch([data], [label], pad=0)
+        if self.lists:
+            return [mx.io.DataBatch([data[half]], [label[half]], pad=0)
+                    for half in (slice(2), slice(2, 4))]
+        return batch
+
+
+class Recording:
+    """Records calls of the methods that a user may override."""
+
+    def forward_backward(self, data_batch):
+        self.events.append('forward_backward')
+        super().forward_backward(data_batch)
+
+    def update(self):
+        self.events.append('update')
+        super().update()
+
+    def update_metric(self, eval_metric, labels, pre_sliced=False):
+        self.events.append(('update_metric', pre_sliced))
+        super().update_metric(eval_metric, labels, pre_sliced)
+
+    def prepare(self, data_batch, sparse_row_id_fn=None):
+        self.events.append(('prepare', sparse_row_id_fn is not None))
+
+    def score(self, *args, **kwargs):
+        self.events.append(('score', sorted(kwargs)))
+        return super().score(*args, **kwargs)
+
+    def get_params(self):
+        self.events.append('get_params')
+        return super().get_params()
+
+    def set_params(self, *args, **kwargs):
+        self.events.append(('set_params', len(args), kwargs))
+        super().set_params(*args, **kwargs)
+
+
+class Metric(mx.metric.Accuracy):
+    def __init__(self, events, **kwargs):
+        self.events = events
+        super().__init__(**kwargs)
+
+    def reset(self):
+        self.events.append('metric.reset')
+        super().reset()
+
+    def get_global_name_value(self):
+        self.events.append('metric.get_global_name_value')
+        return super().get_global_name_value()
+
+
+class Monitor(mx.mon.Monitor):
+    def __init__(self, events):
+        super().__init__(1)
+        self.events = events
+
+    def tic(self):
+        self.events.append('tic')
+
+    def toc_print(self):
+        self.events.append('toc_print')
+
+
+def recorded(base, lists=False, fails_at=None, **arguments):
+    """Train and return all that somebody saw: calls, callbacks with their arguments, log lines."""
+    events, loggers = [], logging.getLogger('loop of %s' % base.__name__)
+
+    class Handler(logging.Handler):
+        def emit(self, record):
+            line = re.sub(r'=[\d.]+$', '=', record.getMessage())
+            if 'Full gradient' not in line:
+                events.append(('log', line))
+
+    loggers.handlers, loggers.propagate = [Handler()], False
+    loggers.setLevel(logging.INFO)
+    train_data = Data(events, lists=lists)
+    cls = type('Recorded', (Recording, base), {'events': events})
+    module = cls(SYMBOL, logger=loggers,
+                 context=[mx.cpu(0), mx.cpu(1)] if lists else mx.cpu(), **arguments)
+
+    def saw(name):
+        def callback(param):
+            metric = param.eval_metric and param.eval_metric.get()
+            seen = param.locals
+            events.append((name, param.epoch, param.nbatch, metric))
+            if name == 'batch_end':
+                assert set(seen) >= NAMES
+                assert seen['self'] is module and seen['train_data'] is train_data
+                assert seen['eval_metric'] is param.eval_metric
+                assert (seen['epoch'], seen['nbatch']) == (param.epoch, param.nbatch)
+                events.append((seen['end_of_batch'], seen['next_data_batch'] is seen['data_batch'],
+                               seen['begin_epoch'], seen['num_epoch'],
+                               sorted(seen['arg_params'] or {}),
+                               seen['eval_name_vals'] if seen['end_of_batch'] else None))
+            if (name, param.epoch, param.nbatch) == fails_at:
+                raise KeyError(name)
+        return callback
+
+    def epoch_end(epoch, symbol, arg_params, aux_params):
+        events.append(('epoch_end', epoch, symbol is module.symbol, aux_params,
+                       {name: value.asnumpy().tolist() for name, value in arg_params.items()}))
+        if fails_at == ('epoch_end', epoch):
+            raise KeyError('epoch_end')
+
+    mx.random.seed(0)
+    try:
+        module.fit(train_data, Data(events, 2, lists, 'eval'), Metric(events),
+                   epoch_end_callback=[epoch_end, epoch_end], batch_end_callback=saw('batch_end'),
+                   eval_end_callback=saw('eval_end'), eval_batch_end_callback=saw('eval_batch_end'),
+                   begin_epoch=2, num_epoch=4, monitor=None if lists else Monitor(events),
+                   validation_metric=Metric(events, name='other'),
+                   sparse_row_id_fn=lambda batch: None)
+    except KeyError as error:
+        events.append(('raised', str(error)))
+    return events
+
+
+@pytest.mark.parametrize('lists', [False, True])
+@pytest.mark.parametrize('fails_at', [
+    None, ('batch_end', 3, 1), ('epoch_end', 2), ('eval_end', 2, 2), ('eval_batch_end', 3, 0)])
+def test_all_that_others_see_is_as_in_module(lists, fails_at):
+    expected = recorded(mx.mod.Module, lists, fails_at)
+    assert len(expected) > 25
+    assert recorded(SVRGModule, lists, fails_at, update_freq=1, alpha=0) == expected
+
+
+def without_reads(events):
+    """Leave out what a pass changes: reads of the data, weights, and what is computed of them."""
+    return [event[:3] if event[0] in ('batch_end', 'eval_end', 'eval_batch_end', 'epoch_end')
+            else event for event in events if event[0] != 'train' and event[-1] != []]
+
+
+@pytest.mark.parametrize('lists', [False, True])
+def test_snapshots_add_only_reads_of_the_data(lists):
+    expected, found = recorded(mx.mod.Module, lists), recorded(SVRGModule, lists, update_freq=1)
+
+    def comparable(events):
+        return [event for event in without_reads(events) if not isinstance(event[0], bool)]
+
+    assert comparable(found) == comparable(expected)
+
+
+def test_the_next_batch_is_asked_for_after_the_update_and_the_metric():
+    events = recorded(SVRGModule, update_freq=1, alpha=0)
+    begin = events.index(('train', 'next', 1))
+    assert events[begin - 4:begin + 2] == [
+        'tic', 'forward_backward', 'update', ('update_metric', False), ('train', 'next', 1),
+        ('prepare', True)]
+
+
+@pytest.mark.parametrize('bucketing', [False, True])
+def test_no_batch_is_kept_after_the_next(bucketing):
+    """A BatchEndParam whose locals held the one before it would keep all batches."""
+    alive, most = weakref.WeakSet(), []
+    data = Data([], 20)
+    data.default_bucket_key = 0
+    read = data.next
+
+    def next_batch():
+        batch = read()
+        batch.bucket_key, batch.provide_data, batch.provide_label = (
+            0, data.provide_data, data.provide_label)
+        alive.add(batch)
+        return batch
+
+    data.next = next_batch
+    if bucketing:
+        module = SVRGBucketingModule(lambda key: (SYMBOL, ['data'], ['softmax_label']), 0,
+                                     update_freq=5)
+    else:
+        module = SVRGModule(SYMBOL, update_freq=5)
+    gc.collect()
+    gc.disable()
+    try:
+        module.fit(data, num_epoch=2, batch_end_callback=lambda param: most.append(len(alive)))
+    finally:
+        gc.enable()
+    assert len(most) == 40 and max(most[5:]) <= 4
+
+
+class StopsInTheMiddle(Data):
+    """Raises StopIteration once more before its end."""
+
+    def __init__(self, events):
+        super().__init__(events, 4)
+        self.epochs = itertools.count()
+
+    def reset(self):
+        super().reset()
+        self.batches = 2 + next(self.epochs) % 2
+
+
+def test_epochs_may_have_other_numbers_of_batches():
+    counts = {}
+    for cls, arguments in ((mx.mod.Module, {}), (SVRGModule, {'update_freq': 1, 'alpha': 0})):
+        seen = []
+        cls(SYMBOL, **arguments).fit(
+            StopsInTheMiddle([]), num_epoch=4,
+            batch_end_callback=lambda param, seen=seen: seen.append((param.epoch, param.nbatch)))
+        counts[cls] = seen
+    assert counts[SVRGModule] == counts[mx.mod.Module] and len(counts[SVRGModule]) > 8
