@@ -9,7 +9,6 @@ import traceback
 
 import mxnet as mx
 from mxnet.base import _as_list
-from mxnet.model import BatchEndParam
 from mxnet.module import Module, SequentialModule
 
 from ._argument_checks import check_callbacks, checked_bool, checked_count
@@ -44,6 +43,15 @@ def _is_bound_by_chain():
     """Tell whether a SequentialModule binds the module: only the call stack shows it."""
     return any(frame.f_code is SequentialModule.bind.__code__
                for frame, _ in traceback.walk_stack(None))
+
+
+def _check_next_states(next_states, states, outputs):
+    if not isinstance(next_states, (dict, type(None))):
+        raise TypeError('next_states must be a dict or None, not %r' % (next_states,))
+    for state, output in (next_states or {}).items():
+        if state not in states or output not in outputs:
+            raise ValueError('next_states must map states (%s) to outputs (%s), and not %r to %r'
+                             % (', '.join(states), ', '.join(outputs), state, output))
 
 
 def _check_batches_can_be_stored(masks, state_names):
@@ -259,7 +267,7 @@ class SVRGModule(Module):
         super().__init__(symbol, data_names, label_names, logger, context, work_load_list,
                          fixed_param_names, state_names, group2ctxs, compression_params)
         self._proximal = ProximalOperators(proximal, symbol, self._trainable, sparse_full_grad)
-        self._check_next_states(next_states)
+        _check_next_states(next_states, self._state_names, self.output_names)
         graph = json.loads(symbol.tojson())  # once: each call leaks three times the JSON in MXNet
         self._masks = DropoutMasks(symbol, graph)
         if store.budget:
@@ -303,15 +311,6 @@ class SVRGModule(Module):
     @property
     def _snapshot(self):
         return self._svrg.snapshot
-
-    def _check_next_states(self, next_states):
-        if not isinstance(next_states, (dict, type(None))):
-            raise TypeError('next_states must be a dict or None, not %r' % (next_states,))
-        for state, output in (next_states or {}).items():
-            if state not in self._state_names or output not in self.output_names:
-                raise ValueError('next_states must map states (%s) to outputs (%s), and not %r to '
-                                 '%r' % (', '.join(self._state_names),
-                                         ', '.join(self.output_names), state, output))
 
     @property
     def _trainable(self):
@@ -445,10 +444,8 @@ class SVRGModule(Module):
 
         Raises
         ------
-        TypeError
-            If a given value is not an NDArray.
-        ValueError
-            If a given value has another shape than the bound parameter.
+        TypeError, ValueError
+            As in `init_params`.
         """
         if self.binded and (force_init or not self.params_initialized):
             executor_group.check_given(self, arg_params=arg_params, aux_params=aux_params)
@@ -509,12 +506,10 @@ class SVRGModule(Module):
         TypeError
             If `shared_module` is not a Module.
         RuntimeError
-            If `shared_module` has no optimizer yet.
+            If it has no optimizer yet.
         ValueError
-            If `shared_module` is a plain Module with a distributed KVStore,
-            which has no keys for full gradients. Also if `BarzilaiBorwein` does
-            not support its optimizer, or `proximal` is not that of
-            `shared_module`.
+            If it is a plain Module with a distributed KVStore, if `BarzilaiBorwein` does
+            not support its optimizer, or if `proximal` is not the same.
         """
         if not isinstance(shared_module, Module):
             raise TypeError('shared_module must be a Module, not %r' % (shared_module,))
@@ -537,26 +532,9 @@ class SVRGModule(Module):
     def _create_optimizer(self, optimizer, default_opt, kvstore, optimizer_params):
         """Wrap an optimizer. One that is given by name is created as in Module.
 
-        Parameters
-        ----------
-        optimizer : str
-            Name of the wrapper's class, ``'_SVRGOptimizer'``.
-        default_opt : str or Optimizer
-            Optimizer of the weights.
-        kvstore : str or KVStore or None
-            As in `init_optimizer`.
-        optimizer_params : dict
-            Arguments of `default_opt`, if that is a name.
-
-        Returns
-        -------
-        _SVRGOptimizer
-            The wrapper.
-
-        Raises
-        ------
-        ValueError
-            If `optimizer` is another name.
+        `optimizer` must be ``'_SVRGOptimizer'``, the name of the wrapper's class, or a
+        ValueError is raised. `default_opt` is the optimizer of the weights, a name or an
+        Optimizer; `optimizer_params` are its arguments if it is a name.
         """
         if optimizer.lower() != _SVRGOptimizer.__name__.lower():
             raise ValueError('optimizer must be %r, not %r; the optimizer that steps the weights '
@@ -655,20 +633,14 @@ class SVRGModule(Module):
         Parameters
         ----------
         g_curr_batch_curr_weight : NDArray
-            Gradient of the batch at the current weights, with the shape and
-            dtype of one parameter. It is overwritten with g.
+            Gradient of the batch at the current weights, of one parameter on one
+            device. It is overwritten with g and returned.
         g_curr_batch_special_weight : NDArray
-            Gradient of the batch at the snapshot, of the same shape and dtype,
-            times α.
+            Gradient of the batch at the snapshot, of the same shape and dtype, times α.
         g_special_weight_all_batch : NDArray
-            One device's share of the full gradient, of the same shape, times α
-            and scaled to the rows of the batch. It is dense; its dtype is
-            float32 where the gradient's is float16.
-
-        Returns
-        -------
-        NDArray
-            The array `g_curr_batch_curr_weight`, which contains g.
+            The device's share of the full gradient, of the same shape, times α and
+            scaled to the rows of the batch; dense, and float32 where the gradient is
+            float16.
         """
         correct(g_curr_batch_curr_weight, g_curr_batch_special_weight, g_special_weight_all_batch)
         return g_curr_batch_curr_weight
@@ -679,37 +651,30 @@ class SVRGModule(Module):
         """Train the module for some epochs, with snapshots.
 
         A snapshot is taken at the beginning of the epochs 0, `update_freq`,
-        2 `update_freq` and so on. It is also taken before the first step if
-        there is none, or if updates were made with ``alpha=0`` since the last
-        one. With ``alpha=0`` none is taken. The duration of its pass is logged as
-        ``Epoch[%d] Full gradient time=%.3f``, in seconds, and is part of the
-        epoch's ``Time cost``. With `full_grad_batches` the number of batches,
-        of all workers together, is logged as ``Epoch[%d] Full gradient batches=%d``.
-
-        With `updates_per_snapshot` epochs do not count: a snapshot is taken
-        before the first step after so many updates, also within an epoch.
-
-        Parameters are those of Module. `train_data` is read twice in an epoch
-        with a snapshot.
+        2 `update_freq` and so on; with `updates_per_snapshot` before the first step
+        after so many updates. It is also taken before the first step if there is none,
+        or if updates were made with ``alpha=0`` since the last one. `train_data` is read
+        twice in an epoch with a snapshot. The duration of the pass is logged as
+        ``Epoch[%d] Full gradient time=%.3f``, in seconds, and is part of the epoch's
+        ``Time cost``. With `full_grad_batches` the number of batches, of all workers
+        together, is logged as ``Epoch[%d] Full gradient batches=%d``.
 
         Raises
         ------
         TypeError
             If an iterator, a callback or an epoch is of another type.
         ValueError
-            If an epoch number is negative, if `train_data` yields no batch in
-            an epoch or is `full_grad_data` itself, or if the workers of a
-            distributed training run differ in what must be the same on all, or
-            use `updates_per_snapshot` in ``dist_async``. Also where
-            `init_optimizer` or `update_full_grads` raises one.
+            If an epoch number is negative, if `train_data` yields no batch in an epoch
+            or is `full_grad_data`, or if the workers of a distributed training run
+            differ in what must be the same on all, or use `updates_per_snapshot` in
+            ``dist_async``. Also where `init_optimizer` or `update_full_grads` raises one.
         FloatingPointError
             If a full gradient is not finite, with ``nonfinite='raise'``.
 
         Warns
         -----
         UserWarning
-            If the symbol has no loss: `fit` then trains as plain Module. Also
-            where `bind` or `update_full_grads` warns.
+            If the symbol has no loss: `fit` then trains as plain Module.
         """
         training_loop.fit(self, (train_data, *args), kwargs)
 
@@ -790,28 +755,14 @@ class SVRGModule(Module):
             return
         self._membership.synchronize(self, svrg.snapshot.num_update)
         svrg.at.warn_of_noise(self)
-        done = self._callback_of_pass(source, batch_end_callback or self._full_grad_callback)
+        done = training_loop.callback_of_pass(self, source,
+                                              batch_end_callback or self._full_grad_callback)
         with step_size_advanced(self, svrg, batches_of_a_step(kvstore_of(self))):
             svrg.take_snapshot(self, source, self._reduction(source), done, at_of)
 
     def _reduction(self, source):
         trains_on_pass = self._svrg.epoch is not None and source.is_of_training
         return reduction_for(self, self._membership, trains_on_pass)
-
-    def _callback_of_pass(self, source, callbacks):
-        """Return a function of a batch and its number that calls the callbacks."""
-        if callbacks is None:
-            return None
-        epoch = self._svrg.epoch or 0
-
-        def done(nbatch, batch):
-            param = BatchEndParam(epoch, nbatch, None, {
-                'self': self, 'train_data': source.train_data, 'data_batch': batch,
-                'epoch': epoch, 'nbatch': nbatch, 'batch_end_callback': callbacks})
-            for callback in _as_list(callbacks):
-                callback(param)
-
-        return done
 
     def _check_workers_agree(self, train_data, *plan):
         self._membership.check_plan(self, train_data, self._svrg, *plan)
@@ -822,28 +773,12 @@ class SVRGModule(Module):
     # These two are kept for code written for mxnet.contrib: a pass does not call them.
 
     def _accumulate_kvstore(self, key, value):
-        """Sum one parameter's full gradient over all devices in the KVStore.
-
-        Parameters
-        ----------
-        key : str
-            Name of the parameter.
-        value : list of NDArray
-            One array for each device. Each is overwritten with the sum.
-        """
+        """Sum one parameter's full gradient, a list of one NDArray a device, in the KVStore."""
         exchange(self._kvstore, self._membership.keys, self._snapshot.full_gradient,
                  {key: value})
 
     def _allocate_gradients(self, key, value):
-        """Give each device its share of one parameter's full gradient.
-
-        Parameters
-        ----------
-        key : str
-            Name of the parameter.
-        value : list of NDArray
-            The whole full gradient, once on each device.
-        """
+        """Give each device its share of a full gradient that all devices have whole."""
         self._snapshot.full_gradient.share_out(key, value)
 
     # Stored batches
@@ -939,47 +874,40 @@ class SVRGModule(Module):
         epoch : int
             Number of the epoch in the file names.
         load_optimizer_states : bool
-            Whether to load the optimizer's states and update counts when the
-            optimizer is installed. The counts are not loaded if the optimizer
-            is given a `begin_num_update`. The states are a pickle: load only
-            files that you trust.
+            Whether to load the optimizer's states and update counts when the optimizer
+            is installed. The counts are not loaded if the optimizer is given a
+            `begin_num_update`. The states are a pickle: load only files that you trust.
         update_freq : int, optional
             By default the value in the checkpoint; 1 for one of plain Module.
         **kwargs
-            Further arguments of the constructor. The default of `alpha` is the
-            value in the checkpoint, if it was a number. `full_grad_batches`,
-            `updates_per_snapshot` and `proximal` also default to the saved
-            values, unless the file cannot contain them (see Warns). The number
-            of devices may differ from the saved module's.
+            Further arguments of the constructor, also for another number of devices.
+            `alpha`, `full_grad_batches`, `updates_per_snapshot` and `proximal` default
+            to the saved values.
 
         Returns
         -------
         SVRGModule
-            The module with its parameters, not bound yet. A snapshot that was
-            active when it was saved becomes active at `bind`.
+            The module with its parameters, not bound yet. A snapshot that was active
+            when it was saved becomes active at `bind`.
 
         Raises
         ------
         FileNotFoundError
             If a file is missing.
         ValueError
-            If a file is truncated, is not part of a checkpoint, or belongs to
-            another checkpoint than the others. Also if the constructor raises one.
+            If a file is truncated, is not part of a checkpoint, or belongs to another
+            checkpoint than the others.
         TypeError
-            If `prefix` is not a str or a path, `epoch` is not an int, or
-            `load_optimizer_states` is not a bool. Also if the constructor
-            raises one.
+            If an argument is of another type.
 
         Warns
         -----
         UserWarning
-            If the states were on the servers of a KVStore and could not be
-            saved: only the counts are loaded. If `alpha` or `full_grad_batches`
-            was a schedule, if there was `full_grad_data`, or if `proximal` had
-            operators of another package, which a file cannot contain, and none
-            is given. If the file of the symbol contains another network by now:
-            the copy in the checkpoint is loaded. If a file is found under a
-            temporary name because the process that saved it was killed.
+            If a setting cannot be in a file and is not given: a schedule,
+            `full_grad_data`, operators of another package. If the states were on the
+            servers of a KVStore: only the counts are loaded. If the file of the symbol
+            contains another network by now: the copy in the checkpoint is loaded. If a
+            file is found under a temporary name because its process was killed.
         """
         checkpoint = Checkpoint(prefix, epoch, load_optimizer_states)
         module = cls(checkpoint.symbol, **checkpoint.constructor_arguments(update_freq, kwargs))

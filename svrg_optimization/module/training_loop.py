@@ -146,6 +146,20 @@ def _call(callbacks, *arguments):
         callback(*arguments)
 
 
+def callback_of_pass(module, source, callbacks):
+    """Return a function of a batch's number and the batch that calls callbacks; None without."""
+    if callbacks is None:
+        return None
+    epoch = module._svrg.epoch or 0
+
+    def done(nbatch, batch):
+        _call(callbacks, BatchEndParam(epoch, nbatch, None, {
+            'self': module, 'train_data': source.train_data, 'data_batch': batch,
+            'epoch': epoch, 'nbatch': nbatch, 'batch_end_callback': callbacks}))
+
+    return done
+
+
 class _TrainingData:
     """Training data of one ``fit``: where they stand, and the snapshots that are taken of them.
 
