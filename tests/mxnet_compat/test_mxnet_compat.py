@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 
+from processes import LIGHT
 from svrg_optimization import _mxnet_compat
 from svrg_optimization._mxnet_finder import SWITCH
 
@@ -31,7 +32,7 @@ silent = pytest.mark.filterwarnings('error' if IS_NEEDED else 'ignore')
 def python(code, *options, **environment):
     """Run code in a Python of its own."""
     return subprocess.run([sys.executable, *options, '-c', textwrap.dedent(code)], check=False,
-                          env={**os.environ, **environment}, capture_output=True, text=True)
+                          env={**os.environ, 'PYTHONPATH': LIGHT, **environment}, capture_output=True, text=True)
 
 
 def output_of(code, *options, **environment):
@@ -56,7 +57,8 @@ def test_numpy_stays_as_it_is(imports):
         added = [set(vars(module)) - set(names) for module, names in zip(modules, before[0])]
         print([name for module, names in zip(modules, added) for name in names
                if module.__name__ + '.' + name not in sys.modules])
-        print(before[1:] == (numpy.__version__, numpy.any))''' % imports) == '[]\nTrue'
+        print(before[1:] == (numpy.__version__, numpy.any))''' % imports,
+                     PYTHONPATH='') == '[]\nTrue'
 
 
 @needed

@@ -11,6 +11,8 @@ import threading
 import time
 from pathlib import Path
 
+from processes import LIGHT
+
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 LAUNCHER = ROOT / 'examples' / 'distributed' / 'launch.py'
@@ -87,15 +89,11 @@ class Job:
         return status
 
 
-def job(command, workers=2, servers=1, launcher=(sys.executable, str(LAUNCHER)), light=False,
-        **environment):
-    """Start a command as the workers of a cluster, whose servers the launcher's Python runs.
-
-    `light` leaves scikit-learn out, which MXNet imports where there is one.
-    """
+def job(command, workers=2, servers=1, launcher=(sys.executable, str(LAUNCHER)), **environment):
+    """Start a command as the workers of a cluster, whose servers the launcher's Python runs."""
     inherited = {name: value for name, value in os.environ.items()
                  if not name.startswith(('DMLC_', 'PS_', 'MXNET_'))}
-    paths = [str(HERE / 'light')] * light + [str(HERE), str(ROOT), inherited.get('PYTHONPATH', '')]
+    paths = [LIGHT, str(HERE), str(ROOT), inherited.get('PYTHONPATH', '')]
     inherited.update(PYTHONPATH=os.pathsep.join(filter(None, paths)), MXNET_SUBGRAPH_VERBOSE='0',
                      MXNET_STORAGE_FALLBACK_LOG_VERBOSE='0', OMP_NUM_THREADS='1', **environment)
     return Job(launcher, command, workers, servers, inherited)
@@ -115,7 +113,7 @@ def run_workers(scenario, tmp_path, workers=2, servers=1, environment=None,
     given.write_bytes(pickle.dumps(arguments))
     command = [sys.executable, str(HERE / 'workers.py'), scenario, str(tmp_path)]
     launcher = [python, str(LAUNCHER)]
-    with job(command, workers, servers, launcher, light=True, **(environment or {})) as running:
+    with job(command, workers, servers, launcher, **(environment or {})) as running:
         status = running.exit_status()
     assert 'Traceback' not in running.output, running.output
     assert status == 0, running.output

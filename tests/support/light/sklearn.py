@@ -1,3 +1,0 @@
-"""No scikit-learn: MXNet imports it where it can, which takes each process of a cluster long."""
-
-raise ImportError('left out by tests/support/cluster.py')
