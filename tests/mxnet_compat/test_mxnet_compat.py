@@ -32,7 +32,8 @@ silent = pytest.mark.filterwarnings('error' if IS_NEEDED else 'ignore')
 def python(code, *options, **environment):
     """Run code in a Python of its own."""
     return subprocess.run([sys.executable, *options, '-c', textwrap.dedent(code)], check=False,
-                          env={**os.environ, 'PYTHONPATH': LIGHT, **environment}, capture_output=True, text=True)
+                          env={**os.environ, 'PYTHONPATH': LIGHT, **environment},
+                          capture_output=True, text=True)
 
 
 def output_of(code, *options, **environment):
