@@ -32,7 +32,7 @@ endif
 # On 3.12 they forbid the NumPy that somebody asks for: it is put over the one that they take.
 WANTED := $(addprefix numpy==,$(NUMPY))
 LATER := $(if $(filter 3.12,$(VERSION)),$(filter numpy==2.%,$(WANTED)))
-PYTEST := OMP_NUM_THREADS=1 $(RUN) -m pytest --quiet -n 2 --dist loadgroup
+PYTEST := OMP_NUM_THREADS=1 $(RUN) -m pytest --quiet -n 3 --dist loadgroup
 QUICK := not slow and not exhaustive and not soak
 OF_VERSIONS := $(addprefix tests/,mxnet_compat checkpoint/test_checkpoint.py core/test_correction.py \
 	core/test_trainings.py)

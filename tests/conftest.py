@@ -21,15 +21,16 @@ def pytest_configure(config):
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Give clusters to one process of pytest-xdist, hosts too, and each other file to one.
+    """Give the clusters of a folder to one process of pytest-xdist, hosts too, and each other file.
 
-    The first two take longest, and so they come first.
+    Clusters and hosts take longest, and so they come first.
     """
     def group_of(item):
-        for number, name in enumerate(('cluster', 'hosts')):
-            if item.get_closest_marker(name):
-                return number, name
-        return 2, str(item.path.name)
+        if item.get_closest_marker('cluster'):
+            return 0, 'clusters of ' + item.path.parent.name
+        if item.get_closest_marker('hosts'):
+            return 1, 'hosts'
+        return 2, item.path.name
 
     for item in items:
         item.add_marker(pytest.mark.xdist_group(group_of(item)[1]))

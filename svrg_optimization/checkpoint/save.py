@@ -35,9 +35,9 @@ def save(module, live, names, symbols, with_states, remove_amp_cast, **writers):
     set
         The keys in `names` of all files that were written.
     """
-    writers.update((kind, functools.partial(save_symbol, symbol, remove_amp_cast))
-                   for kind, symbol in symbols.items())
-    writers['params'] = functools.partial(save_arrays, module.save_params)
+    writers = {**{kind: functools.partial(save_symbol, symbol, remove_amp_cast)
+                  for kind, symbol in symbols.items()},
+               'params': functools.partial(save_arrays, module.save_params), **writers}
     if with_states and servers_hold_states(live):
         live._svrg.warn_once('the states of the optimizer are on the servers, and MXNet cannot '
                              'save them: all else is saved. With MXNET_UPDATE_ON_KVSTORE=0 '

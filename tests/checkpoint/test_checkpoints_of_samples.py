@@ -9,6 +9,7 @@ import pytest
 from problems import Problem
 from samples import Lengths, bits, fit
 from svrg_optimization import Growing, SVRGBucketingModule, SVRGModule
+from svrg_optimization.checkpoint import save
 
 
 @pytest.mark.parametrize('batches', [3, 4])
@@ -131,14 +132,14 @@ def test_older_checkpoints_count_their_snapshots(tmp_path, monkeypatch, epochs, 
     if epochs:
         fit(problem, module, epochs)
     added = ('num_taken', 'full_grad_batches', 'updates_per_snapshot', 'full_grad_data')
-    facts_and_arrays = module._facts_and_arrays
+    facts_and_arrays = save._facts_and_arrays
 
     def older(*args):
         facts, arrays = facts_and_arrays(*args)
         assert set(added) < set(facts)
         return {name: value for name, value in facts.items() if name not in added}, arrays
 
-    monkeypatch.setattr(module, '_facts_and_arrays', older)
+    monkeypatch.setattr(save, '_facts_and_arrays', older)
     module.save_checkpoint(prefix, 1)
     loaded = SVRGModule.load(prefix, 1, label_names=('label',))
     assert loaded._snapshot.num_taken == expected

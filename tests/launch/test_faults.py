@@ -14,8 +14,8 @@ import pytest
 from cluster import LAUNCHER, job
 from jobs import TRAIN, assert_optimal, assert_same_weights, is_running, weights
 
-DURING_PASS, DURING_TRAINING = r'Iter\[4\] Batch \[60\]', r'Epoch\[5\] Batch \[60-'
-ROWS, FEATURES, CLASSES, L2 = 1600, 6, 3, 0.01
+DURING_PASS, DURING_TRAINING = r'Iter\[4\] Batch \[20\]', r'Epoch\[5\] Batch \[20-'
+ROWS, FEATURES, CLASSES, L2 = 800, 6, 3, 0.01
 
 
 @pytest.fixture(scope='module')

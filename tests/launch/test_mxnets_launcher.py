@@ -12,6 +12,7 @@ import mxnet
 import pytest
 
 from cluster import HERE, ROOT
+from processes import LIGHT
 
 LAUNCHER = Path(mxnet.__file__).parent / 'tools' / 'launch.py'
 TRAIN = '''
@@ -39,7 +40,7 @@ def test_a_job_of_mxnets_launcher_runs_to_its_end(tmp_path):
     script.write_text(TRAIN)
     environment = {name: value for name, value in os.environ.items()
                    if not name.startswith(('DMLC_', 'PS_', 'MXNET_'))}
-    environment.update(PYTHONPATH=os.pathsep.join([str(HERE), str(ROOT)]), DMLC_INTERFACE='lo',
+    environment.update(PYTHONPATH=os.pathsep.join([LIGHT, str(HERE), str(ROOT)]), DMLC_INTERFACE='lo',
                        MXNET_SUBGRAPH_VERBOSE='0', OMP_NUM_THREADS='1')
     with subprocess.Popen(
             [sys.executable, str(LAUNCHER), '-n', '2', '-s', '1', '--launcher', 'local',

@@ -11,9 +11,9 @@ ROOT = SUPPORT.parent.parent
 LIGHT = str(SUPPORT / 'light')
 
 
-def run_python(*arguments, python=sys.executable, paths=(), **environment):
+def run_python(*arguments, python=sys.executable, paths=(LIGHT,), **environment):
     """Run Python with arguments; return its exit status and what it wrote."""
-    path = [LIGHT, *map(str, paths), str(SUPPORT), str(ROOT), os.environ.get('PYTHONPATH', '')]
+    path = [*map(str, paths), str(SUPPORT), str(ROOT), os.environ.get('PYTHONPATH', '')]
     return subprocess.run(
         [python, *map(str, arguments)], check=False, capture_output=True, text=True, timeout=300,
         env={**os.environ, 'PYTHONPATH': os.pathsep.join(filter(None, path)), **environment})
@@ -32,6 +32,6 @@ def in_a_process(function, *arguments):
     result = run_python(
         '-c', 'import sys, importlib; module, name, *arguments = sys.argv[1:]; '
         'getattr(importlib.import_module(module), name)(*arguments)',
-        file.stem, function.__name__, *arguments, paths=[file.parent])
+        file.stem, function.__name__, *arguments, paths=[LIGHT, file.parent])
     assert result.returncode == 0, result.stdout + result.stderr
     return result.stdout + result.stderr
