@@ -40,8 +40,8 @@ def test_a_job_of_mxnets_launcher_runs_to_its_end(tmp_path):
     script.write_text(TRAIN)
     environment = {name: value for name, value in os.environ.items()
                    if not name.startswith(('DMLC_', 'PS_', 'MXNET_'))}
-    environment.update(PYTHONPATH=os.pathsep.join([LIGHT, str(HERE), str(ROOT)]), DMLC_INTERFACE='lo',
-                       MXNET_SUBGRAPH_VERBOSE='0', OMP_NUM_THREADS='1')
+    environment.update(PYTHONPATH=os.pathsep.join([LIGHT, str(HERE), str(ROOT)]),
+                       DMLC_INTERFACE='lo', MXNET_SUBGRAPH_VERBOSE='0', OMP_NUM_THREADS='1')
     with subprocess.Popen(
             [sys.executable, str(LAUNCHER), '-n', '2', '-s', '1', '--launcher', 'local',
              sys.executable, str(script)], env=environment, stdout=subprocess.PIPE,
