@@ -33,7 +33,7 @@ def on_several_hosts(test):
 HOSTS, WORKERS, SERVERS = 4, 4, 2
 LINK_TIMEOUT = 6
 SECONDS_TO_END = LINK_TIMEOUT + SECONDS_TO_TERMINATE + SECONDS_TO_KILL + 5
-EPOCHS, DURING = 8, r'Epoch\[2\] Train-accuracy'
+EPOCHS, DURING = 5, r'Epoch\[2\] Train-accuracy'
 
 
 @pytest.fixture(scope='module')
@@ -105,7 +105,7 @@ def test_synchronous_job_ends_as_on_one_machine(network, tmp_path, undisturbed):
              'worker 2 on h1', 'worker 3 on h2']
     assert sorted(running.pids()) == ['scheduler', *names]
     for name in names[2:]:
-        assert re.search(r'^\[%s\] Epoch\[7\] Train-accuracy' % name, running.output, re.MULTILINE)
+        assert re.search(r'^\[%s\] Epoch\[4\] Train-accuracy' % name, running.output, re.MULTILINE)
 
 
 @on_several_hosts
