@@ -1,10 +1,45 @@
 """Full gradient of one snapshot: the sum over batches, then their mean."""
 
+from typing import Any, List, NamedTuple, Optional
+
 import numpy as np
 from mxnet import ndarray as nd
 
 from .arrays import dtype_of_sum, is_row_sparse
 from .fused import add_fused, fusable_parameters
+
+
+class Part(NamedTuple):
+    """Gradients of one batch or of several, for the full gradient and for the store.
+
+    The next run overwrites the gradients.
+
+    Attributes
+    ----------
+    gradients : dict of str to list of NDArray
+        For each parameter one gradient per device; empty if the batch is all padding.
+    weights : list of float, or None
+        Weight of each device's gradients in the sum; 1 each by default.
+    rows, batches : int
+        Number of rows without padding and of batches that the mean counts here.
+    is_summed : bool
+        Whether the gradients are part of the sum.
+    batch : DataBatch or list of DataBatch, optional
+        Batch to store, whose step has these gradients.
+    cut_from : int, optional
+        Number of rows of the padded batch that it was cut from.
+    copies : bool
+        Whether the iterator, or another batch, may write to its memory later.
+    """
+
+    gradients: Any
+    weights: Optional[List[float]] = None
+    rows: int = 0
+    batches: int = 0
+    is_summed: bool = True
+    batch: Any = None
+    cut_from: Optional[int] = None
+    copies: bool = True
 
 
 class FullGradient:

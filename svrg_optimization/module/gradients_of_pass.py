@@ -1,7 +1,6 @@
 """Gradients at the snapshot of the batches of a pass, without their padding."""
 
-from typing import Any, List, NamedTuple, Optional
-
+from ..core.full_gradient import Part
 from ..data.batch_rows import (
     as_list,
     check_batch,
@@ -12,39 +11,6 @@ from ..data.batch_rows import (
 )
 from ..data.iterators import batches_stay, pads_in_front
 from . import executor_group
-
-
-class Part(NamedTuple):
-    """Gradients of one batch or of several, for the full gradient and for the store.
-
-    The next run overwrites the gradients.
-
-    Attributes
-    ----------
-    gradients : dict of str to list of NDArray
-        For each parameter one gradient per device; empty if the batch is all padding.
-    weights : list of float, or None
-        Weight of each device's gradients in the sum; 1 each by default.
-    rows, batches : int
-        Number of rows without padding and of batches that the mean counts here.
-    is_summed : bool
-        Whether the gradients are part of the sum.
-    batch : DataBatch or list of DataBatch, optional
-        Batch to store, whose step has these gradients.
-    cut_from : int, optional
-        Number of rows of the padded batch that it was cut from.
-    copies : bool
-        Whether the iterator, or another batch, may write to its memory later.
-    """
-
-    gradients: Any
-    weights: Optional[List[float]] = None
-    rows: int = 0
-    batches: int = 0
-    is_summed: bool = True
-    batch: Any = None
-    cut_from: Optional[int] = None
-    copies: bool = True
 
 
 class GradientsOfPass:

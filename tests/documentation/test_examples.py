@@ -3,6 +3,7 @@
 import bz2
 import functools
 import http.server
+import os
 import re
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from sklearn.datasets import dump_svmlight_file
 from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.model_selection import train_test_split
 
-from processes import printed_by
+from processes import LIGHT, printed_by
 
 EXAMPLES = Path(__file__).resolve().parents[2] / 'examples'
 SCRIPTS = ['high_level_api', 'intermediate_level_api', 'inference', 'linear_regression',
@@ -304,6 +305,9 @@ def test_notebook(tmp_path, monkeypatch):
     monkeypatch.setenv('IPYTHONDIR', str(tmp_path))
     notebook = nbformat.read(EXAMPLES / 'svrg_vs_sgd.ipynb', as_version=4)
     committed = notebook_outputs(notebook)
+    for cell in notebook.cells:  # fewer curves, none of which decides what is asserted
+        cell.source = cell.source.replace('PASSES = 90\n', 'PASSES = 20\n').replace(
+            'RATES = (0.1, 0.3, 1, 4, 8, 16)', 'RATES = (0.3, 1, 4)')
     executed = nbclient.NotebookClient(notebook, timeout=300, record_timing=False,
                                        resources={'metadata': {'path': str(tmp_path)}}).execute()
     pictures, text = notebook_outputs(executed)
@@ -409,7 +413,7 @@ def test_benchmark_of_distributed_training():
     result = subprocess.run(
         [sys.executable, str(EXAMPLES / 'benchmarks' / 'distributed.py'), '--workers', '2',
          '--rows', '640', '--times', '3', '--hidden', '32'], check=True, capture_output=True,
-        text=True, timeout=120)
+        text=True, timeout=120, env={**os.environ, 'PYTHONPATH': LIGHT})
     rows = [[cell.strip() for cell in line.split('|')[1:-1]] for line in
             result.stdout.splitlines() if line.startswith('| dist')]
     assert [row[:3] + row[5:6] for row in rows] == [['dist_sync', '2', '1', '0'],

@@ -327,19 +327,22 @@ def test_fit_that_would_hang_or_differ_is_an_error_on_all_workers(tmp_path, envi
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('budgets, renews, stores', [
-    ([True, True], [False, True], [0, 1]), ([True, False], [True, True], [1, 0]),
-    ([True, True], [True, True], None), ([True, True], [False, False], None)])
-def test_workers_store_their_batches_again_together(tmp_path, budgets, renews, stores):
+def test_workers_store_their_batches_again_together(tmp_path):
     """The pass that stores them sums over all workers, and would wait for the others."""
-    for found, steps in run_workers('store_unlike', tmp_path, sizes=[16, 16], budgets=budgets,
-                                    renews=renews):
-        if stores is None:
-            assert found is None and steps == 4
-        else:
-            assert re.search('must have stored the batches of their train_data, or none.*' + BY_RANK
-                             + re.escape(str(stores)) + '$', found), found
-            assert not steps
+    cases = [([True, True], [False, True], [0, 1]), ([True, False], [True, True], [1, 0]),
+             ([True, True], [True, True], None), ([True, True], [False, False], None)]
+    results = run_workers('in_turn', tmp_path, calls=[
+        ('store_unlike', {'sizes': [16, 16], 'budgets': budgets, 'renews': renews,
+                          'names': names(number)})
+        for number, (budgets, renews, _) in enumerate(cases)])
+    for of_rank in results:
+        for (found, steps), (_, _, stores) in zip(of_rank, cases):
+            if stores is None:
+                assert found is None and steps == 4
+            else:
+                assert re.search('must have stored the batches of their train_data, or none.*'
+                                 + BY_RANK + re.escape(str(stores)) + '$', found), found
+                assert not steps
 
 
 @pytest.mark.slow
@@ -386,8 +389,9 @@ def test_second_fit_that_is_tried_again_on_one_worker(tmp_path):
 @pytest.mark.slow
 def test_fit_after_one_worker_has_scored(tmp_path):
     """What counts is the batch size of the training data, and not of the latest batch."""
-    for weights in run_workers('fit_after_scoring', tmp_path, sizes=[12, 12], batch_sizes=[4, 4]):
+    for weights, message in run_workers('in_turn', tmp_path, calls=[
+            ('fit_after_scoring', {'sizes': [12, 12], 'batch_sizes': [4, 4]}),
+            ('fit_after_scoring', {'sizes': [12, 12], 'batch_sizes': [4, 6], 'names': names(1)})]):
         assert_close(weights, train_on_union(Problem(rows=24), [12, 12], 4, 4, 2,
                                              learning_rate=0.1))
-    for message in run_workers('fit_after_scoring', tmp_path, sizes=[12, 12], batch_sizes=[4, 6]):
         assert message.endswith(BY_RANK + '[4, 6]')

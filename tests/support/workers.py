@@ -238,9 +238,9 @@ def fit_tried_again(kvstore, sizes, stores=False):
     return weights_of(module)
 
 
-def fit_after_scoring(kvstore, sizes, batch_sizes):
+def fit_after_scoring(kvstore, sizes, batch_sizes, names=()):
     """Score on one worker, with another batch size, and fit again; return weights or a message."""
-    problem = Problem(rows=sum(sizes))
+    problem = Problem(rows=sum(sizes), **dict(names))
     train_data = shard_of(problem, sizes, kvstore.rank, 4)
     module = problem.module(2)
     settings = {'eval_metric': 'mse', 'arg_params': problem.arg_params(),
@@ -352,9 +352,9 @@ def resume_with_other_shards(kvstore, prefix, sizes):
     return message, len(steps)
 
 
-def store_unlike(kvstore, sizes, budgets, renews):
+def store_unlike(kvstore, sizes, budgets, renews, names=()):
     """Go on between two snapshots, and store batches again on some ranks; return as fit_unlike."""
-    problem, rank = Problem(rows=sum(sizes)), kvstore.rank
+    problem, rank = Problem(rows=sum(sizes), **dict(names)), kvstore.rank
     module = problem.module(update_freq=4, store_snapshot_grads=budgets[rank])
     train_data = shard_of(problem, sizes, rank, 8)
     module.fit(train_data, kvstore=kvstore, eval_metric='mse', num_epoch=1)

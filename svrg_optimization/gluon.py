@@ -1,0 +1,611 @@
+r"""SVRGTrainer, Gluon's Trainer with stochastic variance reduced gradients."""
+
+import contextlib
+import itertools
+import os
+import pickle
+import tempfile
+
+import numpy as np
+from mxnet import autograd, gluon, nd, random
+
+from ._argument_checks import checked_bool, checked_count
+from ._warn_once import WarnOnce
+from .checkpoint.files import files_written_together
+from .core.full_gradient import FullGradient, Part
+from .core.schedule import Schedule
+from .core.store import Store
+from .core.svrg import COMPUTED, SVRG
+from .data.iterators import rewind
+from .kvstore.agreement import check_batch_counts
+from .kvstore.kinds import is_asynchronous, is_distributed
+from .kvstore.operations import allreduce
+from .kvstore.reduction import WithinProcess
+from .kvstore.worker_exit import prepare_exit
+from .step_size import BarzilaiBorwein
+
+_COUNTS = 'taken_at', 'is_stale', 'num_update', 'num_taken'
+_UNWRITTEN = -1.2345678e-30  # in gradients that a backward pass has still to write
+
+
+class SVRGTrainer(gluon.Trainer):
+    r"""Train Gluon blocks with SVRG, the stochastic variance reduced gradient.
+
+    It replaces :class:`mxnet.gluon.Trainer`. The loop changes in three places::
+
+        trainer = SVRGTrainer(net.collect_params(), 'sgd', {'learning_rate': 0.1},
+                              objective=lambda data, label: loss(net(data), label))
+        for epoch in range(20):
+            if epoch % 2 == 0:
+                trainer.update_full_grads(train_data)   # a snapshot and its full gradient
+            for data, label in train_data:
+                L = trainer.backward(data, label)       # record(), the loss and its backward()
+                trainer.step(batch_size)
+
+    A step uses
+
+    .. math:: g = \nabla f_{batch}(w) - \alpha (\nabla f_{batch}(\tilde w) - \mu)
+
+    where :math:`\tilde w` are the weights of the snapshot and :math:`\mu` is the
+    mean gradient there, over all rows of `train_data`, in the scale of the batch
+    [1]_ [2]_. `objective` computes both gradients and the mean, so they cannot
+    be of different functions.
+
+    Parameters
+    ----------
+    params : ParameterDict, dict or list of Parameter
+        As in Trainer. All parameters of the network should be among them:
+        running statistics of others, such as BatchNorm's, would see each batch
+        twice.
+    optimizer, optimizer_params, kvstore, compression_params, update_on_kvstore
+        As in Trainer. With a distributed `kvstore`, which must be synchronous,
+        the workers update the weights.
+    objective : callable
+        Takes what `backward` is given, on one device, and returns the loss, or a
+        tuple or list that begins with it. The loss has one element for each row
+        (or word), or one for the batch.
+    loss_is_mean : bool, optional
+        Whether a loss of one element is a mean over the rows of the batch rather
+        than a sum. By default it is a mean.
+    alpha : float or callable
+        :math:`\alpha`, as in SVRGModule. It may be set later as an attribute. With
+        the number 0 this is Trainer.
+    nonfinite : {'warn', 'raise'}
+        As in SVRGModule.
+
+    Raises
+    ------
+    TypeError
+        If `objective` is not callable or another argument is of another type.
+    ValueError
+        If `alpha` is not in [0, 1], `nonfinite` is neither 'warn' nor 'raise',
+        a weight is row_sparse, `kvstore` is ``dist_async`` or gets compressed
+        gradients, `update_on_kvstore` is set with a distributed `kvstore`, or the
+        rate is a `BarzilaiBorwein`, which needs SVRGModule.
+
+    References
+    ----------
+    .. [1] R. Johnson and T. Zhang, "Accelerating Stochastic Gradient Descent
+       using Predictive Variance Reduction", NIPS 2013.
+    .. [2] Y. Yin, Z. Xu, Z. Li, T. Darrell and Z. Liu, "A Coefficient Makes SVRG
+       Effective", ICLR 2025.
+    """
+
+    def __init__(self, params, optimizer, optimizer_params=None, kvstore='device',
+                 compression_params=None, update_on_kvstore=None, *, objective,
+                 loss_is_mean=None, alpha=1.0, nonfinite='warn'):
+        if not callable(objective):
+            raise TypeError('objective must be a function of a batch that returns its loss, not %r'
+                            % (objective,))
+        if nonfinite not in ('warn', 'raise'):
+            raise ValueError("nonfinite must be 'warn' or 'raise', not %r" % (nonfinite,))
+        if is_distributed(kvstore):
+            if is_asynchronous(kvstore):
+                raise ValueError("kvstore must be 'dist_sync' or of one process for an SVRGTrainer,"
+                                 ' not %r: a snapshot needs weights that all workers share'
+                                 % (getattr(kvstore, 'type', kvstore),))
+            if update_on_kvstore:
+                raise ValueError('update_on_kvstore must be None or False with a distributed '
+                                 'kvstore, whose servers would need the batch size before the '
+                                 'first step, not True')
+            update_on_kvstore = False
+        if compression_params:
+            raise ValueError('compression_params must be None: full gradients would be compressed '
+                             'too, and not %r' % (compression_params,))
+        rule = (optimizer_params or {}).get('lr_scheduler',
+                                            getattr(optimizer, 'lr_scheduler', None))
+        if isinstance(rule, BarzilaiBorwein):
+            raise ValueError('lr_scheduler must be one of MXNet or None: BarzilaiBorwein needs '
+                             'an SVRGModule')
+        schedule = Schedule(False, alpha=alpha, update_freq=1, full_grad_batches=None,
+                            updates_per_snapshot=None, full_grad_data=None)
+        super().__init__(params, optimizer, optimizer_params, kvstore, None, update_on_kvstore)
+        for param in self._params:
+            if param._stype != 'default':
+                raise ValueError('params must be dense, and %s is %s' % (param.name, param._stype))
+        warn_once = WarnOnce()
+        self._at = _AtSnapshot(self._params, objective,
+                               checked_bool('loss_is_mean', loss_is_mean, or_none=True))
+        self._svrg = SVRG(self._at, schedule, Store(False), warn_once, nonfinite == 'raise')
+
+    @property
+    def alpha(self):
+        """Coefficient of the variance reduction, a number in [0, 1] or a schedule of it."""
+        return self._svrg.schedule.alpha
+
+    @alpha.setter
+    def alpha(self, alpha):
+        self._svrg.schedule.set(alpha=alpha)
+
+    def update_full_grads(self, train_data, batches=None, states=()):
+        r"""Take a snapshot of the weights and compute the full gradient there.
+
+        If the pass fails, the previous snapshot stays active. With the number 0
+        as `alpha` nothing is done.
+
+        Parameters
+        ----------
+        train_data : iterable
+            DataLoader, DataIter or any other iterable, whose batches are tuples or
+            lists of what `objective` takes, of any number of rows. Padding of a
+            DataIter does not count. On several devices each NDArray is split, and
+            a list of one NDArray a device is taken as it is.
+        batches : int, optional
+            Number of batches, from the beginning, that the mean is over. By
+            default it is all.
+        states : tuple, optional
+            States that a network carries from batch to batch, as they are at the
+            beginning. `objective` gets them after the batch, and returns a tuple
+            of the loss and the states for the next batch. They are detached.
+
+        Raises
+        ------
+        TypeError
+            If `batches` is not an int, or a batch is not a tuple or a list.
+        ValueError
+            If `batches` is below 1, if there is no batch, or if workers have
+            different numbers of batches.
+        FloatingPointError
+            If the full gradient is not finite, with ``nonfinite='raise'``.
+        """
+        if batches is not None:
+            batches = checked_count('batches', batches, 'None or an int of 1 or more')
+        if self._svrg.schedule.is_never_due:
+            return
+        if hasattr(train_data, 'reset'):
+            rewind(train_data)
+        read = itertools.islice(train_data, batches)
+        first = [self._split(batch) for batch in itertools.islice(read, 1)]
+        if first and any(param._deferred_init for param in self._params):
+            for inputs in first[0]:
+                self._at.objective(*inputs, *states)  # finds the shapes
+        if not self._kv_initialized:
+            self._init_kvstore()
+        if self._params_to_init:
+            self._init_params()
+        source = _Batches(itertools.chain(first, map(self._split, read)), train_data,
+                          [list(states) for _ in self._contexts])
+        if is_distributed(self._kvstore):
+            prepare_exit(self._kvstore)
+            reduction = _OverWorkers(self._kvstore, len(self._params))
+        else:
+            reduction = WithinProcess(None, None, self._kvstore is not None)
+        self._svrg.take_snapshot(self, source, reduction)
+
+    def _split(self, batch):
+        """Return the inputs of the objective for each device."""
+        if hasattr(batch, 'data'):
+            rows = batch.data[0].shape[0] - (batch.pad or 0)
+            batch = [array[:rows] for array in (*batch.data, *(batch.label or []))]
+        if not isinstance(batch, (list, tuple)):
+            raise TypeError('train_data must yield tuples or lists of what objective takes, not %r'
+                            % (batch,))
+        contexts = self._contexts
+        if len(contexts) == 1:
+            return [[array.as_in_context(contexts[0]) if isinstance(array, nd.NDArray) else array
+                     for array in batch]]
+        parts = [array if isinstance(array, (list, tuple)) else gluon.utils.split_and_load(
+            array, contexts, even_split=False) for array in batch]
+        return list(zip(*parts))
+
+    def backward(self, *inputs):
+        """Compute the objective of a batch and its SVRG gradients.
+
+        Without a snapshot, or with the number 0 as `alpha`, they are plain
+        gradients.
+
+        Parameters
+        ----------
+        *inputs
+            Arguments of `objective`, or, on several devices, a list of one for
+            each device in the place of each, as ``gluon.utils.split_and_load``
+            returns it.
+
+        Returns
+        -------
+        NDArray, tuple or list
+            What `objective` returned; a list of it where inputs are lists.
+
+        Raises
+        ------
+        ValueError
+            If there are several devices and an input is not such a list.
+        """
+        svrg, at, devices = self._svrg, self._at, len(self._contexts)
+        in_lists = devices > 1 or isinstance(inputs[0], (list, tuple))
+        if in_lists and not all(isinstance(of_devices, (list, tuple))
+                                and len(of_devices) == devices for of_devices in inputs):
+            raise ValueError('inputs must be lists of one for each of the devices, %s, as '
+                             'gluon.utils.split_and_load returns them' % (self._contexts,))
+        at.inputs = list(zip(*inputs)) if in_lists else [inputs]
+        try:
+            svrg.begin_step(self, at.inputs, True)
+            corrects = svrg.snapshot.is_active and not svrg.schedule.is_never_due
+            outputs, rows = at.run_live(corrects)
+            svrg.compute_at_snapshot(self, None)
+            if corrects:
+                svrg.correct(at.live_gradients(), rows)
+        except BaseException:
+            svrg.step = None  # its gradients are no longer what a step needs
+            raise
+        finally:
+            at.inputs = None
+        return outputs if in_lists else outputs[0]
+
+    def step(self, batch_size, ignore_stale_grad=False):
+        """Update the weights with the gradients of `backward`.
+
+        Raises
+        ------
+        RuntimeError
+            If there is a snapshot, and no `backward` before that was finished.
+        """
+        self._check_step()
+        super().step(batch_size, ignore_stale_grad)
+        self._svrg.end_step()
+
+    def update(self, batch_size, ignore_stale_grad=False):
+        """Update the weights after `allreduce_grads`. Errors are those of `step`."""
+        self._check_step()
+        super().update(batch_size, ignore_stale_grad)
+        self._svrg.end_step()
+
+    def _check_step(self):
+        svrg = self._svrg
+        if svrg.snapshot.is_active and not svrg.schedule.is_never_due and (
+                svrg.step is None or svrg.step.stage != COMPUTED):
+            raise RuntimeError('a step needs trainer.backward(...) of its batch before it: '
+                               'the gradients of loss.backward() are not SVRG gradients. '
+                               'Set alpha = 0 for steps of plain Trainer')
+
+    def save_states(self, fname):
+        """Save the optimizer's states and the snapshot. The file is written whole or not at all."""
+        with files_written_together() as write_as:
+            write_as(fname, self._save_states_as)
+
+    def _save_states_as(self, fname):
+        super().save_states(fname)
+        with open(fname, 'rb') as file:
+            states = file.read()
+        with open(fname, 'wb') as file:
+            pickle.dump({'trainer': states, 'svrg': self._at.pack(self._svrg.snapshot)}, file)
+
+    def load_states(self, fname):
+        """Load what `save_states` of this class or of Trainer has saved.
+
+        The file is a pickle: load only files that you trust. A file of Trainer
+        leaves no snapshot.
+
+        Raises
+        ------
+        ValueError
+            If the file is of other parameters.
+        """
+        with open(fname, 'rb') as file:
+            saved = file.read()
+        states, svrg = saved, None
+        with contextlib.suppress(pickle.UnpicklingError):
+            content = pickle.loads(saved)
+            if isinstance(content, dict) and set(content) == {'trainer', 'svrg'}:
+                states, svrg = content['trainer'], content['svrg']
+        if svrg is not None:
+            self._at.check(svrg, fname)
+        with tempfile.TemporaryDirectory() as folder:
+            name = os.path.join(folder, 'states')
+            with open(name, 'wb') as file:
+                file.write(states)
+            super().load_states(name)
+        if svrg is None:
+            self._svrg.drop_snapshot()
+        else:
+            self._at.unpack(svrg, self._svrg.snapshot)
+
+
+class _Batches:
+    """Batches of a pass, each as the inputs of each device, and the states that they carry."""
+
+    def __init__(self, batches, train_data, states):
+        self._batches, self.train_data, self.states = batches, train_data, states
+
+    def batches(self, *_):
+        """Return an iterator over the batches."""
+        return iter(self._batches)
+
+
+class _AtSnapshot:
+    """Gradients of an objective at the snapshot, whose arrays take the place of the live ones.
+
+    It has a second array for each value that is trained, with a gradient, and
+    for each that a forward pass changes, such as BatchNorm's statistics.
+    Parameters that are neither are not copied.
+
+    Attributes
+    ----------
+    inputs : list of sequence
+        Arguments of the objective on each device, in a step.
+    """
+
+    def __init__(self, params, objective, loss_is_mean):
+        self._params, self.objective, self._loss_is_mean = params, objective, loss_is_mean
+        self._arrays = {}  # of each parameter that has its own: values and gradients, by device
+        self.inputs = self._random = self._seed = None
+        self._is_checked = False  # that graphs use the arrays that the parameters have
+
+    # Arrays
+
+    def _trained(self):
+        return [param for param in self._params if param.grad_req != 'null']
+
+    def _allocate(self):
+        for param in self._params:
+            known = self._arrays.get(param)
+            trained = param.grad_req != 'null'
+            if (known is not None and bool(known[1]) == trained
+                    and known[0][0].context == param.list_ctx()[0]):
+                continue
+            if trained:
+                values = [value.copy() for value in param.list_data()]
+                gradients = [nd.zeros(value.shape, ctx=value.context, dtype=value.dtype,
+                                      stype=param._grad_stype) for value in values]
+                autograd.mark_variables(values, gradients)
+                self._arrays[param] = values, gradients
+            elif not param._differentiable:
+                self._arrays[param] = [value.copy() for value in param.list_data()], None
+
+    def live_gradients(self):
+        """Map each trained parameter to its gradients at the current weights, one a device."""
+        return {param.name: param.list_grad() for param in self._trained()}
+
+    def _gradients(self):
+        return {param.name: self._arrays[param][1] for param in self._trained()}
+
+    @contextlib.contextmanager
+    def _in_place(self):
+        """Let the parameters have the values of the snapshot, and gradients of their own."""
+        live = [(param, param._data, param._grad) for param in self._arrays]
+
+        def restore():
+            for param, data, gradients in live:
+                param._data, param._grad = data, gradients
+
+        try:
+            for param, (data, gradients) in self._arrays.items():
+                param._data, param._grad = data, gradients
+            yield
+        finally:
+            try:
+                restore()
+            except BaseException:  # a Ctrl-C in the middle
+                restore()
+                raise
+
+    # What SVRG asks for
+
+    def new_full_gradient(self):
+        """Return a full gradient that is 0, in the scale of one row."""
+        self._allocate()
+        gradients = self._gradients()
+        return FullGradient(gradients, len(next(iter(gradients.values()))), 1, False)
+
+    def copy_of_weights(self):
+        """Return copies of the values at the snapshot."""
+        return {param: [value.copy() for value in values]
+                for param, (values, _) in self._arrays.items()}
+
+    def set_weights(self, weights):
+        """Set the values at the snapshot."""
+        for param, values in weights.items():
+            for value, target in zip(values, self._arrays[param][0]):
+                value.copyto(target)
+
+    def move_to_weights_of(self, live):
+        """Set the values at the snapshot to the current ones."""
+        self._allocate()
+        self.set_weights({param: param._data for param in self._arrays})
+
+    def copy_auxiliary_states_of(self, live):
+        """Set statistics, which a pass has changed, to the current ones."""
+        self.set_weights({param: param._data for param, (_, gradients) in self._arrays.items()
+                          if gradients is None})
+
+    def inputs_kept(self, live):
+        """Keep nothing: inputs are not copied."""
+        return contextlib.nullcontext()
+
+    def gradients(self, batches, live, source, full_gradient, stores, at_of):
+        """Yield the gradients of the batches of a pass, each as a Part."""
+        self._mark()
+        for number, batch in enumerate(batches):
+            with self._in_place():
+                outputs = self._run([(*inputs, *states)
+                                     for inputs, states in zip(batch, source.states)])
+            if any(source.states):
+                source.states = [_detached(output[1:]) for output in outputs]
+            if not number:
+                self._check_marks(are_left=False)
+            means, rows = zip(*map(self._reduction, outputs, batch))
+            weights = [count if is_mean else 1 for is_mean, count in zip(means, rows)]
+            yield Part(self._gradients(), weights, sum(rows), 1)
+
+    def keep_outputs(self, live):
+        """Keep nothing: outputs are arrays of their own."""
+
+    def gradients_of_step(self, live, is_training, out_grads):
+        """Compute the gradients of the step's batch with the same Dropout masks."""
+        random.seed(self._seed)
+        with self._in_place():
+            self._run(self.inputs)
+        if not self._is_checked:
+            self._check_marks(are_left=False)
+            self._is_checked = True
+        return self._gradients()
+
+    # A step
+
+    def run_live(self, draws_masks_again):
+        """Compute the gradients of the step's batch at the current weights.
+
+        Returns
+        -------
+        outputs : list
+            What the objective returned on each device.
+        rows : int
+            Number of rows whose gradients are summed; 1 a device for means.
+        """
+        if draws_masks_again:
+            if self._random is None:
+                self._random = np.random.RandomState(
+                    int(random.randint(0, 2 ** 31 - 1).asscalar()))
+            self._seed = int(self._random.randint(2 ** 31 - 1))
+            random.seed(self._seed)
+            if not self._is_checked:
+                self._mark()
+        outputs = self._run(self.inputs)
+        if draws_masks_again and not self._is_checked:
+            self._check_marks(are_left=True)
+        means, rows = zip(*map(self._reduction, outputs, self.inputs))
+        return outputs, sum(1 if is_mean else count for is_mean, count in zip(means, rows))
+
+    def _run(self, inputs):
+        with autograd.record():
+            outputs = [self.objective(*of_device) for of_device in inputs]
+        autograd.backward([_loss_of(output) for output in outputs])
+        return outputs
+
+    def _reduction(self, output, inputs):
+        """Return whether a loss is a mean over rows, and the number of its rows."""
+        loss = _loss_of(output)
+        if loss.size > 1:
+            if self._loss_is_mean:
+                raise ValueError('objective must return a loss of one element with '
+                                 'loss_is_mean=True, and not of shape %s' % (loss.shape,))
+            return False, loss.size
+        rows = inputs[0].shape[0]
+        return rows > 1 and self._loss_is_mean is not False, rows
+
+    def _mark(self):
+        """Mark the gradients at the snapshot, to see which backward pass writes them."""
+        self._is_checked = False
+        for arrays in self._gradients().values():
+            arrays[0][:] = _UNWRITTEN
+
+    def _check_marks(self, are_left):
+        """Raise a ValueError if a graph did not write to the gradients of its parameters."""
+        left = [(arrays[0] == _UNWRITTEN).min().asscalar() for arrays in self._gradients().values()
+                if arrays[0].stype == 'default']
+        if left and (not all(left) if are_left else all(left)):
+            raise ValueError('the network must not be hybridized with static_shape=True, which '
+                             'keeps the arrays that it saw first: static_alloc=True is possible')
+
+    # Checkpoints
+
+    def pack(self, snapshot):
+        """Return the snapshot as values that can be pickled, with parameters by their place."""
+        packed = {'counts': {name: getattr(snapshot, name) for name in _COUNTS},
+                  'random': self._random and self._random.get_state(), 'values': None}
+        if snapshot.is_active:
+            facts, kinds = snapshot.full_gradient.pack()
+            places = {param.name: place for place, param in enumerate(self._params)}
+            packed.update(
+                facts=facts,
+                values={places[param.name]: values[0].asnumpy()
+                        for param, (values, _) in self._arrays.items()},
+                full_gradient={kind: {places[name]: share.asnumpy()
+                                      for name, share in shares.items()}
+                               for kind, shares in kinds.items() if shares})
+        return packed
+
+    def check(self, packed, fname):
+        """Raise a ValueError if `pack` has returned this for other parameters."""
+        if packed['values'] is None:
+            return
+        self._allocate()
+        shapes = {place: self._arrays[param][0][0].shape
+                  for place, param in enumerate(self._params) if param in self._arrays}
+        saved = {place: value.shape for place, value in packed['values'].items()}
+        if saved != shapes:
+            raise ValueError('%r has a snapshot of other parameters: of the shapes %s, and not %s'
+                             % (fname, list(saved.values()), list(shapes.values())))
+
+    def unpack(self, packed, snapshot):
+        """Restore the snapshot that `pack` returned."""
+        full_gradient = self.new_full_gradient()
+        if packed['random'] is not None:
+            self._random = np.random.RandomState()
+            self._random.set_state(packed['random'])
+        if packed['values'] is not None:
+            for place, value in packed['values'].items():
+                for array in self._arrays[self._params[place]][0]:
+                    array[:] = value
+            names = [param.name for param in self._params]
+            full_gradient.unpack(packed['facts'], lambda kind: {
+                names[place]: share
+                for place, share in packed['full_gradient'].get(kind, {}).items()})
+        snapshot.replace(full_gradient)
+        vars(snapshot).update(packed['counts'])
+
+
+class _OverWorkers:
+    """Sum of a full gradient over the devices of all workers, as OverWorkers for a Module.
+
+    The keys are numbers, as Trainer's are, and follow them.
+    """
+
+    def __init__(self, kvstore, number_of_params):
+        self._kvstore, self._first_key = kvstore, number_of_params
+
+    def sum(self, full_gradient):
+        """Give each device its share of the sum, and add the counts; return B."""
+        kvstore, shares = self._kvstore, full_gradient.by_parameter()
+        counts = np.zeros(2 + kvstore.num_workers)
+        counts[:2] = full_gradient.rows, full_gradient.batches
+        counts[2 + kvstore.rank] = full_gradient.yielded
+        context = next(iter(shares.values()))[0].context
+        counts = nd.array(counts, ctx=context, dtype='float64')
+        values = dict(enumerate([[counts], *shares.values()], self._first_key))
+        if not hasattr(kvstore, '_has_keys_of_full_gradients'):
+            for key, arrays in values.items():
+                kvstore.init(key, nd.zeros_like(arrays[0]))
+            kvstore._has_keys_of_full_gradients = True
+        allreduce(kvstore, values)
+        for name, arrays in shares.items():
+            full_gradient.share_out(name, arrays)
+        rows, batches, *of_workers = counts.asnumpy().astype(int).tolist()
+        full_gradient.rows, full_gradient.batches = rows, batches
+        full_gradient.batches_of_workers = of_workers
+        return 1
+
+    def check_batches(self, full_gradient):
+        """Raise a ValueError if the workers would wait for each other for ever."""
+        check_batch_counts(self._kvstore, full_gradient.batches_of_workers)
+
+
+def _loss_of(output):
+    return output[0] if isinstance(output, (list, tuple)) else output
+
+
+def _detached(states):
+    """Detach states, which may be nested in lists and tuples."""
+    if isinstance(states, (list, tuple)):
+        return [_detached(state) for state in states]
+    return states.detach()

@@ -1,0 +1,476 @@
+"""SVRGTrainer: Gluon's Trainer with SVRG gradients, compared with float64 and with SVRGModule."""
+
+import mxnet as mx
+import numpy as np
+import pytest
+from mxnet import autograd, gluon
+
+from blocks import SETTINGS, Blocks, assert_weights, train, train_plain, weights_of
+from pairs import in_pairs
+from svrg_optimization import BarzilaiBorwein, LinearDecay, SVRGModule
+from svrg_optimization.gluon import SVRGTrainer
+
+TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
+
+
+@in_pairs({
+    'kind': ['linear', 'softmax', 'perceptron'], 'rows': [40, 37],
+    'hybridized': [None, {}, {'static_alloc': True}],
+    'kvstore, on_kvstore': [('device', None), ('local', False), (None, None)]})
+def test_training_is_svrg(kind, rows, hybridized, kvstore, on_kvstore):
+    problem = Blocks(kind, rows=rows)
+    net = problem.net(hybridized=hybridized)
+    trainer = problem.trainer(net, kvstore=kvstore, update_on_kvstore=on_kvstore)
+    train(trainer, problem.loader(), 5)
+    assert_weights(net, problem.oracle(5))
+
+
+@pytest.mark.parametrize('kvstore, on_kvstore', [
+    ('device', None), ('local', True), ('device', False)])
+@pytest.mark.parametrize('rows', [40, 37])
+def test_training_on_two_devices_is_svrg(kvstore, on_kvstore, rows):
+    problem = Blocks('perceptron', rows=rows)
+    net = problem.net(TWO_DEVICES)
+    trainer = problem.trainer(net, kvstore=kvstore, update_on_kvstore=on_kvstore)
+    train(trainer, problem.loader(), 4, contexts=TWO_DEVICES)
+    assert_weights(net, problem.oracle(4))
+
+
+@pytest.mark.parametrize('alpha', [0.5, LinearDecay(0.75, 20)])
+def test_alpha_scales_the_correction(alpha):
+    problem = Blocks('softmax')
+    net = problem.net()
+    train(problem.trainer(net, alpha=alpha), problem.loader(), 4)
+    assert_weights(net, problem.oracle(4, alpha=alpha if callable(alpha) else lambda _: alpha))
+
+
+@pytest.mark.parametrize('last_batch', ['keep', 'discard', 'rollover'])
+def test_the_mean_is_over_the_rows_that_the_loader_yields(last_batch):
+    problem = Blocks('softmax', rows=37)
+    net = problem.net()
+    trainer = problem.trainer(net)
+    trainer.update_full_grads(problem.loader(last_batch=last_batch))
+    rows = 37 if last_batch == 'keep' else 30
+    svrg = problem.svrg(1)
+    svrg.take_snapshot(np.arange(rows))
+    [share] = trainer._svrg.snapshot.full_gradient.shares
+    for name, value in svrg.full_gradient.items():
+        np.testing.assert_allclose(share[name].asnumpy(), value, rtol=1e-5, atol=1e-6)
+
+
+def test_it_trains_as_svrg_module():
+    problem = Blocks('perceptron', rows=37)
+    settings = {'learning_rate': 0.2, 'momentum': 0.5}
+    module = problem.module(2)
+    module.fit(problem.iterator(last_batch_handle='discard'), num_epoch=4,
+               arg_params=problem.arg_params(), optimizer_params=settings)
+    net = problem.net()
+    train(problem.trainer(net, settings=settings), problem.loader(last_batch='discard'), 4)
+    assert isinstance(module, SVRGModule)
+    problem.assert_weights(module, weights_of(net))
+
+
+@pytest.mark.parametrize('hybridized', [None, {}])
+def test_alpha_0_is_trainer_to_the_bit(hybridized):
+    problem = Blocks('perceptron', rows=37)
+    for kwargs in ({}, {'kvstore': None}, {'update_on_kvstore': False}):
+        net, plain = (problem.net(hybridized=hybridized, extra=[gluon.nn.Dropout(0.5)])
+                      for _ in range(2))
+        mx.random.seed(1)
+        train(problem.trainer(net, alpha=0, **kwargs), problem.loader(), 3)
+        mx.random.seed(1)
+        train_plain(problem.trainer(plain, gluon.Trainer, **kwargs), plain, problem.loss(),
+                    problem.loader(), 3)
+        for name, value in weights_of(plain).items():
+            np.testing.assert_array_equal(weights_of(net)[name], value)
+
+
+@pytest.mark.parametrize('mean', ['recognised', 'declared'])
+@pytest.mark.parametrize('contexts', [None, TWO_DEVICES])
+def test_losses_that_are_means(mean, contexts):
+    """Each mean counts as many rows as it has; on two devices each has one mean."""
+    problem = Blocks('softmax', rows=36)
+    net, loss = problem.net(contexts or mx.cpu()), problem.loss()
+    trainer = problem.trainer(net, objective=lambda data, label: loss(net(data), label).mean(),
+                              **({} if mean == 'recognised' else {'loss_is_mean': True}))
+    devices = len(contexts or [0])
+    svrg = problem.svrg(10, **{**SETTINGS, 'decayed': ('weight', 'bias')})
+    batches = [np.arange(begin, min(begin + 10, 36)) for begin in range(0, 36, 10)]
+    for epoch in range(4):
+        if epoch % 2 == 0:
+            trainer.update_full_grads(problem.loader())
+            svrg.take_snapshot()
+        for batch, rows in zip(problem.loader(), batches):
+            if contexts:
+                batch = [gluon.utils.split_and_load(array, contexts) for array in batch]
+            trainer.backward(*batch)
+            trainer.step(devices)
+            svrg.optimizer.rescale = 1 / len(rows)
+            svrg.step(rows)
+    assert_weights(net, svrg.weights)
+
+
+def test_a_sum_of_one_element_can_be_declared():
+    problem = Blocks('softmax', rows=37)
+    net, loss = problem.net(), problem.loss()
+    trainer = problem.trainer(net, loss_is_mean=False,
+                              objective=lambda data, label: loss(net(data), label).sum())
+    train(trainer, problem.loader(), 4)
+    assert_weights(net, problem.oracle(4))
+
+
+def test_the_pass_may_be_the_first_forward():
+    problem = Blocks('perceptron', rows=37)
+    net = gluon.nn.HybridSequential()
+    net.add(gluon.nn.Dense(5, activation='tanh'), gluon.nn.Dense(3))
+    net.initialize()
+    trainer = problem.trainer(net)
+    read = []
+
+    def batches():
+        for batch in problem.loader():
+            read.append(batch)
+            yield batch
+
+    trainer.update_full_grads(batches())
+    assert len(read) == 4 and trainer._svrg.snapshot.full_gradient.rows == 37
+    trainer.backward(*read[0])
+    trainer.step(10)
+
+
+def test_hybridize_may_come_between():
+    problem = Blocks('perceptron')
+    net = problem.net()
+    trainer = problem.trainer(net)
+    train(trainer, problem.loader(), 2)
+    net.hybridize(static_alloc=True)
+    train(trainer, problem.loader(), 4, begin=2)
+    assert_weights(net, problem.oracle(4))
+
+
+@pytest.mark.parametrize('pass_is_first', [True, False])
+def test_static_shape_is_refused(pass_is_first):
+    problem = Blocks('perceptron')
+    net = problem.net(hybridized={'static_alloc': True, 'static_shape': True})
+    trainer = problem.trainer(net)
+    batch = next(iter(problem.loader()))
+    before = weights_of(net)
+    with pytest.raises(ValueError, match='must not be hybridized with static_shape=True'):
+        if not pass_is_first:
+            with autograd.record():
+                net(batch[0])
+        trainer.update_full_grads(problem.loader())
+        trainer.backward(*batch)
+    for name, value in before.items():
+        np.testing.assert_array_equal(weights_of(net)[name], value)
+
+
+def test_gradients_may_add_up_over_batches():
+    problem = Blocks('softmax')
+    net = problem.net()
+    for param in net.collect_params().values():
+        param.grad_req = 'add'
+    trainer = problem.trainer(net)
+    svrg = problem.svrg(20, **{**SETTINGS, 'decayed': ('weight', 'bias')})
+    for _ in range(3):
+        trainer.update_full_grads(problem.loader())
+        svrg.take_snapshot()
+        for number, batch in enumerate(problem.loader()):
+            trainer.backward(*batch)
+            if number % 2:
+                trainer.step(20)
+                net.collect_params().zero_grad()
+                svrg.step(np.arange(20) + 10 * (number - 1))
+    assert_weights(net, svrg.weights)
+
+
+def test_parameters_may_be_fixed_or_shared():
+    problem = Blocks('perceptron')
+    net = problem.net()
+    net.collect_params()['hidden_bias'].grad_req = 'null'
+    trainer = problem.trainer(net)
+    train(trainer, problem.loader(), 4)
+    svrg = problem.svrg(10, fixed=['hidden_bias'], **{**SETTINGS, 'decayed': ('weight', 'bias')})
+    svrg.fit(4, 2)
+    assert_weights(net, svrg.weights)
+    shared = gluon.nn.HybridSequential()
+    first = gluon.nn.Dense(4, in_units=4)
+    shared.add(first, gluon.nn.Dense(4, in_units=4, params=first.params), gluon.nn.Dense(3))
+    shared.initialize()
+    trainer = problem.trainer(shared, settings={'learning_rate': 0.1})
+    train(trainer, problem.loader(), 20, update_freq=1)
+    assert weights_of(shared)[first.weight.name].any()
+
+
+@pytest.mark.parametrize('hybridized', [None, {}])
+def test_dropout_has_the_same_masks_in_both_gradients(hybridized):
+    """With the weights at the snapshot the difference of the gradients is 0: g is μ."""
+    problem = Blocks('perceptron')
+    net = problem.net(hybridized=hybridized, extra=[gluon.nn.Dropout(0.5)])
+    trainer = problem.trainer(net)
+    trainer.update_full_grads(problem.loader())
+    [share] = trainer._svrg.snapshot.full_gradient.shares
+    for batch in problem.loader():
+        trainer.backward(*batch)
+        for param in net.collect_params().values():
+            np.testing.assert_allclose(param.grad().asnumpy(), 10 * share[param.name].asnumpy(),
+                                       rtol=1e-5, atol=1e-5)
+
+
+def test_statistics_of_batch_norm_are_those_of_the_live_weights():
+    """They are Trainer's of the same batches with the same weights."""
+    problem = Blocks('perceptron')
+    net, plain = (problem.net(extra=[gluon.nn.BatchNorm(in_channels=5, prefix='norm_')])
+                  for _ in range(2))
+    trainer = problem.trainer(net)
+    for data, label in problem.loader():
+        trainer.update_full_grads(problem.loader())
+        trainer.backward(data, label)
+        with autograd.record():
+            value = problem.loss()(plain(data), label)
+        value.backward()
+        for name in ('norm_running_mean', 'norm_running_var'):
+            np.testing.assert_array_equal(weights_of(net)[name], weights_of(plain)[name])
+
+
+class StopError(Exception):
+    pass
+
+
+def test_an_error_in_the_pass_leaves_weights_gradients_and_the_snapshot():
+    problem = Blocks('perceptron')
+    net = problem.net()
+    trainer = problem.trainer(net)
+    train(trainer, problem.loader(), 1)
+
+    def batches():
+        for number, batch in enumerate(problem.loader()):
+            if number == 2:
+                raise StopError
+            yield batch
+
+    def state():
+        return [array.asnumpy() for param in net.collect_params().values()
+                for array in (param.data(), param.grad())], [
+                    share.asnumpy() for share in
+                    trainer._svrg.snapshot.full_gradient.shares[0].values()], [
+                        value.asnumpy() for values in trainer._at.copy_of_weights().values()
+                        for value in values]
+
+    before = state()
+    with pytest.raises(StopError):
+        trainer.update_full_grads(batches())
+    for was, now in zip(before, state()):
+        for first, second in zip(was, now):
+            np.testing.assert_array_equal(first, second)
+    assert trainer._svrg.snapshot.is_active
+
+
+def test_a_step_without_backward_of_the_trainer_is_an_error():
+    problem = Blocks('softmax')
+    net, loss = problem.net(), problem.loss()
+    trainer = problem.trainer(net)
+    trainer.update_full_grads(problem.loader())
+    data, label = next(iter(problem.loader()))
+    with autograd.record():
+        value = loss(net(data), label)
+    value.backward()
+    before = weights_of(net)
+    with pytest.raises(RuntimeError, match=r'a step needs trainer.backward\(...\)'):
+        trainer.step(10)
+    assert all(np.array_equal(before[name], value) for name, value in weights_of(net).items())
+    trainer.backward(data, label)
+    trainer.step(10)
+    with pytest.raises(RuntimeError, match='a step needs'):
+        trainer.step(10, ignore_stale_grad=True)
+
+
+def test_a_step_without_a_snapshot_warns_once():
+    problem = Blocks('softmax')
+    net, plain = problem.net(), problem.net()
+    trainer = problem.trainer(net)
+    with pytest.warns(UserWarning, match='without a snapshot: call update_full_grads') as caught:
+        for batch in problem.loader():
+            trainer.backward(*batch)
+            trainer.step(10)
+    assert len(caught) == 1
+    train_plain(problem.trainer(plain, gluon.Trainer), plain, problem.loss(), problem.loader(), 1)
+    assert_weights(net, weights_of(plain), 1e-7)
+
+
+@pytest.mark.parametrize('contexts, on_kvstore', [
+    ([mx.cpu()], None), (TWO_DEVICES, True), (TWO_DEVICES, False)])
+def test_a_resumed_run_has_the_same_bits(tmp_path, contexts, on_kvstore):
+    problem = Blocks('perceptron', rows=37)
+
+    def start():
+        net = problem.net(contexts, extra=[gluon.nn.Dropout(0.3)])
+        return net, problem.trainer(net, update_on_kvstore=on_kvstore)
+
+    mx.random.seed(5)
+    net, trainer = start()
+    train(trainer, problem.loader(), 3, contexts=contexts)
+    trainer.save_states(str(tmp_path / 'states'))
+    net.save_parameters(str(tmp_path / 'params'))
+    train(trainer, problem.loader(), 4, begin=3, contexts=contexts)
+    whole = weights_of(net)
+    net, trainer = start()
+    net.load_parameters(str(tmp_path / 'params'), contexts)
+    trainer.load_states(str(tmp_path / 'states'))
+    train(trainer, problem.loader(), 4, begin=3, contexts=contexts)
+    for name, value in whole.items():
+        np.testing.assert_array_equal(weights_of(net)[name], value)
+
+
+def test_states_of_trainer_and_of_others(tmp_path):
+    problem, path = Blocks('perceptron'), str(tmp_path / 'states')
+    net = problem.net()
+    plain = problem.trainer(net, gluon.Trainer)
+    train_plain(plain, net, problem.loss(), problem.loader(), 1)
+    plain.save_states(path)
+    trainer = problem.trainer(problem.net())
+    trainer.update_full_grads(problem.loader())
+    trainer.load_states(path)
+    assert not trainer._svrg.snapshot.is_active
+    trainer.update_full_grads(problem.loader())
+    trainer.save_states(path)
+    other = Blocks('softmax')
+    with pytest.raises(ValueError, match='has a snapshot of other parameters'):
+        other.trainer(other.net()).load_states(path)
+
+
+def test_rates_and_multipliers_are_trainers():
+    problem = Blocks('softmax')
+    net = problem.net()
+    net.collect_params()['fc_bias'].lr_mult = 0.5
+    trainer = problem.trainer(net)
+    svrg = problem.svrg(10, lr_mult={'fc_bias': 0.5}, **{**SETTINGS,
+                                                         'decayed': ('weight', 'bias')})
+    for epoch in range(4):
+        trainer.set_learning_rate(0.2 / (1 + epoch))
+        svrg.optimizer.learning_rate = lambda _, epoch=epoch: 0.2 / (1 + epoch)
+        train(trainer, problem.loader(), 1)
+        svrg.take_snapshot()
+        for begin in range(0, 40, 10):
+            svrg.step(np.arange(begin, begin + 10))
+    assert_weights(net, svrg.weights)
+
+
+def test_gradients_may_be_changed_between_allreduce_and_update():
+    problem = Blocks('softmax')
+    nets = [problem.net() for _ in range(2)]
+    for net, in_parts in zip(nets, (True, False)):
+        trainer = problem.trainer(net, update_on_kvstore=False)
+        for _ in range(2):
+            trainer.update_full_grads(problem.loader())
+            for batch in problem.loader():
+                trainer.backward(*batch)
+                if in_parts:
+                    trainer.allreduce_grads()
+                    trainer.update(10)
+                else:
+                    trainer.step(10)
+        with pytest.raises(RuntimeError, match='a step needs'):
+            trainer.update(10)
+    assert_weights(nets[0], weights_of(nets[1]), 1e-7)
+
+
+class Scores(gluon.HybridBlock):
+    """A dense layer of operators that compute in float16 on a CPU too."""
+
+    def __init__(self, weight):
+        super().__init__(prefix='')
+        self.weight = self.params.get('fc_weight', shape=weight.shape, dtype='float16',
+                                      init=mx.init.Constant(mx.nd.array(weight)))
+
+    def hybrid_forward(self, F, rows, weight):
+        return F.broadcast_mul(rows.expand_dims(1), weight.expand_dims(0)).sum(axis=2)
+
+
+def test_float16_with_multi_precision():
+    problem = Blocks('softmax')
+    problem.weights['fc_bias'][:] = 0
+    net, loss = Scores(problem.weights['fc_weight']), problem.loss()
+    net.initialize()
+    trainer = problem.trainer(
+        net, settings={**SETTINGS, 'multi_precision': True}, objective=lambda data, label: loss(
+            net(data.astype('float16')).astype('float32'), label))
+    train(trainer, problem.loader(), 4)
+    svrg = problem.svrg(10, fixed=['fc_bias'], **SETTINGS)
+    assert_weights(net, {'fc_weight': svrg.fit(4, 2)['fc_weight']}, 3e-3)
+    assert trainer._svrg.snapshot.full_gradient.shares[0]['fc_weight'].dtype == np.float32
+
+
+def test_data_iterators_have_no_padding():
+    problem = Blocks('softmax', rows=37)
+    net = problem.net()
+    trainer = problem.trainer(net)
+    data = problem.iterator()
+    next(data)
+    trainer.update_full_grads(data)
+    full = trainer._svrg.snapshot.full_gradient
+    assert (full.rows, full.batches) == (37, 4)
+    trainer.update_full_grads(data, batches=2)
+    assert (trainer._svrg.snapshot.full_gradient.rows) == 20
+
+
+def test_states_are_carried_through_the_pass():
+    """h' = tanh(x V + h U): the mean is over the gradients with the h carried at the snapshot."""
+    rng = np.random.RandomState(0)
+    inputs = rng.normal(size=(4, 5, 3))
+    net = gluon.nn.HybridSequential()
+    cell = gluon.rnn.RNNCell(2, input_size=3)
+    net.add(cell)
+    net.initialize(mx.init.Uniform(0.5))
+
+    def objective(data, state):
+        output, [state] = cell(data, [state])
+        return (output ** 2).sum(axis=1), state
+
+    trainer = SVRGTrainer(net.collect_params(), 'sgd', {'learning_rate': 0.1}, objective=objective)
+    begin = mx.nd.ones((5, 2))
+    trainer.update_full_grads([[mx.nd.array(rows)] for rows in inputs], states=[begin])
+    values = {name.rpartition('_')[0].rpartition('_')[2] + name.rpartition('_')[2]: value.astype(
+        float) for name, value in weights_of(net).items()}
+    total, state = 0, np.ones((5, 2))
+    for rows in inputs:
+        before = state
+        state = np.tanh(rows @ values['i2hweight'].T + values['i2hbias']
+                        + state @ values['h2hweight'].T + values['h2hbias'])
+        total = total + (2 * state * (1 - state ** 2)).T @ before
+    found = trainer._svrg.snapshot.full_gradient.shares[0]
+    [name] = [name for name in found if name.endswith('h2h_weight')]
+    np.testing.assert_allclose(found[name].asnumpy(), total / 20, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize('arguments, error, says', [
+    ({'objective': None}, TypeError, 'objective must be a function'),
+    ({'alpha': 2}, ValueError, 'alpha must be a number from 0 to 1'),
+    ({'nonfinite': 'stop'}, ValueError, "nonfinite must be 'warn' or 'raise'"),
+    ({'loss_is_mean': 1}, TypeError, 'loss_is_mean must be None, True or False'),
+    ({'kvstore': 'dist_async'}, ValueError, "kvstore must be 'dist_sync' or of one process"),
+    ({'kvstore': 'dist_sync', 'update_on_kvstore': True}, ValueError,
+     'update_on_kvstore must be None or False'),
+    ({'compression_params': {'type': '2bit'}}, ValueError, 'compression_params must be None'),
+    ({'settings': {'lr_scheduler': BarzilaiBorwein()}}, ValueError, 'needs an SVRGModule')])
+def test_bad_arguments(arguments, error, says):
+    problem = Blocks('softmax')
+    with pytest.raises(error, match=says):
+        problem.trainer(problem.net(), **{'objective': len, **arguments})
+
+
+def test_bad_batches():
+    problem = Blocks('softmax')
+    trainer = problem.trainer(problem.net())
+    with pytest.raises(ValueError, match='at least one row of data'):
+        trainer.update_full_grads([])
+    with pytest.raises(TypeError, match='train_data must yield tuples or lists'):
+        trainer.update_full_grads([mx.nd.ones((2, 4))])
+    with pytest.raises(ValueError, match='batches must be'):
+        trainer.update_full_grads(problem.loader(), batches=0)
+    on_two = problem.trainer(problem.net(TWO_DEVICES))
+    with pytest.raises(ValueError, match='inputs must be lists of one for each of the devices'):
+        on_two.backward(*next(iter(problem.loader())))
+    means = problem.trainer(problem.net(), loss_is_mean=True)
+    with pytest.raises(ValueError, match='a loss of one element with loss_is_mean=True'):
+        means.update_full_grads(problem.loader())

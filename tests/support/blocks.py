@@ -1,0 +1,98 @@
+"""The problems of the tests as Gluon blocks, and loops that train them."""
+
+import mxnet as mx
+import numpy as np
+from mxnet import gluon
+
+import oracle
+from problems import Problem
+from svrg_optimization.gluon import SVRGTrainer
+
+SETTINGS = {'learning_rate': 0.2, 'momentum': 0.5, 'wd': 0.01}
+BIAS = {'decayed': ('weight', 'bias')}  # Gluon decays both
+
+
+class Blocks(Problem):
+    """A problem with its network as a Gluon block."""
+
+    def net(self, context=mx.cpu(), hybridized=None, extra=()):
+        """Return a new network with the problem's weights."""
+        net = gluon.nn.HybridSequential(prefix='')
+        if 'hidden_weight' in self.weights:
+            net.add(gluon.nn.Dense(5, activation='tanh', in_units=4, prefix='hidden_'))
+        outputs, inputs = self.weights['fc_weight'].shape
+        net.add(*extra, gluon.nn.Dense(outputs, in_units=inputs, prefix='fc_'))
+        net.initialize(ctx=context)
+        for name, param in net.collect_params().items():
+            if name in self.weights:
+                param.set_data(mx.nd.array(self.weights[name]))
+        if hybridized is not None:
+            net.hybridize(**hybridized)
+        return net
+
+    def loss(self):
+        if len(self.weights['fc_bias']) == 1:
+            return gluon.loss.L2Loss()
+        return gluon.loss.SoftmaxCrossEntropyLoss()
+
+    def loader(self, batch_size=10, **kwargs):
+        data = gluon.data.ArrayDataset(self.features.astype('float32'),
+                                       self.targets.astype('float32'))
+        return gluon.data.DataLoader(data, batch_size, **kwargs)
+
+    def trainer(self, net, cls=SVRGTrainer, optimizer='sgd', settings=None, **kwargs):
+        if cls is SVRGTrainer and 'objective' not in kwargs:
+            loss = self.loss()
+            kwargs['objective'] = lambda data, label: loss(net(data), label)
+        return cls(net.collect_params(), optimizer, dict(settings or SETTINGS), **kwargs)
+
+    def oracle(self, epochs, update_freq=2, batch_size=10, keep=True, settings=None, **kwargs):
+        """Return the float64 weights after some epochs; the last batch is shorter."""
+        svrg = self.svrg(batch_size, **{**(settings or SETTINGS), **BIAS})
+        svrg.alpha = kwargs.get('alpha', svrg.alpha)
+        rows = np.arange(len(self.features))
+        batches = [rows[begin:begin + batch_size] for begin in range(0, len(rows), batch_size)]
+        for epoch in range(epochs):
+            if epoch % update_freq == 0:
+                svrg.take_snapshot()
+            for batch in batches if keep else batches[:len(rows) // batch_size]:
+                svrg.step(batch)
+        return svrg.weights
+
+
+def train(trainer, loader, epochs, update_freq=2, batch_size=10, begin=0, contexts=None):
+    """Train as the docstring of SVRGTrainer says; the scale is that of whole batches."""
+    for epoch in range(begin, epochs):
+        if epoch % update_freq == 0 and hasattr(trainer, 'update_full_grads'):
+            trainer.update_full_grads(loader)
+        for batch in loader:
+            if contexts:
+                batch = [gluon.utils.split_and_load(array, contexts, even_split=False)
+                         for array in batch]
+            trainer.backward(*batch)
+            trainer.step(batch_size)
+
+
+def train_plain(trainer, net, loss, loader, epochs, batch_size=10):
+    """Train as everybody does with gluon.Trainer."""
+    for _ in range(epochs):
+        for data, label in loader:
+            with mx.autograd.record():
+                value = loss(net(data), label)
+            value.backward()
+            trainer.step(batch_size)
+
+
+def weights_of(net):
+    return {name: param.data(param.list_ctx()[0]).asnumpy()
+            for name, param in net.collect_params().items()}
+
+
+def assert_weights(net, expected, tolerance=1e-5):
+    found = weights_of(net)
+    for name, value in expected.items():
+        np.testing.assert_allclose(found[name], value, rtol=tolerance, atol=tolerance,
+                                   err_msg=name)
+
+
+__all__ = ['Blocks', 'assert_weights', 'oracle', 'train', 'train_plain', 'weights_of']
