@@ -156,7 +156,8 @@ class SVRGTrainer(gluon.Trainer):
         states : tuple, optional
             States that a network carries from batch to batch, as they are at the
             beginning. `objective` gets them after the batch, and returns a tuple
-            of the loss and the states for the next batch. They are detached.
+            of the loss and the states for the next batch, which are detached. On
+            several devices it is a list of such a tuple for each.
 
         Raises
         ------
@@ -172,19 +173,20 @@ class SVRGTrainer(gluon.Trainer):
             batches = checked_count('batches', batches, 'None or an int of 1 or more')
         if self._svrg.schedule.is_never_due:
             return
+        if not (len(self._contexts) > 1 and states):
+            states = [states for _ in self._contexts]
         if hasattr(train_data, 'reset'):
             rewind(train_data)
         read = itertools.islice(train_data, batches)
         first = [self._split(batch) for batch in itertools.islice(read, 1)]
         if first and any(param._deferred_init for param in self._params):
-            for inputs in first[0]:
-                self._at.objective(*inputs, *states)  # finds the shapes
+            for inputs, of_device in zip(first[0], states):
+                self._at.objective(*inputs, *of_device)  # finds the shapes
         if not self._kv_initialized:
             self._init_kvstore()
         if self._params_to_init:
             self._init_params()
-        source = _Batches(itertools.chain(first, map(self._split, read)), train_data,
-                          [list(states) for _ in self._contexts])
+        source = _Batches(itertools.chain(first, map(self._split, read)), train_data, states)
         if is_distributed(self._kvstore):
             prepare_exit(self._kvstore)
             reduction = _OverWorkers(self._kvstore, len(self._params))

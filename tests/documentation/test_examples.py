@@ -23,7 +23,7 @@ from processes import LIGHT, printed_by
 EXAMPLES = Path(__file__).resolve().parents[2] / 'examples'
 SCRIPTS = ['high_level_api', 'intermediate_level_api', 'inference', 'linear_regression',
            'logistic_regression_csr', 'sparse_logistic_regression', 'training_on_a_stream',
-           'gluon_block', 'convolutional_network']
+           'gluon_trainer', 'gluon_block', 'convolutional_network']
 
 
 def run(name, *arguments, cwd=None):
@@ -286,6 +286,16 @@ def test_gluon_block():
     printed, _ = run('gluon_block', '--epochs', 10)
     assert last_number(printed[0]) > 0.93
     assert last_number(printed[1]) < 1e-6
+
+
+@pytest.mark.process
+@pytest.mark.slow
+def test_gluon_trainer():
+    printed, _ = run('gluon_trainer')
+    assert [line.split()[0] for line in printed] == ['Trainer:', 'SVRGTrainer:']
+    of_sgd, of_svrg = (float(line.split()[2].rstrip(',')) for line in printed)
+    assert of_svrg < 0.96 * of_sgd
+    assert last_number(printed[1]) > 0.95
 
 
 @pytest.mark.process

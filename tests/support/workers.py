@@ -15,48 +15,16 @@ from pathlib import Path
 
 import mxnet as mx
 
+from gluon_workers import fit_gluon
 from own_operators import Unsendable
-from problems import CsrIter, Problem, SparseProblem
+from problems import Problem, SparseProblem
+from sampled_workers import fit_sampled, sampled_unlike
 from sequences import Sequences
+from shards import NoBatches, error_of, problem_of, shard_of, weights_of
 from svrg_optimization import BarzilaiBorwein, SVRGModule
 from svrg_optimization.proximal import GroupLasso
 
-
-class NoBatches:
-    """The data of a worker that has none."""
-
-    def __init__(self, like):
-        self.provide_data, self.provide_label = like.provide_data, like.provide_label
-        self.batch_size = like.batch_size
-
-    def __iter__(self):
-        return iter(())
-
-    def reset(self):
-        """Begin anew, with nothing."""
-
-
-def problem_of(arguments):
-    """Make a problem of the arguments that a test gives."""
-    arguments = dict(arguments)
-    mean = arguments.pop('mean', False)
-    problem = (SparseProblem if arguments.pop('sparse', False) else Problem)(**arguments)
-    if mean:
-        problem.symbol = mx.sym.SoftmaxOutput(problem.symbol.get_internals()['fc_output'],
-                                              mx.sym.Variable('label'), normalization='batch')
-    return problem
-
-
-def shard_of(problem, sizes, rank, batch_size):
-    """Return the iterator over the rows of one rank; sizes are those of all shards."""
-    begin = sum(sizes[:rank])
-    rows = slice(begin, begin + sizes[rank])
-    if not sizes[rank]:
-        return NoBatches(problem.iterator(batch_size))
-    if isinstance(problem, SparseProblem):
-        return CsrIter(problem.features[rows], problem.targets[rows], batch_size)
-    return mx.io.NDArrayIter(problem.features[rows], problem.targets[rows], batch_size,
-                             label_name='label')
+ELSEWHERE = fit_gluon, fit_sampled, sampled_unlike  # scenarios in files of their own
 
 
 def bound(problem, kvstore, train_data, devices=1, seed=None, optimizer=None, update_freq=1,
@@ -71,11 +39,6 @@ def bound(problem, kvstore, train_data, devices=1, seed=None, optimizer=None, up
         module.init_params(mx.init.Normal(1))
     module.init_optimizer(kvstore, 'sgd', optimizer or {'learning_rate': 0.1})
     return module
-
-
-def weights_of(module):
-    """Read a module's weights without any synchronization with others."""
-    return {name: value.asnumpy() for name, value in module.get_params()[0].items()}
 
 
 def full_gradient_of(module):
@@ -404,15 +367,6 @@ def fit_buckets(kvstore, num_epoch, optimizer, directory):
     return weights_of(module), len(caught)
 
 
-def error_of(call, *arguments):
-    """Return the message of the ValueError that a call must raise."""
-    try:
-        call(*arguments)
-    except ValueError as error:
-        return str(error)
-    return None
-
-
 def kvstores_that_cannot_be_shared(kvstore):
     """Offer a KVStore to modules that would mix their values in it; return the messages."""
     problem = Problem(rows=24)
@@ -451,37 +405,6 @@ def compressing_kvstore(kvstore):
     problem = Problem(rows=24)
     kvstore.set_gradient_compression({'type': '2bit', 'threshold': 0.5})
     return error_of(bound, problem, kvstore, problem.iterator(4))
-
-
-def fit_sampled(kvstore, problem, sizes, full_sizes, full_batch_sizes, batches, updates, num_epoch,
-                optimizer):
-    """Train on full gradients over data of each worker's own; return weights and snapshots."""
-    problem, rank = Problem(**problem), kvstore.rank
-    module = problem.module(full_grad_batches=batches, updates_per_snapshot=updates,
-                            full_grad_data=shard_of(problem, full_sizes, rank,
-                                                    full_batch_sizes[rank]))
-    module.fit(shard_of(problem, sizes, rank, 8), kvstore=kvstore, eval_metric='mse',
-               arg_params=problem.arg_params(), optimizer_params=optimizer, num_epoch=num_epoch)
-    return weights_of(module), module._snapshot.num_taken
-
-
-def sampled_unlike(kvstore, unlike):
-    """Call fit with arguments of each rank's own; return the errors' messages and the steps."""
-    rank, found = kvstore.rank, []
-    for number, of_ranks in enumerate(unlike):
-        given = {'sizes': [16, 16], **{name: values[rank] for name, values in of_ranks.items()}}
-        problem = Problem(rows=sum(given['sizes']), weight={'name': 'w%d' % number},
-                          bias={'name': 'b%d' % number})
-        module = problem.module(
-            full_grad_batches=given.get('batches', 2), updates_per_snapshot=given.get('updates'),
-            full_grad_data=problem.iterator(8) if given.get('own_data', True) else None)
-        steps = []
-        message = error_of(functools.partial(
-            module.fit, shard_of(problem, given['sizes'], rank, 8), kvstore=kvstore,
-            eval_metric='mse', arg_params=problem.arg_params(), num_epoch=2,
-            batch_end_callback=steps.append))
-        found.append((message, len(steps)))
-    return found
 
 
 def main():

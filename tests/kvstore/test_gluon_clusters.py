@@ -1,0 +1,34 @@
+"""SVRGTrainer in real clusters, against float64."""
+
+import numpy as np
+import pytest
+
+from blocks import BIAS
+from cluster import PROBLEM, run_workers
+from problems import Problem, assert_close
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+SGD = {'learning_rate': 0.3, 'momentum': 0.5, 'wd': 0.01}
+
+
+@pytest.mark.parametrize('servers, sizes', [(1, [28, 29]), (2, [25, 28, 30])])
+def test_training_on_shards_is_svrg_on_all_rows(tmp_path, servers, sizes):
+    given = {**PROBLEM, 'features': 4, 'rows': sum(sizes)}
+    results = run_workers('fit_gluon', tmp_path, len(sizes), servers, problem=given, sizes=sizes,
+                          batch_size=8, num_epoch=5, optimizer=SGD)
+    problem = Problem(**given)
+    svrg = problem.svrg(8 * len(sizes), **SGD, **BIAS)
+    shards = np.split(np.arange(sum(sizes)), np.cumsum(sizes)[:-1])
+    for epoch in range(5):
+        if epoch % 2 == 0:
+            svrg.take_snapshot()
+        for begin in range(0, max(sizes), 8):
+            svrg.step(np.concatenate([rows[begin:begin + 8] for rows in shards]))
+    for weights in results:
+        assert_close(weights, svrg.weights)
+
+
+def test_workers_with_different_numbers_of_batches_are_named(tmp_path):
+    for message in run_workers('fit_gluon', tmp_path, problem={**PROBLEM, 'features': 4},
+                               sizes=[17, 40], batch_size=8, num_epoch=1, optimizer=SGD):
+        assert message.endswith(r'in the order of ranks, [3, 5]')

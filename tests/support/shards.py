@@ -1,0 +1,56 @@
+"""Shards of a problem's rows, and what goes wrong with them."""
+
+import mxnet as mx
+
+from problems import CsrIter, Problem, SparseProblem
+
+
+class NoBatches:
+    """The data of a worker that has none."""
+
+    def __init__(self, like):
+        self.provide_data, self.provide_label = like.provide_data, like.provide_label
+        self.batch_size = like.batch_size
+
+    def __iter__(self):
+        return iter(())
+
+    def reset(self):
+        """Begin anew, with nothing."""
+
+
+def problem_of(arguments):
+    """Make a problem of the arguments that a test gives."""
+    arguments = dict(arguments)
+    mean = arguments.pop('mean', False)
+    problem = (SparseProblem if arguments.pop('sparse', False) else Problem)(**arguments)
+    if mean:
+        problem.symbol = mx.sym.SoftmaxOutput(problem.symbol.get_internals()['fc_output'],
+                                              mx.sym.Variable('label'), normalization='batch')
+    return problem
+
+
+def shard_of(problem, sizes, rank, batch_size):
+    """Return the iterator over the rows of one rank; sizes are those of all shards."""
+    begin = sum(sizes[:rank])
+    rows = slice(begin, begin + sizes[rank])
+    if not sizes[rank]:
+        return NoBatches(problem.iterator(batch_size))
+    if isinstance(problem, SparseProblem):
+        return CsrIter(problem.features[rows], problem.targets[rows], batch_size)
+    return mx.io.NDArrayIter(problem.features[rows], problem.targets[rows], batch_size,
+                             label_name='label')
+
+
+def error_of(call, *arguments):
+    """Return the message of the ValueError that a call must raise."""
+    try:
+        call(*arguments)
+    except ValueError as error:
+        return str(error)
+    return None
+
+
+def weights_of(module):
+    """Read a module's weights without any synchronization with others."""
+    return {name: value.asnumpy() for name, value in module.get_params()[0].items()}
