@@ -199,7 +199,7 @@ def _check_stands_between_steps(mod):
         raise RuntimeError('mod must be bound with for_training=True and have its parameters '
                            'initialized')
     svrg = mod._svrg
-    if not (svrg.snapshot.is_active or svrg.schedule.is_never_due):
+    if not (svrg.snapshot.is_active or svrg.schedule.is_off):
         raise RuntimeError('mod must have a snapshot: call update_full_grads first')
     if svrg.step is not None and svrg.step.awaits:
         raise RuntimeError('mod must not stand between forward and update: call %s first'

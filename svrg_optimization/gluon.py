@@ -5,6 +5,7 @@ import itertools
 import os
 import pickle
 import tempfile
+from types import SimpleNamespace
 
 import numpy as np
 from mxnet import autograd, gluon, nd, random
@@ -12,15 +13,17 @@ from mxnet import autograd, gluon, nd, random
 from ._argument_checks import checked_bool, checked_count
 from ._warn_once import WarnOnce
 from .checkpoint.files import files_written_together
+from .core.arrays import dtype_of_sum
 from .core.full_gradient import FullGradient, Part
 from .core.schedule import Schedule
 from .core.store import Store
 from .core.svrg import COMPUTED, SVRG
-from .data.iterators import rewind
-from .kvstore.agreement import check_batch_counts
+from .data.batch_rows import without_padding
+from .data.iterators import pads_in_front, rewind
+from .kvstore.agreement import PassCounts
 from .kvstore.kinds import is_asynchronous, is_distributed
 from .kvstore.operations import allreduce
-from .kvstore.reduction import WithinProcess
+from .kvstore.reduction import OverWorkers, WithinProcess
 from .kvstore.worker_exit import prepare_exit
 from .step_size import BarzilaiBorwein
 
@@ -117,16 +120,19 @@ class SVRGTrainer(gluon.Trainer):
         if isinstance(rule, BarzilaiBorwein):
             raise ValueError('lr_scheduler must be one of MXNet or None: BarzilaiBorwein needs '
                              'an SVRGModule')
-        schedule = Schedule(False, alpha=alpha, update_freq=1, full_grad_batches=None,
-                            updates_per_snapshot=None, full_grad_data=None)
+        schedule = Schedule(alpha=alpha)
         super().__init__(params, optimizer, optimizer_params, kvstore, None, update_on_kvstore)
         for param in self._params:
             if param._stype != 'default':
                 raise ValueError('params must be dense, and %s is %s' % (param.name, param._stype))
+        if len({param.name for param in self._params}) < len(self._params):
+            raise ValueError('params must have different names, and not %s'
+                             % sorted(param.name for param in self._params))
         warn_once = WarnOnce()
         self._at = _AtSnapshot(self._params, objective,
                                checked_bool('loss_is_mean', loss_is_mean, or_none=True))
         self._svrg = SVRG(self._at, schedule, Store(False), warn_once, nonfinite == 'raise')
+        self._keys_on_servers = set()
 
     @property
     def alpha(self):
@@ -140,8 +146,8 @@ class SVRGTrainer(gluon.Trainer):
     def update_full_grads(self, train_data, batches=None, states=()):
         r"""Take a snapshot of the weights and compute the full gradient there.
 
-        If the pass fails, the previous snapshot stays active. With the number 0
-        as `alpha` nothing is done.
+        If the pass fails, the previous snapshot stays active. A DataIter is reset
+        before it and after it. With the number 0 as `alpha` nothing is done.
 
         Parameters
         ----------
@@ -164,21 +170,24 @@ class SVRGTrainer(gluon.Trainer):
         TypeError
             If `batches` is not an int, or a batch is not a tuple or a list.
         ValueError
-            If `batches` is below 1, if there is no batch, or if workers have
-            different numbers of batches.
+            If `batches` is below 1, if there is no batch, if a trained parameter
+            is not part of the objective, or if workers have different numbers of
+            batches or a KVStore that compresses.
         FloatingPointError
             If the full gradient is not finite, with ``nonfinite='raise'``.
         """
         if batches is not None:
             batches = checked_count('batches', batches, 'None or an int of 1 or more')
-        if self._svrg.schedule.is_never_due:
+        if self._svrg.schedule.is_off:
             return
-        if not (len(self._contexts) > 1 and states):
-            states = [states for _ in self._contexts]
-        if hasattr(train_data, 'reset'):
+        if not (len(self._devices) > 1 and states):
+            states = [states for _ in self._devices]
+        is_iterator = hasattr(train_data, 'reset')
+        if is_iterator:
             rewind(train_data)
-        read = itertools.islice(train_data, batches)
-        first = [self._split(batch) for batch in itertools.islice(read, 1)]
+        read = (self._split(batch, train_data)
+                for batch in itertools.islice(train_data, batches))
+        first = list(itertools.islice(read, 1))
         if first and any(param._deferred_init for param in self._params):
             for inputs, of_device in zip(first[0], states):
                 self._at.objective(*inputs, *of_device)  # finds the shapes
@@ -186,29 +195,65 @@ class SVRGTrainer(gluon.Trainer):
             self._init_kvstore()
         if self._params_to_init:
             self._init_params()
-        source = _Batches(itertools.chain(first, map(self._split, read)), train_data, states)
-        if is_distributed(self._kvstore):
-            prepare_exit(self._kvstore)
-            reduction = _OverWorkers(self._kvstore, len(self._params))
-        else:
-            reduction = WithinProcess(None, None, self._kvstore is not None)
-        self._svrg.take_snapshot(self, source, reduction)
+        self._drop_outdated_snapshot()
+        self._svrg.take_snapshot(self, _Batches(itertools.chain(first, read), train_data, states),
+                                 self._reduction())
+        if is_iterator:
+            rewind(train_data)
 
-    def _split(self, batch):
-        """Return the inputs of the objective for each device."""
+    def _drop_outdated_snapshot(self):
+        if self._svrg.snapshot.is_active and self._at.is_outdated():
+            self._svrg.warn_once('the snapshot is dropped, since parameters have got other arrays '
+                                 '(cast, reset_ctx, grad_req)')
+            self._svrg.snapshot.replace(None)
+
+    @property
+    def _devices(self):
+        return self._params[0].list_ctx()
+
+    def _split(self, batch, train_data):
+        """Return the inputs of the objective for each device; for the first alone if few."""
         if hasattr(batch, 'data'):
-            rows = batch.data[0].shape[0] - (batch.pad or 0)
-            batch = [array[:rows] for array in (*batch.data, *(batch.label or []))]
+            batch = without_padding(batch, train_data.provide_data, train_data.provide_label,
+                                    pads_in_front(train_data))
+            batch = [*batch.data, *(batch.label or [])]
         if not isinstance(batch, (list, tuple)):
             raise TypeError('train_data must yield tuples or lists of what objective takes, not %r'
                             % (batch,))
-        contexts = self._contexts
-        if len(contexts) == 1:
-            return [[array.as_in_context(contexts[0]) if isinstance(array, nd.NDArray) else array
+        devices = self._devices
+        if len(devices) == 1 or not isinstance(batch[0], (list, tuple)) and (
+                len(batch[0]) < len(devices)):
+            return [[array.as_in_context(devices[0]) if isinstance(array, nd.NDArray) else array
                      for array in batch]]
         parts = [array if isinstance(array, (list, tuple)) else gluon.utils.split_and_load(
-            array, contexts, even_split=False) for array in batch]
+            array, devices, even_split=False) for array in batch]
         return list(zip(*parts))
+
+    def _reduction(self):
+        """Return what sums the full gradient. Its keys on servers follow those of Trainer."""
+        kvstore, first = self._kvstore, len(self._params)
+        if not is_distributed(kvstore):
+            return WithinProcess(None, None, kvstore is not None)
+        keys = SimpleNamespace(
+            tally=first, row_counts={},
+            full={param.name: first + 2 + place for place, param in enumerate(self._params)})
+        if not self._keys_on_servers:
+            prepare_exit(kvstore)
+            probe = nd.array([2.0 ** -10, 2.0 ** -11])
+            kvstore.init(first + 1, probe)
+            allreduce(kvstore, {first + 1: [probe]})
+            if (probe.asnumpy() != kvstore.num_workers * np.array([2.0 ** -10, 2.0 ** -11])).any():
+                raise ValueError('kvstore must not compress gradients (set_gradient_compression): '
+                                 'it would compress the full gradient too')
+        values = {keys.tally: PassCounts(kvstore).value}
+        for name, gradients in self._at.live_gradients().items():
+            values[keys.full[name]] = nd.zeros(
+                gradients[0].shape, dtype=dtype_of_sum(gradients[0].dtype))
+        for key, value in values.items():
+            if key not in self._keys_on_servers:
+                kvstore.init(key, value)
+                self._keys_on_servers.add(key)
+        return OverWorkers(kvstore, SimpleNamespace(keys=keys, forget_agreement=lambda: None), True)
 
     def backward(self, *inputs):
         """Compute the objective of a batch and its SVRG gradients.
@@ -231,18 +276,21 @@ class SVRGTrainer(gluon.Trainer):
         Raises
         ------
         ValueError
-            If there are several devices and an input is not such a list.
+            If there are several devices and an input is not such a list, or if a
+            trained parameter is not part of the objective: its gradient would be
+            that of an earlier batch.
         """
-        svrg, at, devices = self._svrg, self._at, len(self._contexts)
+        svrg, at, devices = self._svrg, self._at, len(self._devices)
         in_lists = devices > 1 or isinstance(inputs[0], (list, tuple))
         if in_lists and not all(isinstance(of_devices, (list, tuple))
                                 and len(of_devices) == devices for of_devices in inputs):
             raise ValueError('inputs must be lists of one for each of the devices, %s, as '
-                             'gluon.utils.split_and_load returns them' % (self._contexts,))
+                             'gluon.utils.split_and_load returns them' % (self._devices,))
         at.inputs = list(zip(*inputs)) if in_lists else [inputs]
         try:
             svrg.begin_step(self, at.inputs, True)
-            corrects = svrg.snapshot.is_active and not svrg.schedule.is_never_due
+            self._drop_outdated_snapshot()
+            corrects = svrg.snapshot.is_active and not svrg.schedule.is_off
             outputs, rows = at.run_live(corrects)
             svrg.compute_at_snapshot(self, None)
             if corrects:
@@ -274,7 +322,7 @@ class SVRGTrainer(gluon.Trainer):
 
     def _check_step(self):
         svrg = self._svrg
-        if svrg.snapshot.is_active and not svrg.schedule.is_never_due and (
+        if svrg.snapshot.is_active and not svrg.schedule.is_off and (
                 svrg.step is None or svrg.step.stage != COMPUTED):
             raise RuntimeError('a step needs trainer.backward(...) of its batch before it: '
                                'the gradients of loss.backward() are not SVRG gradients. '
@@ -317,9 +365,8 @@ class SVRGTrainer(gluon.Trainer):
             with open(name, 'wb') as file:
                 file.write(states)
             super().load_states(name)
-        if svrg is None:
-            self._svrg.drop_snapshot()
-        else:
+        self._svrg.snapshot.replace(None)
+        if svrg is not None:
             self._at.unpack(svrg, self._svrg.snapshot)
 
 
@@ -350,6 +397,7 @@ class _AtSnapshot:
     def __init__(self, params, objective, loss_is_mean):
         self._params, self.objective, self._loss_is_mean = params, objective, loss_is_mean
         self._arrays = {}  # of each parameter that has its own: values and gradients, by device
+        self._live = {}  # the arrays of all parameters at the snapshot
         self.inputs = self._random = self._seed = None
         self._is_checked = False  # that graphs use the arrays that the parameters have
 
@@ -358,14 +406,17 @@ class _AtSnapshot:
     def _trained(self):
         return [param for param in self._params if param.grad_req != 'null']
 
+    def is_outdated(self):
+        """Tell whether a parameter has other arrays than when the snapshot was taken."""
+        return any(param._data is not values or param._grad is not gradients
+                   for param, (values, gradients) in self._live.items())
+
     def _allocate(self):
+        if self._live and not self.is_outdated():
+            return
+        self._arrays = {}
         for param in self._params:
-            known = self._arrays.get(param)
-            trained = param.grad_req != 'null'
-            if (known is not None and bool(known[1]) == trained
-                    and known[0][0].context == param.list_ctx()[0]):
-                continue
-            if trained:
+            if param.grad_req != 'null':
                 values = [value.copy() for value in param.list_data()]
                 gradients = [nd.zeros(value.shape, ctx=value.context, dtype=value.dtype,
                                       stype=param._grad_stype) for value in values]
@@ -373,6 +424,7 @@ class _AtSnapshot:
                 self._arrays[param] = values, gradients
             elif not param._differentiable:
                 self._arrays[param] = [value.copy() for value in param.list_data()], None
+        self._live = {param: (param._data, param._grad) for param in self._params}
 
     def live_gradients(self):
         """Map each trained parameter to its gradients at the current weights, one a device."""
@@ -441,12 +493,17 @@ class _AtSnapshot:
             with self._in_place():
                 outputs = self._run([(*inputs, *states)
                                      for inputs, states in zip(batch, source.states)])
+                self._check_fresh(len(batch))
+                for param in self._trained():
+                    for value in param._data:
+                        value._fresh_grad = False
             if any(source.states):
                 source.states = [_detached(output[1:]) for output in outputs]
             if not number:
                 self._check_marks(are_left=False)
             means, rows = zip(*map(self._reduction, outputs, batch))
             weights = [count if is_mean else 1 for is_mean, count in zip(means, rows)]
+            weights += [0] * (len(source.states) - len(batch))
             yield Part(self._gradients(), weights, sum(rows), 1)
 
     def keep_outputs(self, live):
@@ -483,6 +540,8 @@ class _AtSnapshot:
             if not self._is_checked:
                 self._mark()
         outputs = self._run(self.inputs)
+        if draws_masks_again:
+            self._check_fresh(len(self.inputs))
         if draws_masks_again and not self._is_checked:
             self._check_marks(are_left=True)
         means, rows = zip(*map(self._reduction, outputs, self.inputs))
@@ -509,7 +568,16 @@ class _AtSnapshot:
         """Mark the gradients at the snapshot, to see which backward pass writes them."""
         self._is_checked = False
         for arrays in self._gradients().values():
-            arrays[0][:] = _UNWRITTEN
+            if arrays[0].stype == 'default':
+                arrays[0][:] = _UNWRITTEN
+
+    def _check_fresh(self, devices):
+        """Raise a ValueError if a backward pass did not reach all parameters that are trained."""
+        stale = [param.name for param in self._trained()
+                 if not all(value._fresh_grad for value in param._data[:devices])]
+        if stale:
+            raise ValueError('objective must use all parameters that are trained, and not leave '
+                             "out %s: grad_req = 'null' fixes a parameter" % ', '.join(stale))
 
     def _check_marks(self, are_left):
         """Raise a ValueError if a graph did not write to the gradients of its parameters."""
@@ -545,61 +613,27 @@ class _AtSnapshot:
         shapes = {place: self._arrays[param][0][0].shape
                   for place, param in enumerate(self._params) if param in self._arrays}
         saved = {place: value.shape for place, value in packed['values'].items()}
-        if saved != shapes:
+        trained = {place for place, param in enumerate(self._params) if param.grad_req != 'null'}
+        if saved != shapes or not trained <= set(packed['full_gradient']['full:0']):
             raise ValueError('%r has a snapshot of other parameters: of the shapes %s, and not %s'
                              % (fname, list(saved.values()), list(shapes.values())))
 
     def unpack(self, packed, snapshot):
         """Restore the snapshot that `pack` returned."""
-        full_gradient = self.new_full_gradient()
         if packed['random'] is not None:
             self._random = np.random.RandomState()
             self._random.set_state(packed['random'])
-        if packed['values'] is not None:
-            for place, value in packed['values'].items():
-                for array in self._arrays[self._params[place]][0]:
-                    array[:] = value
-            names = [param.name for param in self._params]
-            full_gradient.unpack(packed['facts'], lambda kind: {
-                names[place]: share
-                for place, share in packed['full_gradient'].get(kind, {}).items()})
-        snapshot.replace(full_gradient)
         vars(snapshot).update(packed['counts'])
-
-
-class _OverWorkers:
-    """Sum of a full gradient over the devices of all workers, as OverWorkers for a Module.
-
-    The keys are numbers, as Trainer's are, and follow them.
-    """
-
-    def __init__(self, kvstore, number_of_params):
-        self._kvstore, self._first_key = kvstore, number_of_params
-
-    def sum(self, full_gradient):
-        """Give each device its share of the sum, and add the counts; return B."""
-        kvstore, shares = self._kvstore, full_gradient.by_parameter()
-        counts = np.zeros(2 + kvstore.num_workers)
-        counts[:2] = full_gradient.rows, full_gradient.batches
-        counts[2 + kvstore.rank] = full_gradient.yielded
-        context = next(iter(shares.values()))[0].context
-        counts = nd.array(counts, ctx=context, dtype='float64')
-        values = dict(enumerate([[counts], *shares.values()], self._first_key))
-        if not hasattr(kvstore, '_has_keys_of_full_gradients'):
-            for key, arrays in values.items():
-                kvstore.init(key, nd.zeros_like(arrays[0]))
-            kvstore._has_keys_of_full_gradients = True
-        allreduce(kvstore, values)
-        for name, arrays in shares.items():
-            full_gradient.share_out(name, arrays)
-        rows, batches, *of_workers = counts.asnumpy().astype(int).tolist()
-        full_gradient.rows, full_gradient.batches = rows, batches
-        full_gradient.batches_of_workers = of_workers
-        return 1
-
-    def check_batches(self, full_gradient):
-        """Raise a ValueError if the workers would wait for each other for ever."""
-        check_batch_counts(self._kvstore, full_gradient.batches_of_workers)
+        if packed['values'] is None:
+            return
+        full_gradient, names = self.new_full_gradient(), [param.name for param in self._params]
+        for place, value in packed['values'].items():
+            for array in self._arrays[self._params[place]][0]:
+                array[:] = value
+        full_gradient.unpack(packed['facts'], lambda kind: {
+            names[place]: share for place, share in packed['full_gradient'].get(kind, {}).items()})
+        snapshot.replace(full_gradient, taken_at=packed['counts']['taken_at'])
+        snapshot.is_stale = packed['counts']['is_stale']
 
 
 def _loss_of(output):

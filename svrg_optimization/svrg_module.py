@@ -390,7 +390,7 @@ class SVRGModule(Module):
             raise ValueError('sparse_full_grad must be False with a _svrg_grads_update_rule of '
                              'your own, which is for dense full gradients, and not for %s'
                              % ', '.join(counted))
-        if not self._svrg.schedule.is_never_due and _is_bound_by_chain():
+        if not self._svrg.schedule.is_off and _is_bound_by_chain():
             self._svrg.warn_once('a SequentialModule takes no snapshots: it trains this '
                                  'module as plain Module', 'plain Module')
         self._loaded = self._loaded.restore_snapshot(self._svrg)
@@ -749,7 +749,7 @@ class SVRGModule(Module):
         else:
             rewind(train_data)
         svrg = self._svrg
-        if svrg.schedule.is_never_due:
+        if svrg.schedule.is_off:
             for _ in source.batches():
                 pass
             return
@@ -811,7 +811,7 @@ class SVRGModule(Module):
         """
         check_iterator('train_data', train_data)
         batches = None
-        if not self._svrg.schedule.is_never_due:
+        if not self._svrg.schedule.is_off:
             batches = self._svrg.store.shuffled(train_data, self._svrg.warn_once)
         if batches is None:
             rewind(train_data)

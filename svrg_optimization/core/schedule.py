@@ -30,11 +30,11 @@ class Schedule:
         `full_grad_data`, or if batches of other data would be stored.
     """
 
-    def __init__(self, stores_batches, **settings):
+    def __init__(self, stores_batches=False, **settings):
         self._stores_batches = stores_batches
         self.full_grad_batches = self.updates_per_snapshot = self.full_grad_data = None
         self.stream = None  # the place in full_grad_data where the next pass goes on
-        if settings['update_freq'] is None and settings['updates_per_snapshot'] is not None:
+        if settings.get('update_freq') is None and settings.get('updates_per_snapshot') is not None:
             settings['update_freq'] = 1
         self.set(**settings)
 
@@ -68,12 +68,14 @@ class Schedule:
         vars(self).update(settings)
 
     @property
-    def is_never_due(self):
+    def is_off(self):
         """Whether α is the number 0, so that no step needs a snapshot."""
         return not callable(self.alpha) and self.alpha == 0
 
     def is_due(self, snapshot, epoch):
         """Tell whether a snapshot is due where an epoch begins."""
+        if self.is_off:
+            return False
         if not snapshot.is_active or snapshot.is_stale:
             return True
         if self.updates_per_snapshot is not None:

@@ -40,7 +40,10 @@ class SVRG:
     Parameters
     ----------
     at : object
-        Computes gradients at the snapshot: AtSnapshot says how for a Module.
+        Computes gradients at the snapshot. It has the methods `new_full_gradient`,
+        `copy_of_weights`, `set_weights`, `move_to_weights_of`,
+        `copy_auxiliary_states_of`, `inputs_kept` and `gradients` for a pass, and
+        `keep_outputs` and `gradients_of_step` for a step: AtSnapshot for a Module.
     schedule : Schedule
         When snapshots are due, and α.
     store : Store
@@ -132,7 +135,7 @@ class SVRG:
 
     @staticmethod
     def _counted(batches, mu, done):
-        """Yield the batches; count each when the next is asked for, after its gradient."""
+        """Yield the batches; count each when the next is asked for."""
         for batch in batches:
             yield batch
             mu.yielded += 1
@@ -190,7 +193,7 @@ class SVRG:
         """Compute or look up the gradient of the step's batch at the snapshot."""
         step = self.step
         step.stage, step.has_out_grads = COMPUTED, out_grads is not None
-        if self.snapshot.is_active and not self.schedule.is_never_due:
+        if self.snapshot.is_active and not self.schedule.is_off:
             step.at_snapshot = step.stored_gradients(self.snapshot.full_gradient, out_grads)
             if step.at_snapshot is None:
                 step.at_snapshot = self.at.gradients_of_step(live, step.is_training, out_grads)
@@ -234,11 +237,11 @@ class SVRG:
         if self.step is not None:
             self.step.stage = UPDATED
         self.snapshot.num_update += 1
-        if self.schedule.is_never_due:
+        if self.schedule.is_off:
             self.snapshot.is_stale = True
         elif not (self.snapshot.is_active or self.snapshot.is_stale
                   or self.step and self.step.has_out_grads):
-            self.warn_once('update takes steps of plain Module without a snapshot: call '
+            self.warn_once('steps without a snapshot are plain steps: call '
                            'update_full_grads(train_data) before, or set alpha = 0 until then if '
                            'that is meant', 'plain Module')
 

@@ -90,7 +90,11 @@ class OverWorkers:
         self._trains_on_pass = trains_on_pass
 
     def sum(self, full_gradient):
-        """Give each device its share of the sum, and add the counts; return B."""
+        """Give each device its share of the sum, and add the counts.
+
+        It returns how many rows the scale of the sum is to be of: B, or 1 where
+        sums of means are over rows already.
+        """
         self._membership.forget_agreement()
         keys, units = self._membership.keys, full_gradient.batch_size
         if full_gradient.loss_is_mean:

@@ -66,7 +66,7 @@ def fit(module, args, kwargs):
 
 
 def _train_epochs(module, given):
-    data = _TrainingData(module, given.train_data)
+    data = _Epochs(module, given.train_data)
     for epoch in range(given.begin_epoch, given.num_epoch):
         tic = time.time()
         given.eval_metric.reset()
@@ -160,7 +160,7 @@ def callback_of_pass(module, source, callbacks):
     return done
 
 
-class _TrainingData:
+class _Epochs:
     """Training data of one ``fit``: where they stand, and the snapshots that are taken of them.
 
     Parameters
@@ -178,13 +178,13 @@ class _TrainingData:
 
     @property
     def _takes_snapshots(self):
-        return self._has_loss and not self._svrg.schedule.is_never_due
+        return self._has_loss and not self._svrg.schedule.is_off
 
     def begin_epoch(self, epoch, is_first):
         """Take a snapshot if one is due, and return an iterator over the epoch's batches."""
         svrg, store, train_data = self._svrg, self._svrg.store, self._train_data
         svrg.epoch = epoch
-        wants_batches = False
+        wants_batches = stores_again = False
         takes_snapshot = self._takes_snapshots and svrg.schedule.is_due(svrg.snapshot, epoch)
         if is_first:
             wants_batches = (self._takes_snapshots and not takes_snapshot

@@ -289,7 +289,7 @@ def test_a_step_without_a_snapshot_warns_once():
     problem = Blocks('softmax')
     net, plain = problem.net(), problem.net()
     trainer = problem.trainer(net)
-    with pytest.warns(UserWarning, match='without a snapshot: call update_full_grads') as caught:
+    with pytest.warns(UserWarning, match='without a snapshot are plain steps: call update_full_grads') as caught:
         for batch in problem.loader():
             trainer.backward(*batch)
             trainer.step(10)
@@ -401,17 +401,82 @@ def test_float16_with_multi_precision():
     assert trainer._svrg.snapshot.full_gradient.shares[0]['fc_weight'].dtype == np.float32
 
 
-def test_data_iterators_have_no_padding():
+@pytest.mark.parametrize('handle, rows', [('pad', 37), ('discard', 30), ('roll_over', 30)])
+def test_data_iterators_have_no_padding(handle, rows):
     problem = Blocks('softmax', rows=37)
-    net = problem.net()
-    trainer = problem.trainer(net)
-    data = problem.iterator()
+    trainer = problem.trainer(problem.net())
+    data = problem.iterator(last_batch_handle=handle)
     next(data)
     trainer.update_full_grads(data)
+    svrg = problem.svrg(1)
+    svrg.take_snapshot(np.arange(rows))
     full = trainer._svrg.snapshot.full_gradient
-    assert (full.rows, full.batches) == (37, 4)
+    assert full.rows == rows and len(list(data)) > 2  # it is reset
+    np.testing.assert_allclose(full.shares[0]['fc_weight'].asnumpy(),
+                               svrg.full_gradient['fc_weight'], rtol=1e-5, atol=1e-6)
     trainer.update_full_grads(data, batches=2)
-    assert (trainer._svrg.snapshot.full_gradient.rows) == 20
+    # roll_over begins with rows that were left over, and counts them as padding.
+    assert trainer._svrg.snapshot.full_gradient.rows == (16 if handle == 'roll_over' else 20)
+
+
+def test_a_batch_may_have_fewer_rows_than_there_are_devices():
+    problem = Blocks('softmax', rows=31)
+    trainer = problem.trainer(problem.net(TWO_DEVICES))
+    trainer.update_full_grads(problem.loader())
+    svrg = problem.svrg(1)
+    svrg.take_snapshot()
+    full = trainer._svrg.snapshot.full_gradient
+    for name, value in svrg.full_gradient.items():
+        np.testing.assert_allclose(sum(share[name].asnumpy() for share in full.shares), value,
+                                   rtol=1e-5, atol=1e-6)
+
+
+def test_a_parameter_that_the_objective_leaves_out_is_an_error():
+    """Its gradient would be that of an earlier batch."""
+    problem = Blocks('softmax')
+    heads = [gluon.nn.Dense(3, in_units=4) for _ in range(2)]
+    net, loss = gluon.nn.HybridSequential(), problem.loss()
+    net.add(*heads)
+    net.initialize()
+    trainer = problem.trainer(net, objective=lambda data, label: loss(heads[0](data), label))
+    with pytest.raises(ValueError, match='must use all parameters that are trained, and not leave'):
+        trainer.update_full_grads(problem.loader())
+    heads[1].collect_params().setattr('grad_req', 'null')
+    train(trainer, problem.loader(), 2)
+
+
+@pytest.mark.parametrize('change', [
+    lambda net: net[0].weight.__setattr__('grad_req', 'write'),
+    lambda net: net.collect_params().reset_ctx(mx.cpu(1)), lambda net: net.cast('float64')])
+def test_parameters_with_other_arrays_drop_the_snapshot(change):
+    problem = Blocks('perceptron')
+    net, loss = problem.net(), problem.loss()
+    net[0].weight.grad_req = 'null'
+
+    def objective(data, label):
+        value = net[0].weight.list_data()[0]
+        return loss(net(data.as_in_context(value.context).astype(value.dtype)),
+                    label.as_in_context(value.context))
+
+    trainer = problem.trainer(net, objective=objective)
+    trainer.update_full_grads(problem.loader())
+    change(net)
+    with pytest.warns(UserWarning) as caught:
+        trainer.backward(*next(iter(problem.loader())))
+        trainer.step(10)
+    assert ['parameters have got other arrays' in str(warning.message)
+            for warning in caught] == [True, False]
+    trainer.update_full_grads(problem.loader())
+    trainer.backward(*next(iter(problem.loader())))
+    trainer.step(10)
+    assert trainer._svrg.snapshot.is_active
+
+
+def test_parameters_of_one_name_are_an_error():
+    problem = Blocks('softmax')
+    params = [param for _ in range(2) for param in problem.net().collect_params().values()]
+    with pytest.raises(ValueError, match='params must have different names'):
+        SVRGTrainer(params, 'sgd', objective=len)
 
 
 def test_states_are_carried_through_the_pass():
