@@ -80,7 +80,7 @@ mutation: $(VENV)/mutation.installed
 	$(VENV)/bin/mutmut results
 
 bench: $(VENV)/examples.installed
-	for name in epoch_cost time_to_suboptimality memory growth operations; do \
+	for name in epoch_cost gluon_cost time_to_suboptimality memory growth operations; do \
 		$(RUN) examples/benchmarks/$$name.py || exit 1; done
 
 docs: $(VENV)/docs.installed

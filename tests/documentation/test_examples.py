@@ -382,6 +382,7 @@ def test_benchmark_of_sparse_rows():
          'additions of gradients of the MLP', 'a reset of 12,800 shuffled rows',
          'a batch of an NDArrayIter', 'a batch of the pass, linear', 'a batch of the pass, softmax',
          'a batch of the pass, MLP']),
+    ('gluon_cost', ['--rounds', '1'], ['MLP 784-512-256-10', 'LeNet']),
     pytest.param('growth', ['--rounds', '1'], ['rows', 'features', 'parameters', 'update_freq'],
                  marks=pytest.mark.exhaustive),
 ])

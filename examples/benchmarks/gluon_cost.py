@@ -1,0 +1,100 @@
+"""What does an epoch of SVRGTrainer cost, over its price and over an epoch of gluon.Trainer?
+
+Times an epoch with a snapshot, an epoch of Trainer, and the bare forward and
+backward passes over the same batches, of hybridized networks, in interleaved
+rounds; the minimum time counts. The price is what the algorithm cannot save:
+Trainer's epoch and two bare passes over the data.
+"""
+
+import common
+import mxnet as mx
+import numpy as np
+from common import pyplot
+from mxnet import autograd, gluon
+from mxnet.gluon import nn
+
+from svrg_optimization.gluon import SVRGTrainer
+
+
+def perceptron():
+    net = nn.HybridSequential()
+    net.add(nn.Dense(512, activation='relu'), nn.Dense(256, activation='relu'), nn.Dense(10))
+    return net, (784,)
+
+
+def lenet():
+    net = nn.HybridSequential()
+    for filters in (20, 50):
+        net.add(nn.Conv2D(filters, 5, activation='tanh'), nn.MaxPool2D(2, 2))
+    net.add(nn.Dense(500, activation='tanh'), nn.Dense(10))
+    return net, (1, 28, 28)
+
+
+MODELS = {'MLP 784-512-256-10': (perceptron, 50), 'LeNet': (lenet, 10)}
+BATCH_SIZE = 128
+
+
+def functions_of(network, count):
+    """Return what to time: an epoch of each trainer, and the bare passes over its batches."""
+    net, shape = network()
+    net.initialize()
+    net.hybridize(static_alloc=True)
+    rng = np.random.RandomState(0)
+    batches = [(mx.nd.array(rng.normal(size=(BATCH_SIZE, *shape))),
+                mx.nd.array(rng.randint(8, size=BATCH_SIZE))) for _ in range(count)]
+    loss = gluon.loss.SoftmaxCrossEntropyLoss()
+    loss.hybridize(static_alloc=True)
+    net(batches[0][0])
+    rate = {'learning_rate': 1e-4}
+    plain = gluon.Trainer(net.collect_params(), 'sgd', rate)
+    svrg = SVRGTrainer(net.collect_params(), 'sgd', rate,
+                       objective=lambda data, label: loss(net(data), label))
+
+    def passes():
+        for data, label in batches:
+            with autograd.record():
+                value = loss(net(data), label)
+            value.backward()
+
+    def epoch_of_trainer():
+        for data, label in batches:
+            with autograd.record():
+                value = loss(net(data), label)
+            value.backward()
+            plain.step(BATCH_SIZE)
+
+    def epoch_of_svrg():
+        svrg.update_full_grads(batches)
+        for data, label in batches:
+            svrg.backward(data, label)
+            svrg.step(BATCH_SIZE)
+
+    for function in (passes, epoch_of_trainer, epoch_of_svrg):
+        function()
+    return {'passes': passes, 'Trainer': epoch_of_trainer, 'SVRGTrainer': epoch_of_svrg}
+
+
+def main():
+    args = common.parser(__doc__).parse_args()
+    common.quiet()
+    rows = []
+    for name, (network, count) in MODELS.items():
+        least = common.least_seconds(functions_of(network, count), args.rounds)
+        price = least['Trainer'] + 2 * least['passes']
+        rows.append([name, '%.0f' % (1e3 * least['Trainer']),
+                     '%.2f' % (least['SVRGTrainer'] / least['Trainer']),
+                     '%.2f' % (least['SVRGTrainer'] / price)])
+    common.write(args.output, 'gluon_cost',
+                 'Epochs with a snapshot each, batches of %d rows, minimum of %d interleaved '
+                 'rounds.' % (BATCH_SIZE, args.rounds),
+                 ['network', 'Trainer, ms', 'SVRGTrainer over Trainer', 'over the price'], rows)
+    figure, axes = pyplot.subplots(figsize=(6, 2.4))
+    axes.barh([row[0] for row in rows], [float(row[3]) for row in rows],
+              color=common.COLORS['SVRG'])
+    axes.axvline(1, color='black')
+    axes.set(xlabel="time of an epoch / (Trainer's epoch and two bare passes)")
+    common.save_picture(args.output, 'gluon_cost', figure)
+
+
+if __name__ == '__main__':
+    main()
