@@ -326,7 +326,7 @@ def store_unlike(kvstore, sizes, budgets, renews, names=()):
     steps = []
     message = error_of(functools.partial(
         module.fit, train_data, kvstore=kvstore, eval_metric='mse', begin_epoch=1, num_epoch=3,
-        batch_end_callback=steps.append))
+        batch_end_callback=lambda param: steps.append(param.nbatch)))
     return message, len(steps)
 
 
