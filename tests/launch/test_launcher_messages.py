@@ -175,7 +175,8 @@ def test_an_agent_that_stands_still_does_not_respond(on_host):
 
 
 def test_a_host_has_the_umask_of_the_launcher(on_host):
-    running = on_host('--', 'sh', '-c', 'umask', first='umask 077', umask=0o027)
+    running = on_host('--', 'sh', '-c', 'umask', first='umask 077',
+                      prefix=['sh', '-c', 'umask 027; exec "$0" "$@"'])
     assert '[worker 0 on h1] 0027\n' in running.stdout.read()
 
 
