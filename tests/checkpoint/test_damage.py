@@ -30,10 +30,10 @@ DAMAGE = {
     'foreign': lambda content: b'this is another file' * 20,
     'empty': lambda content: b'',
     'a changed byte': lambda content: content[:200] + bytes([content[200] ^ 1]) + content[201:],
-}
+          'a changed end': lambda whole: whole[:-1] + bytes([whole[-1] ^ 1])}
 
 
-@pytest.mark.parametrize('damage', ['truncated', 'foreign', 'a changed byte'])
+@pytest.mark.parametrize('damage', ['truncated', 'foreign', 'a changed byte', 'a changed end'])
 @pytest.mark.parametrize('kind', ['params', 'states', 'svrg'])
 def test_damaged_file_is_named(saved, kind, damage):
     name = '%s-0003.%s' % (saved, kind)

@@ -63,7 +63,6 @@ def test_full_gradients(tmp_path, cluster):
             assert np.abs(of_workers[0]['weights']['fc_weight'] - before).max() > 1e-4
 
 
-@pytest.mark.slow
 def test_losses_that_are_means(tmp_path):
     """Each row counts alike, whatever the batch sizes of the workers."""
     found = run_workers('snapshots', tmp_path, problem={**PROBLEM, 'mean': True}, sizes=[20, 37],
