@@ -499,9 +499,12 @@ class _AtSnapshot:
                         value._fresh_grad = False
             if any(source.states):
                 source.states = [_detached(output[1:]) for output in outputs]
+            means, rows = zip(*map(self._reduction, outputs, batch))
             if not number:
                 self._check_marks(are_left=False)
-            means, rows = zip(*map(self._reduction, outputs, batch))
+                # The scale of most steps, which need not scale it again.
+                full_gradient.batch_size = sum(
+                    1 if is_mean else count for is_mean, count in zip(means, rows))
             weights = [count if is_mean else 1 for is_mean, count in zip(means, rows)]
             weights += [0] * (len(source.states) - len(batch))
             yield Part(self._gradients(), weights, sum(rows), 1)
@@ -627,6 +630,7 @@ class _AtSnapshot:
         if packed['values'] is None:
             return
         full_gradient, names = self.new_full_gradient(), [param.name for param in self._params]
+        full_gradient.batch_size = packed['facts']['batch_size']
         for place, value in packed['values'].items():
             for array in self._arrays[self._params[place]][0]:
                 array[:] = value

@@ -30,7 +30,8 @@ DAMAGE = {
     'foreign': lambda content: b'this is another file' * 20,
     'empty': lambda content: b'',
     'a changed byte': lambda content: content[:200] + bytes([content[200] ^ 1]) + content[201:],
-          'a changed end': lambda whole: whole[:-1] + bytes([whole[-1] ^ 1])}
+    'a changed end': lambda content: content[:-1] + bytes([content[-1] ^ 1]),
+}
 
 
 @pytest.mark.parametrize('damage', ['truncated', 'foreign', 'a changed byte', 'a changed end'])

@@ -53,9 +53,10 @@ def test_the_mean_is_over_the_rows_that_the_loader_yields(last_batch):
     rows = 37 if last_batch == 'keep' else 30
     svrg = problem.svrg(1)
     svrg.take_snapshot(np.arange(rows))
-    [share] = trainer._svrg.snapshot.full_gradient.shares
+    full = trainer._svrg.snapshot.full_gradient
     for name, value in svrg.full_gradient.items():
-        np.testing.assert_allclose(share[name].asnumpy(), value, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(full.shares[0][name].asnumpy() / full.batch_size, value,
+                                   rtol=1e-5, atol=1e-6)
 
 
 def test_it_trains_as_svrg_module():
@@ -213,7 +214,7 @@ def test_dropout_has_the_same_masks_in_both_gradients(hybridized):
     for batch in problem.loader():
         trainer.backward(*batch)
         for param in net.collect_params().values():
-            np.testing.assert_allclose(param.grad().asnumpy(), 10 * share[param.name].asnumpy(),
+            np.testing.assert_allclose(param.grad().asnumpy(), share[param.name].asnumpy(),
                                        rtol=1e-5, atol=1e-5)
 
 
@@ -412,7 +413,7 @@ def test_data_iterators_have_no_padding(handle, rows):
     svrg.take_snapshot(np.arange(rows))
     full = trainer._svrg.snapshot.full_gradient
     assert full.rows == rows and len(list(data)) > 2  # it is reset
-    np.testing.assert_allclose(full.shares[0]['fc_weight'].asnumpy(),
+    np.testing.assert_allclose(full.shares[0]['fc_weight'].asnumpy() / full.batch_size,
                                svrg.full_gradient['fc_weight'], rtol=1e-5, atol=1e-6)
     trainer.update_full_grads(data, batches=2)
     # roll_over begins with rows that were left over, and counts them as padding.
@@ -427,8 +428,8 @@ def test_a_batch_may_have_fewer_rows_than_there_are_devices():
     svrg.take_snapshot()
     full = trainer._svrg.snapshot.full_gradient
     for name, value in svrg.full_gradient.items():
-        np.testing.assert_allclose(sum(share[name].asnumpy() for share in full.shares), value,
-                                   rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(sum(share[name].asnumpy() for share in full.shares)
+                                   / full.batch_size, value, rtol=1e-5, atol=1e-6)
 
 
 def test_a_parameter_that_the_objective_leaves_out_is_an_error():
@@ -505,7 +506,7 @@ def test_states_are_carried_through_the_pass():
         total = total + (2 * state * (1 - state ** 2)).T @ before
     found = trainer._svrg.snapshot.full_gradient.shares[0]
     [name] = [name for name in found if name.endswith('h2h_weight')]
-    np.testing.assert_allclose(found[name].asnumpy(), total / 20, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(found[name].asnumpy(), total * 5 / 20, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize('arguments, error, says', [
