@@ -22,7 +22,7 @@ from .data.batch_rows import without_padding
 from .data.iterators import pads_in_front, rewind
 from .kvstore.agreement import PassCounts
 from .kvstore.kinds import is_asynchronous, is_distributed
-from .kvstore.operations import allreduce
+from .kvstore.operations import probe_of_compression, quantizes
 from .kvstore.reduction import OverWorkers, WithinProcess
 from .kvstore.worker_exit import prepare_exit
 from .step_size import BarzilaiBorwein
@@ -239,10 +239,8 @@ class SVRGTrainer(gluon.Trainer):
             full={param.name: first + 2 + place for place, param in enumerate(self._params)})
         if not self._keys_on_servers:
             prepare_exit(kvstore)
-            probe = nd.array([2.0 ** -10, 2.0 ** -11])
-            kvstore.init(first + 1, probe)
-            allreduce(kvstore, {first + 1: [probe]})
-            if (probe.asnumpy() != kvstore.num_workers * np.array([2.0 ** -10, 2.0 ** -11])).any():
+            kvstore.init(first + 1, probe_of_compression())
+            if quantizes(kvstore, first + 1, self._devices[:1]):
                 raise ValueError('kvstore must not compress gradients (set_gradient_compression): '
                                  'it would compress the full gradient too')
         values = {keys.tally: PassCounts(kvstore).value}
@@ -290,7 +288,7 @@ class SVRGTrainer(gluon.Trainer):
         try:
             svrg.begin_step(self, at.inputs, True)
             self._drop_outdated_snapshot()
-            corrects = svrg.snapshot.is_active and not svrg.schedule.is_off
+            corrects = svrg.corrects
             outputs, rows = at.run_live(corrects)
             svrg.compute_at_snapshot(self, None)
             if corrects:
@@ -322,8 +320,7 @@ class SVRGTrainer(gluon.Trainer):
 
     def _check_step(self):
         svrg = self._svrg
-        if svrg.snapshot.is_active and not svrg.schedule.is_off and (
-                svrg.step is None or svrg.step.stage != COMPUTED):
+        if svrg.corrects and (svrg.step is None or svrg.step.stage != COMPUTED):
             raise RuntimeError('a step needs trainer.backward(...) of its batch before it: '
                                'the gradients of loss.backward() are not SVRG gradients. '
                                'Set alpha = 0 for steps of plain Trainer')
@@ -499,15 +496,12 @@ class _AtSnapshot:
                         value._fresh_grad = False
             if any(source.states):
                 source.states = [_detached(output[1:]) for output in outputs]
-            means, rows = zip(*map(self._reduction, outputs, batch))
+            weights, rows, summed = self._reduction(outputs, batch)
             if not number:
                 self._check_marks(are_left=False)
-                # The scale of most steps, which need not scale it again.
-                full_gradient.batch_size = sum(
-                    1 if is_mean else count for is_mean, count in zip(means, rows))
-            weights = [count if is_mean else 1 for is_mean, count in zip(means, rows)]
+                full_gradient.batch_size = summed  # most steps need not scale it again
             weights += [0] * (len(source.states) - len(batch))
-            yield Part(self._gradients(), weights, sum(rows), 1)
+            yield Part(self._gradients(), weights, rows, 1)
 
     def keep_outputs(self, live):
         """Keep nothing: outputs are arrays of their own."""
@@ -547,8 +541,8 @@ class _AtSnapshot:
             self._check_fresh(len(self.inputs))
         if draws_masks_again and not self._is_checked:
             self._check_marks(are_left=True)
-        means, rows = zip(*map(self._reduction, outputs, self.inputs))
-        return outputs, sum(1 if is_mean else count for is_mean, count in zip(means, rows))
+        _, _, summed = self._reduction(outputs, self.inputs)
+        return outputs, summed
 
     def _run(self, inputs):
         with autograd.record():
@@ -556,16 +550,29 @@ class _AtSnapshot:
         autograd.backward([_loss_of(output) for output in outputs])
         return outputs
 
-    def _reduction(self, output, inputs):
-        """Return whether a loss is a mean over rows, and the number of its rows."""
-        loss = _loss_of(output)
-        if loss.size > 1:
-            if self._loss_is_mean:
+    def _reduction(self, outputs, inputs):
+        """Return how the gradients of each device count in a sum over rows.
+
+        Returns
+        -------
+        weights : list of int
+            Weight of each device's gradients.
+        rows : int
+            Number of rows on all devices.
+        summed : int
+            Number of rows whose gradients are summed; a mean counts as one.
+        """
+        weights, rows, summed = [], 0, 0
+        for loss, of_device in zip(map(_loss_of, outputs), inputs):
+            if loss.size > 1 and self._loss_is_mean:
                 raise ValueError('objective must return a loss of one element with '
                                  'loss_is_mean=True, and not of shape %s' % (loss.shape,))
-            return False, loss.size
-        rows = inputs[0].shape[0]
-        return rows > 1 and self._loss_is_mean is not False, rows
+            count = loss.size if loss.size > 1 else of_device[0].shape[0]
+            is_mean = loss.size == 1 and count > 1 and self._loss_is_mean is not False
+            weights.append(count if is_mean else 1)
+            rows += count
+            summed += 1 if is_mean else count
+        return weights, rows, summed
 
     def _mark(self):
         """Mark the gradients at the snapshot, to see which backward pass writes them."""
@@ -626,18 +633,17 @@ class _AtSnapshot:
         if packed['random'] is not None:
             self._random = np.random.RandomState()
             self._random.set_state(packed['random'])
+        if packed['values'] is not None:
+            full_gradient, names = self.new_full_gradient(), [param.name for param in self._params]
+            full_gradient.batch_size = packed['facts']['batch_size']
+            for place, value in packed['values'].items():
+                for array in self._arrays[self._params[place]][0]:
+                    array[:] = value
+            full_gradient.unpack(packed['facts'], lambda kind: {
+                names[place]: share
+                for place, share in packed['full_gradient'].get(kind, {}).items()})
+            snapshot.replace(full_gradient)
         vars(snapshot).update(packed['counts'])
-        if packed['values'] is None:
-            return
-        full_gradient, names = self.new_full_gradient(), [param.name for param in self._params]
-        full_gradient.batch_size = packed['facts']['batch_size']
-        for place, value in packed['values'].items():
-            for array in self._arrays[self._params[place]][0]:
-                array[:] = value
-        full_gradient.unpack(packed['facts'], lambda kind: {
-            names[place]: share for place, share in packed['full_gradient'].get(kind, {}).items()})
-        snapshot.replace(full_gradient, taken_at=packed['counts']['taken_at'])
-        snapshot.is_stale = packed['counts']['is_stale']
 
 
 def _loss_of(output):

@@ -173,6 +173,11 @@ class SVRG:
     # A step
 
     @property
+    def corrects(self):
+        """Whether gradients are corrected: there is a snapshot, and α is not the number 0."""
+        return self.snapshot.is_active and not self.schedule.is_off
+
+    @property
     def awaits_correction(self):
         """Whether the gradients of the step have still to be corrected."""
         return self.step is not None and self.step.at_snapshot is not None
@@ -193,7 +198,7 @@ class SVRG:
         """Compute or look up the gradient of the step's batch at the snapshot."""
         step = self.step
         step.stage, step.has_out_grads = COMPUTED, out_grads is not None
-        if self.snapshot.is_active and not self.schedule.is_off:
+        if self.corrects:
             step.at_snapshot = step.stored_gradients(self.snapshot.full_gradient, out_grads)
             if step.at_snapshot is None:
                 step.at_snapshot = self.at.gradients_of_step(live, step.is_training, out_grads)

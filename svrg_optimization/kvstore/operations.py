@@ -84,11 +84,17 @@ def compresses(kvstore, key, contexts):
     """
     if is_distributed(kvstore) or 'device' not in kvstore.type:  # only these compress
         return False
+    return quantizes(kvstore, key, contexts)
+
+
+def quantizes(kvstore, key, contexts):
+    """Tell whether a KVStore that all workers ask changes what is pushed to a key of a probe."""
     pushed = np.array([2.0 ** -10, 2.0 ** -11], np.float32)  # not both can be the threshold
     values = [nd.array(pushed, ctx=context) for context in contexts]
     kvstore.push(key, values)
     kvstore.pull(key, out=values)
-    return bool((values[0].asnumpy() != len(contexts) * pushed).any())
+    pushes = len(contexts) * kvstore.num_workers
+    return bool((values[0].asnumpy() != pushes * pushed).any())
 
 
 def allreduce(kvstore, values):
