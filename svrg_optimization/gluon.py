@@ -28,6 +28,7 @@ from .kvstore.worker_exit import prepare_exit
 from .step_size import BarzilaiBorwein
 
 _COUNTS = 'taken_at', 'is_stale', 'num_update', 'num_taken'
+_GENERATORS = 8  # a multiple of MXNet's number of generators, 4 on a CPU
 _UNWRITTEN = -1.2345678e-30  # in gradients that a backward pass has still to write
 
 
@@ -397,6 +398,7 @@ class _AtSnapshot:
         self._live = {}  # the arrays of all parameters at the snapshot
         self.inputs = self._random = self._seed = None
         self._is_checked = False  # that graphs use the arrays that the parameters have
+        self._is_random = True  # to set the seed takes 1.5 ms
 
     # Arrays
 
@@ -508,7 +510,8 @@ class _AtSnapshot:
 
     def gradients_of_step(self, live, is_training, out_grads):
         """Compute the gradients of the step's batch with the same Dropout masks."""
-        random.seed(self._seed)
+        if self._is_random:
+            random.seed(self._seed)
         with self._in_place():
             self._run(self.inputs)
         if not self._is_checked:
@@ -528,21 +531,36 @@ class _AtSnapshot:
         rows : int
             Number of rows whose gradients are summed; 1 a device for means.
         """
-        if draws_masks_again:
-            if self._random is None:
-                self._random = np.random.RandomState(
-                    int(random.randint(0, 2 ** 31 - 1).asscalar()))
-            self._seed = int(self._random.randint(2 ** 31 - 1))
-            random.seed(self._seed)
-            if not self._is_checked:
-                self._mark()
+        is_first = draws_masks_again and not self._is_checked
+        if is_first or draws_masks_again and self._is_random:
+            self._set_seed()
+        if is_first:
+            self._mark()
         outputs = self._run(self.inputs)
         if draws_masks_again:
             self._check_fresh(len(self.inputs))
-        if draws_masks_again and not self._is_checked:
+        if is_first:
             self._check_marks(are_left=True)
+            self._is_random = self._has_drawn()
         _, _, summed = self._reduction(outputs, self.inputs)
         return outputs, summed
+
+    def _set_seed(self):
+        if self._random is None:
+            self._random = np.random.RandomState(int(random.randint(0, 2 ** 31 - 1).asscalar()))
+        self._seed = int(self._random.randint(2 ** 31 - 1))
+        random.seed(self._seed)
+
+    def _has_drawn(self):
+        """Tell whether random numbers have been drawn since the seed was set."""
+        context = self.inputs[0][0].context
+
+        def draw():  # from each of MXNet's generators, which take turns
+            return sorted(random.uniform(ctx=context).asscalar() for _ in range(_GENERATORS))
+
+        numbers = draw()
+        random.seed(self._seed)
+        return draw() != numbers
 
     def _run(self, inputs):
         with autograd.record():
