@@ -8,6 +8,12 @@ from mxnet.lr_scheduler import LRScheduler
 from ._argument_checks import as_number, checked_bool
 from .svrg_optimizer import described
 
+_FIRST_RATE = 0.01  # where it cannot be measured
+_ASTRAY = 100  # growth of the full gradient over the smallest that shows a rate too large
+_SLOWER = 2  # what the rate is divided by then
+_FACTOR = 4  # of the formula's rate, where the rate is bounded
+_PRECISION = 1e-6  # of float32 gradients: what is smaller, relative to the first, is noise
+
 
 class BarzilaiBorwein(LRScheduler):
     r"""Learning rate for SVRG that needs no tuning.
@@ -23,40 +29,54 @@ class BarzilaiBorwein(LRScheduler):
     gradient of a step: the mean over the rows, :math:`\mu / B`, plus the
     optimizer's :math:`wd \cdot w`. With another `rescale_grad` than Module's
     default, g is :math:`\mu` times `rescale_grad`; :math:`\mu` is summed over
-    workers that step together. Until the second snapshot the rate is the
-    optimizer's `learning_rate`.
+    workers that step together.
+
+    The first snapshot measures the curvature along G, the first full gradient of
+    a step, with one more pass over the data:
+
+    .. math:: L = \|g(w) - g(w - h\, G / \|G\|)\| / h,
+              \quad h = 10^{-3} \max(1, \|w\|)
+
+    and the first rate is :math:`1 / L`.
 
     With few steps between snapshots and a badly conditioned problem this rate
-    can be too large, and after a rate that overshoots the next one is wrong.
-    Therefore
+    can be too large, and after a rate that overshoots the next one is wrong. With
+    many steps it is small: a snapshot brings the weights nearer to the optimum by
+    a factor of e or so. Therefore
 
-    - the rate is at most :math:`1 / L`, where L is the largest curvature so far,
+    - the rate is four times that of the formula;
+    - it is at most :math:`1 / L`, where L is the largest curvature so far,
       :math:`\|g_k - g_{k-1}\|^2 / (\tilde w_k - \tilde w_{k-1})^T (g_k - g_{k-1})`;
     - the rate does not change if the curvature is not positive, which happens
       with losses that are not convex, or if no step was made.
 
-    The bound is not part of the paper. Nor is momentum: with the momentum
+    The factor and the bound are not part of the paper. Nor is momentum: with the momentum
     :math:`\beta` of the optimizer each gradient moves the weights by
     :math:`1 / (1 - \beta)` times the rate in total, so the formula's rate is
-    multiplied by :math:`1 - \beta`, and then bounded.
+    multiplied by :math:`1 - \beta`, and then bounded. So is the first rate.
+
+    If the norm of the full gradient has grown a hundredfold over the smallest so
+    far, or is not finite, the module goes back to the snapshot before, with half
+    the rate and the momentum at 0, and warns of it once.
 
     Parameters
     ----------
-    base_lr : float
-        Rate until the second snapshot, above 0. As in all schedulers of MXNet,
-        the optimizer's `learning_rate` replaces it.
+    base_lr : float, optional
+        Rate until the second snapshot, above 0. By default it is measured. As in
+        all schedulers of MXNet, the optimizer's `learning_rate` replaces it.
     bounded : bool
-        Whether the rate is at most 1 / L. With False the formula alone is used.
+        Whether the rate is four times that of the formula, and at most 1 / L. With
+        False the formula alone is used.
     with_momentum : bool
-        Whether the optimizer may be sgd or nag with momentum. With False
-        momentum is an error.
+        Without effect: the optimizer's momentum is known. It was needed before
+        version 1.0.
 
     Attributes
     ----------
     rate : float or None
-        Rate since the second snapshot; None before it.
+        Rate since the latest snapshot; None before it is known.
     curvature : float
-        L; 0 before the second snapshot.
+        L; 0 before it is known.
 
     Raises
     ------
@@ -69,11 +89,11 @@ class BarzilaiBorwein(LRScheduler):
     Notes
     -----
     ``SVRGModule.init_optimizer`` raises a ValueError for an optimizer other
-    than sgd, for `momentum` without `with_momentum`, for `clip_gradient`, for
+    than sgd and nag, for `clip_gradient`, for
     ``alpha=0`` and for `full_grad_batches`: the formula does not hold there. It
     also raises one if the servers of a distributed KVStore update the weights,
     because the rate would not reach them. Set ``MXNET_UPDATE_ON_KVSTORE=0`` on
-    all workers in that case. A checkpoint contains `rate` and `curvature`.
+    all workers in that case. A checkpoint contains the state of the rule.
 
     References
     ----------
@@ -99,16 +119,17 @@ class BarzilaiBorwein(LRScheduler):
     [[1.0, -2.0, 3.0]]
     """
 
-    def __init__(self, base_lr=0.01, bounded=True, with_momentum=False):
+    def __init__(self, base_lr=None, bounded=True, with_momentum=False):
         rate = as_number(base_lr)
-        if rate is None:
-            raise TypeError('base_lr must be a number above 0, not %r' % (base_lr,))
-        if not 0 < rate < math.inf:
-            raise ValueError('base_lr must be a number above 0, not %r' % (base_lr,))
+        if base_lr is not None and rate is None:
+            raise TypeError('base_lr must be None or a number above 0, not %r' % (base_lr,))
+        if rate is not None and not 0 < rate < math.inf:
+            raise ValueError('base_lr must be None or a number above 0, not %r' % (base_lr,))
         self.bounded = checked_bool('bounded', bounded)
         self.with_momentum = checked_bool('with_momentum', with_momentum)
-        super().__init__(float(rate))
-        self.rate, self.curvature = None, 0.
+        super().__init__(float(rate or 1))
+        self.base_lr = rate and float(rate)
+        self.restart()
 
     def __call__(self, num_update):
         """Return the current rate.
@@ -122,8 +143,42 @@ class BarzilaiBorwein(LRScheduler):
         -------
         float
             The rate, above 0.
+
+        Raises
+        ------
+        RuntimeError
+            If it is not known before the first snapshot.
         """
+        if not self.is_begun:
+            raise RuntimeError('BarzilaiBorwein has no learning rate before the first snapshot: '
+                               'call update_full_grads(train_data) before the first update, or '
+                               'give base_lr')
         return self.base_lr if self.rate is None else self.rate
+
+    @property
+    def is_begun(self):
+        """Whether there is a rate."""
+        return not (self.rate is None and self.base_lr is None)
+
+    def begin(self, curvature, momentum=0):
+        """Set the first rate from a curvature; 0 if that cannot be measured."""
+        self.curvature = curvature
+        self.rate = (1 - momentum) / curvature if curvature else _FIRST_RATE
+
+    def note(self, norm):
+        """Note the norm of the full gradient at a snapshot, in the scale of a step."""
+        if math.isfinite(norm):
+            self.first_norm = self.first_norm or norm
+            self.least_norm = max(min(norm, self.least_norm), _PRECISION * self.first_norm)
+
+    def is_astray(self, norm):
+        """Tell whether the norm of the full gradient shows that the rate was too large."""
+        return not (math.isfinite(norm) and norm <= _ASTRAY * self.least_norm)
+
+    def slow_down(self):
+        """Reduce the rate for good, after it has led astray."""
+        self.rate = self(None) / _SLOWER
+        self.curvature = max(self.curvature, 1 / self.rate)
 
     def advance(self, displacements, changes, steps, units=1, momentum=0):
         """Set the rate from two snapshots.
@@ -157,12 +212,24 @@ class BarzilaiBorwein(LRScheduler):
             largest = max(largest, changed / product)
             rate = (1 - momentum) * squared / product / steps
             if self.bounded:
-                rate = min(rate, 1 / largest)
+                rate = min(_FACTOR * rate, 1 / largest)
         self.rate, self.curvature = rate, largest
 
     def restart(self):
-        """Forget the rate and the curvature of earlier snapshots."""
+        """Forget all that earlier snapshots have told."""
         self.rate, self.curvature = None, 0.
+        self.first_norm, self.least_norm = 0., math.inf
+
+    def state(self):
+        """Return what a checkpoint contains of it, as values of types that JSON supports."""
+        return {'rate': self.rate, 'curvature': self.curvature, 'first_norm': self.first_norm,
+                'least_norm': self.least_norm if self.first_norm else None}
+
+    def resume(self, state):
+        """Go on from what `state` returned, also that of an older version."""
+        self.rate, self.curvature = state['rate'], state['curvature']
+        if state.get('first_norm'):
+            self.first_norm, self.least_norm = state['first_norm'], state['least_norm']
 
 
 def check_step_size(optimizer, optimizer_params, alpha, on_servers, full_grad_batches=None):
@@ -195,19 +262,15 @@ def check_step_size(optimizer, optimizer_params, alpha, on_servers, full_grad_ba
                         % (rule,))
     if not isinstance(rule, BarzilaiBorwein):
         return
-    allowed = 'sgd without momentum and clip_gradient for BarzilaiBorwein'
-    is_allowed = klass is mx.optimizer.SGD
-    if rule.with_momentum:
-        allowed = ('sgd or nag, with a momentum from 0 to below 1 and without clip_gradient, for '
-                   'BarzilaiBorwein with_momentum')
-        is_allowed = klass in (mx.optimizer.SGD, mx.optimizer.NAG)
+    is_allowed = klass in (mx.optimizer.SGD, mx.optimizer.NAG)
     for argument in ('momentum', 'clip_gradient'):
         value = arguments.get(argument)
         if value:
             name += ' with %s %g' % (argument, value)
-            is_allowed &= argument == 'momentum' and rule.with_momentum and 0 < value < 1
+            is_allowed &= argument == 'momentum' and 0 < value < 1
     if not is_allowed:
-        raise ValueError('optimizer must be %s, not %s' % (allowed, name))
+        raise ValueError('optimizer must be sgd or nag, with a momentum from 0 to below 1 and '
+                         'without clip_gradient, for BarzilaiBorwein, not %s' % name)
     if not callable(alpha) and alpha == 0:
         raise ValueError('alpha must not be 0 for BarzilaiBorwein: there is no snapshot then')
     if full_grad_batches is not None:

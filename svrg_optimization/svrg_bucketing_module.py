@@ -71,7 +71,7 @@ class SVRGBucketingModule(BucketingModule):
                  compression_params=None, update_freq=None, *, loss_is_mean=None,
                  full_grad_callback=None, sparse_full_grad=False, alpha=1.0, nonfinite='warn',
                  full_grad_batches=None, updates_per_snapshot=None, full_grad_data=None,
-                 proximal=None, next_states=None):
+                 proximal=None, next_states=None, tol=None):
         super().__init__(sym_gen, default_bucket_key, logger, context, work_load_list,
                          fixed_param_names, state_names, group2ctxs, compression_params)
         self._svrg_arguments = {'loss_is_mean': loss_is_mean, 'nonfinite': nonfinite,
@@ -80,7 +80,7 @@ class SVRGBucketingModule(BucketingModule):
         self._buckets[default_bucket_key] = self._new_bucket(
             default_bucket_key, update_freq=update_freq, alpha=alpha, proximal=proximal,
             full_grad_callback=full_grad_callback, full_grad_batches=full_grad_batches,
-            updates_per_snapshot=updates_per_snapshot, full_grad_data=full_grad_data)
+            updates_per_snapshot=updates_per_snapshot, full_grad_data=full_grad_data, tol=tol)
 
     def _new_bucket(self, bucket_key, symbol=None, **arguments):
         generated, data_names, label_names = self._call_sym_gen(bucket_key)
@@ -110,8 +110,13 @@ class SVRGBucketingModule(BucketingModule):
     update_freq, alpha = SVRGModule.update_freq, SVRGModule.alpha
     full_grad_batches = SVRGModule.full_grad_batches
     updates_per_snapshot = SVRGModule.updates_per_snapshot
-    full_grad_data = SVRGModule.full_grad_data
+    full_grad_data, tol = SVRGModule.full_grad_data, SVRGModule.tol
     _snapshot = SVRGModule._snapshot
+
+    @property
+    def gradient_norm(self):
+        """As in SVRGModule."""
+        return self._default_bucket.gradient_norm
 
     @property
     def _optimizer(self):
@@ -230,6 +235,9 @@ class SVRGBucketingModule(BucketingModule):
 
     def _check_workers_agree(self, *plan):
         self._default_bucket._check_workers_agree(*plan)
+
+    def _has_converged(self):
+        return self._default_bucket._has_converged()
 
     def _bucket_of(self, batch):
         self.switch_bucket(batch.bucket_key, batch.provide_data, batch.provide_label)

@@ -32,8 +32,9 @@ from .module import executor_group, training_loop
 from .module.at_snapshot import AtSnapshot
 from .module.docstrings import with_docstrings_of_mxnet
 from .module.dropout_masks import DropoutMasks
+from .module.optimality import Optimality
 from .module.optimizer_states import check_learning_rate, kvstore_of
-from .module.step_size_from_snapshots import step_size_advanced, step_size_rule_of
+from .module.step_size_from_snapshots import step_size_rule_of, take_snapshot_and_rate
 from .proximal import ProximalOperators
 from .step_size import check_step_size
 from .svrg_optimizer import _SVRGOptimizer
@@ -166,6 +167,10 @@ class SVRGModule(Module):
         ``_weight``, or have a ``wd_mult`` other than 0. A dict has an operator
         for each parameter that it names. The optimizer must be sgd without
         momentum.
+    tol : float, optional
+        `fit` ends at the first snapshot at which `gradient_norm` is at most this,
+        with the weights of that snapshot. `num_epoch` stays the limit. It may be
+        set later as an attribute.
     next_states : dict of str to str, optional
         For each state that is carried from batch to batch the name of the output
         that it becomes. A pass then begins with 0 in these states, carries them
@@ -181,7 +186,8 @@ class SVRGModule(Module):
         states: these would differ between the pass and the step. Also if
         `full_grad_batches` or `updates_per_snapshot` is below 1, if there is
         `updates_per_snapshot` without `full_grad_data`, or
-        `store_snapshot_grads` with it. Also if `proximal` names a parameter
+        `store_snapshot_grads` with it. Also if `tol` is not above 0, or is given
+        with `full_grad_batches` or ``alpha=0``. Also if `proximal` names a parameter
         that is not trained, finds no weight, or is given together with
         `sparse_full_grad`, or if `next_states` names anything but states and
         outputs.
@@ -191,9 +197,9 @@ class SVRGModule(Module):
         or False, `sparse_full_grad` is not a bool, `full_grad_callback` is not
         callable, `store_snapshot_grads` is not a bool or an int, `alpha` is
         neither a number nor callable, `full_grad_batches` is neither an int nor
-        callable, `updates_per_snapshot` is not an int, `full_grad_data` is not
-        an iterator, `proximal` contains anything but operators, or `next_states`
-        is not a dict.
+        callable, `updates_per_snapshot` is not an int, `tol` is not a number,
+        `full_grad_data` is not an iterator, `proximal` contains anything but
+        operators, or `next_states` is not a dict.
 
     Warns
     -----
@@ -249,11 +255,11 @@ class SVRGModule(Module):
                  loss_is_mean=None, full_grad_callback=None, sparse_full_grad=False,
                  store_snapshot_grads=False, alpha=1.0, nonfinite='warn',
                  full_grad_batches=None, updates_per_snapshot=None, full_grad_data=None,
-                 proximal=None, next_states=None):
+                 proximal=None, next_states=None, tol=None):
         store = Store(store_snapshot_grads)
         schedule = Schedule(store.budget > 0, alpha=alpha, update_freq=update_freq,
                             full_grad_batches=full_grad_batches, full_grad_data=full_grad_data,
-                            updates_per_snapshot=updates_per_snapshot)
+                            updates_per_snapshot=updates_per_snapshot, tol=tol)
         check_callbacks('full_grad_callback', full_grad_callback)
         loss_is_mean = checked_bool('loss_is_mean', loss_is_mean, or_none=True)
         sparse_full_grad = checked_bool('sparse_full_grad', sparse_full_grad)
@@ -279,6 +285,7 @@ class SVRGModule(Module):
         self._full_grad_callback = full_grad_callback
         self._ctx_len = len(self._context)  # for code written for mxnet.contrib
         self._membership = Membership(KVStoreKeys(self._param_names, self._trainable))
+        self._optimality = Optimality()
         self._loaded = Loaded()
         self._keeps_snapshot = False
 
@@ -307,6 +314,28 @@ class SVRGModule(Module):
                                    'None if `update_freq` counts epochs.')
     full_grad_data = setting('full_grad_data', 'Data that `fit` computes full gradients over; '
                              'None for its training data.')
+
+    tol = setting('tol', 'Gradient norm at which `fit` ends; None if it does not.')
+
+    @property
+    def gradient_norm(self):
+        r"""Largest component of the gradient at the latest snapshot; None before the first.
+
+        It is that of the mean objective per row, with the weight decay that the
+        optimizer applies,
+
+        .. math:: \max_i |\mu_i / B + wd_i \tilde w_i|,
+
+        over the parameters that are updated. With a `rescale_grad` r of one's own,
+        wd is divided by B r, or by B r W with W workers that step together; where
+        the loss is a mean, the factor B is left out. With `proximal` it is the
+        largest component of the gradient mapping at the current learning rate
+        :math:`\eta`,
+
+        .. math:: (\tilde w - \mathrm{prox}_{\eta R}(\tilde w - \eta \nabla F(\tilde w)))
+                  / \eta.
+        """
+        return self._optimality.norm(self, batches_of_a_step(kvstore_of(self)))
 
     @property
     def _snapshot(self):
@@ -657,7 +686,12 @@ class SVRGModule(Module):
         twice in an epoch with a snapshot. The duration of the pass is logged as
         ``Epoch[%d] Full gradient time=%.3f``, in seconds, and is part of the epoch's
         ``Time cost``. With `full_grad_batches` the number of batches, of all workers
-        together, is logged as ``Epoch[%d] Full gradient batches=%d``.
+        together, is logged as ``Epoch[%d] Full gradient batches=%d``. The
+        `gradient_norm` is logged as ``Epoch[%d] Full gradient norm=%.1e``.
+
+        With `tol` a snapshot that finds convergence ends `fit`: at the beginning of
+        an epoch without that epoch, within one at the end that comes with it. After
+        `num_epoch` epochs a last snapshot decides.
 
         Raises
         ------
@@ -674,7 +708,8 @@ class SVRGModule(Module):
         Warns
         -----
         UserWarning
-            If the symbol has no loss: `fit` then trains as plain Module.
+            If the symbol has no loss: `fit` then trains as plain Module. If training
+            has not converged to `tol`.
         """
         training_loop.fit(self, (train_data, *args), kwargs)
 
@@ -721,7 +756,8 @@ class SVRGModule(Module):
         -----
         UserWarning
             If the full gradient is not finite, with ``nonfinite='warn'``, or if
-            the network has random layers other than Dropout, or states without
+            `gradient_norm` has grown a thousandfold and the weights tenfold: training
+            diverges. If the network has random layers other than Dropout, or states without
             `next_states`. Also if the padding of a batch cannot be cut off,
             because the symbol cannot be bound for the real rows or a device
             would have no row. The gradient then includes the padding, and its
@@ -757,8 +793,16 @@ class SVRGModule(Module):
         svrg.at.warn_of_noise(self)
         done = training_loop.callback_of_pass(self, source,
                                               batch_end_callback or self._full_grad_callback)
-        with step_size_advanced(self, svrg, batches_of_a_step(kvstore_of(self))):
-            svrg.take_snapshot(self, source, self._reduction(source), done, at_of)
+        reduction, of_a_step = self._reduction(source), batches_of_a_step(kvstore_of(self))
+        if step_size_rule_of(self):
+            take_snapshot_and_rate(self, of_a_step, source, reduction, done, at_of)
+        else:
+            svrg.take_snapshot(self, source, reduction, done, at_of)
+        self._optimality.warn_of_divergence(self, of_a_step)
+
+    def _has_converged(self):
+        tol, norm = self.tol, self.gradient_norm
+        return tol is not None and norm is not None and self._membership.largest(self, norm) <= tol
 
     def _reduction(self, source):
         trains_on_pass = self._svrg.epoch is not None and source.is_of_training

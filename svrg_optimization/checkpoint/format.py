@@ -30,7 +30,7 @@ _FACTS = 'facts'
 _DIGITS = 64  # of a checksum
 # Facts that older checkpoints of this format lack.
 _FACTS_ADDED = {'num_taken': None, 'full_grad_batches': None, 'updates_per_snapshot': None,
-                'full_grad_data': False, 'proximal': {}}
+                'full_grad_data': False, 'proximal': {}, 'tol': None}
 _FACTS_OF_FORMAT = {'update_freq', 'alpha', 'num_update', 'step_size', 'optimizer', 'snapshot',
                     'symbol', 'checksums', *_FACTS_ADDED}
 
@@ -309,7 +309,7 @@ class Checkpoint:
                           'cannot hold: give one with proximal=, or there is none', stacklevel=3)
         alpha = 1. if saved['alpha'] is None else saved['alpha']
         proximal = operators_from_json(saved['proximal'] or {})
-        return {'alpha': alpha, 'proximal': proximal,
+        return {'alpha': alpha, 'proximal': proximal, 'tol': saved['tol'],
                 **_saved_sampling(saved, given), **given,
                 'update_freq': saved['update_freq'] if update_freq is None else update_freq}
 

@@ -282,7 +282,12 @@ class FullGradient:
                 if not all(flag.asscalar() for flag in of_devices)]
 
     def totals(self):
-        """Map each parameter to its full gradient, the sum of the shares of all devices."""
+        """Map each parameter to its full gradient, the sum of the shares of all devices.
+
+        It is on the first device: the share itself if there is only one.
+        """
+        if len(self.shares) == 1:
+            return dict(self.shares[0])
         return {name: nd.add_n(*[share[name].as_in_context(first.context)
                                  for share in self.shares])
                 for name, first in self.shares[0].items()}

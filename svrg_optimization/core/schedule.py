@@ -1,6 +1,8 @@
 """When a snapshot is due, over how many batches, and with which α."""
 
-from .._argument_checks import checked_count
+import math
+
+from .._argument_checks import as_number, checked_count
 from ..alpha import checked_alpha
 from ..data.iterators import check_iterator
 from ..data.passes import Stream
@@ -12,7 +14,7 @@ class Schedule:
 
     Buckets with the same weights share one. The settings are keyword arguments
     of SVRGModule and attributes of this object: `update_freq`, `alpha`,
-    `full_grad_batches`, `updates_per_snapshot` and `full_grad_data`.
+    `full_grad_batches`, `updates_per_snapshot`, `full_grad_data` and `tol`.
 
     Parameters
     ----------
@@ -27,12 +29,14 @@ class Schedule:
         If a setting is of another type.
     ValueError
         If a number is out of its range, if `updates_per_snapshot` has no
-        `full_grad_data`, or if batches of other data would be stored.
+        `full_grad_data`, if batches of other data would be stored, or if `tol`
+        has no full gradient of all data to look at.
     """
 
     def __init__(self, stores_batches=False, **settings):
         self._stores_batches = stores_batches
         self.full_grad_batches = self.updates_per_snapshot = self.full_grad_data = None
+        self.tol = None
         self.stream = None  # the place in full_grad_data where the next pass goes on
         if settings.get('update_freq') is None and settings.get('updates_per_snapshot') is not None:
             settings['update_freq'] = 1
@@ -61,6 +65,14 @@ class Schedule:
         if self._stores_batches and data is not None:
             raise ValueError('full_grad_data must be None with store_snapshot_grads, since fit '
                              'trains on the stored batches, and not %r' % (data,))
+        if 'tol' in given:
+            settings['tol'] = _checked_tol(given['tol'])
+        if settings['tol'] is not None:
+            if not callable(settings['alpha']) and settings['alpha'] == 0:
+                raise ValueError('alpha must not be 0 with tol: there is no full gradient then')
+            if batches is not None:
+                raise ValueError('full_grad_batches must be None with tol, as the gradient of a '
+                                 'sample does not vanish, and not %r' % (batches,))
         if data is not self.full_grad_data:
             settings['stream'] = None if data is None else Stream(data)
         if 'update_freq' in given:
@@ -115,7 +127,16 @@ class Schedule:
         return {'update_freq': self.update_freq,
                 'alpha': None if callable(self.alpha) else float(self.alpha),
                 'full_grad_batches': batches, 'updates_per_snapshot': self.updates_per_snapshot,
-                'full_grad_data': self.full_grad_data is not None}
+                'full_grad_data': self.full_grad_data is not None, 'tol': self.tol}
+
+
+def _checked_tol(tol):
+    number = as_number(tol)
+    if tol is not None and number is None:
+        raise TypeError('tol must be None or a number above 0, not %r' % (tol,))
+    if number is not None and not 0 < number < math.inf:
+        raise ValueError('tol must be None or a number above 0, not %r' % (tol,))
+    return number and float(number)
 
 
 def setting(name, documentation):

@@ -41,7 +41,7 @@ class SVRG:
     ----------
     at : object
         Computes gradients at the snapshot. It has the methods `new_full_gradient`,
-        `copy_of_weights`, `set_weights`, `move_to_weights_of`,
+        `copy_of_weights`, `set_weights`, `move_to_weights_of`, `shift_weights`,
         `copy_auxiliary_states_of`, `inputs_kept` and `gradients` for a pass, and
         `keep_outputs` and `gradients_of_step` for a step: AtSnapshot for a Module.
     schedule : Schedule
@@ -72,7 +72,7 @@ class SVRG:
 
     # A snapshot
 
-    def take_snapshot(self, live, source, reduction, done=None, at_of=None):
+    def take_snapshot(self, live, source, reduction, done=None, at_of=None, check=None):
         """Take a snapshot of the weights and compute the full gradient there.
 
         Parameters
@@ -88,6 +88,8 @@ class SVRG:
         at_of : callable, optional
             Takes a batch and returns the model of its bucket and that model's
             `at`. By default all batches are `live`'s.
+        check : callable, optional
+            Called with the full gradient. With an error it refuses the snapshot.
 
         Raises
         ------
@@ -101,6 +103,8 @@ class SVRG:
         with self.snapshot.being_replaced(lambda: self.at.set_weights(before)):
             self.at.move_to_weights_of(live)                                         # w̃ ← w
             mu = self._full_gradient(live, source, reduction, done, at_of)
+            if check is not None:
+                check(mu)
             self.at.copy_auxiliary_states_of(live)
             self.snapshot.replace(mu, self.epoch)
         self.snapshot.num_taken += 1
@@ -110,10 +114,21 @@ class SVRG:
         with self.at.auxiliary_states_restored():
             self.snapshot.full_gradient = self._full_gradient(live, source, reduction)
 
-    def _full_gradient(self, live, source, reduction, done=None, at_of=None):
+    def full_gradient_nearby(self, shift, live, source, reduction, at_of=None):
+        """Return the full gradient at w̃ minus a shift, a dict of one NDArray a parameter."""
+        snapshot, before = self.snapshot, self.at.copy_of_weights()
+        with snapshot.being_replaced(lambda: self.at.set_weights(before)):
+            self.at.shift_weights(shift)
+            nearby = self._full_gradient(live, source, reduction, at_of=at_of, stores=False)
+            self.at.set_weights(before)
+            snapshot.replace(snapshot.full_gradient, snapshot.epoch, snapshot.taken_at)
+        return nearby
+
+    def _full_gradient(self, live, source, reduction, done=None, at_of=None, stores=True):
         mu = self.at.new_full_gradient()                                             # μ ← 0
-        store = self.store if at_of is None and self.store.budget else None
-        self.store.drop()
+        store = self.store if stores and at_of is None and self.store.budget else None
+        if stores:
+            self.store.drop()
         batches = self._counted(source.batches(done is not None, store and store.budget), mu, done)
         with self.at.inputs_kept(live):
             for part in self.at.gradients(batches, live, source, mu, store is not None, at_of):

@@ -37,6 +37,8 @@ class Plan(NamedTuple):
         Updates from one snapshot to the next; 0 if epochs count.
     has_full_grad_data : bool
         Whether the pass is over `full_grad_data`.
+    tol : float
+        Gradient norm at which it ends; 0 if it does not.
     """
 
     batch_size: int
@@ -49,6 +51,7 @@ class Plan(NamedTuple):
     full_grad_batches: int = 0
     updates_per_snapshot: int = 0
     has_full_grad_data: bool = False
+    tol: float = 0
 
 
 class PassCounts:
@@ -90,6 +93,11 @@ def _told_by_each(kvstore, key, own):
     tally = PassCounts(kvstore, own=own)
     allreduce(kvstore, {key: [tally.value]})
     return tally.read()[2]
+
+
+def largest_of_workers(kvstore, key, number):
+    """Return the largest of one number of each worker; arguments are those of `check_plans`."""
+    return max(own[0] for own in _told_by_each(kvstore, key, (number,)))
 
 
 def synchronize_weights(kvstore, module, servers_update):
@@ -135,6 +143,7 @@ def check_plans(kvstore, key, plan):
                              'None, and a schedule for its value at the next snapshot)',
         'updates_per_snapshot': 'updates_per_snapshot must be the same on all workers (0 stands '
                                 'for None)',
+        'tol': 'tol must be the same on all workers (0 stands for None)',
         'has_full_grad_data': 'full_grad_data must be given on all workers or on none (1 stands '
                               'for one that has them)',
         'stores_again': 'where fit begins between two snapshots, all workers must have stored the '

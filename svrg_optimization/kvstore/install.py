@@ -10,7 +10,7 @@ from mxnet.kvstore import KVStore
 from ..core.arrays import dtype_of_sum
 from ..module import executor_group
 from ..module.optimizer_states import check_learning_rate, kvstore_of, updater_keys
-from ..step_size import check_step_size
+from ..step_size import BarzilaiBorwein, check_step_size
 from ..svrg_optimizer import _SVRGOptimizer
 from .agreement import PassCounts
 from .kinds import (
@@ -66,6 +66,9 @@ def install(module, kvstore, optimizer, optimizer_params, init_optimizer):
         kvstore = open_distributed(kvstore)
     registry = registry_of(kvstore) if isinstance(kvstore, KVStore) else ModuleRegistry()
     registry.check_room(kvstore, module._param_names, updates)
+    if is_asynchronous(kvstore) and module.tol is not None:
+        raise ValueError('tol must be None with the kvstore %r, whose workers go on while one '
+                         'takes a snapshot, and not %g' % (kvstore.type, module.tol))
     on_servers = updates and distributed
     check_step_size(optimizer, optimizer_params, module.alpha, on_servers,
                     module.full_grad_batches)
@@ -97,7 +100,10 @@ def install(module, kvstore, optimizer, optimizer_params, init_optimizer):
             # Module compares rescale_grad only where the user made the optimizer.
             warnings.filterwarnings('ignore', 'Optimizer created manually outside Module')
         init_optimizer(kvstore, wrapped)
-    module._loaded = module._loaded.restore_step_size(wrapped.lr_scheduler)
+    rule = wrapped.lr_scheduler
+    module._loaded = module._loaded.restore_step_size(rule)
+    if isinstance(rule, BarzilaiBorwein) and not rule.is_begun and svrg.snapshot.is_active:
+        svrg.snapshot.is_stale = True  # a new one gives it its first rate
     module._membership.begin_counting(wrapped, svrg.snapshot.num_update)
     if not svrg.snapshot.is_active:
         svrg.drop_snapshot()

@@ -2,7 +2,14 @@
 
 from ..data.iterators import rows_left_over, rows_of_batch
 from ..module.optimizer_states import kvstore_of, kvstore_of_weights, update_counts
-from .agreement import Plan, check_batch_counts, check_plans, count_batches, synchronize_weights
+from .agreement import (
+    Plan,
+    check_batch_counts,
+    check_plans,
+    count_batches,
+    largest_of_workers,
+    synchronize_weights,
+)
 from .kinds import is_asynchronous, is_distributed, is_synchronous
 
 
@@ -89,7 +96,8 @@ class Membership:
         schedule = svrg.schedule
         sampled = takes_snapshots and (
             schedule.batches_after(svrg.snapshot.num_taken) or 0,
-            schedule.updates_per_snapshot or 0, schedule.full_grad_data is not None)
+            schedule.updates_per_snapshot or 0, schedule.full_grad_data is not None,
+            schedule.tol or 0)
         plan = Plan(rows_of_batch(train_data, module.data_shapes),
                     0 if kvstore_of_weights(module) else module._optimizer.rescale_grad,
                     schedule.update_freq if takes_snapshots else 0, svrg.epoch, takes_snapshot,
@@ -102,6 +110,12 @@ class Membership:
             is_sampled = plan.full_grad_batches or plan.has_full_grad_data
             if is_synchronous(kvstore) and not is_sampled:
                 check_batch_counts(kvstore, count_batches(kvstore, self.keys.tally, train_data))
+
+    def largest(self, module, number):
+        """Return the largest of the numbers of all workers, so that they decide alike."""
+        kvstore = kvstore_of(module)
+        return largest_of_workers(kvstore, self.keys.tally, number) if is_distributed(
+            kvstore) else number
 
     def synchronize(self, module, num_update):
         """Set all workers to the same weights, once before a pass after `num_update` updates.

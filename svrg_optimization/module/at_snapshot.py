@@ -5,7 +5,7 @@ import functools
 
 from mxnet.module import Module
 
-from ..core.arrays import is_row_sparse
+from ..core.arrays import dense, is_row_sparse
 from ..core.full_gradient import FullGradient
 from ..data.batch_rows import count_rows, shapes_of
 from . import executor_group
@@ -159,6 +159,15 @@ class AtSnapshot:
         self.set_weights(executor_group.weights(live))
         if kvstore:
             executor_group.pull_sparse_weights(kvstore, self.module)
+        executor_group.weights_have_moved(self.module)
+
+    def shift_weights(self, shift):
+        """Subtract from the weights of the snapshot a dict of one NDArray a parameter."""
+        weights = executor_group.parameters(self.module)
+        for name, by in shift.items():
+            for weight in weights[name]:
+                shifted = dense(weight) - by.as_in_context(weight.context)
+                shifted.astype(weight.dtype).tostype(weight.stype).copyto(weight)
         executor_group.weights_have_moved(self.module)
 
     def copy_auxiliary_states_of(self, live):

@@ -94,6 +94,16 @@ def weight_decays(optimizer, names, by_number):
     return dict(zip(names, optimizer._get_wds([numbers.get(name, name) for name in names])))
 
 
+def rate_multipliers(optimizer, names, by_number):
+    """Return what an optimizer multiplies its learning rate by, for each parameter.
+
+    Arguments are those of `weight_decays`.
+    """
+    numbers = {name: number for number, name in optimizer.idx2name.items()} if by_number else {}
+    multipliers = optimizer.lr_mult
+    return {name: multipliers.get(numbers.get(name), multipliers.get(name, 1.)) for name in names}
+
+
 def updater_keys(names, copies):
     """Return the parameter and the device that each key of an MXNet Updater stands for.
 
@@ -161,6 +171,28 @@ def _has_shapes_of(expected, state):
 def updater_of(module):
     """Return the MXNet Updater with the states of a module's optimizer."""
     return module._kvstore._updater if module._update_on_kvstore else module._updater
+
+
+def begin_anew(module, weights):
+    """Let the optimizer of a module go on from other weights, with states that begin anew.
+
+    Parameters
+    ----------
+    module : mxnet.module.Module
+        The module, whose own arrays have these weights already.
+    weights : dict of str to list of NDArray
+        For each parameter the weight, one array per device.
+    """
+    updater, kvstore = updater_of(module), kvstore_of_weights(module)
+    updater.states.clear()
+    updater.states_synced.clear()
+    if kvstore:
+        kvstore._set_updater(lambda key, given, stored: given.copyto(stored))
+        try:
+            for name, arrays in weights.items():
+                kvstore.push(name, arrays[0])
+        finally:
+            kvstore._set_updater(updater)
 
 
 @contextlib.contextmanager

@@ -1,11 +1,20 @@
-"""Learning rate that a BarzilaiBorwein takes from two snapshots."""
+"""Learning rate that a BarzilaiBorwein takes from snapshots."""
 
-import contextlib
+import math
 
 from ..core.arrays import dense
+from ..data.iterators import rewind_for_pass
+from ..data.passes import Pass
 from ..step_size import BarzilaiBorwein
 from . import executor_group
-from .optimizer_states import kvstore_of_weights, weight_decays
+from .optimality import MeanGradient, length_of
+from .optimizer_states import begin_anew
+
+_SHIFT = 1e-3  # of the weights, relative to their norm, along which curvature is measured
+
+
+class _AstrayError(Exception):
+    """The full gradient has grown too much, or is not finite: the rate was too large."""
 
 
 def step_size_rule_of(module):
@@ -14,38 +23,86 @@ def step_size_rule_of(module):
     return scheduler if isinstance(scheduler, BarzilaiBorwein) else None
 
 
-@contextlib.contextmanager
-def step_size_advanced(module, svrg, batches_of_a_step):
-    """Let a BarzilaiBorwein set the next rate from the snapshots before and after the block.
+def take_snapshot_and_rate(module, batches_of_a_step, source, reduction, done=None, at_of=None):
+    """Take a snapshot, and let the BarzilaiBorwein of the module set the rate there.
+
+    If the rate before was far too large, the module goes back to the snapshot
+    before instead, with a smaller rate.
 
     Parameters
     ----------
-    module : mxnet.module.Module
-        Module being trained.
-    svrg : SVRG
-        Its snapshot, which the block replaces. The rate is logged in its epoch.
+    module : SVRGModule
+        Module being trained, whose optimizer has such a rule.
     batches_of_a_step : int
         Number of batches whose gradients make up one step.
+    source, reduction, done, at_of
+        As in ``SVRG.take_snapshot``.
     """
-    snapshot = svrg.snapshot
-    rule = step_size_rule_of(module)
-    if rule is None or not snapshot.is_active:
-        yield
-        return
-    weights = executor_group.parameters(svrg.at.module)
-    before = {name: arrays[0].copy() for name, arrays in weights.items()}
-    full_before, steps = snapshot.full_gradient, snapshot.num_update - snapshot.taken_at
-    optimizer = module._optimizer
-    momentum = getattr(optimizer, 'momentum', 0)
-    yield
-    full_gradient = snapshot.full_gradient
-    totals, totals_before = full_gradient.totals(), full_before.totals()
-    decays = weight_decays(optimizer, list(totals), kvstore_of_weights(module) is None)
-    moved = {name: dense(weights[name][0]) - dense(before[name]) for name in totals}
-    units = full_before.units_for(full_gradient.batch_size)
-    scale = optimizer.rescale_grad * batches_of_a_step
-    rule.advance(list(moved.values()), [
-        scale * (totals[name] - units * totals_before[name]) + decays[name] * moved[name]
-        for name in totals], steps, units, momentum)
-    if svrg.epoch is not None:
+    svrg, rule = module._svrg, step_size_rule_of(module)
+    snapshot, weights = svrg.snapshot, executor_group.parameters(svrg.at.module)
+    gradient = MeanGradient(module, batches_of_a_step)
+    momentum = getattr(module._optimizer, 'momentum', 0)
+    has_before = snapshot.is_active and rule.is_begun
+    if has_before:
+        full_before, steps = snapshot.full_gradient, snapshot.num_update - snapshot.taken_at
+        before = {name: arrays[0].copy() for name, arrays in weights.items()}
+    data_again = rewind_for_pass(source.train_data, is_rewound=True)
+
+    def check(mu):
+        if has_before and rule.is_astray(length_of(gradient.of(mu, weights).values())):
+            raise _AstrayError
+
+    try:
+        svrg.take_snapshot(module, source, reduction, done, at_of, check)
+    except _AstrayError:
+        svrg.store.drop()
+        _go_back(module)
+        rule.slow_down()
+        svrg.warn_once('the learning rate was too large: training goes on from the snapshot '
+                       'before, with a rate of %g' % rule(None), 'went astray')
+    else:
+        full_gradient = snapshot.full_gradient
+        if has_before:
+            units = full_before.units_for(full_gradient.batch_size)
+            moved = {name: dense(weights[name][0]) - dense(before[name])
+                     for name in gradient.decays}
+            changes = gradient.change(full_gradient, full_before, moved, units)
+            rule.advance(list(moved.values()), list(changes.values()), steps, units, momentum)
+        elif not rule.is_begun:
+            data_again()
+            again = Pass(source.train_data) if source.is_of_training else source
+            rule.begin(_curvature(module, gradient, again, reduction, at_of), momentum)
+            if rule.curvature == 0:
+                svrg.warn_once('the curvature of the objective cannot be measured at the first '
+                               'snapshot: the first learning rate is %g' % rule(None))
+        rule.note(length_of(gradient.of(full_gradient, weights).values()))
+    if svrg.epoch is not None and (has_before or rule.rate is not None):
         module.logger.info('Epoch[%d] Learning rate=%g', svrg.epoch, rule(None))
+
+
+def _curvature(module, gradient, source, reduction, at_of):
+    """Return the curvature of the mean objective along its gradient at the snapshot.
+
+    It takes one more pass. It is 0 if it cannot be measured.
+    """
+    svrg, full_gradient = module._svrg, module._svrg.snapshot.full_gradient
+    weights = executor_group.parameters(svrg.at.module)
+    direction = gradient.of(full_gradient, weights)
+    norm = length_of(direction.values())
+    if not 0 < norm < math.inf:
+        return 0.
+    distance = _SHIFT * max(1., length_of(dense(weights[name][0]) for name in direction))
+    shift = {name: array * (distance / norm) for name, array in direction.items()}
+    nearby = svrg.full_gradient_nearby(shift, module, source, reduction, at_of)
+    curvature = length_of(gradient.change(full_gradient, nearby, shift).values()) / distance
+    return curvature if math.isfinite(curvature) else 0.
+
+
+def _go_back(module):
+    """Set a module to its snapshot, without momentum."""
+    svrg = module._svrg
+    executor_group.copy_all(executor_group.weights(svrg.at.module),
+                            executor_group.weights(module))
+    executor_group.weights_have_moved(module)
+    begin_anew(module, executor_group.parameters(module))
+    svrg.snapshot.taken_at = svrg.snapshot.num_update

@@ -71,6 +71,8 @@ def _train_epochs(module, given):
         tic = time.time()
         given.eval_metric.reset()
         batches = data.begin_epoch(epoch, is_first=epoch == given.begin_epoch)
+        if data.has_converged:
+            return
         for name, value in _train(module, given, data, batches, epoch, tic):
             module.logger.info('Epoch[%d] Train-%s=%f', epoch, name, value)
         module.logger.info('Epoch[%d] Time cost=%.3f', epoch, time.time() - tic)
@@ -84,6 +86,10 @@ def _train_epochs(module, given):
                     batch_end_callback=given.eval_batch_end_callback):
                 module.logger.info('Epoch[%d] Validation-%s=%f', epoch, name, value)
         data.end_epoch()
+        if data.has_converged:
+            return
+    if given.begin_epoch < given.num_epoch:
+        data.end()
 
 
 def _make_ready(module, given):
@@ -113,6 +119,8 @@ def _train(module, given, data, batches, epoch, tic):
     for nbatch in itertools.count():
         batch = next_batch
         data.begin_batch()
+        if data.has_converged:
+            return metric.get_global_name_value()
         if monitor is not None:
             monitor.tic()
         module.forward_backward(batch)
@@ -169,19 +177,28 @@ class _Epochs:
         Module being trained.
     train_data : DataIter
         The data.
+
+    Attributes
+    ----------
+    has_converged : bool
+        Whether the latest snapshot has found the gradient to be at most `tol`.
     """
 
     def __init__(self, module, train_data):
         self._module, self._train_data = module, train_data
         self._svrg = module._svrg
         self._has_loss, self._was_reset, self._is_read = True, False, False
+        self.has_converged = False
 
     @property
     def _takes_snapshots(self):
         return self._has_loss and not self._svrg.schedule.is_off
 
     def begin_epoch(self, epoch, is_first):
-        """Take a snapshot if one is due, and return an iterator over the epoch's batches."""
+        """Take a snapshot if one is due, and return an iterator over the epoch's batches.
+
+        If the snapshot finds convergence, there is no such epoch.
+        """
         svrg, store, train_data = self._svrg, self._svrg.store, self._train_data
         svrg.epoch = epoch
         wants_batches = stores_again = False
@@ -196,6 +213,10 @@ class _Epochs:
         go_back = None
         if takes_snapshot:
             go_back = self._take_snapshot()
+            if self.has_converged:
+                if go_back:
+                    go_back()
+                return None
         elif wants_batches and stores_again:
             go_back = rewind_for_pass(train_data)
             self._module._store_again(Pass(train_data))
@@ -218,6 +239,20 @@ class _Epochs:
         if self._is_read:
             reset(self._train_data)
             self._was_reset = True
+
+    def end(self):
+        """Let a last snapshot decide whether training has converged; warn if it has not."""
+        svrg = self._svrg
+        if svrg.schedule.tol is None or not self._takes_snapshots:
+            return
+        if not svrg.snapshot.is_active or svrg.snapshot.num_update > svrg.snapshot.taken_at:
+            go_back = self._take_snapshot()
+            if go_back:
+                go_back()
+        if self._takes_snapshots and not self.has_converged:
+            svrg.warn_once('training did not converge: gradient %.1e, tol %g. More epochs, or '
+                           'another learning rate, may be needed (docs/learning-rate.md)'
+                           % (self._module.gradient_norm, svrg.schedule.tol))
 
     def _take_snapshot(self):
         """Take a snapshot; return a function that sets the data to their beginning again.
@@ -245,6 +280,10 @@ class _Epochs:
         if svrg.store.train_data is not None:
             svrg.store.train_data = train_data  # a subclass may have passed others on
         module.logger.info('Epoch[%d] Full gradient time=%.3f', svrg.epoch, time.time() - tic)
+        if module.gradient_norm is not None:  # an override may have taken no snapshot
+            module.logger.info('Epoch[%d] Full gradient norm=%.1e', svrg.epoch,
+                               module.gradient_norm)
+            self.has_converged = module._has_converged()
         if count is not None:
             module.logger.info('Epoch[%d] Full gradient batches=%d', svrg.epoch,
                                svrg.snapshot.full_gradient.batches)

@@ -4,7 +4,7 @@ import numpy as np
 
 
 class SvrgBB:
-    """SVRG-BB of Tan et al., Algorithm 1, and its rate at most 1 / L where that is asked for.
+    """SVRG-BB of Tan et al., Algorithm 1; where asked for four times its rate, at most 1 / L.
 
     With momentum the rate of the paper is multiplied by 1 - momentum.
     """
@@ -31,7 +31,7 @@ class SvrgBB:
                 self.rate = (1 - self.momentum) * moved @ moved / (moved @ changed) / self.steps
                 self.curvature = max(self.curvature, changed @ changed / (moved @ changed))
                 if self.bounded:
-                    self.rate = min(self.rate, 1 / self.curvature)
+                    self.rate = min(4 * self.rate, 1 / self.curvature)
         self.previous, self.steps = now, 0
         self.rates.append(self.rate)
 

@@ -1,0 +1,162 @@
+"""How far a snapshot is from an optimum: the gradient of the mean objective there."""
+
+import math
+
+import numpy as np
+
+from ..core.arrays import dense
+from . import executor_group
+from .optimizer_states import kvstore_of_weights, rate_multipliers, weight_decays
+
+# Growth of the gradient, and of the weights, that is called divergence.
+_DIVERGED, _WEIGHTS_DIVERGED = 1000, 10
+
+
+class MeanGradient:
+    r"""Gradient of the mean objective, as the optimizer of a Module steps along it.
+
+    .. math:: G = W r \mu + wd \cdot w
+
+    with the optimizer's `rescale_grad` r and W workers that step together. It is
+    the gradient per row unless r is a number of one's own.
+
+    Parameters
+    ----------
+    module : SVRGModule
+        Module being trained.
+    batches_of_a_step : int
+        W, the number of batches whose gradients make up one step.
+
+    Attributes
+    ----------
+    scale : float
+        W r. Without an optimizer it is 1.
+    decays : dict of str to float
+        Weight decay of each parameter that the optimizer updates.
+    """
+
+    def __init__(self, module, batches_of_a_step):
+        self.scale, self._optimizer = 1., None
+        self.decays = self._multipliers = dict.fromkeys(module._trainable, 0.)
+        if module.optimizer_initialized:
+            self._optimizer = optimizer = module._optimizer
+            by_number = kvstore_of_weights(module) is None
+            self.scale = optimizer.rescale_grad * batches_of_a_step
+            self._multipliers = rate_multipliers(optimizer, module._trainable, by_number)
+            self.decays = weight_decays(
+                optimizer, [name for name, rate in self._multipliers.items() if rate], by_number)
+        self._proximal = module._proximal.by_name
+
+    def of(self, full_gradient, weights):
+        """Map each parameter to G.
+
+        Parameters
+        ----------
+        full_gradient : FullGradient
+            μ.
+        weights : dict of str to list of NDArray
+            For each parameter w, one array per device.
+
+        Returns
+        -------
+        dict of str to NDArray
+        """
+        totals = full_gradient.totals()
+        return {name: totals[name] * self.scale + dense(weights[name][0]) * decay if decay
+                else totals[name] * self.scale
+                for name, decay in self.decays.items() if name in totals}
+
+    def change(self, full_gradient, full_before, moved, units=1):
+        """Map each parameter to the change of G where weights have moved.
+
+        Parameters
+        ----------
+        full_gradient, full_before : FullGradient
+            μ after and before.
+        moved : dict of str to NDArray
+            Change of each parameter.
+        units : float
+            Factor that gives `full_before` the scale of `full_gradient`.
+
+        Returns
+        -------
+        dict of str to NDArray
+        """
+        totals, before = full_gradient.totals(), full_before.totals()
+        return {name: self.scale * (totals[name] - units * before[name])
+                + self.decays[name] * by for name, by in moved.items()}
+
+    def norm(self, full_gradient, weights):
+        r"""Return the largest component per row, in absolute value.
+
+        With a proximal operator it is that of the gradient mapping,
+
+        .. math:: (w - \mathrm{prox}_{\eta R}(w - \eta G)) / \eta,
+
+        at the current learning rate. Arguments are those of `of`.
+        """
+        gradients = self.of(full_gradient, weights)
+        for name in self._proximal if self._optimizer else ():
+            if name in gradients:
+                rate = self._optimizer.learning_rate * self._multipliers[name] or 1.
+                weight = dense(weights[name][0]).astype('float64')
+                stepped = weight - rate * gradients[name].astype('float64')
+                self._proximal[name].prox(stepped, rate)
+                gradients[name] = (weight - stepped) / rate
+        rows = 1 if full_gradient.loss_is_mean else full_gradient.batch_size
+        largest = [gradient.abs().max() for gradient in gradients.values()]
+        return float(np.max([value.asscalar() for value in largest] or [0.])
+                     / abs(rows * self.scale or 1))
+
+
+def length_of(arrays):
+    """Return the Euclidean norm of some arrays together, summed in float64."""
+    squares = [(array * array).sum() for array in (each.astype('float64') for each in arrays)]
+    return math.sqrt(sum(float(square.asscalar()) for square in squares))
+
+
+class Optimality:
+    """Norm of the gradient at the latest snapshot of a module, and what came before.
+
+    The module and the number of batches of a step are arguments of its methods,
+    as in MeanGradient.
+    """
+
+    def __init__(self):
+        self._full_gradient = self._norm = None
+        self._previous = math.inf
+        self._before_growth = None  # the largest norm and weights before the norm began to grow
+
+    def norm(self, module, batches_of_a_step):
+        """Return the norm at the latest snapshot; None before the first."""
+        svrg = module._svrg
+        if not svrg.snapshot.is_active:
+            return None
+        if self._full_gradient is not svrg.snapshot.full_gradient:
+            self._full_gradient = svrg.snapshot.full_gradient
+            self._norm = MeanGradient(module, batches_of_a_step).norm(
+                self._full_gradient, executor_group.parameters(svrg.at.module))
+        return self._norm
+
+    def warn_of_divergence(self, module, batches_of_a_step):
+        """Warn once if the gradient has grown far above all before, and the weights with it.
+
+        A run that diverges slowly grows from snapshot to snapshot. All of them
+        are compared with those before its growth.
+        """
+        norm = self.norm(module, batches_of_a_step)
+        weights = length_of(dense(arrays[0]) for arrays in
+                            executor_group.parameters(module._svrg.at.module).values())
+        if norm <= self._previous and math.isfinite(weights):
+            self._before_growth = (norm, weights) if self._before_growth is None else tuple(
+                map(max, self._before_growth, (norm, weights)))
+        elif self._before_growth and not (
+                norm <= _DIVERGED * self._before_growth[0]
+                or weights <= _WEIGHTS_DIVERGED * self._before_growth[1]):
+            rate = (', %g,' % module._optimizer.learning_rate if module.optimizer_initialized
+                    else '')
+            module._svrg.warn_once(
+                'training diverges: the gradient of the mean objective has grown from %.1e to '
+                '%.1e. The learning rate%s is too large: see docs/learning-rate.md'
+                % (self._before_growth[0], norm, rate), 'divergence')
+        self._previous = norm
