@@ -13,7 +13,8 @@ from mxnet import autograd, gluon, nd, random
 from ._argument_checks import checked_bool, checked_count
 from ._warn_once import WarnOnce
 from .checkpoint.files import files_written_together
-from .core.arrays import dtype_of_sum
+from .core.arrays import dense, dtype_of_sum
+from .core.divergence import Divergence, length_of
 from .core.full_gradient import FullGradient, Part
 from .core.schedule import Schedule
 from .core.store import Store
@@ -133,6 +134,7 @@ class SVRGTrainer(gluon.Trainer):
         self._at = _AtSnapshot(self._params, objective,
                                checked_bool('loss_is_mean', loss_is_mean, or_none=True))
         self._svrg = SVRG(self._at, schedule, Store(False), warn_once, nonfinite == 'raise')
+        self._divergence = Divergence()
         self._keys_on_servers = set()
 
     @property
@@ -143,6 +145,27 @@ class SVRGTrainer(gluon.Trainer):
     @alpha.setter
     def alpha(self, alpha):
         self._svrg.schedule.set(alpha=alpha)
+
+    @property
+    def gradient_norm(self):
+        r"""Largest component of the gradient at the latest snapshot; None before the first.
+
+        It is that of the mean objective per row, with the weight decay that the
+        optimizer applies, :math:`\max_i |\mu_i / B + wd_i \tilde w_i|`, over the
+        parameters that are updated. With a `rescale_grad` of one's own, wd is
+        divided by it.
+        """
+        snapshot = self._svrg.snapshot
+        if not snapshot.is_active:
+            return None
+        full_gradient, weights = snapshot.full_gradient, self._at.weights()
+        decays = self._optimizer._get_wds(range(len(self._params)))
+        totals = full_gradient.totals()
+        largest = [(totals[param.name] / full_gradient.batch_size
+                    + decay / self._scale * weights[param.name]).abs().max()
+                   for param, decay in zip(self._params, decays)
+                   if param.name in totals and param.lr_mult]
+        return float(np.max([value.asscalar() for value in largest] or [0.]))
 
     def update_full_grads(self, train_data, batches=None, states=()):
         r"""Take a snapshot of the weights and compute the full gradient there.
@@ -199,6 +222,8 @@ class SVRGTrainer(gluon.Trainer):
         self._drop_outdated_snapshot()
         self._svrg.take_snapshot(self, _Batches(itertools.chain(first, read), train_data, states),
                                  self._reduction())
+        self._divergence.look_at(self.gradient_norm, length_of(self._at.weights().values()),
+                                 self.learning_rate, self._svrg.warn_once)
         if is_iterator:
             rewind(train_data)
 
@@ -431,6 +456,10 @@ class _AtSnapshot:
 
     def _gradients(self):
         return {param.name: self._arrays[param][1] for param in self._trained()}
+
+    def weights(self):
+        """Map each trained parameter to its value at the snapshot, on the first device."""
+        return {param.name: dense(self._arrays[param][0][0]) for param in self._trained()}
 
     @contextlib.contextmanager
     def _in_place(self):

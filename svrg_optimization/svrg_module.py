@@ -798,7 +798,7 @@ class SVRGModule(Module):
             take_snapshot_and_rate(self, of_a_step, source, reduction, done, at_of)
         else:
             svrg.take_snapshot(self, source, reduction, done, at_of)
-        self._optimality.warn_of_divergence(self, of_a_step)
+        self._optimality.look_at(self, of_a_step)
 
     def _has_converged(self):
         tol, norm = self.tol, self.gradient_norm

@@ -1,15 +1,11 @@
 """How far a snapshot is from an optimum: the gradient of the mean objective there."""
 
-import math
-
 import numpy as np
 
 from ..core.arrays import dense
+from ..core.divergence import Divergence, length_of
 from . import executor_group
 from .optimizer_states import kvstore_of_weights, rate_multipliers, weight_decays
-
-# Growth of the gradient, and of the weights, that is called divergence.
-_DIVERGED, _WEIGHTS_DIVERGED = 1000, 10
 
 
 class MeanGradient:
@@ -109,14 +105,8 @@ class MeanGradient:
                      / abs(rows * self.scale or 1))
 
 
-def length_of(arrays):
-    """Return the Euclidean norm of some arrays together, summed in float64."""
-    squares = [(array * array).sum() for array in (each.astype('float64') for each in arrays)]
-    return math.sqrt(sum(float(square.asscalar()) for square in squares))
-
-
 class Optimality:
-    """Norm of the gradient at the latest snapshot of a module, and what came before.
+    """Norm of the gradient at the latest snapshot of a module.
 
     The module and the number of batches of a step are arguments of its methods,
     as in MeanGradient.
@@ -124,8 +114,7 @@ class Optimality:
 
     def __init__(self):
         self._full_gradient = self._norm = None
-        self._previous = math.inf
-        self._before_growth = None  # the largest norm and weights before the norm began to grow
+        self._divergence = Divergence()
 
     def norm(self, module, batches_of_a_step):
         """Return the norm at the latest snapshot; None before the first."""
@@ -138,25 +127,10 @@ class Optimality:
                 self._full_gradient, executor_group.parameters(svrg.at.module))
         return self._norm
 
-    def warn_of_divergence(self, module, batches_of_a_step):
-        """Warn once if the gradient has grown far above all before, and the weights with it.
-
-        A run that diverges slowly grows from snapshot to snapshot. All of them
-        are compared with those before its growth.
-        """
-        norm = self.norm(module, batches_of_a_step)
-        weights = length_of(dense(arrays[0]) for arrays in
-                            executor_group.parameters(module._svrg.at.module).values())
-        if norm <= self._previous and math.isfinite(weights):
-            self._before_growth = (norm, weights) if self._before_growth is None else tuple(
-                map(max, self._before_growth, (norm, weights)))
-        elif self._before_growth and not (
-                norm <= _DIVERGED * self._before_growth[0]
-                or weights <= _WEIGHTS_DIVERGED * self._before_growth[1]):
-            rate = (', %g,' % module._optimizer.learning_rate if module.optimizer_initialized
-                    else '')
-            module._svrg.warn_once(
-                'training diverges: the gradient of the mean objective has grown from %.1e to '
-                '%.1e. The learning rate%s is too large: see docs/learning-rate.md'
-                % (self._before_growth[0], norm, rate), 'divergence')
-        self._previous = norm
+    def look_at(self, module, batches_of_a_step):
+        """Look at a new snapshot; warn once if training diverges."""
+        weights = executor_group.parameters(module._svrg.at.module).values()
+        self._divergence.look_at(
+            self.norm(module, batches_of_a_step), length_of(dense(arrays[0]) for arrays in weights),
+            module._optimizer.learning_rate if module.optimizer_initialized else None,
+            module._svrg.warn_once)

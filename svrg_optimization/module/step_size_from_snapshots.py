@@ -3,11 +3,12 @@
 import math
 
 from ..core.arrays import dense
+from ..core.divergence import length_of
 from ..data.iterators import rewind_for_pass
 from ..data.passes import Pass
 from ..step_size import BarzilaiBorwein
 from . import executor_group
-from .optimality import MeanGradient, length_of
+from .optimality import MeanGradient
 from .optimizer_states import begin_anew
 
 _SHIFT = 1e-3  # of the weights, relative to their norm, along which curvature is measured

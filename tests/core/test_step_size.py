@@ -108,7 +108,7 @@ def test_rate_and_curvature_are_those_of_two_snapshots():
         ('sgd', {'momentum': 0.5}, None), (mx.optimizer.SGD, {}, None),
         (mx.optimizer.SGD, {'clip_gradient': 1.5, 'momentum': 0.5},
          'sgd with momentum 0.5 with clip_gradient 1.5'), (mx.optimizer.NAG, {}, None)]})
-def test_a_rate_is_for_sgd_and_nag_with_updates_by_the_workers(optimizer, params, named, on_servers, alpha):
+def test_a_rate_is_for_sgd_and_nag_of_the_workers(optimizer, params, named, on_servers, alpha):
     def check(**rule):
         made = optimizer if isinstance(optimizer, str) else optimizer(**params, **rule)
         check_step_size(made, {**params, **rule}, alpha, on_servers)

@@ -213,7 +213,8 @@ ROWS = {
                          ValueError, "optimizer must be '_SVRGOptimizer', not 'sgd'"),
     'step adam': (optimizer(optimizer='adam', optimizer_params={
         'lr_scheduler': BarzilaiBorwein()}), ValueError, 'optimizer must be sgd or nag'),
-    'step rate': (lambda *_: BarzilaiBorwein(-1), ValueError, 'base_lr must be None or a number above 0'),
+    'step rate': (lambda *_: BarzilaiBorwein(-1), ValueError,
+                  'base_lr must be None or a number above 0'),
     'step bounded': (lambda *_: BarzilaiBorwein(bounded='yes'), TypeError, 'bounded must be'),
     'decay initial': (lambda *_: LinearDecay(2, 10), ValueError, 'initial must be a number from'),
     'decay updates': (lambda *_: LinearDecay(1, 0), ValueError, 'num_updates ' + INT),

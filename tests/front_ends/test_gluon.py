@@ -554,3 +554,30 @@ def test_bad_batches():
     means = problem.trainer(problem.net(), loss_is_mean=True)
     with pytest.raises(ValueError, match='a loss of one element with loss_is_mean=True'):
         means.update_full_grads(problem.loader())
+
+
+@pytest.mark.parametrize('means', [False, True])
+def test_gradient_norm_is_that_of_the_mean_objective(means):
+    wd, rescale = 0.05, 0.5
+    problem = Blocks('perceptron', rows=37)
+    net = problem.net()
+    loss = problem.loss()
+    given = {'objective': lambda data, label: loss(net(data), label).mean()} if means else {}
+    trainer = problem.trainer(net, settings={'learning_rate': 0.1, 'wd': wd,
+                                             'rescale_grad': rescale}, **given)
+    assert trainer.gradient_norm is None
+    trainer.update_full_grads(problem.loader())
+    weights = weights_of(net)
+    summed = problem.network(weights, problem.features, problem.targets)
+    expected = max(np.abs(value / 37 + wd / rescale * weights[name]).max()
+                   for name, value in summed.items())
+    np.testing.assert_allclose(trainer.gradient_norm, expected, rtol=1e-5)
+
+
+def test_divergence_is_said_once():
+    problem = Blocks('linear')
+    trainer = problem.trainer(problem.net(), settings={'learning_rate': 3.})
+    with pytest.warns(UserWarning, match='training diverges') as caught:
+        train(trainer, problem.loader(), 12)
+    messages = [str(one.message) for one in caught if 'diverges' in str(one.message)]
+    assert len(messages) == 1 and 'learning rate, 3,' in messages[0]

@@ -1,5 +1,7 @@
 """Barzilai-Borwein steps in clusters."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -32,3 +34,29 @@ def test_servers_that_update_are_an_error(tmp_path):
     for message in run_workers('fit_with_step_size', tmp_path, problem={'rows': 24},
                                sizes=[12, 12], batch_size=4, num_epoch=1, wd=0):
         assert 'kvstore must leave the updates to the workers' in message
+
+
+def test_workers_stop_together_at_the_optimum(tmp_path):
+    """Without a rate, at the same snapshot, where the gradient over all rows is small."""
+    problem = Problem('softmax', rows=60)
+    results = run_workers('fit_until_converged', tmp_path, 3, 1, {'MXNET_UPDATE_ON_KVSTORE': '0'},
+                          problem={'kind': 'softmax', 'rows': 60}, sizes=[20, 20, 20],
+                          batch_size=5, tols=[1e-4] * 3)
+    assert len({(norm, epochs) for _, norm, epochs in results}) == 1
+    for weights, norm, epochs in results:
+        summed = problem.network(weights, problem.features, problem.targets)
+        summed['fc_weight'] = summed['fc_weight'] + 60 * 0.05 * weights['fc_weight']
+        largest = max(np.abs(value).max() for value in summed.values()) / 60
+        np.testing.assert_allclose(norm, largest, rtol=1e-2)
+        assert norm <= 1e-4 and 0 < epochs < 200
+
+
+@pytest.mark.parametrize('kind, tols, message', [
+    ('dist_async', [1e-4, 1e-4], "tol must be None with the kvstore 'dist_async'"),
+    ('dist_sync', [1e-4, 1e-3], 'tol must be the same on all workers .* in the order of ranks')])
+def test_a_tol_that_workers_cannot_share_is_an_error(tmp_path, kind, tols, message):
+    env = {'MXNET_UPDATE_ON_KVSTORE': '01'[kind == 'dist_async']}
+    for told in run_workers('fit_until_converged', tmp_path, 2, 1, env, kind=kind,
+                            problem={'kind': 'softmax', 'rows': 24}, sizes=[12, 12],
+                            batch_size=4, tols=tols):
+        assert isinstance(told, str) and re.search(message, told)

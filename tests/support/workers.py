@@ -292,6 +292,18 @@ def fit_with_step_size(kvstore, problem, sizes, batch_size, num_epoch, wd):
     return message or (weights_of(module), rule.rate)
 
 
+def fit_until_converged(kvstore, problem, sizes, batch_size, tols):
+    """Train with a rate of its own; return weights, norm and epochs, or the message of an error."""
+    problem, epochs = problem_of(problem), []
+    module = problem.module(2, tol=tols[kvstore.rank])
+    message = error_of(functools.partial(
+        module.fit, shard_of(problem, sizes, kvstore.rank, batch_size), kvstore=kvstore,
+        arg_params=problem.arg_params(), eval_metric='mse', num_epoch=200, optimizer='nag',
+        epoch_end_callback=lambda epoch, *_: epochs.append(epoch),
+        optimizer_params={'momentum': 0.9, 'wd': 0.05, 'lr_scheduler': BarzilaiBorwein()}))
+    return message or (weights_of(module), module.gradient_norm, len(epochs))
+
+
 def fit_again(kvstore, problem, sizes, batch_size, optimizer):
     """Train, give each worker other random weights, and take a snapshot."""
     problem = problem_of(problem)

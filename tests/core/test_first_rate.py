@@ -1,0 +1,238 @@
+"""BarzilaiBorwein without a number: its first rate, and the way back where a rate led astray."""
+
+import logging
+
+import mxnet as mx
+import numpy as np
+import pytest
+
+import oracle
+from pairs import in_pairs
+from problems import Problem, SparseProblem
+from samples import Lengths
+from svrg_optimization import BarzilaiBorwein, SVRGModule
+
+TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
+
+
+def curvature(problem, weights, wd=0.):
+    """Return the curvature of the mean objective along its gradient, in float64."""
+    def gradient(weights):
+        summed = problem.network(weights, problem.features, problem.targets)
+        return {name: value / len(problem.features) + wd * weights[name] * name.endswith('weight')
+                for name, value in summed.items()}
+
+    def length(values):
+        return np.sqrt(sum((value ** 2).sum() for value in values.values()))
+
+    here = gradient(weights)
+    distance = 1e-3 * max(1, length(weights))
+    there = gradient({name: value - distance * here[name] / length(here)
+                      for name, value in weights.items()})
+    return length({name: here[name] - there[name] for name in here}) / distance
+
+
+def begun(problem, module, params, optimizer='sgd', rule=None, **kwargs):
+    """Install the optimizer of a bound module with a rule that has no number, and return it."""
+    rule = rule or BarzilaiBorwein()
+    module.init_optimizer(optimizer=optimizer, optimizer_params={**params, 'lr_scheduler': rule},
+                          **kwargs)
+    return rule
+
+
+def step_through(module, train_data):
+    train_data.reset()
+    for batch in train_data:
+        module.forward_backward(batch)
+        module.update()
+
+
+@in_pairs({
+    'kind': ['linear', 'softmax', 'perceptron'],
+    'wd': [0, 0.05],
+    'rows': [40, 37],
+    'optimizer, momentum': [('sgd', 0), ('sgd', 0.5), ('nag', 0.9)],
+    'context, kvstore, update_on_kvstore': [
+        (mx.cpu(), None, '1'), (TWO_DEVICES, 'local', '1'), (TWO_DEVICES, 'device', '0')]})
+def test_first_rate_is_one_over_the_curvature(monkeypatch, capfd, kind, wd, rows, optimizer,
+                                              momentum, context, kvstore, update_on_kvstore):
+    """Differences of float32 gradients have four digits."""
+    monkeypatch.setenv('MXNET_UPDATE_ON_KVSTORE', update_on_kvstore)
+    problem = Problem(kind, rows=rows)
+    module = problem.bound(context=context)
+    rule = begun(problem, module, {'wd': wd, 'momentum': momentum}, optimizer, kvstore=kvstore)
+    train_data = problem.iterator()
+    module.update_full_grads(train_data)
+    expected = curvature(problem, problem.weights, wd)
+    np.testing.assert_allclose(rule.curvature, expected, rtol=1e-3)
+    assert rule.rate == (1 - momentum) / rule.curvature == module._optimizer.learning_rate
+    twin = problem.svrg()  # the snapshot is where it was
+    twin.take_snapshot()
+    problem.assert_full_gradient(module, twin.full_gradient)
+    problem.assert_weights(module, problem.weights, 1e-7)
+    for name, value in module._mod_aux.get_params()[0].items():
+        np.testing.assert_allclose(value.asnumpy(), problem.weights[name], rtol=1e-7)
+    assert 'overwritten' not in ''.join(capfd.readouterr())
+
+
+def test_in_float64_it_is_exact():
+    problem = Problem('softmax')
+    data, labels = (mx.nd.array(rows, dtype='float64')
+                    for rows in (problem.features, problem.targets))
+    rule = BarzilaiBorwein()
+    problem.module().fit(
+        mx.io.NDArrayIter(data, labels, 10, label_name='label'), eval_metric=[], num_epoch=1,
+        optimizer_params={'lr_scheduler': rule},
+        arg_params={name: mx.nd.array(value, dtype='float64')
+                    for name, value in problem.weights.items()})
+    np.testing.assert_allclose(rule.curvature, curvature(problem, problem.weights), rtol=1e-9)
+
+
+def test_row_sparse_parameters_have_the_rate_of_dense_ones():
+    problem = SparseProblem(rows=40)
+    module = problem.module()
+    rule = BarzilaiBorwein()
+    module.fit(problem.iterator(), eval_metric='mse', num_epoch=1, kvstore=None,
+               arg_params=problem.arg_params(), optimizer_params={'lr_scheduler': rule})
+    np.testing.assert_allclose(rule.curvature, curvature(problem, problem.weights), rtol=1e-3)
+
+
+def test_buckets_share_one_first_rate():
+    problem, rule = Lengths(), BarzilaiBorwein()
+    module = problem.module(tol=1e-9)
+    with pytest.warns(UserWarning, match='did not converge: gradient'):
+        module.fit(problem.iterator(), eval_metric=[], num_epoch=3,
+                   arg_params=problem.arg_params(), optimizer_params={'lr_scheduler': rule})
+    assert rule.rate > 0 and module.gradient_norm > 1e-9
+
+
+@pytest.mark.parametrize('stored', [False, True])
+@pytest.mark.parametrize('shuffle', [False, True])
+def test_the_further_pass_moves_no_data(stored, shuffle):
+    """The batches that fit trains on are each row once, and there is one more pass."""
+    problem, passes, rows = Problem('softmax', rows=40), [], []
+    train_data = problem.iterator(shuffle=shuffle)
+    module = problem.module(store_snapshot_grads=stored,
+                            full_grad_callback=lambda param: passes.append(param.nbatch))
+    module.fit(train_data, eval_metric='acc', num_epoch=1, arg_params=problem.arg_params(),
+               optimizer_params={'lr_scheduler': BarzilaiBorwein()},
+               batch_end_callback=lambda param: rows.append(
+                   param.locals['data_batch'].data[0].asnumpy()))
+    assert passes == [0, 1, 2, 3]
+    np.testing.assert_array_equal(np.sort(np.concatenate(rows), axis=0),
+                                  np.sort(np.float32(problem.features), axis=0))
+
+
+def test_there_is_no_rate_before_the_first_snapshot():
+    problem = Problem('softmax')
+    module = problem.bound()
+    begun(problem, module, {})
+    batch = next(problem.iterator())
+    module.forward_backward(batch)
+    with pytest.raises(RuntimeError, match='call update_full_grads.* or give base_lr'):
+        module.update()
+    problem.assert_weights(module, problem.weights, 1e-7)
+
+
+def test_a_rule_that_comes_between_two_snapshots_takes_one():
+    problem, rule = Problem('softmax'), BarzilaiBorwein()
+    module = problem.module(update_freq=100)
+    module.fit(problem.iterator(), eval_metric='acc', num_epoch=1, arg_params=problem.arg_params(),
+               optimizer_params={'learning_rate': 0.1})
+    begun(problem, module, {}, rule=rule, force_init=True)
+    taken = module._snapshot.num_taken
+    module.fit(problem.iterator(), eval_metric='acc', begin_epoch=1, num_epoch=2)
+    assert module._snapshot.num_taken == taken + 1 and rule.rate > 0
+
+
+def test_where_there_is_no_curvature_a_warning_names_the_rate():
+    symbol = mx.sym.MakeLoss(mx.sym.broadcast_mul(
+        mx.sym.Variable('data'), mx.sym.Variable('w', shape=(1,), init=mx.init.One()))
+        + 0 * mx.sym.Variable('label'))
+    module, rule = SVRGModule(symbol, label_names=['label'], update_freq=1), BarzilaiBorwein()
+    train_data = mx.io.NDArrayIter(np.ones((8, 1)), np.ones((8, 1)), 4, label_name='label')
+    with pytest.warns(UserWarning, match='cannot be measured .* the first learning rate is 0.01'):
+        module.fit(train_data, eval_metric=mx.metric.Loss(), num_epoch=2,
+                   optimizer_params={'lr_scheduler': rule})
+    assert rule.rate == 0.01
+
+
+# The way back
+
+@pytest.mark.filterwarnings('ignore:the full gradient is not finite')
+@in_pairs({
+    'rate': [100, 1e30],
+    'optimizer, momentum': [('sgd', 0), ('nag', 0.9)],
+    'context, kvstore, update_on_kvstore': [
+        (mx.cpu(), None, '1'), (mx.cpu(), 'object', '1'), (TWO_DEVICES, 'local', '1'),
+        (TWO_DEVICES, 'device', '0')]})
+def test_a_rate_that_led_astray_is_halved_at_the_snapshot_before(
+        monkeypatch, rate, optimizer, momentum, context, kvstore, update_on_kvstore):
+    """Weights, snapshot and momentum are those of the good snapshot; counts go on."""
+    monkeypatch.setenv('MXNET_UPDATE_ON_KVSTORE', update_on_kvstore)
+    problem = Problem('linear')
+    module = problem.bound(context=context)
+    rule = begun(problem, module, {'momentum': momentum}, optimizer,
+                 kvstore=mx.kv.create('local') if kvstore == 'object' else kvstore)
+    train_data = problem.iterator()
+    module.update_full_grads(train_data)
+    step_through(module, train_data)
+    module.update_full_grads(train_data)
+    good = {name: value.asnumpy() for name, value in module.get_params()[0].items()}
+    full = [share['fc_weight'].asnumpy() for share in module._param_dict]
+    norm = module.gradient_norm
+    rule.rate = rate
+    step_through(module, train_data)
+    with pytest.warns(UserWarning, match='goes on from the snapshot before, with a rate of 5'):
+        module.update_full_grads(train_data)
+    assert rule.rate == rate / 2 and rule.curvature >= 1 / rule.rate
+    assert module.gradient_norm == norm and module._snapshot.num_update == 8
+    for share, before in zip(module._param_dict, full):
+        np.testing.assert_array_equal(share['fc_weight'].asnumpy(), before)
+    for owner in (module, module._mod_aux):
+        for name, value in owner.get_params()[0].items():
+            np.testing.assert_array_equal(value.asnumpy(), good[name])
+    rule.rate = 0.1
+    batch = next(problem.iterator())
+    module.forward_backward(batch)
+    module.update()
+    full = {name: sum(share[name].asnumpy() for share in module._param_dict) for name in good}
+    for name, value in module.get_params()[0].items():
+        # At the snapshot the SVRG gradient is the full one, and the momentum begins with it.
+        np.testing.assert_allclose(
+            value.asnumpy(), good[name] - 0.1 * (1 + momentum) * full[name] / 10,
+            rtol=1e-5, atol=1e-6)
+
+
+def test_training_comes_to_the_optimum_from_a_first_rate_that_is_far_too_large():
+    problem, rule = Problem('linear'), BarzilaiBorwein(1e4)
+    module = problem.module(tol=1e-4)
+    with pytest.warns(UserWarning, match='the learning rate was too large'):
+        module.fit(problem.iterator(), eval_metric='mse', num_epoch=300,
+                   arg_params=problem.arg_params(), optimizer_params={'lr_scheduler': rule})
+    weights = {name: value.asnumpy().astype(float)
+               for name, value in module.get_params()[0].items()}
+    gradients = oracle.linear_regression(weights, problem.features, problem.targets)
+    assert max(np.abs(value).max() for value in gradients.values()) / 40 <= 1.01e-4
+
+
+def test_a_resumed_run_goes_astray_as_the_other_does(tmp_path):
+    """What was the least gradient so far is part of the checkpoint."""
+    problem, prefix = Problem('linear'), str(tmp_path / 'model')
+    module, rule = problem.module(), BarzilaiBorwein()
+    module.fit(problem.iterator(), eval_metric='mse', num_epoch=6,
+               arg_params=problem.arg_params(), optimizer_params={'lr_scheduler': rule})
+    module.save_checkpoint(prefix, 6, save_optimizer_states=True)
+    resumed = SVRGModule.load(prefix, 6, load_optimizer_states=True, label_names=('label',))
+    train_data = problem.iterator()
+    resumed.bind(train_data.provide_data, train_data.provide_label)
+    again = begun(problem, resumed, {})
+    assert again.state() == rule.state() and 0 < again.least_norm < again.first_norm
+
+
+def test_the_first_rate_is_logged(caplog):
+    caplog.set_level(logging.INFO)
+    problem, rule = Problem('softmax'), BarzilaiBorwein()
+    problem.module().fit(problem.iterator(), eval_metric='acc', num_epoch=1,
+                         optimizer_params={'lr_scheduler': rule})
+    assert 'Epoch[0] Learning rate=%g' % rule.rate in caplog.text
