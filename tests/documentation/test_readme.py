@@ -21,10 +21,10 @@ def test_python_blocks():
 
 def test_pages_have_the_tables_that_the_benchmarks_wrote():
     docs = README.parent / 'docs'
+    page = (docs / 'measurements.md').read_text(encoding='utf-8')
     results = sorted((docs / 'benchmarks').glob('*.md'))
-    assert len(results) == 6
+    assert results
     for result in results:
-        name = 'is-svrg-right.md' if result.stem == 'deep_network' else 'performance.md'
-        page = (docs / name).read_text(encoding='utf-8')
         assert result.read_text(encoding='utf-8').strip() in page
-        assert 'benchmarks/%s.png' % result.stem in page
+        if result.with_suffix('.png').exists():
+            assert 'benchmarks/%s.png' % result.stem in page
