@@ -82,6 +82,8 @@ def adapt_links(app, docname, source):
         if not target.is_file():
             return link[0]
         name = os.path.relpath(target, DOCS.parent)
+        if name == 'README.md':  # the site begins with its own page
+            return '](%s)' % os.path.relpath(DOCS / 'index.md', page.parent)
         if name in COPIED:
             target = COPIES / name
         return '](%s%s)' % (os.path.relpath(target, page.parent), link[2])
