@@ -15,9 +15,8 @@ author = 'The svrg-optimization authors'
 version = release = svrg_optimization.__version__
 html_title = '%s %s' % (project, version)
 
-extensions = ['sphinx.ext.autodoc', 'sphinx.ext.autosummary', 'sphinx-mathjax-offline',
-              'numpydoc', 'myst_nb']
-# The tables of the benchmarks are on the page on performance.
+extensions = ['sphinx.ext.autodoc', 'sphinx-mathjax-offline', 'numpydoc', 'myst_nb']
+# The tables of the benchmarks are on the page on measurements.
 exclude_patterns = ['_build', 'benchmarks']
 
 html_theme = 'furo'
@@ -34,7 +33,6 @@ nb_execution_mode = 'off'
 numpydoc_show_class_members = False
 # A default is shown as it is written, and not with paths of this machine.
 autodoc_preserve_defaults = True
-autosummary_generate = False
 
 # Files outside of this folder that are pages too: they are copied for the build.
 DOCS = Path(__file__).resolve().parent
@@ -84,6 +82,8 @@ def adapt_links(app, docname, source):
         if not target.is_file():
             return link[0]
         name = os.path.relpath(target, DOCS.parent)
+        if name == 'README.md':  # the site begins with its own page
+            return '](%s)' % os.path.relpath(DOCS / 'index.md', page.parent)
         if name in COPIED:
             target = COPIES / name
         return '](%s%s)' % (os.path.relpath(target, page.parent), link[2])

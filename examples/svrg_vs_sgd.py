@@ -42,6 +42,7 @@ class LogisticRegression:
                          options={'maxiter': 10000, 'maxfun': 20000, 'maxcor': 50,
                                   'ftol': 0, 'gtol': 1e-9})
         self.optimum = found.fun
+        self.suboptimality_at_start = self._loss_and_gradient(start)[0] - found.fun
 
     def _loss_and_gradient(self, flat):
         parameters = flat.reshape(self.classes, -1)
@@ -94,11 +95,11 @@ def train(problem, method, rate, args):
     return passes, excesses, time.time() - tic
 
 
-def draw(curves, rows, args):
+def draw(curves, at_start, rows, args):
     figure, axes = pyplot.subplots(figsize=(7, 4.5))
     for (method, rate, passes, excesses, _), style in zip(curves, ('-', '--', ':')):
-        axes.semilogy(passes, np.maximum(excesses, 1e-12), style, color=METHODS[method],
-                      linewidth=2, label='%s (%g)' % (method, rate))
+        axes.semilogy([0, *passes], np.maximum([at_start, *excesses], 1e-12), style,
+                      color=METHODS[method], linewidth=2, label='%s (%g)' % (method, rate))
     axes.set_xlabel('gradient passes over the data')
     axes.set_ylabel('training loss minus optimum')
     axes.set_title('Logistic regression on %d handwritten digits, batch %d, L2 %g'
@@ -141,7 +142,7 @@ def main():
     for method, rate, passes, excesses, seconds in curves:
         print('%-20s  %5g  %6d  %6d  %18.1e  %4.1f s'
               % (method, rate, len(passes), passes[-1], excesses[-1], seconds))
-    draw(curves, len(problem.labels), args)
+    draw(curves, problem.suboptimality_at_start, len(problem.labels), args)
     print('\nThe picture is in %s.' % args.output)
 
 

@@ -10,7 +10,7 @@ def main():
     problem = OddDigits()
     figure, (axes,) = axes_of_excess('Logistic regression, SVRG with constant learning rate %g'
                                      % RATE)
-    for batch_size, style in zip((4, 16, 64, 256), settings_of(SVRG, 4)):
+    for batch_size, style in zip((4, 16, 64, 256), settings_of(SVRG, 4, 1)):
         axes.plot(*train(problem, RATE, args.passes, 2, batch_size), **style,
                   label='batches of %d' % batch_size)
     axes.legend()

@@ -26,7 +26,7 @@ IMAGES = Path(__file__).resolve().parent.parent / 'images'
 # One color for each method in all pictures: examples/benchmarks/common.py has the same.
 SVRG, SGD, NEUTRAL = '#0072b2', '#d55e00', '#7a7a7a'
 GROWING_SAMPLES, FIXED_SAMPLES = '#882255', '#ddcc77'
-STYLES = (':', '-.', '--', '-')
+STYLES = (':', '-.', '--', (0, (6, 1, 1, 1, 1, 1)))
 L2 = 1e-3
 
 
@@ -62,12 +62,13 @@ class OddDigits:
         return mx.sym.LogisticRegressionOutput(score, mx.sym.Variable('label'), name='loss')
 
 
-def settings_of(method, count):
-    """Return the styles of curves of one method, from pale to strong in its color."""
+def settings_of(method, count, best):
+    """Return the styles of curves of one method: the best one is strong, in the method's color."""
     color = np.array(colors.to_rgb(method))
-    parts = np.linspace(0.45, 1, count)
-    return [{'color': tuple(1 - part * (1 - color)), 'linestyle': style, 'linewidth': 1.8}
-            for part, style in zip(parts, STYLES[-count:])]
+    settings = [{'color': tuple(1 - part * (1 - color)), 'linestyle': style, 'linewidth': 1.6}
+                for part, style in zip(np.linspace(0.4, 0.7, count), STYLES[-count:])]
+    settings[best].update(color=method, linestyle='-', linewidth=2.8)
+    return settings
 
 
 def weight_of(module):

@@ -9,7 +9,7 @@ cross the loopback device, in both directions, over the number of workers.
 With --link MEGABITS each process has a host of its own, which is a network
 namespace (Linux, root, iproute2, sshd), and a link of that speed. Then the
 table has what the link alone should take, too, by the model in
-docs/distributed.md.
+docs/measurements.md.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""The Python of the README runs, in its order, and does what it says."""
+"""The script of the README does what it says, and pages have the tables of the benchmarks."""
 
 import re
 from pathlib import Path
@@ -8,23 +8,23 @@ import numpy as np
 README = Path(__file__).resolve().parents[2] / 'README.md'
 
 
-def test_python_blocks():
+def test_script():
     text = README.read_text(encoding='utf-8')
-    blocks = re.findall(r'^```python\n(.*?)^```', text, re.MULTILINE | re.DOTALL)
-    assert len(blocks) == 2
+    script, = re.findall(r'^```python\n(.*?)^```', text, re.MULTILINE | re.DOTALL)
     namespace = {}
-    for block in blocks:
-        exec(compile(block, str(README), 'exec'), namespace)
-        weight = namespace['module'].get_params()[0]['fc_weight'].asnumpy()
-        np.testing.assert_allclose(weight, [[1, -2, 3, -4, 5]], rtol=1e-5)
+    exec(compile(script, str(README), 'exec'), namespace)
+    module = namespace['module']
+    assert module.gradient_norm <= 1e-4
+    weight = module.get_params()[0]['fc_weight'].asnumpy()
+    np.testing.assert_allclose(weight, [[1, -2, 3, -4, 5]], atol=1e-3)
 
 
 def test_pages_have_the_tables_that_the_benchmarks_wrote():
     docs = README.parent / 'docs'
+    page = (docs / 'measurements.md').read_text(encoding='utf-8')
     results = sorted((docs / 'benchmarks').glob('*.md'))
-    assert len(results) == 6
+    assert results
     for result in results:
-        name = 'is-svrg-right.md' if result.stem == 'deep_network' else 'performance.md'
-        page = (docs / name).read_text(encoding='utf-8')
         assert result.read_text(encoding='utf-8').strip() in page
-        assert 'benchmarks/%s.png' % result.stem in page
+        if result.with_suffix('.png').exists():
+            assert 'benchmarks/%s.png' % result.stem in page
