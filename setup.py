@@ -40,7 +40,8 @@ setup(
     packages=find_packages(include=['svrg_optimization', 'svrg_optimization.*']),
     cmdclass={'build_py': BuildWithStart},
     python_requires='>=3.8',
-    # From 3.13 on pip would compile the NumPy below 2 that mxnet's metadata want: see README.
+    # From 3.13 on pip would compile the NumPy below 2 that mxnet's metadata want:
+    # see docs/getting-started.md.
     install_requires=['mxnet>=1.8,<2; python_version < "3.13"', 'numpy'],
     extras_require={
         'test': TEST,
