@@ -25,8 +25,8 @@ DEVICES = [(mx.cpu(), 'local'), (mx.cpu(), mx.kv.create), (TWO_DEVICES, 'local')
                  str((stop + number) // 2 % 2),
                  marks=[] if stop == number + 1 else pytest.mark.slow)
     for stop in (1, 2, 3, 4, 5) for number, devices in enumerate(DEVICES)])
-def test_same_bits_after_a_stop(monkeypatch, prefix, stop, optimizer, context, kvstore,
-                                update_on_kvstore):
+def test_a_resumed_run_is_bit_identical(monkeypatch, prefix, stop, optimizer, context, kvstore,
+                                        update_on_kvstore):
     monkeypatch.setenv('MXNET_UPDATE_ON_KVSTORE', update_on_kvstore)
     make = kvstore if callable(kvstore) else lambda: kvstore
     problem = Problem('perceptron', rows=37)
@@ -47,7 +47,7 @@ def go_on(prefix, optimizer):
 @pytest.mark.process
 @pytest.mark.parametrize('optimizer', [
     'sgd', pytest.param('adam', marks=pytest.mark.slow)])
-def test_same_bits_in_a_new_process(prefix, optimizer):
+def test_a_run_resumed_in_a_new_process_is_bit_identical(prefix, optimizer):
     problem = Problem('softmax', rows=37)
     unbroken = train(problem, problem.module(3), 0, 5, optimizer)
     train(problem, problem.module(3), 0, 2, optimizer, prefix)
@@ -55,7 +55,7 @@ def test_same_bits_in_a_new_process(prefix, optimizer):
     assert bits(bound(load(prefix, 5), problem)) == bits(unbroken)
 
 
-def test_files_are_modules_own(saved):
+def test_plain_module_reads_the_files_of_a_checkpoint(saved):
     """Plain Module reads them, with the optimizer's states."""
     problem = Problem('softmax', rows=37)
     plain = mx.mod.Module.load(saved, 3, load_optimizer_states=True, label_names=('label',))
@@ -68,7 +68,7 @@ def test_files_are_modules_own(saved):
         'model-symbol.json']
 
 
-def test_checkpoint_of_plain_module(prefix):
+def test_a_checkpoint_of_plain_module_gets_a_snapshot_before_the_first_step(prefix):
     """It has no snapshot, and one is taken before the first step."""
     problem = Problem('softmax', rows=37)
     plain = mx.mod.Module(problem.symbol, label_names=('label',))
@@ -93,7 +93,7 @@ def test_update_freq_is_the_checkpoints_unless_given(saved):
         load(saved, 3, update_freq=0)
 
 
-def test_snapshot_in_force_after_loading(prefix):
+def test_the_snapshot_is_active_after_loading(prefix):
     """Its full gradient and weights are those of the module that was saved."""
     problem = Problem('softmax', rows=37)
     svrg = problem.svrg()
@@ -115,7 +115,7 @@ def test_snapshot_in_force_after_loading(prefix):
     (mx.cpu(), TWO_DEVICES), (TWO_DEVICES, mx.cpu()), (TWO_DEVICES, [mx.cpu(i) for i in range(3)])])
 @pytest.mark.parametrize('kvstores', ['11', '10', '01', '00'])
 @pytest.mark.parametrize('optimizer', ['sgd', 'adam'])
-def test_another_number_of_devices(monkeypatch, prefix, before, after, kvstores, optimizer):
+def test_devices_may_change_after_a_stop(monkeypatch, prefix, before, after, kvstores, optimizer):
     """Momentum and counts come along, whoever updates the weights then and now."""
     problem = Problem('softmax', rows=37)
     unbroken = train(problem, problem.module(3), 0, 5, optimizer)
@@ -132,7 +132,7 @@ def test_another_number_of_devices(monkeypatch, prefix, before, after, kvstores,
         name: value.asnumpy() for name, value in unbroken._param_dict[0].items()})
 
 
-def test_another_batch_size(prefix):
+def test_the_batch_size_may_change_after_a_stop(prefix):
     """The full gradient is in the units of the batch that is bound."""
     problem = Problem('softmax', rows=40)
     train(problem, problem.module(3), 0, 1, prefix=prefix)
@@ -144,7 +144,7 @@ def test_another_batch_size(prefix):
     problem.assert_full_gradient(module, svrg.full_gradient)
 
 
-def test_counts_of_updates(saved):
+def test_counts_of_updates_come_with_the_states_unless_given(saved):
     """They come with the states, unless the user gives others."""
     problem = Problem('softmax', rows=37)
 
@@ -168,7 +168,7 @@ def test_counts_of_updates(saved):
         assert module._optimizer.num_update == expected
 
 
-def test_momentum_that_is_switched_off(prefix):
+def test_states_of_momentum_may_be_loaded_after_it_is_switched_off(prefix):
     """The states that it had are no error, as in plain Module."""
     problem = Problem()
     trained = problem.module(alpha=0)
@@ -207,7 +207,7 @@ class History(mx.optimizer.Optimizer):
         weight[:] -= 0.1 * sum(state)
 
 
-def test_states_that_have_grown(prefix):
+def test_states_that_have_grown_can_be_loaded(prefix):
     problem = Problem()
     module = problem.bound(alpha=0)
     module.init_optimizer(optimizer=History(rescale_grad=0.1))
@@ -217,7 +217,7 @@ def test_states_that_have_grown(prefix):
     assert [len(state) for state in module._updater.states.values()] == [1, 1]
 
 
-def test_states_of_none_of_the_parameters(prefix):
+def test_states_of_none_of_the_parameters_are_warned_of(prefix):
     """Those of a Module whose KVStore updated the weights have other keys: Module drops them."""
     problem = Problem()
     plain = mx.mod.Module(problem.symbol, label_names=('label',))
@@ -243,7 +243,7 @@ def test_lr_scheduler_goes_on(prefix):
     assert bits(resumed) == bits(unbroken)
 
 
-def test_before_the_first_snapshot(prefix):
+def test_a_checkpoint_may_precede_the_first_snapshot(prefix):
     problem = Problem()
     problem.bound(update_freq=3).save_checkpoint(prefix, 0)
     module = load(prefix, 0, False)
@@ -252,7 +252,7 @@ def test_before_the_first_snapshot(prefix):
     problem.assert_weights(module, problem.svrg().fit(4, 3, begin_epoch=1))
 
 
-def test_loaded_for_inference_first(saved):
+def test_the_snapshot_outlasts_inference_after_loading(saved):
     problem = Problem('softmax', rows=37)
     reference = bound(load(saved, 3), problem)
     module = bound(load(saved, 3), problem, for_training=False)
@@ -264,7 +264,7 @@ def test_loaded_for_inference_first(saved):
 
 
 @pytest.mark.parametrize('bind', [None, False, True])
-def test_saved_again_as_it_was_loaded(saved, bind):
+def test_a_loaded_checkpoint_is_saved_again_unchanged(saved, bind):
     """Before it is bound, bound for inference, and bound for training."""
     problem = Problem('softmax', rows=37)
     module = load(saved, 3)
@@ -279,7 +279,7 @@ def test_saved_again_as_it_was_loaded(saved, bind):
     assert (facts['optimizer'], facts['snapshot']) == (again['optimizer'], again['snapshot'])
 
 
-def test_saved_while_bound_for_inference(prefix):
+def test_a_module_bound_for_inference_saves_its_snapshot(prefix):
     """The snapshot of a training that is over for now goes into the file all the same."""
     problem = Problem('softmax', rows=37)
     unbroken = train(problem, problem.module(4), 0, 5)
@@ -297,7 +297,7 @@ def test_forced_init_params_drops_the_loaded_snapshot(saved):
     assert not module._snapshot.is_active
 
 
-def test_parameter_that_was_fixed_when_saved(prefix):
+def test_a_parameter_that_was_fixed_when_saved_drops_the_snapshot(prefix):
     problem = Problem('softmax')
     train(problem, problem.module(4, fixed_param_names=['fc_bias']), 0, 2, prefix=prefix)
     with pytest.warns(UserWarning, match='no full gradient of fc_bias'):
@@ -312,14 +312,14 @@ def test_subclass_loads_itself(saved):
     assert type(Mine.load(saved, 3, label_names=('label',))) is Mine
 
 
-def test_log_lines(saved, caplog):
+def test_loading_logs_nothing_and_saving_one_line(saved, caplog):
     problem = Problem('softmax', rows=37)
     with caplog.at_level('INFO'):
         bound(load(saved, 3), problem).save_checkpoint(saved, 7)
     assert caplog.messages == ['Saved checkpoint to "%s-0007.params"' % saved]
 
 
-def test_paths_and_epochs_of_other_types(prefix):
+def test_a_prefix_may_be_a_path_and_an_epoch_an_integer_of_numpy(prefix):
     problem = Problem()
     module = problem.module(2)
     module.fit(problem.iterator(), eval_metric=[], begin_epoch=np.int64(0), num_epoch=np.int64(1))
@@ -358,7 +358,7 @@ def test_optimizer_stays_where_another_is_refused(saved):
     assert bits(module) == bits(unbroken)
 
 
-def test_network_without_parameters(tmp_path):
+def test_a_network_without_parameters_can_be_saved_and_loaded(tmp_path):
     symbol = mx.sym.MakeLoss(mx.sym.square(mx.sym.Variable('data')))
     module = SVRGModule(symbol, label_names=None, update_freq=1)
     module.bind([('data', (4, 2))])
@@ -370,7 +370,7 @@ def test_network_without_parameters(tmp_path):
 
 
 @pytest.mark.parametrize('bad', ['no', None, 1.0])
-def test_bad_load_optimizer_states(saved, bad):
+def test_a_bad_load_optimizer_states_is_refused(saved, bad):
     with pytest.raises(TypeError, match='load_optimizer_states must be True or False, not %r'
                        % bad):
         load(saved, 3, bad)

@@ -68,7 +68,7 @@ def test_missing_file_is_named(saved, kind, svrg):
         load(saved, 3)
 
 
-def test_states_that_were_not_saved(prefix):
+def test_states_that_were_not_saved_cannot_be_loaded(prefix):
     problem = Problem()
     train(problem, problem.module(2), 0, 1, prefix=prefix, states=False)
     assert load(prefix, 1, False)._loaded.snapshot is not None
@@ -76,7 +76,7 @@ def test_states_that_were_not_saved(prefix):
         load(prefix, 1)
 
 
-def test_file_that_holds_no_parameters(tmp_path):
+def test_a_file_that_holds_no_parameters_is_refused(tmp_path):
     problem, prefix = Problem(rows=40), str(tmp_path / 'model')
     problem.bound().symbol.save(prefix + '-symbol.json')
     for saved in ([mx.nd.ones(2)], {'fc_weight': mx.nd.ones(2)}):

@@ -68,7 +68,7 @@ def full_disk_with_buckets(prefix):
 @pytest.mark.process
 @pytest.mark.slow
 @pytest.mark.parametrize('function', [full_disk, full_disk_with_buckets])
-def test_files_that_cannot_grow(tmp_path, function):
+def test_files_that_cannot_grow_leave_the_old_checkpoint_whole(tmp_path, function):
     output = in_a_process(function, tmp_path / 'model')
     assert 'Exception ignored' not in output
 
@@ -86,7 +86,7 @@ def small_disk(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, 'geteuid') or os.geteuid() != 0, reason='only root may mount')
-def test_full_disk(small_disk):
+def test_a_full_disk_leaves_the_old_checkpoint_whole(small_disk):
     """Saving fails and changes nothing, or gives a whole checkpoint."""
     module, prefix = trained_on_pages(), str(small_disk / 'model')
     module.save_checkpoint(prefix, 1, save_optimizer_states=True)
@@ -132,7 +132,7 @@ def test_files_are_flushed_before_they_get_their_names(monkeypatch, tmp_path):
 # A directory that is not there, or not ours
 
 @pytest.mark.parametrize('make', [trained_on_pages, trained_buckets])
-def test_missing_directory(tmp_path, make):
+def test_a_missing_directory_is_named_and_not_made(tmp_path, make):
     with pytest.raises(FileNotFoundError, match=r"No such.*missing/model-(\w+-)*(0001.params|symbol"
                                                 r".json)'$"):
         make().save_checkpoint(str(tmp_path / 'missing' / 'model'), 1)
@@ -154,7 +154,7 @@ def save_as_nobody(prefix):
 
 @pytest.mark.process
 @pytest.mark.slow
-def test_directory_that_is_not_writable():
+def test_a_directory_that_is_not_writable_keeps_its_checkpoint():
     folder = tempfile.mkdtemp()  # pytest's own is closed to others
     try:
         trained_on_pages().save_checkpoint(folder + '/model', 1, save_optimizer_states=True)
@@ -169,7 +169,7 @@ def test_directory_that_is_not_writable():
 
 
 @pytest.mark.parametrize('kind', ['0001.params', '0001.states', '0001.svrg', 'symbol.json'])
-def test_directory_in_the_place_of_a_file(tmp_path, kind):
+def test_a_directory_in_the_place_of_a_file_is_named(tmp_path, kind):
     prefix = str(tmp_path / 'model')
     module = trained_on_pages()
     module.save_checkpoint(prefix, 1, save_optimizer_states=True)
@@ -200,7 +200,7 @@ def test_failure_while_saving_leaves_the_files_as_they_were(monkeypatch, saved, 
     assert {file.name: file.read_bytes() for file in folder.iterdir()} == before
 
 
-def test_interruption_while_the_archive_is_written(monkeypatch, saved):
+def test_an_interruption_while_the_archive_is_written_is_passed_on(monkeypatch, saved):
     """It stays one: closing the archive must not hide it behind an error of its own."""
     module = load(saved, 3)
     opened = zipfile.ZipFile.open
@@ -255,7 +255,7 @@ def test_symbolic_links_are_written_through(prefix, tmp_path):
 
 @pytest.mark.parametrize('length', [200, 234, 235, 243])
 @pytest.mark.parametrize('letter', ['p', 'é'])
-def test_long_prefixes(tmp_path, length, letter):
+def test_long_prefixes_can_be_saved_and_loaded(tmp_path, length, letter):
     """The longest name of a file is prefix-symbol.json, and file systems take 255 bytes."""
     prefix = str(tmp_path / (letter * (length // len(letter.encode()))))
     problem = Problem('softmax', rows=37)

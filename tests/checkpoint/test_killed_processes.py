@@ -105,7 +105,7 @@ def killed(prefix):
 
 @pytest.mark.process
 @pytest.mark.slow
-def test_killed_while_saving(tmp_path):
+def test_a_kill_while_saving_leaves_the_old_checkpoint_or_the_new(tmp_path):
     """The old checkpoint loads or the new one, and a half of the first is refused."""
     in_a_process(killed, tmp_path / 'model')
 
@@ -137,7 +137,7 @@ def racing(prefix):
 
 @pytest.mark.process
 @pytest.mark.slow
-def test_two_processes_that_save_the_same_epoch(tmp_path):
+def test_two_processes_that_save_the_same_epoch_leave_one_whole_checkpoint(tmp_path):
     in_a_process(racing, tmp_path / 'model')
 
 
@@ -175,7 +175,7 @@ def test_network_that_was_saved_is_loaded_though_its_file_is_of_another(tmp_path
         assert load(prefix, 1, False).symbol.tojson() == network
 
 
-def test_network_whose_operators_have_other_names_by_now(tmp_path):
+def test_a_network_is_loaded_though_its_operators_have_other_names(tmp_path):
     """MXNet numbers operators that have no name, over all networks of a process."""
     prefix = str(tmp_path / 'model')
     problem = Problem('softmax', rows=37)
@@ -189,7 +189,7 @@ def test_network_whose_operators_have_other_names_by_now(tmp_path):
     assert names[0] != names[1]
 
 
-def test_symbol_that_another_version_of_mxnet_has_written(tmp_path):
+def test_a_symbol_that_another_version_of_mxnet_has_written_is_loaded(tmp_path):
     prefix, file = str(tmp_path / 'model'), tmp_path / 'model-symbol.json'
     trained_on_pages().save_checkpoint(prefix, 1)
     text = file.read_text(encoding='utf-8')
@@ -219,7 +219,7 @@ def test_what_a_killed_process_has_left_is_found_by_its_content(tmp_path):
 
 
 @pytest.mark.parametrize('write', [os.replace, shutil.copy])
-def test_parameters_that_are_saved_anew_while_they_are_loaded(monkeypatch, tmp_path, write):
+def test_parameters_saved_anew_while_they_are_loaded_are_refused(monkeypatch, tmp_path, write):
     prefix = str(tmp_path / 'model')
     trained_on_pages(1).save_checkpoint(prefix, 1)
     trained_on_pages(3).save_checkpoint(prefix, 2)
@@ -259,7 +259,7 @@ def test_what_fails_while_names_are_given_loses_nothing(monkeypatch, tmp_path, g
     assert fingerprint(prefix, 1) == fingerprint(prefix, 2)
 
 
-def test_directory_that_somebody_has_locked(tmp_path):
+def test_a_directory_that_somebody_has_locked_can_be_used(tmp_path):
     prefix, module = str(tmp_path / 'model'), trained_on_pages()
     handle = os.open(str(tmp_path), os.O_RDONLY)
     try:
@@ -280,7 +280,7 @@ def test_states_that_were_left_are_not_taken_for_others(tmp_path):
         module.init_optimizer()
 
 
-def test_states_that_are_saved_anew_after_loading(tmp_path):
+def test_states_saved_anew_after_loading_are_refused(tmp_path):
     """They are read when the optimizer is installed, and must be those of the weights."""
     prefix = str(tmp_path / 'model')
     trained_on_pages(1).save_checkpoint(prefix, 1, save_optimizer_states=True)

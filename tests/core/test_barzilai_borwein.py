@@ -161,7 +161,7 @@ def test_the_rate_of_each_epoch_is_logged(caplog):
 
 
 @pytest.mark.parametrize('stop', [1, 2, 3, 4])
-def test_same_bits_after_a_stop(tmp_path, stop):
+def test_a_resumed_run_is_bit_identical(tmp_path, stop):
     problem = Problem('softmax', rows=37)
     unbroken = fit(problem, problem.module(2), BarzilaiBorwein())
     prefix = str(tmp_path / 'model')

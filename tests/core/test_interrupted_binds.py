@@ -23,7 +23,7 @@ def bound(problem, **kwargs):
 
 @pytest.mark.slow
 @pytest.mark.parametrize('function, rows', [('bind_for_merged', 400), ('_bind_other', 37)])
-def test_pass_after_one_whose_bind_was_interrupted_at_any_step(function, rows):
+def test_a_pass_is_exact_after_one_whose_bind_was_interrupted_at_any_step(function, rows):
     problem = Problem(rows=rows)
     train_data = problem.iterator()
     svrg = problem.svrg()

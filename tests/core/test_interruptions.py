@@ -74,7 +74,7 @@ def test_interrupted_pass_leaves_the_snapshot_whole(error, batch, stored):
 
 
 @pytest.mark.parametrize('batches', [1, 2, 7, 90])
-def test_control_c_in_a_pass(batches):
+def test_control_c_in_a_pass_leaves_the_snapshot_whole(batches):
     problem = Problem('perceptron', rows=40)
     module = trained(problem)
     before = state_of(module)
@@ -163,7 +163,7 @@ class InterruptedBuckets:
             yield batch
 
 
-def test_buckets():
+def test_an_interrupted_pass_over_buckets_leaves_the_snapshot_whole():
     problem = Sequences()
     module = problem.module(1)
     module.fit(problem.iterator(), eval_metric=[], num_epoch=1, arg_params=problem.arg_params(),
@@ -247,7 +247,7 @@ def arguments_of_kvstore(context):
     (mx.cpu(), None), (mx.cpu(), 'local'), (TWO_DEVICES, 'local')])
 @pytest.mark.parametrize('stored', [False, True])
 @pytest.mark.parametrize('step_size', [False, True])
-def test_pass_interrupted_anywhere(context, kvstore, stored, step_size):
+def test_a_pass_interrupted_anywhere_leaves_no_mixture(context, kvstore, stored, step_size):
     """The snapshot is the old one, the new one, or out of force; never a mixture."""
     problem = Problem('perceptron', rows=37)
     train_data = problem.iterator()
@@ -282,7 +282,7 @@ def bind(module, train_data):
 @pytest.mark.slow
 @pytest.mark.parametrize('context', [mx.cpu(), TWO_DEVICES])
 @pytest.mark.parametrize('interrupted', ['bind', 'init_optimizer'])
-def test_fit_after_preparations_that_were_interrupted_anywhere(context, interrupted):
+def test_fit_trains_after_preparations_that_were_interrupted_anywhere(context, interrupted):
     problem = Problem('perceptron', rows=37)
     train_data, expected = problem.iterator(), problem.svrg(**SETTINGS).fit(3, 2)
 
@@ -339,7 +339,7 @@ def test_training_goes_on_after_a_bind_that_was_interrupted_anywhere(context, re
 
 @pytest.mark.slow
 @pytest.mark.parametrize('interrupted', ['bind', 'switch_bucket'])
-def test_buckets_after_a_bind_that_was_interrupted_anywhere(interrupted):
+def test_buckets_train_after_a_bind_that_was_interrupted_anywhere(interrupted):
     problem = Sequences()
     settings = {'learning_rate': 0.02}
     train_data = problem.iterator()
@@ -363,7 +363,7 @@ def test_buckets_after_a_bind_that_was_interrupted_anywhere(interrupted):
         problem.assert_weights(module, expected)
 
 
-def test_control_c_in_the_updater_of_a_kvstore(monkeypatch):
+def test_control_c_in_the_updater_of_a_kvstore_leaves_the_snapshot_whole(monkeypatch):
     """MXNet swallows it there, and goes on without the value that was pushed."""
     problem = Problem('perceptron', rows=40)
     module = problem.bound(context=TWO_DEVICES)

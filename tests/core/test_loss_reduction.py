@@ -180,7 +180,7 @@ def test_rows_as_weights_are_not_rows():
     assert not is_row_wise(nodes, {'data': (8, 4), 'label': (8,)})
 
 
-def test_losses_that_move_a_parameter_tell():
+def test_only_losses_that_move_a_parameter_count_as_sums_or_means():
     """Those that move a parameter, and MakeLoss where its normalization says so."""
     shapes = {'data': (8, 4), 'label': (8,)}
     data, weight = mx.sym.Variable('data'), mx.sym.Variable('w', shape=(8, 4))

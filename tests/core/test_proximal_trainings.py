@@ -220,7 +220,7 @@ def test_buckets_share_the_operator(monkeypatch, context, update_on_kvstore):
     L1(0.2), {'fc_weight': GroupLasso(0.3, 1), 'hidden_weight': ElasticNet(0.1, 0.2)},
     {'fc_weight': Box(-math.inf, 0.1), 'hidden_bias': NonNegative()}], ids=str)
 @pytest.mark.parametrize('stop', [2, 3])
-def test_same_bits_after_a_stop(tmp_path, proximal, stop):
+def test_a_resumed_run_is_bit_identical(tmp_path, proximal, stop):
     problem = Problem('perceptron', rows=37)
     prefix = str(tmp_path / 'model')
     unbroken = fit(problem, problem.module(2, proximal=proximal))

@@ -21,7 +21,7 @@ from svrg_optimization.svrg_optimizer import _AssignmentOptimizer, _SVRGOptimize
                                       'w_full_full_full_full_full']),
     ([], []),
 ])
-def test_key_of_each_full_gradient(names, keys):
+def test_each_full_gradient_has_a_key_of_its_own(names, keys):
     assert KVStoreKeys(names, names).full == dict(zip(names, keys))
 
 
@@ -38,12 +38,12 @@ def test_keys_of_row_counts_differ():
      ['w_full', 0, 'fullyconnected0_weight', 1]),
     ({}, [], ['w_full', 'w', 0]),
 ])
-def test_routing_without_explicit_keys(param_idx2name, full, plain):
+def test_full_gradients_are_known_by_the_names_of_parameters(param_idx2name, full, plain):
     optimizer = _SVRGOptimizer('sgd', learning_rate=0.5, param_idx2name=param_idx2name)
     assert_routes(optimizer, full, plain)
 
 
-def test_routing_by_explicit_keys():
+def test_explicit_keys_say_what_is_a_full_gradient():
     optimizer = _SVRGOptimizer('sgd', full_keys=['g', 7], learning_rate=0.5,
                                param_idx2name={0: 'w', 1: 'w_full'})
     assert_routes(optimizer, ['g', 7], ['w', 0, 'w_full', 1])
@@ -64,7 +64,7 @@ def assert_routes(optimizer, full, plain):
     assert [weight.asnumpy()[0] for weight in weights] == [-0.5] * len(plain) + [3] * len(full)
 
 
-def test_kvstore_with_an_optimizer_built_by_hand():
+def test_a_kvstore_takes_an_optimizer_built_by_hand():
     kvstore = mx.kv.create('local')
     kvstore.set_optimizer(_SVRGOptimizer(default_optimizer='sgd', learning_rate=1.0,
                                          param_idx2name={0: 'weight', 1: 'weight_full'}))
@@ -131,18 +131,18 @@ def test_full_gradients_count_no_update():
 
 
 @pytest.mark.parametrize('bad', [None, 3, mx.optimizer.SGD])
-def test_wrapping_something_else(bad):
+def test_only_an_optimizer_or_a_name_can_be_wrapped(bad):
     with pytest.raises(TypeError, match='default_optimizer must be'):
         _SVRGOptimizer(bad)
 
 
-def test_wrapping_an_unknown_name():
+def test_an_unknown_name_cannot_be_wrapped():
     with pytest.raises(ValueError, match='Cannot find optimizer'):
         _SVRGOptimizer('no_such_optimizer')
 
 
 @pytest.mark.parametrize('protocol', range(pickle.HIGHEST_PROTOCOL + 1))
-def test_pickling(protocol):
+def test_pickles_and_copies_keep_all_settings(protocol):
     optimizer = _SVRGOptimizer('sgd', full_keys=['g'], momentum=0.9, learning_rate=0.1,
                                param_idx2name={0: 'w'},
                                lr_scheduler=mx.lr_scheduler.FactorScheduler(10, base_lr=0.1))
@@ -155,7 +155,7 @@ def test_pickling(protocol):
         assert_routes(twin, ['g'], ['w', 0, 'w_full'])
 
 
-def test_float16_with_multi_precision():
+def test_steps_in_float16_add_up_with_multi_precision():
     """The state has a float32 copy of the weight, and steps that float16 would lose add up."""
     optimizer = _SVRGOptimizer('sgd', learning_rate=1.0, momentum=0.5, multi_precision=True)
     updater = mx.optimizer.get_updater(optimizer)
@@ -187,7 +187,7 @@ def test_multi_tensor_updates_stay_fused(monkeypatch):
 
 @pytest.mark.parametrize('context, kvstore', [
     (mx.cpu(), 'local'), ([mx.cpu(0), mx.cpu(1)], 'local'), ([mx.cpu(0), mx.cpu(1)], 'device')])
-def test_states_saved_and_loaded(tmp_path, context, kvstore):
+def test_momentum_outlasts_saving_and_loading(tmp_path, context, kvstore):
     """Momentum survives: the steps after loading are those of an unbroken training."""
     problem = Problem('softmax')
     file = str(tmp_path / 'optimizer.states')
@@ -211,7 +211,7 @@ def test_states_saved_and_loaded(tmp_path, context, kvstore):
         np.testing.assert_array_equal(second.get_params()[0][name].asnumpy(), value.asnumpy())
 
 
-def test_create_optimizer_by_hand():
+def test_an_optimizer_can_be_created_by_hand():
     problem = Problem()
     module = problem.bound()
     kvstore = mx.kv.create('local')

@@ -217,7 +217,7 @@ def test_a_loop_of_ones_own_trains_as_fit():
     problem.assert_weights(module, problem.svrg(learning_rate=0.2, momentum=0.5).fit(6, 2))
 
 
-def test_converges_to_the_solution_of_the_unpadded_data():
+def test_training_converges_to_the_solution_of_the_unpadded_data():
     problem = Problem(rows=33)
     module = fit(problem, 60, batch_size=8, optimizer_params={'learning_rate': 0.15})
     design = np.column_stack([problem.features, np.ones(33)])

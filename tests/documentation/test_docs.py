@@ -50,7 +50,7 @@ def named(pages):
 @pytest.mark.filterwarnings('ignore:Optimizer created manually outside Module',
                             'ignore:WARNING. New optimizer', 'ignore:the full gradient',
                             'ignore:.*diverge')
-def test_python_blocks(page, tmp_path, monkeypatch):
+def test_python_blocks_run_as_a_reader_copies_them(page, tmp_path, monkeypatch):
     """They run one after the other, as a reader copies them, in an empty folder."""
     monkeypatch.chdir(tmp_path)
     np.random.seed(0)
@@ -75,7 +75,7 @@ def test_pages_are_short():
 
 @pytest.mark.parametrize('page', [
     pytest.param(page, id=page.relative_to(ROOT).as_posix()) for page in [*PAGES, *OTHERS]])
-def test_links(page):
+def test_links_lead_to_files_and_anchors_that_exist(page):
     targets = re.findall(r'\]\(([^()\s]+)\)', FENCE.sub('', text_of(page)))
     for target in targets:
         if re.match('https?://', target):
@@ -115,7 +115,7 @@ def test_changelog_begins_with_the_version():
 
 @pytest.mark.process
 @pytest.mark.slow
-def test_figures(tmp_path):
+def test_each_picture_has_a_script_and_one_script_draws(tmp_path):
     """Each picture of the pages has its script; one is run, to its smallest extent."""
     pictures = {picture for page in DOCS.glob('*.md')
                 for picture in re.findall(r'\]\(images/(\w+)\.png\)', text_of(page))}

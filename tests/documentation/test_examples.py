@@ -43,7 +43,7 @@ def error_of(name, *arguments, cwd=None):
 
 @pytest.mark.process
 @pytest.mark.slow
-def test_training_on_a_stream():
+def test_training_on_a_stream_reaches_least_squares():
     printed, log = run('training_on_a_stream', '--rows', 20050, '--epochs', 6)
     assert printed[0].startswith('mean squared error above that of least squares: ')
     assert 0 <= last_number(printed[0]) < 1e-6
@@ -63,7 +63,7 @@ def last_number(line):
 
 
 @pytest.mark.process
-def test_help():
+def test_each_script_shows_its_help():
     printed = printed_by('-c', '''
 import contextlib, runpy, sys
 for script in sys.argv[1:]:
@@ -82,7 +82,7 @@ for script in sys.argv[1:]:
 @pytest.mark.parametrize('name, arguments', [
     ('high_level_api', []), pytest.param('intermediate_level_api', [], marks=pytest.mark.slow),
     pytest.param('intermediate_level_api', ['--store-snapshot-grads'], marks=pytest.mark.slow)])
-def test_least_squares(name, arguments):
+def test_both_apis_reach_least_squares(name, arguments):
     printed, log = run(name, *arguments)
     weights, least_squares = (np.array(line.split()[-5:], float) for line in printed)
     np.testing.assert_allclose(weights, [1, -2, 3, -4, 5], atol=0.02)
@@ -95,7 +95,7 @@ def test_least_squares(name, arguments):
 
 @pytest.mark.process
 @pytest.mark.slow
-def test_inference(tmp_path):
+def test_inference_resumes_to_exactly_the_same_weights(tmp_path):
     prefix = tmp_path / 'checkpoints' / 'digits'
     printed, log = run('inference', '--prefix', prefix, '--epochs', 6, '--resume-from', 3)
     assert printed[0].startswith('accuracy on 360 held-out digits: ')
@@ -128,7 +128,7 @@ def songs(path):
 
 @pytest.mark.process
 @pytest.mark.slow
-def test_linear_regression(tmp_path):
+def test_linear_regression_reaches_least_squares(tmp_path):
     path = tmp_path / 'songs.svm'
     best = songs(path)
     printed, log = run('linear_regression', '--data', path, '--rows', 1500, '--batch-size', 50,
@@ -207,7 +207,7 @@ def test_linear_regression_refuses_a_wrong_file(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize('name', ['linear_regression', 'logistic_regression_csr',
                                   'sparse_logistic_regression'])
-def test_no_such_file(tmp_path, name):
+def test_a_file_that_is_not_there_is_named(tmp_path, name):
     assert 'argument --data: %s: [Errno 2] No such file' % (tmp_path / 'none') in error_of(
         name, '--data', tmp_path / 'none')
 
@@ -227,7 +227,7 @@ def test_logistic_regression_refuses_a_wrong_file(tmp_path, content, says):
 @pytest.mark.process
 @pytest.mark.slow
 @pytest.mark.parametrize('arguments', [[], ['--sparse-full-grad']])
-def test_logistic_regression_on_generated_rows(arguments):
+def test_logistic_regression_is_accurate_on_generated_rows(arguments):
     printed, log = run('logistic_regression_csr', *arguments)
     assert printed[-1].startswith('accuracy on 2000 held-out rows: ')
     assert 0.87 < last_number(printed[-1]) < 0.9
@@ -236,7 +236,7 @@ def test_logistic_regression_on_generated_rows(arguments):
 
 @pytest.mark.process
 @pytest.mark.slow
-def test_logistic_regression_on_a_file(tmp_path):
+def test_logistic_regression_on_a_file_is_as_accurate_as_scikit_learn(tmp_path):
     """With features counted from 1, labels -1 and 1, and a last batch that is not full."""
     rng = np.random.RandomState(0)
     features = rng.normal(size=(1037, 30)) * (rng.uniform(size=(1037, 30)) < 0.2)
@@ -253,7 +253,7 @@ def test_logistic_regression_on_a_file(tmp_path):
 
 @pytest.mark.process
 @pytest.mark.slow
-def test_sparse_logistic_regression_on_generated_rows():
+def test_sparse_logistic_regression_finds_zeros_on_generated_rows():
     printed, _ = run('sparse_logistic_regression')
     assert printed[0] == 'weights that are exactly zero: 167 of 200'
     assert 0.66 < last_number(printed[1]) < 0.68
@@ -262,7 +262,7 @@ def test_sparse_logistic_regression_on_generated_rows():
 @pytest.mark.process
 @pytest.mark.slow
 @pytest.mark.filterwarnings('ignore:.*penalty.*:FutureWarning')
-def test_sparse_logistic_regression_on_a_file(tmp_path):
+def test_sparse_logistic_regression_on_a_file_has_the_zeros_of_scikit_learn(tmp_path):
     """As many weights are zero as in scikit-learn's solution."""
     rng = np.random.RandomState(0)
     features = rng.normal(size=(1000, 30)) * (rng.uniform(size=(1000, 30)) < 0.2)
@@ -282,7 +282,7 @@ def test_sparse_logistic_regression_on_a_file(tmp_path):
 
 @pytest.mark.process
 @pytest.mark.slow
-def test_gluon_block():
+def test_gluon_block_predicts_as_its_module():
     printed, _ = run('gluon_block', '--epochs', 10)
     assert last_number(printed[0]) > 0.93
     assert last_number(printed[1]) < 1e-6
@@ -290,7 +290,7 @@ def test_gluon_block():
 
 @pytest.mark.process
 @pytest.mark.slow
-def test_gluon_trainer():
+def test_gluon_trainer_shows_that_svrg_beats_sgd():
     printed, _ = run('gluon_trainer')
     assert [line.split()[0] for line in printed] == ['Trainer:', 'SVRGTrainer:']
     of_sgd, of_svrg = (float(line.split()[2].rstrip(',')) for line in printed)
@@ -300,7 +300,7 @@ def test_gluon_trainer():
 
 @pytest.mark.process
 @pytest.mark.slow
-def test_convolutional_network():
+def test_convolutional_network_learns_the_digits():
     printed, log = run('convolutional_network')
     assert printed[-1].startswith('accuracy on 360 held-out digits: ')
     assert last_number(printed[-1]) > 0.96
@@ -309,7 +309,7 @@ def test_convolutional_network():
 
 @pytest.mark.process
 @pytest.mark.slow
-def test_notebook(tmp_path, monkeypatch):
+def test_the_notebook_says_what_its_committed_outputs_say(tmp_path, monkeypatch):
     """Runs from top to bottom, and says what its committed outputs say."""
     monkeypatch.setenv('JUPYTER_RUNTIME_DIR', str(tmp_path))
     monkeypatch.setenv('IPYTHONDIR', str(tmp_path))
@@ -353,7 +353,7 @@ def test_svrg_beats_sgd_on_digits(tmp_path):
 
 @pytest.mark.process
 @pytest.mark.slow
-def test_benchmark_of_sparse_rows():
+def test_the_benchmark_of_sparse_rows_prints_a_table():
     result = subprocess.run(
         [sys.executable, str(EXAMPLES / 'benchmarks' / 'sparse_rows.py'), '--columns', '1000',
          '2000', '--rounds', '1', '--batches', '3'], check=True, capture_output=True, text=True)
@@ -400,7 +400,7 @@ def test_benchmarks_write_a_table_and_a_picture(tmp_path, name, arguments, metho
 
 @pytest.mark.process
 @pytest.mark.slow
-def test_benchmark_on_a_libsvm_file(tmp_path):
+def test_the_benchmark_on_a_libsvm_file_reaches_the_optimum(tmp_path):
     """Binary, where each method must come close to the optimum."""
     rng = np.random.RandomState(0)
     features = rng.normal(size=(600, 5)).round(3)
@@ -420,7 +420,7 @@ def test_benchmark_on_a_libsvm_file(tmp_path):
 
 @pytest.mark.cluster
 @pytest.mark.slow
-def test_benchmark_of_distributed_training():
+def test_the_benchmark_of_distributed_training_prints_a_row_for_each_kind():
     result = subprocess.run(
         [sys.executable, str(EXAMPLES / 'benchmarks' / 'distributed.py'), '--workers', '2',
          '--rows', '640', '--times', '3', '--hidden', '32'], check=True, capture_output=True,

@@ -8,7 +8,7 @@ import numpy as np
 README = Path(__file__).resolve().parents[2] / 'README.md'
 
 
-def test_script():
+def test_the_script_of_the_readme_converges():
     text = README.read_text(encoding='utf-8')
     script, = re.findall(r'^```python\n(.*?)^```', text, re.MULTILINE | re.DOTALL)
     namespace = {}

@@ -238,5 +238,5 @@ ROWS = {
 
 
 @pytest.mark.parametrize('call, error, message', ROWS.values(), ids=list(ROWS))
-def test_bad_input(trained, call, error, message):
+def test_bad_input_is_refused(trained, call, error, message):
     assert_refused(trained, call, error, message)

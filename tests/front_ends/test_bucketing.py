@@ -20,7 +20,7 @@ def fit(problem, module, begin, end, **kwargs):
 @pytest.mark.parametrize('context, kvstore', [
     (mx.cpu(), 'local'), (mx.cpu(), 'object'), (TWO_DEVICES, 'local'), (TWO_DEVICES, 'device')])
 @pytest.mark.parametrize('update_on_kvstore', ['0', '1'])
-def test_trains_as_zero_padded_sequences_do(monkeypatch, context, kvstore, update_on_kvstore):
+def test_buckets_train_as_zero_padded_sequences(monkeypatch, context, kvstore, update_on_kvstore):
     """The float64 twin sees all sequences at full length, filled up with zeros."""
     monkeypatch.setenv('MXNET_UPDATE_ON_KVSTORE', update_on_kvstore)
     problem = Sequences()
@@ -52,7 +52,7 @@ def test_alpha_is_one_for_all_buckets(tmp_path):
     problem.assert_weights(module, svrg.weights)
 
 
-def test_full_gradient_over_all_buckets_time_after_time():
+def test_the_full_gradient_is_over_all_buckets_time_after_time():
     problem = Sequences()
     module = problem.bound(4)
     train_data = problem.iterator()
@@ -65,7 +65,7 @@ def test_full_gradient_over_all_buckets_time_after_time():
     assert module._curr_bucket_key == max(LENGTHS)
 
 
-def test_bucket_that_first_appears_after_the_snapshot():
+def test_a_bucket_may_first_appear_after_the_snapshot():
     problem = Sequences()
     module = problem.bound(4)
     train_data = problem.iterator()
@@ -115,7 +115,7 @@ def test_rebind_keeps_the_snapshot():
     problem.assert_weights(module, problem.expect(4, 4, 2, svrg).weights)
 
 
-def test_monitor_and_prediction():
+def test_a_monitored_module_scores_as_bucketing_module():
     problem = Sequences()
     module = fit(problem, problem.module(), 0, 2, monitor=mx.monitor.Monitor(1, pattern='fc.*'))
     plain = mx.mod.BucketingModule(problem.sym_gen, max(LENGTHS))
@@ -127,7 +127,7 @@ def test_monitor_and_prediction():
 
 @pytest.mark.parametrize('stop', [1, 2, 3, 4])
 @pytest.mark.parametrize('optimizer', ['sgd', 'adam'])
-def test_same_bits_after_a_stop(tmp_path, stop, optimizer):
+def test_a_resumed_run_is_bit_identical(tmp_path, stop, optimizer):
     prefix = str(tmp_path / 'model')
     problem = Sequences()
     params = SETTINGS if optimizer == 'sgd' else {'learning_rate': 0.02}
@@ -144,7 +144,7 @@ def test_same_bits_after_a_stop(tmp_path, stop, optimizer):
         assert resumed.get_params()[0][name].asnumpy().tobytes() == value.asnumpy().tobytes()
 
 
-def test_files_are_bucketing_modules_own(tmp_path):
+def test_plain_bucketing_module_reads_the_files_of_a_checkpoint(tmp_path):
     prefix = str(tmp_path / 'model')
     problem = Sequences()
     module = fit(problem, problem.module(), 0, 2)
@@ -155,7 +155,7 @@ def test_files_are_bucketing_modules_own(tmp_path):
     assert plain.score(problem.iterator(), 'mse') == module.score(problem.iterator(), 'mse')
 
 
-def test_checkpoint_of_plain_bucketing_module(tmp_path):
+def test_training_goes_on_from_a_checkpoint_of_plain_bucketing_module(tmp_path):
     prefix = str(tmp_path / 'model')
     problem = Sequences()
     plain = mx.mod.BucketingModule(problem.sym_gen, max(LENGTHS))
@@ -169,7 +169,7 @@ def test_checkpoint_of_plain_bucketing_module(tmp_path):
     problem.assert_weights(module, problem.expect(3, 4, 1, **SETTINGS).weights)
 
 
-def test_load_dict():
+def test_load_dict_makes_a_module_that_trains():
     problem = Sequences()
     symbols = {length: problem.sym_gen(length)[0] for length in LENGTHS}
     module = SVRGBucketingModule.load_dict(symbols, problem.sym_gen, max(LENGTHS),
@@ -179,7 +179,7 @@ def test_load_dict():
 
 
 @pytest.mark.parametrize('passes', [1, 2, 3])
-def test_gradients_that_add_up_over_buckets(passes):
+def test_gradients_may_add_up_over_buckets(passes):
     """k backward passes, of whichever buckets, have k corrections."""
     problem = Sequences()
     module = problem.bound(4, grad_req='add')
@@ -211,7 +211,7 @@ def test_gradients_that_add_up_over_buckets(passes):
     problem.assert_weights(module, svrg.weights)
 
 
-def test_bucket_that_first_appears_with_a_short_batch():
+def test_a_bucket_may_first_appear_with_a_short_batch():
     problem = Sequences()
     module = problem.bound(4)
     module.init_optimizer(optimizer_params=SETTINGS)
@@ -300,25 +300,25 @@ def test_bind_that_fails_leaves_nothing_bound():
     assert module._default_bucket._snapshot.full_gradient.rows == len(problem.targets)
 
 
-def test_set_params_before_bind():
+def test_set_params_before_bind_is_an_error():
     for make in (Sequences().module, lambda: mx.mod.BucketingModule(Sequences().sym_gen, 8)):
         with pytest.raises(AssertionError, match='call bind before'):
             make().set_params({}, {})
 
 
 @pytest.mark.parametrize('bad, error', [(0, ValueError), (None, TypeError), (True, TypeError)])
-def test_bad_update_freq(bad, error):
+def test_a_bad_update_freq_is_refused(bad, error):
     with pytest.raises(error, match='update_freq must be an int of 1 or more'):
         Sequences().module(bad)
 
 
-def test_update_full_grads_before_bind():
+def test_update_full_grads_before_bind_is_an_error():
     problem = Sequences()
     with pytest.raises(RuntimeError, match='bound'):
         problem.module().update_full_grads(problem.iterator())
 
 
-def test_as_few_messages_of_buckets_that_need_more_memory_as_in_mxnet(capfd):
+def test_larger_buckets_cause_as_few_messages_as_in_mxnet(capfd):
     """The default bucket is the smallest here, and MXNet reports each that is larger."""
     problem, counts = Sequences(), []
     for make in (functools.partial(SVRGBucketingModule, update_freq=1), mx.mod.BucketingModule):

@@ -88,7 +88,7 @@ def test_alpha_0_is_trainer_to_the_bit(hybridized):
 
 @pytest.mark.parametrize('mean', ['recognised', 'declared'])
 @pytest.mark.parametrize('contexts', [None, TWO_DEVICES])
-def test_losses_that_are_means(mean, contexts):
+def test_training_with_mean_losses_is_svrg(mean, contexts):
     """Each mean counts as many rows as it has; on two devices each has one mean."""
     problem = Blocks('softmax', rows=36)
     net, loss = problem.net(contexts or mx.cpu()), problem.loss()
@@ -337,7 +337,7 @@ def test_a_resumed_run_has_the_same_bits(tmp_path, contexts, on_kvstore):
         np.testing.assert_array_equal(weights_of(net)[name], value)
 
 
-def test_states_of_trainer_and_of_others(tmp_path):
+def test_states_of_trainer_are_loaded_and_those_of_others_refused(tmp_path):
     problem, path = Blocks('perceptron'), str(tmp_path / 'states')
     net = problem.net()
     plain = problem.trainer(net, gluon.Trainer)
@@ -402,7 +402,7 @@ class Scores(gluon.HybridBlock):
         return F.broadcast_mul(rows.expand_dims(1), weight.expand_dims(0)).sum(axis=2)
 
 
-def test_float16_with_multi_precision():
+def test_float16_trains_with_multi_precision():
     problem = Blocks('softmax')
     problem.weights['fc_bias'][:] = 0
     net, loss = Scores(problem.weights['fc_weight']), problem.loss()
@@ -533,13 +533,13 @@ def test_states_are_carried_through_the_pass():
      'update_on_kvstore must be None or False'),
     ({'compression_params': {'type': '2bit'}}, ValueError, 'compression_params must be None'),
     ({'settings': {'lr_scheduler': BarzilaiBorwein()}}, ValueError, 'needs an SVRGModule')])
-def test_bad_arguments(arguments, error, says):
+def test_bad_arguments_are_refused(arguments, error, says):
     problem = Blocks('softmax')
     with pytest.raises(error, match=says):
         problem.trainer(problem.net(), **{'objective': len, **arguments})
 
 
-def test_bad_batches():
+def test_bad_batches_are_refused():
     problem = Blocks('softmax')
     trainer = problem.trainer(problem.net())
     with pytest.raises(ValueError, match='at least one row of data'):

@@ -44,7 +44,7 @@ MORE_CLUSTERS = [
 @pytest.mark.slow
 @pytest.mark.parametrize('cluster', CLUSTERS + [
     pytest.param(cluster, marks=pytest.mark.exhaustive) for cluster in MORE_CLUSTERS], ids=str)
-def test_full_gradients(tmp_path, cluster):
+def test_workers_have_the_full_gradient_of_all_rows(tmp_path, cluster):
     kind, sizes, batch_sizes, servers, devices, environment = cluster
     found = run_workers('snapshots', tmp_path, len(sizes), servers, environment, kind=kind,
                         problem=PROBLEM, sizes=sizes, batch_sizes=batch_sizes, devices=devices,
@@ -63,7 +63,7 @@ def test_full_gradients(tmp_path, cluster):
             assert np.abs(of_workers[0]['weights']['fc_weight'] - before).max() > 1e-4
 
 
-def test_losses_that_are_means(tmp_path):
+def test_each_row_counts_alike_in_mean_losses(tmp_path):
     """Each row counts alike, whatever the batch sizes of the workers."""
     found = run_workers('snapshots', tmp_path, problem={**PROBLEM, 'mean': True}, sizes=[20, 37],
                         batch_sizes=[8, 6], count=2)
@@ -75,7 +75,7 @@ def test_losses_that_are_means(tmp_path):
     ({}, 0.4),
     pytest.param({'MXNET_KVSTORE_BIGARRAY_BOUND': '10', 'MXNET_UPDATE_ON_KVSTORE': '0'}, 1,
                  marks=pytest.mark.slow)])
-def test_same_steps_as_one_process_on_the_union_of_the_batches(tmp_path, environment, alpha):
+def test_workers_step_as_one_process_on_the_union_of_the_batches(tmp_path, environment, alpha):
     sizes, sgd = [28, 29], {'learning_rate': 0.2, 'momentum': 0.9, 'wd': 0.01}
     results = run_workers('fit', tmp_path, 2, 2, environment, problem=PROBLEM, sizes=sizes,
                           batch_size=8, num_epoch=5, update_freq=2, devices=2, optimizer=sgd,
@@ -117,7 +117,7 @@ def test_fit_finds_shards_that_cannot_be_before_the_first_step(tmp_path):
 
 
 @pytest.mark.slow
-def test_stored_snapshot_gradients(tmp_path):
+def test_workers_with_stored_gradients_step_as_one_process(tmp_path):
     """The steps are those of one process on the unions of the batches that the workers drew."""
     sgd = {'learning_rate': 0.1, 'momentum': 0.5}
     results = run_workers('fit_held', tmp_path, problem=PROBLEM, sizes=[28, 29], batch_size=8,
@@ -138,7 +138,7 @@ def test_stored_snapshot_gradients(tmp_path):
 @pytest.mark.parametrize('kind', ['dist_sync', pytest.param('dist_async',
                                                             marks=pytest.mark.exhaustive)])
 @pytest.mark.parametrize('servers, bound', [(1, '1000000'), (2, '6')])
-def test_row_sparse_parameters(tmp_path, kind, servers, bound):
+def test_row_sparse_parameters_train_as_in_one_process(tmp_path, kind, servers, bound):
     sizes, sgd = [19, 21], {'learning_rate': 0.1}
     results = run_workers('fit', tmp_path, 2, servers, {'MXNET_KVSTORE_BIGARRAY_BOUND': bound},
                           kind=kind, problem={'sparse': True}, sizes=sizes, batch_size=6,
@@ -168,7 +168,7 @@ def test_rows_are_counted_over_all_workers(tmp_path):
 
 
 @pytest.mark.slow
-def test_buckets(tmp_path):
+def test_buckets_train_on_the_mean_over_the_workers(tmp_path):
     """The gradient is linear in the targets: the mean over the workers is that of the mean."""
     results = run_workers('fit_buckets', tmp_path, num_epoch=5, optimizer=SETTINGS,
                           directory=tmp_path)
@@ -181,7 +181,7 @@ def test_buckets(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize('environment', [{}, {'MXNET_UPDATE_ON_KVSTORE': '0'}], ids=str)
-def test_two_modules_in_one_kvstore(tmp_path, environment):
+def test_two_modules_in_one_kvstore_train_as_each_alone(tmp_path, environment):
     optimizers = [{'learning_rate': 0.1, 'momentum': 0.9}, {'learning_rate': 0.3, 'wd': 0.1}]
     results = run_workers('two_modules', tmp_path, environment=environment, steps=3,
                           optimizers=optimizers)
@@ -194,7 +194,7 @@ def test_two_modules_in_one_kvstore(tmp_path, environment):
 
 
 @pytest.mark.slow
-def test_kvstores_that_cannot_be_shared(tmp_path):
+def test_a_kvstore_refuses_modules_that_would_mix_their_values(tmp_path):
     for same, by_name, of_other_kind, again, stepped in run_workers(
             'kvstores_that_cannot_be_shared', tmp_path):
         assert 'once installed, stays for the whole job' in again
@@ -205,7 +205,7 @@ def test_kvstores_that_cannot_be_shared(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize('environment', [{}, {'MXNET_UPDATE_ON_KVSTORE': '0'}], ids=str)
-def test_kvstore_of_a_plain_module(tmp_path, environment):
+def test_the_kvstore_of_a_plain_module_is_shared_only_where_workers_update(tmp_path, environment):
     results = run_workers('kvstore_of_plain_module', tmp_path, environment=environment)
     for result in results:
         if not environment:
@@ -241,7 +241,7 @@ def test_fit_between_snapshots_finds_different_numbers_of_batches(tmp_path):
 
 
 @pytest.mark.slow
-def test_init_optimizer_after_one_that_failed(tmp_path):
+def test_init_optimizer_succeeds_after_one_that_failed(tmp_path):
     problem = Problem(rows=24)
     for message, full, is_same_kvstore in run_workers('init_optimizer_twice', tmp_path):
         assert message == 'not this one' and is_same_kvstore
@@ -345,7 +345,7 @@ def test_workers_store_their_batches_again_together(tmp_path):
 
 
 @pytest.mark.slow
-def test_workers_alike_that_leave_rows_over(tmp_path):
+def test_workers_may_leave_the_same_number_of_rows_over(tmp_path):
     results = run_workers('fit_unlike', tmp_path, sizes=[23, 23], batch_sizes=[10, 10],
                           last_batch_handle='roll_over', num_epoch=5)
     assert results[0] == results[1] and results[0][0] is None
@@ -354,7 +354,7 @@ def test_workers_alike_that_leave_rows_over(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize('environment, kind', [
     ({}, 'dist_sync'), (UPDATED_BY_WORKERS, 'dist_sync'), ({}, 'dist_async')], ids=str)
-def test_pass_that_is_tried_again_on_one_worker(tmp_path, environment, kind):
+def test_a_pass_may_be_tried_again_on_one_worker(tmp_path, environment, kind):
     results = run_workers('pass_tried_again', tmp_path, environment=environment, kind=kind,
                           sizes=[12, 12])
     problem = Problem(rows=24)
@@ -369,7 +369,7 @@ def test_pass_that_is_tried_again_on_one_worker(tmp_path, environment, kind):
 @pytest.mark.parametrize('environment, kind', [
     ({}, 'dist_sync'), (UPDATED_BY_WORKERS, 'dist_sync'),
     pytest.param({}, 'dist_async', marks=pytest.mark.exhaustive)], ids=str)
-def test_fit_that_is_tried_again_on_one_worker(tmp_path, environment, kind):
+def test_fit_may_be_tried_again_on_one_worker(tmp_path, environment, kind):
     results = run_workers('fit_tried_again', tmp_path, environment=environment, kind=kind,
                           sizes=[12, 12])
     if kind == 'dist_sync':
@@ -379,14 +379,14 @@ def test_fit_that_is_tried_again_on_one_worker(tmp_path, environment, kind):
 
 
 @pytest.mark.slow
-def test_second_fit_that_is_tried_again_on_one_worker(tmp_path):
+def test_a_second_fit_may_be_tried_again_on_one_worker(tmp_path):
     """The pass that stores batches has failed there, and the other worker waits in it."""
     first, second = run_workers('fit_tried_again', tmp_path, sizes=[12, 12], stores=True)
     assert_close(first, second)
 
 
 @pytest.mark.slow
-def test_fit_after_one_worker_has_scored(tmp_path):
+def test_fit_ignores_the_batch_size_that_a_worker_has_scored_with(tmp_path):
     """What counts is the batch size of the training data, and not of the latest batch."""
     for weights, message in run_workers('in_turn', tmp_path, calls=[
             ('fit_after_scoring', {'sizes': [12, 12], 'batch_sizes': [4, 4]}),

@@ -23,28 +23,28 @@ def assert_unusable(module, kvstore, message):
 
 
 @pytest.mark.parametrize('kvstore', DISTRIBUTED)
-def test_compression(kvstore):
+def test_distributed_kvstores_refuse_compression_params(kvstore):
     compression = {'type': '2bit', 'threshold': 0.5}
     module = Problem().bound(compression_params=compression)
     assert_unusable(module, kvstore, "compression_params must be None.*%r, not {'type'" % kvstore)
 
 
 @pytest.mark.parametrize('kvstore', ['dist_async', 'dist_async_device'])
-def test_asynchronous_without_update_on_kvstore(monkeypatch, kvstore):
+def test_asynchronous_kvstores_need_update_on_kvstore(monkeypatch, kvstore):
     monkeypatch.setenv('MXNET_UPDATE_ON_KVSTORE', '0')
     assert_unusable(Problem().bound(), kvstore, 'kvstore %r needs MXNET_UPDATE_ON_KVSTORE=1'
                     % kvstore)
 
 
 @pytest.mark.parametrize('kvstore', ['dist_sync', 'dist_device_sync'])
-def test_row_sparse_parameters_without_update_on_kvstore(monkeypatch, kvstore):
+def test_row_sparse_parameters_need_update_on_kvstore(monkeypatch, kvstore):
     monkeypatch.setenv('MXNET_UPDATE_ON_KVSTORE', '0')
     assert_unusable(SparseProblem().bound(), kvstore,
                     'MXNET_UPDATE_ON_KVSTORE=1.*w would be wrong')
 
 
 @pytest.mark.parametrize('kvstore', DISTRIBUTED)
-def test_row_sparse_gradients_of_dense_parameters(kvstore):
+def test_distributed_kvstores_refuse_row_sparse_gradients_of_dense_parameters(kvstore):
     embedded = mx.sym.Embedding(mx.sym.Variable('data'), mx.sym.Variable('table_weight'),
                                 input_dim=6, output_dim=1, sparse_grad=True)
     symbol = mx.sym.LinearRegressionOutput(mx.sym.flatten(embedded), mx.sym.Variable('label'))
@@ -55,12 +55,12 @@ def test_row_sparse_gradients_of_dense_parameters(kvstore):
 
 
 @pytest.mark.parametrize('kvstore', DISTRIBUTED)
-def test_without_a_cluster(monkeypatch, kvstore):
+def test_distributed_kvstores_need_a_cluster(monkeypatch, kvstore):
     monkeypatch.delenv('DMLC_PS_ROOT_URI', raising=False)
     assert_unusable(Problem().bound(), kvstore, 'kvstore %r needs a cluster' % kvstore)
 
 
-def test_states_that_servers_would_hold(tmp_path):
+def test_states_that_servers_would_hold_cannot_be_loaded(tmp_path):
     problem = Problem()
     module = problem.bound()
     module.init_optimizer()
@@ -78,7 +78,7 @@ def other(**kwargs):
 
 
 @pytest.mark.parametrize('update_on_kvstore', ['0', '1'])
-def test_two_modules_in_one_local_kvstore(monkeypatch, update_on_kvstore):
+def test_two_modules_in_one_local_kvstore_train_as_each_alone(monkeypatch, update_on_kvstore):
     monkeypatch.setenv('MXNET_UPDATE_ON_KVSTORE', update_on_kvstore)
     kvstore = mx.kv.create('local')
     problems = [Problem(rows=20), other()]
@@ -109,7 +109,7 @@ def test_full_gradients_of_another_module_are_no_parameters(monkeypatch):
     assert_unusable(clash, kvstore, 'already holds a module with the keys fc_weight_full:')
 
 
-def test_module_after_the_first_step_of_another():
+def test_a_kvstore_takes_no_module_after_the_first_step_of_another():
     kvstore = mx.kv.create('local')
     problem = Problem(rows=20)
     module = problem.bound(alpha=0)
@@ -122,7 +122,7 @@ def test_module_after_the_first_step_of_another():
     other().bound().init_optimizer(kvstore)  # now nobody's states are lost
 
 
-def test_same_names_twice():
+def test_a_kvstore_refuses_the_same_names_twice():
     kvstore = mx.kv.create('local')
     problem = Problem()
     module = problem.bound()
@@ -136,7 +136,7 @@ def test_same_names_twice():
                eval_metric='mse')
 
 
-def test_kvstore_that_updates_the_weights_of_a_plain_module():
+def test_a_kvstore_that_updates_a_plain_module_is_refused():
     kvstore = mx.kv.create('local')
     plain = mx.mod.Module(mx.sym.FullyConnected(mx.sym.Variable('data'), num_hidden=2, name='p'),
                           label_names=None)
@@ -154,7 +154,7 @@ def test_keys_have_the_order_of_their_creation():
     assert len(set(keys.on_servers)) == 9
 
 
-def test_a_module_without_trainable_parameters():
+def test_a_module_without_trainable_parameters_keeps_its_weights():
     problem = Problem()
     module = problem.bound(fixed_param_names=['fc_weight', 'fc_bias'])
     module.init_optimizer(mx.kv.create('local'))
@@ -163,7 +163,7 @@ def test_a_module_without_trainable_parameters():
                                   problem.arg_params()['fc_bias'].asnumpy())
 
 
-def test_plain_module_after_another(monkeypatch):
+def test_a_plain_module_cannot_join_the_kvstore_of_an_svrg_module(monkeypatch):
     monkeypatch.setenv('MXNET_UPDATE_ON_KVSTORE', '1')
     kvstore = mx.kv.create('local')
     problem = Problem(rows=20)
@@ -208,7 +208,7 @@ def test_all_modules_of_a_kvstore_update_alike(monkeypatch, first):
         module.init_optimizer(kvstore)
 
 
-def test_kvstore_that_was_told_to_compress(monkeypatch):
+def test_each_full_gradient_in_a_kvstore_that_compresses_is_exact(monkeypatch):
     problem = Problem(rows=37)
     kvstore = mx.kv.create('device')
     kvstore.set_gradient_compression({'type': '2bit', 'threshold': 0.5})
@@ -223,7 +223,7 @@ def test_kvstore_that_was_told_to_compress(monkeypatch):
 
 @pytest.mark.parametrize('threshold', [0.5, 2.0 ** -10])
 @pytest.mark.parametrize('devices', [1, 2])
-def test_full_gradient_beside_a_kvstore_that_compresses(devices, threshold):
+def test_a_kvstore_does_not_compress_the_full_gradient(devices, threshold):
     """Also on one device, where a 'device' KVStore compresses as well."""
     problem = Problem('perceptron', rows=37)
     module = problem.bound(context=[mx.cpu(i) for i in range(devices)])
@@ -236,7 +236,7 @@ def test_full_gradient_beside_a_kvstore_that_compresses(devices, threshold):
     problem.assert_full_gradient(module, svrg.full_gradient)
 
 
-def test_kinds_that_are_synchronous():
+def test_the_kind_of_a_kvstore_says_whether_it_is_synchronous():
     for kind in ('dist', 'dist_sync', 'dist_device', 'dist_device_sync', 'p3store_dist'):
         assert kinds.is_synchronous(kind) and not kinds.is_asynchronous(kind)
     for kind in ('dist_async', 'dist_async_device'):
@@ -245,7 +245,7 @@ def test_kinds_that_are_synchronous():
         assert not kinds.is_asynchronous(kind) and not kinds.is_synchronous(kind)
 
 
-def test_kvstore_that_is_told_to_compress_later():
+def test_compression_that_is_set_later_leaves_the_full_gradient_exact():
     """By the user, or by Module for another module with compression_params."""
     problem = Problem('perceptron', rows=37)
     svrg = problem.svrg()
@@ -264,7 +264,7 @@ def test_kvstore_that_is_told_to_compress_later():
         problem.assert_full_gradient(module, svrg.full_gradient)
 
 
-def test_kvstore_with_keys_of_a_module_without_optimizer(tmp_path):
+def test_a_kvstore_is_refused_after_an_init_optimizer_that_failed(tmp_path):
     problem = Problem(rows=20)
     module = problem.bound()
     kvstore = mx.kv.create('local')

@@ -95,7 +95,7 @@ def undisturbed(data, tmp_path_factory):
 @pytest.mark.cluster
 @pytest.mark.slow
 @pytest.mark.parametrize('victim, moment', usual([('worker 1', DURING_TRAINING)]))
-def test_synchronous_job_without_momentum(data, undisturbed, tmp_path, victim, moment):
+def test_a_resumed_job_ends_as_an_undisturbed_one(data, undisturbed, tmp_path, victim, moment):
     kill_and_resume(data, tmp_path / 'model', victim, moment)
     assert_same_weights(weights(tmp_path / 'model', 7), undisturbed(0.0))
 
@@ -103,7 +103,7 @@ def test_synchronous_job_without_momentum(data, undisturbed, tmp_path, victim, m
 @pytest.mark.cluster
 @pytest.mark.slow
 @pytest.mark.parametrize('victim, moment', usual([('server 0', DURING_PASS)]))
-def test_synchronous_job_with_momentum_on_the_workers(data, undisturbed, tmp_path, victim, moment):
+def test_a_resumed_job_has_the_momentum_of_its_workers(data, undisturbed, tmp_path, victim, moment):
     environment = {'MXNET_UPDATE_ON_KVSTORE': '0'}
     kill_and_resume(data, tmp_path / 'model', victim, moment, momentum=0.8, **environment)
     assert_same_weights(weights(tmp_path / 'model', 7), undisturbed(0.8, **environment))
@@ -112,7 +112,7 @@ def test_synchronous_job_with_momentum_on_the_workers(data, undisturbed, tmp_pat
 @pytest.mark.cluster
 @pytest.mark.slow
 @pytest.mark.parametrize('victim, moment', usual([('scheduler', DURING_PASS)]))
-def test_asynchronous_job(data, tmp_path, victim, moment):
+def test_a_resumed_asynchronous_job_reaches_the_optimum(data, tmp_path, victim, moment):
     kill_and_resume(data, tmp_path / 'model', victim, moment, kind='dist_async', epochs=40,
                     rate=0.05)
     found = weights(tmp_path / 'model', 40)
@@ -142,7 +142,7 @@ def test_launcher_that_is_killed_takes_all_with_it(data, tmp_path):
 
 
 @pytest.mark.cluster
-def test_command_that_is_not_there():
+def test_a_command_that_is_not_there_is_named():
     with job(['no-such-command']) as running:
         assert running.exit_status(15) == 127
     assert 'no-such-command: cannot be started' in running.output
@@ -151,7 +151,7 @@ def test_command_that_is_not_there():
 
 @pytest.mark.cluster
 @pytest.mark.slow
-def test_worker_that_goes_on_without_its_kvstore(tmp_path):
+def test_a_worker_may_go_on_without_its_kvstore(tmp_path):
     """The servers end when it is freed, which is no failure."""
     script = ('import mxnet as mx, time; kv = mx.kv.create("dist_sync"); kv._barrier(); del kv; '
               'time.sleep(7); print("still here")')
@@ -198,7 +198,7 @@ def wait_until_ended(pids, seconds=15):
 
 @pytest.mark.cluster
 @pytest.mark.slow
-def test_launcher_whose_output_nobody_reads(tmp_path):
+def test_a_launcher_whose_output_nobody_reads_ends_the_job(tmp_path):
     script = 'import sys; [print("line", i, flush=True) for i in range(10**6)]'
     command = [sys.executable, str(LAUNCHER), '-n', '1', '--', sys.executable, '-c', script]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True,
@@ -223,7 +223,7 @@ def test_worker_with_an_error_ends_the_job(tmp_path):
     ['-n', '0', 'true'], ['-s', 'x', 'true'], [], ['--link-timeout', '3', 'true'],
     ['--env', 'NO_SUCH_NAME', 'true'], ['--env', '=x', 'true'],
     ['--scheduler-host', '10.0.0.1', 'true']])
-def test_wrong_arguments_of_the_launcher(arguments):
+def test_wrong_arguments_of_the_launcher_are_refused(arguments):
     found = subprocess.run([sys.executable, str(LAUNCHER), *arguments], stderr=subprocess.PIPE,
                            text=True, timeout=30, check=False)
     assert found.returncode == 2 and 'usage' in found.stderr

@@ -123,7 +123,7 @@ def test_asynchronous_job_reaches_the_optimum(network, tmp_path):
 
 @on_several_hosts
 @pytest.mark.slow
-def test_link_that_is_down_for_two_seconds(network, tmp_path, undisturbed):
+def test_a_job_waits_for_a_link_that_is_down_for_two_seconds(network, tmp_path, undisturbed):
     """The job waits, and goes on."""
     with on_hosts(network, tmp_path, training(tmp_path / 'model')) as running:
         running.wait_for(DURING)
@@ -183,7 +183,7 @@ def stop_job(network, running):
     pytest.param(fault, marks=pytest.mark.exhaustive)
     for fault in (reboot, kill_launcher, kill_launcher_and_take_link_down, kill_worker, kill_agent,
                   stop_job)])
-def test_job_that_is_resumed_after_a_fault(network, tmp_path, undisturbed, fault):
+def test_a_resumed_job_ends_as_an_undisturbed_one(network, tmp_path, undisturbed, fault):
     """All processes end on all hosts; the resumed job ends where an undisturbed one does."""
     command = training(tmp_path / 'model')
     with on_hosts(network, tmp_path, command, '--link-timeout', str(LINK_TIMEOUT)) as running:
@@ -206,7 +206,7 @@ def test_job_that_is_resumed_after_a_fault(network, tmp_path, undisturbed, fault
 @on_several_hosts
 @pytest.mark.slow
 @pytest.mark.exhaustive
-def test_launcher_that_stands_still(network, tmp_path):
+def test_agents_end_the_job_of_a_launcher_that_stands_still(network, tmp_path):
     """Nothing closes the connections, and the agents end all."""
     with on_hosts(network, tmp_path, ['sleep', '1000'], '--link-timeout', '4') as running:
         running.wait_for('worker 3 on h2 is process')
@@ -222,7 +222,7 @@ def test_launcher_that_stands_still(network, tmp_path):
 
 @on_several_hosts
 @pytest.mark.slow
-def test_output_that_is_read_late(network, tmp_path):
+def test_output_that_is_read_late_is_whole(network, tmp_path):
     """To wait for the reader is no silence of the agents, or of the launcher."""
     lines = 100000
     script = 'import os; [print("line", i, flush=True) for i in range(%d)]; os._exit(7)' % lines
@@ -245,7 +245,7 @@ ODD = 'a \'b\' "c" $HOME `id` \\ * é\n!'
 
 
 @on_several_hosts
-def test_environment_directory_and_arguments(network, tmp_path, monkeypatch):
+def test_a_worker_gets_environment_directory_and_arguments(network, tmp_path, monkeypatch):
     folder = tmp_path / ODD.strip().replace('\n', ' ')
     folder.mkdir()
     monkeypatch.chdir(folder)
@@ -268,7 +268,7 @@ def test_environment_directory_and_arguments(network, tmp_path, monkeypatch):
 
 @on_several_hosts
 @pytest.mark.slow
-def test_addresses_that_somebody_chose(network, tmp_path):
+def test_addresses_that_somebody_chose_are_kept(network, tmp_path):
     with on_hosts(network, tmp_path, ['python', '-c', TELL], '--scheduler-host', '127.0.0.1',
                   workers=1, servers=1, DMLC_INTERFACE='eth0') as running:
         assert running.exit_status() == 7
@@ -278,7 +278,7 @@ def test_addresses_that_somebody_chose(network, tmp_path):
 
 @on_several_hosts
 @pytest.mark.slow
-def test_directory_that_a_host_lacks(network, tmp_path, monkeypatch):
+def test_a_directory_that_a_host_lacks_is_named(network, tmp_path, monkeypatch):
     folder, empty = tmp_path / 'outer' / 'inner', tmp_path / 'empty'
     folder.mkdir(parents=True)
     empty.mkdir()
@@ -301,7 +301,7 @@ def test_directory_that_a_host_lacks(network, tmp_path, monkeypatch):
     ('h2', ['--python', '/no/such/python'], 'h[12]: cannot run the Python /no/such/python'),
     ('h2', ['--scheduler-host', '10.0.0.1'], 'the scheduler\'s host must have an IPv4 address of '
                                              'this machine, not 10.0.0.1')])
-def test_host_that_cannot_be_reached(network, tmp_path, host, options, says):
+def test_a_host_that_cannot_be_reached_is_named(network, tmp_path, host, options, says):
     with on_hosts(network, tmp_path, training(tmp_path / 'model'), *options,
                   hosts=['h1', host]) as running:
         assert running.exit_status(20) == 1
@@ -311,7 +311,7 @@ def test_host_that_cannot_be_reached(network, tmp_path, host, options, says):
 
 @on_several_hosts
 @pytest.mark.slow
-def test_no_host_whose_address_is_known(network, tmp_path):
+def test_a_host_whose_address_is_not_known_is_named(network, tmp_path):
     with on_hosts(network, tmp_path, ['true'], hosts=['no.such.host.invalid']) as running:
         assert running.exit_status(20) == 1
     assert 'no.such.host.invalid: its address is not known' in running.output
@@ -320,7 +320,7 @@ def test_no_host_whose_address_is_known(network, tmp_path):
 @on_several_hosts
 @pytest.mark.slow
 @pytest.mark.parametrize('package', [svrg_optimization, mxnet], ids=['own', 'mxnet'])
-def test_host_with_another_version(network, tmp_path, package):
+def test_a_host_with_another_version_is_named(network, tmp_path, package):
     name = '__init__.py' if package is svrg_optimization else 'libinfo.py'
     file = Path(package.__file__).with_name(name)
     text = file.read_text(encoding='utf-8')
@@ -339,7 +339,7 @@ def test_host_with_another_version(network, tmp_path, package):
 @on_several_hosts
 @pytest.mark.slow
 @pytest.mark.exhaustive
-def test_benchmark_on_hosts():
+def test_the_benchmark_on_hosts_counts_the_bytes_of_the_model():
     """The bytes are those of the model; with headers they are a few per cent more."""
     script = TRAIN.parents[1] / 'benchmarks' / 'distributed.py'
     printed = subprocess.run(
@@ -364,7 +364,7 @@ def test_benchmark_on_hosts():
     ('h1 slots=two\n', "not 'h1 slots=two'"), ('h1 slots=2 x\n', "not 'h1 slots=2 x'"),
     ('h1 max_slots=2\n', "not 'h1 max_slots=2'"), ('slots=2\n', "not 'slots=2'"),
     ('-oProxyCommand=x\n', "not '-oProxyCommand=x'")])
-def test_bad_file_of_hosts(tmp_path, text, says):
+def test_a_bad_file_of_hosts_is_refused(tmp_path, text, says):
     file = tmp_path / 'hosts.txt'
     file.write_text(text)
     with pytest.raises(HostsError, match=says):
@@ -382,7 +382,7 @@ def test_launcher_names_a_bad_file_of_hosts(tmp_path):
 
 
 @pytest.mark.process
-def test_no_file_of_hosts(tmp_path):
+def test_a_missing_file_of_hosts_is_named(tmp_path):
     with job(['true'], launcher=[sys.executable, '-m', 'svrg_optimization.launch', '--hosts',
                                  str(tmp_path / 'none')]) as running:
         assert running.exit_status(15) == 2

@@ -189,7 +189,7 @@ def test_python_is_that_of_the_launcher_everywhere(where, request):
                      running.stdout.read(), re.MULTILINE)
 
 
-def test_a_file_of_hosts_from_windows(tmp_path):
+def test_a_file_of_hosts_may_come_from_windows(tmp_path):
     file = tmp_path / 'hosts.txt'
     file.write_bytes(b'\xef\xbb\xbfh1\r\nh2 slots=2\r\n')
     assert read_hosts(file) == {'h1': None, 'h2': 2}

@@ -22,7 +22,7 @@ def test_package_alone_imports_nothing_of_mxnet():
         print(sorted(name for name in sys.modules if name.startswith('mxnet')))''') == '[]'
 
 
-def test_ways_to_import():
+def test_each_way_to_import_finds_svrg_module():
     assert run('''
         import sys
         for statement in (
@@ -39,14 +39,14 @@ def test_ways_to_import():
                     del sys.modules[name]''').split() == ['SVRGModule'] * 4
 
 
-def test_names_of_the_package():
+def test_the_package_lists_its_names_and_refuses_others():
     assert {'SVRGModule', 'svrg_module', 'svrg_optimizer', '__version__'} <= set(
         dir(svrg_optimization))
     with pytest.raises(AttributeError, match='no_such_name'):
         _ = svrg_optimization.no_such_name
 
 
-def test_error_while_mxnet_is_imported():
+def test_an_error_while_mxnet_is_imported_is_an_import_error():
     """It is not taken for a name that the package lacks."""
     assert run('''
         import sys
@@ -117,7 +117,7 @@ print([alone, train(Ours), train(Theirs), registered()])
 
 
 @pytest.mark.slow
-def test_beside_mxnet_contrib_in_either_order():
+def test_modules_train_beside_mxnet_contrib_in_either_order():
     """Each trains as it does alone; the registry's names are ours only where they are free."""
     ours_first, theirs_first = (
         ast.literal_eval(run(TRAIN.format(first=first, of_first=name, second=second)))

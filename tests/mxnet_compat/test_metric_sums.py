@@ -39,7 +39,7 @@ def test_words_are_counted_beyond_what_float32_can():
         metric.num_inst += 2 ** 24
 
 
-def test_sums_of_ones_own_metric():
+def test_a_metric_of_ones_own_keeps_its_sums():
     class Own(mx.metric.EvalMetric):
         def reset(self):
             super().reset()

@@ -60,7 +60,7 @@ def train(python, *arguments):
 @others
 @pytest.mark.cluster
 @pytest.mark.slow
-def test_cluster_with_servers_of_another_version(tmp_path, other):
+def test_a_cluster_trains_with_servers_of_another_python(tmp_path, other):
     sizes, sgd = [28, 29], {'learning_rate': 0.2, 'momentum': 0.9, 'wd': 0.01}
     given = {name: np.float64(value) for name, value in sgd.items()}
     results = run_workers('fit', tmp_path, 2, 2, python=other, problem=PROBLEM, sizes=sizes,
@@ -74,7 +74,7 @@ def test_cluster_with_servers_of_another_version(tmp_path, other):
 @pytest.mark.process
 @pytest.mark.slow
 @pytest.mark.parametrize('rule', ['adam', 'rate'])
-def test_checkpoint_of_another_version(tmp_path, other, rule):
+def test_training_goes_on_from_a_checkpoint_of_another_python(tmp_path, other, rule):
     """Training goes on from it to the same bits, in either direction."""
     whole = train(sys.executable, 0, 5, rule, tmp_path / 'whole', tmp_path / 'result.npz')
     for number, (first, second) in enumerate([(other, sys.executable), (sys.executable, other)]):

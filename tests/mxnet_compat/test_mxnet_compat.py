@@ -86,7 +86,7 @@ def test_mxnet_can_be_imported_first_or_later_and_without_a_warning(tmp_path):
 @needed
 @process
 @pytest.mark.slow
-def test_switched_off():
+def test_mxnet_cannot_be_imported_when_the_changes_are_switched_off():
     for imports, errors in (
             ('import mxnet', ('AttributeError:', 'ModuleNotFoundError:')),
             ('from svrg_optimization import SVRGModule', ('ImportError: mxnet cannot be imported',
@@ -118,7 +118,7 @@ def test_mxnet_that_is_imported_already_stays_and_can_be_reloaded():
 
 @process
 @pytest.mark.slow
-def test_import_that_failed_before():
+def test_mxnet_can_be_imported_after_an_import_that_failed():
     """What it left of MXNet's modules is forgotten."""
     assert output_of('''
         import sys, types
@@ -128,7 +128,7 @@ def test_import_that_failed_before():
 
 
 @process
-def test_no_mxnet():
+def test_a_missing_mxnet_is_a_module_not_found_error():
     result = python('''
         import os, sys
         import svrg_optimization
@@ -167,7 +167,7 @@ def test_modules_of_mxnet_are_what_they_were():
 
 
 @process
-def test_start_without_the_package():
+def test_the_pth_file_is_silent_where_the_package_is_gone():
     """Its .pth file says nothing where the package is gone."""
     line = Path(sysconfig.get_path('purelib'), 'svrg_optimization.pth').read_text()
     assert line.startswith('import ')
@@ -203,13 +203,13 @@ def test_start_imports_nothing_more_and_pins_no_copy():
 
 @pytest.mark.parametrize('name', ['mirr', 'npv', 'pmt', 'ppmt', 'pv', 'rate'])
 @needed
-def test_functions_that_are_gone(name):
+def test_functions_that_are_gone_from_numpy_are_not_implemented(name):
     with pytest.raises(NotImplementedError, match=r'\b%s\b' % name):
         getattr(mx.np.fallback, name)(1, 2, 3)
 
 
 @silent
-def test_names_of_mx_np():
+def test_mx_np_keeps_the_names_that_numpy_removed():
     names = [mx.np.NINF, mx.np.PINF, mx.np.PZERO, mx.np.NZERO]
     assert names == [-np.inf, np.inf, 0, 0]
     assert np.signbit(mx.np.NZERO)
@@ -228,7 +228,7 @@ def test_names_of_mx_np():
     assert mx.np.ones((2,), dtype=mx.np.bool).dtype == np.bool_
 
 
-def test_dispatch_of_numpys_functions():
+def test_functions_of_numpy_take_arrays_of_mx_np():
     array = mx.np.array([[3., 1.], [2., 2.]])
     for function in (np.mean, np.sum, np.any, np.all, np.prod, np.round, np.exp, np.linalg.norm):
         result = function(array)
@@ -241,7 +241,7 @@ def test_dispatch_of_numpys_functions():
 
 
 @silent
-def test_axes_of_ndarray():
+def test_ndarrays_take_axes_as_tuples_and_integers_of_numpy():
     assert mx.nd.array([[1, 2]]).squeeze(axis=(0,)).shape == (2,)
     assert mx.nd.ones((2, 3)).transpose((1, 0)).shape == (3, 2)
     assert mx.nd.array([[1, 2], [3, 4]])[np.array([1, 0]), np.int64(1)].asnumpy().tolist() == [4, 2]
@@ -252,12 +252,12 @@ def test_axes_of_ndarray():
     ((), '()'), (((np.bool_(True), 'a'), None), "((True, 'a'), None)"), (np.float32(0.25), '0.25'),
     ('text', 'text'),
 ])
-def test_text_of_arguments(value, text):
+def test_arguments_are_written_as_numpy_1_wrote_them(value, text):
     """NumPy 1 wrote it so, and MXNet's library reads it."""
     assert _mxnet_compat._text(value) == text
 
 
-def test_scalars_of_numpy_among_arguments(tmp_path):
+def test_mxnet_takes_scalars_of_numpy_as_arguments(tmp_path):
     weights = [mx.nd.ones((2,)), mx.nd.ones((2,))]
     sgd = mx.optimizer.SGD(learning_rate=np.float64(0.5), wd=np.float32(0))
     mx.optimizer.get_updater(sgd)([0, 1], [mx.nd.ones((2,))] * 2, weights)
@@ -277,7 +277,7 @@ def test_scalars_of_numpy_among_arguments(tmp_path):
 
 
 @silent
-def test_records_with_several_labels():
+def test_a_record_keeps_several_labels():
     header = mx.recordio.IRHeader(0, np.array([1, 2], 'float32'), 4, 0)
     unpacked, content = mx.recordio.unpack(mx.recordio.pack(header, b'content'))
     assert (unpacked.label.tolist(), content) == ([1, 2], b'content')
@@ -285,14 +285,14 @@ def test_records_with_several_labels():
 
 @needed
 @silent
-def test_matrices_of_scipy():
+def test_matrices_of_scipy_are_converted():
     matrix = scipy.sparse.csr_matrix(np.eye(2))
     assert mx.nd.sparse.array(matrix).asscipy().toarray().tolist() == [[1, 0], [0, 1]]
     assert mx.nd.array(matrix).asnumpy().tolist() == [[1, 0], [0, 1]]
 
 
 @pytest.mark.filterwarnings('ignore:.*label_names')
-def test_quantization():
+def test_a_model_can_be_quantized():
     output = mx.sym.FullyConnected(mx.sym.Variable('data'), num_hidden=2, name='fc')
     weights = {'fc_weight': mx.nd.ones((2, 3)), 'fc_bias': mx.nd.zeros((2,))}
     data = mx.io.NDArrayIter(np.ones((8, 3)), None, 4)
@@ -303,7 +303,7 @@ def test_quantization():
 
 @silent
 @pytest.mark.parametrize('arrays', [mx.nd, mx.np])
-def test_gluon(arrays):
+def test_gluon_trains_a_network(arrays):
     if arrays is mx.np:
         mx.npx.set_np()
     try:

@@ -83,7 +83,7 @@ def test_numbers_of_no_dtype_are_refused():
 
 
 @pytest.mark.parametrize('name, part', [('nanpercentile', 40), ('nanquantile', 0.4)])
-def test_interpolation_of_quantiles(name, part):
+def test_quantiles_are_interpolated_as_in_numpy(name, part):
     numbers = [1, 2, 4, np.nan]
     for interpolation in ('lower', 'higher', 'linear'):
         actual = getattr(mx.np, name)(mx.np.array(numbers), part, interpolation=interpolation)
@@ -92,7 +92,7 @@ def test_interpolation_of_quantiles(name, part):
 
 
 @needed
-def test_csr_arrays_of_scipy():
+def test_csr_arrays_of_scipy_become_csr_ndarrays():
     sparse = pytest.importorskip('scipy.sparse')
     array = sparse.csr_array(np.array([[0, 2.5], [1, 0]]))
     for convert in (mx.nd.sparse.csr_matrix, mx.nd.sparse.array, mx.nd.array):
