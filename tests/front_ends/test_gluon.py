@@ -1,5 +1,7 @@
 """SVRGTrainer: Gluon's Trainer with SVRG gradients, compared with float64 and with SVRGModule."""
 
+import signal
+
 import mxnet as mx
 import numpy as np
 import pytest
@@ -252,16 +254,34 @@ class StopError(Exception):
     pass
 
 
-def test_an_error_in_the_pass_leaves_weights_gradients_and_the_snapshot():
+@pytest.mark.parametrize('where', ['data', 'objective'])
+@pytest.mark.parametrize('error', [StopError, KeyboardInterrupt])
+def test_an_error_in_the_pass_leaves_weights_gradients_and_the_snapshot(where, error):
+    """So does Ctrl-C."""
     problem = Blocks('perceptron')
-    net = problem.net()
-    trainer = problem.trainer(net)
+    net, loss, places = problem.net(), problem.loss(), None
+
+    def stop(place):
+        if places is None:
+            return
+        places.append(place)
+        if places.count(where) == 3:
+            if error is KeyboardInterrupt:
+                signal.raise_signal(signal.SIGINT)
+            raise StopError
+
+    def objective(data, label):
+        value = loss(net(data), label)
+        stop('objective')
+        return value
+
+    trainer = problem.trainer(net, objective=objective)
     train(trainer, problem.loader(), 1)
+    places = []
 
     def batches():
-        for number, batch in enumerate(problem.loader()):
-            if number == 2:
-                raise StopError
+        for batch in problem.loader():
+            stop('data')
             yield batch
 
     def state():
@@ -273,7 +293,7 @@ def test_an_error_in_the_pass_leaves_weights_gradients_and_the_snapshot():
                         for value in values]
 
     before = state()
-    with pytest.raises(StopError):
+    with pytest.raises(error):
         trainer.update_full_grads(batches())
     for was, now in zip(before, state()):
         for first, second in zip(was, now):
