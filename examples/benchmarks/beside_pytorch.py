@@ -28,12 +28,16 @@ from svrg_optimization import SVRGModule
 MODELS = {'softmax 784-10': (common.softmax, 12800, 10),
           'MLP 784-512-256-10': (common.perceptron, 6400, 2),
           'LeNet': (common.lenet, 1280, 1)}
-THREADS = {'OMP_NUM_THREADS': str(common.CORES)}
-NAIVE = {'MXNET_ENGINE_TYPE': 'NaiveEngine', **THREADS}
-SETTINGS = [{}, THREADS, NAIVE, {**NAIVE, 'OMP_WAIT_POLICY': 'PASSIVE'}]
 KINDS = ('plain', 'stored')
 BATCH_SIZE, RATE, TOLERANCE = 128, 0.02, 1e-4
 SECONDS_TO_REST = 0.2  # threads may wait for work in a loop for a while
+
+
+def settings_of(threads):
+    """Return the environment variables of each setting; MXNet's defaults are the first."""
+    threads = {'OMP_NUM_THREADS': str(threads)}
+    naive = {'MXNET_ENGINE_TYPE': 'NaiveEngine', **threads}
+    return [{}, threads, naive, {**naive, 'OMP_WAIT_POLICY': 'PASSIVE'}]
 
 
 class Process:
@@ -177,12 +181,14 @@ def main():
     parser.add_argument('--batches', type=int, help='at most, of an epoch (default: %s)' % (
         ', '.join('%d of %s' % (rows // BATCH_SIZE, name)
                   for name, (_, rows, _) in MODELS.items())))
+    parser.add_argument('--threads', type=int, default=common.CORES,
+                        help='of PyTorch, and of MXNet if not its defaults (default: %(default)s)')
     args = parser.parse_args()
-    rows = []
+    rows, all_settings = [], settings_of(args.threads)
     with contextlib.ExitStack() as stack:
         processes = []
-        for script, settings, *arguments in [('pytorch_loop.py', {}, common.CORES)] + [
-                ('beside_pytorch.py', settings, 'answer') for settings in SETTINGS]:
+        for script, settings, *arguments in [('pytorch_loop.py', {}, args.threads)] + [
+                ('beside_pytorch.py', settings, 'answer') for settings in all_settings]:
             processes.append(Process(script, settings, *arguments))
             stack.callback(processes[-1].end)
         pytorch, *processes = processes
@@ -192,12 +198,12 @@ def main():
                 rows.append([name, kind, '%.1f' % (1e3 * least['PyTorch'])] + [
                     '%.2f' % (least[i, kind] / least['PyTorch']) for i in range(len(processes))])
                 print(*rows[-1], sep=' | ', flush=True)
-    named = [' '.join('%s=%s' % item for item in settings.items()) for settings in SETTINGS]
+    named = [' '.join('%s=%s' % item for item in settings.items()) for settings in all_settings]
     common.write(args.output, 'beside_pytorch',
                  "SVRGModule's epoch over that of a plain loop in %s with %d threads, by the "
                  'settings of MXNet. Batches of %d, update_freq=1, the least of %d interleaved '
                  'rounds. After the first epoch the weights agree to %g.' % (
-                     pytorch.version, common.CORES, BATCH_SIZE, args.rounds, TOLERANCE),
+                     pytorch.version, args.threads, BATCH_SIZE, args.rounds, TOLERANCE),
                  ['model', 'gradients', 'PyTorch, ms an epoch', "MXNet's defaults", *named[1:]],
                  rows)
 

@@ -407,12 +407,29 @@ def table_of(tmp_path, name, arguments):
 
 @pytest.mark.process
 @pytest.mark.slow
+def test_benchmark_at_mnists_size(tmp_path):
+    methods = ['SVRG', 'SVRG, stored', 'SVRG, momentum', 'scikit-learn, SAGA',
+               'scikit-learn, L-BFGS']
+    table = table_of(tmp_path, 'mnist_size', [
+        '--rows', '1024', '2048', '--batch-size', '64', '--rounds', '2', '--epochs', '30',
+        '--seconds', '5', '--l2', '0.1', '--rate', '1', '--momentum-rate', '0.2', '--methods',
+        *methods])
+    assert [row[:2] for row in table] == [[name, rows] for rows in ('1024', '2048')
+                                          for name in [*methods, 'NumPy, an epoch']]
+    for row in table:
+        if row[0].startswith('SVRG'):
+            assert 'epochs' in row[2] and float(row[-1]) > 0
+
+
+@pytest.mark.process
+@pytest.mark.slow
 @pytest.mark.skipif(not importlib.util.find_spec('torch'),
                     reason='needs torch, of which no other test makes use')
 def test_benchmark_beside_pytorch(tmp_path):
     """The weights of both sides must agree, or it fails."""
     models = ['softmax 784-10', 'MLP 784-512-256-10', 'LeNet']
-    table = table_of(tmp_path, 'beside_pytorch', ['--batches', '4', '--rounds', '1'])
+    table = table_of(tmp_path, 'beside_pytorch',
+                     ['--batches', '4', '--rounds', '1', '--threads', '1'])
     assert [row[:2] for row in table] == [[model, kind] for model in models
                                           for kind in ('plain', 'stored')]
     assert all(float(cell) > 0 for row in table for cell in row[2:])
