@@ -33,6 +33,8 @@ endif
 WANTED := $(addprefix numpy==,$(NUMPY))
 LATER := $(if $(filter 3.12,$(VERSION)),$(filter numpy==2.%,$(WANTED)))
 PYTEST := OMP_NUM_THREADS=1 $(RUN) -m pytest --quiet -n 3 --dist loadgroup
+# See "Threads" in docs/performance.md. Each table names them.
+THREADS := MXNET_ENGINE_TYPE=NaiveEngine OMP_NUM_THREADS=$(shell getconf _NPROCESSORS_ONLN)
 QUICK := not slow and not exhaustive and not soak
 OF_VERSIONS := $(addprefix tests/,mxnet_compat checkpoint/test_checkpoint.py core/test_correction.py \
 	core/test_trainings.py)
@@ -79,9 +81,10 @@ mutation: $(VENV)/mutation.installed
 		$(VENV)/bin/mutmut run --max-children 2
 	$(VENV)/bin/mutmut results
 
-bench: $(VENV)/examples.installed
-	for name in epoch_cost gluon_cost time_to_suboptimality memory growth operations; do \
-		$(RUN) examples/benchmarks/$$name.py || exit 1; done
+bench: $(VENV)/benchmarks.installed
+	for name in epoch_cost gluon_cost time_to_suboptimality mnist_size beside_pytorch memory growth \
+			operations; do \
+		$(THREADS) $(RUN) examples/benchmarks/$$name.py || exit 1; done
 
 docs: $(VENV)/docs.installed
 	$(RUN) -m sphinx -W --keep-going -q docs docs/_build

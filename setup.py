@@ -48,6 +48,7 @@ setup(
         'coverage': [*TEST, 'coverage>=7.10', 'pytest-cov>=7'],
         'mutation': [*TEST, 'mutmut>=3.8'],
         'examples': EXAMPLES,
+        'benchmarks': [*EXAMPLES, 'torch'],
         'dev': ['build', 'nox'],
         'docs': ['sphinx', 'furo', 'myst-nb', 'numpydoc', 'sphinx-mathjax-offline'],
     },

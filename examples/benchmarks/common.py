@@ -20,6 +20,8 @@ COLORS = {'SVRG': '#0072b2', 'SVRG, stored': '#56b4e9', 'SGD': '#d55e00',
           'SGD, decaying rate': '#e69f00', 'contrib SVRG': '#cc79a7', 'α-SVRG': '#009e73',
           'α-SVRG, decaying α': '#00523c', 'SAGA': '#7a7a7a', 'L-BFGS': '#000000'}
 TITLE = {'fontsize': 11}
+CORES = len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count()
+SETTINGS = ('MXNET_ENGINE_TYPE', 'MXNET_CPU_WORKER_NTHREADS', 'OMP_NUM_THREADS', 'OMP_WAIT_POLICY')
 RESULTS = Path(__file__).parent.parent.parent / 'docs' / 'benchmarks'
 
 
@@ -124,9 +126,10 @@ def quiet():
 
 def environment():
     """Tell what the figures were measured on."""
-    return 'mxnet %s, NumPy %s, Python %s, %s, %d cores, float32' % (
-        mx.__version__, np.__version__, platform.python_version(), platform.machine(),
-        os.cpu_count())
+    settings = ['%s=%s' % (name, os.environ[name]) for name in SETTINGS if name in os.environ]
+    return 'mxnet %s, NumPy %s, Python %s, %s, %d cores, float32, %s' % (
+        mx.__version__, np.__version__, platform.python_version(), platform.machine(), CORES,
+        ' '.join(settings) or "MXNet's default threads")
 
 
 def write(output, name, setting, header, rows):

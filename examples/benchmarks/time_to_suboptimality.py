@@ -40,6 +40,7 @@ COLORS = {'SVRG, stored': common.COLORS['SVRG, stored'], 'SVRG': common.COLORS['
           'scikit-learn, SAGA': common.COLORS['SAGA'],
           'scikit-learn, L-BFGS': common.COLORS['L-BFGS']}
 STYLES = {'BarzilaiBorwein': ':', 'momentum': '--', 'BarzilaiBorwein and momentum': '-.'}
+ITERATIONS = (2, 4, 6, 8, 11, 15, 20, 27, 36, 48, 64, 85, 113, 150, 200, 400)
 SOLVERS = {'scikit-learn, SAGA': 'saga', 'scikit-learn, L-BFGS': 'lbfgs'}
 
 
@@ -121,11 +122,7 @@ class Clock:
 
 def train(problem, method, rate, batch_size, epochs, seconds):
     """Train by a method; return the time, the passes and the suboptimality after each epoch."""
-    np.random.seed(0)
-    mx.random.seed(0)
-    train_data = mx.io.NDArrayIter(problem.features, problem.labels, batch_size, shuffle=True)
-    scores = mx.sym.FullyConnected(mx.sym.Variable('data'), num_hidden=problem.classes, name='fc')
-    symbol = mx.sym.SoftmaxOutput(scores, name='softmax')
+    symbol, _ = common.softmax(problem.features.shape[1], problem.classes)
     optimizer, params = 'sgd', {'learning_rate': rate, 'wd': problem.l2}
     update_freq, passes_of_step, passes_of_snapshot = 1, 1, 0
     if method.startswith('Module'):
@@ -143,31 +140,48 @@ def train(problem, method, rate, batch_size, epochs, seconds):
         if 'momentum' in method:
             optimizer, params['momentum'] = 'nag', 0.9
         update_freq, passes_of_step, passes_of_snapshot = 2, 1 if stored else 2, 1
+    return curve_of_fit(problem, module, batch_size, epochs, seconds, optimizer=optimizer,
+                        optimizer_params=params, passes=lambda epoch: (
+                            (epoch + 1) * passes_of_step
+                            + (epoch // update_freq + 1) * passes_of_snapshot))
+
+
+def curve_of_fit(problem, module, batch_size, epochs, seconds, least=LEVELS[-1] / 2, *,
+                 passes=lambda epoch: epoch + 1, **given):
+    """Train a module until the loss is below the least, or for at most so many seconds.
+
+    Returns
+    -------
+    list of tuple
+        The time, the passes and the suboptimality after each epoch.
+    """
+    np.random.seed(0)
+    mx.random.seed(0)
+    train_data = mx.io.NDArrayIter(problem.features, problem.labels, batch_size, shuffle=True)
     clock, curve = Clock(), []
 
     def record(epoch, _, weights, __):
         clock.stop()
-        passes = (epoch + 1) * passes_of_step + (epoch // update_freq + 1) * passes_of_snapshot
         found = problem.suboptimality(weights['fc_weight'].asnumpy(), weights['fc_bias'].asnumpy())
-        curve.append((clock.seconds, passes, found))
-        if not found < 1e3 or found < LEVELS[-1] / 2 or clock.seconds > seconds:
+        curve.append((clock.seconds, passes(epoch), found))
+        if not found < 1e3 or found < least or clock.seconds > seconds:
             raise StopIteration
         clock.start()
 
     clock.start()
     with contextlib.suppress(StopIteration):
         module.fit(train_data, eval_metric=[], num_epoch=epochs, initializer=mx.init.Zero(),
-                   optimizer=optimizer, optimizer_params=params, epoch_end_callback=record)
+                   epoch_end_callback=record, **given)
     return curve
 
 
-def train_sklearn(problem, solver, seconds):
+def train_sklearn(problem, solver, seconds, least=LEVELS[-1] / 2, counts=ITERATIONS):
     """Fit scikit-learn's model to more and more iterations; return the same."""
     curve = []
     l2 = problem.l2 * len(problem.labels)
     if problem.classes == 2:
         l2 /= 2  # one column w for what is here -w/2 and w/2, with half its penalty
-    for iterations in (2, 4, 6, 8, 11, 15, 20, 27, 36, 48, 64, 85, 113, 150, 200, 400):
+    for iterations in counts:
         model = LogisticRegression(C=1 / l2, solver=solver, max_iter=iterations, tol=1e-12,
                                    random_state=0)
         with warnings.catch_warnings():
@@ -180,7 +194,7 @@ def train_sklearn(problem, solver, seconds):
             weight, bias = np.vstack([-weight / 2, weight / 2]), np.append(-bias, bias) / 2
         found = problem.suboptimality(weight, bias)
         curve.append((clock, iterations, found))
-        if found < LEVELS[-1] / 2 or clock > seconds:
+        if found < least or clock > seconds:
             break
     return curve
 

@@ -5,7 +5,7 @@ from mxnet.io import DataBatch
 
 from .._argument_checks import checked_count
 from ..data.batch_rows import labels_of, padding_of
-from .arrays import bytes_of
+from .arrays import bytes_of, is_row_sparse
 
 
 class StoredBatch(DataBatch):
@@ -62,6 +62,7 @@ class Store:
         """Drop all batches."""
         self.batches, self._of_pass, self._with_gradients = [], [], []
         self._left, self._exceeded_at = self.budget, None
+        self._bytes_of_dense = 0  # of the gradients of each batch, once they are known
         self.train_data = None
 
     @property
@@ -97,10 +98,14 @@ class Store:
             latest.at_snapshot = None
         if self._left < 0:
             self._exceeded_at, self._of_pass = len(self._of_pass), []
-        elif gradients and _bytes_of_all(gradients) <= self._left:
+            return
+        size = self._bytes_of_dense or _bytes_of_all(gradients)
+        if not any(is_row_sparse(arrays[0]) for arrays in gradients.values()):
+            self._bytes_of_dense = size
+        if gradients and size <= self._left:
             stored.at_snapshot = {name: [array.copy() for array in arrays]
                                   for name, arrays in gradients.items()}
-            self._left -= _bytes_of_all(gradients)
+            self._left -= size
             self._with_gradients.append(stored)
 
     def complete(self, train_data, yielded, warn_once):

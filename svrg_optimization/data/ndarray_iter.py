@@ -9,11 +9,6 @@ from mxnet.io import DataBatch, NDArrayIter
 
 from .large_pages import empty_like
 
-# Bytes of a batch up to which one copy of all rows is faster than one of each batch: 1.41 of
-# Module's epoch instead of 1.55 for the linear model (36 kB), 1.71 instead of 1.64 for the
-# softmax model (400 kB).
-_SMALL_BATCH = 1 << 17
-
 
 def reset(train_data):
     """Reset an iterator.
@@ -42,39 +37,19 @@ def reset(train_data):
 
 
 def views_of_batches(train_data):
-    """Return an iterator over batches that nobody may write to or keep.
+    """Return an iterator over batches that nobody may write to.
 
-    The whole batches of an NDArrayIter are views of its rows.
-
-    Parameters
-    ----------
-    train_data : DataIter
-        The iterator.
-    """
-    return _Views(train_data, train_data) if _is_plain(train_data) else iter(train_data)
-
-
-def views_of_copies(train_data, most_bytes):
-    """Return an iterator over batches that others may write to and keep.
-
-    The whole batches of an NDArrayIter are views of one copy of all its rows,
-    where batches are so small that a copy of each would take longer.
+    The whole batches of an NDArrayIter are views of its rows. They stay as they
+    are when it shuffles, since that makes new arrays.
 
     Parameters
     ----------
     train_data : DataIter
         The iterator.
-    most_bytes : int
-        Bytes up to which rows are copied. More are left to the iterator.
     """
     if not _is_plain(train_data):
         return iter(train_data)
-    size = 4 * sum(array.size for _, array in _arrays(train_data))
-    if size > min(most_bytes, _SMALL_BATCH * train_data.num_data / train_data.batch_size):
-        return iter(train_data)
-    copies = SimpleNamespace(**_rows_of(train_data, lambda array: array.copyto(empty_like(array))))
-    return (DataBatch(batch.data, batch.label, batch.pad)
-            for batch in _Views(train_data, copies))
+    return _Views(train_data, SimpleNamespace(data=train_data.data, label=train_data.label))
 
 
 def joined_views(batches):

@@ -4,7 +4,7 @@ import itertools
 import math
 
 from .iterators import batches_in, batches_read, rewind, rewind_for_pass
-from .ndarray_iter import reset, views_of_batches, views_of_copies
+from .ndarray_iter import reset, views_of_batches
 
 _END = object()
 
@@ -61,22 +61,15 @@ class Pass(_Source):
             rewind(self.train_data)
             self._batches = self._own = None
 
-    def batches(self, are_seen=True, bytes_to_store=None):
+    def batches(self, are_seen=True):
         """Yield the batches.
 
         Parameters
         ----------
         are_seen : bool
             Whether others see them. Otherwise they may be views of rows.
-        bytes_to_store : int, optional
-            Bytes up to which they are stored. They may then be views of a copy.
         """
-        if bytes_to_store and self.count is None:
-            self._batches = views_of_copies(self.train_data, bytes_to_store)
-        elif not bytes_to_store and not are_seen:
-            self._batches = views_of_batches(self.train_data)
-        else:
-            self._batches = iter(self.train_data)
+        self._batches = iter(self.train_data) if are_seen else views_of_batches(self.train_data)
         # Not "yield from", which calls __iter__ of the data once more.
         for _ in itertools.repeat(None) if self.count is None else range(self.count):
             batch = next(self._batches, _END)

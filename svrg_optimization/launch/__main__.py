@@ -7,7 +7,8 @@ Starts the command once for each worker, on this machine or over ssh on the
 hosts of a file. What a process prints appears with its role, and its host, in
 front. If any process dies, or a host cannot be reached any more, all others are
 ended and the exit status is not 0; if all workers succeed, it is 0, and the
-launcher ends the scheduler and the servers. Workers are
+launcher ends the scheduler and the servers. The workers on a host share its cores:
+each gets OMP_NUM_THREADS for its part, unless you set it. Workers are
 numbered as they are started; the rank that a worker reads from its KVStore may
 be another number.
 """

@@ -182,18 +182,36 @@ class Agent:
     def _start(self, processes, environment, interface_towards):
         """Start processes; a command that is None serves."""
         common = dict(self._environment, **environment)
+        of_workers = self._threads_of_workers(processes, common)
         if interface_towards is not None and 'DMLC_INTERFACE' not in common:
             common['DMLC_NODE_HOST'] = address_towards(interface_towards)
         for given in processes:
             command = given['command'] or [sys.executable, '-c', 'import mxnet']
             try:
-                process = Process(given['name'], command, dict(common, DMLC_ROLE=given['role']))
+                process = Process(given['name'], command, dict(
+                    common, DMLC_ROLE=given['role'],
+                    **(of_workers if given['role'] == 'worker' else {})))
             except OSError as error:
                 self._report(error='%s: cannot be started: %s' % (' '.join(command), error),
                              status=127)
                 return
             self._processes[process.popen.pid] = process
             self._report(started=process.name, pid=process.popen.pid)
+
+    def _threads_of_workers(self, processes, environment):
+        """Return variables by which workers share the cores, unless somebody has chosen them.
+
+        Each would otherwise take half of the cores, or all. The servers work while
+        the workers wait, and the scheduler computes nothing.
+        """
+        workers = sum(given['role'] == 'worker' for given in processes)
+        if not workers or 'OMP_NUM_THREADS' in environment:
+            return {}
+        cores = number_of_cores()
+        threads = str(max(1, cores // workers))
+        self._report(says='each worker has OMP_NUM_THREADS=%s (cores: %d, workers: %d); --env '
+                     'OMP_NUM_THREADS=N sets another number' % (threads, cores, workers))
+        return {'OMP_NUM_THREADS': threads}
 
     def _pass_on(self, process):
         lines = process.read_lines()
@@ -259,6 +277,11 @@ class Agent:
             pid for pid, process in self._processes.items() if process.popen.returncode is None]
         seconds = time.monotonic() - self._ending_since
         return not left or seconds > SECONDS_TO_TERMINATE + SECONDS_TO_KILL
+
+
+def number_of_cores():
+    """Return the number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if IS_LINUX else os.cpu_count()
 
 
 def address_towards(host):

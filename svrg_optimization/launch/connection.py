@@ -162,7 +162,7 @@ class Connection:
                 pass_on(line.decode(errors='replace').rstrip('\r\n'), self.name)
 
     def _take_report(self, line=None, of=None, started=None, pid=None, ended=None, status=None,
-                     versions=None, error=None):
+                     versions=None, error=None, says=None):
         if line is not None:
             self._processes[of].take_line(line)
             pass_on(line, of)
@@ -173,6 +173,8 @@ class Connection:
             self._processes[ended].returncode = status
         elif versions is not None:
             self.versions = versions
+        elif says is not None:
+            say('%s: %s' % (self.name, says))
         elif error is not None:
             self.status = status or 1
             self.error = error

@@ -12,7 +12,7 @@ from mxnet.module import BaseModule
 
 from .._argument_checks import check_callbacks, check_epoch, errors_named
 from ..data.iterators import check_iterator, rewind_for_pass
-from ..data.ndarray_iter import reset
+from ..data.ndarray_iter import reset, views_of_batches
 from ..data.passes import Pass
 from .loss_reduction import NoLossError
 
@@ -66,7 +66,7 @@ def fit(module, args, kwargs):
 
 
 def _train_epochs(module, given):
-    data = _Epochs(module, given.train_data)
+    data = _Epochs(module, given.train_data, _are_seen(module, given))
     for epoch in range(given.begin_epoch, given.num_epoch):
         tic = time.time()
         given.eval_metric.reset()
@@ -90,6 +90,12 @@ def _train_epochs(module, given):
             return
     if given.begin_epoch < given.num_epoch:
         data.end()
+
+
+def _are_seen(module, given):
+    """Tell whether code of others may see the batches of training, and write to them."""
+    return (given.batch_end_callback is not None or given.sparse_row_id_fn is not None
+            or not type(module).__module__.startswith('svrg_optimization.'))
 
 
 def _make_ready(module, given):
@@ -177,6 +183,8 @@ class _Epochs:
         Module being trained.
     train_data : DataIter
         The data.
+    are_seen : bool
+        Whether others see the batches. Otherwise they may be views of rows.
 
     Attributes
     ----------
@@ -184,8 +192,8 @@ class _Epochs:
         Whether the latest snapshot has found the gradient to be at most `tol`.
     """
 
-    def __init__(self, module, train_data):
-        self._module, self._train_data = module, train_data
+    def __init__(self, module, train_data, are_seen):
+        self._module, self._train_data, self._are_seen = module, train_data, are_seen
         self._svrg = module._svrg
         self._has_loss, self._was_reset, self._is_read = True, False, False
         self.has_converged = False
@@ -227,7 +235,9 @@ class _Epochs:
             go_back()
         self._is_read = stored is None or go_back is not None
         self._was_reset = False
-        return iter(train_data if stored is None else stored)
+        if stored is not None:
+            return iter(stored)
+        return iter(train_data) if self._are_seen else views_of_batches(train_data)
 
     def begin_batch(self):
         """Take a snapshot within an epoch if one is due."""

@@ -3,6 +3,7 @@
 import bz2
 import functools
 import http.server
+import importlib.util
 import os
 import re
 import subprocess
@@ -387,15 +388,51 @@ def test_the_benchmark_of_sparse_rows_prints_a_table():
                  marks=pytest.mark.exhaustive),
 ])
 def test_benchmarks_write_a_table_and_a_picture(tmp_path, name, arguments, methods):
+    table = table_of(tmp_path, name, arguments)
+    assert [row[0] for row in table] == methods
+    assert (tmp_path / (name + '.png')).read_bytes().startswith(b'\x89PNG')
+
+
+def table_of(tmp_path, name, arguments):
+    """Run a benchmark; return the rows of the table that it writes."""
     subprocess.run([sys.executable, str(EXAMPLES / 'benchmarks' / (name + '.py')),
                     '--output', str(tmp_path), *arguments], check=True, capture_output=True)
     lines = (tmp_path / (name + '.md')).read_text(encoding='utf-8').splitlines()
     table = [[cell.strip() for cell in line.split('|')[1:-1]] for line in lines
              if line.startswith('|')]
-    assert [row[0] for row in table[2:]] == methods
     assert all(len(row) == len(table[0]) and all(row[2:]) for row in table[2:])
     assert 'python examples/benchmarks/%s.py' % name in lines[-1]
-    assert (tmp_path / (name + '.png')).read_bytes().startswith(b'\x89PNG')
+    return table[2:]
+
+
+@pytest.mark.process
+@pytest.mark.slow
+def test_benchmark_at_mnists_size(tmp_path):
+    methods = ['SVRG', 'SVRG, stored', 'SVRG, momentum', 'scikit-learn, SAGA',
+               'scikit-learn, L-BFGS']
+    table = table_of(tmp_path, 'mnist_size', [
+        '--rows', '1024', '2048', '--batch-size', '64', '--rounds', '2', '--epochs', '30',
+        '--seconds', '5', '--l2', '0.1', '--rate', '1', '--momentum-rate', '0.2', '--methods',
+        *methods])
+    assert [row[:2] for row in table] == [[name, rows] for rows in ('1024', '2048')
+                                          for name in [*methods, 'NumPy, an epoch']]
+    for row in table:
+        if row[0].startswith('SVRG'):
+            assert 'epochs' in row[2] and float(row[-1]) > 0
+
+
+@pytest.mark.process
+@pytest.mark.slow
+@pytest.mark.skipif(not importlib.util.find_spec('torch'),
+                    reason='needs torch, of which no other test makes use')
+def test_benchmark_beside_pytorch(tmp_path):
+    """The weights of both sides must agree, or it fails."""
+    models = ['softmax 784-10', 'MLP 784-512-256-10', 'LeNet']
+    table = table_of(tmp_path, 'beside_pytorch',
+                     ['--batches', '4', '--rounds', '1', '--threads', '1'])
+    assert [row[:2] for row in table] == [[model, kind] for model in models
+                                          for kind in ('plain', 'stored')]
+    assert all(float(cell) > 0 for row in table for cell in row[2:])
 
 
 @pytest.mark.process

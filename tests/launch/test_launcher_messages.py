@@ -30,12 +30,16 @@ def launch(tmp_path):
     (package / '__init__.py').write_text('import time; time.sleep(60)')
     (package / 'libinfo.py').write_text('__version__ = "1.9.1"\n')
     with contextlib.ExitStack() as stack:
-        def start(*arguments, prefix=(), environment=None, **given):
+        def start(*arguments, prefix=(), environment=None, threads='1', **given):
             path = os.pathsep.join([str(tmp_path), str(ROOT)])
+            environment = {**os.environ, 'PYTHONPATH': path, 'OMP_NUM_THREADS': threads,
+                           **(environment or {})}
+            if threads is None:
+                del environment['OMP_NUM_THREADS']
             running = stack.enter_context(subprocess.Popen(
                 [*prefix, sys.executable, '-m', 'svrg_optimization.launch', *arguments],
                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
-                text=True, env={**os.environ, 'PYTHONPATH': path, **(environment or {})}, **given))
+                text=True, env=environment, **given))
             stack.callback(running.kill)
             return running
         yield start
@@ -187,6 +191,36 @@ def test_python_is_that_of_the_launcher_everywhere(where, request):
         *arguments, 'sh', '-c', 'command -v python', environment={'PATH': os.defpath})
     assert re.search(r'^\[worker 0.*\] %s$' % Path(sys.executable).with_name('python'),
                      running.stdout.read(), re.MULTILINE)
+
+
+THREADS = ['sh', '-c', 'echo has $OMP_NUM_THREADS']
+CORES = len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count()
+
+
+@pytest.mark.parametrize('where, name, workers', [
+    ('launch', 'this machine', 1), ('launch', 'this machine', CORES + 1), ('on_host', 'h1', 1)])
+def test_workers_share_the_cores_of_their_host(where, name, workers, request):
+    running = request.getfixturevalue(where)('-n', str(workers), '--', *THREADS, threads=None)
+    printed = running.stdout.read()
+    share = max(1, CORES // workers)
+    told = re.findall(r'^\[worker .*\] has (\d+)$', printed, re.MULTILINE)
+    assert told == [str(share)] * workers
+    assert re.findall(r'^\[launcher\] (.*OMP_.*)$', printed, re.MULTILINE) == [
+        '%s: each worker has OMP_NUM_THREADS=%d (cores: %d, workers: %d); --env OMP_NUM_THREADS=N '
+        'sets another number' % (name, share, CORES, workers)]
+
+
+@pytest.mark.parametrize('threads, options', [('7', []), (None, ['--env', 'OMP_NUM_THREADS=7'])])
+def test_workers_have_the_threads_that_somebody_chose(launch, threads, options):
+    printed = launch(*options, *LOCAL, *THREADS, threads=threads).stdout.read()
+    assert '[worker 0] has 7\n' in printed and 'each worker' not in printed
+
+
+@pytest.mark.skipif(not hasattr(os, 'sched_setaffinity'), reason='needs Linux')
+def test_cores_that_a_job_may_not_use_do_not_count(launch):
+    core = str(min(os.sched_getaffinity(0)))
+    running = launch(*LOCAL, *THREADS, threads=None, prefix=['taskset', '-c', core])
+    assert '[worker 0] has 1\n' in running.stdout.read()
 
 
 def test_a_file_of_hosts_may_come_from_windows(tmp_path):

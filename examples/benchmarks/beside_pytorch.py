@@ -1,0 +1,215 @@
+"""How long does an epoch of SVRG take beside the loop that people copy, in PyTorch?
+
+Times epochs with a snapshot each (update_freq=1) through `fit` of SVRGModule, plain
+and with stored gradients, and through the loop of pytorch_loop.py: the same rows,
+batches, steps and initial weights, and no metric. MXNet reads the settings of its
+threads when it is imported, so each of them has a process of its own, and PyTorch has
+another one, with a thread for each core. They take turns in rounds; the least time
+counts. Before that each must come to PyTorch's weights in one epoch. It needs torch:
+pip install -e '.[benchmarks]'.
+"""
+
+import contextlib
+import os
+import subprocess
+import sys
+import time
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import common
+import mxnet as mx
+import numpy as np
+
+from svrg_optimization import SVRGModule
+
+# Network, rows, and epochs of a turn.
+MODELS = {'softmax 784-10': (common.softmax, 12800, 10),
+          'MLP 784-512-256-10': (common.perceptron, 6400, 2),
+          'LeNet': (common.lenet, 1280, 1)}
+KINDS = ('plain', 'stored')
+BATCH_SIZE, RATE, TOLERANCE = 128, 0.02, 1e-4
+SECONDS_TO_REST = 0.2  # threads may wait for work in a loop for a while
+
+
+def settings_of(threads):
+    """Return the environment variables of each setting; MXNet's defaults are the first."""
+    threads = {'OMP_NUM_THREADS': str(threads)}
+    naive = {'MXNET_ENGINE_TYPE': 'NaiveEngine', **threads}
+    return [{}, threads, naive, {**naive, 'OMP_WAIT_POLICY': 'PASSIVE'}]
+
+
+class Process:
+    """A process that trains when it is asked to; it receives the arguments and its pipe.
+
+    Parameters
+    ----------
+    script : str
+        Script beside this one.
+    settings : dict of str to str
+        Environment variables; all others that set threads are taken away.
+    *arguments : object
+        Arguments of the script after the number of the pipe.
+    """
+
+    def __init__(self, script, settings, *arguments):
+        self._pipe, its_pipe = Pipe()
+        environment = {name: value for name, value in os.environ.items()
+                       if name not in common.SETTINGS}
+        with its_pipe:
+            self._popen = subprocess.Popen(
+                [sys.executable, str(Path(__file__).with_name(script)), str(its_pipe.fileno()),
+                 *map(str, arguments)], pass_fds=[its_pipe.fileno()],
+                env={**environment, 'MXNET_SUBGRAPH_VERBOSE': '0', **settings})
+        self.version = self._pipe.recv()
+
+    def ask(self, *what):
+        """Send an order, and wait for the answer."""
+        self._pipe.send(what)
+        return self._pipe.recv()
+
+    def end(self):
+        """End the process."""
+        self._pipe.send(None)
+        self._popen.wait()
+
+
+class Trainings:
+    """Trainings of one network by SVRGModule, plain and with stored gradients."""
+
+    def __init__(self, name, weights, features, labels, batch_size, rate):
+        symbol, _ = MODELS[name][0]()
+        self._weights = dict(zip(parameters_of(symbol), map(mx.nd.array, weights)))
+        self._train_data = mx.io.NDArrayIter(features, labels, batch_size)
+        self._number_of = {features[i * batch_size].tobytes(): i
+                           for i in range(len(features) // batch_size)}
+        self._rate = {'learning_rate': rate}
+        self._modules = {kind: SVRGModule(symbol, update_freq=1,
+                                          store_snapshot_grads=kind == 'stored')
+                         for kind in KINDS}
+
+    def _fit(self, kind, epochs, **given):
+        self._modules[kind].fit(self._train_data, eval_metric=[], num_epoch=epochs,
+                                optimizer_params=self._rate, **given)
+
+    def check(self, kind):
+        """Train the first epoch; return the numbers of its batches in order, and the weights."""
+        order = []
+
+        def note(param):
+            first_row = param.locals['data_batch'].data[0][0].asnumpy()
+            order.append(self._number_of[first_row.tobytes()])
+
+        self._fit(kind, 1, arg_params=self._weights, initializer=None, batch_end_callback=note)
+        weights, _ = self._modules[kind].get_params()
+        return order, [weights[name].asnumpy() for name in self._weights]
+
+    def time(self, kind, epochs):
+        """Return the seconds of an epoch."""
+        return common.seconds_of(lambda: self._fit(kind, epochs)) / epochs
+
+
+def parameters_of(symbol):
+    return [name for name in symbol.list_arguments() if name not in ('data', 'softmax_label')]
+
+
+def answer(pipe):
+    """Answer what the process that measures asks for."""
+    common.quiet()
+    pipe.send('mxnet %s' % mx.__version__)
+    trainings = None
+    for what, *given in iter(pipe.recv, None):
+        if what == 'begin':
+            trainings = Trainings(*given)
+            pipe.send(None)
+        else:
+            pipe.send(getattr(trainings, what)(*given))
+
+
+def begin_of(name, batches=None):
+    """Return what a training of a network begins with, on random rows and labels."""
+    network, rows, _ = MODELS[name]
+    rows = min(rows, (batches or rows) * BATCH_SIZE)
+    symbol, shape = network()
+    shapes, _, _ = symbol.infer_shape(data=(BATCH_SIZE, *shape))
+    shape_of = dict(zip(symbol.list_arguments(), shapes))
+    rng = np.random.RandomState(0)
+    weights = [rng.normal(size=shape_of[name]) / np.sqrt(np.prod(shape_of[name][1:]))
+               if name.endswith('weight') else np.zeros(shape_of[name])
+               for name in parameters_of(symbol)]
+    return (name, [weight.astype(np.float32) for weight in weights],
+            rng.normal(size=(rows, *shape)).astype(np.float32),
+            rng.randint(10, size=rows).astype(np.float32), BATCH_SIZE, RATE)
+
+
+def check(begin, pytorch, process, kind):
+    """Assert that a training by SVRGModule comes to the weights of PyTorch in one epoch."""
+    order, weights = process.ask('check', kind)
+    pytorch.ask('begin', *begin)
+    expected = pytorch.ask('check', order)
+    moved = max(np.abs(after - before).max() for after, before in zip(expected, begin[1]))
+    off = max(np.abs(of_ours - of_theirs).max() for of_ours, of_theirs in zip(weights, expected))
+    assert sorted(order) == list(range(len(begin[2]) // BATCH_SIZE))
+    assert off <= TOLERANCE < moved / 10, (
+        'the weights of %s, %s, are %g from those of PyTorch, which moved %g' % (
+            begin[0], kind, off, moved))
+
+
+def measure(name, pytorch, processes, args):
+    """Return the least seconds of an epoch of PyTorch, and of each setting and kind."""
+    begin, epochs = begin_of(name, args.batches), MODELS[name][2]
+    for process in processes:
+        process.ask('begin', *begin)
+        for kind in KINDS:
+            check(begin, pytorch, process, kind)
+    turns = {'PyTorch': lambda: pytorch.ask('time', epochs)}
+    for i, process in enumerate(processes):
+        for kind in KINDS:
+            turns[i, kind] = lambda process=process, kind=kind: process.ask('time', kind, epochs)
+    least = dict.fromkeys(turns, np.inf)
+    for _ in range(args.rounds):
+        for turn, seconds_of in turns.items():
+            time.sleep(SECONDS_TO_REST)
+            least[turn] = min(least[turn], seconds_of())
+    return least
+
+
+def main():
+    parser = common.parser(__doc__)
+    parser.add_argument('--models', nargs='+', choices=MODELS, default=list(MODELS))
+    parser.add_argument('--batches', type=int, help='at most, of an epoch (default: %s)' % (
+        ', '.join('%d of %s' % (rows // BATCH_SIZE, name)
+                  for name, (_, rows, _) in MODELS.items())))
+    parser.add_argument('--threads', type=int, default=common.CORES,
+                        help='of PyTorch, and of MXNet if not its defaults (default: %(default)s)')
+    args = parser.parse_args()
+    rows, all_settings = [], settings_of(args.threads)
+    with contextlib.ExitStack() as stack:
+        processes = []
+        for script, settings, *arguments in [('pytorch_loop.py', {}, args.threads)] + [
+                ('beside_pytorch.py', settings, 'answer') for settings in all_settings]:
+            processes.append(Process(script, settings, *arguments))
+            stack.callback(processes[-1].end)
+        pytorch, *processes = processes
+        for name in args.models:
+            least = measure(name, pytorch, processes, args)
+            for kind in KINDS:
+                rows.append([name, kind, '%.1f' % (1e3 * least['PyTorch'])] + [
+                    '%.2f' % (least[i, kind] / least['PyTorch']) for i in range(len(processes))])
+                print(*rows[-1], sep=' | ', flush=True)
+    named = [' '.join('%s=%s' % item for item in settings.items()) for settings in all_settings]
+    common.write(args.output, 'beside_pytorch',
+                 "SVRGModule's epoch over that of a plain loop in %s with %d threads, by the "
+                 'settings of MXNet. Batches of %d, update_freq=1, the least of %d interleaved '
+                 'rounds. After the first epoch the weights agree to %g.' % (
+                     pytorch.version, args.threads, BATCH_SIZE, args.rounds, TOLERANCE),
+                 ['model', 'gradients', 'PyTorch, ms an epoch', "MXNet's defaults", *named[1:]],
+                 rows)
+
+
+if __name__ == '__main__':
+    if sys.argv[2:] == ['answer']:
+        answer(Connection(int(sys.argv[1])))
+    else:
+        main()
