@@ -199,6 +199,12 @@ class SVRGTrainer(gluon.Trainer):
             batches or a KVStore that compresses.
         FloatingPointError
             If the full gradient is not finite, with ``nonfinite='raise'``.
+
+        Warns
+        -----
+        UserWarning
+            If `gradient_norm` and the weights have grown a thousandfold since the
+            first snapshot: training diverges.
         """
         if batches is not None:
             batches = checked_count('batches', batches, 'None or an int of 1 or more')
@@ -222,7 +228,7 @@ class SVRGTrainer(gluon.Trainer):
         self._drop_outdated_snapshot()
         self._svrg.take_snapshot(self, _Batches(itertools.chain(first, read), train_data, states),
                                  self._reduction())
-        self._divergence.look_at(self.gradient_norm, length_of(self._at.weights().values()),
+        self._divergence.look_at(self.gradient_norm, lambda: length_of(self._at.weights().values()),
                                  self.learning_rate, self._svrg.warn_once)
         if is_iterator:
             rewind(train_data)

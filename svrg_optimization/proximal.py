@@ -303,6 +303,11 @@ class NonNegative(ProximalOperator):
 _OURS = {operator.__name__: operator for operator in (L1, ElasticNet, GroupLasso, Box, NonNegative)}
 
 
+def is_ours(operator):
+    """Tell whether an operator is one of this package."""
+    return _OURS.get(type(operator).__name__) is type(operator)
+
+
 def _soft_threshold(weight, threshold):
     """Move each element of a weight towards 0 by a threshold, and no further than 0."""
     if weight.size > _SLOW_TO_CLIP:
@@ -527,7 +532,7 @@ class ProximalOperators:
         """Return the argument as types that JSON supports; None if an operator is not ours."""
         given = self.given
         parts = given if isinstance(given, dict) else {'': given}
-        if any(_OURS.get(type(part).__name__) is not type(part) for part in parts.values()):
+        if not all(map(is_ours, parts.values())):
             return None
         parts = {name: [type(part).__name__, vars(part)] for name, part in parts.items()}
         return parts if isinstance(given, dict) else parts['']

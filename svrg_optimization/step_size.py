@@ -9,10 +9,10 @@ from ._argument_checks import as_number, checked_bool
 from .svrg_optimizer import described
 
 _FIRST_RATE = 0.01  # where it cannot be measured
-_ASTRAY = 100  # growth of the full gradient over the smallest that shows a rate too large
+_ASTRAY = 100  # growth of the full gradient between two snapshots that shows a rate too large
 _SLOWER = 2  # what the rate is divided by then
 _FACTOR = 4  # of the formula's rate, where the rate is bounded
-_PRECISION = 1e-6  # of float32 gradients: what is smaller, relative to the first, is noise
+_PRECISION = 1e-6  # of float32 gradients: what is smaller, relative to the largest, is noise
 
 
 class BarzilaiBorwein(LRScheduler):
@@ -37,7 +37,8 @@ class BarzilaiBorwein(LRScheduler):
     .. math:: L = \|g(w) - g(w - h\, G / \|G\|)\| / h,
               \quad h = 10^{-3} \max(1, \|w\|)
 
-    and the first rate is :math:`1 / L`.
+    and the first rate is :math:`1 / L`. With random layers differences of
+    gradients are noise, and it is 0.01.
 
     With few steps between snapshots and a badly conditioned problem this rate
     can be too large, and after a rate that overshoots the next one is wrong. With
@@ -53,11 +54,12 @@ class BarzilaiBorwein(LRScheduler):
     The factor and the bound are not part of the paper. Nor is momentum: with the momentum
     :math:`\beta` of the optimizer each gradient moves the weights by
     :math:`1 / (1 - \beta)` times the rate in total, so the formula's rate is
-    multiplied by :math:`1 - \beta`, and then bounded. So is the first rate.
+    multiplied by :math:`1 - \beta`, and then bounded. The first rate is too.
 
-    If the norm of the full gradient has grown a hundredfold over the smallest so
-    far, or is not finite, the module goes back to the snapshot before, with half
-    the rate and the momentum at 0, and warns of it once.
+    If the norm of the full gradient has grown a hundredfold since the snapshot
+    before, or is not finite, the module goes back to that one, with half the rate
+    and the momentum at 0, and warns of it once. So it does at the end of ``fit`` if
+    the weights are not finite, or a thousand times those of the snapshot.
 
     Parameters
     ----------
@@ -165,15 +167,20 @@ class BarzilaiBorwein(LRScheduler):
         self.curvature = curvature
         self.rate = (1 - momentum) / curvature if curvature else _FIRST_RATE
 
+    def begin_fit(self):
+        """Compare the next full gradient with none: weights and data may be others."""
+        self._norm = None
+
     def note(self, norm):
         """Note the norm of the full gradient at a snapshot, in the scale of a step."""
-        if math.isfinite(norm):
-            self.first_norm = self.first_norm or norm
-            self.least_norm = max(min(norm, self.least_norm), _PRECISION * self.first_norm)
+        self._norm = norm
+        self._largest_norm = max(self._largest_norm, norm)
 
     def is_astray(self, norm):
-        """Tell whether the norm of the full gradient shows that the rate was too large."""
-        return not (math.isfinite(norm) and norm <= _ASTRAY * self.least_norm)
+        """Tell whether the norm of a full gradient shows that the rate was too large."""
+        if self._norm is None:
+            return not math.isfinite(norm)
+        return not norm <= _ASTRAY * max(self._norm, _PRECISION * self._largest_norm)
 
     def slow_down(self):
         """Reduce the rate for good, after it has led astray."""
@@ -218,18 +225,7 @@ class BarzilaiBorwein(LRScheduler):
     def restart(self):
         """Forget all that earlier snapshots have told."""
         self.rate, self.curvature = None, 0.
-        self.first_norm, self.least_norm = 0., math.inf
-
-    def state(self):
-        """Return what a checkpoint contains of it, as values of types that JSON supports."""
-        return {'rate': self.rate, 'curvature': self.curvature, 'first_norm': self.first_norm,
-                'least_norm': self.least_norm if self.first_norm else None}
-
-    def resume(self, state):
-        """Go on from what `state` returned, also that of an older version."""
-        self.rate, self.curvature = state['rate'], state['curvature']
-        if state.get('first_norm'):
-            self.first_norm, self.least_norm = state['first_norm'], state['least_norm']
+        self._norm, self._largest_norm = None, 0.
 
 
 def check_step_size(optimizer, optimizer_params, alpha, on_servers, full_grad_batches=None):

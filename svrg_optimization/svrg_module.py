@@ -34,7 +34,11 @@ from .module.docstrings import with_docstrings_of_mxnet
 from .module.dropout_masks import DropoutMasks
 from .module.optimality import Optimality
 from .module.optimizer_states import check_learning_rate, kvstore_of
-from .module.step_size_from_snapshots import step_size_rule_of, take_snapshot_and_rate
+from .module.step_size_from_snapshots import (
+    go_back_if_astray,
+    step_size_rule_of,
+    take_snapshot_and_rate,
+)
 from .proximal import ProximalOperators
 from .step_size import check_step_size
 from .svrg_optimizer import _SVRGOptimizer
@@ -510,7 +514,8 @@ class SVRGModule(Module):
             sum row_sparse gradients correctly; one whose servers would have to
             load optimizer states; or one that is already used by a plain
             Module, by a module with the same parameter names, or by a module
-            that has made updates. Also if the learning rate is not finite, or
+            that has made updates. Also if there is a `tol` with ``dist_async``, if the
+            learning rate is not finite, or
             `BarzilaiBorwein` or the module's `proximal` does not support the
             optimizer or the KVStore. No key of a weight has been created then.
         TypeError
@@ -755,9 +760,10 @@ class SVRGModule(Module):
         Warns
         -----
         UserWarning
-            If the full gradient is not finite, with ``nonfinite='warn'``, or if
-            `gradient_norm` has grown a thousandfold and the weights tenfold: training
-            diverges. If the network has random layers other than Dropout, or states without
+            If the full gradient is not finite, with ``nonfinite='warn'``. If
+            `gradient_norm` and the weights have grown a thousandfold since the first
+            snapshot: training diverges. If a `BarzilaiBorwein` has set the weights back
+            to the snapshot before. If the network has random layers other than Dropout, or states without
             `next_states`. Also if the padding of a batch cannot be cut off,
             because the symbol cannot be bound for the real rows or a device
             would have no row. The gradient then includes the padding, and its
@@ -799,6 +805,15 @@ class SVRGModule(Module):
         else:
             svrg.take_snapshot(self, source, reduction, done, at_of)
         self._optimality.look_at(self, of_a_step)
+
+    def _go_back_if_astray(self):
+        go_back_if_astray(self)
+
+    def _is_at_snapshot(self):
+        snapshot = self._snapshot
+        return (snapshot.is_active and not snapshot.is_stale
+                and snapshot.taken_at == snapshot.num_update
+                and self._svrg.at.has_weights_of(self))
 
     def _has_converged(self):
         tol, norm = self.tol, self.gradient_norm
@@ -925,8 +940,8 @@ class SVRGModule(Module):
             By default the value in the checkpoint; 1 for one of plain Module.
         **kwargs
             Further arguments of the constructor, also for another number of devices.
-            `alpha`, `full_grad_batches`, `updates_per_snapshot` and `proximal` default
-            to the saved values.
+            `alpha`, `full_grad_batches`, `updates_per_snapshot`, `tol` and `proximal`
+            default to the saved values.
 
         Returns
         -------

@@ -129,7 +129,7 @@ class SVRG:
         store = self.store if stores and at_of is None and self.store.budget else None
         if stores:
             self.store.drop()
-        batches = self._counted(source.batches(done is not None), mu, done)
+        batches = self._counted(source.batches(done is not None, store is not None), mu, done)
         with self.at.inputs_kept(live):
             for part in self.at.gradients(batches, live, source, mu, store is not None, at_of):
                 if part.is_summed:

@@ -50,10 +50,16 @@ class Pass(_Source):
         Iterator at its beginning.
     count : int, optional
         Largest number of batches, all by default.
+    are_seen_later : bool
+        Whether others see the batches if they are stored.
     """
 
     is_of_training = True
     _batches = None
+
+    def __init__(self, train_data, count=None, are_seen_later=True):
+        super().__init__(train_data, count)
+        self.are_seen_later = are_seen_later
 
     def reset(self):
         """Go to the beginning."""
@@ -61,15 +67,18 @@ class Pass(_Source):
             rewind(self.train_data)
             self._batches = self._own = None
 
-    def batches(self, are_seen=True):
+    def batches(self, are_seen=True, are_kept=False):
         """Yield the batches.
 
         Parameters
         ----------
         are_seen : bool
             Whether others see them. Otherwise they may be views of rows.
+        are_kept : bool
+            Whether they are stored. Then others may see them later.
         """
-        self._batches = iter(self.train_data) if are_seen else views_of_batches(self.train_data)
+        are_views = not are_seen and not (are_kept and self.are_seen_later)
+        self._batches = views_of_batches(self.train_data) if are_views else iter(self.train_data)
         # Not "yield from", which calls __iter__ of the data once more.
         for _ in itertools.repeat(None) if self.count is None else range(self.count):
             batch = next(self._batches, _END)

@@ -10,6 +10,9 @@ from ..module import executor_group
 from .kinds import is_asynchronous, is_distributed, is_synchronous
 from .operations import allreduce, broadcast, wait_for_all_workers
 
+TOL_IN_ASYNC = ('tol must be None with the kvstore %r, whose workers go on while one takes a '
+                'snapshot, and not %g')
+
 
 class Plan(NamedTuple):
     """Values of one worker in ``fit`` that are compared with those of the others.
@@ -161,6 +164,8 @@ def check_plans(kvstore, key, plan):
         if len(set(told)) > 1:
             raise ValueError('%s with the kvstore %r, and not, in the order of ranks, [%s]'
                              % (demand, kvstore.type, ', '.join('%g' % each for each in told)))
+    if plan.tol and is_asynchronous(kvstore):
+        raise ValueError(TOL_IN_ASYNC % (kvstore.type, plan.tol))
     if plan.updates_per_snapshot and is_asynchronous(kvstore):
         raise ValueError('updates_per_snapshot must be None with the kvstore %r, whose workers '
                          'would wait for each other at different updates, and not %d'

@@ -12,7 +12,7 @@ from ..module import executor_group
 from ..module.optimizer_states import check_learning_rate, kvstore_of, updater_keys
 from ..step_size import BarzilaiBorwein, check_step_size
 from ..svrg_optimizer import _SVRGOptimizer
-from .agreement import PassCounts
+from .agreement import TOL_IN_ASYNC, PassCounts
 from .kinds import (
     batches_of_rescaling,
     check_usable,
@@ -67,8 +67,7 @@ def install(module, kvstore, optimizer, optimizer_params, init_optimizer):
     registry = registry_of(kvstore) if isinstance(kvstore, KVStore) else ModuleRegistry()
     registry.check_room(kvstore, module._param_names, updates)
     if is_asynchronous(kvstore) and module.tol is not None:
-        raise ValueError('tol must be None with the kvstore %r, whose workers go on while one '
-                         'takes a snapshot, and not %g' % (kvstore.type, module.tol))
+        raise ValueError(TOL_IN_ASYNC % (kvstore.type, module.tol))
     on_servers = updates and distributed
     check_step_size(optimizer, optimizer_params, module.alpha, on_servers,
                     module.full_grad_batches)

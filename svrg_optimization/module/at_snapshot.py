@@ -3,6 +3,7 @@
 import contextlib
 import functools
 
+import numpy as np
 from mxnet.module import Module
 
 from ..core.arrays import dense, is_row_sparse
@@ -94,8 +95,7 @@ class AtSnapshot:
         self.module.bind(live.data_shapes, live.label_shapes, grad_req=requests,
                          shared_module=shared and shared.module)
         self.module.params_initialized = True  # the first snapshot sets them
-        is_random = self.masks.names or self.masks.unshared
-        self.shares_inputs = (shared is None and not is_random
+        self.shares_inputs = (shared is None and not self.is_random
                               and executor_group.has_dense_inputs(live))
         # MXNet shares the auxiliary states together with the pool.
         self.shares_pool = (self.shares_inputs and not executor_group.auxiliary_states(live)
@@ -133,6 +133,11 @@ class AtSnapshot:
                            'its output; next_states={} declares that none is carried'
                            % ', '.join(live._state_names))
 
+    @property
+    def is_random(self):
+        """Whether the gradient of a batch is another each time."""
+        return bool(self.masks.names or self.masks.unshared)
+
     def counted_by_row(self):
         """List the parameters whose full gradient is applied only to the rows of a batch."""
         return [name for name, arrays in executor_group.gradients(self.module).items()
@@ -160,6 +165,12 @@ class AtSnapshot:
         if kvstore:
             executor_group.pull_sparse_weights(kvstore, self.module)
         executor_group.weights_have_moved(self.module)
+
+    def has_weights_of(self, live):
+        """Tell whether the live module has the weights of the snapshot."""
+        pairs = zip(*(executor_group.parameters(of).values() for of in (live, self.module)))
+        return all(np.array_equal(ours[0].asnumpy(), theirs[0].asnumpy())
+                   for ours, theirs in pairs)
 
     def shift_weights(self, shift):
         """Subtract from the weights of the snapshot a dict of one NDArray a parameter."""

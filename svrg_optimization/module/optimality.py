@@ -1,9 +1,13 @@
 """How far a snapshot is from an optimum: the gradient of the mean objective there."""
 
+import operator
+
 import numpy as np
+from mxnet import ndarray as nd
 
 from ..core.arrays import dense
 from ..core.divergence import Divergence, length_of
+from ..proximal import is_ours
 from . import executor_group
 from .optimizer_states import kvstore_of_weights, rate_multipliers, weight_decays
 
@@ -58,9 +62,9 @@ class MeanGradient:
         dict of str to NDArray
         """
         totals = full_gradient.totals()
-        return {name: totals[name] * self.scale + dense(weights[name][0]) * decay if decay
+        return {name: totals[name] * self.scale + decay * dense(weights[name][0]) if decay
                 else totals[name] * self.scale
-                for name, decay in self.decays.items() if name in totals}
+                for name, decay in self._decays_of(full_gradient).items()}
 
     def change(self, full_gradient, full_before, moved, units=1):
         """Map each parameter to the change of G where weights have moved.
@@ -79,8 +83,26 @@ class MeanGradient:
         dict of str to NDArray
         """
         totals, before = full_gradient.totals(), full_before.totals()
-        return {name: self.scale * (totals[name] - units * before[name])
-                + self.decays[name] * by for name, by in moved.items()}
+        decays = self._decays_of(full_gradient)
+        return {name: self.scale * (totals[name] - units * before[name]) + decays[name] * by
+                for name, by in moved.items()}
+
+    def _decays_of(self, full_gradient):
+        """Map each parameter that is updated to its decay, or to that of each of its rows.
+
+        With `sparse_full_grad` a row is decayed only by the batches that contain it.
+        """
+        decays = {name: decay for name, decay in self.decays.items()
+                  if name in full_gradient.shares[0]}
+        for name, counts in full_gradient.row_counts.items():
+            if decays.get(name):
+                array = full_gradient.shares[0][name]
+                shape = (-1,) + (1,) * (array.ndim - 1)
+                devices = len(full_gradient.shares)
+                decays[name] = nd.array(
+                    decays[name] * counts.reshape(shape) / (devices * full_gradient.batches),
+                    ctx=array.context, dtype=array.dtype)
+        return decays
 
     def norm(self, full_gradient, weights):
         r"""Return the largest component per row, in absolute value.
@@ -94,15 +116,21 @@ class MeanGradient:
         gradients = self.of(full_gradient, weights)
         for name in self._proximal if self._optimizer else ():
             if name in gradients:
-                rate = self._optimizer.learning_rate * self._multipliers[name] or 1.
-                weight = dense(weights[name][0]).astype('float64')
-                stepped = weight - rate * gradients[name].astype('float64')
-                self._proximal[name].prox(stepped, rate)
-                gradients[name] = (weight - stepped) / rate
+                gradients[name] = self._mapping(name, dense(weights[name][0]), gradients[name])
         rows = 1 if full_gradient.loss_is_mean else full_gradient.batch_size
         largest = [gradient.abs().max() for gradient in gradients.values()]
         return float(np.max([value.asscalar() for value in largest] or [0.])
                      / abs(rows * self.scale or 1))
+
+    def _mapping(self, name, weight, gradient):
+        proximal, rate = self._proximal[name], 1.
+        if getattr(self._optimizer.lr_scheduler, 'is_begun', True):
+            rate = self._optimizer.learning_rate * self._multipliers[name] or 1.
+        if is_ours(proximal):  # others may need the dtype of the parameter
+            weight, gradient = weight.astype('float64'), gradient.astype('float64')
+        stepped = weight - rate * gradient
+        proximal.prox(stepped, rate)
+        return (weight - stepped) / rate
 
 
 class Optimality:
@@ -113,7 +141,7 @@ class Optimality:
     """
 
     def __init__(self):
-        self._full_gradient = self._norm = None
+        self._of = self._norm = None
         self._divergence = Divergence()
 
     def norm(self, module, batches_of_a_step):
@@ -121,16 +149,17 @@ class Optimality:
         svrg = module._svrg
         if not svrg.snapshot.is_active:
             return None
-        if self._full_gradient is not svrg.snapshot.full_gradient:
-            self._full_gradient = svrg.snapshot.full_gradient
-            self._norm = MeanGradient(module, batches_of_a_step).norm(
-                self._full_gradient, executor_group.parameters(svrg.at.module))
+        of = svrg.snapshot.full_gradient, module._optimizer
+        if self._of is None or any(map(operator.is_not, self._of, of)):
+            self._of, self._norm = of, MeanGradient(module, batches_of_a_step).norm(
+                svrg.snapshot.full_gradient, executor_group.parameters(svrg.at.module))
         return self._norm
 
     def look_at(self, module, batches_of_a_step):
         """Look at a new snapshot; warn once if training diverges."""
         weights = executor_group.parameters(module._svrg.at.module).values()
         self._divergence.look_at(
-            self.norm(module, batches_of_a_step), length_of(dense(arrays[0]) for arrays in weights),
+            self.norm(module, batches_of_a_step),
+            lambda: length_of(dense(arrays[0]) for arrays in weights),
             module._optimizer.learning_rate if module.optimizer_initialized else None,
             module._svrg.warn_once)

@@ -6,6 +6,7 @@ import math
 import numbers
 
 import numpy as np
+from mxnet.base import py_str
 
 
 def kvstore_of(module):
@@ -184,10 +185,12 @@ def begin_anew(module, weights):
         For each parameter the weight, one array per device.
     """
     updater, kvstore = updater_of(module), kvstore_of_weights(module)
-    updater.states.clear()
-    updater.states_synced.clear()
+    for key in updater_keys(module._param_names, devices_that_update(module)):
+        updater.states.pop(key, None)
+        updater.states_synced.pop(key, None)
     if kvstore:
-        kvstore._set_updater(lambda key, given, stored: given.copyto(stored))
+        # What is pushed may be compressed on its way.
+        kvstore._set_updater(lambda key, _, stored: weights[py_str(key)][0].copyto(stored))
         try:
             for name, arrays in weights.items():
                 kvstore.push(name, arrays[0])

@@ -1,6 +1,7 @@
 """Learning rate that a BarzilaiBorwein takes from snapshots."""
 
 import math
+from types import SimpleNamespace
 
 from ..core.arrays import dense
 from ..core.divergence import length_of
@@ -11,6 +12,7 @@ from . import executor_group
 from .optimality import MeanGradient
 from .optimizer_states import begin_anew
 
+_FAR = 1000  # times the weights of the snapshot
 _SHIFT = 1e-3  # of the weights, relative to their norm, along which curvature is measured
 
 
@@ -50,35 +52,46 @@ def take_snapshot_and_rate(module, batches_of_a_step, source, reduction, done=No
     data_again = rewind_for_pass(source.train_data, is_rewound=True)
 
     def check(mu):
-        if has_before and rule.is_astray(length_of(gradient.of(mu, weights).values())):
+        norms.append(length_of(gradient.of(mu, weights).values()))
+        if has_before and steps and rule.is_astray(norms[-1]):
             raise _AstrayError
 
+    norms = []
     try:
         svrg.take_snapshot(module, source, reduction, done, at_of, check)
     except _AstrayError:
         svrg.store.drop()
-        _go_back(module)
-        rule.slow_down()
-        svrg.warn_once('the learning rate was too large: training goes on from the snapshot '
-                       'before, with a rate of %g' % rule(None), 'went astray')
-    else:
-        full_gradient = snapshot.full_gradient
-        if has_before:
-            units = full_before.units_for(full_gradient.batch_size)
-            moved = {name: dense(weights[name][0]) - dense(before[name])
-                     for name in gradient.decays}
-            changes = gradient.change(full_gradient, full_before, moved, units)
-            rule.advance(list(moved.values()), list(changes.values()), steps, units, momentum)
-        elif not rule.is_begun:
-            data_again()
-            again = Pass(source.train_data) if source.is_of_training else source
-            rule.begin(_curvature(module, gradient, again, reduction, at_of), momentum)
-            if rule.curvature == 0:
-                svrg.warn_once('the curvature of the objective cannot be measured at the first '
-                               'snapshot: the first learning rate is %g' % rule(None))
-        rule.note(length_of(gradient.of(full_gradient, weights).values()))
+        go_back(module)
+        return
+    rule.note(norms[-1])
+    full_gradient = snapshot.full_gradient
+    if has_before:
+        units = full_before.units_for(full_gradient.batch_size)
+        moved = {name: dense(weights[name][0]) - dense(before[name])
+                 for name in gradient.of(full_gradient, weights)}
+        changes = gradient.change(full_gradient, full_before, moved, units)
+        rule.advance(list(moved.values()), list(changes.values()), steps, units, momentum)
+    elif not rule.is_begun:
+        data_again()
+        try:
+            curvature = _curvature(module, gradient, _again(svrg, source), reduction, at_of)
+        except BaseException:
+            snapshot.is_stale = True  # the next one gives the rate
+            raise
+        rule.begin(curvature, momentum)
+        if not curvature:
+            svrg.warn_once('the curvature of the objective cannot be measured at the first '
+                           'snapshot: the first learning rate is %g' % rule(None))
     if svrg.epoch is not None and (has_before or rule.rate is not None):
         module.logger.info('Epoch[%d] Learning rate=%g', svrg.epoch, rule(None))
+
+
+def _again(svrg, source):
+    """Return the batches of a pass for one more: the stored ones if there are any."""
+    if svrg.store.batches:
+        return SimpleNamespace(train_data=source.train_data, count=None,
+                               batches=lambda *_: iter(svrg.store.batches))
+    return Pass(source.train_data) if source.is_of_training else source
 
 
 def _curvature(module, gradient, source, reduction, at_of):
@@ -87,6 +100,8 @@ def _curvature(module, gradient, source, reduction, at_of):
     It takes one more pass. It is 0 if it cannot be measured.
     """
     svrg, full_gradient = module._svrg, module._svrg.snapshot.full_gradient
+    if svrg.at.is_random:
+        return 0.
     weights = executor_group.parameters(svrg.at.module)
     direction = gradient.of(full_gradient, weights)
     norm = length_of(direction.values())
@@ -99,11 +114,25 @@ def _curvature(module, gradient, source, reduction, at_of):
     return curvature if math.isfinite(curvature) else 0.
 
 
-def _go_back(module):
-    """Set a module to its snapshot, without momentum."""
-    svrg = module._svrg
+def go_back(module):
+    """Set a module to its snapshot, without momentum and with a smaller rate."""
+    svrg, rule = module._svrg, step_size_rule_of(module)
     executor_group.copy_all(executor_group.weights(svrg.at.module),
                             executor_group.weights(module))
     executor_group.weights_have_moved(module)
     begin_anew(module, executor_group.parameters(module))
     svrg.snapshot.taken_at = svrg.snapshot.num_update
+    rule.slow_down()
+    svrg.warn_once('the learning rate was too large: training goes on from the snapshot before, '
+                   'with a rate of %g' % rule(None), 'went astray')
+
+
+def go_back_if_astray(module):
+    """Set a module to its snapshot if the steps since have led far away from it."""
+    svrg, rule = module._svrg, step_size_rule_of(module)
+    if rule is None or not svrg.snapshot.is_active:
+        return
+    here, there = (length_of(dense(arrays[0]) for arrays in executor_group.parameters(of).values())
+                   for of in (module, svrg.at.module))
+    if not here <= _FAR * max(1., there):
+        go_back(module)

@@ -11,10 +11,11 @@ from mxnet.model import BatchEndParam
 from mxnet.module import BaseModule
 
 from .._argument_checks import check_callbacks, check_epoch, errors_named
-from ..data.iterators import check_iterator, rewind_for_pass
+from ..data.iterators import check_iterator, rewind, rewind_for_pass
 from ..data.ndarray_iter import reset, views_of_batches
 from ..data.passes import Pass
 from .loss_reduction import NoLossError
+from .step_size_from_snapshots import step_size_rule_of
 
 _END = object()
 _NO_BATCH = ('train_data must yield at least one batch in each epoch, and %r yielded none in epoch '
@@ -197,6 +198,9 @@ class _Epochs:
         self._svrg = module._svrg
         self._has_loss, self._was_reset, self._is_read = True, False, False
         self.has_converged = False
+        rule = step_size_rule_of(module)
+        if rule is not None:
+            rule.begin_fit()
 
     @property
     def _takes_snapshots(self):
@@ -218,6 +222,10 @@ class _Epochs:
             stores_again = wants_batches and svrg.schedule.full_grad_batches is None
             self._module._check_workers_agree(train_data, self._takes_snapshots, takes_snapshot,
                                               stores_again)
+            if self._takes_snapshots and not takes_snapshot and self._module._is_at_snapshot():
+                self.has_converged = self._module._has_converged()
+                if self.has_converged:  # as the run that this one resumes
+                    return None
         go_back = None
         if takes_snapshot:
             go_back = self._take_snapshot()
@@ -227,7 +235,7 @@ class _Epochs:
                 return None
         elif wants_batches and stores_again:
             go_back = rewind_for_pass(train_data)
-            self._module._store_again(Pass(train_data))
+            self._module._store_again(Pass(train_data, None, self._are_seen))
         elif wants_batches:
             store.drop()
         stored = store.shuffled(train_data, svrg.warn_once) if self._takes_snapshots else None
@@ -247,22 +255,25 @@ class _Epochs:
     def end_epoch(self):
         """Reset the data, unless they have not been read."""
         if self._is_read:
-            reset(self._train_data)
+            # Within an epoch, rewind: C++ iterators lose rows when they are reset in the middle.
+            (rewind if self.has_converged else reset)(self._train_data)
             self._was_reset = True
 
     def end(self):
         """Let a last snapshot decide whether training has converged; warn if it has not."""
         svrg = self._svrg
+        self._module._go_back_if_astray()
         if svrg.schedule.tol is None or not self._takes_snapshots:
             return
         if not svrg.snapshot.is_active or svrg.snapshot.num_update > svrg.snapshot.taken_at:
             go_back = self._take_snapshot()
             if go_back:
                 go_back()
-        if self._takes_snapshots and not self.has_converged:
+        norm = self._module.gradient_norm
+        if self._takes_snapshots and not self.has_converged and norm is not None:
             svrg.warn_once('training did not converge: gradient %.1e, tol %g. More epochs, or '
                            'another learning rate, may be needed (docs/learning-rate.md)'
-                           % (self._module.gradient_norm, svrg.schedule.tol))
+                           % (norm, svrg.schedule.tol))
 
     def _take_snapshot(self):
         """Take a snapshot; return a function that sets the data to their beginning again.
@@ -276,7 +287,7 @@ class _Epochs:
         go_back = None
         if schedule.stream is None:
             go_back = rewind_for_pass(train_data, self._was_reset)
-            source, name = Pass(train_data, count), 'train_data'
+            source, name = Pass(train_data, count, self._are_seen), 'train_data'
         else:
             source, name = schedule.stream, 'full_grad_data'
             source.count = count

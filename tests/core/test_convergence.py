@@ -226,6 +226,52 @@ def test_a_resumed_run_stops_where_the_other_does(tmp_path):
     assert loaded.tol is None
 
 
+def test_a_run_that_converged_within_an_epoch_is_over_when_it_is_resumed(tmp_path):
+    prefix, problem = str(tmp_path / 'saved'), Problem('linear')
+    given = {'updates_per_snapshot': 3, 'full_grad_data': problem.iterator()}
+    module, epochs = problem.module(tol=0.1, **given), []
+    fit(problem, module, 50, epoch_end_callback=[
+        mx.callback.module_checkpoint(module, prefix, save_optimizer_states=True),
+        lambda epoch, *_: epochs.append(epoch)])
+    resumed = SVRGModule.load(prefix, len(epochs), load_optimizer_states=True,
+                              label_names=('label',), **given)
+    again = []
+    fit(problem, resumed, 50, begin_epoch=len(epochs),
+        epoch_end_callback=lambda epoch, *_: again.append(epoch))
+    assert not again
+    for name, value in weights_of(module).items():
+        np.testing.assert_array_equal(weights_of(resumed)[name], value)
+    resumed.set_params({name: 1 + value for name, value in resumed.get_params()[0].items()}, {})
+    fit(problem, resumed, 50, begin_epoch=len(epochs),
+        epoch_end_callback=lambda epoch, *_: again.append(epoch))
+    assert again
+
+
+def test_an_override_that_takes_no_snapshot_is_trained_as_before():
+    class Own(SVRGModule):
+        def update_full_grads(self, train_data, *args, **kwargs):
+            pass
+
+    problem = Problem('linear')
+    module = Own(problem.symbol, label_names=('label',), update_freq=1, tol=1e-3)
+    with pytest.warns(UserWarning, match='plain steps'):
+        fit(problem, module, 2)
+    assert module.gradient_norm is None
+
+
+def test_the_norm_follows_the_optimizer():
+    """Before it is installed there is no weight decay."""
+    problem = Problem('softmax')
+    module = problem.bound()
+    module.update_full_grads(problem.iterator())
+    np.testing.assert_allclose(module.gradient_norm, largest(
+        mean_gradient(problem, problem.weights)), rtol=1e-5)
+    for wd in (0.1, 0.5):
+        module.init_optimizer(optimizer_params={'wd': wd}, force_init=True)
+        np.testing.assert_allclose(module.gradient_norm, largest(
+            mean_gradient(problem, problem.weights, wd)), rtol=1e-5)
+
+
 @pytest.mark.parametrize('given, error, message', [
     ({'tol': 0}, ValueError, 'tol must be None or a number above 0, not 0'),
     ({'tol': np.inf}, ValueError, 'not inf'),

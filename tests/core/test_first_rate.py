@@ -216,18 +216,94 @@ def test_training_comes_to_the_optimum_from_a_first_rate_that_is_far_too_large()
     assert max(np.abs(value).max() for value in gradients.values()) / 40 <= 1.01e-4
 
 
-def test_a_resumed_run_goes_astray_as_the_other_does(tmp_path):
-    """What was the least gradient so far is part of the checkpoint."""
+def test_same_bits_after_a_stop_without_a_number(tmp_path):
     problem, prefix = Problem('linear'), str(tmp_path / 'model')
-    module, rule = problem.module(), BarzilaiBorwein()
-    module.fit(problem.iterator(), eval_metric='mse', num_epoch=6,
+
+    def fit(module, begin, end):
+        module.fit(problem.iterator(), eval_metric='mse', begin_epoch=begin, num_epoch=end,
+                   arg_params=problem.arg_params(), optimizer='nag',
+                   optimizer_params={'momentum': 0.9, 'lr_scheduler': BarzilaiBorwein()})
+        return module
+
+    unbroken = fit(problem.module(), 0, 6)
+    fit(problem.module(), 0, 3).save_checkpoint(prefix, 3, save_optimizer_states=True)
+    resumed = fit(SVRGModule.load(prefix, 3, load_optimizer_states=True, label_names=('label',)),
+                  3, 6)
+    for name, value in unbroken.get_params()[0].items():
+        np.testing.assert_array_equal(resumed.get_params()[0][name].asnumpy(), value.asnumpy())
+
+
+@pytest.mark.parametrize('other', ['weights', 'data'])
+def test_a_new_fit_may_begin_far_from_the_last(other, recwarn):
+    """With other weights or data the gradient is large, and no rate is to blame."""
+    problem, rule = Problem('linear'), BarzilaiBorwein()
+    module = problem.module(tol=1e-4)
+    module.fit(problem.iterator(), eval_metric='mse', num_epoch=200,
                arg_params=problem.arg_params(), optimizer_params={'lr_scheduler': rule})
-    module.save_checkpoint(prefix, 6, save_optimizer_states=True)
-    resumed = SVRGModule.load(prefix, 6, load_optimizer_states=True, label_names=('label',))
+    if other == 'weights':
+        module.set_params({name: 100 + value for name, value in problem.arg_params().items()}, {})
+    else:
+        problem.targets = 1000 * problem.targets[::-1]
+    module.fit(problem.iterator(), eval_metric='mse', num_epoch=400)
+    weights = {name: value.asnumpy().astype(float)
+               for name, value in module.get_params()[0].items()}
+    gradients = oracle.linear_regression(weights, problem.features, problem.targets)
+    largest = max(np.abs(value).max() for value in gradients.values()) / 40
+    assert largest < (1e-3 if other == 'weights' else 1e-1)
+    assert not [one for one in recwarn if 'too large' in str(one.message)]
+
+
+@pytest.mark.parametrize('rate', [1e6, 1e30])
+def test_the_end_of_fit_leaves_no_weights_that_diverged(rate):
+    """There is no snapshot any more that would find it."""
+    problem, rule = Problem('linear'), BarzilaiBorwein(rate)
+    module = problem.module()
+    with pytest.warns(UserWarning, match='the learning rate was too large'):
+        module.fit(problem.iterator(), eval_metric=[], num_epoch=1,
+                   arg_params=problem.arg_params(), optimizer_params={'lr_scheduler': rule})
+    problem.assert_weights(module, problem.weights, 1e-6)
+
+
+def test_an_interrupted_second_pass_is_made_up_for():
+    problem, rule, passes = Problem('linear'), BarzilaiBorwein(), []
+
+    class Interrupted(mx.io.NDArrayIter):
+        def __iter__(self):
+            passes.append(0)
+            if len(passes) == 2:
+                raise KeyboardInterrupt
+            return super().__iter__()
+
+    train_data = Interrupted(problem.features, problem.targets, 10, label_name='label')
+    module = problem.module(update_freq=100)
+    with pytest.raises(KeyboardInterrupt):
+        module.fit(train_data, eval_metric='mse', num_epoch=1, arg_params=problem.arg_params(),
+                   optimizer_params={'lr_scheduler': rule})
+    module.fit(train_data, eval_metric='mse', begin_epoch=1, num_epoch=2)
+    assert rule.rate > 0
+
+
+def test_random_layers_begin_with_a_rate_that_is_not_measured():
+    data = mx.sym.Dropout(mx.sym.Variable('data'), p=0.5)
+    symbol = mx.sym.LinearRegressionOutput(
+        mx.sym.FullyConnected(data, num_hidden=1, name='fc'), mx.sym.Variable('label'))
+    problem, rule = Problem('linear'), BarzilaiBorwein()
+    module = SVRGModule(symbol, label_names=('label',), update_freq=1)
+    with pytest.warns(UserWarning, match='cannot be measured'):
+        module.fit(problem.iterator(), eval_metric='mse', num_epoch=1,
+                   arg_params=problem.arg_params(), optimizer_params={'lr_scheduler': rule})
+    assert rule.rate == 0.01 and rule.curvature == 0
+
+
+def test_parameters_without_gradients_have_no_part():
+    problem = Problem('linear')
+    module, rule = problem.module(), BarzilaiBorwein()
     train_data = problem.iterator()
-    resumed.bind(train_data.provide_data, train_data.provide_label)
-    again = begun(problem, resumed, {})
-    assert again.state() == rule.state() and 0 < again.least_norm < again.first_norm
+    module.bind(train_data.provide_data, train_data.provide_label, grad_req={
+        'fc_weight': 'write', 'fc_bias': 'null', 'data': 'null', 'label': 'null'})
+    module.fit(train_data, eval_metric='mse', num_epoch=3, arg_params=problem.arg_params(),
+               optimizer_params={'lr_scheduler': rule})
+    assert rule.rate > 0 and module.gradient_norm > 0
 
 
 def test_the_first_rate_is_logged(caplog):

@@ -245,6 +245,30 @@ def test_stored_batches_share_no_memory_with_the_rows(shuffle):
     assert all((array.asnumpy() == 7).all() for array in arrays)
 
 
+@pytest.mark.parametrize('seen', [False, True])
+def test_fit_copies_only_the_batches_that_others_see(monkeypatch, seen):
+    problem, copied = Problem(rows=40), []
+    getdata = mx.io.NDArrayIter.getdata
+    monkeypatch.setattr(mx.io.NDArrayIter, 'getdata',
+                        lambda iterator: copied.append(0) or getdata(iterator))
+
+    def fit(**kwargs):
+        module = problem.module(2, store_snapshot_grads=stored)
+        module.fit(problem.iterator(), eval_metric='mse', num_epoch=2,
+                   arg_params=problem.arg_params(), **kwargs)
+        return {name: value.asnumpy() for name, value in module.get_params()[0].items()}
+
+    for stored in (False, True):
+        np.random.seed(0)
+        weights = fit(batch_end_callback=(lambda param: None) if seen else None)
+        # Each epoch reads the batches, or both take the stored ones.
+        assert len(copied) == (4 if stored else 8) * seen
+        np.random.seed(0)
+        again = fit(batch_end_callback=lambda param: None)
+        assert all((weights[name] == again[name]).all() for name in weights)
+        copied.clear()
+
+
 @pytest.mark.parametrize('rows', [170, 37])
 def test_a_loss_may_be_a_mean(runs, rows):
     problem = Problem('softmax', rows=rows)

@@ -16,7 +16,6 @@ from svrg_optimization.data.ndarray_iter import (
     joined_views,
     reset,
     views_of_batches,
-    views_of_copies,
 )
 from svrg_optimization.data.passes import Stream
 
@@ -118,22 +117,6 @@ def test_views_of_consecutive_rows_are_joined(order, joined):
     [*arrays] = zip(*[arrays for arrays, _ in copies(found)])
     for actual, own in zip(arrays, zip(*[arrays for arrays, _ in expected])):
         np.testing.assert_array_equal(np.concatenate(actual), np.concatenate(own))
-
-
-@pytest.mark.parametrize('features, budget, copied', [
-    (4, 10 * 5 * 25, True), (4, 10 * 5 * 4 - 1, False), (3000, 1 << 30, True),
-    (3300, 1 << 30, False)])
-def test_small_batches_to_store_are_copied_at_once(features, budget, copied):
-    """A row of 3300 features has 13.2 kB, and ten of these more than 128 KiB."""
-    rows = np.random.RandomState(0).normal(size=(25, features))
-    train_data = mx.io.NDArrayIter(rows, rows[:, 0], 10)
-    found = views_of_copies(train_data, budget)
-    assert (found is iter(train_data)) == (not copied)
-    batches = list(found)
-    for array in train_data.data[0][1], train_data.label[0][1]:
-        array[:] = 7
-    train_data = mx.io.NDArrayIter(rows, rows[:, 0], 10)
-    assert_same(copies(batches), copies(train_data))
 
 
 def test_a_pass_does_not_copy_batches(monkeypatch):
