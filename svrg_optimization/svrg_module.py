@@ -763,10 +763,10 @@ class SVRGModule(Module):
             If the full gradient is not finite, with ``nonfinite='warn'``. If
             `gradient_norm` and the weights have grown a thousandfold since the first
             snapshot: training diverges. If a `BarzilaiBorwein` has set the weights back
-            to the snapshot before. If the network has random layers other than Dropout, or states without
-            `next_states`. Also if the padding of a batch cannot be cut off,
-            because the symbol cannot be bound for the real rows or a device
-            would have no row. The gradient then includes the padding, and its
+            to the snapshot before. If the network has random layers other than
+            Dropout, or states without `next_states`. Also if the padding of a batch
+            cannot be cut off, because the symbol cannot be bound for the real rows or a
+            device would have no row. The gradient then includes the padding, and its
             weight is the fraction of real rows. Each warning appears once.
         """
         self._update_full_grads(train_data, batch_end_callback, batches)
