@@ -80,7 +80,7 @@ mutation: $(VENV)/mutation.installed
 	$(VENV)/bin/mutmut results
 
 bench: $(VENV)/examples.installed
-	for name in epoch_cost gluon_cost time_to_suboptimality memory growth operations; do \
+	for name in epoch_cost gluon_cost time_to_suboptimality automatic_rate memory growth operations; do \
 		$(RUN) examples/benchmarks/$$name.py || exit 1; done
 
 docs: $(VENV)/docs.installed
@@ -88,7 +88,7 @@ docs: $(VENV)/docs.installed
 	@echo 'The documentation is in docs/_build/index.html.'
 
 figures: $(VENV)/examples.installed
-	for name in variance update_freq learning_rate batch_size gradient_variance step_size lasso_path proximal sampled_full_gradients; do \
+	for name in variance update_freq learning_rate constant_rate batch_size gradient_variance step_size lasso_path proximal sampled_full_gradients; do \
 		$(RUN) docs/figures/$$name.py || exit 1; done
 
 lint: $(VENV)/test.installed
