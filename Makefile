@@ -82,8 +82,8 @@ mutation: $(VENV)/mutation.installed
 	$(VENV)/bin/mutmut results
 
 bench: $(VENV)/benchmarks.installed
-	for name in epoch_cost gluon_cost time_to_suboptimality mnist_size beside_pytorch memory growth \
-			operations; do \
+	for name in epoch_cost gluon_cost time_to_suboptimality automatic_rate mnist_size beside_pytorch \
+			memory growth operations; do \
 		$(THREADS) $(RUN) examples/benchmarks/$$name.py || exit 1; done
 
 docs: $(VENV)/docs.installed
@@ -91,7 +91,7 @@ docs: $(VENV)/docs.installed
 	@echo 'The documentation is in docs/_build/index.html.'
 
 figures: $(VENV)/examples.installed
-	for name in variance update_freq constant_rate batch_size gradient_variance lasso_path proximal sampled_full_gradients; do \
+	for name in variance update_freq learning_rate constant_rate batch_size gradient_variance lasso_path proximal sampled_full_gradients; do \
 		$(RUN) docs/figures/$$name.py || exit 1; done
 
 lint: $(VENV)/test.installed

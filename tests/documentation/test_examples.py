@@ -423,6 +423,23 @@ def test_benchmark_at_mnists_size(tmp_path):
 
 @pytest.mark.process
 @pytest.mark.slow
+def test_benchmark_of_the_automatic_rate(tmp_path):
+    """It asserts that fit ends by itself, at the optimum; here that it takes few passes."""
+    subprocess.run([sys.executable, str(EXAMPLES / 'benchmarks' / 'automatic_rate.py'),
+                    '--problems', 'logistic, unit rows', '--rounds', '1', '--output',
+                    str(tmp_path)], check=True, capture_output=True)
+    table = (tmp_path / 'automatic_rate.md').read_text(encoding='utf-8')
+    rows = [[cell.strip() for cell in line.split('|')[1:-1]] for line in table.splitlines()
+            if line.startswith('| logistic')]
+    assert [row[3] for row in rows] == ['0.0001', '1e-05']
+    for row in rows:
+        assert float(row[4]) <= 1.01 * float(row[3])
+        assert int(row[6]) <= 3 * int(row[7]) < 150
+    assert float(rows[1][5]) <= 1e-6
+
+
+@pytest.mark.process
+@pytest.mark.slow
 @pytest.mark.skipif(not importlib.util.find_spec('torch'),
                     reason='needs torch, of which no other test makes use')
 def test_benchmark_beside_pytorch(tmp_path):

@@ -1,0 +1,123 @@
+"""BarzilaiBorwein without a number beside constant rates: objective and gradient over passes.
+
+The digits, and sparse rows as in benchmarks of classifiers: 123 columns of 0 and
+1, of which each row has one of each of 14 groups.
+"""
+
+import logging
+
+import mxnet as mx
+import numpy as np
+from common import L2, NEUTRAL, SVRG, arguments, pyplot, save
+from scipy.optimize import minimize
+from scipy.special import log_softmax, softmax
+from sklearn.datasets import load_digits
+
+from svrg_optimization import BarzilaiBorwein, SVRGModule
+
+BATCH_SIZE, MOMENTUM = 64, 0.9
+GRID = 3.0 ** np.arange(1, -6, -1)
+
+
+class Classes:
+    """Softmax regression with L2: its objective, gradient and optimum in float64."""
+
+    def __init__(self, features, labels):
+        self.features, self.labels = features, labels
+        self.one_hot = np.eye(int(labels.max()) + 1)[labels]
+        shape = self.one_hot.shape[1], features.shape[1] + 1
+
+        def flat(vector):
+            weight, bias = np.split(vector.reshape(shape), [shape[1] - 1], axis=1)
+            return (self.objective(weight, bias[:, 0]),
+                    np.column_stack(self.gradient(weight, bias[:, 0])).ravel())
+
+        self.optimum = minimize(flat, np.zeros(shape[0] * shape[1]), jac=True, method='L-BFGS-B',
+                                options={'maxiter': 10 ** 4, 'maxfun': 10 ** 5, 'ftol': 0,
+                                         'gtol': 1e-9, 'maxcor': 50}).fun
+
+    def objective(self, weight, bias):
+        losses = -(log_softmax(self.features @ weight.T + bias, axis=1) * self.one_hot).sum(axis=1)
+        return losses.mean() + L2 / 2 * (weight ** 2).sum()
+
+    def gradient(self, weight, bias):
+        error = softmax(self.features @ weight.T + bias, axis=1) - self.one_hot
+        return error.T @ self.features / len(error) + L2 * weight, error.mean(axis=0)
+
+    def train(self, rate, passes):
+        """Train at a constant rate, or by BarzilaiBorwein if it is None; return three curves.
+
+        They are the passes, the objective minus the optimum, and the largest
+        component of the gradient, at the start and after every two epochs.
+        """
+        np.random.seed(0)
+        train_data = mx.io.NDArrayIter(self.features, self.labels, BATCH_SIZE, shuffle=True)
+        scores = mx.sym.FullyConnected(mx.sym.Variable('data'), name='fc',
+                                       num_hidden=self.one_hot.shape[1])
+        module = SVRGModule(mx.sym.SoftmaxOutput(scores, name='softmax'), update_freq=2)
+        points = []
+
+        def record(weights):
+            weight, bias = (weights['fc_' + name].asnumpy().astype(float)
+                            for name in ('weight', 'bias'))
+            points.append((5 * len(points) + (rate is None and len(points) > 0),
+                           self.objective(weight, bias) - self.optimum,
+                           max(np.abs(part).max() for part in self.gradient(weight, bias))))
+
+        params = {'momentum': MOMENTUM, 'wd': L2}
+        params.update({'learning_rate': rate} if rate else {'lr_scheduler': BarzilaiBorwein()})
+        zeros = (self.one_hot.shape[1], self.features.shape[1])
+        record({'fc_weight': mx.nd.zeros(zeros), 'fc_bias': mx.nd.zeros(zeros[0])})
+        module.fit(train_data, eval_metric=[], optimizer='nag', optimizer_params=params,
+                   initializer=mx.init.Zero(), num_epoch=2 * (passes // 5), epoch_end_callback=(
+                       lambda epoch, _, weights, __: epoch % 2 and record(weights)))
+        return np.array(points).T
+
+
+def problems():
+    rng = np.random.RandomState(0)
+    digits, digit = load_digits(return_X_y=True)
+    sparse = np.zeros((4000, 123))
+    for columns in np.array_split(np.arange(123), 14):
+        share = rng.dirichlet(np.full(len(columns), 0.5))
+        sparse[np.arange(len(sparse)), rng.choice(columns, len(sparse), p=share)] = 1
+    scores = sparse @ rng.normal(size=(123, 2))
+    kind = (2 * scores / scores.std() + rng.gumbel(size=scores.shape)).argmax(axis=1)
+    return {'1797 digits, 64 features, 10 classes': Classes(digits / 16, digit),
+            '4000 sparse rows, 123 features, 2 classes': Classes(sparse, kind)}
+
+
+def main():
+    args = arguments(__file__, passes=100)
+    logging.disable(logging.WARNING)
+    figure, panels = pyplot.subplots(2, 2, figsize=(9, 6.5), sharex=True)
+    for (title, problem), (above, below) in zip(problems().items(), panels.T):
+        curves = {rate: problem.train(rate, args.passes) for rate in GRID}
+        best = min(curves, key=lambda rate: np.nan_to_num(curves[rate][2], nan=np.inf)[-1])
+        for rate, curve in curves.items():
+            style = ({'color': NEUTRAL, 'linestyle': '--', 'linewidth': 2, 'zorder': 2,
+                      'label': 'best constant rate, %.2g' % rate} if rate == best else
+                     {'color': NEUTRAL, 'linewidth': 0.8, 'alpha': 0.6, 'zorder': 1,
+                      'label': 'other rates of the grid' if rate == GRID[0] else None})
+            for axes, values in zip((above, below), curve[1:]):
+                axes.semilogy(curve[0], values, **style)
+        passes, *automatic = problem.train(None, args.passes)
+        for axes, values in zip((above, below), automatic):
+            axes.semilogy(passes, values, color=SVRG, linewidth=2.5, label='BarzilaiBorwein()')
+            axes.grid(True, which='major', alpha=0.3)
+        below.axhline(1e-4, color='black', linewidth=0.8, linestyle=':')
+        below.text(args.passes, 1.1e-4, 'tol=1e-4', ha='right', va='bottom', fontsize=9)
+        above.set_title(title, fontsize=10)
+        above.set_ylim(1e-8, 10)
+        below.set_ylim(1e-7, 1)
+        below.set_xlabel('gradient passes over the data')
+        above.legend(fontsize=8)
+    panels[0][0].set_ylabel('objective minus optimum')
+    panels[1][0].set_ylabel('largest component of the gradient')
+    figure.suptitle('Softmax regression, SVRG with nag of 0.9: no rate given, and a grid of rates',
+                    fontsize=11, y=0.98)
+    save(figure, args.output)
+
+
+if __name__ == '__main__':
+    main()
