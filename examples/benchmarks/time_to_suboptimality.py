@@ -123,7 +123,7 @@ class Clock:
 def train(problem, method, rate, batch_size, epochs, seconds):
     """Train by a method; return the time, the passes and the suboptimality after each epoch."""
     symbol, _ = common.softmax(problem.features.shape[1], problem.classes)
-    optimizer, params = 'sgd', {'learning_rate': rate, 'wd': problem.l2}
+    optimizer, params = 'sgd', {'wd': problem.l2, **({'learning_rate': rate} if rate else {})}
     update_freq, passes_of_step, passes_of_snapshot = 1, 1, 0
     if method.startswith('Module'):
         module = mx.mod.Module(symbol)
@@ -136,7 +136,7 @@ def train(problem, method, rate, batch_size, epochs, seconds):
         stored = 'stored' in method
         module = SVRGModule(symbol, update_freq=2, store_snapshot_grads=stored)
         if 'BarzilaiBorwein' in method:
-            params['lr_scheduler'] = BarzilaiBorwein(rate, with_momentum='momentum' in method)
+            params['lr_scheduler'] = BarzilaiBorwein()
         if 'momentum' in method:
             optimizer, params['momentum'] = 'nag', 0.9
         update_freq, passes_of_step, passes_of_snapshot = 2, 1 if stored else 2, 1
@@ -221,10 +221,8 @@ def curve_of(problem, method, rate, args):
 
 def best_rate(problem, method, args):
     """Return the learning rate at which a method does best."""
-    if method in SOLVERS:
+    if method in SOLVERS or 'BarzilaiBorwein' in method:
         return None
-    if 'BarzilaiBorwein' in method:
-        return min(args.rates)  # of the first interval; others find theirs
     return min(args.rates, key=lambda rate: quality(curve_of(problem, method, rate, args)))
 
 
@@ -269,7 +267,9 @@ def main():
         axes.semilogy([clock for clock, _, _ in curve],
                       [max(found, 1e-12) for _, _, found in curve], color=COLORS[method],
                       linestyle=STYLES.get(method.split(', ')[-1], '-'), label=method)
-    axes.set(xlabel='seconds', ylabel='loss minus optimum', ylim=(1e-8, 3))
+    ends = [reached(curve, LEVELS[-1])[0] for curve in curves.values()]
+    axes.set(xlabel='seconds', ylabel='loss minus optimum', ylim=(LEVELS[-1] / 2, 3),
+             xlim=(0, 1.1 * max([end for end in ends if end < np.inf], default=args.seconds)))
     axes.set_title('Logistic regression, %d %s rows of %d features' % (
         len(problem.labels), 'real' if args.data else 'generated', problem.features.shape[1]),
         **common.TITLE)
