@@ -189,14 +189,18 @@ def rows_of(name, problem, args):
             problem.optimizer, problem.batch_size), '%g' % tol, '%.1e' % norm, '%.0e' % excess])
     passes, _ = cost(curve, tol)
     curves = curves_of_grid(problem, tol, 2 * passes)
-    for row, tol in zip(rows, tolerances):
-        rate = min(curves, key=lambda rate: cost(curves[rate], tol))
-        pairs = [[cost(train(problem, problem.tol, args.epochs, each)[1], tol)
-                  for each in (None, rate)] for _ in range(args.rounds)]
-        (passes, seconds), (least, fastest) = np.array(pairs).min(axis=0)
-        row += ['%d' % passes, '%d' % least, '%.2f s' % seconds, '%.2f s' % fastest,
+    best = [min(curves, key=lambda rate: cost(curves[rate], tol)) for tol in tolerances]
+    timed = {rate: [] for rate in (None, *best)}
+    for _ in range(args.rounds):
+        for rate, runs in timed.items():
+            epochs = 2 * len(curves[rate]) if rate else args.epochs
+            runs.append(train(problem, problem.tol, epochs, rate)[1])
+    for row, tol, rate in zip(rows, tolerances, best):
+        (passes, seconds), (least, fastest) = (
+            min(cost(curve, tol) for curve in timed[each]) for each in (None, rate))
+        row += ['%g' % passes, '%g' % least, '%.2f s' % seconds, '%.2f s' % fastest,
                 '%.1f' % (seconds / fastest)]
-        return rows
+    return rows
 
 
 def main():
