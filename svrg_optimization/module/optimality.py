@@ -62,8 +62,8 @@ class MeanGradient:
         dict of str to NDArray
         """
         totals = full_gradient.totals()
-        return {name: totals[name] * self.scale + decay * dense(weights[name][0]) if decay
-                else totals[name] * self.scale
+        return {name: totals[name] * self.scale + decay * dense(weights[name][0])
+                if self.decays[name] else totals[name] * self.scale
                 for name, decay in self._decays_of(full_gradient).items()}
 
     def change(self, full_gradient, full_before, moved, units=1):

@@ -8,7 +8,7 @@ import pytest
 
 import oracle
 from pairs import in_pairs
-from problems import Problem
+from problems import Problem, SparseProblem
 from svrg_optimization import BarzilaiBorwein, SVRGModule
 from svrg_optimization.proximal import L1
 
@@ -75,6 +75,24 @@ def test_norm_is_over_the_parameters_that_are_updated(multiplier):
         expected['hidden_weight'] += 2 * wd * problem.weights['hidden_weight']
     else:
         del expected['hidden_weight'], expected['hidden_bias']
+    np.testing.assert_allclose(module.gradient_norm, largest(expected), rtol=1e-5)
+
+
+@pytest.mark.parametrize('sparse_full_grad', [False, True])
+def test_rows_that_few_batches_contain_are_decayed_as_rarely(sparse_full_grad):
+    """With sparse_full_grad training ends where that is balanced."""
+    wd = 0.3
+    problem = SparseProblem(rows=40)
+    module = problem.bound(sparse_full_grad=sparse_full_grad)
+    optimizer = mx.optimizer.SGD(wd=wd, rescale_grad=0.1,
+                                 param_idx2name=dict(enumerate(module._param_names)))
+    optimizer.set_wd_mult({'w': 1.})  # by its name it would have none
+    module.init_optimizer(kvstore=None, optimizer=optimizer)
+    module.update_full_grads(problem.iterator())
+    batches = problem.features.reshape(4, 10, -1)
+    share = (batches != 0).any(axis=1).mean(axis=0) if sparse_full_grad else np.ones(12)
+    expected = mean_gradient(problem, problem.weights)
+    expected['w'] += wd * share[:, None] * problem.weights['w']
     np.testing.assert_allclose(module.gradient_norm, largest(expected), rtol=1e-5)
 
 
