@@ -130,9 +130,11 @@ class SVRGModule(Module):
         with its gradient at the snapshot. True allows 1 GiB; a number is the
         limit in bytes. `fit` then trains on the stored batches until the next
         snapshot, in a new random order in each epoch. A step takes one forward
-        and one backward pass, so an epoch takes 1 + 1/update_freq passes. The
-        method is SVRG on the finite sum of these batches: random augmentation
-        does not change them until the next snapshot ("transform locking" [4]_).
+        and one backward pass, so an epoch takes 1 + 1/update_freq passes. Where
+        batches are so small that the pass computes four or more as one, their
+        gradients are not stored, which would be slower. The method is SVRG on the
+        finite sum of these batches: random augmentation does not change them until
+        the next snapshot ("transform locking" [4]_).
     alpha : float or callable
         The coefficient :math:`\alpha` of α-SVRG [5]_,
 

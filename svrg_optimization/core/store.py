@@ -63,6 +63,7 @@ class Store:
         self.batches, self._of_pass, self._with_gradients = [], [], []
         self._left, self._exceeded_at = self.budget, None
         self._bytes_of_dense = 0  # of the gradients of each batch, once they are known
+        self._lacks_room = False  # for all gradients that there are
         self.train_data = None
 
     @property
@@ -95,14 +96,17 @@ class Store:
         while self._left < 0 and self._with_gradients:
             latest = self._with_gradients.pop()
             self._left += _bytes_of_all(latest.at_snapshot)
-            latest.at_snapshot = None
+            latest.at_snapshot, self._lacks_room = None, True
         if self._left < 0:
             self._exceeded_at, self._of_pass = len(self._of_pass), []
+            return
+        if not gradients:
             return
         size = self._bytes_of_dense or _bytes_of_all(gradients)
         if not any(is_row_sparse(arrays[0]) for arrays in gradients.values()):
             self._bytes_of_dense = size
-        if gradients and size <= self._left:
+        self._lacks_room |= size > self._left
+        if size <= self._left:
             stored.at_snapshot = {name: [array.copy() for array in arrays]
                                   for name, arrays in gradients.items()}
             self._left -= size
@@ -125,7 +129,7 @@ class Store:
             warn_once('store_snapshot_grads: the first %d of %d batches are more than %d bytes of '
                       'data alone: none is stored until the next snapshot'
                       % (self._exceeded_at, yielded, self.budget), 'nothing stored')
-        elif self.num_with_gradients < len(self._of_pass):
+        elif self._lacks_room:
             warn_once('store_snapshot_grads: %d bytes have room for all %d batches and the '
                       'gradients of %d: the others are computed again at each step'
                       % (self.budget, len(self._of_pass), self.num_with_gradients),

@@ -12,13 +12,17 @@ from ..data.batch_rows import (
 from ..data.iterators import batches_stay, pads_in_front
 from . import executor_group
 
+# Number of batches from which on it is faster to compute them as one, and their gradients again
+# in the steps, than one by one to store the gradients.
+_WORTH_RECOMPUTING = 4
+
 
 class GradientsOfPass:
     """Gradients at the snapshot of the batches of one pass.
 
     Whole batches have the bound shapes and no padding. Where rows are
-    independent, several small ones are computed as one. All other batches are
-    computed one by one.
+    independent, several small ones are computed as one: they have no gradients
+    of their own to store. All other batches are computed one by one.
 
     Parameters
     ----------
@@ -50,14 +54,15 @@ class GradientsOfPass:
         weights = reduction.weights(executor_group.rows_bound(self._at.module), 1, mu.batch_size)
         if reduction.is_mixed or mu.row_counts or set(weights) != {1}:
             return 0
-        if self._stores or not (self._batches_stay and reduction.is_row_wise):
+        if not (self._batches_stay and reduction.is_row_wise):
             return 1
         data = source.train_data
         whole = data.num_data // data.batch_size
         whole = whole if source.count is None else min(whole, source.count)
         # With as few runs as possible; batches that are left over run one by one.
-        return min(range(self._at.most_to_merge, 0, -1),
-                   key=lambda count: whole // count + whole % count)
+        count = min(range(self._at.most_to_merge, 0, -1),
+                    key=lambda count: whole // count + whole % count)
+        return 1 if self._stores and count < _WORTH_RECOMPUTING else count
 
     def parts(self, batches):
         """Yield the gradients of all batches."""
@@ -71,6 +76,9 @@ class GradientsOfPass:
                 if len(waiting) == self._at_once:
                     rows = len(waiting) * self._full_gradient.batch_size
                     yield Part(self._at.gradients_of_merged(waiting), None, rows, len(waiting))
+                    if self._stores:
+                        yield from (Part({}, is_summed=False, batch=one, copies=False)
+                                    for one in waiting)
                     waiting = []
             else:
                 yield from self._others(batch, live, at)

@@ -6,7 +6,7 @@ import mxnet as mx
 import numpy as np
 import pytest
 
-from held_batches import ReusingIter, cost_of_batch, cost_of_gradient
+from held_batches import ReusingIter, cost_of_batch, cost_of_gradient, expect, train
 from problems import Problem
 from svrg_optimization import SVRGModule
 from svrg_optimization.core.arrays import bytes_of
@@ -152,13 +152,41 @@ def test_it_is_said_what_is_not_held():
     assert store.shuffled(data, None) is None and not store.lacks(data)
     del said[:]
     store = Store(24)
-    add(store, mx.io.DataBatch([mx.nd.ones((2, 2))], None))
+    add(store, mx.io.DataBatch([mx.nd.ones((2, 2))], None), {'w': [mx.nd.ones((3,))]})
     store.complete(data, 1, lambda *arguments: said.append(arguments))
     assert said == [('store_snapshot_grads: 24 bytes have room for all 1 batches and the gradients '
                      'of 0: the others are computed again at each step', 'not all stored')]
     assert store.shuffled(data, None) == store.batches
+    del said[:]
+    store = Store(24)
+    add(store, mx.io.DataBatch([mx.nd.ones((2, 2))], None))  # computed as one with others
+    store.complete(data, 1, lambda *arguments: said.append(arguments))
+    assert not said and len(store.batches) == 1
 
 
 def test_default_budget_is_a_gibibyte():
     assert Store(True).budget == 2 ** 30
     assert Store(False).budget == 0 and Store(1).budget == 1
+
+
+@pytest.mark.sizes_count
+@pytest.mark.parametrize('rows', [40, 47])
+def test_batches_that_are_computed_as_one_keep_no_gradients(rows, recwarn):
+    """To compute these again is faster. Steps take the same batches until the next snapshot."""
+    problem = Problem('softmax', rows=rows)
+    module = problem.module(2, store_snapshot_grads=True)
+    steps = train(problem, module, 5, problem.iterator(shuffle=True))
+    store = module._svrg.store
+    assert len(store.batches) == -(-rows // 10) and store.num_with_gradients == (rows > 40)
+    problem.assert_weights(module, expect(problem, steps, 2).weights)
+    for first, second in ((0, 1), (2, 3)):
+        assert sorted(map(tuple, steps[first])) == sorted(map(tuple, steps[second]))
+    assert not recwarn
+
+
+@pytest.mark.sizes_count
+def test_a_few_large_batches_keep_their_gradients():
+    problem = Problem('softmax', rows=30)
+    module = problem.bound(store_snapshot_grads=True)
+    module.update_full_grads(problem.iterator())
+    assert module._svrg.store.num_with_gradients == len(module._svrg.store.batches) == 3
