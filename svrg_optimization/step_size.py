@@ -12,6 +12,7 @@ _FIRST_RATE = 0.01  # where it cannot be measured
 _ASTRAY = 100  # growth of the full gradient between two snapshots that shows a rate too large
 _SLOWER = 2  # what the rate is divided by then
 _FACTOR = 4  # of the formula's rate, where the rate is bounded
+_KEPT = 0.98  # of the largest curvature, from each snapshot to the next
 _PRECISION = 1e-6  # of float32 gradients: what is smaller, relative to the largest, is noise
 
 
@@ -47,7 +48,9 @@ class BarzilaiBorwein(LRScheduler):
 
     - the rate is four times that of the formula;
     - it is at most :math:`1 / L`, where L is the largest curvature so far,
-      :math:`\|g_k - g_{k-1}\|^2 / (\tilde w_k - \tilde w_{k-1})^T (g_k - g_{k-1})`;
+      :math:`\|g_k - g_{k-1}\|^2 / (\tilde w_k - \tilde w_{k-1})^T (g_k - g_{k-1})`.
+      That of earlier snapshots counts 2 percent less at each one: it may be larger than
+      near the optimum;
     - the rate does not change if the curvature is not positive, which happens
       with losses that are not convex, or if no step was made.
 
@@ -216,7 +219,7 @@ class BarzilaiBorwein(LRScheduler):
                 changed += float((grown * grown).sum().asscalar())
         rate = self.rate
         if steps and 0 < product < math.inf and math.isfinite(changed / product):
-            largest = max(largest, changed / product)
+            largest = max(_KEPT * largest, changed / product)
             rate = (1 - momentum) * squared / product / steps
             if self.bounded:
                 rate = min(_FACTOR * rate, 1 / largest)

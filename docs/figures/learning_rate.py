@@ -83,8 +83,8 @@ def problems():
         sparse[np.arange(len(sparse)), rng.choice(columns, len(sparse), p=share)] = 1
     scores = sparse @ rng.normal(size=(123, 2))
     kind = (2 * scores / scores.std() + rng.gumbel(size=scores.shape)).argmax(axis=1)
-    return {'1797 digits, 64 features, 10 classes': Classes(digits / 16, digit),
-            '4000 sparse rows, 123 features, 2 classes': Classes(sparse, kind)}
+    return {'1797 digits': Classes(digits / 16, digit),
+            '4000 sparse rows': Classes(sparse, kind)}
 
 
 def main():
@@ -96,7 +96,7 @@ def main():
         best = min(curves, key=lambda rate: np.nan_to_num(curves[rate][2], nan=np.inf)[-1])
         for rate, curve in curves.items():
             style = ({'color': NEUTRAL, 'linestyle': '--', 'linewidth': 2, 'zorder': 2,
-                      'label': 'best constant rate, %.2g' % rate} if rate == best else
+                      'label': 'best constant rate'} if rate == best else
                      {'color': NEUTRAL, 'linewidth': 0.8, 'alpha': 0.6, 'zorder': 1,
                       'label': 'other rates of the grid' if rate == GRID[0] else None})
             for axes, values in zip((above, below), curve[1:]):
@@ -106,12 +106,12 @@ def main():
             axes.semilogy(passes, values, color=SVRG, linewidth=2.5, label='BarzilaiBorwein()')
             axes.grid(True, which='major', alpha=0.3)
         below.axhline(1e-4, color='black', linewidth=0.8, linestyle=':')
-        below.text(args.passes, 1.1e-4, 'tol=1e-4', ha='right', va='bottom', fontsize=9)
-        above.set_title(title, fontsize=10)
+        below.text(0, 0.9e-4, 'tol=1e-4', ha='left', va='top', fontsize=9)
+        above.set_title('%s, best constant rate %.2g' % (title, best), fontsize=10)
         above.set_ylim(1e-8, 10)
         below.set_ylim(1e-7, 1)
         below.set_xlabel('gradient passes over the data')
-        above.legend(fontsize=8)
+    panels[0][0].legend(fontsize=8, loc='lower left')
     panels[0][0].set_ylabel('objective minus optimum')
     panels[1][0].set_ylabel('largest component of the gradient')
     figure.suptitle('Softmax regression, SVRG with nag of 0.9: no rate given, and a grid of rates',

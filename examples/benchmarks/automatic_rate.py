@@ -188,7 +188,7 @@ def rows_of(name, problem, args):
         rows.append([name, '%d × %d' % problem.features.shape, '%s, %d' % (
             problem.optimizer, problem.batch_size), '%g' % tol, '%.1e' % norm, '%.0e' % excess])
     passes, _ = cost(curve, tol)
-    curves = curves_of_grid(problem, tol, 2 * passes)
+    curves = curves_of_grid(problem, tol, 3 * passes)
     best = [min(curves, key=lambda rate: cost(curves[rate], tol)) for tol in tolerances]
     timed = {rate: [] for rate in (None, *best)}
     for _ in range(args.rounds):

@@ -29,7 +29,8 @@ class SvrgBB:
             moved, changed = (new - old for new, old in zip(now, self.previous))
             if self.steps and moved @ changed > 0:
                 self.rate = (1 - self.momentum) * moved @ moved / (moved @ changed) / self.steps
-                self.curvature = max(self.curvature, changed @ changed / (moved @ changed))
+                self.curvature = max(0.98 * self.curvature,
+                                     changed @ changed / (moved @ changed))
                 if self.bounded:
                     self.rate = min(4 * self.rate, 1 / self.curvature)
         self.previous, self.steps = now, 0
