@@ -83,7 +83,7 @@ mutation: $(VENV)/mutation.installed
 
 bench: $(VENV)/benchmarks.installed
 	for name in epoch_cost gluon_cost time_to_suboptimality automatic_rate mnist_size beside_pytorch \
-			memory growth operations; do \
+			memory operations; do \
 		$(THREADS) $(RUN) examples/benchmarks/$$name.py || exit 1; done
 
 docs: $(VENV)/docs.installed

@@ -384,8 +384,6 @@ def test_the_benchmark_of_sparse_rows_prints_a_table():
          'a batch of an NDArrayIter', 'a batch of the pass, linear', 'a batch of the pass, softmax',
          'a batch of the pass, MLP']),
     ('gluon_cost', ['--rounds', '1'], ['MLP 784-512-256-10', 'LeNet']),
-    pytest.param('growth', ['--rounds', '1'], ['rows', 'features', 'parameters', 'update_freq'],
-                 marks=pytest.mark.exhaustive),
 ])
 def test_benchmarks_write_a_table_and_a_picture(tmp_path, name, arguments, methods):
     table = table_of(tmp_path, name, arguments)
