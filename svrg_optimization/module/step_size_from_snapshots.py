@@ -88,9 +88,9 @@ def take_snapshot_and_rate(module, batches_of_a_step, source, reduction, done=No
 
 def _again(svrg, source):
     """Return the batches of a pass for one more: the stored ones if there are any."""
-    if svrg.store.batches:
-        return SimpleNamespace(train_data=source.train_data, count=None,
-                               batches=lambda *_: iter(svrg.store.batches))
+    stored = svrg.store.batches
+    if stored:  # the last one may have been cut
+        return SimpleNamespace(train_data=stored, count=None, batches=lambda *_: iter(stored))
     return Pass(source.train_data) if source.is_of_training else source
 
 

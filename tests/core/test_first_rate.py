@@ -283,6 +283,26 @@ def test_an_interrupted_second_pass_is_made_up_for():
     assert rule.rate > 0
 
 
+@pytest.mark.sizes_count
+@pytest.mark.parametrize('rows', [30, 37, 47])
+def test_stored_batches_are_measured_and_not_the_data_again(rows):
+    """Of 37 rows the last seven are a batch of their own."""
+    problem, rule, passes = Problem('softmax', rows=rows), BarzilaiBorwein(), []
+
+    class Counted(mx.io.NDArrayIter):
+        def __iter__(self):
+            passes.append(0)
+            return super().__iter__()
+
+    for kind in (Counted, mx.io.NDArrayIter):
+        train_data = kind(problem.features, problem.targets, 10, label_name='label')
+        problem.module(store_snapshot_grads=True).fit(
+            train_data, eval_metric=[], num_epoch=1, arg_params=problem.arg_params(),
+            optimizer_params={'lr_scheduler': rule})
+        np.testing.assert_allclose(rule.curvature, curvature(problem, problem.weights), rtol=1e-3)
+    assert len(passes) == 1
+
+
 def test_random_layers_begin_with_a_rate_that_is_not_measured():
     data = mx.sym.Dropout(mx.sym.Variable('data'), p=0.5)
     symbol = mx.sym.LinearRegressionOutput(
