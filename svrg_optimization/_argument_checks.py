@@ -45,6 +45,16 @@ def as_number(value):
     return value
 
 
+def checked_positive(name, value):
+    """Return a number above 0 as a float, or None; raise an error for all else."""
+    number = as_number(value)
+    if value is not None and number is None:
+        raise TypeError('%s must be None or a number above 0, not %r' % (name, value))
+    if number is not None and not 0 < number < np.inf:
+        raise ValueError('%s must be None or a number above 0, not %r' % (name, value))
+    return number and float(number)
+
+
 def check_epoch(name, epoch):
     """Raise a TypeError or a ValueError if an argument is not an int of 0 or more."""
     if isinstance(epoch, bool) or not isinstance(epoch, numbers.Integral):

@@ -5,7 +5,7 @@ import math
 import mxnet as mx
 from mxnet.lr_scheduler import LRScheduler
 
-from ._argument_checks import as_number, checked_bool
+from ._argument_checks import checked_bool, checked_positive
 from .svrg_optimizer import described
 
 _FIRST_RATE = 0.01  # where it cannot be measured
@@ -125,15 +125,11 @@ class BarzilaiBorwein(LRScheduler):
     """
 
     def __init__(self, base_lr=None, bounded=True, with_momentum=False):
-        rate = as_number(base_lr)
-        if base_lr is not None and rate is None:
-            raise TypeError('base_lr must be None or a number above 0, not %r' % (base_lr,))
-        if rate is not None and not 0 < rate < math.inf:
-            raise ValueError('base_lr must be None or a number above 0, not %r' % (base_lr,))
+        rate = checked_positive('base_lr', base_lr)
         self.bounded = checked_bool('bounded', bounded)
         self.with_momentum = checked_bool('with_momentum', with_momentum)
-        super().__init__(float(rate or 1))
-        self.base_lr = rate and float(rate)
+        super().__init__(rate or 1.)
+        self.base_lr = rate
         self.restart()
 
     def __call__(self, num_update):

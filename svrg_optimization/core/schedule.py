@@ -1,8 +1,6 @@
 """When a snapshot is due, over how many batches, and with which α."""
 
-import math
-
-from .._argument_checks import as_number, checked_count
+from .._argument_checks import checked_count, checked_positive
 from ..alpha import checked_alpha
 from ..data.iterators import check_iterator
 from ..data.passes import Stream
@@ -66,7 +64,7 @@ class Schedule:
             raise ValueError('full_grad_data must be None with store_snapshot_grads, since fit '
                              'trains on the stored batches, and not %r' % (data,))
         if 'tol' in given:
-            settings['tol'] = _checked_tol(given['tol'])
+            settings['tol'] = checked_positive('tol', given['tol'])
         if settings['tol'] is not None:
             if not callable(settings['alpha']) and settings['alpha'] == 0:
                 raise ValueError('alpha must not be 0 with tol: there is no full gradient then')
@@ -128,15 +126,6 @@ class Schedule:
                 'alpha': None if callable(self.alpha) else float(self.alpha),
                 'full_grad_batches': batches, 'updates_per_snapshot': self.updates_per_snapshot,
                 'full_grad_data': self.full_grad_data is not None, 'tol': self.tol}
-
-
-def _checked_tol(tol):
-    number = as_number(tol)
-    if tol is not None and number is None:
-        raise TypeError('tol must be None or a number above 0, not %r' % (tol,))
-    if number is not None and not 0 < number < math.inf:
-        raise ValueError('tol must be None or a number above 0, not %r' % (tol,))
-    return number and float(number)
 
 
 def setting(name, documentation):

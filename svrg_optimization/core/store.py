@@ -5,7 +5,7 @@ from mxnet.io import DataBatch
 
 from .._argument_checks import checked_count
 from ..data.batch_rows import labels_of, padding_of
-from .arrays import bytes_of, is_row_sparse
+from .arrays import bytes_of
 
 
 class StoredBatch(DataBatch):
@@ -62,7 +62,6 @@ class Store:
         """Drop all batches."""
         self.batches, self._of_pass, self._with_gradients = [], [], []
         self._left, self._exceeded_at = self.budget, None
-        self._bytes_of_dense = 0  # of the gradients of each batch, once they are known
         self._lacks_room = False  # for all gradients that there are
         self.train_data = None
 
@@ -102,9 +101,7 @@ class Store:
             return
         if not gradients:
             return
-        size = self._bytes_of_dense or _bytes_of_all(gradients)
-        if not any(is_row_sparse(arrays[0]) for arrays in gradients.values()):
-            self._bytes_of_dense = size
+        size = _bytes_of_all(gradients)
         self._lacks_room |= size > self._left
         if size <= self._left:
             stored.at_snapshot = {name: [array.copy() for array in arrays]

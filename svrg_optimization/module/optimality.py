@@ -64,7 +64,7 @@ class MeanGradient:
         totals = full_gradient.totals()
         return {name: totals[name] * self.scale + decay * dense(weights[name][0])
                 if self.decays[name] else totals[name] * self.scale
-                for name, decay in self._decays_of(full_gradient).items()}
+                for name, decay in self.decays_of(full_gradient).items()}
 
     def change(self, full_gradient, full_before, moved, units=1):
         """Map each parameter to the change of G where weights have moved.
@@ -83,11 +83,11 @@ class MeanGradient:
         dict of str to NDArray
         """
         totals, before = full_gradient.totals(), full_before.totals()
-        decays = self._decays_of(full_gradient)
+        decays = self.decays_of(full_gradient)
         return {name: self.scale * (totals[name] - units * before[name]) + decays[name] * by
                 for name, by in moved.items()}
 
-    def _decays_of(self, full_gradient):
+    def decays_of(self, full_gradient):
         """Map each parameter that is updated to its decay, or to that of each of its rows.
 
         With `sparse_full_grad` a row is decayed only by the batches that contain it.

@@ -68,7 +68,7 @@ def take_snapshot_and_rate(module, batches_of_a_step, source, reduction, done=No
     if has_before:
         units = full_before.units_for(full_gradient.batch_size)
         moved = {name: dense(weights[name][0]) - dense(before[name])
-                 for name in gradient.of(full_gradient, weights)}
+                 for name in gradient.decays_of(full_gradient)}
         changes = gradient.change(full_gradient, full_before, moved, units)
         rule.advance(list(moved.values()), list(changes.values()), steps, units, momentum)
     elif not rule.is_begun:
