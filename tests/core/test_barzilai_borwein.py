@@ -104,13 +104,13 @@ def test_the_first_rate_needs_no_tuning(rate):
 def test_rescale_grad_of_the_user_does_not_change_the_rate():
     """The rate is that of the mean over the rows, whatever the gradients are multiplied by."""
     problem = Problem('softmax', rows=40)
-    module, rule = problem.module(1), BarzilaiBorwein()
+    module, rule = problem.module(2), BarzilaiBorwein()
     optimizer = mx.optimizer.create('sgd', learning_rate=0.5, rescale_grad=0.01, lr_scheduler=rule)
     warnings.filterwarnings('ignore', 'Optimizer created manually')
     module.fit(problem.iterator(), eval_metric='acc', num_epoch=3,
                arg_params=problem.arg_params(), optimizer=optimizer)
     twin = SvrgBB(problem, 0.05)
-    twin.fit(0, 3, 1, oracle.batches_of(40, 10))
+    twin.fit(0, 3, 2, oracle.batches_of(40, 10))
     np.testing.assert_allclose(rule.rate, 10 * twin.rate, rtol=1e-5)
     problem.assert_weights(module, twin.svrg.weights)
 
