@@ -82,8 +82,7 @@ mutation: $(VENV)/mutation.installed
 	$(VENV)/bin/mutmut results
 
 bench: $(VENV)/benchmarks.installed
-	for name in epoch_cost gluon_cost time_to_suboptimality automatic_rate mnist_size beside_pytorch \
-			memory operations; do \
+	for name in epoch_cost gluon_cost time_to_suboptimality automatic_rate mnist_size beside_pytorch memory; do \
 		$(THREADS) $(RUN) examples/benchmarks/$$name.py || exit 1; done
 
 docs: $(VENV)/docs.installed

@@ -18,13 +18,13 @@ from svrg_optimization.diagnostics import gradient_variance
 
 BATCH_SIZE = 64
 HELD_OUT = 360
-# name, alpha (from the number of all updates), passes an epoch, color
+# name, alpha (from the number of all updates), passes an epoch, color, style
 METHODS = {
-    'SGD': (lambda updates: 0, 1, common.COLORS['SGD']),
-    'SVRG': (lambda updates: 1, 2.5, common.COLORS['SVRG']),
-    'α-SVRG, α = 0.5': (lambda updates: 0.5, 2.5, common.COLORS['α-SVRG']),
+    'SGD': (lambda updates: 0, 1, common.COLORS['SGD'], '-'),
+    'SVRG': (lambda updates: 1, 2.5, common.COLORS['SVRG'], '-'),
+    'α-SVRG, α = 0.5': (lambda updates: 0.5, 2.5, common.COLORS['α-SVRG'], '-'),
     'α-SVRG, α from 0.75 to 0': (lambda updates: LinearDecay(0.75, updates), 2.5,
-                                 common.COLORS['α-SVRG, decaying α']),
+                                 common.COLORS['α-SVRG'], '--'),
 }
 
 
@@ -51,7 +51,7 @@ def images(seed):
 
 
 def train(method, rate, epochs, seed):
-    """Return the training loss after each epoch, the accuracy held out, and the variances."""
+    """Return the losses before and after each epoch, the accuracy held out, and the variances."""
     train_rows, held_out = images(seed)
     np.random.seed(seed)
     mx.random.seed(seed)
@@ -59,16 +59,22 @@ def train(method, rate, epochs, seed):
     in_order = mx.io.NDArrayIter(*train_rows, BATCH_SIZE)
     alpha = METHODS[method][0](epochs * -(-len(train_rows[0]) // BATCH_SIZE))
     module = SVRGModule(network(), update_freq=2, alpha=alpha)
-    losses, variances = [], []
+    variances = []
+
+    def loss():
+        return dict(module.score(in_order, 'ce'))['cross-entropy']
 
     def record(epoch, *_):
-        losses.append(dict(module.score(in_order, 'ce'))['cross-entropy'])
+        losses.append(loss())
         if epoch % 2 == 0 and method != 'SGD':  # an epoch after the snapshot
             variance = gradient_variance(module, in_order)
             variances.append(variance.svrg / variance.plain)
 
-    module.fit(train_data, num_epoch=epochs, initializer=mx.init.Xavier(),
-               optimizer_params={'learning_rate': rate}, epoch_end_callback=record)
+    module.bind(train_data.provide_data, train_data.provide_label)
+    module.init_params(mx.init.Xavier())
+    losses = [loss()]
+    module.fit(train_data, num_epoch=epochs, optimizer_params={'learning_rate': rate},
+               epoch_end_callback=record)
     accuracy = dict(module.score(mx.io.NDArrayIter(*held_out, HELD_OUT), 'acc'))['accuracy']
     return np.array(losses), accuracy, np.array(variances)
 
@@ -83,7 +89,7 @@ def main():
     common.quiet()
     rows = []
     figure, (left, right) = pyplot.subplots(1, 2, figsize=(9, 3.4))
-    for method, (_, passes, color) in METHODS.items():
+    for method, (_, passes, color, style) in METHODS.items():
         runs = {rate: [train(method, rate, args.epochs, seed) for seed in range(args.seeds)]
                 for rate in args.rates}
         rate = min(runs, key=lambda rate: np.mean([losses[-1] for losses, _, _ in runs[rate]]))
@@ -92,10 +98,10 @@ def main():
                      '%.1e (%.0e)' % (losses[:, -1].mean(), losses[:, -1].std()),
                      '%.1f %% (%.1f)' % (100 * accuracies.mean(), 100 * accuracies.std())])
         print(' '.join(rows[-1]), flush=True)
-        left.semilogy(passes * np.arange(1, args.epochs + 1), losses.mean(axis=0),
+        left.semilogy(passes * np.arange(args.epochs + 1), losses.mean(axis=0), style,
                       color=color, label=method)
         if ratios.size:
-            right.semilogy(np.arange(0, args.epochs, 2), ratios.mean(axis=0), color=color)
+            right.semilogy(np.arange(0, args.epochs, 2), ratios.mean(axis=0), style, color=color)
     common.write(args.output, 'deep_network',
                  'Convolutional network on digits, %d epochs with batches of %d, update_freq=2, '
                  'the best of the rates %s; mean (and standard deviation) of %d seeds.'

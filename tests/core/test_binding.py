@@ -4,7 +4,6 @@ import mxnet as mx
 import numpy as np
 import pytest
 
-import oracle
 from pairs import in_pairs
 from problems import Problem
 
@@ -225,8 +224,5 @@ def test_snapshot_is_never_shared_with_live_parameters(context):
     svrg = problem.svrg()
     module.update_full_grads(train_data)
     svrg.take_snapshot()
-    for batch, rows in zip(problem.iterator(), oracle.batches_of(40, 10)):
-        module.forward_backward(batch)
-        module.update()
-        svrg.step(rows)
+    problem.train_epoch(module, svrg)
     problem.assert_weights(module, svrg.weights)

@@ -59,10 +59,7 @@ def test_batch_that_cannot_be_cut_is_weighted_and_warned_of_once(make):
     svrg = problem.svrg()
     svrg.take_snapshot()
     svrg.full_gradient = weighted_by_real_rows(problem)
-    for batch, rows in zip(problem.iterator(), oracle.batches_of(len(problem.features), 10)):
-        module.forward_backward(batch)
-        module.update()
-        svrg.step(rows)
+    problem.train_epoch(module, svrg)
     problem.assert_weights(module, svrg.weights)
 
 

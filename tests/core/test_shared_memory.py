@@ -139,10 +139,7 @@ def test_snapshot_outlasts_a_new_bind():
         else:
             module.update_full_grads(problem.iterator())
             svrg.take_snapshot()
-        for batch, rows in zip(problem.iterator(), oracle.batches_of(40, 10)):
-            module.forward_backward(batch)
-            module.update()
-            svrg.step(rows)
+        problem.train_epoch(module, svrg)
     problem.assert_weights(module, svrg.weights)
 
 
@@ -222,8 +219,5 @@ def test_the_user_may_reshape_the_auxiliary_module():
     svrg.take_snapshot()
     for batch_size in (7, 40):
         module._mod_aux.predict(problem.iterator(batch_size))
-        for batch, rows in zip(problem.iterator(), oracle.batches_of(40, 10)):
-            module.forward_backward(batch)
-            module.update()
-            svrg.step(rows)
+        problem.train_epoch(module, svrg)
     problem.assert_weights(module, svrg.weights)

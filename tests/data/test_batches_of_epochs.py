@@ -11,6 +11,20 @@ from svrg_optimization import Growing
 from trainings import CountedResets, labels_of_epochs
 
 
+def assert_batches_are_those_of_module(shuffle, handle, *args, **kwargs):
+    """Check the labels of each epoch against those that Module sees."""
+    problem = Problem(rows=37)
+    found = []
+    for module in (mx.mod.Module(problem.symbol, label_names=('label',)),
+                   problem.module(*args, **kwargs)):
+        np.random.seed(3)
+        train_data = problem.iterator(shuffle=shuffle, last_batch_handle=handle)
+        found.append(labels_of_epochs(module, train_data, problem))
+    assert [len(epoch) for epoch in found[1]] == [len(epoch) for epoch in found[0]]
+    for expected, actual in zip(*found):
+        np.testing.assert_array_equal(actual, expected)
+
+
 class Once:
     """A stream that can be read once."""
 
@@ -56,16 +70,7 @@ def test_an_iterator_whose_second_pass_is_empty_is_refused():
     'shuffle': [False, True],
     'handle': ['pad', 'discard', 'roll_over']})
 def test_batches_of_each_epoch_are_those_of_module(handle, shuffle, update_freq, alpha):
-    problem = Problem(rows=37)
-    found = []
-    for module in (mx.mod.Module(problem.symbol, label_names=('label',)),
-                   problem.module(update_freq, alpha=alpha)):
-        np.random.seed(3)
-        train_data = problem.iterator(shuffle=shuffle, last_batch_handle=handle)
-        found.append(labels_of_epochs(module, train_data, problem))
-    assert [len(epoch) for epoch in found[1]] == [len(epoch) for epoch in found[0]]
-    for expected, actual in zip(*found):
-        np.testing.assert_array_equal(actual, expected)
+    assert_batches_are_those_of_module(shuffle, handle, update_freq, alpha=alpha)
 
 
 @pytest.mark.parametrize('handle', ['pad', 'roll_over'])
@@ -131,15 +136,7 @@ def test_a_pass_that_a_callback_asks_for_is_over_all_rows():
     'handle': ['pad', 'discard', 'roll_over'],
     'batches': [1, 3, Growing(1)]})
 def test_batches_of_each_epoch_are_those_of_module_with_samples(shuffle, handle, batches):
-    problem, found = Problem(rows=37), []
-    for module in (mx.mod.Module(problem.symbol, label_names=('label',)),
-                   problem.module(full_grad_batches=batches)):
-        np.random.seed(3)
-        train_data = problem.iterator(shuffle=shuffle, last_batch_handle=handle)
-        found.append(labels_of_epochs(module, train_data, problem))
-    assert [len(epoch) for epoch in found[1]] == [len(epoch) for epoch in found[0]]
-    for expected, actual in zip(*found):
-        np.testing.assert_array_equal(actual, expected)
+    assert_batches_are_those_of_module(shuffle, handle, full_grad_batches=batches)
 
 
 def test_sample_is_of_the_rows_that_the_epoch_begins_with():

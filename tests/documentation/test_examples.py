@@ -377,12 +377,6 @@ def test_the_benchmark_of_sparse_rows_prints_a_table():
     ('memory', [], ['LeNet'] * 3 + ['MLP 784-512-256-10'] * 3),
     ('deep_network', ['--seeds', '1', '--epochs', '2', '--rates', '0.2'],
      ['SGD', 'SVRG', 'α-SVRG, α = 0.5', 'α-SVRG, α from 0.75 to 0']),
-    ('operations', ['--times', '1'],
-     ['bare passes of %s' % model for model in ('linear', 'softmax', 'MLP', 'LeNet')] + [
-         'SVRG gradients of 160 small parameters', 'gradients of the MLP, added up',
-         'additions of gradients of the MLP', 'a reset of 12,800 shuffled rows',
-         'a batch of an NDArrayIter', 'a batch of the pass, linear', 'a batch of the pass, softmax',
-         'a batch of the pass, MLP']),
     ('gluon_cost', ['--rounds', '1'], ['MLP 784-512-256-10', 'LeNet']),
 ])
 def test_benchmarks_write_a_table_and_a_picture(tmp_path, name, arguments, methods):

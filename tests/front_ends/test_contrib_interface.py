@@ -7,7 +7,6 @@ import mxnet as mx
 import numpy as np
 import pytest
 
-import oracle
 from problems import Problem, SparseProblem
 from svrg_optimization import SVRGModule
 
@@ -74,10 +73,7 @@ def test_a_full_gradient_may_be_set_by_hand():
     svrg.take_snapshot()
     module._mod_aux.set_params(*module.get_params())
     module._param_dict = [{name: mx.nd.array(value) for name, value in svrg.full_gradient.items()}]
-    for batch, rows in zip(problem.iterator(), oracle.batches_of(40, 10)):
-        module.forward_backward(batch)
-        module.update()
-        svrg.step(rows)
+    problem.train_epoch(module, svrg)
     problem.assert_weights(module, svrg.weights)
 
 

@@ -68,6 +68,14 @@ class Problem:
         return oracle.Svrg(self.network, self.weights, self.features, self.targets, batch_size,
                            oracle.Sgd(rescale=1 / batch_size, **sgd), fixed)
 
+    def train_epoch(self, module, svrg, batch_size=10):
+        """Step on each batch, with a module and in float64."""
+        rows_of = oracle.batches_of(len(self.features), batch_size)
+        for batch, rows in zip(self.iterator(batch_size), rows_of):
+            module.forward_backward(batch)
+            module.update()
+            svrg.step(rows)
+
     def assert_weights(self, module, expected, tolerance=1e-5):
         arg_params, _ = module.get_params()
         for name, value in expected.items():
