@@ -44,16 +44,12 @@ def take_snapshot_and_rate(module, batches_of_a_step, source, reduction, done=No
     svrg, rule = module._svrg, step_size_rule_of(module)
     snapshot, weights = svrg.snapshot, executor_group.parameters(svrg.at.module)
     gradient = MeanGradient(module, batches_of_a_step)
-    momentum = getattr(module._optimizer, 'momentum', 0)
-    has_before = snapshot.is_active and rule.is_begun
-    if has_before:
-        full_before, steps = snapshot.full_gradient, snapshot.num_update - snapshot.taken_at
-        before = {name: arrays[0].copy() for name, arrays in weights.items()}
+    before = _Before(snapshot, weights) if snapshot.is_active and rule.is_begun else None
     data_again = rewind_for_pass(source.train_data, is_rewound=True)
 
     def check(mu):
         norms.append(length_of(gradient.of(mu, weights).values()))
-        if has_before and steps and rule.is_astray(norms[-1]):
+        if before and before.steps and rule.is_astray(norms[-1]):
             raise _AstrayError
 
     norms = []
@@ -64,26 +60,52 @@ def take_snapshot_and_rate(module, batches_of_a_step, source, reduction, done=No
         go_back(module)
         return
     rule.note(norms[-1])
-    full_gradient = snapshot.full_gradient
-    if has_before:
-        units = full_before.units_for(full_gradient.batch_size)
-        moved = {name: dense(weights[name][0]) - dense(before[name])
-                 for name in gradient.decays_of(full_gradient)}
-        changes = gradient.change(full_gradient, full_before, moved, units)
-        rule.advance(list(moved.values()), list(changes.values()), steps, units, momentum)
+    if before:
+        _advance(module, gradient, before)
     elif not rule.is_begun:
         data_again()
-        try:
-            curvature = _curvature(module, gradient, _again(svrg, source), reduction, at_of)
-        except BaseException:
-            snapshot.is_stale = True  # the next one gives the rate
-            raise
-        rule.begin(curvature, momentum)
-        if not curvature:
-            svrg.warn_once('the curvature of the objective cannot be measured at the first '
-                           'snapshot: the first learning rate is %g' % rule(None))
-    if svrg.epoch is not None and (has_before or rule.rate is not None):
+        _begin(module, gradient, _again(svrg, source), reduction, at_of)
+    if svrg.epoch is not None and (before or rule.rate is not None):
         module.logger.info('Epoch[%d] Learning rate=%g', svrg.epoch, rule(None))
+
+
+class _Before:
+    """A snapshot that the next one replaces, and the number of steps from it."""
+
+    def __init__(self, snapshot, weights):
+        self.full_gradient = snapshot.full_gradient
+        self.steps = snapshot.num_update - snapshot.taken_at
+        self.weights = {name: arrays[0].copy() for name, arrays in weights.items()}
+
+
+def _advance(module, gradient, before):
+    """Set the rate from the changes between two snapshots."""
+    svrg, full_gradient = module._svrg, module._svrg.snapshot.full_gradient
+    weights = executor_group.parameters(svrg.at.module)
+    units = before.full_gradient.units_for(full_gradient.batch_size)
+    moved = {name: dense(weights[name][0]) - dense(before.weights[name])
+             for name in gradient.decays_of(full_gradient)}
+    changes = gradient.change(full_gradient, before.full_gradient, moved, units)
+    step_size_rule_of(module).advance(list(moved.values()), list(changes.values()), before.steps,
+                                      units, _momentum(module))
+
+
+def _begin(module, gradient, source, reduction, at_of):
+    """Set the first rate, by one more pass over the data."""
+    svrg, rule = module._svrg, step_size_rule_of(module)
+    try:
+        curvature = _curvature(module, gradient, source, reduction, at_of)
+    except BaseException:
+        svrg.snapshot.is_stale = True  # the next one gives the rate
+        raise
+    rule.begin(curvature, _momentum(module))
+    if not curvature:
+        svrg.warn_once('the curvature of the objective cannot be measured at the first '
+                       'snapshot: the first learning rate is %g' % rule(None))
+
+
+def _momentum(module):
+    return getattr(module._optimizer, 'momentum', 0)
 
 
 def _again(svrg, source):
