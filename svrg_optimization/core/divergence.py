@@ -31,7 +31,8 @@ class Divergence:
             self._first = (norm, weights()) if math.isfinite(norm) else None
         elif not (norm <= _GROWTH * self._first[0] or weights() <= _GROWTH * self._first[1]):
             warn_once('training diverges: the gradient of the mean objective has grown from %.1e '
-                      'to %.1e. The learning rate%s is too large: see docs/learning-rate.md'
+                      'to %.1e. The learning rate%s is too large: see the page "The learning '
+                      'rate" of the documentation'
                       % (self._first[0], norm, '' if rate is None else ', %g,' % rate),
                       'divergence')
 

@@ -73,8 +73,9 @@ def address_for(hosts, ssh):
         try:
             own = address_towards(_resolve(host, ssh))
         except (OSError, subprocess.SubprocessError) as error:
-            raise HostsError('%s: its address is not known (%s); --scheduler-host gives the '
-                             'address of this machine' % (host, error)) from error
+            raise HostsError('%s: its address is not known (%s). Mend the name or, if only '
+                             'this machine does not know it, give --scheduler-host'
+                             % (host, error)) from error
         if not own.startswith('127.'):
             break
     return own

@@ -272,7 +272,7 @@ class _Epochs:
         norm = self._module.gradient_norm
         if self._takes_snapshots and not self.has_converged and norm is not None:
             svrg.warn_once('training did not converge: gradient %.1e, tol %g. More epochs, or '
-                           'another learning rate, may be needed (docs/learning-rate.md)'
+                           'another learning rate, may be needed'
                            % (norm, svrg.schedule.tol))
 
     def _take_snapshot(self):

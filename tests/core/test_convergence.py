@@ -317,7 +317,7 @@ def test_divergence_is_said_once_and_names_the_rate():
         fit(problem, problem.module(), 12, rate=2.)
     messages = [str(one.message) for one in caught if 'diverges' in str(one.message)]
     assert len(messages) == 1
-    assert 'learning rate, 2,' in messages[0] and 'docs/learning-rate.md' in messages[0]
+    assert 'learning rate, 2,' in messages[0] and 'the page "The learning rate"' in messages[0]
 
 
 @pytest.mark.parametrize('begin', [0., 1e-6])
