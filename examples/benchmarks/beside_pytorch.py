@@ -36,8 +36,7 @@ SECONDS_TO_REST = 0.2  # threads may wait for work in a loop for a while
 def settings_of(threads):
     """Return the environment variables of each setting; MXNet's defaults are the first."""
     threads = {'OMP_NUM_THREADS': str(threads)}
-    naive = {'MXNET_ENGINE_TYPE': 'NaiveEngine', **threads}
-    return [{}, threads, naive, {**naive, 'OMP_WAIT_POLICY': 'PASSIVE'}]
+    return [{}, threads, {'MXNET_ENGINE_TYPE': 'NaiveEngine', **threads}]
 
 
 class Process:
