@@ -176,7 +176,7 @@ def curve_of_fit(problem, module, batch_size, epochs, seconds, least=LEVELS[-1] 
 
 
 def train_sklearn(problem, solver, seconds, least=LEVELS[-1] / 2, counts=ITERATIONS):
-    """Fit scikit-learn's model to more and more iterations; return the same."""
+    """Fit scikit-learn's model to more and more iterations, until it stalls; return the same."""
     curve = []
     l2 = problem.l2 * len(problem.labels)
     if problem.classes == 2:
@@ -193,8 +193,9 @@ def train_sklearn(problem, solver, seconds, least=LEVELS[-1] / 2, counts=ITERATI
         if len(weight) == 1:
             weight, bias = np.vstack([-weight / 2, weight / 2]), np.append(-bias, bias) / 2
         found = problem.suboptimality(weight, bias)
+        has_stalled = len(curve) > 4 and found > 0.9 * curve[-1][2]
         curve.append((clock, iterations, found))
-        if found < least or clock > seconds:
+        if found < least or clock > seconds or has_stalled:
             break
     return curve
 
@@ -262,10 +263,12 @@ def main():
                    args.l2, args.batch_size, args.rates, args.epochs, args.seconds, args.rounds))
     common.write(args.output, name, setting,
                  ['method', 'rate'] + ['to %g' % level for level in LEVELS], rows)
-    figure, axes = pyplot.subplots(figsize=(7, 4))
+    figure, axes = pyplot.subplots(figsize=(9, 4))
+    begin = 0, 0, problem.suboptimality(np.zeros((problem.classes, problem.features.shape[1])),
+                                        np.zeros(problem.classes))
     for method, curve in curves.items():
-        axes.semilogy([clock for clock, _, _ in curve],
-                      [max(found, 1e-12) for _, _, found in curve], color=COLORS[method],
+        clocks, _, found = zip(begin, *curve)
+        axes.semilogy(clocks, np.maximum(found, 1e-12), color=COLORS[method],
                       linestyle=STYLES.get(method.split(', ')[-1], '-'), label=method)
     ends = [reached(curve, LEVELS[-1])[0] for curve in curves.values()]
     axes.set(xlabel='seconds', ylabel='loss minus optimum', ylim=(LEVELS[-1] / 2, 3),
@@ -273,7 +276,7 @@ def main():
     axes.set_title('Logistic regression, %d %s rows of %d features' % (
         len(problem.labels), 'real' if args.data else 'generated', problem.features.shape[1]),
         **common.TITLE)
-    axes.legend(fontsize=8)
+    axes.legend(fontsize=8, loc='upper left', bbox_to_anchor=(1, 1))
     common.save_picture(args.output, name, figure)
 
 
