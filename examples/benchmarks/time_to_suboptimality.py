@@ -120,30 +120,38 @@ class Clock:
         self.seconds += time.perf_counter() - self._tic
 
 
+def passes_until_end_of(epoch, module):
+    """Return the number of gradients of each row."""
+    if type(module) is mx.mod.Module:
+        return epoch + 1
+    of_snapshots = epoch // 2 + 1
+    if not isinstance(module, SVRGModule):
+        return 2 * (epoch + 1) + of_snapshots
+    # Of small batches it stores no gradients. The first rate takes one more pass.
+    of_an_epoch = 1 if module._svrg.store.num_with_gradients else 2
+    is_automatic = isinstance(module._optimizer.lr_scheduler, BarzilaiBorwein)
+    return of_an_epoch * (epoch + 1) + of_snapshots + is_automatic
+
+
 def train(problem, method, rate, batch_size, epochs, seconds):
     """Train by a method; return the time, the passes and the suboptimality after each epoch."""
     symbol, _ = common.softmax(problem.features.shape[1], problem.classes)
     optimizer, params = 'sgd', {'wd': problem.l2, **({'learning_rate': rate} if rate else {})}
-    update_freq, passes_of_step, passes_of_snapshot = 1, 1, 0
     if method.startswith('Module'):
         module = mx.mod.Module(symbol)
         if 'decaying' in method:
             params['lr_scheduler'] = Decay(2 * len(problem.labels) // batch_size, base_lr=rate)
     elif method.startswith('contrib'):
         module = ContribModule(symbol, update_freq=2)
-        update_freq, passes_of_step, passes_of_snapshot = 2, 2, 1
     else:
-        stored = 'stored' in method
-        module = SVRGModule(symbol, update_freq=2, store_snapshot_grads=stored)
+        module = SVRGModule(symbol, update_freq=2, store_snapshot_grads='stored' in method)
         if 'BarzilaiBorwein' in method:
             params['lr_scheduler'] = BarzilaiBorwein()
         if 'momentum' in method:
             optimizer, params['momentum'] = 'nag', 0.9
-        update_freq, passes_of_step, passes_of_snapshot = 2, 1 if stored else 2, 1
     return curve_of_fit(problem, module, batch_size, epochs, seconds, optimizer=optimizer,
-                        optimizer_params=params, passes=lambda epoch: (
-                            (epoch + 1) * passes_of_step
-                            + (epoch // update_freq + 1) * passes_of_snapshot))
+                        optimizer_params=params,
+                        passes=lambda epoch: passes_until_end_of(epoch, module))
 
 
 def curve_of_fit(problem, module, batch_size, epochs, seconds, least=LEVELS[-1] / 2, *,
