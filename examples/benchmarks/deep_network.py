@@ -4,7 +4,7 @@ A small convolutional network learns scikit-learn's handwritten digits (1437
 rows, 360 held out), with each method at the best rate of a grid, which is that
 of the least mean training loss. Each is trained from several seeds, for the
 same number of epochs, of which those of SVRG take 2.5 gradient passes with
-update_freq=2. Takes some four minutes; `make bench` leaves it out.
+update_freq=2. Takes some four minutes.
 """
 
 import common

@@ -162,7 +162,7 @@ def main():
                  'Generated rows of %d features in %d classes, λ = %g. SVRG: batches of %d, '
                  'update_freq=1, the rate %g, with momentum nag of 0.9 and the rate %g; '
                  'BarzilaiBorwein finds its own. At most %d epochs or %g s each, the least of %d '
-                 "rounds. The last column is the fastest epoch over that of a NumPy loop's." % (
+                 "rounds. The last column is the fastest epoch over a NumPy loop's." % (
                      problem.features.shape[1], problem.classes, args.l2, args.batch_size,
                      args.rate, args.momentum_rate, args.epochs, args.seconds, args.rounds),
                  ['method', 'rows'] + ['to %g' % level for level in LEVELS] + ['epoch over NumPy'],
