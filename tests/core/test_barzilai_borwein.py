@@ -247,3 +247,22 @@ def test_parameters_that_are_not_stepped_say_nothing():
                arg_params=problem.arg_params())
     np.testing.assert_allclose(rules[1].rate, rules[0].rate, rtol=1e-5)
     np.testing.assert_allclose(rules[1].curvature, rules[0].curvature, rtol=1e-5)
+
+
+def test_float16_weights_train_with_multi_precision():
+    """The optimum is within a step of float16 of these weights."""
+    expected = np.array([[1, -2, 3, -4, 5]])
+    features = np.random.RandomState(0).normal(size=(400, 5)).astype('float16')
+    train_data = mx.io.NDArrayIter(mx.nd.array(features, dtype='float16'),
+                                   mx.nd.array(features @ expected[0], dtype='float16'), 40,
+                                   label_name='label')
+    weight = mx.sym.Variable('weight', shape=(1, 5))  # no FullyConnected on CPUs in float16
+    output = mx.sym.sum(mx.sym.broadcast_mul(mx.sym.Variable('data'), weight), axis=1)
+    symbol = mx.sym.LinearRegressionOutput(output, mx.sym.Variable('label'))
+    module = SVRGModule(symbol, label_names=('label',), update_freq=1)
+    module.fit(train_data, eval_metric=[], num_epoch=20, initializer=mx.init.Zero(),
+               optimizer='nag', optimizer_params={
+                   'multi_precision': True, 'lr_scheduler': BarzilaiBorwein(), 'momentum': 0.9})
+    found = module.get_params()[0]['weight']
+    assert found.dtype == np.float16
+    np.testing.assert_allclose(found.asnumpy(), expected, rtol=1e-3)
