@@ -3,6 +3,8 @@
 import math
 from types import SimpleNamespace
 
+import numpy as np
+
 from ..core.arrays import dense
 from ..core.divergence import length_of
 from ..data.iterators import rewind_for_pass
@@ -129,7 +131,10 @@ def _curvature(module, gradient, source, reduction, at_of):
     norm = length_of(direction.values())
     if not 0 < norm < math.inf:
         return 0.
-    distance = _SHIFT * max(1., length_of(dense(weights[name][0]) for name in direction))
+    # A shorter way would be lost in the rounding of float16.
+    coarsest = max(np.finfo(weights[name][0].dtype).eps for name in direction)
+    distance = max(_SHIFT, math.sqrt(coarsest)) * max(
+        1., length_of(dense(weights[name][0]) for name in direction))
     shift = {name: array * (distance / norm) for name, array in direction.items()}
     nearby = svrg.full_gradient_nearby(shift, module, source, reduction, at_of)
     curvature = length_of(gradient.change(full_gradient, nearby, shift).values()) / distance
