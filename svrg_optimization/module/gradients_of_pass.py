@@ -21,8 +21,9 @@ class GradientsOfPass:
     """Gradients at the snapshot of the batches of one pass.
 
     Whole batches have the bound shapes and no padding. Where rows are
-    independent, several small ones are computed as one: then no batch has
-    gradients of its own to store. All other batches are computed one by one.
+    independent, several small ones are computed as one: they have no gradients
+    of their own to store, and a short batch among them stores none either. All
+    other batches are computed one by one.
 
     Parameters
     ----------
@@ -123,7 +124,7 @@ class GradientsOfPass:
         if cut is batch:
             at.carry_states(module, live)
             yield whole._replace(gradients=gradients, weights=summed.weights, is_summed=True)
-        elif self._stores and self._at_once >= _WORTH_RECOMPUTING:
+        elif self._stores and self._at_once > 1:  # a step on the cut batch would bind anew
             yield summed
             yield whole
         elif self._stores and real == 1 and executor_group.can_reshape(live, real_rows):
