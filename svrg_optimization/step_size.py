@@ -6,13 +6,15 @@ import mxnet as mx
 from mxnet.lr_scheduler import LRScheduler
 
 from ._argument_checks import checked_bool, checked_positive
+from .core.rate import KeptSnapshot
 from .svrg_optimizer import described
 
 _FIRST_RATE = 0.01  # where it cannot be measured
-_ASTRAY = 100  # growth of the full gradient between two snapshots that shows a rate too large
-_SLOWER = 2  # what the rate is divided by then
+_FIRST = 2  # the first rate's part of (1 - momentum) / L
 _FACTOR = 4  # of the formula's rate, where the rate is bounded
-_KEPT = 0.98  # of the largest curvature, from each snapshot to the next
+_KEPT = 0.7  # of the largest curvature, from each snapshot to the next
+_SLOWER, _FASTER = 2, 1.1  # what the bound is divided by on the way back, multiplied by on others
+_STATE = 'rate', 'curvature', 'slowdown', 'largest_norm'
 _PRECISION = 1e-6  # of float32 gradients: what is smaller, relative to the largest, is noise
 
 
@@ -32,43 +34,56 @@ class BarzilaiBorwein(LRScheduler):
     default, g is :math:`\mu` times `rescale_grad`; :math:`\mu` is summed over
     workers that step together.
 
-    The first snapshot measures the curvature along G, the first full gradient of
-    a step, with one more pass over the data:
-
-    .. math:: L = \|g(w) - g(w - h\, G / \|G\|)\| / h,
-              \quad h = 10^{-3} \max(1, \|w\|)
-
-    and the first rate is :math:`1 / L`. With random layers differences of
-    gradients are noise, and it is 0.01.
-
     With few steps between snapshots and a badly conditioned problem this rate
     can be too large, and after a rate that overshoots the next one is wrong. With
     many steps it is small: a snapshot brings the weights nearer to the optimum by
     a factor of e or so. Therefore
 
     - the rate is four times that of the formula;
-    - it is at most :math:`1 / L`, where L is the largest curvature so far,
-      :math:`\|g_k - g_{k-1}\|^2 / (\tilde w_k - \tilde w_{k-1})^T (g_k - g_{k-1})`.
-      That of earlier snapshots counts 2 percent less at each one: it may be larger than
-      near the optimum;
-    - the rate does not change if the curvature is not positive, which happens
-      with losses that are not convex, or if no step was made.
+    - it is at most :math:`1 / L`, where L is the largest curvature so far. That of
+      earlier snapshots counts 30 percent less at each one;
+    - the rate does not change otherwise if the curvature is not positive, which
+      happens with losses that are not convex, or if no step was made.
 
-    The factor and the bound are not part of the paper. Nor is momentum: with the momentum
-    :math:`\beta` of the optimizer each gradient moves the weights by
-    :math:`1 / (1 - \beta)` times the rate in total, so the formula's rate is
-    multiplied by :math:`1 - \beta`, and then bounded. The first rate is too.
+    The curvature is the larger of two. Between two snapshots it is
+    :math:`\|g_k - g_{k-1}\|^2 / (\tilde w_k - \tilde w_{k-1})^T (g_k - g_{k-1})`. At
+    each one it is that of two random batches, whose steps can be far more curved
+    than the mean: two power iterations on differences of a batch's gradients,
 
-    If the norm of the full gradient has grown a hundredfold since the snapshot
-    before, or is not finite, the module goes back to that one, with half the rate
-    and the momentum at 0, and warns of it once. So it does at the end of ``fit`` if
-    the weights are not finite, or a thousand times those of the snapshot.
+    .. math:: L_b = \|g_b(\tilde w) - g_b(\tilde w - h\, v / \|v\|)\| / h,
+              \quad h = 10^{-3} \max(1, \|\tilde w\|)
+
+    first with v its gradient, then with v the difference. The first rate is
+    :math:`2 (1 - \beta) / L` with the momentum :math:`\beta`, or `base_lr`, and at
+    most :math:`1 / L`. With random layers differences of gradients are noise: there is
+    no bound, and the first rate is 0.01.
+
+    With momentum each gradient moves the weights by :math:`1 / (1 - \beta)` times the
+    rate in total, so the formula's rate is multiplied by :math:`1 - \beta`, and then
+    bounded. Where a parameter has a multiplier of the rate (`lr_mult`), all this is
+    measured in its weights divided by the root of the multiplier.
+
+    From one snapshot to the next the objective changes by about
+
+    .. math:: (g_{k-1} + g_k)^T (\tilde w_k - \tilde w_{k-1}) / 2,
+
+    plus the change of a proximal operator's `value`. If by the sum of these a
+    snapshot is above the best one so far, and `gradient_norm` is too, or is not
+    finite, training goes back to the best one, without momentum and with half the
+    rate and half the bound, and a line of the log says so. The bound grows again by a
+    tenth a snapshot. (With random layers the norm must be a hundred times that of the
+    best.) ``fit`` ends with a snapshot that is compared so too, and warns if it goes back
+    there.
+
+    The factors, the bound, the batches' curvature and the way back are not part of
+    the paper.
 
     Parameters
     ----------
     base_lr : float, optional
-        Rate until the second snapshot, above 0. By default it is measured. As in
-        all schedulers of MXNet, the optimizer's `learning_rate` replaces it.
+        Rate at the first snapshot, above 0, where it is at most 1 / L, and before it. By
+        default it is measured. As in all schedulers of MXNet, the optimizer's
+        `learning_rate` replaces it.
     bounded : bool
         Whether the rate is four times that of the formula, and at most 1 / L. With
         False the formula alone is used.
@@ -79,9 +94,17 @@ class BarzilaiBorwein(LRScheduler):
     Attributes
     ----------
     rate : float or None
-        Rate since the latest snapshot; None before it is known.
+        Rate since the latest snapshot; None before the first.
     curvature : float
         L; 0 before it is known.
+    slowdown : float
+        What the bound is divided by: 1, and more after a way back.
+    objective : float
+        Change of the mean objective since the first snapshot.
+    best : KeptSnapshot or None
+        The best snapshot so far.
+    ways_back : int
+        How often training went back to it.
 
     Raises
     ------
@@ -96,9 +119,10 @@ class BarzilaiBorwein(LRScheduler):
     ``SVRGModule.init_optimizer`` raises a ValueError for an optimizer other
     than sgd and nag, for `clip_gradient`, for
     ``alpha=0`` and for `full_grad_batches`: the formula does not hold there. It
-    also raises one if the servers of a distributed KVStore update the weights,
-    because the rate would not reach them. Set ``MXNET_UPDATE_ON_KVSTORE=0`` on
-    all workers in that case. A checkpoint contains the state of the rule.
+    also raises one if the servers of a distributed KVStore must update the weights,
+    because the rate would not reach them: in ``dist_async``, for row_sparse weights, and
+    with ``MXNET_UPDATE_ON_KVSTORE=1``. Otherwise the workers update them. A checkpoint
+    contains the state of the rule. A resumed run takes its snapshot as the best so far.
 
     References
     ----------
@@ -161,70 +185,105 @@ class BarzilaiBorwein(LRScheduler):
         """Whether there is a rate."""
         return not (self.rate is None and self.base_lr is None)
 
-    def begin(self, curvature, momentum=0):
-        """Set the first rate from a curvature; 0 if that cannot be measured."""
-        self.curvature = curvature
-        self.rate = (1 - momentum) / curvature if curvature else _FIRST_RATE
+    @property
+    def measures_curvature(self):
+        """Whether the curvature of batches is needed at the next snapshot."""
+        return self.bounded or not self.is_begun
+
+    def restart(self):
+        """Forget all that earlier snapshots have told."""
+        self.rate, self.curvature, self.slowdown = None, 0., 1.
+        self.best, self.objective, self.largest_norm = None, 0., 0.
+        self.ways_back = 0
+
+    def state(self):
+        """Return what a checkpoint contains, as values of types that JSON supports."""
+        return {name: getattr(self, name) for name in _STATE}
+
+    def resume(self, state):
+        """Go on with a `state`. The active snapshot counts as the best so far."""
+        vars(self).update((name, state[name]) for name in _STATE if name in state)
+        self.best = KeptSnapshot(0., math.nan)
 
     def begin_fit(self):
-        """Compare the next full gradient with none: weights and data may be others."""
-        self._norm = None
+        """Compare the next snapshot with none, but in a resumed run: data may be others."""
+        if self.best is not None and not math.isnan(self.best.norm):
+            self.best = None
 
-    def note(self, norm):
-        """Note the norm of the full gradient at a snapshot, in the scale of a step."""
-        self._norm = norm
-        self._largest_norm = max(self._largest_norm, norm)
-
-    def is_astray(self, norm):
-        """Tell whether the norm of a full gradient shows that the rate was too large."""
-        if self._norm is None:
-            return not math.isfinite(norm)
-        return not norm <= _ASTRAY * max(self._norm, _PRECISION * self._largest_norm)
-
-    def slow_down(self):
-        """Reduce the rate for good, after it has led astray."""
-        self.rate = self(None) / _SLOWER
-        self.curvature = max(self.curvature, 1 / self.rate)
-
-    def advance(self, displacements, changes, steps, units=1, momentum=0):
-        """Set the rate from two snapshots.
+    def look_at(self, change, norm, best, noise=1):
+        """Compare a new snapshot with the best one so far.
 
         Parameters
         ----------
-        displacements : list of NDArray
-            For each parameter, the later snapshot minus the earlier one.
-        changes : list of NDArray
-            For each parameter, the later full gradient minus the earlier one,
-            with weight decay and in the scale of a step.
+        change : Change
+            Change since the snapshot before.
+        norm : float
+            Norm of its gradient.
+        best : KeptSnapshot or None
+            The best one, with its weights.
+        noise : float
+            Growth of the norm that is no sign of a rate too large.
+
+        Returns
+        -------
+        KeptSnapshot or None
+            The best one if the new one is worse.
+        """
+        is_finite = math.isfinite(norm)
+        if change.objective == -math.inf and is_finite:
+            best = None
+        objective = 0. if best is None else self.objective + change.objective
+        if best is not None and not (is_finite and (
+                objective <= best.objective
+                or norm <= noise * max(best.norm, _PRECISION * self.largest_norm))):
+            self.objective, self.best = best.objective, best
+            return best
+        if is_finite and (best is None or objective <= best.objective):
+            best = KeptSnapshot(objective, norm)
+        if is_finite:
+            self.largest_norm = max(self.largest_norm, norm)
+        self.objective, self.best = objective, best
+        return None
+
+    def slow_down(self):
+        """Reduce the rate and its bound, where training goes back to the best snapshot."""
+        self.rate = self(None) / _SLOWER
+        self.slowdown *= _SLOWER
+        self.ways_back += 1
+
+    def advance(self, change, steps, curvature, units=1, momentum=0):
+        """Set the rate at a snapshot.
+
+        Parameters
+        ----------
+        change : Change
+            Change since the snapshot before, with weight decay and in the scale of a
+            step.
         steps : int
             Number of steps between the snapshots.
+        curvature : float
+            Curvature of batches; 0 if it is not measured.
         units : float
             Factor for the curvature so far, if the scale of gradients has
             changed.
         momentum : float
             Momentum of the optimizer.
         """
-        largest = self.curvature * units
-        squared = product = changed = 0.
-        for displacement, change in zip(displacements, changes):
-            moved, grown = (array.astype('float64') for array in (displacement, change))
-            own = float((moved * moved).sum().asscalar())
-            if own:  # a parameter that is never updated says nothing
-                squared += own
-                product += float((moved * grown).sum().asscalar())
-                changed += float((grown * grown).sum().asscalar())
-        rate = self.rate
-        if steps and 0 < product < math.inf and math.isfinite(changed / product):
-            largest = max(_KEPT * largest, changed / product)
-            rate = (1 - momentum) * squared / product / steps
-            if self.bounded:
-                rate = min(_FACTOR * rate, 1 / largest)
+        if steps:
+            self.slowdown = max(1., self.slowdown / _FASTER)
+        largest = max(self.curvature * units * (_KEPT if steps else 1), curvature)
+        if not self.is_begun:
+            rate = _FIRST * (1 - momentum) / largest if largest else _FIRST_RATE
+        else:
+            rate = self(None)
+        if self.rate is not None and steps and change.product > 0 and math.isfinite(
+                change.changed / change.product):
+            largest = max(largest, change.changed / change.product)
+            rate = (1 - momentum) * change.squared / change.product / steps
+            rate *= _FACTOR if self.bounded else 1 / self.slowdown
+        if self.bounded and largest:
+            rate = min(rate, 1 / (self.slowdown * largest))
         self.rate, self.curvature = rate, largest
-
-    def restart(self):
-        """Forget all that earlier snapshots have told."""
-        self.rate, self.curvature = None, 0.
-        self._norm, self._largest_norm = None, 0.
 
 
 def check_step_size(optimizer, optimizer_params, alpha, on_servers, full_grad_batches=None):

@@ -15,7 +15,6 @@ from .checkpoint.save import save
 from .kvstore.install import optimizer_kept_on_error
 from .module import training_loop
 from .module.docstrings import with_docstrings_of_mxnet
-from .module.step_size_from_snapshots import go_back_if_astray
 from .svrg_module import SVRGModule
 
 
@@ -237,10 +236,6 @@ class SVRGBucketingModule(BucketingModule):
 
     def _check_workers_agree(self, *plan):
         self._default_bucket._check_workers_agree(*plan)
-
-    def _go_back_if_astray(self):
-        go_back_if_astray(self._default_bucket)
-        self._params_dirty = True
 
     def _is_at_snapshot(self):
         return self._default_bucket._is_at_snapshot()

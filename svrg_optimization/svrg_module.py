@@ -34,11 +34,7 @@ from .module.docstrings import with_docstrings_of_mxnet
 from .module.dropout_masks import DropoutMasks
 from .module.optimality import Optimality
 from .module.optimizer_states import check_learning_rate, kvstore_of
-from .module.step_size_from_snapshots import (
-    go_back_if_astray,
-    step_size_rule_of,
-    take_snapshot_and_rate,
-)
+from .module.step_size_from_snapshots import step_size_rule_of, take_snapshot_and_rate
 from .proximal import ProximalOperators
 from .step_size import check_step_size
 from .svrg_optimizer import _SVRGOptimizer
@@ -765,7 +761,7 @@ class SVRGModule(Module):
             If the full gradient is not finite, with ``nonfinite='warn'``. If
             `gradient_norm` and the weights have grown a thousandfold since the first
             snapshot: training diverges. If a `BarzilaiBorwein` has set the weights back
-            to the snapshot before. If the network has random layers other than
+            to those of the best snapshot. If the network has random layers other than
             Dropout, or states without `next_states`. Also if the padding of a batch
             cannot be cut off, because the symbol cannot be bound for the real rows or a
             device would have no row. The gradient then includes the padding, and its
@@ -806,10 +802,7 @@ class SVRGModule(Module):
             take_snapshot_and_rate(self, of_a_step, source, reduction, done, at_of)
         else:
             svrg.take_snapshot(self, source, reduction, done, at_of)
-        self._optimality.look_at(self, of_a_step)
-
-    def _go_back_if_astray(self):
-        go_back_if_astray(self)
+            self._optimality.look_at(self, of_a_step)
 
     def _is_at_snapshot(self):
         snapshot = self._snapshot

@@ -33,7 +33,7 @@ class Loaded(NamedTuple):
     continues_counts : bool
         Whether the next optimizer continues these counts.
     step_size : dict, optional
-        Rate and curvature of a BarzilaiBorwein.
+        State of a BarzilaiBorwein.
     check_states : callable
         Raises an error if the file of the optimizer's states no longer belongs
         to the checkpoint.
@@ -104,7 +104,7 @@ class Loaded(NamedTuple):
         if isinstance(rule, BarzilaiBorwein):
             rule.restart()
             if self.step_size:
-                rule.rate, rule.curvature = self.step_size['rate'], self.step_size['curvature']
+                rule.resume(self.step_size)
         return self._replace(step_size=None)
 
 

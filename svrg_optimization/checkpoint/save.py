@@ -64,7 +64,7 @@ def _facts_and_arrays(module):
              'num_update': snapshot.num_update, 'num_taken': snapshot.num_taken,
              'optimizer': loaded.counts, 'snapshot': None, 'step_size': loaded.step_size}
     if rule is not None:
-        facts['step_size'] = {'rate': rule.rate, 'curvature': rule.curvature}
+        facts['step_size'] = rule.state()
     if module.optimizer_initialized:
         counts = module._membership.update_counts(module, snapshot.num_update, module._trainable)
         facts['optimizer'] = {**counts, 'copies': devices_that_update(module),

@@ -21,6 +21,8 @@ Predictive Variance Reduction", NIPS 2013, Figure 1. With α: Y. Yin, Z. Xu,
 Z. Li, T. Darrell and Z. Liu, "A Coefficient Makes SVRG Effective", ICLR 2025.
 """
 
+import contextlib
+
 from .correction import correct_batch
 from .snapshot import Snapshot
 from .store import StoredBatch
@@ -72,7 +74,7 @@ class SVRG:
 
     # A snapshot
 
-    def take_snapshot(self, live, source, reduction, done=None, at_of=None, check=None):
+    def take_snapshot(self, live, source, reduction, done=None, at_of=None, sample=None):
         """Take a snapshot of the weights and compute the full gradient there.
 
         Parameters
@@ -88,8 +90,8 @@ class SVRG:
         at_of : callable, optional
             Takes a batch and returns the model of its bucket and that model's
             `at`. By default all batches are `live`'s.
-        check : callable, optional
-            Called with the full gradient. With an error it refuses the snapshot.
+        sample : SampleOfBatches, optional
+            Is offered each batch.
 
         Raises
         ------
@@ -99,12 +101,10 @@ class SVRG:
             If the full gradient is not finite and that is an error. As after
             all errors, the previous snapshot stays active.
         """
-        before = self.at.copy_of_weights() if self.snapshot.is_active else []
+        before = self.at.copy_of_weights() if self.snapshot.is_active else {}
         with self.snapshot.being_replaced(lambda: self.at.set_weights(before)):
             self.at.move_to_weights_of(live)                                         # w̃ ← w
-            mu = self._full_gradient(live, source, reduction, done, at_of)
-            if check is not None:
-                check(mu)
+            mu = self._full_gradient(live, source, reduction, done, at_of, sample)
             self.at.copy_auxiliary_states_of(live)
             self.snapshot.replace(mu, self.epoch)
         self.snapshot.num_taken += 1
@@ -114,30 +114,35 @@ class SVRG:
         with self.at.auxiliary_states_restored():
             self.snapshot.full_gradient = self._full_gradient(live, source, reduction)
 
-    def full_gradient_nearby(self, shift, live, source, reduction, at_of=None):
-        """Return the full gradient at w̃ minus a shift, a dict of one NDArray a parameter."""
-        snapshot, before = self.snapshot, self.at.copy_of_weights()
-        with snapshot.being_replaced(lambda: self.at.set_weights(before)):
-            self.at.shift_weights(shift)
-            nearby = self._full_gradient(live, source, reduction, at_of=at_of, stores=False)
-            self.at.set_weights(before)
-            snapshot.replace(snapshot.full_gradient, snapshot.epoch, snapshot.taken_at)
-        return nearby
+    @contextlib.contextmanager
+    def gradients_nearby(self, live, source, reduction, at_of=None):
+        """Yield a function of a batch that returns its gradient at w̃, minus a shift if given.
 
-    def _full_gradient(self, live, source, reduction, done=None, at_of=None, stores=True):
+        A gradient is a FullGradient of one batch, None for a batch that is all
+        padding. A shift is a dict of one NDArray a parameter.
+        """
+        snapshot, before = self.snapshot, self.at.copy_of_weights()
+
+        def gradient_of(batch, shift=None):
+            if shift is not None:
+                self.at.shift_weights(shift)
+            mu = self.at.new_full_gradient()
+            self._add_gradients(mu, [batch], live, source, at_of)
+            mu.divide(reduction)
+            self.at.set_weights(before)
+            return mu if mu.finished else None
+
+        with snapshot.being_replaced(lambda: self.at.set_weights(before)):
+            yield gradient_of
+            snapshot.replace(snapshot.full_gradient, snapshot.epoch, snapshot.taken_at)
+
+    def _full_gradient(self, live, source, reduction, done=None, at_of=None, sample=None):
         mu = self.at.new_full_gradient()                                             # μ ← 0
-        store = self.store if stores and at_of is None and self.store.budget else None
-        if stores:
-            self.store.drop()
-        batches = self._counted(source.batches(done is not None, store is not None), mu, done)
-        with self.at.inputs_kept(live):
-            for part in self.at.gradients(batches, live, source, mu, store is not None, at_of):
-                if part.is_summed:
-                    mu.add(part.gradients, part.weights)                      # μ ← μ + ∇f_b(w̃)
-                if part.batches:
-                    mu.count(part.gradients, part.rows, part.batches)
-                if store and part.batch is not None:
-                    store.add(part, mu)
+        store = self.store if at_of is None and self.store.budget else None
+        self.store.drop()
+        batches = source.batches(done is not None, store is not None)
+        self._add_gradients(mu, self._counted(batches, mu, done, sample), live, source, at_of,
+                            store)
         mu.divide(reduction)                                                    # μ ← (B/n) μ
         if not mu.finished:
             raise ValueError('train_data must yield at least one row of data, and %r yielded none'
@@ -148,12 +153,24 @@ class SVRG:
             store.complete(source.train_data, mu.yielded, self.warn_once)
         return mu
 
+    def _add_gradients(self, mu, batches, live, source, at_of, store=None):
+        with self.at.inputs_kept(live):
+            for part in self.at.gradients(batches, live, source, mu, store is not None, at_of):
+                if part.is_summed:
+                    mu.add(part.gradients, part.weights)                      # μ ← μ + ∇f_b(w̃)
+                if part.batches:
+                    mu.count(part.gradients, part.rows, part.batches)
+                if store and part.batch is not None:
+                    store.add(part, mu)
+
     @staticmethod
-    def _counted(batches, mu, done):
+    def _counted(batches, mu, done, sample):
         """Yield the batches; count each when the next is asked for."""
         for batch in batches:
             yield batch
             mu.yielded += 1
+            if sample is not None:
+                sample.offer(batch)
             if done is not None or mu.yielded % _BATCHES_AHEAD == 0:
                 mu.wait()
             if done is not None:

@@ -22,6 +22,16 @@ def labels_of(batch):
     return getattr(batch, 'label', None) or []
 
 
+def copy_of(batch):
+    """Return a copy of a batch, whose arrays its iterator may overwrite."""
+    if isinstance(batch, list):
+        return [copy_of(piece) for piece in batch]
+    data, label = ([array.copy() for array in arrays] for arrays in (batch.data, labels_of(batch)))
+    return DataBatch(data, label, padding_of(batch), **{
+        name: getattr(batch, name, None) for name in ('bucket_key', 'provide_data',
+                                                      'provide_label')})
+
+
 def batch_axis(description):
     """Return the axis of the rows in a DataDesc, -1 if there is none."""
     return DataDesc.get_batch_axis(description.layout)

@@ -98,9 +98,10 @@ def _told_by_each(kvstore, key, own):
     return tally.read()[2]
 
 
-def largest_of_workers(kvstore, key, number):
-    """Return the largest of one number of each worker; arguments are those of `check_plans`."""
-    return max(own[0] for own in _told_by_each(kvstore, key, (number,)))
+def largest_of_workers(kvstore, key, *numbers):
+    """Return for each number the largest of all workers, NaN if one has NaN."""
+    told = np.array(_told_by_each(kvstore, key, numbers))
+    return told[:, :len(numbers)].max(axis=0).tolist()
 
 
 def synchronize_weights(kvstore, module, servers_update):

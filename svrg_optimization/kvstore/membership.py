@@ -114,7 +114,7 @@ class Membership:
     def largest(self, module, number):
         """Return the largest of the numbers of all workers, so that they decide alike."""
         kvstore = kvstore_of(module)
-        return largest_of_workers(kvstore, self.keys.tally, number) if is_distributed(
+        return largest_of_workers(kvstore, self.keys.tally, number)[0] if is_distributed(
             kvstore) else number
 
     def synchronize(self, module, num_update):

@@ -5,7 +5,7 @@ from mxnet import ndarray as nd
 
 from ..module.optimizer_states import kvstore_of
 from ..svrg_optimizer import _SVRGOptimizer
-from .agreement import PassCounts, check_batch_counts
+from .agreement import PassCounts, check_batch_counts, largest_of_workers
 from .kinds import is_distributed
 from .operations import allreduce, compresses
 
@@ -71,6 +71,14 @@ class WithinProcess:
     def check_batches(self, full_gradient):
         """Check nothing: there is only this worker."""
 
+    def largest(self, numbers):
+        """Return for each number the largest of all workers: itself."""
+        return numbers
+
+    def within_process(self):
+        """Return what sums over the devices of this process, without a KVStore."""
+        return WithinProcess(None, None, self._adds_devices)
+
 
 class OverWorkers:
     """Sum over the devices of all workers of a distributed KVStore.
@@ -120,6 +128,14 @@ class OverWorkers:
         """Raise a ValueError if ``fit`` would wait forever on data of this pass."""
         if self._trains_on_pass:
             check_batch_counts(self._kvstore, full_gradient.batches_of_workers)
+
+    def largest(self, numbers):
+        """Return for each number the largest of all workers."""
+        return largest_of_workers(self._kvstore, self._membership.keys.tally, *numbers)
+
+    def within_process(self):
+        """Return what sums over the devices of this process, without a KVStore."""
+        return WithinProcess(None, None, adds_devices=True)
 
 
 def exchange(kvstore, keys, full_gradient, values, counted=()):

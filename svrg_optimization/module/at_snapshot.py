@@ -150,13 +150,18 @@ class AtSnapshot:
 
     # Weights
 
+    def weights(self):
+        """Map each parameter to a list of its arrays at the snapshot, one per device."""
+        return executor_group.parameters(self.module)
+
     def copy_of_weights(self):
-        """Return copies of the weights and auxiliary states of the snapshot."""
-        return [weight.copy() for weight in executor_group.weights(self.module)]
+        """Return copies of the weights and auxiliary states of the snapshot, by name and device."""
+        return {name: [array.copy() for array in arrays]
+                for name, arrays in executor_group.weights(self.module).items()}
 
     def set_weights(self, weights):
         """Set the weights and auxiliary states of the snapshot to given values."""
-        executor_group.copy_all(weights, executor_group.weights(self.module))
+        executor_group.set_weights(self.module, weights)
 
     def move_to_weights_of(self, live):
         """Set the weights of the snapshot to those of the live module."""

@@ -362,8 +362,7 @@ def check_given(module, **given):
     ValueError
         If a value has another shape.
     """
-    group = module._exec_group
-    bound = {**parameters(module), **dict(zip(group.aux_names, group.aux_arrays))}
+    bound = weights(module)
     for argument, arrays in given.items():
         for name, array in (arrays or {}).items():
             if not isinstance(array, nd.NDArray):
@@ -375,9 +374,15 @@ def check_given(module, **given):
 
 
 def weights(module):
-    """List the parameters and auxiliary states on all devices, in a fixed order."""
+    """Map each parameter and auxiliary state to a list of its arrays, one per device."""
     group = module._exec_group
-    return [array for arrays in group.param_arrays + group.aux_arrays for array in arrays]
+    return {**parameters(module), **dict(zip(group.aux_names, group.aux_arrays))}
+
+
+def set_weights(module, values):
+    """Set parameters and auxiliary states to arrays, by name and device."""
+    for name, arrays in weights(module).items():
+        copy_all(values[name], arrays)
 
 
 def weights_have_moved(module):

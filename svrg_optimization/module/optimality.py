@@ -33,18 +33,24 @@ class MeanGradient:
         W r. Without an optimizer it is 1.
     decays : dict of str to float
         Weight decay of each parameter that the optimizer updates.
+    multipliers : dict of str to float
+        What the learning rate of each of these is multiplied by.
+    momentum : float
+        Momentum of the optimizer.
     """
 
     def __init__(self, module, batches_of_a_step):
-        self.scale, self._optimizer = 1., None
-        self.decays = self._multipliers = dict.fromkeys(module._trainable, 0.)
+        self.scale, self.momentum, self._optimizer = 1., 0., None
+        self.decays = dict.fromkeys(module._trainable, 0.)
+        self.multipliers = dict.fromkeys(module._trainable, 1.)
         if module.optimizer_initialized:
             self._optimizer = optimizer = module._optimizer
             by_number = kvstore_of_weights(module) is None
             self.scale = optimizer.rescale_grad * batches_of_a_step
-            self._multipliers = rate_multipliers(optimizer, module._trainable, by_number)
-            self.decays = weight_decays(
-                optimizer, [name for name, rate in self._multipliers.items() if rate], by_number)
+            self.momentum = getattr(optimizer, 'momentum', 0.)
+            multipliers = rate_multipliers(optimizer, module._trainable, by_number)
+            self.multipliers = {name: rate for name, rate in multipliers.items() if rate}
+            self.decays = weight_decays(optimizer, list(self.multipliers), by_number)
         self._proximal = module._proximal.by_name
 
     def of(self, full_gradient, weights):
@@ -104,6 +110,11 @@ class MeanGradient:
                     ctx=array.context, dtype=array.dtype)
         return decays
 
+    def regularizer(self, weights):
+        """Return the sum of what the proximal operators stand for."""
+        return sum(float(operator.value(weights[name][0]))
+                   for name, operator in self._proximal.items() if name in self.decays)
+
     def norm(self, full_gradient, weights):
         r"""Return the largest component per row, in absolute value.
 
@@ -125,7 +136,7 @@ class MeanGradient:
     def _mapping(self, name, weight, gradient):
         proximal, rate = self._proximal[name], 1.
         if getattr(self._optimizer.lr_scheduler, 'is_begun', True):
-            rate = self._optimizer.learning_rate * self._multipliers[name] or 1.
+            rate = self._optimizer.learning_rate * self.multipliers[name] or 1.
         if is_ours(proximal):  # others may need the dtype of the parameter
             weight, gradient = weight.astype('float64'), gradient.astype('float64')
         stepped = weight - rate * gradient
@@ -156,7 +167,7 @@ class Optimality:
         return self._norm
 
     def look_at(self, module, batches_of_a_step):
-        """Look at a new snapshot; warn once if training diverges."""
+        """Look at a new snapshot at a constant rate; warn once if training diverges."""
         weights = executor_group.parameters(module._svrg.at.module).values()
         self._divergence.look_at(
             self.norm(module, batches_of_a_step),

@@ -198,9 +198,9 @@ class _Epochs:
         self._svrg = module._svrg
         self._has_loss, self._was_reset, self._is_read = True, False, False
         self.has_converged = False
-        rule = step_size_rule_of(module)
-        if rule is not None:
-            rule.begin_fit()
+        self._rule = step_size_rule_of(module)
+        if self._rule is not None:
+            self._rule.begin_fit()
 
     @property
     def _takes_snapshots(self):
@@ -260,20 +260,28 @@ class _Epochs:
             self._was_reset = True
 
     def end(self):
-        """Let a last snapshot decide whether training has converged; warn if it has not."""
+        """Let a last snapshot decide whether training has converged, and which weights are best.
+
+        Without a `tol` and a BarzilaiBorwein there is nothing to decide.
+        """
         svrg = self._svrg
-        self._module._go_back_if_astray()
-        if svrg.schedule.tol is None or not self._takes_snapshots:
+        if not self._takes_snapshots or (svrg.schedule.tol is None and self._rule is None):
             return
         if not svrg.snapshot.is_active or svrg.snapshot.num_update > svrg.snapshot.taken_at:
+            ways_back = self._rule and self._rule.ways_back
             go_back = self._take_snapshot()
             if go_back:
                 go_back()
+            if self._rule and self._rule.ways_back > ways_back:
+                svrg.warn_once('the learning rate was too large since the last snapshot: the '
+                               'weights are those of the best snapshot')
         norm = self._module.gradient_norm
-        if self._takes_snapshots and not self.has_converged and norm is not None:
-            svrg.warn_once('training did not converge: gradient %.1e, tol %g. More epochs, or '
-                           'another learning rate, may be needed'
-                           % (norm, svrg.schedule.tol))
+        if svrg.schedule.tol is None or self.has_converged or norm is None or (
+                not self._takes_snapshots):
+            return
+        svrg.warn_once('training did not converge: gradient %.1e, tol %g. %s may be needed' % (
+            norm, svrg.schedule.tol, 'Another learning rate, or more epochs,'
+            if self._rule is None else 'Scaled features, or more epochs,'))
 
     def _take_snapshot(self):
         """Take a snapshot; return a function that sets the data to their beginning again.

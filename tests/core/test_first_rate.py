@@ -1,6 +1,8 @@
 """BarzilaiBorwein without a number: its first rate, and the way back where a rate led astray."""
 
+import functools
 import logging
+from unittest.mock import Mock
 
 import mxnet as mx
 import numpy as np
@@ -10,26 +12,11 @@ import oracle
 from pairs import in_pairs
 from problems import Problem, SparseProblem
 from samples import Lengths
+from svrg_bb import SvrgBB, float64
 from svrg_optimization import BarzilaiBorwein, SVRGModule
+from svrg_optimization.module.at_snapshot import AtSnapshot
 
 TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
-
-
-def curvature(problem, weights, wd=0.):
-    """Return the curvature of the mean objective along its gradient, in float64."""
-    def gradient(weights):
-        summed = problem.network(weights, problem.features, problem.targets)
-        return {name: value / len(problem.features) + wd * weights[name] * name.endswith('weight')
-                for name, value in summed.items()}
-
-    def length(values):
-        return np.sqrt(sum((value ** 2).sum() for value in values.values()))
-
-    here = gradient(weights)
-    distance = 1e-3 * max(1, length(weights))
-    there = gradient({name: value - distance * here[name] / length(here)
-                      for name, value in weights.items()})
-    return length({name: here[name] - there[name] for name in here}) / distance
 
 
 def begun(problem, module, params, optimizer='sgd', rule=None, **kwargs):
@@ -54,8 +41,9 @@ def step_through(module, train_data):
     'optimizer, momentum': [('sgd', 0), ('sgd', 0.5), ('nag', 0.9)],
     'context, kvstore, update_on_kvstore': [
         (mx.cpu(), None, '1'), (TWO_DEVICES, 'local', '1'), (TWO_DEVICES, 'device', '0')]})
-def test_first_rate_is_one_over_the_curvature(monkeypatch, capfd, kind, wd, rows, optimizer,
-                                              momentum, context, kvstore, update_on_kvstore):
+def test_first_rate_is_two_over_the_curvature_of_batches(
+        monkeypatch, capfd, kind, wd, rows, optimizer, momentum, context, kvstore,
+        update_on_kvstore):
     """Differences of float32 gradients have four digits."""
     monkeypatch.setenv('MXNET_UPDATE_ON_KVSTORE', update_on_kvstore)
     problem = Problem(kind, rows=rows)
@@ -63,9 +51,11 @@ def test_first_rate_is_one_over_the_curvature(monkeypatch, capfd, kind, wd, rows
     rule = begun(problem, module, {'wd': wd, 'momentum': momentum}, optimizer, kvstore=kvstore)
     train_data = problem.iterator()
     module.update_full_grads(train_data)
-    expected = curvature(problem, problem.weights, wd)
+    expected = SvrgBB(problem, wd=wd).curvature_of_batches(oracle.batches_of(rows, 10)[:rows // 10]
+                                                           + [np.arange(30, rows)] * (rows == 37))
     np.testing.assert_allclose(rule.curvature, expected, rtol=1e-3)
-    assert rule.rate == (1 - momentum) / rule.curvature == module._optimizer.learning_rate
+    assert rule.rate == min(1, 2 * (1 - momentum)) / rule.curvature
+    assert rule.rate == module._optimizer.learning_rate
     twin = problem.svrg()  # the snapshot is where it was
     twin.take_snapshot()
     problem.assert_full_gradient(module, twin.full_gradient)
@@ -76,25 +66,22 @@ def test_first_rate_is_one_over_the_curvature(monkeypatch, capfd, kind, wd, rows
 
 
 def test_in_float64_it_is_exact():
-    problem = Problem('softmax')
-    data, labels = (mx.nd.array(rows, dtype='float64')
-                    for rows in (problem.features, problem.targets))
-    rule = BarzilaiBorwein()
+    problem, rule, found = Problem('softmax'), BarzilaiBorwein(), []
+    train_data, arg_params = float64(problem)
     problem.module().fit(
-        mx.io.NDArrayIter(data, labels, 10, label_name='label'), eval_metric=[], num_epoch=1,
-        optimizer_params={'lr_scheduler': rule},
-        arg_params={name: mx.nd.array(value, dtype='float64')
-                    for name, value in problem.weights.items()})
-    np.testing.assert_allclose(rule.curvature, curvature(problem, problem.weights), rtol=1e-9)
+        train_data, eval_metric=[], num_epoch=1, optimizer_params={'lr_scheduler': rule},
+        arg_params=arg_params, batch_end_callback=lambda _: found.append(rule.curvature))
+    expected = SvrgBB(problem).curvature_of_batches(oracle.batches_of(40, 10))
+    np.testing.assert_allclose(found, [expected] * 4, rtol=1e-9)
 
 
 def test_row_sparse_parameters_have_the_rate_of_dense_ones():
     problem = SparseProblem(rows=40)
-    module = problem.module()
-    rule = BarzilaiBorwein()
-    module.fit(problem.iterator(), eval_metric='mse', num_epoch=1, kvstore=None,
-               arg_params=problem.arg_params(), optimizer_params={'lr_scheduler': rule})
-    np.testing.assert_allclose(rule.curvature, curvature(problem, problem.weights), rtol=1e-3)
+    module = problem.bound()
+    rule = begun(problem, module, {}, kvstore=None)
+    module.update_full_grads(problem.iterator())
+    expected = SvrgBB(problem).curvature_of_batches(oracle.batches_of(40, 10))
+    np.testing.assert_allclose(rule.curvature, expected, rtol=1e-3)
 
 
 def test_buckets_share_one_first_rate():
@@ -108,8 +95,8 @@ def test_buckets_share_one_first_rate():
 
 @pytest.mark.parametrize('stored', [False, True])
 @pytest.mark.parametrize('shuffle', [False, True])
-def test_the_further_pass_moves_no_data(stored, shuffle):
-    """The batches that fit trains on are each row once, and there is one more pass."""
+def test_the_measurement_moves_no_data(stored, shuffle):
+    """The batches that fit trains on are each row once, and it takes no pass."""
     problem, passes, rows = Problem('softmax', rows=40), [], []
     train_data = problem.iterator(shuffle=shuffle)
     module = problem.module(store_snapshot_grads=stored,
@@ -118,7 +105,7 @@ def test_the_further_pass_moves_no_data(stored, shuffle):
                optimizer_params={'lr_scheduler': BarzilaiBorwein()},
                batch_end_callback=lambda param: rows.append(
                    param.locals['data_batch'].data[0].asnumpy()))
-    assert passes == [0, 1, 2, 3]
+    assert passes == [0, 1, 2, 3] * 2  # and one at the end
     np.testing.assert_array_equal(np.sort(np.concatenate(rows), axis=0),
                                   np.sort(np.float32(problem.features), axis=0))
 
@@ -140,9 +127,10 @@ def test_a_rule_that_comes_between_two_snapshots_takes_one():
     module.fit(problem.iterator(), eval_metric='acc', num_epoch=1, arg_params=problem.arg_params(),
                optimizer_params={'learning_rate': 0.1})
     begun(problem, module, {}, rule=rule, force_init=True)
-    taken = module._snapshot.num_taken
-    module.fit(problem.iterator(), eval_metric='acc', begin_epoch=1, num_epoch=2)
-    assert module._snapshot.num_taken == taken + 1 and rule.rate > 0
+    rates = []
+    module.fit(problem.iterator(), eval_metric='acc', begin_epoch=1, num_epoch=2,
+               batch_end_callback=lambda _: rates.append(rule.rate))
+    assert rates[0] > 0
 
 
 def test_where_there_is_no_curvature_a_warning_names_the_rate():
@@ -166,8 +154,8 @@ def test_where_there_is_no_curvature_a_warning_names_the_rate():
     'context, kvstore, update_on_kvstore': [
         (mx.cpu(), None, '1'), (mx.cpu(), 'object', '1'), (TWO_DEVICES, 'local', '1'),
         (TWO_DEVICES, 'device', '0')]})
-def test_a_rate_that_led_astray_is_halved_at_the_snapshot_before(
-        monkeypatch, rate, optimizer, momentum, context, kvstore, update_on_kvstore):
+def test_a_rate_that_led_astray_is_halved_at_the_best_snapshot(
+        monkeypatch, caplog, rate, optimizer, momentum, context, kvstore, update_on_kvstore):
     """Weights, snapshot and momentum are those of the good snapshot; counts go on."""
     monkeypatch.setenv('MXNET_UPDATE_ON_KVSTORE', update_on_kvstore)
     problem = Problem('linear')
@@ -180,12 +168,13 @@ def test_a_rate_that_led_astray_is_halved_at_the_snapshot_before(
     module.update_full_grads(train_data)
     good = {name: value.asnumpy() for name, value in module.get_params()[0].items()}
     full = [share['fc_weight'].asnumpy() for share in module._param_dict]
-    norm = module.gradient_norm
+    norm, slowdown = module.gradient_norm, rule.slowdown
     rule.rate = rate
     step_through(module, train_data)
-    with pytest.warns(UserWarning, match='goes on from the snapshot before, with a rate of 5'):
-        module.update_full_grads(train_data)
-    assert rule.rate == rate / 2 and rule.curvature >= 1 / rule.rate
+    caplog.set_level(logging.INFO)
+    module.update_full_grads(train_data)
+    assert 'Epoch[0] The learning rate was too large: back to the best snapshot' in caplog.text
+    assert (rule.rate, rule.slowdown, rule.ways_back) == (rate / 2, 2 * slowdown, 1)
     assert module.gradient_norm == norm and module._snapshot.num_update == 8
     for share, before in zip(module._param_dict, full):
         np.testing.assert_array_equal(share['fc_weight'].asnumpy(), before)
@@ -205,11 +194,11 @@ def test_a_rate_that_led_astray_is_halved_at_the_snapshot_before(
 
 
 def test_training_comes_to_the_optimum_from_a_first_rate_that_is_far_too_large():
-    problem, rule = Problem('linear'), BarzilaiBorwein(1e4)
+    problem, rule = Problem('linear'), BarzilaiBorwein(1e4, bounded=False)
     module = problem.module(tol=1e-4)
-    with pytest.warns(UserWarning, match='the learning rate was too large'):
-        module.fit(problem.iterator(), eval_metric='mse', num_epoch=300,
-                   arg_params=problem.arg_params(), optimizer_params={'lr_scheduler': rule})
+    module.fit(problem.iterator(), eval_metric='mse', num_epoch=300,
+               arg_params=problem.arg_params(), optimizer_params={'lr_scheduler': rule})
+    assert rule.ways_back > 10
     weights = {name: value.asnumpy().astype(float)
                for name, value in module.get_params()[0].items()}
     gradients = oracle.linear_regression(weights, problem.features, problem.targets)
@@ -225,8 +214,10 @@ def test_same_bits_after_a_stop_without_a_number(tmp_path):
                    optimizer_params={'momentum': 0.9, 'lr_scheduler': BarzilaiBorwein()})
         return module
 
-    unbroken = fit(problem.module(), 0, 6)
-    fit(problem.module(), 0, 3).save_checkpoint(prefix, 3, save_optimizer_states=True)
+    unbroken = problem.module()
+    unbroken.fit = functools.partial(unbroken.fit, epoch_end_callback=mx.callback.module_checkpoint(
+        unbroken, prefix, save_optimizer_states=True))
+    fit(unbroken, 0, 6)
     resumed = fit(SVRGModule.load(prefix, 3, load_optimizer_states=True, label_names=('label',)),
                   3, 6)
     for name, value in unbroken.get_params()[0].items():
@@ -253,30 +244,23 @@ def test_a_new_fit_may_begin_far_from_the_last(other, recwarn):
     assert not [one for one in recwarn if 'too large' in str(one.message)]
 
 
+@pytest.mark.filterwarnings('ignore:the full gradient is not finite')
 @pytest.mark.parametrize('rate', [1e6, 1e30])
 def test_the_end_of_fit_leaves_no_weights_that_diverged(rate):
     """There is no snapshot any more that would find it."""
-    problem, rule = Problem('linear'), BarzilaiBorwein(rate)
+    problem, rule = Problem('linear'), BarzilaiBorwein(rate, bounded=False)
     module = problem.module()
-    with pytest.warns(UserWarning, match='the learning rate was too large'):
+    with pytest.warns(UserWarning, match='too large since .* weights are those of the best'):
         module.fit(problem.iterator(), eval_metric=[], num_epoch=1,
                    arg_params=problem.arg_params(), optimizer_params={'lr_scheduler': rule})
     problem.assert_weights(module, problem.weights, 1e-6)
 
 
-def test_an_interrupted_second_pass_is_made_up_for():
-    problem, rule, passes = Problem('linear'), BarzilaiBorwein(), []
-
-    class Interrupted(mx.io.NDArrayIter):
-        def __iter__(self):
-            passes.append(0)
-            if len(passes) == 2:
-                raise KeyboardInterrupt
-            return super().__iter__()
-
-    train_data = Interrupted(problem.features, problem.targets, 10, label_name='label')
+def test_an_interrupted_measurement_is_made_up_for(monkeypatch):
+    problem, rule, train_data = Problem('linear'), BarzilaiBorwein(), Problem('linear').iterator()
     module = problem.module(update_freq=100)
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(KeyboardInterrupt), monkeypatch.context() as patch:
+        patch.setattr(AtSnapshot, 'shift_weights', Mock(side_effect=KeyboardInterrupt))
         module.fit(train_data, eval_metric='mse', num_epoch=1, arg_params=problem.arg_params(),
                    optimizer_params={'lr_scheduler': rule})
     module.fit(train_data, eval_metric='mse', begin_epoch=1, num_epoch=2)
@@ -287,7 +271,9 @@ def test_an_interrupted_second_pass_is_made_up_for():
 @pytest.mark.parametrize('rows', [30, 37, 47])
 def test_stored_batches_are_measured_and_not_the_data_again(rows):
     """Of 37 rows the last seven are a batch of their own."""
-    problem, rule, passes = Problem('softmax', rows=rows), BarzilaiBorwein(), []
+    problem, rule, passes, found = Problem('softmax', rows=rows), BarzilaiBorwein(), [], []
+    real = [batch[batch >= batch[0]] for batch in oracle.batches_of(rows, 10)]
+    expected = SvrgBB(problem).curvature_of_batches(real)
 
     class Counted(mx.io.NDArrayIter):
         def __iter__(self):
@@ -298,9 +284,10 @@ def test_stored_batches_are_measured_and_not_the_data_again(rows):
         train_data = kind(problem.features, problem.targets, 10, label_name='label')
         problem.module(store_snapshot_grads=True).fit(
             train_data, eval_metric=[], num_epoch=1, arg_params=problem.arg_params(),
-            optimizer_params={'lr_scheduler': rule})
-        np.testing.assert_allclose(rule.curvature, curvature(problem, problem.weights), rtol=1e-3)
-    assert len(passes) == 1
+            optimizer_params={'lr_scheduler': rule},
+            batch_end_callback=lambda _: found.append(rule.curvature))
+        np.testing.assert_allclose(found, expected, rtol=1e-3)
+    assert len(passes) == 2  # one at the end
 
 
 def test_random_layers_begin_with_a_rate_that_is_not_measured():
@@ -308,11 +295,12 @@ def test_random_layers_begin_with_a_rate_that_is_not_measured():
     symbol = mx.sym.LinearRegressionOutput(
         mx.sym.FullyConnected(data, num_hidden=1, name='fc'), mx.sym.Variable('label'))
     problem, rule = Problem('linear'), BarzilaiBorwein()
-    module = SVRGModule(symbol, label_names=('label',), update_freq=1)
+    module, found = SVRGModule(symbol, label_names=('label',), update_freq=1), []
     with pytest.warns(UserWarning, match='cannot be measured'):
         module.fit(problem.iterator(), eval_metric='mse', num_epoch=1,
-                   arg_params=problem.arg_params(), optimizer_params={'lr_scheduler': rule})
-    assert rule.rate == 0.01 and rule.curvature == 0
+                   arg_params=problem.arg_params(), optimizer_params={'lr_scheduler': rule},
+                   batch_end_callback=lambda _: found.append((rule.rate, rule.curvature)))
+    assert set(found) == {(0.01, 0)}
 
 
 def test_parameters_without_gradients_have_no_part():
@@ -329,6 +317,8 @@ def test_parameters_without_gradients_have_no_part():
 def test_the_first_rate_is_logged(caplog):
     caplog.set_level(logging.INFO)
     problem, rule = Problem('softmax'), BarzilaiBorwein()
+    found = []
     problem.module().fit(problem.iterator(), eval_metric='acc', num_epoch=1,
-                         optimizer_params={'lr_scheduler': rule})
-    assert 'Epoch[0] Learning rate=%g' % rule.rate in caplog.text
+                         optimizer_params={'lr_scheduler': rule},
+                         batch_end_callback=lambda _: found.append(rule.rate))
+    assert 'Epoch[0] Learning rate=%g' % found[0] in caplog.text

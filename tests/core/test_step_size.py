@@ -8,6 +8,7 @@ from pairs import in_pairs
 from problems import Problem
 from svrg_bb import fit
 from svrg_optimization import BarzilaiBorwein
+from svrg_optimization.core.rate import Change, KeptSnapshot
 from svrg_optimization.step_size import check_step_size
 
 
@@ -60,8 +61,8 @@ def test_bad_arguments_are_refused():
             BarzilaiBorwein(bad)
 
 
-def arrays_of(*values):
-    return [mx.nd.array(np.atleast_1d(value)) for value in values]
+def change(squared=0., product=0., changed=0., objective=0.):
+    return Change(squared, product, changed, objective)
 
 
 def test_rate_and_curvature_are_those_of_two_snapshots():
@@ -70,34 +71,98 @@ def test_rate_and_curvature_are_those_of_two_snapshots():
     assert rule.bounded is True
     rule = BarzilaiBorwein(0.5, bounded=False)
     assert (rule.base_lr, rule.bounded, rule.rate, rule.curvature) == (0.5, False, None, 0)
-    # The second parameter has not moved, whatever its gradient does.
-    rule.advance(arrays_of([3, 4], [0], 2), arrays_of([6, 2], [100], 1), 4)
-    assert rule.rate == pytest.approx((25 + 4) / (18 + 8 + 2) / 4, rel=1e-12)
-    assert rule.curvature == pytest.approx((36 + 4 + 1) / 28, rel=1e-12)
-    assert rule(0) == rule.rate
-    before = rule.rate, rule.curvature
-    for moved, changed, steps in ((1, 1, 0), (1, 0, 3), (1, -1, 3), (0, 1, 3), (1, np.nan, 3),
-                                  (1, np.inf, 3)):
-        rule.advance(arrays_of(moved), arrays_of(changed), steps)
-        assert (rule.rate, rule.curvature) == before, (moved, changed, steps)
-    rule.advance(arrays_of(2), arrays_of(1), 1)
-    kept = 0.98 * before[1]
-    assert (rule.rate, rule.curvature) == (2, kept)  # the largest so far, 2 percent less
+    rule.advance(change(29, 28, 41), 4, 0)
+    assert (rule.rate, rule.curvature) == (0.5, 0)  # the first snapshot tells of no other
+    rule.advance(change(29, 28, 41), 4, 0)
+    assert rule.rate == 29 / 28 / 4 == rule(0) and rule.curvature == 41 / 28
+    for product, changed, steps in ((1, 1, 0), (0, 1, 3), (-1, 1, 3), (1, np.nan, 3), (1, np.inf, 3),
+                                    (np.nan, 1, 3), (np.inf, np.inf, 3)):
+        before = rule.curvature
+        rule.advance(change(1, product, changed), steps, 0)
+        assert rule.rate == 29 / 28 / 4, (product, changed, steps)
+        assert rule.curvature == before * (0.7 if steps else 1)
     rule.bounded = True
-    rule.advance(arrays_of(2), arrays_of(1), 1)
-    assert rule.curvature == 0.98 * kept and rule.rate == 1 / rule.curvature
-    rule.advance(arrays_of(2), arrays_of(1), 1, units=4)  # gradients of batches four times as large
-    assert rule.curvature == 0.98 * 4 * (0.98 * kept) and rule.rate == 1 / rule.curvature
+    rule.curvature = 0.5
+    rule.advance(change(4, 2, 1), 1, 0)
+    assert (rule.rate, rule.curvature) == (2, 0.5)  # four times 2 / 1, and at most 1 / L
+    rule.advance(change(4, 2, 1), 1, 0, units=4)  # gradients of batches four times as large
+    assert rule.curvature == 0.7 * 4 * 0.5 and rule.rate == 1 / rule.curvature
+    rule.advance(change(4, 2, 1), 16, 3.)  # of batches
+    assert (rule.rate, rule.curvature) == (1 / 3, 3)
+    rule.advance(change(4, 2, 1), 16, 0)
+    assert (rule.rate, rule.curvature) == (1 / (0.7 * 3), 0.7 * 3)
     rule.bounded = False
-    rule.advance(arrays_of(2), arrays_of(1), 1, momentum=0.75)
+    rule.advance(change(4, 2, 1), 1, 0, momentum=0.75)
     assert rule.rate == 2 / 4
     rule.restart()
-    moved, changed = np.float32([0.1, 0.3]), np.float32([0.7, 0.9])
-    rule.advance(arrays_of(moved), arrays_of(changed), 1)
-    moved, changed = moved.astype(float), changed.astype(float)
-    assert rule.curvature == pytest.approx(changed @ changed / (moved @ changed), rel=1e-12)
-    rule.restart()
-    assert (rule.rate, rule.curvature) == (None, 0)
+    assert (rule.rate, rule.curvature, rule.best) == (None, 0, None)
+
+
+@pytest.mark.parametrize('base_lr, curvature, momentum, rate', [
+    (None, 8, 0, 1 / 8), (None, 8, 0.75, 2 / 4 / 8), (None, 0, 0.5, 0.01), (0.1, 8, 0, 0.1),
+    (0.2, 8, 0.9, 1 / 8), (0.2, 0, 0.9, 0.2)])
+def test_the_first_rate_is_measured_or_given_and_bounded(base_lr, curvature, momentum, rate):
+    rule = BarzilaiBorwein(base_lr)
+    rule.advance(Change(), 0, curvature, momentum=momentum)
+    assert (rule.rate, rule.curvature) == (rate, curvature)
+
+
+def look(rule, objective, norm, noise=1):
+    """Look at a snapshot; return whether the best one, which somebody has kept, is better."""
+    best = rule.best and rule.best._replace(weights='best')
+    return rule.look_at(change(objective=objective), norm, best, noise) is not None
+
+
+def test_training_goes_back_where_objective_and_gradient_are_above_the_best():
+    rule = BarzilaiBorwein(0.8)
+    assert not look(rule, 3., 10.) and rule.best == KeptSnapshot(0, 10)  # begins anew
+    assert not look(rule, -2., 20.) and rule.best == KeptSnapshot(-2, 20)
+    assert not look(rule, 1., 20.) and rule.best.objective == -2 and rule.objective == -1
+    assert not look(rule, -1., 30.) and rule.best == KeptSnapshot(-2, 30)  # the later one
+    assert not look(rule, 3., 10.)  # its gradient is smaller
+    assert look(rule, 1e-9, 40.)  # they add up: 1 + 1e-9 above the best
+    assert rule.objective == -2 and rule.best.weights == 'best'
+    assert not look(rule, 1e-9, 30.) and look(rule, 1e-9, 30.001)
+    assert look(rule, np.nan, 1.) is False and rule.best.objective == -2
+    assert look(rule, np.nan, np.nan) and look(rule, -5., np.inf)
+
+
+def test_the_way_back_reduces_rate_and_bound_which_grows_again():
+    rule = BarzilaiBorwein(0.8)
+    rule.advance(Change(), 0, 1.)
+    rule.slow_down()
+    rule.slow_down()
+    assert (rule.rate, rule.slowdown, rule.ways_back) == (0.2, 4, 2)
+    for times in range(1, 20):
+        rule.advance(change(100, 1, 1), 1, 1.)
+        assert rule.rate == pytest.approx(min(1, 1.1 ** times / 4), rel=1e-12)
+    rule.bounded = False
+    rule.slow_down()
+    rule.advance(change(100, 1, 1), 1, 1.)
+    assert rule.rate == pytest.approx(1.1 / 2 * 100, rel=1e-12)
+
+
+def test_noise_is_no_reason_to_go_back():
+    rule = BarzilaiBorwein()
+    look(rule, 0., 1.)
+    look(rule, -1., 1e-9)
+    assert not look(rule, 1e-12, 1e-6) and look(rule, 1e-12, 1.1e-6)  # of float32's rounding
+    assert not look(rule, 1., 0.9e-4, noise=100) and look(rule, 1., 1.1e-4, noise=100)
+
+
+def test_a_fit_begins_with_no_best_snapshot_unless_it_is_resumed():
+    rule = BarzilaiBorwein()
+    look(rule, 0., 1.)
+    rule.rate, rule.slowdown, rule.curvature = 0.5, 2., 3.
+    other = BarzilaiBorwein()
+    other.resume(rule.state())
+    assert (other.rate, other.slowdown, other.curvature, other.largest_norm) == (0.5, 2, 3, 1)
+    other.begin_fit()
+    assert other.best == KeptSnapshot(0, pytest.approx(np.nan, nan_ok=True))
+    other.resume({'rate': 0.25, 'curvature': 3.})  # of version 1.0.0
+    assert other.rate == 0.25
+    rule.begin_fit()
+    assert rule.best is None
 
 
 @in_pairs({

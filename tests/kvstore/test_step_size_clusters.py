@@ -23,7 +23,7 @@ def test_workers_that_update_share_the_rate(tmp_path, kind, divided_by):
                           batch_size=8, num_epoch=4, wd=0.05)
     svrg = oracle.Svrg(problem.network, problem.weights, problem.features, problem.targets, 16,
                        oracle.Sgd(lambda _: twin.rate, wd=0.05, rescale=1 / divided_by))
-    twin = SvrgBB(problem, 0.05, 0.05, batch_size=divided_by, svrg=svrg)
+    twin = SvrgBB(problem, 0.05, 0.05, bounded=False, svrg=svrg, scale=16 / divided_by)
     twin.fit(0, 4, 1, [np.r_[begin:begin + 8, begin + 24:begin + 32] for begin in (0, 8, 16)])
     for weights, rate in results:
         assert_close(weights, svrg.weights)

@@ -1,0 +1,232 @@
+"""The learning rate that a rule takes from snapshots, and the way back to the best of them."""
+
+import math
+from typing import Any, NamedTuple, Optional
+
+import numpy as np
+
+from ..data.batch_rows import copy_of
+from ..data.iterators import batches_stay
+from .arrays import dense
+
+_SHIFT = 1e-3  # of the weights, relative to their norm, along which curvature is measured
+_BATCHES, _ITERATIONS = 2, 2  # of the power iterations that measure it
+_NOISE = 100  # growth of a norm that random layers do not explain
+
+
+class KeptSnapshot(NamedTuple):
+    """The best snapshot so far.
+
+    Attributes
+    ----------
+    objective : float
+        Change of the mean objective since the first snapshot.
+    norm : float
+        Norm of its gradient; NaN in a resumed run before the next snapshot.
+    weights : dict of str to list of NDArray, optional
+        Its weights; None while it is the current snapshot.
+    full_gradient : FullGradient, optional
+        Its μ; None while it is the current snapshot.
+    """
+
+    objective: float
+    norm: float
+    weights: Optional[dict] = None
+    full_gradient: Any = None
+
+
+class Change(NamedTuple):
+    """What two snapshots tell, with Δw and Δg the changes of weights and gradient.
+
+    Attributes
+    ----------
+    squared, product, changed : float
+        The scalar products Δw · Δw, Δw · Δg and Δg · Δg.
+    objective : float
+        Change of the objective; -inf if it is not known.
+    """
+
+    squared: float = 0.
+    product: float = 0.
+    changed: float = 0.
+    objective: float = -math.inf
+
+
+class SampleOfBatches:
+    """Some batches of a pass, each as likely as any other: a reservoir sample.
+
+    Parameters
+    ----------
+    source : Pass or Stream
+        The pass.
+    seed : int
+        Seed of the choice. NumPy's own generator stays as it is.
+    """
+
+    count = 1  # of batches whose gradient is computed at once
+
+    def __init__(self, source, seed):
+        self.train_data = source.train_data
+        self._generator, self._batches, self._offered = np.random.RandomState(seed), [], 0
+
+    def offer(self, batch):
+        """Take a batch into the sample, or leave it."""
+        place, self._offered = self._offered, self._offered + 1
+        if place >= _BATCHES:
+            place = self._generator.randint(self._offered)
+        if place < _BATCHES:
+            kept = batch if batches_stay(self.train_data) else copy_of(batch)
+            self._batches[place:place + 1] = [kept]
+
+    def __iter__(self):
+        return iter(self._batches)
+
+
+class _Before:
+    """The snapshot that the next one replaces, and the number of steps from it."""
+
+    def __init__(self, svrg):
+        self.weights, self.full_gradient = svrg.at.copy_of_weights(), svrg.snapshot.full_gradient
+        self.steps = svrg.snapshot.num_update - svrg.snapshot.taken_at
+
+
+def take_snapshot(svrg, live, rule, gradient, go_to, source, reduction, done=None, at_of=None):
+    """Take a snapshot, and let a BarzilaiBorwein set the rate there.
+
+    If it is worse than the best snapshot so far, training goes back to that one
+    instead, with a smaller rate.
+
+    Parameters
+    ----------
+    svrg : SVRG
+        The snapshot of the model.
+    live, source, reduction, done, at_of
+        As in ``SVRG.take_snapshot``.
+    rule : BarzilaiBorwein
+        The rule.
+    gradient : MeanGradient
+        Gradient of the mean objective, as the optimizer steps along it.
+    go_to : callable
+        Sets the model to weights, by name and device, where its optimizer begins
+        anew.
+    """
+    before = _Before(svrg) if svrg.snapshot.is_active else None
+    sample = SampleOfBatches(source, svrg.snapshot.num_taken)
+    svrg.take_snapshot(live, source, reduction, done, at_of, sample)
+    try:
+        full_gradient, weights = svrg.snapshot.full_gradient, svrg.at.weights()
+        change = _change(gradient, before, full_gradient, weights) if before else Change()
+        curvature = 0.
+        if rule.measures_curvature and not svrg.at.is_random:
+            curvature = _curvature(svrg, live, gradient, sample, reduction, at_of)
+        # Workers decide alike: each with the largest of all workers' numbers.
+        norm, curvature, *change = reduction.largest(
+            [gradient.norm(full_gradient, weights), curvature, *change])
+        best = rule.look_at(Change(*change), norm, _best(rule.best, before, gradient, norm),
+                            _NOISE if svrg.at.is_random else 1)
+        if best is not None:
+            _go_back(svrg, best, go_to)
+            rule.slow_down()
+            return
+        units = before.full_gradient.units_for(full_gradient.batch_size) if before else 1
+        rule.advance(Change(*change), before.steps if before else 0, curvature, units,
+                     gradient.momentum)
+    except BaseException:
+        svrg.snapshot.is_stale = True  # the next one sets the rate
+        rule.begin_fit()
+        raise
+    if not (curvature or rule.curvature or rule.base_lr):
+        svrg.warn_once('the curvature of the objective cannot be measured at the first snapshot: '
+                       'the first learning rate is %g' % rule(None), 'no curvature')
+
+
+def _best(best, before, gradient, norm):
+    """Return the best snapshot with its weights: the one before, or an earlier one."""
+    if best is not None and best.weights is not None:
+        return best
+    if before is None or not before.steps:
+        return None  # nothing, or somebody else, has moved the weights
+    if best is None:  # the first snapshot of a fit
+        return None if math.isfinite(norm) else KeptSnapshot(
+            0., 0., before.weights, before.full_gradient)
+    if math.isnan(best.norm):  # a resumed run
+        best = best._replace(norm=gradient.norm(before.full_gradient, before.weights))
+    return best._replace(weights=before.weights, full_gradient=before.full_gradient)
+
+
+def _change(gradient, before, full_gradient, weights):
+    """Return the Change from one snapshot to the next.
+
+    That of the objective is (g + g') · Δw / 2, exact where the gradient is linear.
+    Parameters are scaled by the root of their multiplier of the rate, so that all
+    have the same rate.
+    """
+    units = before.full_gradient.units_for(full_gradient.batch_size)
+    moved = {name: dense(weights[name][0]) - dense(before.weights[name][0])
+             for name in gradient.decays_of(full_gradient)}
+    changes = gradient.change(full_gradient, before.full_gradient, moved, units)
+    here = gradient.of(full_gradient, weights)
+    squared = product = changed = along = 0.
+    for name, by in moved.items():
+        own, multiplier = _dot(by, by), gradient.multipliers[name]
+        if own:  # a parameter that is never updated says nothing
+            squared += own / multiplier
+            product += _dot(by, changes[name])
+            changed += multiplier * _dot(changes[name], changes[name])
+            along += _dot(by, here[name])
+    regularizer = gradient.regularizer(before.weights)
+    objective = along - product / 2 + gradient.regularizer(weights) - regularizer
+    is_known = before.steps and units == 1 and math.isfinite(regularizer)
+    return Change(squared, product, changed, objective if is_known else -math.inf)
+
+
+def _curvature(svrg, live, gradient, sample, reduction, at_of):
+    """Return the largest curvature of some batches at the snapshot; 0 if it cannot be measured.
+
+    It is found by power iterations on differences of a batch's gradients, of
+    which the first is along its own gradient.
+    """
+    largest = 0.
+    with svrg.gradients_nearby(live, sample, reduction.within_process(), at_of) as gradient_of:
+        weights = svrg.at.weights()
+        lengths = {name: 1 / each for name, each in gradient.multipliers.items()}
+        # A shorter way would be lost in the rounding of float16.
+        coarsest = max(np.finfo(weights[name][0].dtype).eps for name in lengths)
+        distance = max(_SHIFT, math.sqrt(coarsest)) * max(1., _length(
+            {name: dense(weights[name][0]) for name in lengths}, lengths))
+        for batch in sample:
+            here = gradient_of(batch)
+            direction = here and gradient.of(here, weights)
+            for _ in range(_ITERATIONS if here else 0):
+                along = {name: array * gradient.multipliers[name]
+                         for name, array in direction.items()}
+                length = _length(along, lengths)
+                if not 0 < length < math.inf:
+                    break
+                shift = {name: array * (distance / length) for name, array in along.items()}
+                direction = gradient.change(here, gradient_of(batch, shift), shift)
+                curvature = _length(direction, gradient.multipliers) / distance
+                if not math.isfinite(curvature):
+                    break
+                largest = max(largest, curvature)
+    return largest
+
+
+def _go_back(svrg, best, go_to):
+    """Set a model and its snapshot to the best snapshot."""
+    svrg.store.drop()
+    svrg.drop_snapshot()  # until it is whole again
+    svrg.at.set_weights(best.weights)
+    go_to(best.weights)
+    svrg.snapshot.replace(best.full_gradient, svrg.epoch)
+
+
+def _dot(first, second):
+    """Return the scalar product of two arrays, summed in float64."""
+    return float((first.astype('float64') * second.astype('float64')).sum().asscalar())
+
+
+def _length(arrays, multipliers):
+    """Return the Euclidean norm of arrays by name, whose squares have multipliers."""
+    return math.sqrt(sum(multipliers[name] * _dot(array, array)
+                         for name, array in arrays.items()))
