@@ -10,9 +10,9 @@ from .core.rate import KeptSnapshot
 from .svrg_optimizer import described
 
 _FIRST_RATE = 0.01  # where it cannot be measured
-_FIRST = 2  # the first rate's part of (1 - momentum) / L
 _FACTOR = 4  # of the formula's rate, where the rate is bounded
-_KEPT = 0.7  # of the largest curvature, from each snapshot to the next
+_STABLE = 1.5  # of (1 + momentum) / (1 + 2 momentum) / L, where 2 is not stable any more
+_KEPT = 0.9  # of the largest curvature, from each snapshot to the next
 _SLOWER, _FASTER = 2, 1.1  # what the bound is divided by on the way back, multiplied by on others
 _STATE = 'rate', 'curvature', 'slowdown', 'largest_norm'
 _PRECISION = 1e-6  # of float32 gradients: what is smaller, relative to the largest, is noise
@@ -40,27 +40,29 @@ class BarzilaiBorwein(LRScheduler):
     a factor of e or so. Therefore
 
     - the rate is four times that of the formula;
-    - it is at most :math:`1 / L`, where L is the largest curvature so far. That of
-      earlier snapshots counts 30 percent less at each one;
+    - it is at most three quarters of the rate from which on nag is not stable where L,
+      the largest curvature so far, is that of a quadratic function:
+      :math:`\frac{3}{4} \frac{2 (1 + \beta)}{1 + 2 \beta} \frac{1}{L}` with the momentum
+      :math:`\beta` of the optimizer. L counts a tenth less at each snapshot;
     - the rate does not change otherwise if the curvature is not positive, which
       happens with losses that are not convex, or if no step was made.
 
     The curvature is the larger of two. Between two snapshots it is
     :math:`\|g_k - g_{k-1}\|^2 / (\tilde w_k - \tilde w_{k-1})^T (g_k - g_{k-1})`. At
-    each one it is that of two random batches, whose steps can be far more curved
-    than the mean: two power iterations on differences of a batch's gradients,
+    each one it is that of a random batch, whose loss can be far more curved than the
+    mean: two iterations of the power method on differences of its gradients,
 
     .. math:: L_b = \|g_b(\tilde w) - g_b(\tilde w - h\, v / \|v\|)\| / h,
               \quad h = 10^{-3} \max(1, \|\tilde w\|)
 
     first with v its gradient, then with v the difference. The first rate is
-    :math:`2 (1 - \beta) / L` with the momentum :math:`\beta`, or `base_lr`, and at
-    most :math:`1 / L`. With random layers differences of gradients are noise: there is
-    no bound, and the first rate is 0.01.
+    :math:`(1 - \beta) / L`, or `base_lr`, with the same bound. Dropout's masks stay for
+    the differences. With other random layers these are noise: batches are not measured,
+    and the first rate is 0.01.
 
     With momentum each gradient moves the weights by :math:`1 / (1 - \beta)` times the
-    rate in total, so the formula's rate is multiplied by :math:`1 - \beta`, and then
-    bounded. Where a parameter has a multiplier of the rate (`lr_mult`), all this is
+    rate in total, so the formula's rate is multiplied by :math:`1 - \beta`. Where a
+    parameter has a multiplier of the rate (`lr_mult`), all this is
     measured in its weights divided by the root of the multiplier.
 
     From one snapshot to the next the objective changes by about
@@ -81,12 +83,12 @@ class BarzilaiBorwein(LRScheduler):
     Parameters
     ----------
     base_lr : float, optional
-        Rate at the first snapshot, above 0, where it is at most 1 / L, and before it. By
+        Rate before the first snapshot, above 0, and with the bound from there on. By
         default it is measured. As in all schedulers of MXNet, the optimizer's
         `learning_rate` replaces it.
     bounded : bool
-        Whether the rate is four times that of the formula, and at most 1 / L. With
-        False the formula alone is used.
+        Whether the rate is four times that of the formula, and bounded. With False the
+        formula alone is used.
     with_momentum : bool
         Without effect: the optimizer's momentum is known. It was needed before
         version 1.0.
@@ -230,18 +232,18 @@ class BarzilaiBorwein(LRScheduler):
             The best one if the new one is worse.
         """
         is_finite = math.isfinite(norm)
-        if change.objective == -math.inf and is_finite:
-            best = None
         objective = 0. if best is None else self.objective + change.objective
         if best is not None and not (is_finite and (
                 objective <= best.objective
                 or norm <= noise * max(best.norm, _PRECISION * self.largest_norm))):
             self.objective, self.best = best.objective, best
             return best
-        if is_finite and (best is None or objective <= best.objective):
-            best = KeptSnapshot(objective, norm)
         if is_finite:
             self.largest_norm = max(self.largest_norm, norm)
+            if not math.isfinite(objective):  # the comparison begins anew
+                objective, best = 0., None
+            if best is None or objective <= best.objective:
+                best = KeptSnapshot(objective, norm)
         self.objective, self.best = objective, best
         return None
 
@@ -273,7 +275,7 @@ class BarzilaiBorwein(LRScheduler):
             self.slowdown = max(1., self.slowdown / _FASTER)
         largest = max(self.curvature * units * (_KEPT if steps else 1), curvature)
         if not self.is_begun:
-            rate = _FIRST * (1 - momentum) / largest if largest else _FIRST_RATE
+            rate = (1 - momentum) / largest if largest else _FIRST_RATE
         else:
             rate = self(None)
         if self.rate is not None and steps and change.product > 0 and math.isfinite(
@@ -282,7 +284,8 @@ class BarzilaiBorwein(LRScheduler):
             rate = (1 - momentum) * change.squared / change.product / steps
             rate *= _FACTOR if self.bounded else 1 / self.slowdown
         if self.bounded and largest:
-            rate = min(rate, 1 / (self.slowdown * largest))
+            rate = min(rate, _STABLE * (1 + momentum) / (1 + 2 * momentum)
+                       / (self.slowdown * largest))
         self.rate, self.curvature = rate, largest
 
 
@@ -332,5 +335,6 @@ def check_step_size(optimizer, optimizer_params, alpha, on_servers, full_grad_ba
                          'samples are noise, and not %r' % (full_grad_batches,))
     if on_servers:
         raise ValueError('kvstore must leave the updates to the workers for BarzilaiBorwein, whose '
-                         'rate would not reach the servers: set MXNET_UPDATE_ON_KVSTORE=0 on all '
-                         'workers, or choose another lr_scheduler')
+                         'rate would not reach the servers. They keep them with '
+                         'MXNET_UPDATE_ON_KVSTORE=1, in dist_async and for row_sparse weights: '
+                         'unset the variable, or choose another lr_scheduler')

@@ -10,7 +10,7 @@ from ..data.iterators import batches_stay
 from .arrays import dense
 
 _SHIFT = 1e-3  # of the weights, relative to their norm, along which curvature is measured
-_BATCHES, _ITERATIONS = 2, 2  # of the power iterations that measure it
+_ITERATIONS = 2  # of the power method that measures it
 _NOISE = 100  # growth of a norm that random layers do not explain
 
 
@@ -52,8 +52,8 @@ class Change(NamedTuple):
     objective: float = -math.inf
 
 
-class SampleOfBatches:
-    """Some batches of a pass, each as likely as any other: a reservoir sample.
+class SampledBatch:
+    """One batch of a pass, each as likely as any other, however many there are.
 
     Parameters
     ----------
@@ -63,23 +63,17 @@ class SampleOfBatches:
         Seed of the choice. NumPy's own generator stays as it is.
     """
 
-    count = 1  # of batches whose gradient is computed at once
+    count, draws_masks = 1, True
 
     def __init__(self, source, seed):
-        self.train_data = source.train_data
-        self._generator, self._batches, self._offered = np.random.RandomState(seed), [], 0
+        self.train_data, self.batch = source.train_data, None
+        self._generator, self._offered = np.random.RandomState(seed), 0
 
     def offer(self, batch):
-        """Take a batch into the sample, or leave it."""
-        place, self._offered = self._offered, self._offered + 1
-        if place >= _BATCHES:
-            place = self._generator.randint(self._offered)
-        if place < _BATCHES:
-            kept = batch if batches_stay(self.train_data) else copy_of(batch)
-            self._batches[place:place + 1] = [kept]
-
-    def __iter__(self):
-        return iter(self._batches)
+        """Take a batch in the place of the one so far, or leave it."""
+        self._offered += 1
+        if self._generator.randint(self._offered) == 0:
+            self.batch = batch if batches_stay(self.train_data) else copy_of(batch)
 
 
 class _Before:
@@ -111,13 +105,13 @@ def take_snapshot(svrg, live, rule, gradient, go_to, source, reduction, done=Non
         anew.
     """
     before = _Before(svrg) if svrg.snapshot.is_active else None
-    sample = SampleOfBatches(source, svrg.snapshot.num_taken)
+    sample = SampledBatch(source, svrg.snapshot.num_taken)
     svrg.take_snapshot(live, source, reduction, done, at_of, sample)
     try:
         full_gradient, weights = svrg.snapshot.full_gradient, svrg.at.weights()
         change = _change(gradient, before, full_gradient, weights) if before else Change()
         curvature = 0.
-        if rule.measures_curvature and not svrg.at.is_random:
+        if rule.measures_curvature and svrg.at.is_repeatable:
             curvature = _curvature(svrg, live, gradient, sample, reduction, at_of)
         # Workers decide alike: each with the largest of all workers' numbers.
         norm, curvature, *change = reduction.largest(
@@ -181,10 +175,10 @@ def _change(gradient, before, full_gradient, weights):
 
 
 def _curvature(svrg, live, gradient, sample, reduction, at_of):
-    """Return the largest curvature of some batches at the snapshot; 0 if it cannot be measured.
+    """Return the largest curvature of a batch at the snapshot; 0 if it cannot be measured.
 
-    It is found by power iterations on differences of a batch's gradients, of
-    which the first is along its own gradient.
+    It is found by the power method on differences of the batch's gradients,
+    which begins with the gradient itself.
     """
     largest = 0.
     with svrg.gradients_nearby(live, sample, reduction.within_process(), at_of) as gradient_of:
@@ -194,21 +188,23 @@ def _curvature(svrg, live, gradient, sample, reduction, at_of):
         coarsest = max(np.finfo(weights[name][0].dtype).eps for name in lengths)
         distance = max(_SHIFT, math.sqrt(coarsest)) * max(1., _length(
             {name: dense(weights[name][0]) for name in lengths}, lengths))
-        for batch in sample:
-            here = gradient_of(batch)
-            direction = here and gradient.of(here, weights)
-            for _ in range(_ITERATIONS if here else 0):
-                along = {name: array * gradient.multipliers[name]
-                         for name, array in direction.items()}
-                length = _length(along, lengths)
-                if not 0 < length < math.inf:
-                    break
-                shift = {name: array * (distance / length) for name, array in along.items()}
-                direction = gradient.change(here, gradient_of(batch, shift), shift)
-                curvature = _length(direction, gradient.multipliers) / distance
-                if not math.isfinite(curvature):
-                    break
-                largest = max(largest, curvature)
+        here = gradient_of(sample.batch)
+        if here is None:
+            return 0.
+        sample.draws_masks = False
+        direction = gradient.of(here, weights)
+        for _ in range(_ITERATIONS):
+            along = {name: array * gradient.multipliers[name]
+                     for name, array in direction.items()}
+            length = _length(along, lengths)
+            if not 0 < length < math.inf:
+                break
+            shift = {name: array * (distance / length) for name, array in along.items()}
+            direction = gradient.change(here, gradient_of(sample.batch, shift), shift)
+            curvature = _length(direction, gradient.multipliers) / distance
+            if not math.isfinite(curvature):
+                break
+            largest = max(largest, curvature)
     return largest
 
 

@@ -90,7 +90,7 @@ class SVRG:
         at_of : callable, optional
             Takes a batch and returns the model of its bucket and that model's
             `at`. By default all batches are `live`'s.
-        sample : SampleOfBatches, optional
+        sample : SampledBatch, optional
             Is offered each batch.
 
         Raises

@@ -23,6 +23,8 @@ class _Source:
         Largest number of batches, all by default.
     """
 
+    draws_masks = True  # in random layers, for each batch
+
     def __init__(self, train_data, count=None):
         self.train_data, self.count = train_data, count
         self._own = None

@@ -1,6 +1,7 @@
 """The way of an optimizer into a module and its KVStore, from the checks to the keys."""
 
 import contextlib
+import os
 import pickle
 import warnings
 
@@ -11,21 +12,24 @@ from ..core.arrays import dtype_of_sum
 from ..module import executor_group
 from ..module.optimizer_states import check_learning_rate, kvstore_of, updater_keys
 from ..step_size import BarzilaiBorwein, check_step_size
-from ..svrg_optimizer import _SVRGOptimizer
+from ..svrg_optimizer import _SVRGOptimizer, described
 from .agreement import TOL_IN_ASYNC, PassCounts
 from .kinds import (
     batches_of_rescaling,
     check_usable,
     is_asynchronous,
     is_distributed,
+    is_synchronous,
+    kind_of,
     size_split_on_servers,
     will_update,
 )
 from .membership import Membership
-from .operations import open_distributed, probe_of_compression
+from .operations import connection_to_servers, open_distributed, probe_of_compression
 from .registry import ModuleRegistry, RegisteredModule, registry_of
 from .worker_exit import prepare_exit
 
+_VARIABLE = 'MXNET_UPDATE_ON_KVSTORE'
 # Attributes that `init_optimizer` sets.
 _INSTALLED = {'_optimizer', '_kvstore', '_update_on_kvstore', '_updater', 'optimizer_initialized',
               '_preload_opt_states', '_membership', '_loaded'}
@@ -56,6 +60,36 @@ def install(module, kvstore, optimizer, optimizer_params, init_optimizer):
     init_optimizer : callable
         Takes `kvstore` and the wrapped optimizer and installs them as Module does.
     """
+    with _workers_updating(module, kvstore, optimizer, optimizer_params) as is_chosen:
+        _install(module, kvstore, optimizer, optimizer_params, init_optimizer, is_chosen)
+
+
+@contextlib.contextmanager
+def _workers_updating(module, kvstore, optimizer, optimizer_params):
+    """Let the workers update the weights in the block, where a rate or another module needs it.
+
+    If the user has not decided, they do for a BarzilaiBorwein and where they do for
+    another module of the KVStore. MXNet asks the environment, several times. It
+    yields whether this is so.
+    """
+    _, _, arguments = described(optimizer, optimizer_params)
+    is_needed = isinstance(arguments.get('lr_scheduler'), BarzilaiBorwein) and not any(
+        executor_group.sparse_parameters(module))
+    connection = kvstore if isinstance(kvstore, KVStore) else connection_to_servers()
+    if _VARIABLE in os.environ or not is_synchronous(kvstore) or not (
+            is_needed or connection and registry_of(connection).updates_none):
+        yield False
+        return
+    module.logger.info('The workers update the weights, not the servers of %r: BarzilaiBorwein '
+                       'needs it, here or in an earlier module', kind_of(kvstore))
+    os.environ[_VARIABLE] = '0'
+    try:
+        yield True
+    finally:
+        del os.environ[_VARIABLE]
+
+
+def _install(module, kvstore, optimizer, optimizer_params, init_optimizer, is_chosen):
     svrg, devices = module._svrg, len(module._context)
     updates = will_update(kvstore, devices, module._arg_params)
     check_usable(kvstore, updates, devices, module._compression_params,
@@ -85,7 +119,7 @@ def install(module, kvstore, optimizer, optimizer_params, init_optimizer):
         prepare_exit(kvstore)
         if updates:
             pickle.dumps(wrapped, 0)  # MXNet does so too, but after keys are created
-        number = registry.number_of_first_key(kvstore, keys, updates)
+        number = registry.number_of_first_key(kvstore, keys, updates or is_chosen)
         if updates:  # servers know keys by their numbers
             wrapped.place_on_servers(dict(enumerate(keys.on_servers, number)),
                                      kvstore.num_workers if is_asynchronous(kvstore) else 1)

@@ -87,9 +87,11 @@ class ModuleRegistry:
                 if is_distributed(kvstore) else
                 'give this module a kvstore of its own, or other parameter names'))
         if any(registered.updates != updates for registered in self.modules):
-            raise ValueError('kvstore must update the weights of all modules or of none: '
-                             'MXNET_UPDATE_ON_KVSTORE is %d now, and was %d when it took another '
-                             'module' % (updates, not updates))
+            raise ValueError('kvstore must update the weights of all modules or of none: it would '
+                             '%supdate those of this module, and does %supdate those of an earlier '
+                             'one (MXNET_UPDATE_ON_KVSTORE decides, or a BarzilaiBorwein, whose '
+                             'rate needs workers that update)'
+                             % (('', 'not ') if updates else ('not ', '')))
         if not updates:
             return
         if any(registered.has_stepped for registered in self.modules):
@@ -105,7 +107,12 @@ class ModuleRegistry:
         first = self._first and self._first[0]
         return KVStoreKeys(param_names, trainable, counted, self.keys - {first}, first)
 
-    def number_of_first_key(self, kvstore, keys, updates):
+    @property
+    def updates_none(self):
+        """Whether there are modules, whose weights the KVStore does not update."""
+        return any(not registered.updates for registered in self.modules)
+
+    def number_of_first_key(self, kvstore, keys, holds_ours_alone):
         """Create the first key of one more module on the servers; return its number there.
 
         If the optimizer of a module could not be installed, the next module
@@ -114,8 +121,8 @@ class ModuleRegistry:
         Raises
         ------
         ValueError
-            If the KVStore compresses gradients, or if it has keys that are not
-            of SVRG modules and whose weights it would no longer update.
+            If the KVStore compresses gradients, or if it must hold keys of SVRG
+            modules alone and has others.
         """
         if self._first is None and not self.compresses:
             self._first = keys.first, number_of_new_key(kvstore, keys.first)
@@ -124,7 +131,7 @@ class ModuleRegistry:
             raise ValueError('kvstore must not compress gradients (set_gradient_compression): it '
                              'would compress the full gradient too')
         _, number = self._first
-        if updates and number != sum(len(module.keys.on_servers) for module in self.modules):
+        if holds_ours_alone and number != sum(len(module.keys.on_servers) for module in self.modules):
             raise _foreign_keys()
         return number
 
@@ -132,7 +139,8 @@ class ModuleRegistry:
         """Register a module. From now on no other kind of optimizer can replace the KVStore's."""
         self.modules.append(registered)
         self._first, self.is_half_used = None, False
-        if registered.updates and 'set_optimizer' not in vars(kvstore):
+        if 'set_optimizer' not in vars(kvstore) and (
+                registered.updates or is_distributed(kvstore)):
             kvstore.set_optimizer = functools.partial(_set_optimizer, weakref.ref(kvstore))
 
 

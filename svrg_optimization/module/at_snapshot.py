@@ -138,6 +138,11 @@ class AtSnapshot:
         """Whether the gradient of a batch is another each time."""
         return bool(self.masks.names or self.masks.unshared)
 
+    @property
+    def is_repeatable(self):
+        """Whether a batch has the same gradient again with the same masks."""
+        return not self.masks.unshared
+
     def counted_by_row(self):
         """List the parameters whose full gradient is applied only to the rows of a batch."""
         return [name for name, arrays in executor_group.gradients(self.module).items()
@@ -223,8 +228,8 @@ class AtSnapshot:
         """
         return GradientsOfPass(self, live, source, full_gradient, stores, at_of).parts(batches)
 
-    def gradients_of(self, module, batch, live):
-        """Compute the gradients of a batch with new Dropout masks and the live module's states.
+    def gradients_of(self, module, batch, live, draws_masks=True):
+        """Compute the gradients of a batch with the live module's states.
 
         Parameters
         ----------
@@ -234,6 +239,8 @@ class AtSnapshot:
             The batch, or one batch for each device.
         live : mxnet.module.Module
             Module being trained.
+        draws_masks : bool
+            Whether Dropout masks are new. Otherwise they are those of the last run.
 
         Returns
         -------
@@ -242,7 +249,8 @@ class AtSnapshot:
             these arrays.
         """
         executor_group.copy_states(live, module)
-        executor_group.draw_masks(module, self.masks)
+        if draws_masks:
+            executor_group.draw_masks(module, self.masks)
         with missing_loss_named(self.masks.symbol):
             executor_group.run(module, batch)
         return executor_group.gradients(module)

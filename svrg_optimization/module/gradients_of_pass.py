@@ -44,6 +44,7 @@ class GradientsOfPass:
     def __init__(self, at, live, source, full_gradient, stores, at_of):
         self._at_of = at_of or (lambda _: (live, at))
         self._at, self._full_gradient, self._stores = at, full_gradient, stores
+        self._draws_masks = source.draws_masks
         self._padding_first = pads_in_front(source.train_data)
         self._batches_stay = batches_stay(source.train_data)
         self._first_is_whole = None
@@ -101,7 +102,7 @@ class GradientsOfPass:
         return self._first_is_whole
 
     def _whole(self, batch, live):
-        gradients = self._at.gradients_of(self._at.module, batch, live)
+        gradients = self._at.gradients_of(self._at.module, batch, live, self._draws_masks)
         self._at.carry_states(self._at.module, live)
         return Part(gradients, None, executor_group.batch_size(self._at.module), 1,
                     batch=batch, copies=not self._batches_stay)
@@ -118,7 +119,7 @@ class GradientsOfPass:
             yield whole
             return
         cut, module, real = self._without_padding(batch, at, rows, real_rows)
-        gradients = at.gradients_of(module, cut, live)
+        gradients = at.gradients_of(module, cut, live, self._draws_masks)
         summed = Part(gradients, at.loss_reduction.weights(
             executor_group.rows_bound(module), real, mu.batch_size))
         if cut is batch:
@@ -134,7 +135,7 @@ class GradientsOfPass:
             yield summed
             # A step computes the padding rows too, and so does its next state.
             padded = self._module_for(batch, at)
-            gradients = at.gradients_of(padded, batch, live)
+            gradients = at.gradients_of(padded, batch, live, self._draws_masks)
             at.carry_states(padded, live)
             yield whole._replace(gradients=gradients)
         else:

@@ -121,6 +121,7 @@ def test_barzilai_borwein_names_the_argument_that_was_set():
         module.fit(problem.iterator(), eval_metric=[], num_epoch=1)
 
 
+@pytest.mark.filterwarnings('ignore:the learning rate was too large')
 @pytest.mark.parametrize('in_fit', [True, False])
 def test_barzilai_borwein_with_buckets_names_the_argument_that_was_set(in_fit):
     problem = Lengths()

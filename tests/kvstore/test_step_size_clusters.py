@@ -15,31 +15,60 @@ pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
 @pytest.mark.parametrize('kind, divided_by', [
     ('dist_sync', 16), ('dist', 8), pytest.param('dist_device', 8, marks=pytest.mark.exhaustive)])
-def test_workers_that_update_share_the_rate(tmp_path, kind, divided_by):
-    """Module divides by the rows of all workers only where the kind has "sync" in its name."""
+def test_workers_update_and_share_the_rate(tmp_path, kind, divided_by):
+    """Module divides by the rows of all workers only where the kind has "sync" in its name.
+
+    No variable says who updates.
+    """
     problem = Problem('softmax', rows=48)
-    results = run_workers('fit_with_step_size', tmp_path, 2, 1, {'MXNET_UPDATE_ON_KVSTORE': '0'},
-                          kind=kind, problem={'kind': 'softmax', 'rows': 48}, sizes=[24, 24],
-                          batch_size=8, num_epoch=4, wd=0.05)
+    results = run_workers('fit_with_step_size', tmp_path, 2, 1, kind=kind, problem={'kind': 'softmax', 'rows': 48}, sizes=[24, 24],
+                          batch_size=8, num_epoch=4, wd=0.05, bounded=False)
     svrg = oracle.Svrg(problem.network, problem.weights, problem.features, problem.targets, 16,
                        oracle.Sgd(lambda _: twin.rate, wd=0.05, rescale=1 / divided_by))
     twin = SvrgBB(problem, 0.05, 0.05, bounded=False, svrg=svrg, scale=16 / divided_by)
     twin.fit(0, 4, 1, [np.r_[begin:begin + 8, begin + 24:begin + 32] for begin in (0, 8, 16)])
-    for weights, rate in results:
+    for weights, rate, lines in results:
         assert_close(weights, svrg.weights)
         np.testing.assert_allclose(rate, twin.rate, rtol=1e-5)
+        assert lines.count('The workers update the weights, not the servers') == 1
 
 
-def test_servers_that_update_are_an_error(tmp_path):
-    for message in run_workers('fit_with_step_size', tmp_path, problem={'rows': 24},
-                               sizes=[12, 12], batch_size=4, num_epoch=1, wd=0):
+def test_workers_share_the_largest_curvature_of_their_batches(tmp_path):
+    problem = Problem('softmax', rows=48)
+    results = run_workers('fit_with_step_size', tmp_path, problem={'kind': 'softmax', 'rows': 48},
+                          sizes=[24, 24], batch_size=8, num_epoch=0, wd=0.05, base_lr=None)
+    twin = SvrgBB(problem, wd=0.05, bounded=True)
+    curvatures = [twin.curvature_of_batch(np.arange(begin, begin + 24).reshape(3, 8))
+                  for begin in (0, 24)]
+    assert abs(curvatures[0] / curvatures[1] - 1) > 0.01
+    for _, rate, _ in results:
+        np.testing.assert_allclose(rate, 1 / max(curvatures), rtol=1e-3)
+
+
+@pytest.mark.parametrize('environment, kind, sparse', [
+    ({'MXNET_UPDATE_ON_KVSTORE': '1'}, 'dist_sync', False), ({}, 'dist_async', False),
+    ({}, 'dist_sync', True)])
+def test_servers_that_must_update_are_an_error(tmp_path, environment, kind, sparse):
+    for message in run_workers('fit_with_step_size', tmp_path, 2, 1, environment, kind=kind,
+                               problem={'rows': 24, 'sparse': sparse}, sizes=[12, 12],
+                               batch_size=4, num_epoch=1, wd=0):
         assert 'kvstore must leave the updates to the workers' in message
+
+
+@pytest.mark.parametrize('first, second, message', [
+    ('rule', 'adam', None), ('adam', 'rule', 'it would not update those of this module, and does'),
+    ('rule', 'sparse', 'row_sparse gradients on several devices or workers need'),
+    ('rule', 'plain', 'must not update the weights of a plain Module'),
+    ('plain', 'rule', 'must not update the weights of a plain Module')])
+def test_the_first_module_of_a_kvstore_decides_who_updates(tmp_path, first, second, message):
+    for told in run_workers('install_two', tmp_path, kinds=[first, second]):
+        assert told == [False, False] if message is None else re.search(message, told)
 
 
 def test_workers_stop_together_at_the_optimum(tmp_path):
     """Without a rate, at the same snapshot, where the gradient over all rows is small."""
     problem = Problem('softmax', rows=60)
-    results = run_workers('fit_until_converged', tmp_path, 3, 1, {'MXNET_UPDATE_ON_KVSTORE': '0'},
+    results = run_workers('fit_until_converged', tmp_path, 3, 1,
                           problem={'kind': 'softmax', 'rows': 60}, sizes=[20, 20, 20],
                           batch_size=5, tols=[1e-4] * 3)
     assert len({(norm, epochs) for _, norm, epochs in results}) == 1
@@ -55,8 +84,7 @@ def test_workers_stop_together_at_the_optimum(tmp_path):
     ('dist_async', [1e-4, 1e-4], "tol must be None with the kvstore 'dist_async'"),
     ('dist_sync', [1e-4, 1e-3], 'tol must be the same on all workers .* in the order of ranks')])
 def test_a_tol_that_workers_cannot_share_is_an_error(tmp_path, kind, tols, message):
-    env = {'MXNET_UPDATE_ON_KVSTORE': '01'[kind == 'dist_async']}
-    for told in run_workers('fit_until_converged', tmp_path, 2, 1, env, kind=kind,
+    for told in run_workers('fit_until_converged', tmp_path, 2, 1, kind=kind,
                             problem={'kind': 'softmax', 'rows': 24}, sizes=[12, 12],
                             batch_size=4, tols=tols):
         assert isinstance(told, str) and re.search(message, told)

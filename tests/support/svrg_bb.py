@@ -9,10 +9,10 @@ def length(vector):
 
 
 class SvrgBB:
-    """SVRG-BB of Tan et al., Algorithm 1; where asked for four times its rate, at most 1 / L.
+    """SVRG-BB of Tan et al., Algorithm 1; where asked for four times its rate, with a bound.
 
     With momentum the rate of the paper is multiplied by 1 - momentum. L is the largest
-    curvature between snapshots and of two batches. `multipliers` are those of the rate. Where
+    curvature between snapshots and of a batch. `multipliers` are those of the rate. Where
     the objective and the gradient are above the best snapshot's, it goes back.
     """
 
@@ -44,28 +44,25 @@ class SvrgBB:
             name: self.scale * value / len(rows) + self.wd * weights[name] * name.endswith('weight')
             for name, value in self.svrg.gradients(weights, rows).items()})
 
-    def curvature_of_batches(self, batches):
-        """Return the largest curvature of two batches, by two power iterations each."""
-        generator, chosen = np.random.RandomState(self.taken), [None, None]
-        for number, batch in enumerate(batches):
-            place = number if number < 2 else generator.randint(number + 1)
-            if place < 2:
-                chosen[place] = batch
+    def curvature_of_batch(self, batches):
+        """Return the largest curvature of one of some batches, by two power iterations."""
+        generator = np.random.RandomState(self.taken)
+        for number, candidate in enumerate(batches):
+            batch = candidate if generator.randint(number + 1) == 0 else batch
         at, root, largest = self.vector(self.svrg.weights), np.sqrt(self.multipliers), 0.
         distance = 1e-3 * max(1, length(at / root))
-        for batch in chosen:
-            here = self.gradient(at, batch)
-            direction = root * here
-            for _ in range(2):
-                unit = direction / length(direction)
-                direction = root * (here - self.gradient(at - distance * root * unit, batch))
-                largest = max(largest, length(direction) / distance)
+        here = self.gradient(at, batch)
+        direction = root * here
+        for _ in range(2):
+            unit = direction / length(direction)
+            direction = root * (here - self.gradient(at - distance * root * unit, batch))
+            largest = max(largest, length(direction) / distance)
         return largest
 
     def take_snapshot(self, batches):
         rows = np.unique(np.concatenate(batches))
         batches = [batch[:1 + np.argmax(batch)] for batch in batches]  # the last is filled up
-        measured = self.curvature_of_batches(batches) if self.bounded or self.rate is None else 0
+        measured = self.curvature_of_batch(batches) if self.bounded or self.rate is None else 0
         self.taken += 1
         at = self.vector(self.svrg.weights)
         full = self.gradient(at, rows)
@@ -84,7 +81,7 @@ class SvrgBB:
                 self.rates.append(self.rate)
                 return
             self.slowdown = max(1, self.slowdown / 1.1)
-            self.curvature = max(0.7 * self.curvature, measured)
+            self.curvature = max(0.9 * self.curvature, measured)
             product = moved @ changed
             if product > 0:
                 self.rate = ((1 - self.momentum) * (moved ** 2 / self.multipliers).sum()
@@ -94,9 +91,10 @@ class SvrgBB:
         else:
             self.curvature = max(self.curvature, measured)
             if self.rate is None:
-                self.rate = 2 * (1 - self.momentum) / self.curvature
+                self.rate = (1 - self.momentum) / self.curvature
         if self.bounded:
-            self.rate = min(self.rate, 1 / self.curvature / self.slowdown)
+            stable = 2 * (1 + self.momentum) / (1 + 2 * self.momentum)  # times 1 / L, for nag
+            self.rate = min(self.rate, 0.75 * stable / self.curvature / self.slowdown)
         self.svrg.take_snapshot(rows)
         self.previous, self.steps = (at, full, objective, norm, dict(self.svrg.weights)), 0
         if self.best is None or objective <= self.best[2]:

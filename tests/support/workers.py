@@ -6,6 +6,8 @@ to a file, from which the test reads it.
 
 import contextlib
 import functools
+import io
+import logging
 import os
 import pickle
 import sys
@@ -281,15 +283,43 @@ def init_with_operators(kvstore, problem):
     return messages
 
 
-def fit_with_step_size(kvstore, problem, sizes, batch_size, num_epoch, wd):
-    """Train with BarzilaiBorwein; return the weights and the rate, or the message of an error."""
-    problem = problem_of(problem)
-    module, rule = problem.module(1), BarzilaiBorwein()
+def fit_with_step_size(kvstore, problem, sizes, batch_size, num_epoch, wd, bounded=True,
+                       base_lr=0.05):
+    """Train with BarzilaiBorwein, or take a snapshot.
+
+    Return the weights, the rate and what was logged, or the message of an error.
+    """
+    problem, log = problem_of(problem), io.StringIO()
+    logging.basicConfig(level=logging.INFO, stream=log, force=True)
+    module, rule = problem.module(1), BarzilaiBorwein(base_lr, bounded)
+    train_data = shard_of(problem, sizes, kvstore.rank, batch_size)
     message = error_of(functools.partial(
-        module.fit, shard_of(problem, sizes, kvstore.rank, batch_size), kvstore=kvstore,
-        arg_params=problem.arg_params(), eval_metric='mse', num_epoch=num_epoch,
-        optimizer_params={'learning_rate': 0.05, 'wd': wd, 'lr_scheduler': rule}))
-    return message or (weights_of(module), rule.rate)
+        module.fit, train_data, kvstore=kvstore, arg_params=problem.arg_params(),
+        eval_metric='mse', num_epoch=num_epoch, optimizer_params={'wd': wd, 'lr_scheduler': rule}))
+    if not (message or num_epoch):
+        module.update_full_grads(train_data)
+    return message or (weights_of(module), rule.rate, log.getvalue())
+
+
+def install_two(kvstore, kinds):
+    """Install the optimizers of two modules; return who updates, or the message of an error."""
+    modules = []
+    for number, kind in enumerate(kinds):
+        names = {part: {'name': 'w%d_%s' % (number, part)} for part in ('weight', 'bias')}
+        problem = SparseProblem() if kind == 'sparse' else Problem(**names)
+        module = problem.module()
+        if kind == 'plain':
+            module = mx.mod.Module(problem.symbol, label_names=('label',))
+        shard = problem.iterator()
+        module.bind(shard.provide_data, shard.provide_label)
+        module.init_params(arg_params=problem.arg_params() if kind == 'sparse' else None)
+        params = {'lr_scheduler': BarzilaiBorwein()} if kind == 'rule' else {}
+        message = error_of(functools.partial(
+            module.init_optimizer, kvstore, 'adam' if kind == 'adam' else 'sgd', params))
+        if message:
+            return message
+        modules.append(module)
+    return [module._update_on_kvstore for module in modules]
 
 
 def fit_until_converged(kvstore, problem, sizes, batch_size, tols):

@@ -1,0 +1,274 @@
+"""Does a training without a learning rate ever end worse than it began?
+
+Each kind of problem is one on which a rate goes wrong easily: batches of one row,
+columns of any scale, saturated losses, weights that begin on a plateau, and so on. The
+objectives of start and end are computed by NumPy in float64. A training converges if its
+gradient comes to the tolerance within the epochs.
+"""
+
+import contextlib
+import tempfile
+
+import common
+import mxnet as mx
+import numpy as np
+from scipy.special import expit, log_softmax
+
+from svrg_optimization import BarzilaiBorwein, SVRGBucketingModule, SVRGModule
+from svrg_optimization.proximal import L1, ElasticNet
+
+TOL, EPOCHS = 1e-4, 100
+
+
+def huber(scores, targets):
+    error = np.abs(scores - targets)
+    return np.where(error < 1, error ** 2 / 2, error - 0.5)
+
+
+LOSSES = {  # of a row
+    'squares': lambda scores, targets: (scores - targets) ** 2 / 2,
+    'logistic': lambda scores, targets: np.logaddexp(0, scores) - targets * scores,
+    'softmax': lambda scores, targets: -log_softmax(scores, axis=1) * np.eye(
+        scores.shape[1])[targets[:, 0].astype(int)],
+    'huber': huber,
+    'poisson': lambda scores, targets: np.exp(scores) - targets * scores}
+ACTIVATIONS = {'tanh': np.tanh, 'relu': lambda values: np.maximum(values, 0), 'sigmoid': expit}
+
+
+class Training:
+    """Rows, a network of at most one hidden layer, and how it is trained."""
+
+    def __init__(self, features, targets, loss='squares', batch_size=10, hidden=0, activation='tanh',
+                 outputs=1, scale=0.01, wd=0., proximal=None, dtype='float32', seed=0, **fit):
+        self.features, self.targets = features.astype('float32'), targets.astype('float32')
+        self.loss, self.batch_size, self.hidden, self.wd = loss, batch_size, hidden, wd
+        self.activation, self.outputs, self.proximal, self.dtype = activation, outputs, proximal, dtype
+        self.fit = fit
+        rng, inputs, self.start = np.random.RandomState(seed), features.shape[1], {}
+        for name, units in (('hidden', hidden), ('fc', outputs)):
+            if units:
+                self.start[name + '_weight'] = scale * rng.normal(size=(units, inputs))
+                self.start[name + '_bias'] = np.zeros(units)
+                inputs = units
+        if dtype == 'float16':  # MXNet's FullyConnected is not for it on CPUs
+            self.start = {'w': self.start['fc_weight']}
+
+    def symbol(self):
+        layer, label = mx.sym.Variable('data'), mx.sym.Variable('label')
+        if self.dtype == 'float16':
+            weight = mx.sym.Variable('w', shape=(1, self.features.shape[1]))
+            return mx.sym.LinearRegressionOutput(
+                mx.sym.sum(mx.sym.broadcast_mul(layer, weight), axis=1), label)
+        if self.hidden:
+            layer = mx.sym.FullyConnected(layer, num_hidden=self.hidden, name='hidden')
+            layer = mx.sym.Activation(layer, act_type=self.activation)
+            if self.fit.get('dropout'):
+                layer = mx.sym.Dropout(layer, p=0.2)
+        scores = mx.sym.FullyConnected(layer, num_hidden=self.outputs, name='fc')
+        if self.loss in ('huber', 'poisson'):
+            scores, label = mx.sym.reshape(scores, (-1,)), mx.sym.reshape(label, (-1,))
+            return mx.sym.MakeLoss(mx.sym.smooth_l1(scores - label, scalar=1)
+                                   if self.loss == 'huber' else mx.sym.exp(scores) - label * scores)
+        return {'squares': mx.sym.LinearRegressionOutput,
+                'logistic': mx.sym.LogisticRegressionOutput,
+                'softmax': mx.sym.SoftmaxOutput}[self.loss](scores, label)
+
+    def objective(self, weights):
+        """Return the objective, in float64."""
+        if 'w' in weights:
+            scores = self.features.astype('f8') @ weights['w'].T
+        else:
+            layer = self.features.astype('f8')
+            if self.hidden:
+                layer = ACTIVATIONS[self.activation](
+                    layer @ weights['hidden_weight'].T + weights['hidden_bias'])
+            scores = layer @ weights['fc_weight'].T + weights['fc_bias']
+        loss = LOSSES[self.loss](scores, self.targets.reshape(-1, 1)).sum() / len(self.features)
+        decayed = [value for name, value in weights.items() if not name.endswith('bias')]
+        loss += self.wd / 2 * sum((value ** 2).sum() for value in decayed)
+        return loss + (self.proximal.value(mx.nd.array(decayed[-1])) if self.proximal else 0)
+
+    def run(self, momentum):
+        """Train; return the objectives before and after, whether it converged, and the epochs."""
+        fit = dict(self.fit)
+        optimizer = 'nag' if momentum and not self.proximal else 'sgd'
+        params = {'wd': self.wd, 'momentum': 0 if self.proximal else momentum,
+                  'lr_scheduler': BarzilaiBorwein()}
+        if 'rate' in fit:
+            params['learning_rate'] = fit.pop('rate')
+        if self.dtype == 'float16':
+            params['multi_precision'] = True
+        multipliers = {name: fit.pop(name) for name in ('lr_mult',) if name in fit}
+        dropout = fit.pop('dropout', False)
+        train_data = mx.io.NDArrayIter(mx.nd.array(self.features, dtype=self.dtype), mx.nd.array(
+            self.targets, dtype=self.dtype), self.batch_size, shuffle=self.dtype == 'float32',
+            label_name='label')
+        devices = [mx.cpu(i) for i in range(fit.pop('devices', 1))]
+        resumes, kvstore = fit.pop('resumes', None), fit.pop('kvstore', 'local')
+        settings = {'update_freq': 2, 'tol': TOL, **fit}
+        symbol = self.symbol()
+        if multipliers:
+            optimizer = mx.optimizer.create(
+                optimizer, rescale_grad=1 / self.batch_size, wd=self.wd, momentum=momentum,
+                lr_scheduler=params['lr_scheduler'], sym=symbol, param_idx2name=dict(
+                    enumerate(name for name in symbol.list_arguments()
+                              if name not in ('data', 'label'))))
+            optimizer.set_lr_mult(multipliers['lr_mult'])
+            kvstore = None
+        epochs = []
+
+        def train(module, begin, end):
+            module.fit(train_data, eval_metric=[], optimizer=optimizer, optimizer_params=params,
+                       kvstore=kvstore, begin_epoch=begin, num_epoch=end,
+                       initializer=mx.init.Zero(), arg_params={
+                           name: mx.nd.array(value, dtype=self.dtype)
+                           for name, value in self.start.items()},
+                       epoch_end_callback=[lambda epoch, *_: epochs.append(epoch), *callbacks])
+
+        callbacks = []
+        module = SVRGModule(symbol, label_names=('label',), context=devices,
+                            proximal=self.proximal, **settings)
+        if resumes:
+            with tempfile.TemporaryDirectory() as folder:
+                callbacks.append(mx.callback.module_checkpoint(module, folder + '/a', resumes, True))
+                train(module, 0, resumes)
+                module = SVRGModule.load(folder + '/a', resumes, True, label_names=('label',))
+                callbacks.clear()
+                params['lr_scheduler'] = BarzilaiBorwein()
+                train(module, resumes, EPOCHS)
+        else:
+            train(module, 0, EPOCHS)
+        weights = {name: value.asnumpy().astype(float)
+                   for name, value in module.get_params()[0].items()}
+        start = {name: value.astype(self.dtype).astype(float) for name, value in self.start.items()}
+        converged = not dropout and module.gradient_norm <= settings['tol']
+        return self.objective(start), self.objective(weights), converged, len(epochs)
+
+
+class Buckets:
+    """Which word comes next, in sentences of several lengths."""
+
+    def __init__(self, seed, batch_size, words=12):
+        rng = np.random.RandomState(seed)
+        self.words, self.batch_size = words, batch_size
+        self.sentences = [list(map(int, rng.randint(1, words, size=rng.choice([3, 5, 8]))))
+                          for _ in range(60)]
+
+    def sym_gen(self, length):
+        data = mx.sym.reshape(mx.sym.one_hot(mx.sym.Variable('data'), depth=self.words),
+                              (-1, self.words))
+        label = mx.sym.reshape(mx.sym.Variable('softmax_label'), (-1,))
+        scores = mx.sym.FullyConnected(data, num_hidden=self.words, name='fc')
+        return (mx.sym.SoftmaxOutput(scores, label, use_ignore=True, ignore_label=0), ('data',),
+                ('softmax_label',))
+
+    def objective(self, weights):
+        pairs = [pair for words in self.sentences for pair in zip(words, words[1:])]
+        scores = weights['fc_weight'].T[[word for word, _ in pairs]] + weights['fc_bias']
+        return -sum(row[word] for row, (_, word) in zip(log_softmax(scores, axis=1), pairs))
+
+    def run(self, momentum):
+        np.random.seed(0)
+        data = mx.rnn.BucketSentenceIter(self.sentences, self.batch_size, buckets=[3, 5, 8],
+                                         invalid_label=0)
+        module, epochs = SVRGBucketingModule(self.sym_gen, data.default_bucket_key, update_freq=2,
+                                             tol=1e-3), []
+        module.fit(data, eval_metric=[], num_epoch=EPOCHS, initializer=mx.init.Zero(),
+                   optimizer='nag' if momentum else 'sgd',
+                   epoch_end_callback=lambda epoch, *_: epochs.append(epoch), optimizer_params={
+                       'momentum': momentum, 'lr_scheduler': BarzilaiBorwein()})
+        weights = {name: value.asnumpy().astype(float)
+                   for name, value in module.get_params()[0].items()}
+        start = {name: 0 * value for name, value in weights.items()}
+        return (self.objective(start), self.objective(weights), module.gradient_norm <= 1e-3,
+                len(epochs))
+
+
+def trainings():
+    """Yield the kind of each training, and the training."""
+    for seed in range(2):
+        rng = np.random.RandomState(10 + seed)
+        normal = rng.normal
+
+        def signs(features):
+            return (features @ normal(size=features.shape[1]) + normal(size=len(features)) > 0) * 1.
+
+        def numbers(features, noise=1.):
+            return features @ normal(size=features.shape[1]) + noise * normal(size=len(features))
+
+        x = normal(size=(30, 80))
+        yield 'few rows a batch', Training(x, normal(size=30), batch_size=4)
+        yield 'few rows a batch', Training(normal(size=(50, 45)), normal(size=50), batch_size=5)
+        x = normal(size=(70, 30))
+        yield 'few rows a batch', Training(x, signs(x), 'logistic', 4, wd=1e-3)
+        x = normal(size=(90, 30))
+        yield 'one row a batch', Training(x, normal(size=90), batch_size=1)
+        x = normal(size=(80, 25))
+        yield 'one row a batch', Training(x, signs(x), 'logistic', 1, wd=1e-2)
+        x = normal(size=(300, 8))
+        yield 'flat', Training(1e-3 * x, numbers(x), batch_size=30)
+        yield 'saturated', Training(x, signs(x), 'logistic', 30, wd=1e-3, scale=50)
+        yield 'saturated', Training(5 * x, rng.randint(4, size=300), 'softmax', 20, outputs=4, scale=5)
+        yield 'unscaled', Training(x * np.logspace(-2, 3, 8), signs(x), 'logistic', 30)
+        yield 'unscaled', Training(x * np.logspace(0, 2, 8), numbers(x), batch_size=30)
+        yield 'outliers', Training(np.where((np.arange(300) == 5)[:, None], 80, 1) * x, numbers(x),
+                                   batch_size=25)
+        yield 'outliers', Training(x, numbers(x) + 200 * (rng.uniform(size=300) < 0.1), 'huber', 25)
+        yield 'Poisson', Training(x / 3, rng.poisson(np.exp(np.clip(numbers(x / 4), -4, 4))), 'poisson',
+                                  25)
+        yield 'network', Training(x, np.tanh(2 * numbers(x, 0)), hidden=12, batch_size=20, scale=1e-2)
+        yield 'network', Training(x, rng.randint(3, size=300), 'softmax', 15, hidden=16,
+                                  activation='relu', outputs=3, scale=0.5)
+        yield 'network', Training(x, signs(x), 'logistic', 10, hidden=6, activation='sigmoid',
+                                  scale=3)
+        yield 'Dropout', Training(x, signs(x), 'logistic', 20, hidden=16, activation='relu',
+                                  scale=0.3, dropout=True)
+        yield 'float16', Training(x, numbers(x, 0.1), batch_size=30, dtype='float16')
+        yield 'two devices', Training(x, signs(x), 'logistic', 10, wd=1e-3, devices=2)
+        yield 'two devices', Training(normal(size=(40, 60)), normal(size=40), batch_size=4, devices=2)
+        yield 'buckets', Buckets(seed, 6)
+        yield 'proximal', Training(x, numbers(x), batch_size=10, proximal=L1(0.05), scale=1)
+        yield 'proximal', Training(x, signs(x), 'logistic', 5, proximal=ElasticNet(0.01, 0.01))
+        yield 'resumed', Training(normal(size=(30, 50)), normal(size=30), batch_size=3, resumes=3)
+        yield 'resumed', Training(x, signs(x), 'logistic', 20, wd=1e-3, resumes=4)
+        yield 'given rate', Training(x, signs(x), 'logistic', 30, wd=1e-3, rate=100.)
+        yield 'given rate', Training(x, numbers(x), batch_size=30, rate=1e-4)
+        yield 'given rate', Training(x[:203, :5], signs(x[:203, :5]), 'logistic', 20, rate=0.5)
+        yield 'multiplier', Training(x, numbers(x), batch_size=30, lr_mult={'fc_weight': 10.})
+        yield 'multiplier', Training(x, signs(x), 'logistic', 30, wd=1e-3,
+                                     lr_mult={'fc_bias': 20., 'fc_weight': 0.5})
+        yield 'update_freq=1', Training(normal(size=(40, 40)), normal(size=40), batch_size=5,
+                                        update_freq=1)
+        yield 'stored', Training(x, signs(x), 'logistic', 10, wd=1e-3, store_snapshot_grads=True)
+
+
+def main():
+    parser = common.parser(__doc__, rounds=None)
+    parser.add_argument('--each', action='store_true', help='print a line for each training')
+    args = parser.parse_args()
+    common.quiet()
+    import warnings
+    warnings.simplefilter('ignore')
+    counts = {}
+    for kind, training in trainings():
+        for momentum in (0.9, 0):
+            np.random.seed(0)
+            mx.random.seed(0)
+            start, end, converged, epochs = training.run(momentum)
+            count = counts.setdefault(kind, [0, 0, 0, 0])
+            for place, value in enumerate((1, converged, not end <= start * (1 + 1e-7), epochs)):
+                count[place] += value
+            if args.each:
+                print('%-18s %s %10.3g → %10.3g %s %d' % (
+                    kind, 'nag' if momentum else 'sgd', start, end, 'converged' if converged else '', epochs),
+                    flush=True)
+    rows = [[kind, *values] for kind, values in counts.items()]
+    rows.append(['all', *np.sum(list(counts.values()), axis=0).tolist()])
+    common.write(args.output, 'hard_problems', (
+        'update_freq=2, tol=%g (0.001 for buckets), at most %d epochs; each by nag with a momentum of 0.9 '
+        'and by sgd, with L1 twice by sgd.' % (TOL, EPOCHS)),
+        ['kind', 'trainings', 'converged', 'ended above the start', 'epochs'], rows)
+
+
+if __name__ == '__main__':
+    main()
