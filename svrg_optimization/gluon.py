@@ -228,9 +228,10 @@ class SVRGTrainer(gluon.Trainer):
         if self._svrg.schedule.is_off:
             return
         self._check_ready()
-        if not (len(self._devices) > 1 and states):
+        in_list = isinstance(states, (list, tuple))
+        if in_list and not (len(self._devices) > 1 and states):
             states = [states for _ in self._devices]
-        if len(states) != len(self._devices) or not all(
+        if not in_list or len(states) != len(self._devices) or not all(
                 isinstance(of_device, (list, tuple)) for of_device in states):
             raise TypeError('states must be a tuple or list of what objective takes after the '
                             'batch, on several devices a list of one for each, and not %s'

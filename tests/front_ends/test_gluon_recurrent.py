@@ -126,7 +126,8 @@ CASES = [case for case in itertools.product(KINDS, ['TNC', 'NTC'], [
     pytest.param(*case, marks=[pytest.mark.slow] if is_slow(*case) else []) for case in CASES])
 def test_training_is_svrg(kind, layout, loss, devices, sequences):
     """The last batch is whole, or has one, two or three sequences."""
-    problem, contexts = Recurrent(kind, layout, loss, sequences), [mx.cpu(i) for i in range(devices)]
+    problem = Recurrent(kind, layout, loss, sequences)
+    contexts = [mx.cpu(number) for number in range(devices)]
     svrg = problem.initialize(contexts)
     trainer = SVRGTrainer(problem.net.collect_params(), 'sgd', SGD, objective=problem.objective,
                           batch_axis=problem.axes)
