@@ -82,6 +82,22 @@ def test_samples_of_files_go_on_where_they_stopped(tmp_path):
         400, itertools.repeat(27)), 25).weights)
 
 
+def test_a_file_stands_at_its_beginning_after_a_fit_that_converged_within_an_epoch(tmp_path):
+    problem, batches = Problem(rows=4000), []
+    np.savetxt(tmp_path / 'data', problem.features, delimiter=',', fmt='%.9g')
+    np.savetxt(tmp_path / 'label', problem.targets, fmt='%.9g')
+    train_data = mx.io.CSVIter(data_csv='%s?delimiter=,' % (tmp_path / 'data'), data_shape=(4,),
+                               label_csv='%s?delimiter=,' % (tmp_path / 'label'), label_shape=(1,),
+                               batch_size=10)
+    module = problem.module(tol=0.4, updates_per_snapshot=3, full_grad_data=problem.iterator())
+    module.bind([('data', (10, 4))], [('label', (10,))])
+    fit(problem, module, 9, train_data,
+        batch_end_callback=lambda param: batches.append(param.nbatch))
+    assert len(batches) == 6  # MXNet would go on in the middle of the file
+    rows = np.concatenate([batch.data[0].asnumpy() for batch in train_data])
+    np.testing.assert_allclose(rows, problem.features, rtol=1e-6)
+
+
 def test_files_of_sparse_rows_train_sparse_weights(tmp_path):
     problem = SparseProblem()
     name = str(tmp_path / 'data')

@@ -9,6 +9,7 @@ import pytest
 from mxnet import autograd, gluon
 
 from blocks import BIAS, SETTINGS, Blocks, assert_weights, train, train_plain, weights_of
+from interruption import Interruption
 from svrg_optimization import BarzilaiBorwein
 from svrg_optimization.gluon import SVRGTrainer
 
@@ -81,6 +82,25 @@ def test_an_error_in_the_pass_leaves_weights_gradients_and_the_snapshot(where, e
         for first, second in zip(was, now):
             np.testing.assert_array_equal(first, second)
     assert trainer._svrg.snapshot.is_active
+
+
+def test_a_ctrl_c_while_the_weights_are_put_back_leaves_them_in_place():
+    problem = Blocks('perceptron')
+    net = problem.net()
+    trainer = problem.trainer(net)
+    trainer.update_full_grads(problem.loader())
+    batch = next(iter(problem.loader()))
+    live = [(param, param._data, param._grad) for param in net.collect_params().values()]
+    call = gluon.HybridBlock._call_cached_op
+    count = Interruption(lambda: trainer.backward(*batch), functions=['restore']).operations
+    assert count > 5
+    for at in range(1, count + 1):
+        Interruption(lambda: trainer.backward(*batch), at, functions=['restore'])
+        assert all(param._data is data and param._grad is gradients
+                   for param, data, gradients in live)
+        assert gluon.HybridBlock._call_cached_op is call
+        with pytest.raises(RuntimeError, match='a step needs'):
+            trainer.step(10)
 
 
 def test_a_step_without_backward_of_the_trainer_is_an_error():
