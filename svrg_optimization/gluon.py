@@ -34,6 +34,7 @@ from .step_size import BarzilaiBorwein
 
 _COUNTS = 'taken_at', 'is_stale', 'num_update', 'num_taken'
 _GENERATORS = 8  # a multiple of MXNet's number of generators, 4 on a CPU
+_CALL_CACHED_OP = gluon.HybridBlock._call_cached_op
 _ARRAYS = nd.NDArray, np.ndarray
 _BAD_INPUT = AssertionError, AttributeError, TypeError, ValueError  # what a network raises
 
@@ -289,7 +290,7 @@ class SVRGTrainer(gluon.Trainer):
         if len(axes) != len(batch):
             raise ValueError('batch_axis must have one for each of the %d inputs in a batch of '
                              'train_data, and not be %s' % (len(batch), axes))
-        if len(devices) > 1 and len(set(rows)) > 1:
+        if len(devices) > 1 and (None in rows or len(set(rows)) > 1):
             raise ValueError('batch_axis must be the axis of the rows in each input, or None: the '
                              'inputs have %s rows along %s' % (rows, axes))
         in_lists = any(isinstance(value, (list, tuple)) for value in batch)
@@ -519,7 +520,7 @@ class _AtSnapshot:
         self._params, self._objective, self._batch_axis = params, objective, batch_axis
         self._warn_once = warn_once
         self._kind = {None: None, True: 'mean', False: 'sum'}[loss_is_mean]  # or 'by row'
-        self._first_loss = None  # its rows and elements, if it is by row
+        self._first_loss = None  # its elements and rows, if it is by row
         self._arrays = {}  # of each parameter that has its own: values and gradients, by device
         self._live = {}  # the arrays of all parameters at the snapshot
         self.inputs = self._random = self._seed = None
@@ -582,10 +583,9 @@ class _AtSnapshot:
     def _in_place(self):
         """Let the parameters have the values of the snapshot, and gradients of their own."""
         live = [(param, param._data, param._grad) for param in self._arrays]
-        call = gluon.HybridBlock._call_cached_op
 
         def checked_call(block, *args):
-            outputs = call(block, *args)
+            outputs = _CALL_CACHED_OP(block, *args)
             if dict(block._flags).get('static_shape') and any(
                     param in self._arrays for _, param in block._cached_op_args):
                 raise ValueError('the network must not be hybridized with static_shape=True, which '
@@ -594,7 +594,7 @@ class _AtSnapshot:
             return outputs
 
         def restore():
-            gluon.HybridBlock._call_cached_op = call
+            gluon.HybridBlock._call_cached_op = _CALL_CACHED_OP
             for param, data, gradients in live:
                 param._data, param._grad = data, gradients
 
@@ -665,7 +665,7 @@ class _AtSnapshot:
         if self._is_random:
             random.seed(self._seed)
         with self._in_place():
-            self._run(self.inputs)
+            self._run(self.inputs, checks=False)
         return self._gradients()
 
     # A step
@@ -712,9 +712,9 @@ class _AtSnapshot:
         with autograd.record():
             outputs = self.outputs(inputs)
         autograd.backward([_loss_of(output) for output in outputs])
-        stale = [param.name for param in self.trained()
-                 if not all(value._fresh_grad for value in param._data[:len(inputs)])]
-        if checks and stale:
+        stale = [param.name for param in self.trained() if checks
+                 and not all(value._fresh_grad for value in param._data[:len(inputs)])]
+        if stale:
             raise ValueError('objective must use all parameters that are trained, and not leave '
                              "out %s: grad_req = 'null' fixes a parameter" % ', '.join(stale))
         return outputs
@@ -768,26 +768,30 @@ class _AtSnapshot:
 
     def _count_of(self, loss, inputs):
         """Return the number of rows on one device, and whether the loss is a mean over them."""
-        rows = next(filter(None, self.rows_of(inputs)), None)
-        if loss.size > 1:
-            if self._kind == 'mean':
-                raise ValueError('objective must return a loss of one element with '
-                                 'loss_is_mean=True, or after a batch with such a loss of several '
-                                 'rows, and not of shape %s' % (loss.shape,))
+        if loss.size > 1 and self._kind == 'mean':
+            raise ValueError('objective must return a loss of one element with loss_is_mean=True, '
+                             'or after a batch with such a loss of several rows, and not of shape '
+                             '%s' % (loss.shape,))
+        if loss.size > 1 or self._kind == 'by row':
             self._kind = 'by row'
-            first_rows, first_size = self._first_loss = self._first_loss or (rows, loss.size)
-            if self._batch_axis != 0 and rows != first_rows and loss.size == first_size:
-                self._warn_once('the loss has %d elements for %s rows as for %s along batch_axis, '
-                                'so rows of short batches count more: losses of Gluon have a '
-                                'batch_axis too' % (loss.size, first_rows, rows), 'batch_axis')
-        if self._kind == 'by row':
+            if self._batch_axis != 0:
+                self._warn_of_steps(loss.size, next(iter(self.rows_of(inputs)), None))
             return loss.size, False
+        rows = next(filter(None, self.rows_of(inputs)), None)
         if rows is None:
             raise ValueError('objective must return a loss with one element for each row if no '
                              'input is an array with rows along batch_axis')
         if rows > 1 and self._kind is None:
             self._kind = 'mean'
         return rows, self._kind != 'sum'
+
+    def _warn_of_steps(self, size, rows):
+        """Warn if the loss has an element for each time step, and not for each sequence."""
+        first, others = self._first_loss = self._first_loss or (size, rows)
+        if size == first > 1 and rows != others:
+            self._warn_once('the loss has %d elements for %s rows along batch_axis as for %s, so '
+                            'rows of short batches count more: losses of Gluon have a batch_axis '
+                            'too' % (size, rows, others), 'batch_axis')
 
     # Checkpoints
 

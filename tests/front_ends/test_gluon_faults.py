@@ -466,7 +466,7 @@ def test_calls_without_inputs_are_an_error():
 
 @pytest.mark.parametrize('batch_axis, says', [
     ([0], 'one for each of the 2 inputs'), (1, 'the inputs have .4, None. rows'),
-    ([1, 0], 'the inputs have .4, 10. rows')])
+    ([1, 0], 'the inputs have .4, 10. rows'), (2, 'the inputs have .None, None. rows')])
 def test_axes_that_the_inputs_do_not_have_are_an_error(batch_axis, says):
     problem = Blocks('softmax')
     trainer = problem.trainer(problem.net(TWO_DEVICES), batch_axis=batch_axis)
@@ -525,7 +525,7 @@ def test_losses_by_time_step_of_batches_of_other_sequences_warn():
         mx.nd.dot(data, weight.data()) ** 2).mean(axis=(1, 2)))
     data = mx.nd.array(problem.features[:30].reshape(5, 6, 4))
     trainer.update_full_grads([[data[:, :3]], [data[:, 3:]]])
-    with pytest.warns(UserWarning, match='the loss has 5 elements for 3 rows as for 1 along batch'):
+    with pytest.warns(UserWarning, match='5 elements for 1 rows along batch_axis as for 3'):
         trainer.update_full_grads([[data[:, :3]], [data[:, 3:4]]])
 
 
