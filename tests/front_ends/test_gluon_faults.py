@@ -341,16 +341,16 @@ def test_the_batch_size_is_that_of_all_devices():
 
 
 def test_readmes_loop_ends_at_the_optimum_with_a_short_last_batch():
-    """With step(32) it would end at a gradient of 1e-4."""
-    problem = Blocks('linear', rows=41)
-    net = problem.net()
-    trainer = problem.trainer(net, settings={'learning_rate': 0.1, 'wd': 0.1})
-    for _ in range(60):
-        trainer.update_full_grads(problem.loader())
-        for data, label in problem.loader():
+    """With step(10) the gradient would stay at 2e-2."""
+    problem = Blocks('linear', rows=46)
+    train_data = list(problem.loader())
+    trainer = problem.trainer(problem.net(), settings={'learning_rate': 0.2, 'wd': 0.1})
+    for _ in range(25):
+        trainer.update_full_grads(train_data)
+        for data, label in train_data:
             trainer.backward(data, label)
             trainer.step(len(data))
-    assert trainer.gradient_norm < 2e-6
+    assert trainer.gradient_norm < 1e-5
 
 
 @pytest.mark.parametrize('zero_in', ['first batch of the pass', 'first step'])
