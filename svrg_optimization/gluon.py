@@ -1,16 +1,20 @@
 r"""SVRGTrainer, Gluon's Trainer with stochastic variance reduced gradients."""
 
 import contextlib
+import hashlib
 import itertools
 import os
 import pickle
+import re
+import reprlib
 import tempfile
 from types import SimpleNamespace
 
 import numpy as np
-from mxnet import autograd, gluon, nd, random
+from mxnet import autograd, gluon, nd, random, util
+from mxnet.optimizer import Optimizer
 
-from ._argument_checks import checked_bool, checked_count
+from ._argument_checks import check_epoch, checked_bool, checked_count
 from ._warn_once import WarnOnce
 from .checkpoint.files import files_written_together
 from .core.arrays import dense, dtype_of_sum
@@ -30,7 +34,9 @@ from .step_size import BarzilaiBorwein
 
 _COUNTS = 'taken_at', 'is_stale', 'num_update', 'num_taken'
 _GENERATORS = 8  # a multiple of MXNet's number of generators, 4 on a CPU
-_UNWRITTEN = -1.2345678e-30  # in gradients that a backward pass has still to write
+_CALL_CACHED_OP = gluon.HybridBlock._call_cached_op
+_ARRAYS = nd.NDArray, np.ndarray
+_BAD_INPUT = AssertionError, AttributeError, TypeError, ValueError  # what a network raises
 
 
 class SVRGTrainer(gluon.Trainer):
@@ -45,7 +51,7 @@ class SVRGTrainer(gluon.Trainer):
                 trainer.update_full_grads(train_data)   # a snapshot and its full gradient
             for data, label in train_data:
                 L = trainer.backward(data, label)       # record(), the loss and its backward()
-                trainer.step(batch_size)
+                trainer.step(len(data))
 
     A step uses
 
@@ -72,6 +78,10 @@ class SVRGTrainer(gluon.Trainer):
     loss_is_mean : bool, optional
         Whether a loss of one element is a mean over the rows of the batch rather
         than a sum. By default it is a mean.
+    batch_axis : int, or list of int or None
+        Axis of the rows, along which the pass splits an input over devices; 1 for
+        (T, N, C). A list has one for each input of a batch, None if it has no
+        rows: each device gets it whole.
     alpha : float or callable
         :math:`\alpha`, as in SVRGModule. It may be set later as an attribute. With
         the number 0 this is Trainer.
@@ -83,7 +93,8 @@ class SVRGTrainer(gluon.Trainer):
     TypeError
         If `objective` is not callable or another argument is of another type.
     ValueError
-        If `alpha` is not in [0, 1], `nonfinite` is neither 'warn' nor 'raise',
+        If `batch_axis` is negative, `alpha` is not in [0, 1], `nonfinite` is neither
+        'warn' nor 'raise',
         a weight is row_sparse, `kvstore` is ``dist_async`` or gets compressed
         gradients, `update_on_kvstore` is set with a distributed `kvstore`, or the
         rate is a `BarzilaiBorwein`, which needs SVRGModule.
@@ -98,7 +109,7 @@ class SVRGTrainer(gluon.Trainer):
 
     def __init__(self, params, optimizer, optimizer_params=None, kvstore='device',
                  compression_params=None, update_on_kvstore=None, *, objective,
-                 loss_is_mean=None, alpha=1.0, nonfinite='warn'):
+                 loss_is_mean=None, batch_axis=0, alpha=1.0, nonfinite='warn'):
         if not callable(objective):
             raise TypeError('objective must be a function of a batch that returns its loss, not %r'
                             % (objective,))
@@ -132,7 +143,9 @@ class SVRGTrainer(gluon.Trainer):
                              % sorted(param.name for param in self._params))
         warn_once = WarnOnce()
         self._at = _AtSnapshot(self._params, objective,
-                               checked_bool('loss_is_mean', loss_is_mean, or_none=True))
+                               checked_bool('loss_is_mean', loss_is_mean, or_none=True),
+                               _checked_axes(batch_axis), warn_once)
+        self._summed = None  # rows whose SVRG gradients `step` is to find
         self._svrg = SVRG(self._at, schedule, Store(False), warn_once, nonfinite == 'raise')
         self._divergence = Divergence()
         self._keys_on_servers = set()
@@ -192,11 +205,16 @@ class SVRGTrainer(gluon.Trainer):
         Raises
         ------
         TypeError
-            If `batches` is not an int, or a batch is not a tuple or a list.
+            If `batches` is not an int, `states` or a batch is not a tuple or a list,
+            or `objective` returns no loss.
         ValueError
-            If `batches` is below 1, if there is no batch, if a trained parameter
-            is not part of the objective, or if workers have different numbers of
-            batches or a KVStore that compresses.
+            If `batches` is below 1, if there is no batch, if `states` or a batch is
+            not as `batch_axis` and the devices demand, if no parameter is trained,
+            if one is not part of the objective, if its network is hybridized with
+            static_shape=True, or if workers have different numbers of batches or a
+            KVStore that compresses.
+        RuntimeError
+            Within ``autograd.record()`` or after ``mx.npx.set_np()``.
         FloatingPointError
             If the full gradient is not finite, with ``nonfinite='raise'``.
 
@@ -210,8 +228,15 @@ class SVRGTrainer(gluon.Trainer):
             batches = checked_count('batches', batches, 'None or an int of 1 or more')
         if self._svrg.schedule.is_off:
             return
-        if not (len(self._devices) > 1 and states):
+        self._check_ready()
+        in_list = isinstance(states, (list, tuple))
+        if in_list and not (len(self._devices) > 1 and states):
             states = [states for _ in self._devices]
+        if not in_list or len(states) != len(self._devices) or not all(
+                isinstance(of_device, (list, tuple)) for of_device in states):
+            raise TypeError('states must be a tuple or list of what objective takes after the '
+                            'batch, on several devices a list of one for each, and not %s'
+                            % reprlib.repr(states))
         is_iterator = hasattr(train_data, 'reset')
         if is_iterator:
             rewind(train_data)
@@ -219,8 +244,7 @@ class SVRGTrainer(gluon.Trainer):
                 for batch in itertools.islice(train_data, batches))
         first = list(itertools.islice(read, 1))
         if first and any(param._deferred_init for param in self._params):
-            for inputs, of_device in zip(first[0], states):
-                self._at.objective(*inputs, *of_device)  # finds the shapes
+            self._at.outputs(_with_states(first[0], states))  # finds the shapes
         if not self._kv_initialized:
             self._init_kvstore()
         if self._params_to_init:
@@ -232,6 +256,16 @@ class SVRGTrainer(gluon.Trainer):
                                  self.learning_rate, self._svrg.warn_once)
         if is_iterator:
             rewind(train_data)
+
+    def _check_ready(self):
+        if autograd.is_recording():
+            raise RuntimeError('SVRGTrainer records by itself: call its methods outside of '
+                               'autograd.record()')
+        if util.is_np_array():
+            raise RuntimeError('SVRGTrainer needs mx.nd arrays: call mx.npx.reset_np() after '
+                               'mx.npx.set_np()')
+        if not self._at.trained():
+            raise ValueError("params must have one that is trained, and grad_req is 'null' for all")
 
     def _drop_outdated_snapshot(self):
         if self._svrg.snapshot.is_active and self._at.is_outdated():
@@ -249,17 +283,31 @@ class SVRGTrainer(gluon.Trainer):
             batch = without_padding(batch, train_data.provide_data, train_data.provide_label,
                                     pads_in_front(train_data))
             batch = [*batch.data, *(batch.label or [])]
-        if not isinstance(batch, (list, tuple)):
-            raise TypeError('train_data must yield tuples or lists of what objective takes, not %r'
-                            % (batch,))
-        devices = self._devices
-        if len(devices) == 1 or not isinstance(batch[0], (list, tuple)) and (
-                len(batch[0]) < len(devices)):
-            return [[array.as_in_context(devices[0]) if isinstance(array, nd.NDArray) else array
-                     for array in batch]]
-        parts = [array if isinstance(array, (list, tuple)) else gluon.utils.split_and_load(
-            array, devices, even_split=False) for array in batch]
-        return list(zip(*parts))
+        if not isinstance(batch, (list, tuple)) or not batch:
+            raise TypeError('train_data must yield tuples or lists of what objective takes, not %s'
+                            % reprlib.repr(batch))
+        devices, axes, rows = self._devices, self._at.axes_of(batch), self._at.rows_of(batch)
+        if len(axes) != len(batch):
+            raise ValueError('batch_axis must have one for each of the %d inputs in a batch of '
+                             'train_data, and not be %s' % (len(batch), axes))
+        if len(devices) > 1 and (None in rows or len(set(rows)) > 1):
+            raise ValueError('batch_axis must be the axis of the rows in each input, or None: the '
+                             'inputs have %s rows along %s' % (rows, axes))
+        in_lists = any(isinstance(value, (list, tuple)) for value in batch)
+        if len(devices) == 1 or not in_lists and (not rows or rows[0] < len(devices)):
+            return [[_moved(value, devices[0]) for value in batch]]
+
+        def parts_of(value, axis):
+            if isinstance(value, (list, tuple)):
+                if len(value) != len(devices):
+                    raise ValueError('train_data must yield lists of one for each of the devices, '
+                                     '%s, and not of %d' % (devices, len(value)))
+                return value
+            if axis is None or not isinstance(value, _ARRAYS):
+                return [_moved(value, device) for device in devices]
+            return gluon.utils.split_and_load(value, devices, axis, even_split=False)
+
+        return list(zip(*map(parts_of, batch, axes)))
 
     def _reduction(self):
         """Return what sums the full gradient. Its keys on servers follow those of Trainer."""
@@ -305,12 +353,21 @@ class SVRGTrainer(gluon.Trainer):
 
         Raises
         ------
+        TypeError
+            If there is no input, or `objective` returns no loss.
         ValueError
-            If there are several devices and an input is not such a list, or if a
-            trained parameter is not part of the objective: its gradient would be
-            that of an earlier batch.
+            If there are several devices and an input is not such a list, if a
+            trained parameter is not part of the objective, whose gradient would be
+            that of an earlier batch, or if a network is hybridized with
+            static_shape=True.
+        RuntimeError
+            Within ``autograd.record()`` or after ``mx.npx.set_np()``.
         """
         svrg, at, devices = self._svrg, self._at, len(self._devices)
+        if not svrg.schedule.is_off:
+            self._check_ready()
+        if not inputs:
+            raise TypeError('backward needs the inputs of objective, and got none')
         in_lists = devices > 1 or isinstance(inputs[0], (list, tuple))
         if in_lists and not all(isinstance(of_devices, (list, tuple))
                                 and len(of_devices) == devices for of_devices in inputs):
@@ -323,10 +380,13 @@ class SVRGTrainer(gluon.Trainer):
             corrects = svrg.corrects
             outputs, rows = at.run_live(corrects)
             svrg.compute_at_snapshot(self, None)
+            before, self._summed = self._summed, None
             if corrects:
                 svrg.correct(at.live_gradients(), rows)
+                at.set_fresh(False)  # until another backward pass writes to them
+                self._summed = rows + (before or 0 if at.adds else 0)
         except BaseException:
-            svrg.step = None  # its gradients are no longer what a step needs
+            svrg.step = self._summed = None  # its gradients are no longer what a step needs
             raise
         finally:
             at.inputs = None
@@ -335,27 +395,58 @@ class SVRGTrainer(gluon.Trainer):
     def step(self, batch_size, ignore_stale_grad=False):
         """Update the weights with the gradients of `backward`.
 
+        Parameters
+        ----------
+        batch_size : int
+            What the gradients are divided by: the number of rows of the batch, on
+            all devices and workers; of words for a loss by words; of devices for a
+            mean.
+
         Raises
         ------
         RuntimeError
-            If there is a snapshot, and no `backward` before that was finished.
+            If there is a snapshot, and no `backward` before that was finished, or
+            another backward pass has overwritten its gradients.
+
+        Warns
+        -----
+        UserWarning
+            If `batch_size` is another number and a weight decays: short batches then
+            lead to another optimum.
         """
-        self._check_step()
+        self._check_step(batch_size)
         super().step(batch_size, ignore_stale_grad)
         self._svrg.end_step()
 
     def update(self, batch_size, ignore_stale_grad=False):
-        """Update the weights after `allreduce_grads`. Errors are those of `step`."""
-        self._check_step()
+        """Update the weights after `allreduce_grads`. Errors and warnings are those of `step`."""
+        self._check_step(batch_size)
         super().update(batch_size, ignore_stale_grad)
         self._svrg.end_step()
 
-    def _check_step(self):
-        svrg = self._svrg
+    def _check_step(self, batch_size):
+        svrg, at = self._svrg, self._at
         if svrg.corrects and (svrg.step is None or svrg.step.stage != COMPUTED):
             raise RuntimeError('a step needs trainer.backward(...) of its batch before it: '
                                'the gradients of loss.backward() are not SVRG gradients. '
                                'Set alpha = 0 for steps of plain Trainer')
+        if self._summed is None:
+            return
+        overwritten = at.overwritten()
+        if overwritten:
+            raise RuntimeError('a step needs the SVRG gradients of trainer.backward(...), and '
+                               'another backward pass, of loss.backward() or of another trainer, '
+                               'has overwritten those of %s. One SVRGTrainer can train all '
+                               'parameters, with lr_mult; alpha = 0 makes plain steps'
+                               % ', '.join(overwritten))
+        summed = self._summed * (self._kvstore.num_workers if self._distributed else 1)
+        if batch_size != summed and any(self._optimizer._get_wds(range(len(self._params)))):
+            svrg.warn_once('batch_size of step is %s, and backward has summed the gradients of %d '
+                           'rows (or words, or means of devices): with weight decay such batches '
+                           'lead to another optimum. Give step the number of each batch, as in '
+                           'step(len(data))' % (batch_size, summed), 'batch_size')
+        at.set_fresh(True)  # which Trainer demands
+        self._summed = None
 
     def save_states(self, fname):
         """Save the optimizer's states and the snapshot. The file is written whole or not at all."""
@@ -366,8 +457,9 @@ class SVRGTrainer(gluon.Trainer):
         super().save_states(fname)
         with open(fname, 'rb') as file:
             states = file.read()
+        content = pickle.dumps({'trainer': states, 'svrg': self._at.pack(self._svrg.snapshot)})
         with open(fname, 'wb') as file:
-            pickle.dump({'trainer': states, 'svrg': self._at.pack(self._svrg.snapshot)}, file)
+            file.write(content + _checksum(content))
 
     def load_states(self, fname):
         """Load what `save_states` of this class or of Trainer has saved.
@@ -378,25 +470,26 @@ class SVRGTrainer(gluon.Trainer):
         Raises
         ------
         ValueError
-            If the file is of other parameters.
+            If the file is damaged, of something else, or of other parameters: of
+            other names apart from the numbers that Gluon counts, or where these
+            numbers put the parameters in another order.
         """
         with open(fname, 'rb') as file:
             saved = file.read()
-        states, svrg = saved, None
-        with contextlib.suppress(pickle.UnpicklingError):
-            content = pickle.loads(saved)
-            if isinstance(content, dict) and set(content) == {'trainer', 'svrg'}:
-                states, svrg = content['trainer'], content['svrg']
-        if svrg is not None:
-            self._at.check(svrg, fname)
+        try:
+            states, svrg = _unpickled(saved)
+            restore = svrg and self._at.unpack(svrg, self._svrg.snapshot)
+        except Exception as error:  # a damaged pickle may raise any
+            raise ValueError('%s is damaged, or has no states for these parameters: %s'
+                             % (fname, error)) from error
         with tempfile.TemporaryDirectory() as folder:
             name = os.path.join(folder, 'states')
             with open(name, 'wb') as file:
                 file.write(states)
             super().load_states(name)
         self._svrg.snapshot.replace(None)
-        if svrg is not None:
-            self._at.unpack(svrg, self._svrg.snapshot)
+        if restore:
+            restore()
 
 
 class _Batches:
@@ -423,17 +516,20 @@ class _AtSnapshot:
         Arguments of the objective on each device, in a step.
     """
 
-    def __init__(self, params, objective, loss_is_mean):
-        self._params, self.objective, self._loss_is_mean = params, objective, loss_is_mean
+    def __init__(self, params, objective, loss_is_mean, batch_axis, warn_once):
+        self._params, self._objective, self._batch_axis = params, objective, batch_axis
+        self._warn_once = warn_once
+        self._kind = {None: None, True: 'mean', False: 'sum'}[loss_is_mean]  # or 'by row'
+        self._first_loss = None  # its elements and rows, if it is by row
         self._arrays = {}  # of each parameter that has its own: values and gradients, by device
         self._live = {}  # the arrays of all parameters at the snapshot
         self.inputs = self._random = self._seed = None
-        self._is_checked = False  # that graphs use the arrays that the parameters have
-        self._is_random = True  # to set the seed takes 1.5 ms
+        self._is_random = None  # unknown; to set the seed takes 1.5 ms
 
     # Arrays
 
-    def _trained(self):
+    def trained(self):
+        """List the parameters that are trained."""
         return [param for param in self._params if param.grad_req != 'null']
 
     def is_outdated(self):
@@ -458,25 +554,52 @@ class _AtSnapshot:
 
     def live_gradients(self):
         """Map each trained parameter to its gradients at the current weights, one a device."""
-        return {param.name: param.list_grad() for param in self._trained()}
+        return {param.name: param.list_grad() for param in self.trained()}
 
     def _gradients(self):
-        return {param.name: self._arrays[param][1] for param in self._trained()}
+        return {param.name: self._arrays[param][1] for param in self.trained()}
 
     def weights(self):
         """Map each trained parameter to its value at the snapshot, on the first device."""
-        return {param.name: dense(self._arrays[param][0][0]) for param in self._trained()}
+        return {param.name: dense(self._arrays[param][0][0]) for param in self.trained()}
+
+    @property
+    def adds(self):
+        """Whether gradients add up over batches."""
+        return any(param.grad_req == 'add' for param in self.trained())
+
+    def set_fresh(self, is_fresh):
+        """Set what MXNet sets when a backward pass writes to the gradient of a value."""
+        for param in self.trained():
+            for value in param._data:
+                value._fresh_grad = is_fresh
+
+    def overwritten(self):
+        """List the parameters whose gradients a backward pass has replaced since `set_fresh`."""
+        return [param.name for param in self.trained() if param.grad_req == 'write'
+                and any(value._fresh_grad for value in param._data)]
 
     @contextlib.contextmanager
     def _in_place(self):
         """Let the parameters have the values of the snapshot, and gradients of their own."""
         live = [(param, param._data, param._grad) for param in self._arrays]
 
+        def checked_call(block, *args):
+            outputs = _CALL_CACHED_OP(block, *args)
+            if dict(block._flags).get('static_shape') and any(
+                    param in self._arrays for _, param in block._cached_op_args):
+                raise ValueError('the network must not be hybridized with static_shape=True, which '
+                                 'keeps the arrays that it saw first: static_alloc=True is '
+                                 'possible')
+            return outputs
+
         def restore():
+            gluon.HybridBlock._call_cached_op = _CALL_CACHED_OP
             for param, data, gradients in live:
                 param._data, param._grad = data, gradients
 
         try:
+            gluon.HybridBlock._call_cached_op = checked_call
             for param, (data, gradients) in self._arrays.items():
                 param._data, param._grad = data, gradients
             yield
@@ -522,22 +645,16 @@ class _AtSnapshot:
 
     def gradients(self, batches, live, source, full_gradient, stores, at_of):
         """Yield the gradients of the batches of a pass, each as a Part."""
-        self._mark()
+        self._is_random = None
         for number, batch in enumerate(batches):
             with self._in_place():
-                outputs = self._run([(*inputs, *states)
-                                     for inputs, states in zip(batch, source.states)])
-                self._check_fresh(len(batch))
-                for param in self._trained():
-                    for value in param._data:
-                        value._fresh_grad = False
+                outputs = self._run(_with_states(batch, source.states))
             if any(source.states):
                 source.states = [_detached(output[1:]) for output in outputs]
-            weights, rows, summed = self._reduction(outputs, batch)
+            weights, rows, summed = self._count(outputs, batch)
             if not number:
-                self._check_marks(are_left=False)
                 full_gradient.batch_size = summed  # most steps need not scale it again
-            weights += [0] * (len(source.states) - len(batch))
+            weights += [0] * (len(full_gradient.shares) - len(batch))
             yield Part(self._gradients(), weights, rows, 1)
 
     def keep_outputs(self, live):
@@ -548,10 +665,7 @@ class _AtSnapshot:
         if self._is_random:
             random.seed(self._seed)
         with self._in_place():
-            self._run(self.inputs)
-        if not self._is_checked:
-            self._check_marks(are_left=False)
-            self._is_checked = True
+            self._run(self.inputs, checks=False)
         return self._gradients()
 
     # A step
@@ -566,18 +680,12 @@ class _AtSnapshot:
         rows : int
             Number of rows whose gradients are summed; 1 a device for means.
         """
-        is_first = draws_masks_again and not self._is_checked
-        if is_first or draws_masks_again and self._is_random:
+        if draws_masks_again and self._is_random is not False:
             self._set_seed()
-        if is_first:
-            self._mark()
-        outputs = self._run(self.inputs)
-        if draws_masks_again:
-            self._check_fresh(len(self.inputs))
-        if is_first:
-            self._check_marks(are_left=True)
+        outputs = self._run(self.inputs, draws_masks_again)
+        if draws_masks_again and self._is_random is None:
             self._is_random = self._has_drawn()
-        _, _, summed = self._reduction(outputs, self.inputs)
+        _, _, summed = self._count(outputs, self.inputs)
         return outputs, summed
 
     def _set_seed(self):
@@ -588,7 +696,7 @@ class _AtSnapshot:
 
     def _has_drawn(self):
         """Tell whether random numbers have been drawn since the seed was set."""
-        context = self.inputs[0][0].context
+        context = self.trained()[0].list_ctx()[0]
 
         def draw():  # from each of MXNet's generators, which take turns
             return sorted(random.uniform(ctx=context).asscalar() for _ in range(_GENERATORS))
@@ -597,13 +705,50 @@ class _AtSnapshot:
         random.seed(self._seed)
         return draw() != numbers
 
-    def _run(self, inputs):
+    def _run(self, inputs, checks=True):
+        """Compute the gradients of a batch; check that they are of all trained parameters."""
+        if checks:
+            self.set_fresh(False)
         with autograd.record():
-            outputs = [self.objective(*of_device) for of_device in inputs]
+            outputs = self.outputs(inputs)
         autograd.backward([_loss_of(output) for output in outputs])
+        stale = [param.name for param in self.trained() if checks
+                 and not all(value._fresh_grad for value in param._data[:len(inputs)])]
+        if stale:
+            raise ValueError('objective must use all parameters that are trained, and not leave '
+                             "out %s: grad_req = 'null' fixes a parameter" % ', '.join(stale))
         return outputs
 
-    def _reduction(self, outputs, inputs):
+    def outputs(self, inputs):
+        """Return what the objective returns on each device."""
+        try:
+            outputs = [self._objective(*of_device) for of_device in inputs]
+        except _BAD_INPUT as error:
+            if any(isinstance(value, np.ndarray) for of_device in inputs for value in of_device):
+                raise TypeError('train_data and backward must give objective NDArrays, or it has '
+                                'to turn NumPy arrays into them: %s' % error) from error
+            raise
+        for loss in map(_loss_of, outputs):
+            if not isinstance(loss, nd.NDArray):
+                raise TypeError('objective must return the loss, an NDArray, or a tuple or list '
+                                'that begins with it, not %s' % reprlib.repr(loss))
+        return outputs
+
+    # Rows
+
+    def axes_of(self, inputs):
+        """Return the axis of the rows in each input, None if it has none."""
+        if isinstance(self._batch_axis, (list, tuple)):
+            return self._batch_axis
+        return [self._batch_axis] * len(inputs)
+
+    def rows_of(self, inputs):
+        """List the numbers of rows of the inputs that are arrays, None for one without the axis."""
+        return [dict(enumerate(value.shape)).get(axis)
+                for value, axis in zip(inputs, self.axes_of(inputs))
+                if isinstance(value, _ARRAYS) and axis is not None]
+
+    def _count(self, outputs, inputs):
         """Return how the gradients of each device count in a sum over rows.
 
         Returns
@@ -615,46 +760,45 @@ class _AtSnapshot:
         summed : int
             Number of rows whose gradients are summed; a mean counts as one.
         """
-        weights, rows, summed = [], 0, 0
-        for loss, of_device in zip(map(_loss_of, outputs), inputs):
-            if loss.size > 1 and self._loss_is_mean:
-                raise ValueError('objective must return a loss of one element with '
-                                 'loss_is_mean=True, and not of shape %s' % (loss.shape,))
-            count = loss.size if loss.size > 1 else of_device[0].shape[0]
-            is_mean = loss.size == 1 and count > 1 and self._loss_is_mean is not False
-            weights.append(count if is_mean else 1)
-            rows += count
-            summed += 1 if is_mean else count
-        return weights, rows, summed
+        counts = [self._count_of(_loss_of(output), of_device)
+                  for output, of_device in zip(outputs, inputs)]
+        return ([rows if is_mean else 1 for rows, is_mean in counts],
+                sum(rows for rows, _ in counts),
+                sum(1 if is_mean else rows for rows, is_mean in counts))
 
-    def _mark(self):
-        """Mark the gradients at the snapshot, to see which backward pass writes them."""
-        self._is_checked = False
-        for arrays in self._gradients().values():
-            if arrays[0].stype == 'default':
-                arrays[0][:] = _UNWRITTEN
+    def _count_of(self, loss, inputs):
+        """Return the number of rows on one device, and whether the loss is a mean over them."""
+        if loss.size > 1 and self._kind == 'mean':
+            raise ValueError('objective must return a loss of one element with loss_is_mean=True, '
+                             'or after a batch with such a loss of several rows, and not of shape '
+                             '%s' % (loss.shape,))
+        if loss.size > 1 or self._kind == 'by row':
+            self._kind = 'by row'
+            if self._batch_axis != 0:
+                self._warn_of_steps(loss.size, next(iter(self.rows_of(inputs)), None))
+            return loss.size, False
+        rows = next(filter(None, self.rows_of(inputs)), None)
+        if rows is None:
+            raise ValueError('objective must return a loss with one element for each row if no '
+                             'input is an array with rows along batch_axis')
+        if rows > 1 and self._kind is None:
+            self._kind = 'mean'
+        return rows, self._kind != 'sum'
 
-    def _check_fresh(self, devices):
-        """Raise a ValueError if a backward pass did not reach all parameters that are trained."""
-        stale = [param.name for param in self._trained()
-                 if not all(value._fresh_grad for value in param._data[:devices])]
-        if stale:
-            raise ValueError('objective must use all parameters that are trained, and not leave '
-                             "out %s: grad_req = 'null' fixes a parameter" % ', '.join(stale))
-
-    def _check_marks(self, are_left):
-        """Raise a ValueError if a graph did not write to the gradients of its parameters."""
-        left = [(arrays[0] == _UNWRITTEN).min().asscalar() for arrays in self._gradients().values()
-                if arrays[0].stype == 'default']
-        if left and (not all(left) if are_left else all(left)):
-            raise ValueError('the network must not be hybridized with static_shape=True, which '
-                             'keeps the arrays that it saw first: static_alloc=True is possible')
+    def _warn_of_steps(self, size, rows):
+        """Warn if the loss has an element for each time step, and not for each sequence."""
+        first, others = self._first_loss = self._first_loss or (size, rows)
+        if size == first > 1 and rows != others:
+            self._warn_once('the loss has %d elements for %s rows along batch_axis as for %s, so '
+                            'rows of short batches count more: losses of Gluon have a batch_axis '
+                            'too' % (size, rows, others), 'batch_axis')
 
     # Checkpoints
 
     def pack(self, snapshot):
         """Return the snapshot as values that can be pickled, with parameters by their place."""
         packed = {'counts': {name: getattr(snapshot, name) for name in _COUNTS},
+                  'names': [param.name for param in self._params], 'loss': self._kind,
                   'random': self._random and self._random.get_state(), 'values': None}
         if snapshot.is_active:
             facts, kinds = snapshot.full_gradient.pack()
@@ -668,39 +812,92 @@ class _AtSnapshot:
                                for kind, shares in kinds.items() if shares})
         return packed
 
-    def check(self, packed, fname):
-        """Raise a ValueError if `pack` has returned this for other parameters."""
-        if packed['values'] is None:
-            return
-        self._allocate()
-        shapes = {place: self._arrays[param][0][0].shape
-                  for place, param in enumerate(self._params) if param in self._arrays}
-        saved = {place: value.shape for place, value in packed['values'].items()}
-        trained = {place for place, param in enumerate(self._params) if param.grad_req != 'null'}
-        if saved != shapes or not trained <= set(packed['full_gradient']['full:0']):
-            raise ValueError('%r has a snapshot of other parameters: of the shapes %s, and not %s'
-                             % (fname, list(saved.values()), list(shapes.values())))
-
     def unpack(self, packed, snapshot):
-        """Restore the snapshot that `pack` returned."""
+        """Return a function that restores the snapshot that `pack` returned.
+
+        Until it is called nothing has changed. An error says that the snapshot is
+        of other parameters.
+        """
+        names, counts = [param.name for param in self._params], {
+            name: packed['counts'][name] for name in _COUNTS}
+        kind, generator = self._kind or packed.get('loss'), self._random
+        if _structure(packed.get('names', names)) != _structure(names):  # 1.0.0 saved no names
+            raise ValueError('it has a snapshot of other parameters, or of these in another order: '
+                             '%s, and not %s. Give the blocks the prefixes that they had'
+                             % (packed['names'], names))
         if packed['random'] is not None:
-            self._random = np.random.RandomState()
-            self._random.set_state(packed['random'])
+            generator = np.random.RandomState()
+            generator.set_state(packed['random'])
+        values, full_gradient = packed['values'] or {}, None
         if packed['values'] is not None:
-            full_gradient, names = self.new_full_gradient(), [param.name for param in self._params]
-            full_gradient.batch_size = packed['facts']['batch_size']
-            for place, value in packed['values'].items():
+            self._allocate()
+            shapes = {place: self._arrays[param][0][0].shape
+                      for place, param in enumerate(self._params) if param in self._arrays}
+            saved = {place: value.shape for place, value in values.items()}
+            facts, shares = packed['facts'], packed['full_gradient']
+            full_gradient = self.new_full_gradient()
+            full_gradient.batch_size = facts['batch_size']
+            if saved != shapes or full_gradient.unpack(facts, lambda kind: {
+                    names[place]: share for place, share in shares.get(kind, {}).items()}):
+                raise ValueError('it has a snapshot of other parameters: of the shapes %s, and not '
+                                 '%s' % (list(saved.values()), list(shapes.values())))
+
+        def restore():
+            self._kind, self._random = kind, generator
+            for place, value in values.items():
                 for array in self._arrays[self._params[place]][0]:
                     array[:] = value
-            full_gradient.unpack(packed['facts'], lambda kind: {
-                names[place]: share
-                for place, share in packed['full_gradient'].get(kind, {}).items()})
             snapshot.replace(full_gradient)
-        vars(snapshot).update(packed['counts'])
+            vars(snapshot).update(counts)
+
+        return restore
+
+
+def _checked_axes(batch_axis):
+    in_list = isinstance(batch_axis, (list, tuple))
+    for axis in batch_axis if in_list else [batch_axis]:
+        if not (in_list and axis is None):
+            check_epoch('batch_axis', axis)
+    return batch_axis
+
+
+def _checksum(content):
+    """Return what `save_states` appends to a pickle, whose reader ignores it."""
+    return b'sha256:' + hashlib.sha256(content).hexdigest().encode()
+
+
+def _unpickled(saved):
+    """Return the states of Trainer in a file, and those of SVRG, None if it has none."""
+    content, is_signed, _ = saved.rpartition(b'sha256:')
+    if is_signed and content + _checksum(content) != saved:
+        raise ValueError('it does not end with its checksum')
+    states, svrg = saved, None
+    content = pickle.loads(saved)
+    if isinstance(content, dict) and set(content) == {'trainer', 'svrg'}:
+        states, svrg = content['trainer'], content['svrg']
+        content = pickle.loads(states)
+    if not isinstance(content, tuple) or not isinstance(content[-1], Optimizer):
+        raise ValueError('it was not saved by SVRGTrainer or Trainer')
+    return states, svrg
+
+
+def _structure(names):
+    """Return names without numbers and their places, in order of creation, which Gluon counts."""
+    created = sorted((re.split('[0-9]+', name), [int(digits) for digits in re.findall(
+        '[0-9]+', name)], place) for place, name in enumerate(names))
+    return [(words, place) for words, _, place in created]
+
+
+def _moved(value, device):
+    return value.as_in_context(device) if isinstance(value, nd.NDArray) else value
+
+
+def _with_states(batch, states):
+    return [(*inputs, *of_device) for inputs, of_device in zip(batch, states)]
 
 
 def _loss_of(output):
-    return output[0] if isinstance(output, (list, tuple)) else output
+    return output[0] if isinstance(output, (list, tuple)) and output else output
 
 
 def _detached(states):

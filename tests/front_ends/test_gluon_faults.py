@@ -1,13 +1,15 @@
 """What SVRGTrainer refuses or warns of, and what an error leaves behind."""
 
 import signal
+import warnings
 
 import mxnet as mx
 import numpy as np
 import pytest
 from mxnet import autograd, gluon
 
-from blocks import Blocks, assert_weights, train, train_plain, weights_of
+from blocks import BIAS, SETTINGS, Blocks, assert_weights, train, train_plain, weights_of
+from interruption import Interruption
 from svrg_optimization import BarzilaiBorwein
 from svrg_optimization.gluon import SVRGTrainer
 
@@ -80,6 +82,25 @@ def test_an_error_in_the_pass_leaves_weights_gradients_and_the_snapshot(where, e
         for first, second in zip(was, now):
             np.testing.assert_array_equal(first, second)
     assert trainer._svrg.snapshot.is_active
+
+
+def test_a_ctrl_c_while_the_weights_are_put_back_leaves_them_in_place():
+    problem = Blocks('perceptron')
+    net = problem.net()
+    trainer = problem.trainer(net)
+    trainer.update_full_grads(problem.loader())
+    batch = next(iter(problem.loader()))
+    live = [(param, param._data, param._grad) for param in net.collect_params().values()]
+    call = gluon.HybridBlock._call_cached_op
+    count = Interruption(lambda: trainer.backward(*batch), functions=['restore']).operations
+    assert count > 5
+    for at in range(1, count + 1):
+        Interruption(lambda: trainer.backward(*batch), at, functions=['restore'])
+        assert all(param._data is data and param._grad is gradients
+                   for param, data, gradients in live)
+        assert gluon.HybridBlock._call_cached_op is call
+        with pytest.raises(RuntimeError, match='a step needs'):
+            trainer.step(10)
 
 
 def test_a_step_without_backward_of_the_trainer_is_an_error():
@@ -174,6 +195,9 @@ def test_parameters_of_one_name_are_an_error():
     ({'alpha': 2}, ValueError, 'alpha must be a number from 0 to 1'),
     ({'nonfinite': 'stop'}, ValueError, "nonfinite must be 'warn' or 'raise'"),
     ({'loss_is_mean': 1}, TypeError, 'loss_is_mean must be None, True or False'),
+    ({'batch_axis': None}, TypeError, 'batch_axis must be an int of 0 or more, not None'),
+    ({'batch_axis': [0, '1']}, TypeError, "batch_axis must be an int of 0 or more, not '1'"),
+    ({'batch_axis': -1}, ValueError, 'batch_axis must be an int of 0 or more, not -1'),
     ({'kvstore': 'dist_async'}, ValueError, "kvstore must be 'dist_sync' or of one process"),
     ({'kvstore': 'dist_sync', 'update_on_kvstore': True}, ValueError,
      'update_on_kvstore must be None or False'),
@@ -183,6 +207,334 @@ def test_bad_arguments_are_refused(arguments, error, says):
     problem = Blocks('softmax')
     with pytest.raises(error, match=says):
         problem.trainer(problem.net(), **{'objective': len, **arguments})
+
+
+def test_a_network_hybridized_with_static_shape_later_is_refused_at_the_next_step():
+    problem = Blocks('perceptron')
+    net = problem.net()
+    trainer = problem.trainer(net)
+    train(trainer, problem.loader(), 1)
+    net.hybridize(static_alloc=True, static_shape=True)
+    before = weights_of(net)
+    for batch in problem.loader():
+        with pytest.raises(ValueError, match='must not be hybridized with static_shape=True'):
+            trainer.backward(*batch)
+        with pytest.raises(RuntimeError, match='a step needs'):
+            trainer.step(10)
+    for name, value in before.items():
+        np.testing.assert_array_equal(weights_of(net)[name], value)
+    net.hybridize(static_alloc=True)
+    train(trainer, problem.loader(), 2, begin=1)
+    assert_weights(net, problem.oracle(2))
+
+
+def test_what_has_no_parameters_may_have_a_static_shape():
+    problem = Blocks('perceptron')
+    net, loss = problem.net(hybridized={}), problem.loss()
+    loss.hybridize(static_alloc=True, static_shape=True)
+    train(problem.trainer(net, objective=lambda data, label: loss(net(data), label)),
+          problem.loader(), 4)
+    assert_weights(net, problem.oracle(4))
+
+
+def other_loss(problem, net, batch):
+    """As of a user's own on the last device."""
+    with autograd.record():
+        value = problem.loss()(net(batch[0][-1]), batch[1][-1])
+    value.backward()
+
+
+def other_trainer(problem, net, batch):
+    """One for the biases."""
+    trainer = SVRGTrainer(net.collect_params('.*bias'), 'sgd', objective=lambda data, label:
+                          problem.loss()(net(data), label))
+    trainer.update_full_grads(problem.loader())
+    trainer.backward(*batch)
+
+
+@pytest.mark.parametrize('contexts', [[mx.cpu()], TWO_DEVICES])
+@pytest.mark.parametrize('overwrite', [other_loss, other_trainer])
+def test_gradients_that_are_overwritten_before_the_step_are_an_error(overwrite, contexts):
+    problem = Blocks('perceptron')
+    net = problem.net(contexts)
+    trainer = SVRGTrainer(net.collect_params('.*weight'), 'sgd', objective=lambda data, label:
+                          problem.loss()(net(data), label))
+    trainer.update_full_grads(problem.loader())
+    batch = [gluon.utils.split_and_load(array, contexts)
+             for array in next(iter(problem.loader()))]
+    trainer.backward(*batch)
+    before = weights_of(net)
+    overwrite(problem, net, batch)
+    with pytest.raises(RuntimeError, match='another backward pass.* has overwritten those of '
+                                           'fc_weight, hidden_weight. One SVRGTrainer can'):
+        trainer.step(10)
+    for name, value in before.items():
+        np.testing.assert_array_equal(weights_of(net)[name], value)
+    trainer.backward(*batch)
+    trainer.step(10)
+    assert all((weights_of(net)[name] != value).any() == name.endswith('weight')
+               for name, value in before.items())
+
+
+def test_gradients_that_add_up_may_get_those_of_another_loss():
+    """The SVRG gradient of the objective and the gradient of another function are of their sum."""
+    problem = Blocks('softmax')
+    net = problem.net()
+    net.collect_params().setattr('grad_req', 'add')
+    trainer = problem.trainer(net, settings={'learning_rate': 0.2})
+    trainer.update_full_grads(problem.loader())
+    svrg = problem.svrg(10, learning_rate=0.2)
+    svrg.take_snapshot()
+    for number, batch in enumerate(problem.loader()):
+        net.collect_params().zero_grad()
+        trainer.backward(*batch)
+        with autograd.record():
+            penalty = sum((param.data() ** 2).sum() for param in net.collect_params().values())
+        penalty.backward()
+        trainer.step(10)
+        before = {name: value.copy() for name, value in svrg.weights.items()}
+        svrg.step(np.arange(10) + 10 * number)
+        for name, value in before.items():
+            svrg.weights[name] -= 0.2 * 2 * value / 10
+    assert_weights(net, svrg.weights)
+
+
+def warnings_of_steps(trainer, batches, batch_size_of):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter('always')
+        for batch in batches:
+            trainer.backward(*batch)
+            trainer.step(batch_size_of(batch))
+    return [str(one.message) for one in caught]
+
+
+@pytest.mark.parametrize('means, given, rows', [(False, 10, 7), (True, 10, 1)])
+def test_a_batch_size_that_is_not_the_batchs_warns_once_if_a_weight_decays(means, given, rows):
+    problem = Blocks('softmax', rows=17)
+    net, loss = problem.net(), problem.loss()
+
+    def objective(data, label):
+        value = loss(net(data), label)
+        return value.mean() if means else value
+
+    batches = list(problem.loader()) * 2
+    for wd in (0, 0.01):
+        trainer = problem.trainer(net, objective=objective,
+                                  settings={'learning_rate': 0.1, 'wd': wd})
+        trainer.update_full_grads(batches)
+        assert not warnings_of_steps(trainer, batches,
+                                     lambda batch: 1 if means else len(batch[0]))
+        messages = warnings_of_steps(trainer, batches, lambda _: given)
+        assert len(messages) == bool(wd)
+    assert 'batch_size of step is 10, and backward has summed the gradients of %d rows' % rows in (
+        messages[0])
+
+
+def test_the_batch_size_is_that_of_all_devices():
+    problem = Blocks('softmax')
+    trainer = problem.trainer(problem.net(TWO_DEVICES))
+    trainer.update_full_grads(problem.loader())
+    batches = [[gluon.utils.split_and_load(array, TWO_DEVICES) for array in batch]
+               for batch in problem.loader()]
+    assert not warnings_of_steps(trainer, batches, lambda _: 10)
+    assert len(warnings_of_steps(trainer, batches, lambda batch: len(batch[0][0]))) == 1
+
+
+def test_readmes_loop_ends_at_the_optimum_with_a_short_last_batch():
+    """With step(10) the gradient would stay at 2e-2."""
+    problem = Blocks('linear', rows=46)
+    train_data = list(problem.loader())
+    trainer = problem.trainer(problem.net(), settings={'learning_rate': 0.2, 'wd': 0.1})
+    for _ in range(25):
+        trainer.update_full_grads(train_data)
+        for data, label in train_data:
+            trainer.backward(data, label)
+            trainer.step(len(data))
+    assert trainer.gradient_norm < 1e-5
+
+
+@pytest.mark.parametrize('zero_in', ['first batch of the pass', 'first step'])
+def test_gradients_of_float16_that_are_0_are_no_error(zero_in):
+    weight = gluon.Parameter('weight', shape=(3,), dtype='float16', init='ones')
+    weight.initialize()
+    trainer = SVRGTrainer([weight], 'sgd', {'learning_rate': 0.5, 'multi_precision': True},
+                          objective=lambda rows: (rows * weight.data()).sum(axis=1))
+    zeros, ones = mx.nd.zeros((2, 3), dtype='float16'), mx.nd.ones((2, 3), dtype='float16')
+    trainer.update_full_grads([[zeros], [ones]] if zero_in.endswith('pass') else [[ones], [zeros]])
+    trainer.backward(zeros)
+    trainer.step(2)  # the gradients of zeros at both weights cancel, and the mean is 1/2
+    np.testing.assert_array_equal(weight.data().asnumpy(), 0.75 * np.ones(3))
+
+
+@pytest.mark.parametrize('given', [3, None, 'dict', 'numpy'])
+def test_the_first_input_may_be_anything(given):
+    problem = Blocks('softmax')
+    net, loss = problem.net(), problem.loss()
+
+    def objective(first, data, label):
+        if isinstance(first, dict):
+            data, label = first['data'], first['label']
+        if isinstance(first, np.ndarray):
+            data = mx.nd.array(first)
+        return loss(net(data), label)
+
+    class Loader:
+        def __iter__(self):
+            for data, label in problem.loader():
+                first = {'dict': {'data': data, 'label': label}, 'numpy': data.asnumpy()}.get(
+                    given, given)
+                yield first, data, label
+
+    train(problem.trainer(net, objective=objective), Loader(), 4)
+    assert_weights(net, problem.oracle(4))
+
+
+def test_arrays_of_mx_np_are_an_error():
+    problem = Blocks('softmax')
+    trainer = problem.trainer(problem.net())
+    trainer.update_full_grads(problem.loader())
+    batch = next(iter(problem.loader()))
+    mx.npx.set_np()
+    try:
+        with pytest.raises(RuntimeError, match='SVRGTrainer needs mx.nd arrays: call mx.npx.reset'):
+            trainer.update_full_grads(problem.loader())
+        with pytest.raises(RuntimeError, match='SVRGTrainer needs mx.nd arrays'):
+            trainer.backward(*batch)
+    finally:
+        mx.npx.reset_np()
+
+
+def test_a_recording_that_was_left_open_is_an_error():
+    problem = Blocks('softmax')
+    trainer = problem.trainer(problem.net())
+    with autograd.record():
+        with pytest.raises(RuntimeError, match=r'its methods outside of autograd.record\(\)'):
+            trainer.update_full_grads(problem.loader())
+        with pytest.raises(RuntimeError, match=r'its methods outside of autograd.record\(\)'):
+            trainer.backward(*next(iter(problem.loader())))
+
+
+def test_parameters_that_are_all_fixed_are_an_error():
+    problem = Blocks('softmax')
+    net = problem.net()
+    net.collect_params().setattr('grad_req', 'null')
+    with pytest.raises(ValueError, match='params must have one that is trained'):
+        problem.trainer(net).update_full_grads(problem.loader())
+
+
+@pytest.mark.parametrize('returned', [None, 1.5, (), 'loss'])
+def test_an_objective_that_returns_no_loss_is_an_error(returned):
+    problem = Blocks('softmax')
+    trainer = problem.trainer(problem.net(), objective=lambda *_: returned)
+    for call in (lambda: trainer.update_full_grads(problem.loader()),
+                 lambda: trainer.backward(*next(iter(problem.loader())))):
+        with pytest.raises(TypeError, match='objective must return the loss, an NDArray'):
+            call()
+
+
+def test_batches_of_numpy_arrays_are_an_error():
+    problem = Blocks('softmax')
+    trainer = problem.trainer(problem.net())
+    batch = [array.asnumpy() for array in next(iter(problem.loader()))]
+    with pytest.raises(TypeError, match='train_data and backward must give objective NDArrays'):
+        trainer.update_full_grads([batch])
+    with pytest.raises(TypeError, match='train_data and backward must give objective NDArrays'):
+        trainer.backward(*batch)
+    on_two = problem.trainer(problem.net(TWO_DEVICES))
+    on_two.update_full_grads([batch])  # split_and_load makes them NDArrays
+    assert on_two._svrg.snapshot.full_gradient.rows == 10
+
+
+@pytest.mark.parametrize('contexts, states', [
+    (mx.cpu(), mx.nd.ones((4, 2))), (TWO_DEVICES, mx.nd.ones((4, 2))),
+    (TWO_DEVICES, [mx.nd.ones((4, 2))] * 2), (TWO_DEVICES, [[mx.nd.ones((4, 2))]])])
+def test_states_that_are_no_tuple_are_an_error(contexts, states):
+    problem = Blocks('softmax')
+    trainer = problem.trainer(problem.net(contexts))
+    with pytest.raises(TypeError, match='states must be a tuple or list of what objective takes'):
+        trainer.update_full_grads(problem.loader(), states=states)
+
+
+def test_calls_without_inputs_are_an_error():
+    problem = Blocks('softmax')
+    trainer = problem.trainer(problem.net())
+    with pytest.raises(TypeError, match='backward needs the inputs of objective'):
+        trainer.backward()
+    with pytest.raises(TypeError, match=r'train_data must yield tuples or lists .*, not \(\)'):
+        trainer.update_full_grads([()])
+
+
+@pytest.mark.parametrize('batch_axis, says', [
+    ([0], 'one for each of the 2 inputs'), (1, 'the inputs have .4, None. rows'),
+    ([1, 0], 'the inputs have .4, 10. rows'), (2, 'the inputs have .None, None. rows')])
+def test_axes_that_the_inputs_do_not_have_are_an_error(batch_axis, says):
+    problem = Blocks('softmax')
+    trainer = problem.trainer(problem.net(TWO_DEVICES), batch_axis=batch_axis)
+    with pytest.raises(ValueError, match='batch_axis must .*' + says):
+        trainer.update_full_grads(problem.loader())
+
+
+def test_inputs_without_rows_are_given_to_each_device_whole():
+    problem = Blocks('softmax')
+    net, loss = problem.net(TWO_DEVICES), problem.loss()
+    scale = mx.nd.array([[0.5, 0.5, 0.5, 0.5]])
+    trainer = problem.trainer(net, batch_axis=[None, 0, 0], objective=lambda scale, data, label:
+                              loss(net(2 * scale * data), label))
+    trainer.update_full_grads([(scale, *batch) for batch in problem.loader()])
+    svrg = problem.svrg(1)
+    svrg.take_snapshot()
+    full = trainer._svrg.snapshot.full_gradient
+    np.testing.assert_allclose(full.totals()['fc_weight'].asnumpy() / full.batch_size,
+                               svrg.full_gradient['fc_weight'], rtol=1e-5, atol=1e-6)
+    with pytest.raises(ValueError, match='train_data must yield lists of one for each of the dev'):
+        trainer.update_full_grads([([scale], *batch) for batch in problem.loader()])
+
+
+def words(problem, numbers):
+    """Return batches of ten rows, and of each batch only so many words count."""
+    for number, (data, label) in zip(numbers, problem.loader()):
+        yield data, label, mx.nd.array(np.arange(10) < number)
+
+
+def test_a_loss_of_one_word_after_losses_of_many_is_a_word():
+    problem = Blocks('softmax')
+    net, loss = problem.net(), problem.loss()
+    trainer = problem.trainer(net, objective=lambda data, label, mask: mx.nd.contrib.boolean_mask(
+        loss(net(data), label), mask))
+    trainer.update_full_grads(words(problem, [5, 1, 10]))
+    counted = np.r_[0:5, 10:11, 20:30]
+    svrg = problem.svrg(1, **{**SETTINGS, **BIAS})
+    svrg.take_snapshot(counted)
+    for rows, batch in zip((range(5), [10], range(20, 30)), words(problem, [5, 1, 10])):
+        trainer.backward(*batch)
+        trainer.step(len(rows))
+        svrg.optimizer.rescale = 1 / len(rows)
+        svrg.step(np.array(rows), batch_size=len(rows))
+    assert_weights(net, svrg.weights)
+    first = problem.trainer(net, objective=lambda data, label, mask: mx.nd.contrib.boolean_mask(
+        loss(net(data), label), mask))
+    with pytest.raises(ValueError, match='objective must return a loss of one element .* after a'):
+        first.update_full_grads(words(problem, [1, 5]))
+
+
+def test_losses_by_time_step_of_batches_of_other_sequences_warn():
+    problem = Blocks('linear')
+    weight = gluon.Parameter('weight', shape=(4, 1), init='ones')
+    weight.initialize()
+    trainer = SVRGTrainer([weight], 'sgd', batch_axis=1, objective=lambda data: (
+        mx.nd.dot(data, weight.data()) ** 2).mean(axis=(1, 2)))
+    data = mx.nd.array(problem.features[:30].reshape(5, 6, 4))
+    trainer.update_full_grads([[data[:, :3]], [data[:, 3:]]])
+    with pytest.warns(UserWarning, match='5 elements for 1 rows along batch_axis as for 3'):
+        trainer.update_full_grads([[data[:, :3]], [data[:, 3:4]]])
+
+
+def test_a_mean_of_a_batch_without_rows_is_an_error():
+    weight = gluon.Parameter('weight', shape=(4,), init='ones')
+    weight.initialize()
+    trainer = SVRGTrainer([weight], 'sgd', objective=lambda number: (weight.data() ** 2).sum())
+    with pytest.raises(ValueError, match='objective must return a loss with one element for each'):
+        trainer.update_full_grads([[1]])
 
 
 def test_bad_batches_are_refused():

@@ -28,6 +28,14 @@ def test_training_on_shards_is_svrg_on_all_rows(tmp_path, servers, sizes):
         assert_close(weights, svrg.weights)
 
 
+def test_the_batch_size_of_a_step_is_that_of_all_workers(tmp_path):
+    for right, wrong in run_workers('warn_of_batch_sizes', tmp_path,
+                                    problem={**PROBLEM, 'features': 4}, sizes=[24, 24],
+                                    batch_size=8, given=[16, 8]):
+        assert not right
+        assert len(wrong) == 1 and 'the gradients of 16 rows' in wrong[0]
+
+
 def test_workers_with_different_numbers_of_batches_are_named(tmp_path):
     for message in run_workers('fit_gluon', tmp_path, problem={**PROBLEM, 'features': 4},
                                sizes=[17, 40], batch_size=8, num_epoch=1, optimizer=SGD):

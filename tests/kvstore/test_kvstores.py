@@ -1,6 +1,8 @@
 """KVStores that cannot be right are errors before anything has changed; none needs a cluster."""
 
 import gc
+import subprocess
+import sys
 import weakref
 
 import mxnet as mx
@@ -58,6 +60,17 @@ def test_distributed_kvstores_refuse_row_sparse_gradients_of_dense_parameters(kv
 def test_distributed_kvstores_need_a_cluster(monkeypatch, kvstore):
     monkeypatch.delenv('DMLC_PS_ROOT_URI', raising=False)
     assert_unusable(Problem().bound(), kvstore, 'kvstore %r needs a cluster' % kvstore)
+
+
+@pytest.mark.process
+@pytest.mark.parametrize('error, status', [('KeyboardInterrupt', 130), ('ValueError', 1)])
+def test_a_worker_that_raises_has_the_exit_status_of_python(error, status):
+    """A shell ends a loop over commands after a Ctrl-C in one of them, whose status is 130."""
+    script = ('import functools, sys\nfrom svrg_optimization.kvstore.worker_exit import _leave\n'
+              'sys.excepthook = functools.partial(_leave, sys.excepthook)\nraise ' + error)
+    done = subprocess.run([sys.executable, '-c', script], stderr=subprocess.PIPE, text=True,
+                          check=False)
+    assert done.returncode == status and done.stderr.endswith(error + '\n')
 
 
 def test_states_that_servers_would_hold_cannot_be_loaded(tmp_path):

@@ -102,7 +102,9 @@ def test_a_job_ends_within_seconds_when_its_reader_is_gone(launch):
 
 @pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_that_ends_the_job_is_named(launch, number):
-    running = launch(*LOCAL, 'sleep', '60')
+    # Below nohup the tests, and what they start, ignore SIGHUP.
+    running = launch(*LOCAL, 'sleep', '60',
+                     preexec_fn=lambda: signal.signal(number, signal.SIG_DFL))
     pids_of(running)
     running.send_signal(number)
     assert running.stdout.read() == '[launcher] received %s: ending all\n' % number.name

@@ -1,5 +1,7 @@
 """The problems of the tests as Gluon blocks, and loops that train them."""
 
+import warnings
+
 import mxnet as mx
 import numpy as np
 from mxnet import gluon
@@ -62,15 +64,17 @@ class Blocks(Problem):
 
 def train(trainer, loader, epochs, update_freq=2, batch_size=10, begin=0, contexts=None):
     """Train as the docstring of SVRGTrainer says; the scale is that of whole batches."""
-    for epoch in range(begin, epochs):
-        if epoch % update_freq == 0 and hasattr(trainer, 'update_full_grads'):
-            trainer.update_full_grads(loader)
-        for batch in loader:
-            if contexts:
-                batch = [gluon.utils.split_and_load(array, contexts, even_split=False)
-                         for array in batch]
-            trainer.backward(*batch)
-            trainer.step(batch_size)
+    with warnings.catch_warnings():
+        warnings.filterwarnings('ignore', 'batch_size of step is')  # of a short last batch
+        for epoch in range(begin, epochs):
+            if epoch % update_freq == 0 and hasattr(trainer, 'update_full_grads'):
+                trainer.update_full_grads(loader)
+            for batch in loader:
+                if contexts:
+                    batch = [gluon.utils.split_and_load(array, contexts, even_split=False)
+                             for array in batch]
+                trainer.backward(*batch)
+                trainer.step(batch_size)
 
 
 def train_plain(trainer, net, loss, loader, epochs, batch_size=10):

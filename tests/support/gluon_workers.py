@@ -1,5 +1,7 @@
 """What the workers of the distributed tests do with SVRGTrainer."""
 
+import warnings
+
 import mxnet as mx
 from mxnet import gluon
 
@@ -14,12 +16,32 @@ def fit_gluon(kvstore, problem, sizes, batch_size, num_epoch, optimizer):
         for param in net.collect_params().values():
             param.set_data(mx.nd.zeros(param.shape))  # the first worker's count
     trainer = problem.trainer(net, settings=optimizer, kvstore=kvstore)
-    rows = slice(sum(sizes[:rank]), sum(sizes[:rank + 1]))
-    loader = gluon.data.DataLoader(gluon.data.ArrayDataset(
-        problem.features[rows].astype('float32'), problem.targets[rows].astype('float32')),
-        batch_size)
     try:
-        train(trainer, loader, num_epoch, batch_size=batch_size * len(sizes))
+        train(trainer, shard_of(problem, sizes, rank, batch_size), num_epoch,
+              batch_size=batch_size * len(sizes))
     except ValueError as error:
         return str(error)
     return weights_of(net)
+
+
+def shard_of(problem, sizes, rank, batch_size):
+    rows = slice(sum(sizes[:rank]), sum(sizes[:rank + 1]))
+    return gluon.data.DataLoader(gluon.data.ArrayDataset(
+        problem.features[rows].astype('float32'), problem.targets[rows].astype('float32')),
+        batch_size)
+
+
+def warn_of_batch_sizes(kvstore, problem, sizes, batch_size, given):
+    """Return what an epoch of steps with each given batch size warns of."""
+    problem, messages = Blocks(**problem), []
+    trainer = problem.trainer(problem.net(), kvstore=kvstore)
+    loader = shard_of(problem, sizes, kvstore.rank, batch_size)
+    trainer.update_full_grads(loader)
+    for number in given:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter('always')
+            for batch in loader:
+                trainer.backward(*batch)
+                trainer.step(number)
+        messages.append([str(one.message) for one in caught])
+    return messages

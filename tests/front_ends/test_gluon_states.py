@@ -1,0 +1,165 @@
+"""Files of SVRGTrainer's states: damaged ones, those of others, and other names of parameters."""
+
+import pickle
+import random
+
+import mxnet as mx
+import numpy as np
+import pytest
+from mxnet import gluon
+
+from blocks import Blocks, assert_weights, train, weights_of
+
+PROBLEM = Blocks('perceptron')
+
+
+def trained(epochs, path=None):
+    """Return a trainer after some epochs, whose states may be saved."""
+    mx.random.seed(epochs)
+    trainer = PROBLEM.trainer(PROBLEM.net(extra=[gluon.nn.Dropout(0.3)]))
+    train(trainer, PROBLEM.loader(), epochs)
+    if path:
+        trainer.save_states(str(path))
+    return trainer
+
+
+def state_of(trainer):
+    """Return all that a file contains, as lists of arrays and numbers."""
+    snapshot, generator = trainer._svrg.snapshot, trainer._at._random
+    momenta = trainer._updaters[0].states
+    return ([momenta[place].asnumpy() for place in sorted(momenta)],
+            [value.asnumpy() for values in trainer._at.copy_of_weights().values()
+             for value in values],
+            [share.asnumpy() for share in snapshot.full_gradient.shares[0].values()],
+            [snapshot.full_gradient.batch_size, snapshot.full_gradient.rows, snapshot.num_taken,
+             snapshot.num_update, snapshot.taken_at, snapshot.is_stale, trainer.learning_rate,
+             trainer.optimizer.num_update, *generator.get_state()[1:]])
+
+
+def are_equal(first, second):
+    return all(len(ours) == len(theirs) and all(map(np.array_equal, ours, theirs))
+               for ours, theirs in zip(first, second))
+
+
+def damaged(content, rng):
+    """Change a byte or a bit, cut the end off, or leave out, repeat or clear some bytes."""
+    begin = rng.randrange(len(content))
+    end = min(len(content), begin + rng.choice([1, 8, 100, 1000]))
+    part = content[begin:end]
+    changed = rng.choice([
+        bytes([rng.randrange(256)]) + part[1:], bytes([part[0] ^ 1 << rng.randrange(8)]) + part[1:],
+        b'', part * 2, bytes(len(part)), part[::-1], None])
+    return content[:begin] if changed is None else content[:begin] + changed + content[end:]
+
+
+def test_damaged_files_are_refused_by_name_or_load_the_same(tmp_path):
+    path = tmp_path / 'states'
+    saver = trained(3, path)
+    whole, rng, refused = path.read_bytes(), random.Random(0), 0
+    expected = state_of(saver)
+    loader = trained(1)
+    before = state_of(loader)
+    assert not are_equal(before, expected)
+    for _ in range(500):
+        content = damaged(whole, rng)
+        if content == whole:
+            continue
+        path.write_bytes(content)
+        try:
+            loader.load_states(str(path))
+        except ValueError as error:
+            assert str(error).startswith('%s is damaged' % path)
+            assert are_equal(state_of(loader), before)
+            refused += 1
+        else:
+            assert are_equal(state_of(loader), expected)
+            loader = trained(1)
+    assert refused > 400
+    path.write_bytes(whole)
+    loader.load_states(str(path))
+    assert are_equal(state_of(loader), expected)
+
+
+def without_checksum(path):
+    """Write a file as version 1.0.0 did: without names of parameters and without checksum."""
+    content = pickle.loads(path.read_bytes())
+    del content['svrg']['names'], content['svrg']['loss']
+    path.write_bytes(pickle.dumps(content))
+
+
+def test_files_of_1_0_0_are_loaded(tmp_path):
+    path = tmp_path / 'states'
+    saver = trained(3, path)
+    without_checksum(path)
+    loader = trained(1)
+    loader.load_states(str(path))
+    assert are_equal(state_of(loader), state_of(saver))
+
+
+def test_errors_of_damaged_files_of_1_0_0_name_the_file(tmp_path):
+    path, rng = tmp_path / 'states', random.Random(0)
+    trained(1, path)
+    without_checksum(path)
+    whole = path.read_bytes()
+    loader = trained(1)
+    for _ in range(150):
+        path.write_bytes(damaged(whole, rng))
+        try:
+            loader.load_states(str(path))
+        except ValueError as error:
+            assert str(error).startswith('%s is damaged' % path)
+
+
+def save_states_of_module(path):
+    module = PROBLEM.module(2)
+    module.fit(PROBLEM.iterator(), num_epoch=1, optimizer_params={'momentum': 0.5})
+    module.save_optimizer_states(str(path))
+
+
+@pytest.mark.parametrize('save', [
+    save_states_of_module, lambda path: path.write_bytes(pickle.dumps([1, 2])),
+    lambda path: path.write_bytes(pickle.dumps({'trainer': 1, 'svrg': 2})),
+    lambda path: path.write_bytes(b''), lambda path: path.write_bytes(b'text'),
+    lambda path: mx.nd.save(str(path), [mx.nd.ones(3)])])
+def test_files_of_something_else_are_refused(save, tmp_path):
+    path = tmp_path / 'states'
+    save(path)
+    trainer = trained(1)
+    before = state_of(trainer)
+    with pytest.raises(ValueError, match='states is damaged, or has no states for these param'):
+        trainer.load_states(str(path))
+    assert are_equal(state_of(trainer), before)
+
+
+def with_counters(first, weights=None):
+    """Return a network whose layers of one shape have counters, as Gluon gives them."""
+    net = gluon.nn.HybridSequential(prefix='')
+    for number in range(first, first + 3):
+        net.add(gluon.nn.Dense(4, in_units=4, activation='tanh', prefix='dense%d_' % number))
+    net.initialize(mx.init.Normal(1))
+    for param, value in zip(net.collect_params().values(), weights or []):
+        param.set_data(value)
+    return net
+
+
+@pytest.mark.parametrize('counters, is_refused', [((3, 5), False), ((9, 11), True), ((3, 9), True)])
+def test_parameters_with_other_counters_are_matched_in_order_or_refused(
+        counters, is_refused, tmp_path):
+    """dense9_ comes before dense10_, and after it in the order of Trainer."""
+    path, data = str(tmp_path / 'states'), PROBLEM.loader()
+    settings = {'learning_rate': 0.05, 'momentum': 0.5}
+    nets = [with_counters(counters[0])]
+    trainer = PROBLEM.trainer(nets[0], settings=settings)
+    train(trainer, data, 3)
+    trainer.save_states(path)
+    nets.append(with_counters(counters[1], [
+        param.data() for param in nets[0].collect_params().values()]))
+    resumed = PROBLEM.trainer(nets[1], settings=settings)
+    if is_refused:
+        with pytest.raises(ValueError, match=r'states is damaged.* in another order: .*prefixes'):
+            resumed.load_states(path)
+        return
+    resumed.load_states(path)
+    for one in (trainer, resumed):
+        train(one, data, 4, begin=3)
+    assert_weights(nets[1], dict(zip(weights_of(nets[1]), weights_of(nets[0]).values())), 1e-7)
