@@ -1,10 +1,11 @@
 """SVRG against SGD on handwritten digits: how close each comes to the optimum.
 
 Trains multinomial logistic regression with L2 on the digits that ship with
-scikit-learn, each image scaled to unit length, by SVRG at a constant learning
-rate and by SGD at a constant and at a decaying one. Each method gets the same
-number of gradient passes over the data (an epoch of SVRG takes two, and one
-more where it begins with a snapshot) and its best learning rate of a grid.
+scikit-learn, each image scaled to unit length, by SVRG, which finds its learning
+rate, and by SGD at a constant and at a decaying one, the best of a grid. Each
+method gets the same number of gradient passes over the data. An epoch of SVRG takes
+two, and one more where it begins with a snapshot, with three gradients of a batch
+for the rate.
 Prints a table and draws the training loss minus the optimum, which SciPy's
 L-BFGS finds in float64.
 """
@@ -21,13 +22,13 @@ from scipy.special import log_softmax
 from sklearn.datasets import load_digits
 from sklearn.preprocessing import normalize
 
-from svrg_optimization import SVRGModule
+from svrg_optimization import BarzilaiBorwein, SVRGModule
 
 matplotlib.use('Agg')
 from matplotlib import pyplot  # noqa: E402
 
 # The methods, each with the color that it has in all pictures of the documentation.
-METHODS = {'SVRG, constant rate': '#0072b2', 'SGD, decaying rate': '#e69f00',
+METHODS = {'SVRG, BarzilaiBorwein': '#0072b2', 'SGD, decaying rate': '#e69f00',
            'SGD, constant rate': '#d55e00'}
 
 
@@ -72,11 +73,15 @@ def train(problem, method, rate, args):
     np.random.seed(args.seed)
     mx.random.seed(args.seed)
     train_data = mx.io.NDArrayIter(problem.features, problem.labels, args.batch_size, shuffle=True)
-    optimizer_params = {'learning_rate': rate, 'wd': problem.l2}
-    if method.startswith('SVRG'):
+    if rate is None:
+        optimizer, optimizer_params = 'nag', {
+            'momentum': 0.9, 'wd': problem.l2, 'lr_scheduler': BarzilaiBorwein()}
         module = SVRGModule(problem.symbol(), update_freq=args.update_freq)
-        passes_of_epoch = [2 + (epoch % args.update_freq == 0) for epoch in range(args.passes)]
+        snapshot = 1 + 3 * args.batch_size / len(problem.labels)
+        passes_of_epoch = [2 + snapshot * (epoch % args.update_freq == 0)
+                           for epoch in range(args.passes)]
     else:
+        optimizer, optimizer_params = 'sgd', {'learning_rate': rate, 'wd': problem.l2}
         module = mx.mod.Module(problem.symbol())
         passes_of_epoch = [1] * args.passes
     passes = np.cumsum(passes_of_epoch)
@@ -90,16 +95,21 @@ def train(problem, method, rate, args):
         excesses.append(problem.suboptimality(arg_params))
 
     tic = time.time()
-    module.fit(train_data, eval_metric=[], optimizer='sgd', optimizer_params=optimizer_params,
+    module.fit(train_data, eval_metric=[], optimizer=optimizer, optimizer_params=optimizer_params,
                initializer=mx.init.Zero(), num_epoch=len(passes), epoch_end_callback=record)
     return passes, excesses, time.time() - tic
+
+
+def text_of(rate):
+    return 'found' if rate is None else '%g' % rate
 
 
 def draw(curves, at_start, rows, args):
     figure, axes = pyplot.subplots(figsize=(7, 4.5))
     for (method, rate, passes, excesses, _), style in zip(curves, ('-', '--', ':')):
-        axes.semilogy([0, *passes], np.maximum([at_start, *excesses], 1e-12), style,
-                      color=METHODS[method], linewidth=2, label='%s (%g)' % (method, rate))
+        axes.semilogy([0, *passes], np.maximum([at_start, *excesses], 1e-15), style,
+                      color=METHODS[method], linewidth=2,
+                      label=method if rate is None else '%s (%g)' % (method, rate))
     axes.set_xlabel('gradient passes over the data')
     axes.set_ylabel('training loss minus optimum')
     axes.set_title('Logistic regression on %d handwritten digits, batch %d, L2 %g'
@@ -115,7 +125,7 @@ def main():
                                      formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     parser.add_argument('--passes', type=int, default=90, help='gradient passes of each method')
     parser.add_argument('--rates', type=float, nargs='+', default=[0.1, 0.3, 1.0, 2.0, 4.0],
-                        help='learning rates to choose from')
+                        help="SGD's learning rates to choose from")
     parser.add_argument('--update-freq', type=int, default=2, help='epochs between snapshots')
     parser.add_argument('--batch-size', type=int, default=16, help='rows of a batch')
     parser.add_argument('--l2', type=float, default=1e-3, help='L2 regularization')
@@ -131,17 +141,17 @@ def main():
     curves = []
     for method in METHODS:
         runs = []
-        for rate in args.rates:
+        for rate in [None] if method.startswith('SVRG') else args.rates:
             runs.append((method, rate, *train(problem, method, rate, args)))
-            print('  %-20s rate %-5g ends %.1e above the optimum, %.1f s'
-                  % (method, rate, runs[-1][3][-1], runs[-1][4]), flush=True)
+            print('  %-21s rate %-5s ends %.1e above the optimum, %.1f s'
+                  % (method, text_of(rate), runs[-1][3][-1], runs[-1][4]), flush=True)
         curves.append(min(runs, key=lambda run: run[3][-1]))
 
-    print('\n%-20s  %5s  %6s  %6s  %18s  %6s'
+    print('\n%-21s  %5s  %6s  %6s  %18s  %6s'
           % ('method', 'rate', 'epochs', 'passes', 'loss minus optimum', 'time'))
     for method, rate, passes, excesses, seconds in curves:
-        print('%-20s  %5g  %6d  %6d  %18.1e  %4.1f s'
-              % (method, rate, len(passes), passes[-1], excesses[-1], seconds))
+        print('%-21s  %5s  %6d  %6d  %18.1e  %4.1f s'
+              % (method, text_of(rate), len(passes), passes[-1], excesses[-1], seconds))
     draw(curves, problem.suboptimality_at_start, len(problem.labels), args)
     print('\nThe picture is in %s.' % args.output)
 

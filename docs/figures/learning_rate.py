@@ -60,7 +60,9 @@ class Classes:
         def record(weights):
             weight, bias = (weights['fc_' + name].asnumpy().astype(float)
                             for name in ('weight', 'bias'))
-            points.append((5 * len(points) + (rate is None and len(points) > 0),
+            # With three gradients of a batch for the rate at each snapshot.
+            snapshot = 1 + 3 * (rate is None) * BATCH_SIZE / len(self.features)
+            points.append(((4 + snapshot) * len(points),
                            self.objective(weight, bias) - self.optimum,
                            max(np.abs(part).max() for part in self.gradient(weight, bias))))
 

@@ -141,7 +141,9 @@ def train(problem, tol, epochs, rate=None):
     curve, tic = [], time.perf_counter()
 
     def record():
-        passes = 5 * len(curve) + 1 + (rate is None)
+        passes = 5 * len(curve) + 1
+        if rate is None:  # three gradients of a batch at each snapshot
+            passes += (len(curve) + 1) * 3 * problem.batch_size / len(problem.labels)
         curve.append((module.gradient_norm, passes, time.perf_counter() - tic))
         if rate and not curve[-1][0] < curve[0][0] * (100 if len(curve) < 9 else 1):
             raise StopIteration  # a rate of the grid that does not converge
@@ -198,7 +200,7 @@ def rows_of(name, problem, args):
     for row, tol, rate in zip(rows, tolerances, best):
         (passes, seconds), (least, fastest) = (
             min(cost(curve, tol) for curve in timed[each]) for each in (None, rate))
-        row += ['%g' % passes, '%g' % least, '%.2f s' % seconds, '%.2f s' % fastest,
+        row += ['%.0f' % passes, '%.0f' % least, '%.2f s' % seconds, '%.2f s' % fastest,
                 '%.1f' % (seconds / fastest)]
     return rows
 

@@ -92,6 +92,14 @@ def rows_left_over(train_data):
     return train_data.num_data % train_data.batch_size
 
 
+def leaves_out_other_rows(train_data):
+    """Tell whether passes over an NDArrayIter are known to lack some rows, others each time."""
+    data = _source(train_data)
+    return (isinstance(data, NDArrayIter) and data.num_data % data.batch_size > 0
+            and (data.last_batch_handle == 'roll_over'
+                 or data.last_batch_handle == 'discard' and data.shuffle))
+
+
 def batches_read(train_data):
     """Return how many batches an iterator has yielded since its beginning, NaN if unknown."""
     if isinstance(train_data, NDArrayIter) and not pads_in_front(train_data):

@@ -131,7 +131,8 @@ class ModuleRegistry:
             raise ValueError('kvstore must not compress gradients (set_gradient_compression): it '
                              'would compress the full gradient too')
         _, number = self._first
-        if holds_ours_alone and number != sum(len(module.keys.on_servers) for module in self.modules):
+        ours = sum(len(module.keys.on_servers) for module in self.modules)
+        if holds_ours_alone and number != ours:
             raise _foreign_keys()
         return number
 

@@ -11,7 +11,7 @@ from mxnet.model import BatchEndParam
 from mxnet.module import BaseModule
 
 from .._argument_checks import check_callbacks, check_epoch, errors_named
-from ..data.iterators import check_iterator, rewind, rewind_for_pass
+from ..data.iterators import check_iterator, leaves_out_other_rows, rewind, rewind_for_pass
 from ..data.ndarray_iter import reset, views_of_batches
 from ..data.passes import Pass
 from .loss_reduction import NoLossError
@@ -213,6 +213,11 @@ class _Epochs:
         """
         svrg, store, train_data = self._svrg, self._svrg.store, self._train_data
         svrg.epoch = epoch
+        if is_first and self._may_not_converge:
+            svrg.warn_once("tol may not be reached: each pass over train_data lacks other rows "
+                           "(last_batch_handle is 'roll_over', or 'discard' with shuffle), so its "
+                           "gradient vanishes only where the model fits every row. With 'pad' it "
+                           "lacks none")
         wants_batches = stores_again = False
         takes_snapshot = self._takes_snapshots and svrg.schedule.is_due(svrg.snapshot, epoch)
         if is_first:
@@ -247,6 +252,12 @@ class _Epochs:
             return iter(stored)
         return iter(train_data) if self._are_seen else views_of_batches(train_data)
 
+    @property
+    def _may_not_converge(self):
+        schedule = self._svrg.schedule
+        return (schedule.tol is not None and schedule.stream is None and self._takes_snapshots
+                and leaves_out_other_rows(self._train_data))
+
     def begin_batch(self):
         """Take a snapshot within an epoch if one is due."""
         if self._takes_snapshots and self._svrg.schedule.is_due_within_epoch(self._svrg.snapshot):
@@ -279,9 +290,11 @@ class _Epochs:
         if svrg.schedule.tol is None or self.has_converged or norm is None or (
                 not self._takes_snapshots):
             return
-        svrg.warn_once('training did not converge: gradient %.1e, tol %g. %s may be needed' % (
-            norm, svrg.schedule.tol, 'Another learning rate, or more epochs,'
-            if self._rule is None else 'Scaled features, or more epochs,'))
+        advice = ("passes without rows left out, as last_batch_handle='pad' has," if
+                  self._may_not_converge else 'scaled features, or more epochs,' if self._rule
+                  else 'another learning rate, or more epochs,')
+        svrg.warn_once('training did not converge: gradient %.1e, tol %g; %s may be needed'
+                       % (norm, svrg.schedule.tol, advice))
 
     def _take_snapshot(self):
         """Take a snapshot; return a function that sets the data to their beginning again.

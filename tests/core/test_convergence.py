@@ -217,6 +217,23 @@ def test_a_tol_below_what_float32_can_reach_ends_with_the_warning():
     assert largest(mean_gradient(problem, weights_of(module), 0.05)) < 1e-5
 
 
+@pytest.mark.filterwarnings('ignore:tol may not be reached', 'ignore:.*since the last snapshot')
+@pytest.mark.parametrize('handle, shuffle, scheduler, advice', [
+    ('pad', True, None, 'another learning rate'),
+    ('pad', False, BarzilaiBorwein, 'scaled features'),
+    ('discard', False, None, 'another learning rate'), ('discard', True, None, 'without rows left'),
+    ('roll_over', False, BarzilaiBorwein, 'without rows left')])
+def test_the_advice_names_what_keeps_it_from_convergence(handle, shuffle, scheduler, advice):
+    problem = Problem('softmax', rows=37)
+    train_data = problem.iterator(last_batch_handle=handle, shuffle=shuffle)
+    params = {'lr_scheduler': scheduler()} if scheduler else {'learning_rate': 0.01}
+    with pytest.warns(UserWarning, match='did not converge: .*; .*%s' % advice) as caught:
+        problem.module(tol=1e-9).fit(train_data, eval_metric='acc', num_epoch=3,
+                                     optimizer_params=params)
+    messages = [str(one.message) for one in caught]
+    assert sum('train_data lacks other rows' in one for one in messages) == ('rows' in advice)
+
+
 def test_without_epochs_nothing_is_done():
     problem = Problem('linear')
     module = problem.module(tol=1e-3)

@@ -75,8 +75,8 @@ def test_rate_and_curvature_are_those_of_two_snapshots():
     assert (rule.rate, rule.curvature) == (0.5, 0)  # the first snapshot tells of no other
     rule.advance(change(29, 28, 41), 4, 0)
     assert rule.rate == 29 / 28 / 4 == rule(0) and rule.curvature == 41 / 28
-    for product, changed, steps in ((1, 1, 0), (0, 1, 3), (-1, 1, 3), (1, np.nan, 3), (1, np.inf, 3),
-                                    (np.nan, 1, 3), (np.inf, np.inf, 3)):
+    for product, changed, steps in ((1, 1, 0), (0, 1, 3), (-1, 1, 3), (1, np.nan, 3),
+                                    (1, np.inf, 3), (np.nan, 1, 3), (np.inf, np.inf, 3)):
         before = rule.curvature
         rule.advance(change(1, product, changed), steps, 0)
         assert rule.rate == 29 / 28 / 4, (product, changed, steps)

@@ -21,8 +21,9 @@ def test_workers_update_and_share_the_rate(tmp_path, kind, divided_by):
     No variable says who updates.
     """
     problem = Problem('softmax', rows=48)
-    results = run_workers('fit_with_step_size', tmp_path, 2, 1, kind=kind, problem={'kind': 'softmax', 'rows': 48}, sizes=[24, 24],
-                          batch_size=8, num_epoch=4, wd=0.05, bounded=False)
+    results = run_workers('fit_with_step_size', tmp_path, 2, 1, kind=kind,
+                          problem={'kind': 'softmax', 'rows': 48}, sizes=[24, 24], batch_size=8,
+                          num_epoch=4, wd=0.05, bounded=False)
     svrg = oracle.Svrg(problem.network, problem.weights, problem.features, problem.targets, 16,
                        oracle.Sgd(lambda _: twin.rate, wd=0.05, rescale=1 / divided_by))
     twin = SvrgBB(problem, 0.05, 0.05, bounded=False, svrg=svrg, scale=16 / divided_by)

@@ -47,8 +47,8 @@ class SvrgBB:
     def curvature_of_batch(self, batches):
         """Return the largest curvature of one of some batches, by two power iterations."""
         generator = np.random.RandomState(self.taken)
-        for number, candidate in enumerate(batches):
-            batch = candidate if generator.randint(number + 1) == 0 else batch
+        batch, = (batches[number] for number in [
+            number for number in range(len(batches)) if generator.randint(number + 1) == 0][-1:])
         at, root, largest = self.vector(self.svrg.weights), np.sqrt(self.multipliers), 0.
         distance = 1e-3 * max(1, length(at / root))
         here = self.gradient(at, batch)
