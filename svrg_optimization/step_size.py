@@ -1,12 +1,12 @@
 """Learning rates from snapshots: SVRG-BB, with Barzilai-Borwein steps."""
 
 import math
+from typing import Any, NamedTuple, Optional
 
 import mxnet as mx
 from mxnet.lr_scheduler import LRScheduler
 
 from ._argument_checks import checked_bool, checked_positive
-from .core.rate import KeptSnapshot
 from .svrg_optimizer import described
 
 _FIRST_RATE = 0.01  # where it cannot be measured
@@ -16,6 +16,44 @@ _KEPT = 0.9  # of the largest curvature, from each snapshot to the next
 _SLOWER, _FASTER = 2, 1.1  # what the bound is divided by on the way back, multiplied by on others
 _STATE = 'rate', 'curvature', 'slowdown', 'largest_norm'
 _PRECISION = 1e-6  # of float32 gradients: what is smaller, relative to the largest, is noise
+
+
+class KeptSnapshot(NamedTuple):
+    """The best snapshot so far.
+
+    Attributes
+    ----------
+    objective : float
+        Change of the mean objective since the first snapshot.
+    norm : float
+        Norm of its gradient; NaN in a resumed run before the next snapshot.
+    weights : dict of str to list of NDArray, optional
+        Its weights; None while it is the current snapshot.
+    full_gradient : FullGradient, optional
+        Its μ; None while it is the current snapshot.
+    """
+
+    objective: float
+    norm: float
+    weights: Optional[dict] = None
+    full_gradient: Any = None
+
+
+class Change(NamedTuple):
+    """What two snapshots tell, with Δw and Δg the changes of weights and gradient.
+
+    Attributes
+    ----------
+    squared, product, changed : float
+        The scalar products Δw · Δw, Δw · Δg and Δg · Δg.
+    objective : float
+        Change of the objective; -inf if it is not known.
+    """
+
+    squared: float = 0.
+    product: float = 0.
+    changed: float = 0.
+    objective: float = -math.inf
 
 
 class BarzilaiBorwein(LRScheduler):

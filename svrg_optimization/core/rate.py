@@ -1,55 +1,17 @@
 """The learning rate that a rule takes from snapshots, and the way back to the best of them."""
 
 import math
-from typing import Any, NamedTuple, Optional
 
 import numpy as np
 
 from ..data.batch_rows import copy_of
 from ..data.iterators import batches_stay
+from ..step_size import Change, KeptSnapshot
 from .arrays import dense
 
 _SHIFT = 1e-3  # of the weights, relative to their norm, along which curvature is measured
 _ITERATIONS = 2  # of the power method that measures it
 _NOISE = 100  # growth of a norm that random layers do not explain
-
-
-class KeptSnapshot(NamedTuple):
-    """The best snapshot so far.
-
-    Attributes
-    ----------
-    objective : float
-        Change of the mean objective since the first snapshot.
-    norm : float
-        Norm of its gradient; NaN in a resumed run before the next snapshot.
-    weights : dict of str to list of NDArray, optional
-        Its weights; None while it is the current snapshot.
-    full_gradient : FullGradient, optional
-        Its μ; None while it is the current snapshot.
-    """
-
-    objective: float
-    norm: float
-    weights: Optional[dict] = None
-    full_gradient: Any = None
-
-
-class Change(NamedTuple):
-    """What two snapshots tell, with Δw and Δg the changes of weights and gradient.
-
-    Attributes
-    ----------
-    squared, product, changed : float
-        The scalar products Δw · Δw, Δw · Δg and Δg · Δg.
-    objective : float
-        Change of the objective; -inf if it is not known.
-    """
-
-    squared: float = 0.
-    product: float = 0.
-    changed: float = 0.
-    objective: float = -math.inf
 
 
 class SampledBatch:
