@@ -1,39 +1,28 @@
-"""Run a distributed training: a scheduler, servers and workers.
+"""Run a distributed training on this machine: a scheduler, servers and workers.
 
     python -m svrg_optimization.launch -n 2 -s 1 -- python train.py
-    python -m svrg_optimization.launch -n 4 -s 2 --hosts hosts.txt -- python train.py
 
-Starts the command once for each worker, on this machine or over ssh on the
-hosts of a file. What a process prints appears with its role, and its host, in
-front. If any process dies, or a host cannot be reached any more, all others are
-ended and the exit status is not 0; if all workers succeed, it is 0, and the
-launcher ends the scheduler and the servers. The workers on a host share its cores:
-each gets OMP_NUM_THREADS for its part, unless you set it. Workers are
-numbered as they are started; the rank that a worker reads from its KVStore may
-be another number.
+Starts the command once for each worker. What a process prints appears with its role in
+front. If any process dies, all others are ended and the exit status is not 0; if all
+workers succeed, it is 0, and the launcher ends the scheduler and the servers. The workers
+share the cores: each gets OMP_NUM_THREADS for its part, unless you set it. Workers are
+numbered as they are started; the rank that a worker reads from its KVStore may be another
+number. On several hosts mpirun or Slurm starts python -m svrg_optimization.launch.role.
 """
 
 import argparse
 import os
-import shlex
 import signal
 import sys
 
-from . import output
-from .hosts import HostsError, read_hosts
-from .job import TRAVELLING, Job, Stopped
+from .job import (PR_SET_CHILD_SUBREAPER, PR_SET_PDEATHSIG, Job, prctl, processes_below, signal_all)
 
 
-def at_least(least):
-    """Return a converter of whole numbers that are not below the least."""
-    def convert(text):
-        number = int(text)
-        if number < least:
-            raise argparse.ArgumentTypeError('must be %d or more, not %s' % (least, text))
-        return number
-
-    convert.__name__ = 'whole number'
-    return convert
+def at_least_one(text):
+    """Return the whole number above 0 that an argument is."""
+    if int(text) < 1:
+        raise argparse.ArgumentTypeError('must be 1 or more, not %s' % text)
+    return int(text)
 
 
 def variable(text):
@@ -45,50 +34,29 @@ def variable(text):
     return text
 
 
-def parse(arguments=None):
+def hosts(_):
+    """Refuse the option of 1.0.0."""
+    raise argparse.ArgumentTypeError('left in 2.0.0: on several hosts start python -m svrg_'
+                                     'optimization.launch.role by mpirun or Slurm')
+
+
+def parse():
     """Return the arguments of the command line."""
     parser = argparse.ArgumentParser(prog='python -m svrg_optimization.launch',
                                      description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument('-n', '--workers', type=at_least(1), default=2)
-    parser.add_argument('-s', '--servers', type=at_least(1), default=1)
-    parser.add_argument('--hosts', metavar='FILE',
-                        help='a file with one host a line, and slots=N after it where no more '
-                             'than N processes may run; servers, then workers, go to the hosts '
-                             'in turn (default: all run on this machine)')
-    parser.add_argument('--scheduler-host', metavar='ADDRESS',
-                        help='IPv4 address of this machine at which the hosts find the scheduler '
-                             '(default: that of the interface which routes to them)')
-    parser.add_argument('--env', metavar='NAME[=VALUE]', action='append', default=[],
-                        type=variable,
-                        help='a variable, or a pattern of names, that goes to the hosts too '
-                             '(always: %s); may be repeated; everybody on this machine can see '
-                             'a VALUE in the list of processes' % ', '.join(TRAVELLING))
-    parser.add_argument('--python', default=sys.executable,
-                        help='Python on the hosts (default: %(default)s)')
-    parser.add_argument('--ssh', metavar='COMMAND', type=shlex.split, default=['ssh'],
-                        help='how ssh is called, with options of its own (default: ssh)')
-    parser.add_argument('--connect-timeout', metavar='SECONDS', type=at_least(1), default=15,
-                        help='for a host to answer at the start (default: %(default)s)')
-    parser.add_argument('--link-timeout', metavar='SECONDS', type=at_least(4), default=20,
-                        help='for which a host may be silent before the job ends, on its side and '
-                             'on this one (default: %(default)s)')
+    parser.add_argument('-n', '--workers', type=at_least_one, default=2)
+    parser.add_argument('-s', '--servers', type=at_least_one, default=1)
+    parser.add_argument('--env', metavar='NAME=VALUE', action='append', default=[], type=variable,
+                        help='a variable for all processes, which have those of the launcher '
+                             'besides; may be repeated; everybody on this machine can see a VALUE '
+                             'in the list of processes')
+    parser.add_argument('--python', metavar='PATH', default=sys.executable,
+                        help="Python of the scheduler and the servers, also first in the workers' "
+                             'PATH (default: %(default)s)')
+    parser.add_argument('--hosts', type=hosts, help=argparse.SUPPRESS)
     parser.add_argument('command', nargs='+', help='what each worker runs')
-    args = parser.parse_args(arguments)
-    if args.hosts is None:
-        if args.scheduler_host is not None:
-            parser.error('argument --scheduler-host: must not be there without --hosts')
-        return args, None
-    try:
-        return args, read_hosts(args.hosts)
-    except (OSError, HostsError) as error:
-        parser.error('argument --hosts: %s' % error)
-
-
-def stop(number, _):
-    """End the job when a signal comes, and the launcher at once when the next one comes."""
-    set_handler(signal.SIG_DFL)
-    raise Stopped(number)
+    return parser.parse_args()
 
 
 def set_handler(handler):
@@ -98,22 +66,26 @@ def set_handler(handler):
             signal.signal(number, handler)
 
 
-def main():
-    """Run the launcher."""
-    args, hosts = parse()
-    output.start()
-    set_handler(stop)
-    seconds_to_print = None
-    try:
-        status = Job(args, hosts).run()
-    except HostsError as error:
-        output.say(str(error))
-        status = 1
-    except Stopped as stopped:
-        status, seconds_to_print = stopped.code, output.SECONDS_TO_PRINT_THE_REST
+def stop(number, _):
+    """End the job when a signal comes, and at once when the next one comes."""
     set_handler(signal.SIG_DFL)
-    output.wait_until_printed(seconds_to_print)
-    sys.exit(status)
+    sys.exit(128 + number)
+
+
+def main():
+    """Run the job in a process below this one: if either is killed, the other ends all."""
+    args = parse()
+    job = os.fork()
+    prctl(PR_SET_CHILD_SUBREAPER, 1)
+    if not job:
+        prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+        os.setsid()  # so that a terminal sends its signals to the launcher alone
+        set_handler(stop)
+        sys.exit(Job(args).run())
+    set_handler(lambda number, _: os.kill(job, number))
+    status = os.waitpid(job, 0)[1]
+    signal_all(signal.SIGKILL, processes_below())
+    sys.exit(128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status))
 
 
 if __name__ == '__main__':

@@ -1,0 +1,159 @@
+"""Take the role in a distributed job that the rank of this process gives.
+
+    mpirun -np 6 ... python -m svrg_optimization.launch.role -s 2 train.py --prefix run/digits
+
+Rank 0 is the scheduler, the next ones are servers, and each other one is a worker, which
+runs the script in this process, as ``python train.py`` does. Open MPI, Slurm, PMIx or an
+Indexed Job of Kubernetes tells the rank; the last two do not tell the size. If a process
+fails or is lost, all end. If all succeed, rank 0 says so.
+"""
+
+import argparse
+import atexit
+import builtins
+import importlib
+import os
+import re
+import socket
+import sys
+import time
+import types
+import zlib
+from pathlib import Path
+
+from . import watch
+from .job import number_of_cores
+
+RANK_AND_SIZE = (('OMPI_COMM_WORLD_RANK', 'OMPI_COMM_WORLD_SIZE'), ('SLURM_PROCID', 'SLURM_NTASKS'),
+                 ('PMIX_RANK', ''), ('JOB_COMPLETION_INDEX', ''))
+PORTS = range(10000, 30000, 2)  # below those that Linux gives to connections
+SECONDS_FOR_NAMES, SECONDS_TO_START = 60, 300
+
+
+def parse():
+    """Return the parser, and the arguments of the command line with rank and size."""
+    parser = argparse.ArgumentParser(prog='python -m svrg_optimization.launch.role',
+                                     description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    rank, size = next((names for names in RANK_AND_SIZE if names[0] in os.environ), ('', ''))
+    parser.add_argument('-s', '--servers', type=int, default=1)
+    parser.add_argument('--root', metavar='HOST', default=os.environ.get('DMLC_PS_ROOT_URI'),
+                        help='name or IPv4 address of the host of rank 0 (default: DMLC_PS_ROOT_URI'
+                             ", Slurm's first host, or 127.0.0.1 if all run on one host)")
+    parser.add_argument('--rank', type=int, default=os.environ.get(rank))
+    parser.add_argument('--size', type=int, default=os.environ.get(size))
+    parser.add_argument('--link-timeout', metavar='SECONDS', type=int, default=20,
+                        help='for which a host may be silent (default: %(default)s)')
+    parser.add_argument('script')
+    parser.add_argument('arguments', nargs=argparse.REMAINDER)
+    args = parser.parse_args()
+    if args.rank is None or args.size is None:
+        parser.error('the rank and the size of the job must be given, by mpirun, srun or --rank '
+                     'and --size, not %s and %s' % (args.rank, args.size))
+    if not (1 <= args.servers <= args.size - 2 and 0 <= args.rank < args.size):
+        parser.error('a job must have a scheduler, one server or more, and workers, and a rank '
+                     'below its size, not %d servers, size %d and rank %d'
+                     % (args.servers, args.size, args.rank))
+    if args.link_timeout < 4:
+        parser.error('argument --link-timeout: must be 4 or more, not %d' % args.link_timeout)
+    return parser, args
+
+
+def processes_of_host(size):
+    """Return how many processes of the job this host has at most, 0 if nobody tells."""
+    if 'OMPI_COMM_WORLD_LOCAL_SIZE' in os.environ:
+        return int(os.environ['OMPI_COMM_WORLD_LOCAL_SIZE'])
+    return -(-size // int(os.environ['SLURM_NNODES'])) if 'SLURM_NNODES' in os.environ else 0
+
+
+def tried(seconds, kind, function, *arguments):
+    """Call a function again and again while it raises an error of a kind; return its value."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            return function(*arguments)
+        except kind:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.2)
+
+
+def join(parser, args):
+    """Set the variables of MXNet for this process; return the connection to rank 0."""
+    here, workers = processes_of_host(args.size), args.size - args.servers - 1
+    nodes = 'SLURM_JOB_NODELIST' if 'OMPI_COMM_WORLD_RANK' in os.environ else 'SLURM_STEP_NODELIST'
+    first = re.sub(r'\[(\w+)[^]]*\]', r'\1', os.environ.get(nodes, '')).split(',')[0]  # n[01-4,7],m
+    root = args.root or ('127.0.0.1' if here == args.size else first)
+    job = os.environ.get('PMIX_NAMESPACE') or os.environ.get('SLURM_JOB_ID', '')
+    port = int(os.environ.get('DMLC_PS_ROOT_PORT', PORTS[zlib.crc32(job.encode()) % len(PORTS)]))
+    connection = None
+    try:
+        address = tried(SECONDS_FOR_NAMES, socket.gaierror, socket.gethostbyname, root)
+        if args.rank == 0:
+            socket.create_server((address, port)).close()
+            watch.start(watch.over_all, socket.create_server((address, port + 1), backlog=args.size),
+                        args.link_timeout)
+        else:
+            connection = tried(SECONDS_TO_START, OSError, socket.create_connection,
+                               (address, port + 1), args.link_timeout)
+            watch.over_root(connection, args.link_timeout)
+    except OSError as error:
+        parser.error('argument --root: must be the host of rank 0, with a free port after '
+                     'DMLC_PS_ROOT_PORT too, not %s:%d (%s)' % (root, port, error))
+    if not root or (address.startswith('127.') and here not in (0, args.size)):
+        parser.error('argument --root: must be the host of rank 0 as the others reach it, not %r'
+                     % root)
+    os.environ.pop('PORT', None)  # ps-lite would bind it in every process
+    os.environ.update(DMLC_PS_ROOT_URI=address, DMLC_PS_ROOT_PORT=str(port),
+                      DMLC_NUM_SERVER=str(args.servers), DMLC_NUM_WORKER=str(workers),
+                      DMLC_ROLE=('scheduler' if args.rank == 0 else
+                                 'server' if args.rank <= args.servers else 'worker'))
+    if address.startswith('127.'):
+        os.environ['DMLC_INTERFACE'] = 'lo'
+    elif connection and 'DMLC_INTERFACE' not in os.environ:
+        os.environ['DMLC_NODE_HOST'] = connection.getsockname()[0]
+    if here and args.rank > args.servers:
+        threads = max(1, number_of_cores() // min(here, workers))
+        os.environ.setdefault('OMP_NUM_THREADS', os.environ.get('SLURM_CPUS_PER_TASK', str(threads)))
+    return connection
+
+
+def run(script, arguments):
+    """Run a script in this process as Python does."""
+    own = types.ModuleType('__main__')
+    vars(own).update(__file__=script, __builtins__=builtins)
+    sys.modules['__main__'], sys.argv[:] = own, [script, *arguments]
+    sys.path[0] = str(Path(script).resolve().parent)
+    exec(compile(Path(script).read_bytes(), script, 'exec'), vars(own))
+
+
+def main():
+    """Join the job, and take the role."""
+    parser, args = parse()
+    connection = join(parser, args)
+    if connection is not None:
+        atexit.register(watch.say_bye, connection)  # after all other functions at exit
+    try:
+        if os.environ['DMLC_ROLE'] == 'worker':
+            sys.stdout.reconfigure(line_buffering=True)
+            run(args.script, args.arguments)
+        else:
+            importlib.import_module('mxnet')  # which serves, and exits
+    except BaseException as error:
+        status = error.code if isinstance(error, SystemExit) else 1
+        if status not in (None, 0):
+            atexit.unregister(watch.say_bye)
+            if isinstance(error, SystemExit) and 'mxnet' in sys.modules:
+                from ..kvstore.worker_exit import leave  # noqa: PLC0415
+                if not isinstance(status, int):
+                    print(status, file=sys.stderr)
+                leave(status if isinstance(status, int) else 1)
+            raise
+    if args.rank == 0:
+        for _ in range(args.size - 1):
+            watch.byes.get()
+        print('The job has succeeded, in all of its %d processes.' % args.size, flush=True)
+
+
+if __name__ == '__main__':
+    main()
