@@ -17,58 +17,50 @@ import sys
 
 from .job import (PR_SET_CHILD_SUBREAPER, PR_SET_PDEATHSIG, Job, prctl, processes_below, signal_all)
 
-
-def at_least_one(text):
-    """Return the whole number above 0 that an argument is."""
-    if int(text) < 1:
-        raise argparse.ArgumentTypeError('must be 1 or more, not %s' % text)
-    return int(text)
+SIGNALS = [signal.SIGTERM, signal.SIGINT, signal.SIGPIPE, signal.SIGHUP]
 
 
-def variable(text):
-    """Return the argument of --env, if what it names is there."""
-    name, given, _ = text.partition('=')
-    if not name or not (given or any(sign in name for sign in '*?[') or name in os.environ):
-        raise argparse.ArgumentTypeError('must be NAME=VALUE, or the name of a variable that is '
-                                         'set, not %s' % text)
-    return text
-
-
-def hosts(_):
-    """Refuse the option of 1.0.0."""
-    raise argparse.ArgumentTypeError('left in 2.0.0: on several hosts start python -m svrg_'
-                                     'optimization.launch.role by mpirun or Slurm')
+def checked(parser, args):
+    """Refuse arguments that cannot be."""
+    if args.hosts is not None:
+        parser.error('argument --hosts: left in 2.0.0; on several hosts start '
+                     'python -m svrg_optimization.launch.role by mpirun or Slurm')
+    for option, number in (('-n/--workers', args.workers), ('-s/--servers', args.servers)):
+        if number < 1:
+            parser.error('argument %s: must be 1 or more, not %d' % (option, number))
+    for text in args.env:
+        name, given, _ = text.partition('=')
+        if not name or not (given or set('*?[') & set(name) or name in os.environ):
+            parser.error('argument --env: must be NAME=VALUE, or the name of a variable that is '
+                         'set, not %s' % text)
+    return args
 
 
 def parse():
     """Return the arguments of the command line."""
-    parser = argparse.ArgumentParser(prog='python -m svrg_optimization.launch',
-                                     description=__doc__,
+    parser = argparse.ArgumentParser(prog='python -m svrg_optimization.launch', description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument('-n', '--workers', type=at_least_one, default=2)
-    parser.add_argument('-s', '--servers', type=at_least_one, default=1)
-    parser.add_argument('--env', metavar='NAME=VALUE', action='append', default=[], type=variable,
-                        help='a variable for all processes, which have those of the launcher '
-                             'besides; may be repeated; everybody on this machine can see a VALUE '
-                             'in the list of processes')
+    parser.add_argument('-n', '--workers', type=int, default=2)
+    parser.add_argument('-s', '--servers', type=int, default=1)
+    parser.add_argument('--env', metavar='NAME=VALUE', action='append', default=[],
+                        help='another variable; everybody here can see it in the list of processes')
     parser.add_argument('--python', metavar='PATH', default=sys.executable,
-                        help="Python of the scheduler and the servers, also first in the workers' "
-                             'PATH (default: %(default)s)')
-    parser.add_argument('--hosts', type=hosts, help=argparse.SUPPRESS)
+                        help="Python of scheduler and servers, also first in the workers' PATH")
+    parser.add_argument('--hosts', help=argparse.SUPPRESS)
     parser.add_argument('command', nargs='+', help='what each worker runs')
-    return parser.parse_args()
+    return checked(parser, parser.parse_args())
 
 
-def set_handler(handler):
+def handle(handler):
     """Set what follows a signal that asks for an end, if it is not ignored, as below nohup."""
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+    for number in SIGNALS:
         if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, handler)
 
 
 def stop(number, _):
     """End the job when a signal comes, and at once when the next one comes."""
-    set_handler(signal.SIG_DFL)
+    handle(signal.SIG_DFL)
     sys.exit(128 + number)
 
 
@@ -80,9 +72,9 @@ def main():
     if not job:
         prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
         os.setsid()  # so that a terminal sends its signals to the launcher alone
-        set_handler(stop)
+        handle(stop)
         sys.exit(Job(args).run())
-    set_handler(lambda number, _: os.kill(job, number))
+    handle(lambda number, _: os.kill(job, number))
     status = os.waitpid(job, 0)[1]
     signal_all(signal.SIGKILL, processes_below())
     sys.exit(128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status))

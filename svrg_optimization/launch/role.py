@@ -86,9 +86,11 @@ def join(parser, args):
     root = args.root or ('127.0.0.1' if here == args.size else first)
     job = os.environ.get('PMIX_NAMESPACE') or os.environ.get('SLURM_JOB_ID', '')
     port = int(os.environ.get('DMLC_PS_ROOT_PORT', PORTS[zlib.crc32(job.encode()) % len(PORTS)]))
-    connection = None
+    connection, alone = None, here in (0, args.size)  # as far as anybody tells
     try:
         address = tried(SECONDS_FOR_NAMES, socket.gaierror, socket.gethostbyname, root)
+        if not root or (address.startswith('127.') and not alone):
+            raise OSError('no address at which the others find it')
         if args.rank == 0:
             socket.create_server((address, port)).close()
             watch.start(watch.over_all, socket.create_server((address, port + 1), backlog=args.size),
@@ -98,11 +100,8 @@ def join(parser, args):
                                (address, port + 1), args.link_timeout)
             watch.over_root(connection, args.link_timeout)
     except OSError as error:
-        parser.error('argument --root: must be the host of rank 0, with a free port after '
-                     'DMLC_PS_ROOT_PORT too, not %s:%d (%s)' % (root, port, error))
-    if not root or (address.startswith('127.') and here not in (0, args.size)):
-        parser.error('argument --root: must be the host of rank 0 as the others reach it, not %r'
-                     % root)
+        parser.error('argument --root: must be the address of the host of rank 0, with two free '
+                     'ports from DMLC_PS_ROOT_PORT on, not %r with %d (%s)' % (root, port, error))
     os.environ.pop('PORT', None)  # ps-lite would bind it in every process
     os.environ.update(DMLC_PS_ROOT_URI=address, DMLC_PS_ROOT_PORT=str(port),
                       DMLC_NUM_SERVER=str(args.servers), DMLC_NUM_WORKER=str(workers),
