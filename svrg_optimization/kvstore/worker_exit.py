@@ -50,8 +50,11 @@ def _leave(report, kind, error, traceback):
         leave(130 if issubclass(kind, KeyboardInterrupt) else 1)
 
 
-def leave(status):
-    """End the process as Python would, but wait for no other worker."""
+def leave(code):
+    """End the process as Python does at a SystemExit, but wait for no other worker."""
+    status = code if isinstance(code, int) else 1
+    if status is not code:
+        print(code, file=sys.stderr)
     _kept.extend(_kvstores)  # to free them is to wait
     try:
         # Both wait for pushes that other workers may never answer.

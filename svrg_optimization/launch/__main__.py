@@ -15,9 +15,8 @@ import os
 import signal
 import sys
 
-from .job import (PR_SET_CHILD_SUBREAPER, PR_SET_PDEATHSIG, Job, prctl, processes_below, signal_all)
+from .job import PR_SET_CHILD_SUBREAPER, PR_SET_PDEATHSIG, Job, prctl, processes_below, signal_all
 
-SIGNALS = [signal.SIGTERM, signal.SIGINT, signal.SIGPIPE, signal.SIGHUP]
 
 
 def checked(parser, args):
@@ -25,9 +24,9 @@ def checked(parser, args):
     if args.hosts is not None:
         parser.error('argument --hosts: left in 2.0.0; on several hosts start '
                      'python -m svrg_optimization.launch.role by mpirun or Slurm')
-    for option, number in (('-n/--workers', args.workers), ('-s/--servers', args.servers)):
-        if number < 1:
-            parser.error('argument %s: must be 1 or more, not %d' % (option, number))
+    if min(args.workers, args.servers) < 1:
+        parser.error('arguments -n and -s: must be 1 or more, not %d and %d'
+                     % (args.workers, args.servers))
     for text in args.env:
         name, given, _ = text.partition('=')
         if not name or not (given or set('*?[') & set(name) or name in os.environ):
@@ -53,7 +52,7 @@ def parse():
 
 def handle(handler):
     """Set what follows a signal that asks for an end, if it is not ignored, as below nohup."""
-    for number in SIGNALS:
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGPIPE, signal.SIGHUP):
         if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, handler)
 

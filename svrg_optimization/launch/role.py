@@ -4,7 +4,7 @@
 
 Rank 0 is the scheduler, the next ones are servers, and each other one is a worker, which
 runs the script in this process, as ``python train.py`` does. Open MPI, Slurm, PMIx or an
-Indexed Job of Kubernetes tells the rank; the last two do not tell the size. If a process
+Indexed Job of Kubernetes tells the rank, but the last two not the size. If a process
 fails or is lost, all end. If all succeed, rank 0 says so.
 """
 
@@ -14,6 +14,7 @@ import builtins
 import importlib
 import os
 import re
+import signal
 import socket
 import sys
 import time
@@ -22,7 +23,7 @@ import zlib
 from pathlib import Path
 
 from . import watch
-from .job import number_of_cores
+from .job import PR_SET_PDEATHSIG, number_of_cores, prctl
 
 RANK_AND_SIZE = (('OMPI_COMM_WORLD_RANK', 'OMPI_COMM_WORLD_SIZE'), ('SLURM_PROCID', 'SLURM_NTASKS'),
                  ('PMIX_RANK', ''), ('JOB_COMPLETION_INDEX', ''))
@@ -47,23 +48,14 @@ def parse():
     parser.add_argument('script')
     parser.add_argument('arguments', nargs=argparse.REMAINDER)
     args = parser.parse_args()
-    if args.rank is None or args.size is None:
-        parser.error('the rank and the size of the job must be given, by mpirun, srun or --rank '
-                     'and --size, not %s and %s' % (args.rank, args.size))
-    if not (1 <= args.servers <= args.size - 2 and 0 <= args.rank < args.size):
-        parser.error('a job must have a scheduler, one server or more, and workers, and a rank '
-                     'below its size, not %d servers, size %d and rank %d'
-                     % (args.servers, args.size, args.rank))
+    if None in (args.rank, args.size) or not (
+            1 <= args.servers <= args.size - 2 and 0 <= args.rank < args.size):
+        parser.error('mpirun, srun or options must give a rank below the size, which leaves workers '
+                     'beside a scheduler and -s servers, not rank %s, size %s and -s %d'
+                     % (args.rank, args.size, args.servers))
     if args.link_timeout < 4:
         parser.error('argument --link-timeout: must be 4 or more, not %d' % args.link_timeout)
     return parser, args
-
-
-def processes_of_host(size):
-    """Return how many processes of the job this host has at most, 0 if nobody tells."""
-    if 'OMPI_COMM_WORLD_LOCAL_SIZE' in os.environ:
-        return int(os.environ['OMPI_COMM_WORLD_LOCAL_SIZE'])
-    return -(-size // int(os.environ['SLURM_NNODES'])) if 'SLURM_NNODES' in os.environ else 0
 
 
 def tried(seconds, kind, function, *arguments):
@@ -80,7 +72,9 @@ def tried(seconds, kind, function, *arguments):
 
 def join(parser, args):
     """Set the variables of MXNet for this process; return the connection to rank 0."""
-    here, workers = processes_of_host(args.size), args.size - args.servers - 1
+    workers, hosts = args.size - args.servers - 1, int(os.environ.get('SLURM_NNODES', 0))
+    # How many processes this host has at most, 0 if nobody tells.
+    here = int(os.environ.get('OMPI_COMM_WORLD_LOCAL_SIZE', hosts and -(-args.size // hosts)))
     nodes = 'SLURM_JOB_NODELIST' if 'OMPI_COMM_WORLD_RANK' in os.environ else 'SLURM_STEP_NODELIST'
     first = re.sub(r'\[(\w+)[^]]*\]', r'\1', os.environ.get(nodes, '')).split(',')[0]  # n[01-4,7],m
     root = args.root or ('127.0.0.1' if here == args.size else first)
@@ -93,8 +87,8 @@ def join(parser, args):
             raise OSError('no address at which the others find it')
         if args.rank == 0:
             socket.create_server((address, port)).close()
-            watch.start(watch.over_all, socket.create_server((address, port + 1), backlog=args.size),
-                        args.link_timeout)
+            listener = socket.create_server((address, port + 1), backlog=args.size)
+            watch.start(watch.over_all, listener, args.link_timeout)
         else:
             connection = tried(SECONDS_TO_START, OSError, socket.create_connection,
                                (address, port + 1), args.link_timeout)
@@ -112,8 +106,9 @@ def join(parser, args):
     elif connection and 'DMLC_INTERFACE' not in os.environ:
         os.environ['DMLC_NODE_HOST'] = connection.getsockname()[0]
     if here and args.rank > args.servers:
-        threads = max(1, number_of_cores() // min(here, workers))
-        os.environ.setdefault('OMP_NUM_THREADS', os.environ.get('SLURM_CPUS_PER_TASK', str(threads)))
+        threads = str(max(1, number_of_cores() // min(here, workers)))
+        threads = os.environ.get('SLURM_CPUS_PER_TASK', threads)
+        os.environ.setdefault('OMP_NUM_THREADS', threads)
     return connection
 
 
@@ -129,6 +124,8 @@ def run(script, arguments):
 def main():
     """Join the job, and take the role."""
     parser, args = parse()
+    if 'OMPI_COMM_WORLD_RANK' in os.environ:  # a killed mpirun leaves those of its own host
+        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     connection = join(parser, args)
     if connection is not None:
         atexit.register(watch.say_bye, connection)  # after all other functions at exit
@@ -144,9 +141,7 @@ def main():
             atexit.unregister(watch.say_bye)
             if isinstance(error, SystemExit) and 'mxnet' in sys.modules:
                 from ..kvstore.worker_exit import leave  # noqa: PLC0415
-                if not isinstance(status, int):
-                    print(status, file=sys.stderr)
-                leave(status if isinstance(status, int) else 1)
+                leave(status)
             raise
     if args.rank == 0:
         for _ in range(args.size - 1):

@@ -5,8 +5,6 @@ import shutil
 import sys
 from pathlib import Path
 
-import pytest
-
 ROLE = ['-m', 'svrg_optimization.launch.role']
 SUCCESS = 'The job has succeeded, in all of its %d processes.'
 # Open MPI's mpirun asks for it where root starts jobs, as in containers.
@@ -14,8 +12,6 @@ AS_ROOT = {name + '_ALLOW_RUN_AS_ROOT' + end: '1' for name in ('OMPI', 'PRTE')
            for end in ('', '_CONFIRM')}
 MPIRUN = shutil.which('mpirun', path=os.pathsep.join([str(Path(sys.executable).parent),
                                                       os.environ.get('PATH', '')]))
-needs_mpirun = pytest.mark.skipif(
-    MPIRUN is None, reason="needs Open MPI's mpirun: `make mpirun` installs it")
 
 
 def mpirun(processes, command, *options, servers=1, role=()):
