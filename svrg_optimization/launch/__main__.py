@@ -18,7 +18,6 @@ import sys
 from .job import PR_SET_CHILD_SUBREAPER, PR_SET_PDEATHSIG, Job, prctl, processes_below, signal_all
 
 
-
 def checked(parser, args):
     """Refuse arguments that cannot be."""
     if args.hosts is not None:

@@ -50,7 +50,7 @@ def parse():
     args = parser.parse_args()
     if None in (args.rank, args.size) or not (
             1 <= args.servers <= args.size - 2 and 0 <= args.rank < args.size):
-        parser.error('mpirun, srun or options must give a rank below the size, which leaves workers '
+        parser.error('mpirun, srun or options must give a rank below a size that leaves workers '
                      'beside a scheduler and -s servers, not rank %s, size %s and -s %d'
                      % (args.rank, args.size, args.servers))
     if args.link_timeout < 4:
@@ -72,9 +72,9 @@ def tried(seconds, kind, function, *arguments):
 
 def join(parser, args):
     """Set the variables of MXNet for this process; return the connection to rank 0."""
-    workers, hosts = args.size - args.servers - 1, int(os.environ.get('SLURM_NNODES', 0))
+    workers, hosts = args.size - args.servers - 1, int(os.environ.get('SLURM_NNODES', '0'))
     # How many processes this host has at most, 0 if nobody tells.
-    here = int(os.environ.get('OMPI_COMM_WORLD_LOCAL_SIZE', hosts and -(-args.size // hosts)))
+    here = int(os.environ.get('OMPI_COMM_WORLD_LOCAL_SIZE') or (hosts and -(-args.size // hosts)))
     nodes = 'SLURM_JOB_NODELIST' if 'OMPI_COMM_WORLD_RANK' in os.environ else 'SLURM_STEP_NODELIST'
     first = re.sub(r'\[(\w+)[^]]*\]', r'\1', os.environ.get(nodes, '')).split(',')[0]  # n[01-4,7],m
     root = args.root or ('127.0.0.1' if here == args.size else first)

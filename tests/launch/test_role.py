@@ -88,7 +88,7 @@ def test_a_role_follows_from_the_rank(tell, variables, options):
 
 @pytest.mark.process
 @pytest.mark.parametrize('variables, options, says', [
-    ({}, [], 'a rank below the size, .* not rank None, size None and -s 1'),
+    ({}, [], 'a rank below a size .* not rank None, size None and -s 1'),
     (PMIX, [], 'not rank 0, size None and -s 1'),
     (OPEN_MPI, ['-s', '2'], 'not rank 0, size 3 and -s 2'),
     (OPEN_MPI, ['--rank', '3'], 'not rank 3, size 3 and -s 1'),
