@@ -53,8 +53,8 @@ def parse():
         parser.error('mpirun, srun or options must give a rank below a size that leaves workers '
                      'beside a scheduler and -s servers, not rank %s, size %s and -s %d'
                      % (args.rank, args.size, args.servers))
-    if args.link_timeout < 4:
-        parser.error('argument --link-timeout: must be 4 or more, not %d' % args.link_timeout)
+    if args.link_timeout < 6:
+        parser.error('argument --link-timeout: must be 6 or more, not %d' % args.link_timeout)
     return parser, args
 
 

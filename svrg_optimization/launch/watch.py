@@ -48,8 +48,8 @@ def _wait(connection, name, link_timeout):
     os.register_at_fork(after_in_child=connection.close)
     connection.settimeout(None)
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for option, value in ((socket.TCP_KEEPIDLE, link_timeout // 2), (socket.TCP_KEEPCNT, 2),
-                          (socket.TCP_KEEPINTVL, link_timeout // 4)):
+    for option, value in ((socket.TCP_KEEPIDLE, link_timeout // 3), (socket.TCP_KEEPCNT, 4),
+                          (socket.TCP_KEEPINTVL, link_timeout // 6)):
         connection.setsockopt(socket.IPPROTO_TCP, option, value)
     reason = 'it has ended'
     try:

@@ -92,7 +92,7 @@ def test_a_role_follows_from_the_rank(tell, variables, options):
     (PMIX, [], 'not rank 0, size None and -s 1'),
     (OPEN_MPI, ['-s', '2'], 'not rank 0, size 3 and -s 2'),
     (OPEN_MPI, ['--rank', '3'], 'not rank 3, size 3 and -s 1'),
-    (OPEN_MPI, ['--link-timeout', '3'], 'argument --link-timeout: must be 4 or more, not 3'),
+    (OPEN_MPI, ['--link-timeout', '3'], 'argument --link-timeout: must be 6 or more, not 3'),
     ({**OPEN_MPI, 'OMPI_COMM_WORLD_LOCAL_SIZE': '1'}, [],
      "argument --root: must be the address of the host of rank 0, .* not '' with .*no address"),
     # The first host of Slurm, whose name leads to the loopback device.
