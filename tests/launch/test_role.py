@@ -5,6 +5,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -19,10 +20,11 @@ from mpi import AS_ROOT, MPIRUN, ROLE, SUCCESS, mpirun
 needs_mpirun = pytest.mark.skipif(
     MPIRUN is None, reason="needs Open MPI's mpirun: `make mpirun` installs it")
 WORKER = HERE / 'failing_worker.py'
-# As variables of Open MPI, PMIx, Slurm and Kubernetes; of {rank}, in jobs of three.
+# As variables of Open MPI, PMIx, Slurm and Kubernetes; of {rank}, in jobs of three. The port
+# follows from the job's name, or is given: other tests run at the same time.
 OPEN_MPI = {'OMPI_COMM_WORLD_RANK': '{rank}', 'OMPI_COMM_WORLD_SIZE': '3',
-            'OMPI_COMM_WORLD_LOCAL_SIZE': '3', 'PMIX_RANK': '7', 'PMIX_NAMESPACE': 'a@1'}
-SLURM = {'SLURM_PROCID': '{rank}', 'SLURM_NTASKS': '3', 'SLURM_NNODES': '1', 'SLURM_JOB_ID': '4',
+            'OMPI_COMM_WORLD_LOCAL_SIZE': '3', 'PMIX_RANK': '7', 'PMIX_NAMESPACE': 'prterun-%d@1' % os.getpid()}
+SLURM = {'SLURM_PROCID': '{rank}', 'SLURM_NTASKS': '3', 'SLURM_NNODES': '1', 'SLURM_JOB_ID': str(os.getpid()),
          'SLURM_STEP_NODELIST': 'no-such-host[01-04,7]'}
 PMIX, KUBERNETES = {'PMIX_RANK': '{rank}'}, {'JOB_COMPLETION_INDEX': '{rank}'}
 TELL = '''
@@ -38,6 +40,9 @@ class ByVariables:
 
     def __init__(self, variables, command, size=3, options=(), **environment):
         self._jobs = []
+        if not {'PMIX_NAMESPACE', 'SLURM_JOB_ID'} & set(variables):
+            with socket.create_server(('127.0.0.1', 0)) as listener:
+                environment['DMLC_PS_ROOT_PORT'] = str(listener.getsockname()[1])
         for rank in range(size):
             own = {name: value.format(rank=rank) for name, value in variables.items()}
             rest = [option.format(rank=rank) for option in options]
