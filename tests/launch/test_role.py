@@ -23,9 +23,10 @@ WORKER = HERE / 'failing_worker.py'
 # As variables of Open MPI, PMIx, Slurm and Kubernetes; of {rank}, in jobs of three. The port
 # follows from the job's name, or is given: other tests run at the same time.
 OPEN_MPI = {'OMPI_COMM_WORLD_RANK': '{rank}', 'OMPI_COMM_WORLD_SIZE': '3',
-            'OMPI_COMM_WORLD_LOCAL_SIZE': '3', 'PMIX_RANK': '7', 'PMIX_NAMESPACE': 'prterun-%d@1' % os.getpid()}
-SLURM = {'SLURM_PROCID': '{rank}', 'SLURM_NTASKS': '3', 'SLURM_NNODES': '1', 'SLURM_JOB_ID': str(os.getpid()),
-         'SLURM_STEP_NODELIST': 'no-such-host[01-04,7]'}
+            'OMPI_COMM_WORLD_LOCAL_SIZE': '3', 'PMIX_RANK': '7',
+            'PMIX_NAMESPACE': 'prterun-%d@1' % os.getpid()}
+SLURM = {'SLURM_PROCID': '{rank}', 'SLURM_NTASKS': '3', 'SLURM_NNODES': '1',
+         'SLURM_JOB_ID': str(os.getpid()), 'SLURM_STEP_NODELIST': 'no-such-host[01-04,7]'}
 PMIX, KUBERNETES = {'PMIX_RANK': '{rank}'}, {'JOB_COMPLETION_INDEX': '{rank}'}
 TELL = '''
 import json, os, sys
