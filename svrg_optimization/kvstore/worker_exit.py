@@ -44,9 +44,19 @@ def _leave(report, kind, error, traceback):
     if hasattr(sys, 'ps1') or sys.flags.inspect:  # somebody goes on after it
         report(kind, error, traceback)
         return
-    _kept.extend(_kvstores)  # to free them is to wait
     try:
         report(kind, error, traceback)
+    finally:
+        leave(130 if issubclass(kind, KeyboardInterrupt) else 1)
+
+
+def leave(code):
+    """End the process as Python does at a SystemExit, but wait for no other worker."""
+    status = code if isinstance(code, int) else 1
+    if status is not code:
+        print(code, file=sys.stderr)
+    _kept.extend(_kvstores)  # to free them is to wait
+    try:
         # Both wait for pushes that other workers may never answer.
         atexit.unregister(nd.waitall)
         atexit.unregister(_notify_shutdown)
@@ -56,4 +66,4 @@ def _leave(report, kind, error, traceback):
                 with contextlib.suppress(OSError, ValueError):  # nobody reads it, or it is closed
                     opened.flush()
     finally:
-        os._exit(130 if issubclass(kind, KeyboardInterrupt) else 1)
+        os._exit(status)

@@ -1,4 +1,4 @@
-"""Start of a distributed job on this machine or on several hosts.
+"""Start of a distributed job on this machine, and the role of a process that others start.
 
-This folder uses Python's standard library alone, and nothing of the package or of MXNet.
+This folder uses Python's standard library alone, before a script runs.
 """

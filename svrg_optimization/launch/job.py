@@ -1,210 +1,191 @@
-"""One job: its processes, and the agents of their hosts."""
+"""One job on this machine: its processes, their output, and their end."""
 
-import fnmatch
-import math
+import contextlib
+import ctypes
 import os
+import queue
 import signal
+import socket
+import subprocess
+import sys
+import threading
 import time
+from pathlib import Path
 
-from . import agent
-from .connection import Connection, Process
-from .hosts import HostsError, address_for, free_port, place
-from .output import begin_to_end, nobody_reads, say
-
-SECONDS_UNTIL_A_WAIT_IS_SAID = 5
-# What an agent needs to end all that it has started, and until we know it.
-SECONDS_TO_END = agent.SECONDS_TO_TERMINATE + agent.SECONDS_TO_KILL
-SECONDS_TO_HEAR_OF_IT = 5
-SECONDS_PER_TURN = 0.05
-TRAVELLING = ['PYTHON*', 'LD_LIBRARY_PATH', 'MXNET_*', 'DMLC_*', 'PS_*', 'OMP_*', 'KMP_*', 'MKL_*',
-              'DNNL_*', 'CUDA_*', 'NCCL_*', 'SVRG_OPTIMIZATION_*']
-OF_ONE_HOST = ['DMLC_NODE_HOST']
-PACKAGES = ['svrg_optimization', 'mxnet']
+SECONDS_TO_TERMINATE = SECONDS_TO_KILL = SECONDS_UNTIL_A_WAIT_IS_SAID = 5
+SECONDS_PER_TURN, SECONDS_TO_PRINT_THE_REST, MOST_UNPRINTED_LINES = 0.05, 1, 1000
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 
 
-class Stopped(SystemExit):
-    """A signal that ends the job, with the exit status that a shell would give."""
-
-    def __init__(self, number):
-        super().__init__(128 + number)
-        self.name = signal.Signals(number).name
+def prctl(option, value):
+    """Call prctl, where there is one (Linux)."""
+    with contextlib.suppress(AttributeError):
+        ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
-def environment_of(given):
-    """Return the variables for all hosts: the usual ones, and each NAME, PATTERN or NAME=VALUE."""
-    patterns = TRAVELLING + [name for name in given if '=' not in name]
-    found = {name: value for name, value in os.environ.items() if name not in OF_ONE_HOST
-             and any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)}
-    return {'PYTHONUNBUFFERED': '1', **found,
-            **dict(name.split('=', 1) for name in given if '=' in name)}
+def number_of_cores():
+    """Return the number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count()
+
+
+def processes_below():
+    """Return the numbers of all processes that this one has started, directly or not (Linux)."""
+    children = {}
+    for path in Path('/proc').glob('[0-9]*/stat'):
+        with contextlib.suppress(OSError):  # it has just ended
+            state, parent = path.read_text(errors='replace').rpartition(')')[2].split()[:2]
+            if state != 'Z':
+                children.setdefault(int(parent), []).append(int(path.parent.name))
+    below = [os.getpid()]
+    for parent in below:  # which grows
+        below += children.get(parent, [])
+    return below[1:]
+
+
+def signal_all(number, pids):
+    """Send a signal to processes."""
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, number)
+
+
+class Process:
+    """A process of the job, whose lines a thread passes on."""
+
+    def __init__(self, name, command, environment, pass_on):
+        self.name, self._last_line, self._error, self._pass_on = name, '', None, pass_on
+        self.popen = subprocess.Popen(
+            command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, start_new_session=True, encoding='utf-8', errors='replace')
+        self.reader = threading.Thread(target=self._read, daemon=True)
+
+    def _read(self):
+        is_in_traceback = False
+        for line in self.popen.stdout:
+            self._last_line = line.rstrip('\n')
+            if line.endswith('Traceback (most recent call last):\n'):  # also below one of MXNet
+                is_in_traceback = True
+            elif is_in_traceback and self._last_line and line[0] != ' ':
+                is_in_traceback, self._error = False, self._last_line
+            self._pass_on(self._last_line, self.name)
+
+    def failure(self):
+        """Return how the process has failed, what it said of the reason, and the exit status."""
+        self.reader.join(1)  # if somebody reads its lines
+        status, why = self.popen.returncode, ''
+        if status > 0 and (self._error or self._last_line):
+            why = '. Its %s' % ('error: ' + self._error if self._error else
+                                'last line: ' + self._last_line)
+        how = 'exited with status %d' % status if status > 0 else 'was killed by %s' % (
+            signal.Signals(-status).name)
+        return ('%s (process %d) %s: ending the others%s' % (self.name, self.popen.pid, how, why),
+                status if status > 0 else 128 - status)
 
 
 class Job:
-    """A scheduler on this machine, and servers and workers on hosts, or here without hosts.
+    """A scheduler, servers and workers, which the arguments of the launcher describe."""
 
-    Parameters
-    ----------
-    args : argparse.Namespace
-        What the launcher was called with.
-    hosts : dict of str to (int or None), or None
-        Hosts, with their slots.
-    """
-
-    def __init__(self, args, hosts):
-        self._args, self._is_local = args, hosts is None
-        names = [('server', number, None) for number in range(args.servers)]
-        names += [('worker', number, args.command) for number in range(args.workers)]
-        self._processes = {None: [Process('scheduler', 'scheduler')]}
-        for host, (role, number, command) in zip(place(hosts or {None: None}, len(names)), names):
-            name = '%s %d' % (role, number) + ('' if self._is_local else ' on %s' % host)
-            self._processes.setdefault(host, []).append(Process(role, name, command))
-        used = [host for host in self._processes if host is not None]
-        self._address = args.scheduler_host or (address_for(used, args.ssh) if used
-                                                else '127.0.0.1')
-        # On this machine a connection breaks when the other side ends, and not before.
-        self._link_timeout = None if self._is_local else args.link_timeout
-        self._connections = {}
-        self._last_beat = time.monotonic()
+    def __init__(self, args):
+        self._args, self._processes, self._lines = args, [], queue.Queue()
 
     def run(self):
         """Run the job to its end; return the exit status."""
+        threading.Thread(target=self._print, daemon=True).start()
+        deadline = None
         try:
-            self._connect()
-            return self._wait_until_prepared() or self._compare_versions() or self._work()
-        except Stopped as stopped:
-            say('received %s: ending all' % stopped.name)
-            raise
-        finally:
-            self._end()
+            status = self._start() or self._wait_for_workers()
+        except SystemExit as stopped:
+            self._say('received %s: ending all' % signal.Signals(stopped.code - 128).name)
+            status, deadline = stopped.code, time.monotonic() + SECONDS_TO_PRINT_THE_REST
+        for number, seconds in ((signal.SIGTERM, SECONDS_TO_TERMINATE),
+                                (signal.SIGKILL, SECONDS_TO_KILL)):
+            signal_all(number, self._left())
+            end = time.monotonic() + seconds
+            while self._left() and time.monotonic() < end:
+                time.sleep(SECONDS_PER_TURN)
+        readers = [process.reader for process in self._processes]
+        while any(reader.is_alive() for reader in readers) or self._lines.unfinished_tasks:
+            if deadline and time.monotonic() > deadline:
+                break
+            time.sleep(SECONDS_PER_TURN)
+        return status
 
-    def _connect(self):
-        args = self._args
-        for host in self._processes:
-            try:
-                self._connections[host] = Connection(host, args.ssh, args.python,
-                                                     args.connect_timeout, self._link_timeout)
-            except OSError as error:
-                raise HostsError('%s: ssh cannot be started: %s' % (host, error)) from error
-        environment, umask = environment_of(args.env), os.umask(0)
-        os.umask(umask)
-        for connection in self._connections.values():
-            connection.send({'order': 'prepare', 'environment': environment,
-                             'directory': os.getcwd(), 'umask': umask,
-                             'timeout': self._link_timeout})
+    def _say(self, message, name='launcher'):
+        self._lines.put('[%s] %s\n' % (name, message))
 
-    def _wait_until_prepared(self):
-        begin = time.monotonic()
-        deadline, wait_is_said_at = (begin + self._args.connect_timeout,
-                                     begin + SECONDS_UNTIL_A_WAIT_IS_SAID)
+    def _pass_on(self, line, name):
+        while self._lines.qsize() > MOST_UNPRINTED_LINES:
+            time.sleep(SECONDS_PER_TURN)
+        self._say(line, name)
+
+    def _print(self):
+        """Print, in a thread, so that the job ends even if nobody reads."""
         while True:
-            waiting = []
-            for connection in self._connections.values():
-                failure = connection.failure()
-                if failure:
-                    say(failure)
-                    return connection.status
-                if connection.versions is None:
-                    waiting.append(connection.name)
-            if not waiting:
+            left = self._lines.get().encode(sys.stdout.encoding, 'backslashreplace')
+            try:
+                while left:
+                    left = left[os.write(1, left):]
+            except OSError:  # once: then all goes nowhere
+                os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+                os.kill(os.getpid(), signal.SIGPIPE)
+            self._lines.task_done()
+
+    def _left(self):
+        return processes_below() or [process.popen.pid for process in self._processes
+                                     if process.popen.poll() is None]
+
+    def _start(self):
+        """Start all; return the exit status, 0 if they run."""
+        workers, servers, python = self._args.workers, self._args.servers, self._args.python
+        with socket.create_server(('127.0.0.1', 0)) as listener:
+            port = listener.getsockname()[1]
+        path = os.path.dirname(python) + os.pathsep + os.environ.get('PATH', os.defpath)
+        common = {'PYTHONUNBUFFERED': '1', **os.environ, 'PATH': path,
+                  **dict(given.split('=', 1) for given in self._args.env if '=' in given),
+                  'DMLC_PS_ROOT_URI': '127.0.0.1', 'DMLC_PS_ROOT_PORT': str(port),
+                  'DMLC_NUM_WORKER': str(workers), 'DMLC_NUM_SERVER': str(servers),
+                  'DMLC_INTERFACE': 'lo', 'SVRG_OPTIMIZATION_LAUNCHER': '1'}
+        common.pop('PORT', None)  # ps-lite would bind it in every process
+        threads = str(max(1, number_of_cores() // workers))
+        if 'OMP_NUM_THREADS' not in common:
+            self._say('this machine: each worker has OMP_NUM_THREADS=%s (cores: %d, workers: %d); '
+                      '--env OMP_NUM_THREADS=N sets another number'
+                      % (threads, number_of_cores(), workers))
+        for name in ['scheduler', *('server %d' % i for i in range(servers)),
+                     *('worker %d' % i for i in range(workers))]:
+            command, environment = [python, '-c', 'import mxnet'], {**common}
+            if name.startswith('worker'):
+                command, environment = self._args.command, {'OMP_NUM_THREADS': threads, **common}
+            environment['DMLC_ROLE'] = name.split()[0]
+            try:
+                self._processes.append(Process(name, command, environment, self._pass_on))
+            except OSError as error:
+                self._say('this machine: %s: cannot be started: %s: ending the others'
+                          % (' '.join(command), error))
+                return 127
+            self._say('%s is process %d' % (name, self._processes[-1].popen.pid))
+            self._processes[-1].reader.start()
+        return 0
+
+    def _wait_for_workers(self):
+        """Wait until all workers have ended, or a process has failed; return the exit status."""
+        workers, first_end = self._processes[1 + self._args.servers:], None
+        while True:
+            # A server that ends with status 0 follows the workers, and need not be their end.
+            for process in self._processes:
+                if process.popen.poll():
+                    message, status = process.failure()
+                    self._say(message)
+                    return status
+            running = [worker.name for worker in workers if worker.popen.returncode is None]
+            ended = [worker.name for worker in workers if worker.name not in running]
+            if not running:
                 return 0
-            if time.monotonic() > deadline:
-                say('%s: no answer within %d seconds' % (', '.join(waiting),
-                                                         self._args.connect_timeout))
-                return 1
-            if time.monotonic() > wait_is_said_at:
-                say('waiting for %s' % ', '.join(waiting))
-                wait_is_said_at = deadline
-            self._take_turn()
-
-    def _compare_versions(self):
-        failed = 0
-        for connection in self._connections.values():
-            if not self._is_local:
-                say('%s has %s' % (connection.name, ', '.join(
-                    '%s %s' % (package, version or 'none')
-                    for package, version in connection.versions.items())))
-        for package in PACKAGES:
-            names = {}
-            for connection in self._connections.values():
-                names.setdefault(connection.versions.get(package), []).append(connection.name)
-            if len(names) > 1:
-                say('all hosts must have the same version of %s, not %s' % (package, ' and '.join(
-                    '%s (%s)' % (version or 'none', ', '.join(hosts))
-                    for version, hosts in names.items())))
-                failed = 1
-        return failed
-
-    def _work(self):
-        cluster = {'DMLC_PS_ROOT_URI': self._address,
-                   'DMLC_PS_ROOT_PORT': str(free_port(self._address)),
-                   'DMLC_NUM_WORKER': str(self._args.workers),
-                   'DMLC_NUM_SERVER': str(self._args.servers),
-                   'SVRG_OPTIMIZATION_LAUNCHER': '1'}
-        if self._is_local:
-            cluster['DMLC_INTERFACE'] = 'lo'
-        for host, connection in self._connections.items():
-            connection.start(self._processes[host], cluster, host and self._address)
-        workers = self._in_roles('worker')
-        first_end = None
-        while any(process.is_running() for process in workers):
-            failed = self._say_failure()
-            if failed:
-                return failed
-            if first_end is None and not all(process.is_running() for process in workers):
+            if ended and first_end is None:
                 first_end = time.monotonic()
-            if first_end and time.monotonic() - first_end > SECONDS_UNTIL_A_WAIT_IS_SAID:
-                first_end = math.inf
-                say_who_has_ended(workers)
-            self._take_turn()
-        # A server that ends with status 0 follows the workers, and need not be their end.
-        for process in workers:
-            if process.has_failed():
-                say(process.describe_failure())
-                return process.exit_status
-        return 0
-
-    def _in_roles(self, *roles):
-        return [process for processes in self._processes.values() for process in processes
-                if process.role in roles]
-
-    def _say_failure(self):
-        """Say which process or connection has failed; return the exit status, 0 if none has."""
-        for process in self._in_roles('scheduler', 'server', 'worker'):
-            if process.has_failed():
-                say(process.describe_failure())
-                return process.exit_status
-        for connection in self._connections.values():
-            failure = connection.failure()
-            if failure:
-                say('%s: ending the others' % failure)
-                return connection.status
-        return 0
-
-    def _take_turn(self):
-        time.sleep(SECONDS_PER_TURN)
-        if nobody_reads():
-            raise Stopped(signal.SIGPIPE)
-        if time.monotonic() - self._last_beat > agent.SECONDS_BETWEEN_BEATS:
-            self._last_beat = time.monotonic()
-            for connection in self._connections.values():
-                connection.send({})
-
-    def _end(self):
-        begin_to_end()
-        for connection in self._connections.values():
-            connection.close()
-        deadline = time.monotonic() + SECONDS_TO_END + SECONDS_TO_HEAR_OF_IT
-        for connection in self._connections.values():
-            has_begun = connection.versions is not None
-            answers = has_begun and not connection.is_silent()
-            if not connection.wait(deadline if answers else 0) and has_begun:
-                say('%s: does not respond; if its agent runs, it ends all processes there within '
-                    '%d seconds' % (connection.name, self._args.link_timeout + SECONDS_TO_END))
-
-
-def say_who_has_ended(workers):
-    """Name the workers that have ended while others still run."""
-    ended, running = ([process.name for process in workers if process.is_running() == runs]
-                      for runs in (False, True))
-    say('%s ended with status 0 over %d seconds ago: whoever needs them waits for ever (%s)' % (
-        ', '.join(ended), SECONDS_UNTIL_A_WAIT_IS_SAID, ', '.join(running)))
+            if ended and 0 < first_end < time.monotonic() - SECONDS_UNTIL_A_WAIT_IS_SAID:
+                first_end = 0
+                self._say('%s ended with status 0 over %d seconds ago: whoever needs them waits '
+                          'for ever (%s)' % (', '.join(ended), SECONDS_UNTIL_A_WAIT_IS_SAID,
+                                             ', '.join(running)))
+            time.sleep(SECONDS_PER_TURN)

@@ -227,3 +227,11 @@ def test_wrong_arguments_of_the_launcher_are_refused(arguments):
     found = subprocess.run([sys.executable, str(LAUNCHER), *arguments], stderr=subprocess.PIPE,
                            text=True, timeout=30, check=False)
     assert found.returncode == 2 and 'usage' in found.stderr
+
+
+@pytest.mark.process
+def test_the_option_of_hosts_names_what_to_use_instead():
+    found = subprocess.run([sys.executable, str(LAUNCHER), '--hosts', 'hosts.txt', 'true'],
+                           stderr=subprocess.PIPE, text=True, timeout=30, check=False)
+    assert found.returncode == 2
+    assert re.search(r'argument --hosts: .*launch\.role by mpirun', found.stderr)

@@ -1,4 +1,4 @@
-"""What the launcher says, also when nobody reads it. No MXNet runs here, and no ssh."""
+"""What the launcher says, also when nobody reads it. No MXNet runs here."""
 
 import array
 import contextlib
@@ -15,7 +15,6 @@ from pathlib import Path
 import pytest
 
 from cluster import ROOT
-from svrg_optimization.launch.hosts import read_hosts
 
 pytestmark = pytest.mark.process
 LOCAL = ['-n', '1', '--']
@@ -43,20 +42,6 @@ def launch(tmp_path):
             stack.callback(running.kill)
             return running
         yield start
-
-
-@pytest.fixture
-def on_host(tmp_path, launch):
-    """Return a function that starts a job on a host, which a script takes the place of."""
-    (tmp_path / 'hosts.txt').write_text('h1\n')
-    ssh = tmp_path / 'ssh'
-
-    def start(*arguments, first=':', **given):
-        ssh.write_text('#!/bin/sh\n%s\nfor last; do :; done\nexec sh -c "$last"\n' % first)
-        ssh.chmod(0o755)
-        return launch('--hosts', str(tmp_path / 'hosts.txt'), '--ssh', str(ssh),
-                      '--scheduler-host', '127.0.0.1', '-n', '1', *arguments, **given)
-    return start
 
 
 def is_running(pid):
@@ -144,72 +129,30 @@ def test_a_worker_that_ends_while_others_run_is_named(launch, tmp_path):
     assert running.poll() is None
 
 
-def test_packages_whose_version_cannot_be_found_are_one_line(launch, tmp_path):
-    (tmp_path / 'mxnet' / 'libinfo.py').unlink()
-    running = launch(*LOCAL, 'true')
-    assert re.fullmatch(r'\[launcher\] this machine: the versions of svrg_optimization and mxnet '
-                        r'cannot be found: FileNotFoundError: .*libinfo\.py.*\n',
-                        running.stdout.read())
-    assert running.wait(30) == 1
-
-
-def test_a_python_that_a_host_lacks_is_named_with_the_option(on_host):
-    running = on_host('--python', '/no/such/python', 'true')
-    assert re.search(r'^\[launcher\] h1: cannot run the Python /no/such/python; --python names '
-                     'another one: .*not found', running.stdout.read(), re.MULTILINE)
-    assert running.wait(30) == 1
-
-
-@pytest.mark.slow
-def test_a_host_that_is_waited_for_is_named(on_host):
-    running = on_host('true', first='sleep 7')
-    assert running.stdout.readline() == '[launcher] waiting for h1\n'
-
-
-@pytest.mark.slow
-def test_an_agent_that_stands_still_does_not_respond(on_host):
-    running = on_host('--link-timeout', '4', 'sleep', '60')
-    lines = iter(running.stdout.readline, '')
-    worker = next(int(line.split()[-1]) for line in lines if 'worker 0 on h1 is process' in line)
-    agent = int(Path('/proc/%d/stat' % worker).read_text().rpartition(')')[2].split()[1])
-    os.kill(agent, signal.SIGSTOP)
-    # The scheduler may be announced after the worker.
-    assert [line for line in lines if ' is process ' not in line] == [
-        '[launcher] h1: does not respond: nothing has come from it for 4 seconds: ending the '
-        'others\n', '[launcher] h1: does not respond; if its agent runs, it ends all processes '
-                    'there within 14 seconds\n']
-
-
-def test_a_host_has_the_umask_of_the_launcher(on_host):
-    running = on_host('--', 'sh', '-c', 'umask', first='umask 077',
-                      prefix=['sh', '-c', 'umask 027; exec "$0" "$@"'])
-    assert '[worker 0 on h1] 0027\n' in running.stdout.read()
-
-
-@pytest.mark.parametrize('where', ['launch', 'on_host'])
-def test_python_is_that_of_the_launcher_everywhere(where, request):
-    arguments = LOCAL if where == 'launch' else ['--']
-    running = request.getfixturevalue(where)(
-        *arguments, 'sh', '-c', 'command -v python', environment={'PATH': os.defpath})
-    assert re.search(r'^\[worker 0.*\] %s$' % Path(sys.executable).with_name('python'),
-                     running.stdout.read(), re.MULTILINE)
+@pytest.mark.parametrize('option, folder', [
+    ([], Path(sys.executable).parent), (['--python', '/own/bin/python'], '/own/bin')])
+def test_python_of_the_servers_is_first_in_the_path(launch, option, folder):
+    """That of the launcher, without an option; one that is not there cannot serve."""
+    running = launch(*option, *LOCAL, 'sh', '-c', 'echo $PATH', environment={'PATH': os.defpath})
+    expected = ('[worker 0] %s:' % folder if not option else
+                'this machine: /own/bin/python -c import mxnet: cannot be started: ')
+    assert expected in running.stdout.read()
 
 
 THREADS = ['sh', '-c', 'echo has $OMP_NUM_THREADS']
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count()
 
 
-@pytest.mark.parametrize('where, name, workers', [
-    ('launch', 'this machine', 1), ('launch', 'this machine', CORES + 1), ('on_host', 'h1', 1)])
-def test_workers_share_the_cores_of_their_host(where, name, workers, request):
-    running = request.getfixturevalue(where)('-n', str(workers), '--', *THREADS, threads=None)
+@pytest.mark.parametrize('workers', [1, CORES + 1])
+def test_workers_share_the_cores(launch, workers):
+    running = launch('-n', str(workers), '--', *THREADS, threads=None)
     printed = running.stdout.read()
     share = max(1, CORES // workers)
     told = re.findall(r'^\[worker .*\] has (\d+)$', printed, re.MULTILINE)
     assert told == [str(share)] * workers
     assert re.findall(r'^\[launcher\] (.*OMP_.*)$', printed, re.MULTILINE) == [
-        '%s: each worker has OMP_NUM_THREADS=%d (cores: %d, workers: %d); --env OMP_NUM_THREADS=N '
-        'sets another number' % (name, share, CORES, workers)]
+        'this machine: each worker has OMP_NUM_THREADS=%d (cores: %d, workers: %d); --env '
+        'OMP_NUM_THREADS=N sets another number' % (share, CORES, workers)]
 
 
 @pytest.mark.parametrize('threads, options', [('7', []), (None, ['--env', 'OMP_NUM_THREADS=7'])])
@@ -223,9 +166,3 @@ def test_cores_that_a_job_may_not_use_do_not_count(launch):
     core = str(min(os.sched_getaffinity(0)))
     running = launch(*LOCAL, *THREADS, threads=None, prefix=['taskset', '-c', core])
     assert '[worker 0] has 1\n' in running.stdout.read()
-
-
-def test_a_file_of_hosts_may_come_from_windows(tmp_path):
-    file = tmp_path / 'hosts.txt'
-    file.write_bytes(b'\xef\xbb\xbfh1\r\nh2 slots=2\r\n')
-    assert read_hosts(file) == {'h1': None, 'h2': 2}

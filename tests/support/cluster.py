@@ -21,15 +21,14 @@ PROBLEM = {'kind': 'perceptron', 'rows': 57, 'features': 6}
 
 
 class Job:
-    """A job that the launcher runs, and what it prints.
+    """A job that a command runs, and what it prints.
 
     Used as a context manager it leaves no process behind.
     """
 
-    def __init__(self, launcher, command, workers, servers, environment):
-        self._process = subprocess.Popen(
-            [*launcher, '--workers', str(workers), '--servers', str(servers), '--', *command],
-            env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    def __init__(self, command, environment):
+        self._process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE,
+                                         stderr=subprocess.STDOUT, text=True, errors='replace')
         self.lines = []
         self._printed = threading.Condition()
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -89,14 +88,20 @@ class Job:
         return status
 
 
-def job(command, workers=2, servers=1, launcher=(sys.executable, str(LAUNCHER)), **environment):
-    """Start a command as the workers of a cluster, whose servers the launcher's Python runs."""
+def started(command, **environment):
+    """Start a command that runs a job, with what the tests' processes need in its environment."""
     inherited = {name: value for name, value in os.environ.items()
                  if not name.startswith(('DMLC_', 'PS_', 'MXNET_'))}
     paths = [LIGHT, str(HERE), str(ROOT), inherited.get('PYTHONPATH', '')]
     inherited.update(PYTHONPATH=os.pathsep.join(filter(None, paths)), MXNET_SUBGRAPH_VERBOSE='0',
-                     MXNET_STORAGE_FALLBACK_LOG_VERBOSE='0', OMP_NUM_THREADS='1', **environment)
-    return Job(launcher, command, workers, servers, inherited)
+                     MXNET_STORAGE_FALLBACK_LOG_VERBOSE='0', OMP_NUM_THREADS='1')
+    return Job(command, {**inherited, **environment})
+
+
+def job(command, workers=2, servers=1, launcher=(sys.executable, str(LAUNCHER)), **environment):
+    """Start a command as the workers of a cluster, whose servers the launcher's Python runs."""
+    return started([*launcher, '--workers', str(workers), '--servers', str(servers), '--',
+                    *command], **environment)
 
 
 def run_workers(scenario, tmp_path, workers=2, servers=1, environment=None,
