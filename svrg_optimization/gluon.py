@@ -17,9 +17,11 @@ from mxnet.optimizer import Optimizer
 from ._argument_checks import check_epoch, checked_bool, checked_count
 from ._warn_once import WarnOnce
 from .checkpoint.files import files_written_together
+from .core import rate
 from .core.arrays import dense, dtype_of_sum
-from .core.divergence import Divergence, length_of
+from .core.divergence import Divergence
 from .core.full_gradient import FullGradient, Part
+from .core.optimality import MeanGradient
 from .core.schedule import Schedule
 from .core.store import Store
 from .core.svrg import COMPUTED, SVRG
@@ -30,7 +32,7 @@ from .kvstore.kinds import is_asynchronous, is_distributed
 from .kvstore.operations import probe_of_compression, quantizes
 from .kvstore.reduction import OverWorkers, WithinProcess
 from .kvstore.worker_exit import prepare_exit
-from .step_size import BarzilaiBorwein
+from .step_size import BarzilaiBorwein, check_step_size
 
 _COUNTS = 'taken_at', 'is_stale', 'num_update', 'num_taken'
 _GENERATORS = 8  # a multiple of MXNet's number of generators, 4 on a CPU
@@ -70,7 +72,7 @@ class SVRGTrainer(gluon.Trainer):
         twice.
     optimizer, optimizer_params, kvstore, compression_params, update_on_kvstore
         As in Trainer. With a distributed `kvstore`, which must be synchronous,
-        the workers update the weights.
+        or a `BarzilaiBorwein`, the KVStore does not update the weights.
     objective : callable
         Takes what `backward` is given, on one device, and returns the loss, or a
         tuple or list that begins with it. The loss has one element for each row
@@ -96,8 +98,8 @@ class SVRGTrainer(gluon.Trainer):
         If `batch_axis` is negative, `alpha` is not in [0, 1], `nonfinite` is neither
         'warn' nor 'raise',
         a weight is row_sparse, `kvstore` is ``dist_async`` or gets compressed
-        gradients, `update_on_kvstore` is set with a distributed `kvstore`, or the
-        rate is a `BarzilaiBorwein`, which needs SVRGModule.
+        gradients, `update_on_kvstore` is set with a distributed `kvstore` or a
+        `BarzilaiBorwein`, or the optimizer is not one for this rate.
 
     References
     ----------
@@ -130,10 +132,11 @@ class SVRGTrainer(gluon.Trainer):
                              'too, and not %r' % (compression_params,))
         rule = (optimizer_params or {}).get('lr_scheduler',
                                             getattr(optimizer, 'lr_scheduler', None))
-        if isinstance(rule, BarzilaiBorwein):
-            raise ValueError('lr_scheduler must be one of MXNet or None: BarzilaiBorwein needs '
-                             'an SVRGModule')
         schedule = Schedule(alpha=alpha)
+        check_step_size(optimizer, optimizer_params or {}, schedule.alpha, bool(update_on_kvstore))
+        if isinstance(rule, BarzilaiBorwein):
+            update_on_kvstore = False
+            rule.restart()
         super().__init__(params, optimizer, optimizer_params, kvstore, None, update_on_kvstore)
         for param in self._params:
             if param._stype != 'default':
@@ -171,14 +174,20 @@ class SVRGTrainer(gluon.Trainer):
         snapshot = self._svrg.snapshot
         if not snapshot.is_active:
             return None
-        full_gradient, weights = snapshot.full_gradient, self._at.weights()
-        decays = self._optimizer._get_wds(range(len(self._params)))
-        totals = full_gradient.totals()
-        largest = [(totals[param.name] / full_gradient.batch_size
-                    + decay / self._scale * weights[param.name]).abs().max()
-                   for param, decay in zip(self._params, decays)
-                   if param.name in totals and param.lr_mult]
-        return float(np.max([value.asscalar() for value in largest] or [0.]))
+        return self._mean_gradient().norm(snapshot.full_gradient, self._at.weights())
+
+    @property
+    def _rule(self):
+        scheduler = self._optimizer.lr_scheduler
+        return scheduler if isinstance(scheduler, BarzilaiBorwein) else None
+
+    def _mean_gradient(self):
+        """Return the gradient that a step follows, whatever the size of its batch."""
+        updated = [param for param in self._params if param.lr_mult]
+        decays = dict(zip(self._params, self._optimizer._get_wds(range(len(self._params)))))
+        return MeanGradient(lambda full_gradient: self._scale / full_gradient.batch_size,
+                            {param.name: param.lr_mult for param in updated},
+                            {param.name: decays[param] for param in updated}, self._optimizer)
 
     def update_full_grads(self, train_data, batches=None, states=()):
         r"""Take a snapshot of the weights and compute the full gradient there.
@@ -208,7 +217,8 @@ class SVRGTrainer(gluon.Trainer):
             If `batches` is not an int, `states` or a batch is not a tuple or a list,
             or `objective` returns no loss.
         ValueError
-            If `batches` is below 1, if there is no batch, if `states` or a batch is
+            If `batches` is below 1 or given with a `BarzilaiBorwein`, if there is no
+            batch, if `states` or a batch is
             not as `batch_axis` and the devices demand, if no parameter is trained,
             if one is not part of the objective, if its network is hybridized with
             static_shape=True, or if workers have different numbers of batches or a
@@ -222,10 +232,13 @@ class SVRGTrainer(gluon.Trainer):
         -----
         UserWarning
             If `gradient_norm` and the weights have grown a thousandfold since the
-            first snapshot: training diverges.
+            first snapshot, without a `BarzilaiBorwein`: training diverges.
         """
         if batches is not None:
             batches = checked_count('batches', batches, 'None or an int of 1 or more')
+            if self._rule:
+                raise ValueError('batches must be None with BarzilaiBorwein, as differences of '
+                                 'samples are noise, and not %d' % batches)
         if self._svrg.schedule.is_off:
             return
         self._check_ready()
@@ -250,12 +263,25 @@ class SVRGTrainer(gluon.Trainer):
         if self._params_to_init:
             self._init_params()
         self._drop_outdated_snapshot()
-        self._svrg.take_snapshot(self, _Batches(itertools.chain(first, read), train_data, states),
-                                 self._reduction())
-        self._divergence.look_at(self.gradient_norm, lambda: length_of(self._at.weights().values()),
-                                 self.learning_rate, self._svrg.warn_once)
+        source = _Batches(itertools.chain(first, read), train_data, states)
+        if self._rule:
+            rate.take_snapshot(self._svrg, self, self._rule, self._mean_gradient(), self._go_to,
+                               source, self._reduction())
+        else:
+            self._svrg.take_snapshot(self, source, self._reduction())
+            self._divergence.look_at(self.gradient_norm, self._at.weights(), self.learning_rate,
+                                     self._svrg.warn_once)
         if is_iterator:
             rewind(train_data)
+
+    def _go_to(self, weights):
+        """Set the weights, by name and device; the optimizer begins anew there."""
+        for param in self._params:
+            for value, target in zip(weights.get(param.name, []), param._data):
+                value.copyto(target)
+        for updater in self._updaters:
+            updater.states.clear()
+            updater.states_synced.clear()
 
     def _check_ready(self):
         if autograd.is_recording():
@@ -502,6 +528,11 @@ class _Batches:
         """Return an iterator over the batches."""
         return iter(self._batches)
 
+    def kept(self, batch):
+        """Return a batch that stays as it is."""
+        return [[value.copy() if isinstance(value, nd.NDArray) else value for value in inputs]
+                for inputs in batch]
+
 
 class _AtSnapshot:
     """Gradients of an objective at the snapshot, whose arrays take the place of the live ones.
@@ -514,7 +545,11 @@ class _AtSnapshot:
     ----------
     inputs : list of sequence
         Arguments of the objective on each device, in a step.
+    is_random : bool
+        Whether its gradients have been found to depend on random numbers.
     """
+
+    is_repeatable = True  # with the same seed
 
     def __init__(self, params, objective, loss_is_mean, batch_axis, warn_once):
         self._params, self._objective, self._batch_axis = params, objective, batch_axis
@@ -525,6 +560,7 @@ class _AtSnapshot:
         self._live = {}  # the arrays of all parameters at the snapshot
         self.inputs = self._random = self._seed = None
         self._is_random = None  # unknown; to set the seed takes 1.5 ms
+        self.is_random = False  # as far as an earlier step has shown
 
     # Arrays
 
@@ -560,8 +596,16 @@ class _AtSnapshot:
         return {param.name: self._arrays[param][1] for param in self.trained()}
 
     def weights(self):
-        """Map each trained parameter to its value at the snapshot, on the first device."""
-        return {param.name: dense(self._arrays[param][0][0]) for param in self.trained()}
+        """Map each trained parameter to a list of its values at the snapshot, one a device."""
+        return {param.name: self._arrays[param][0] for param in self.trained()}
+
+    def shift_weights(self, shift):
+        """Subtract from the values at the snapshot a dict of one NDArray a parameter."""
+        weights = self.weights()
+        for name, by in shift.items():
+            for value in weights[name]:
+                shifted = dense(value) - by.as_in_context(value.context)
+                shifted.astype(value.dtype).copyto(value)
 
     @property
     def adds(self):
@@ -620,24 +664,24 @@ class _AtSnapshot:
 
     def copy_of_weights(self):
         """Return copies of the values at the snapshot."""
-        return {param: [value.copy() for value in values]
+        return {param.name: [value.copy() for value in values]
                 for param, (values, _) in self._arrays.items()}
 
     def set_weights(self, weights):
         """Set the values at the snapshot."""
-        for param, values in weights.items():
-            for value, target in zip(values, self._arrays[param][0]):
+        for param, (targets, _) in self._arrays.items():
+            for value, target in zip(weights.get(param.name, []), targets):
                 value.copyto(target)
 
     def move_to_weights_of(self, live):
         """Set the values at the snapshot to the current ones."""
         self._allocate()
-        self.set_weights({param: param._data for param in self._arrays})
+        self.set_weights({param.name: param._data for param in self._arrays})
 
     def copy_auxiliary_states_of(self, live):
         """Set statistics, which a pass has changed, to the current ones."""
-        self.set_weights({param: param._data for param, (_, gradients) in self._arrays.items()
-                          if gradients is None})
+        self.set_weights({param.name: param._data for param, (_, gradients)
+                          in self._arrays.items() if gradients is None})
 
     def inputs_kept(self, live):
         """Keep nothing: inputs are not copied."""
@@ -647,6 +691,11 @@ class _AtSnapshot:
         """Yield the gradients of the batches of a pass, each as a Part."""
         self._is_random = None
         for number, batch in enumerate(batches):
+            if isinstance(source, rate.SampledBatch):
+                if source.draws_masks:
+                    self._set_seed()
+                else:
+                    random.seed(self._seed)
             with self._in_place():
                 outputs = self._run(_with_states(batch, source.states))
             if any(source.states):
@@ -684,7 +733,7 @@ class _AtSnapshot:
             self._set_seed()
         outputs = self._run(self.inputs, draws_masks_again)
         if draws_masks_again and self._is_random is None:
-            self._is_random = self._has_drawn()
+            self.is_random = self._is_random = self._has_drawn()
         _, _, summed = self._count(outputs, self.inputs)
         return outputs, summed
 

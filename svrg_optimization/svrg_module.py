@@ -18,6 +18,7 @@ from .checkpoint.resume import Loaded, load_optimizer_states
 from .checkpoint.save import save
 from .core.arrays import is_row_sparse
 from .core.correction import correct
+from .core.divergence import Divergence
 from .core.schedule import Schedule, setting
 from .core.store import Store
 from .core.svrg import SVRG
@@ -32,9 +33,12 @@ from .module import executor_group, training_loop
 from .module.at_snapshot import AtSnapshot
 from .module.docstrings import with_docstrings_of_mxnet
 from .module.dropout_masks import DropoutMasks
-from .module.optimality import Optimality
 from .module.optimizer_states import check_learning_rate, kvstore_of
-from .module.step_size_from_snapshots import step_size_rule_of, take_snapshot_and_rate
+from .module.step_size_from_snapshots import (
+    mean_gradient,
+    step_size_rule_of,
+    take_snapshot_and_rate,
+)
 from .proximal import ProximalOperators
 from .step_size import check_step_size
 from .svrg_optimizer import _SVRGOptimizer
@@ -287,7 +291,7 @@ class SVRGModule(Module):
         self._full_grad_callback = full_grad_callback
         self._ctx_len = len(self._context)  # for code written for mxnet.contrib
         self._membership = Membership(KVStoreKeys(self._param_names, self._trainable))
-        self._optimality = Optimality()
+        self._divergence = Divergence()
         self._loaded = Loaded()
         self._keeps_snapshot = False
 
@@ -337,7 +341,12 @@ class SVRGModule(Module):
         .. math:: (\tilde w - \mathrm{prox}_{\eta R}(\tilde w - \eta \nabla F(\tilde w)))
                   / \eta.
         """
-        return self._optimality.norm(self, batches_of_a_step(kvstore_of(self)))
+        if not self._snapshot.is_active:
+            return None
+        return self._mean_gradient().norm(self._snapshot.full_gradient, self._svrg.at.weights())
+
+    def _mean_gradient(self):
+        return mean_gradient(self, batches_of_a_step(kvstore_of(self)))
 
     @property
     def _snapshot(self):
@@ -797,12 +806,13 @@ class SVRGModule(Module):
         svrg.at.warn_of_noise(self)
         done = training_loop.callback_of_pass(self, source,
                                               batch_end_callback or self._full_grad_callback)
-        reduction, of_a_step = self._reduction(source), batches_of_a_step(kvstore_of(self))
+        reduction = self._reduction(source)
         if step_size_rule_of(self):
-            take_snapshot_and_rate(self, of_a_step, source, reduction, done, at_of)
-        else:
-            svrg.take_snapshot(self, source, reduction, done, at_of)
-            self._optimality.look_at(self, of_a_step)
+            take_snapshot_and_rate(self, self._mean_gradient(), source, reduction, done, at_of)
+            return
+        svrg.take_snapshot(self, source, reduction, done, at_of)
+        rate = self._optimizer.learning_rate if self.optimizer_initialized else None
+        self._divergence.look_at(self.gradient_norm, svrg.at.weights(), rate, svrg.warn_once)
 
     def _is_at_snapshot(self):
         snapshot = self._snapshot

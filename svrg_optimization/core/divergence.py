@@ -2,6 +2,8 @@
 
 import math
 
+from .arrays import dense
+
 # Growth of the gradient and of the weights. Where a deep network leaves a plateau the gradient
 # grows as much, but its weights do not.
 _GROWTH = 1000
@@ -20,16 +22,17 @@ class Divergence:
         ----------
         norm : float
             Norm of the gradient of the mean objective at a new snapshot.
-        weights : callable
-            Returns the norm of the weights there.
+        weights : dict of str to list of NDArray
+            The weights there.
         rate : float or None
             Learning rate, if it is known.
         warn_once : WarnOnce
             Warnings of the model.
         """
         if self._first is None:
-            self._first = (norm, weights()) if math.isfinite(norm) else None
-        elif not (norm <= _GROWTH * self._first[0] or weights() <= _GROWTH * self._first[1]):
+            self._first = (norm, _length_of(weights)) if math.isfinite(norm) else None
+        elif not (norm <= _GROWTH * self._first[0]
+                  or _length_of(weights) <= _GROWTH * self._first[1]):
             warn_once('training diverges: the gradient of the mean objective has grown from %.1e '
                       'to %.1e. The learning rate%s is too large: see the page "The learning '
                       'rate" of the documentation'
@@ -37,7 +40,7 @@ class Divergence:
                       'divergence')
 
 
-def length_of(arrays):
-    """Return the Euclidean norm of some dense arrays together, summed in float64."""
-    squares = [(array * array).sum() for array in (each.astype('float64') for each in arrays)]
-    return math.sqrt(sum(float(square.asscalar()) for square in squares))
+def _length_of(weights):
+    """Return the Euclidean norm of weights on the first device, summed in float64."""
+    arrays = [dense(of_devices[0]).astype('float64') for of_devices in weights.values()]
+    return math.sqrt(sum(float((array * array).sum().asscalar()) for array in arrays))

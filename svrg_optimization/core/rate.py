@@ -4,8 +4,6 @@ import math
 
 import numpy as np
 
-from ..data.batch_rows import copy_of
-from ..data.iterators import batches_stay
 from ..step_size import Change, KeptSnapshot
 from .arrays import dense
 
@@ -28,14 +26,15 @@ class SampledBatch:
     count, draws_masks = 1, True
 
     def __init__(self, source, seed):
-        self.train_data, self.batch = source.train_data, None
+        self.train_data, self.batch, self._source = source.train_data, None, source
         self._generator, self._offered = np.random.RandomState(seed), 0
 
     def offer(self, batch):
         """Take a batch in the place of the one so far, or leave it."""
         self._offered += 1
         if self._generator.randint(self._offered) == 0:
-            self.batch = batch if batches_stay(self.train_data) else copy_of(batch)
+            self.batch, self.states = self._source.kept(batch), getattr(
+                self._source, 'states', None)
 
 
 class _Before:
@@ -66,6 +65,9 @@ def take_snapshot(svrg, live, rule, gradient, go_to, source, reduction, done=Non
         Sets the model to weights, by name and device, where its optimizer begins
         anew.
     """
+    negative = {name: value for name, value in gradient.multipliers.items() if value < 0}
+    if negative:
+        raise ValueError('lr_mult must be 0 or more with BarzilaiBorwein, and not %s' % negative)
     before = _Before(svrg) if svrg.snapshot.is_active else None
     sample = SampledBatch(source, svrg.snapshot.num_taken)
     svrg.take_snapshot(live, source, reduction, done, at_of, sample)
@@ -84,7 +86,7 @@ def take_snapshot(svrg, live, rule, gradient, go_to, source, reduction, done=Non
             _go_back(svrg, best, go_to)
             rule.slow_down()
             return
-        units = before.full_gradient.units_for(full_gradient.batch_size) if before else 1
+        units = gradient.units(full_gradient, before.full_gradient) if before else 1
         rule.advance(Change(*change), before.steps if before else 0, curvature, units,
                      gradient.momentum)
     except BaseException:
@@ -117,10 +119,10 @@ def _change(gradient, before, full_gradient, weights):
     Parameters are scaled by the root of their multiplier of the rate, so that all
     have the same rate.
     """
-    units = before.full_gradient.units_for(full_gradient.batch_size)
+    units = gradient.units(full_gradient, before.full_gradient)
     moved = {name: dense(weights[name][0]) - dense(before.weights[name][0])
-             for name in gradient.decays_of(full_gradient)}
-    changes = gradient.change(full_gradient, before.full_gradient, moved, units)
+             for name in gradient.updated(full_gradient)}
+    changes = gradient.change(full_gradient, before.full_gradient, moved)
     here = gradient.of(full_gradient, weights)
     squared = product = changed = along = 0.
     for name, by in moved.items():

@@ -3,7 +3,8 @@
 import itertools
 import math
 
-from .iterators import batches_in, batches_read, rewind, rewind_for_pass
+from .batch_rows import copy_of
+from .iterators import batches_in, batches_read, batches_stay, rewind, rewind_for_pass
 from .ndarray_iter import reset, views_of_batches
 
 _END = object()
@@ -33,6 +34,10 @@ class _Source:
         if name == 'train_data':  # not set yet, as where it is unpickled
             raise AttributeError(name)
         return getattr(self.train_data, name)
+
+    def kept(self, batch):
+        """Return a batch that stays as it is, which the data may overwrite."""
+        return batch if batches_stay(self.train_data) else copy_of(batch)
 
     def __iter__(self):
         self._own = self.batches()

@@ -1,10 +1,10 @@
-"""Learning rate that a BarzilaiBorwein takes from the snapshots of a Module."""
+"""What the optimizer of a Module does with a gradient, for the rate and the norm of the core."""
 
 from ..core import rate
+from ..core.optimality import MeanGradient
 from ..step_size import BarzilaiBorwein
 from . import executor_group
-from .optimality import MeanGradient
-from .optimizer_states import begin_anew
+from .optimizer_states import begin_anew, kvstore_of_weights, rate_multipliers, weight_decays
 
 
 def step_size_rule_of(module):
@@ -13,15 +13,28 @@ def step_size_rule_of(module):
     return scheduler if isinstance(scheduler, BarzilaiBorwein) else None
 
 
-def take_snapshot_and_rate(module, batches_of_a_step, *arguments):
+def mean_gradient(module, batches_of_a_step):
+    """Return the MeanGradient of a module, W batches of which make up one step."""
+    names = module._trainable
+    if not module.optimizer_initialized:
+        return MeanGradient(lambda _: 1., dict.fromkeys(names, 1.), dict.fromkeys(names, 0.))
+    optimizer, by_number = module._optimizer, kvstore_of_weights(module) is None
+    multipliers = {name: value for name, value in rate_multipliers(
+        optimizer, names, by_number).items() if value}
+    return MeanGradient(lambda _: optimizer.rescale_grad * batches_of_a_step, multipliers,
+                        weight_decays(optimizer, list(multipliers), by_number), optimizer,
+                        module._proximal.by_name)
+
+
+def take_snapshot_and_rate(module, gradient, *arguments):
     """Take a snapshot, and let the BarzilaiBorwein of the module set the rate there.
 
     Parameters
     ----------
     module : SVRGModule
         Module being trained, whose optimizer has such a rule.
-    batches_of_a_step : int
-        Number of batches whose gradients make up one step.
+    gradient : MeanGradient
+        Its gradient.
     *arguments
         `source`, `reduction`, `done` and `at_of` of ``SVRG.take_snapshot``.
     """
@@ -31,10 +44,6 @@ def take_snapshot_and_rate(module, batches_of_a_step, *arguments):
         begin_anew(module, executor_group.parameters(module))
 
     svrg, rule = module._svrg, step_size_rule_of(module)
-    gradient = MeanGradient(module, batches_of_a_step)
-    negative = {name: value for name, value in gradient.multipliers.items() if value < 0}
-    if negative:
-        raise ValueError('lr_mult must be 0 or more with BarzilaiBorwein, and not %s' % negative)
     ways_back, epoch = rule.ways_back, svrg.epoch or 0
     rate.take_snapshot(svrg, module, rule, gradient, go_to, *arguments)
     if rule.ways_back > ways_back:

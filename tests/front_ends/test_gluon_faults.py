@@ -10,7 +10,6 @@ from mxnet import autograd, gluon
 
 from blocks import BIAS, SETTINGS, Blocks, assert_weights, train, train_plain, weights_of
 from interruption import Interruption
-from svrg_optimization import BarzilaiBorwein
 from svrg_optimization.gluon import SVRGTrainer
 
 TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
@@ -201,8 +200,7 @@ def test_parameters_of_one_name_are_an_error():
     ({'kvstore': 'dist_async'}, ValueError, "kvstore must be 'dist_sync' or of one process"),
     ({'kvstore': 'dist_sync', 'update_on_kvstore': True}, ValueError,
      'update_on_kvstore must be None or False'),
-    ({'compression_params': {'type': '2bit'}}, ValueError, 'compression_params must be None'),
-    ({'settings': {'lr_scheduler': BarzilaiBorwein()}}, ValueError, 'needs an SVRGModule')])
+    ({'compression_params': {'type': '2bit'}}, ValueError, 'compression_params must be None')])
 def test_bad_arguments_are_refused(arguments, error, says):
     problem = Blocks('softmax')
     with pytest.raises(error, match=says):

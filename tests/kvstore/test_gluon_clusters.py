@@ -6,6 +6,7 @@ import pytest
 from blocks import BIAS
 from cluster import PROBLEM, run_workers
 from problems import Problem, assert_close
+from svrg_bb import SvrgBB
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 SGD = {'learning_rate': 0.3, 'momentum': 0.5, 'wd': 0.01}
@@ -24,6 +25,18 @@ def test_training_on_shards_is_svrg_on_all_rows(tmp_path, servers, sizes):
             svrg.take_snapshot()
         for begin in range(0, max(sizes), 8):
             svrg.step(np.concatenate([rows[begin:begin + 8] for rows in shards]))
+    for weights in results:
+        assert_close(weights, svrg.weights)
+
+
+def test_workers_share_the_rate_of_barzilai_borwein(tmp_path):
+    given = {**PROBLEM, 'features': 4, 'rows': 48}
+    results = run_workers('fit_gluon', tmp_path, 2, 1, problem=given, sizes=[24, 24], batch_size=8,
+                          num_epoch=4, optimizer={'wd': 0.05}, base_lr=0.05)
+    problem = Problem(**given)
+    svrg = problem.svrg(16, learning_rate=lambda _: twin.rate, wd=0.05, **BIAS)
+    twin = SvrgBB(problem, 0.05, 0.05, bounded=False, svrg=svrg, decayed=BIAS['decayed'])
+    twin.fit(0, 4, 2, [np.r_[begin:begin + 8, begin + 24:begin + 32] for begin in (0, 8, 16)])
     for weights in results:
         assert_close(weights, svrg.weights)
 

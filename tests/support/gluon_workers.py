@@ -6,12 +6,18 @@ import mxnet as mx
 from mxnet import gluon
 
 from blocks import Blocks, train, weights_of
+from svrg_optimization import BarzilaiBorwein
 
 
-def fit_gluon(kvstore, problem, sizes, batch_size, num_epoch, optimizer):
-    """Train on one shard and return the weights; or the message of a ValueError."""
+def fit_gluon(kvstore, problem, sizes, batch_size, num_epoch, optimizer, base_lr=None):
+    """Train on one shard and return the weights; or the message of a ValueError.
+
+    With `base_lr` the rate is BarzilaiBorwein's.
+    """
     problem, rank = Blocks(**problem), kvstore.rank
     net = problem.net()
+    if base_lr:
+        optimizer = {**optimizer, 'lr_scheduler': BarzilaiBorwein(base_lr, bounded=False)}
     if rank:
         for param in net.collect_params().values():
             param.set_data(mx.nd.zeros(param.shape))  # the first worker's count

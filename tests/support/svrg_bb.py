@@ -17,11 +17,12 @@ class SvrgBB:
     """
 
     def __init__(self, problem, rate=None, wd=0., bounded=True, batch_size=10, momentum=0.,
-                 nesterov=False, multipliers=(), svrg=None, scale=1):
+                 nesterov=False, multipliers=(), svrg=None, scale=1,
+                 decayed=('weight',)):
         self.svrg = svrg or problem.svrg(batch_size, learning_rate=lambda _: self.rate, wd=wd,
                                          momentum=momentum, nesterov=nesterov,
                                          lr_mult=multipliers)
-        self.scale = scale  # of gradients
+        self.scale, self.decayed = scale, tuple(decayed)  # the scale of gradients
         self.momentum, self.wd, self.bounded, self.batch_size = momentum, wd, bounded, batch_size
         self.rate, self.curvature, self.slowdown = rate, 0., 1.
         self.previous = self.best = None
@@ -41,7 +42,8 @@ class SvrgBB:
             weights[name] = vector[begin:begin + value.size].reshape(value.shape)
             begin += value.size
         return self.vector({
-            name: self.scale * value / len(rows) + self.wd * weights[name] * name.endswith('weight')
+            name: self.scale * value / len(rows)
+            + self.wd * weights[name] * name.endswith(self.decayed)
             for name, value in self.svrg.gradients(weights, rows).items()})
 
     def curvature_of_batch(self, batches):

@@ -1,0 +1,113 @@
+"""How far a snapshot is from an optimum: the gradient of the mean objective there."""
+
+import numpy as np
+from mxnet import ndarray as nd
+
+from ..proximal import is_ours
+from .arrays import dense
+
+
+class MeanGradient:
+    r"""Gradient of the mean objective, as an optimizer steps along it.
+
+    .. math:: G = s \mu + wd \cdot w
+
+    It is the gradient per row unless the user has given the optimizer a
+    `rescale_grad`.
+
+    Parameters
+    ----------
+    scale_of : callable
+        Takes a FullGradient and returns s.
+    multipliers : dict of str to float
+        What the learning rate of each parameter that is updated is multiplied by.
+    decays : dict of str to float
+        Weight decay of each of these.
+    optimizer : mxnet.optimizer.Optimizer, optional
+        The optimizer.
+    proximal : dict of str to operator
+        Proximal operators.
+    """
+
+    def __init__(self, scale_of, multipliers, decays, optimizer=None, proximal=()):
+        self._scale_of, self.multipliers, self._decays = scale_of, multipliers, decays
+        self._optimizer, self._proximal = optimizer, dict(proximal)
+
+    @property
+    def momentum(self):
+        """Momentum of the optimizer."""
+        return getattr(self._optimizer, 'momentum', 0.)
+
+    def of(self, full_gradient, weights):
+        """Map each parameter that is updated to G, given μ and lists of one weight a device."""
+        totals, scale = full_gradient.totals(), self._scale_of(full_gradient)
+        return {name: totals[name] * scale + decay * dense(weights[name][0])
+                if self._decays[name] else totals[name] * scale
+                for name, decay in self._decays_of(full_gradient).items()}
+
+    def change(self, full_gradient, full_before, moved):
+        """Map each parameter to the change of G where weights have moved by a dict of arrays."""
+        totals, before = full_gradient.totals(), full_before.totals()
+        units = full_before.units_for(full_gradient.batch_size)
+        decays, scale = self._decays_of(full_gradient), self._scale_of(full_gradient)
+        return {name: scale * (totals[name] - units * before[name]) + decays[name] * by
+                for name, by in moved.items()}
+
+    def units(self, full_gradient, full_before):
+        """Return the factor from the scale of an earlier G to that of a later one."""
+        return (self._scale_of(full_gradient) / self._scale_of(full_before)
+                * full_before.units_for(full_gradient.batch_size))
+
+    def updated(self, full_gradient):
+        """List the parameters that are updated and have a full gradient."""
+        return list(self._decays_of(full_gradient))
+
+    def _decays_of(self, full_gradient):
+        """Map each parameter that is updated to its decay, or to that of each of its rows.
+
+        With `sparse_full_grad` a row is decayed only by the batches that contain it.
+        """
+        decays = {name: decay for name, decay in self._decays.items()
+                  if name in full_gradient.shares[0]}
+        for name, counts in full_gradient.row_counts.items():
+            if decays.get(name):
+                array = full_gradient.shares[0][name]
+                shape = (-1,) + (1,) * (array.ndim - 1)
+                devices = len(full_gradient.shares)
+                decays[name] = nd.array(
+                    decays[name] * counts.reshape(shape) / (devices * full_gradient.batches),
+                    ctx=array.context, dtype=array.dtype)
+        return decays
+
+    def regularizer(self, weights):
+        """Return the sum of what the proximal operators stand for."""
+        return sum(float(operator.value(weights[name][0]))
+                   for name, operator in self._proximal.items() if name in self._decays)
+
+    def norm(self, full_gradient, weights):
+        r"""Return the largest component per row, in absolute value.
+
+        With a proximal operator it is that of the gradient mapping,
+
+        .. math:: (w - \mathrm{prox}_{\eta R}(w - \eta G)) / \eta,
+
+        at the current learning rate. Arguments are those of `of`.
+        """
+        gradients = self.of(full_gradient, weights)
+        for name in self._proximal if self._optimizer else ():
+            if name in gradients:
+                gradients[name] = self._mapping(name, dense(weights[name][0]), gradients[name])
+        rows = 1 if full_gradient.loss_is_mean else full_gradient.batch_size
+        largest = [gradient.abs().max() for gradient in gradients.values()]
+        return float(np.max([value.asscalar() for value in largest] or [0.])
+                     / abs(rows * self._scale_of(full_gradient) or 1))
+
+    def _mapping(self, name, weight, gradient):
+        proximal, rate = self._proximal[name], 1.
+        if getattr(self._optimizer.lr_scheduler, 'is_begun', True):
+            rate = self._optimizer.learning_rate * self.multipliers[name] or 1.
+        if is_ours(proximal):  # others may need the dtype of the parameter
+            weight, gradient = weight.astype('float64'), gradient.astype('float64')
+        stepped = weight - rate * gradient
+        proximal.prox(stepped, rate)
+        return (weight - stepped) / rate
