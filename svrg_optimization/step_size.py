@@ -111,9 +111,8 @@ class BarzilaiBorwein(LRScheduler):
     snapshot is above the best one so far, and `gradient_norm` is too, or is not
     finite, training goes back to the best one, without momentum and with half the
     rate and half the bound, and a line of the log says so. The bound grows again by a
-    tenth a snapshot. (With random layers the norm must be a hundred times that of the
-    best.) ``fit`` ends with a snapshot that is compared so too, and warns if it goes back
-    there.
+    tenth a snapshot. ``fit`` ends with a snapshot, goes back if it has not converged and
+    is above the best one, whatever its gradient, and warns of that.
 
     The factors, the bound, the batches' curvature and the way back are not part of
     the paper.
@@ -250,7 +249,11 @@ class BarzilaiBorwein(LRScheduler):
         if self.best is not None and not math.isnan(self.best.norm):
             self.best = None
 
-    def look_at(self, change, norm, best, noise=1):
+    def is_noise(self, norm):
+        """Tell whether the norm of a gradient may be float32's rounding alone."""
+        return norm <= _PRECISION * self.largest_norm
+
+    def look_at(self, change, norm, best):
         """Compare a new snapshot with the best one so far.
 
         Parameters
@@ -261,8 +264,6 @@ class BarzilaiBorwein(LRScheduler):
             Norm of its gradient.
         best : KeptSnapshot or None
             The best one, with its weights.
-        noise : float
-            Growth of the norm that is no sign of a rate too large.
 
         Returns
         -------
@@ -272,8 +273,7 @@ class BarzilaiBorwein(LRScheduler):
         is_finite = math.isfinite(norm)
         objective = 0. if best is None else self.objective + change.objective
         if best is not None and not (is_finite and (
-                objective <= best.objective
-                or norm <= noise * max(best.norm, _PRECISION * self.largest_norm))):
+                objective <= best.objective or norm <= best.norm or self.is_noise(norm))):
             self.objective, self.best = best.objective, best
             return best
         if is_finite:

@@ -237,6 +237,10 @@ class SVRGBucketingModule(BucketingModule):
     def _check_workers_agree(self, *plan):
         self._default_bucket._check_workers_agree(*plan)
 
+    def _end_at_best(self):
+        self._default_bucket._end_at_best()
+        self._params_dirty = True
+
     def _is_at_snapshot(self):
         return self._default_bucket._is_at_snapshot()
 

@@ -35,6 +35,7 @@ from .module.docstrings import with_docstrings_of_mxnet
 from .module.dropout_masks import DropoutMasks
 from .module.optimizer_states import check_learning_rate, kvstore_of
 from .module.step_size_from_snapshots import (
+    end_at_best,
     mean_gradient,
     step_size_rule_of,
     take_snapshot_and_rate,
@@ -813,6 +814,9 @@ class SVRGModule(Module):
         svrg.take_snapshot(self, source, reduction, done, at_of)
         rate = self._optimizer.learning_rate if self.optimizer_initialized else None
         self._divergence.look_at(self.gradient_norm, svrg.at.weights(), rate, svrg.warn_once)
+
+    def _end_at_best(self):
+        end_at_best(self)
 
     def _is_at_snapshot(self):
         snapshot = self._snapshot

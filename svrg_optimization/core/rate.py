@@ -9,7 +9,6 @@ from .arrays import dense
 
 _SHIFT = 1e-3  # of the weights, relative to their norm, along which curvature is measured
 _ITERATIONS = 2  # of the power method that measures it
-_NOISE = 100  # growth of a norm that random layers do not explain
 
 
 class SampledBatch:
@@ -80,8 +79,7 @@ def take_snapshot(svrg, live, rule, gradient, go_to, source, reduction, done=Non
         # Workers decide alike: each with the largest of all workers' numbers.
         norm, curvature, *change = reduction.largest(
             [gradient.norm(full_gradient, weights), curvature, *change])
-        best = rule.look_at(Change(*change), norm, _best(rule.best, before, gradient, norm),
-                            _NOISE if svrg.at.is_random else 1)
+        best = rule.look_at(Change(*change), norm, _best(rule.best, before, gradient, norm))
         if best is not None:
             _go_back(svrg, best, go_to)
             rule.slow_down()
@@ -96,6 +94,14 @@ def take_snapshot(svrg, live, rule, gradient, go_to, source, reduction, done=Non
     if not (curvature or rule.curvature or rule.base_lr):
         svrg.warn_once('the curvature of the objective cannot be measured at the first snapshot: '
                        'the first learning rate is %g' % rule(None), 'no curvature')
+
+
+def end_at_best(svrg, rule, go_to, norm):
+    """Go back to the best snapshot if the objective of the last one, with this norm, is above."""
+    best = rule.best
+    if best is not None and rule.objective > best.objective and not rule.is_noise(norm):
+        _go_back(svrg, best, go_to)
+        rule.slow_down()
 
 
 def _best(best, before, gradient, norm):

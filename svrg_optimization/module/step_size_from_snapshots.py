@@ -1,5 +1,7 @@
 """What the optimizer of a Module does with a gradient, for the rate and the norm of the core."""
 
+import functools
+
 from ..core import rate
 from ..core.optimality import MeanGradient
 from ..step_size import BarzilaiBorwein
@@ -26,6 +28,18 @@ def mean_gradient(module, batches_of_a_step):
                         module._proximal.by_name)
 
 
+def end_at_best(module):
+    """Set a module to its best snapshot if the objective of the last one is above."""
+    rate.end_at_best(module._svrg, step_size_rule_of(module), functools.partial(_go_to, module),
+                     module.gradient_norm)
+
+
+def _go_to(module, weights):
+    executor_group.set_weights(module, weights)
+    executor_group.weights_have_moved(module)
+    begin_anew(module, executor_group.parameters(module))
+
+
 def take_snapshot_and_rate(module, gradient, *arguments):
     """Take a snapshot, and let the BarzilaiBorwein of the module set the rate there.
 
@@ -38,14 +52,9 @@ def take_snapshot_and_rate(module, gradient, *arguments):
     *arguments
         `source`, `reduction`, `done` and `at_of` of ``SVRG.take_snapshot``.
     """
-    def go_to(weights):
-        executor_group.set_weights(module, weights)
-        executor_group.weights_have_moved(module)
-        begin_anew(module, executor_group.parameters(module))
-
     svrg, rule = module._svrg, step_size_rule_of(module)
     ways_back, epoch = rule.ways_back, svrg.epoch or 0
-    rate.take_snapshot(svrg, module, rule, gradient, go_to, *arguments)
+    rate.take_snapshot(svrg, module, rule, gradient, functools.partial(_go_to, module), *arguments)
     if rule.ways_back > ways_back:
         module.logger.info('Epoch[%d] The learning rate was too large: back to the best snapshot',
                            epoch)

@@ -283,9 +283,11 @@ class _Epochs:
             go_back = self._take_snapshot()
             if go_back:
                 go_back()
-            if self._rule and self._rule.ways_back > ways_back:
-                svrg.warn_once('the learning rate was too large since the last snapshot: the '
-                               'weights are those of the best snapshot')
+            if self._rule and not self.has_converged:
+                self._module._end_at_best()
+                if self._rule.ways_back > ways_back:
+                    svrg.warn_once('the learning rate was too large since the last snapshot: the '
+                                   'weights are those of the best snapshot')
         norm = self._module.gradient_norm
         if svrg.schedule.tol is None or self.has_converged or norm is None or (
                 not self._takes_snapshots):

@@ -340,3 +340,19 @@ def test_the_first_rate_is_logged(caplog):
                          optimizer_params={'lr_scheduler': rule},
                          batch_end_callback=lambda _: found.append(rule.rate))
     assert 'Epoch[0] Learning rate=%g' % found[0] in caplog.text
+
+
+def test_fit_ends_at_the_best_snapshot_whatever_the_last_gradient():
+    """A saturated loss has a bounded gradient: Huber's is the same far from its optimum."""
+    rows = np.random.RandomState(0).normal(size=(40, 3))
+    targets = rows @ [100., -200., 300.]
+    symbol = mx.sym.MakeLoss(mx.sym.smooth_l1(mx.sym.reshape(mx.sym.FullyConnected(
+        mx.sym.Variable('data'), num_hidden=1, no_bias=True, name='fc'), (-1,))
+        - mx.sym.Variable('label'), scalar=1))
+    module = SVRGModule(symbol, label_names=('label',), update_freq=1)
+    rule = BarzilaiBorwein(1e4, bounded=False)
+    with pytest.warns(UserWarning, match='weights are those of the best snapshot'):
+        module.fit(mx.io.NDArrayIter(rows, targets, 10, label_name='label'), eval_metric=[],
+                   initializer=mx.init.Zero(), num_epoch=1,
+                   optimizer_params={'lr_scheduler': rule})
+    np.testing.assert_array_equal(module.get_params()[0]['fc_weight'].asnumpy(), 0)

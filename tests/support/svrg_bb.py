@@ -73,14 +73,8 @@ class SvrgBB:
             moved, changed = at - self.previous[0], full - self.previous[1]
             objective = self.previous[2] + moved @ (full + self.previous[1]) / 2
             if objective > self.best[2] and norm > self.best[3]:
-                self.svrg.weights = {name: value.copy() for name, value in self.best[4].items()}
-                self.svrg.optimizer.velocity = {}
-                self.svrg.take_snapshot(rows)
-                self.previous, self.steps = self.best, 0
-                self.slowdown *= 2
-                self.rate /= 2
-                self.ways_back += 1
                 self.rates.append(self.rate)
+                self.go_back(rows)
                 return
             self.slowdown = max(1, self.slowdown / 1.1)
             self.curvature = max(0.9 * self.curvature, measured)
@@ -103,18 +97,30 @@ class SvrgBB:
             self.best = self.previous
         self.rates.append(self.rate)
 
+    def go_back(self, rows):
+        self.svrg.weights = {name: value.copy() for name, value in self.best[4].items()}
+        self.svrg.optimizer.velocity = {}
+        self.svrg.take_snapshot(rows)
+        self.previous, self.steps = self.best, 0
+        self.slowdown *= 2
+        self.rate /= 2
+        self.ways_back += 1
+        self.rates[-1] = self.rate
+
     def step(self, rows):
         self.svrg.step(rows)
         self.steps += 1
 
-    def fit(self, begin, end, update_freq, batches):
-        """Train, and take a last snapshot."""
+    def fit(self, begin, end, update_freq, batches, ends_at_best=True):
+        """Train, and take a last snapshot; where its objective is above the best, go back."""
         for epoch in range(begin, end):
             if epoch % update_freq == 0:
                 self.take_snapshot(batches)
             for rows in batches:
                 self.step(rows)
         self.take_snapshot(batches)
+        if ends_at_best and self.previous[2] > self.best[2]:
+            self.go_back(np.unique(np.concatenate(batches)))
         return self.svrg.weights
 
 
