@@ -69,8 +69,9 @@ def take_snapshot(svrg, live, rule, gradient, go_to, source, reduction, done=Non
         raise ValueError('lr_mult must be 0 or more with BarzilaiBorwein, and not %s' % negative)
     before = _Before(svrg) if svrg.snapshot.is_active else None
     sample = SampledBatch(source, svrg.snapshot.num_taken)
-    svrg.take_snapshot(live, source, reduction, done, at_of, sample)
+    former = svrg.snapshot.full_gradient
     try:
+        svrg.take_snapshot(live, source, reduction, done, at_of, sample)
         full_gradient, weights = svrg.snapshot.full_gradient, svrg.at.weights()
         change = _change(gradient, before, full_gradient, weights) if before else Change()
         curvature = 0.
@@ -88,8 +89,9 @@ def take_snapshot(svrg, live, rule, gradient, go_to, source, reduction, done=Non
         rule.advance(Change(*change), before.steps if before else 0, curvature, units,
                      gradient.momentum)
     except BaseException:
-        svrg.snapshot.is_stale = True  # the next one sets the rate
-        rule.begin_fit()
+        if svrg.snapshot.full_gradient is not former:
+            svrg.snapshot.is_stale = True  # the next one sets the rate
+            rule.begin_fit()
         raise
     if not (curvature or rule.curvature or rule.base_lr):
         svrg.warn_once('the curvature of the objective cannot be measured at the first snapshot: '
@@ -151,6 +153,8 @@ def _curvature(svrg, live, gradient, sample, reduction, at_of):
     which begins with the gradient itself.
     """
     largest = 0.
+    if not gradient.multipliers:  # nothing is updated
+        return largest
     with svrg.gradients_nearby(live, sample, reduction.within_process(), at_of) as gradient_of:
         weights = svrg.at.weights()
         lengths = {name: 1 / each for name, each in gradient.multipliers.items()}
@@ -179,8 +183,10 @@ def _curvature(svrg, live, gradient, sample, reduction, at_of):
 
 
 def _go_back(svrg, best, go_to):
-    """Set a model and its snapshot to the best snapshot."""
-    svrg.store.drop()
+    """Set a model and its snapshot to the best snapshot.
+
+    Stored batches stay; their gradients are of another snapshot, and no step takes them.
+    """
     svrg.drop_snapshot()  # until it is whole again
     svrg.at.set_weights(best.weights)
     go_to(best.weights)

@@ -75,9 +75,10 @@ def _workers_updating(module, kvstore, optimizer, optimizer_params):
     _, _, arguments = described(optimizer, optimizer_params)
     is_needed = isinstance(arguments.get('lr_scheduler'), BarzilaiBorwein) and not any(
         executor_group.sparse_parameters(module))
-    connection = kvstore if isinstance(kvstore, KVStore) else connection_to_servers()
-    if _VARIABLE in os.environ or not is_synchronous(kvstore) or not (
-            is_needed or connection and registry_of(connection).updates_none):
+    if is_synchronous(kvstore) and not is_needed:
+        connection = kvstore if isinstance(kvstore, KVStore) else connection_to_servers()
+        is_needed = connection is not None and registry_of(connection).updates_none
+    if _VARIABLE in os.environ or not is_synchronous(kvstore) or not is_needed:
         yield False
         return
     module.logger.info('The workers update the weights, not the servers of %r: BarzilaiBorwein '

@@ -356,3 +356,24 @@ def test_fit_ends_at_the_best_snapshot_whatever_the_last_gradient():
                    initializer=mx.init.Zero(), num_epoch=1,
                    optimizer_params={'lr_scheduler': rule})
     np.testing.assert_array_equal(module.get_params()[0]['fc_weight'].asnumpy(), 0)
+
+
+def test_where_nothing_is_updated_nothing_is_measured():
+    problem, rule = Problem('linear'), BarzilaiBorwein()
+    optimizer = mx.optimizer.create('nag', rescale_grad=0.1, lr_scheduler=rule)
+    optimizer.set_lr_mult({'fc_weight': 0, 'fc_bias': 0})
+    module = problem.bound()
+    module.init_optimizer(kvstore=None, optimizer=optimizer)
+    with pytest.warns(UserWarning, match='cannot be measured'):
+        module.update_full_grads(problem.iterator())
+    assert rule.rate == 0.01
+
+
+@pytest.mark.filterwarnings('ignore:.*since the last snapshot')
+def test_stored_batches_outlast_a_way_back():
+    problem, rule = Problem('linear'), BarzilaiBorwein(1e3, bounded=False)
+    module = problem.module(store_snapshot_grads=True)
+    module.fit(problem.iterator(), eval_metric='mse', num_epoch=2, arg_params=problem.arg_params(),
+               optimizer_params={'lr_scheduler': rule},
+               epoch_end_callback=lambda epoch, *_: module._svrg.store.batches or 1 / 0)
+    assert rule.ways_back
