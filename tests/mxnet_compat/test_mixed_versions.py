@@ -28,6 +28,7 @@ others = pytest.mark.parametrize('other', [
 
 TRAIN = """
 import sys
+import mxnet as mx
 import numpy as np
 from problems import Problem
 from svrg_optimization import BarzilaiBorwein, SVRGModule
@@ -42,9 +43,9 @@ if rule == 'rate':
     given.update(lr_scheduler=BarzilaiBorwein())
 module.fit(data, begin_epoch=begin, num_epoch=end, optimizer='sgd' if rule == 'rate' else rule,
            optimizer_params=given, eval_metric='mse' if rule == 'rate' else 'acc',
-           arg_params=problem.arg_params() if not begin else None)
-if not begin:
-    module.save_checkpoint(prefix, end, save_optimizer_states=True)
+           arg_params=problem.arg_params() if not begin else None,
+           epoch_end_callback=None if begin else mx.callback.module_checkpoint(
+               module, prefix, end, save_optimizer_states=True))
 np.savez(sys.argv[5], **{name: value.asnumpy()
                          for name, value in module.get_params()[0].items()})
 """
