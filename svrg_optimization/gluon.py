@@ -545,8 +545,6 @@ class _AtSnapshot:
     ----------
     inputs : list of sequence
         Arguments of the objective on each device, in a step.
-    is_random : bool
-        Whether its gradients have been found to depend on random numbers.
     """
 
     is_repeatable = True  # with the same seed
@@ -560,7 +558,6 @@ class _AtSnapshot:
         self._live = {}  # the arrays of all parameters at the snapshot
         self.inputs = self._random = self._seed = None
         self._is_random = None  # unknown; to set the seed takes 1.5 ms
-        self.is_random = False  # as far as an earlier step has shown
 
     # Arrays
 
@@ -733,7 +730,7 @@ class _AtSnapshot:
             self._set_seed()
         outputs = self._run(self.inputs, draws_masks_again)
         if draws_masks_again and self._is_random is None:
-            self.is_random = self._is_random = self._has_drawn()
+            self._is_random = self._has_drawn()
         _, _, summed = self._count(outputs, self.inputs)
         return outputs, summed
 
