@@ -1,4 +1,4 @@
-"""SVRG, stochastic variance reduced gradient, for MXNet's Module API.
+"""SVRG, stochastic variance reduced gradient, for MXNet's Module and Gluon.
 
 The names below are imported on first use. A parameter server imports this
 package to unpickle the optimizer while MXNet itself is only half imported.
@@ -10,10 +10,12 @@ from . import _mxnet_finder
 __version__ = '2.0.0'
 
 _HOME = {'SVRGModule': 'svrg_module', 'SVRGBucketingModule': 'svrg_bucketing_module',
-         'LinearDecay': 'alpha', 'BarzilaiBorwein': 'step_size', 'Growing': 'full_grad_batches'}
-_SUBMODULES = ('svrg_module', 'svrg_bucketing_module', 'svrg_optimizer', 'diagnostics', 'proximal')
+         'LinearDecay': 'alpha', 'BarzilaiBorwein': 'step_size', 'Growing': 'full_grad_batches',
+         'SVRGTrainer': 'gluon'}
+_SUBMODULES = ('svrg_module', 'svrg_bucketing_module', 'svrg_optimizer', 'diagnostics', 'proximal',
+               'gluon')
 
-__all__ = ['SVRGModule', 'SVRGBucketingModule', 'LinearDecay', 'BarzilaiBorwein', 'Growing',
+__all__ = ['SVRGModule', 'SVRGBucketingModule', 'SVRGTrainer', 'LinearDecay', 'BarzilaiBorwein', 'Growing',
            'diagnostics', 'proximal', '__version__']
 
 

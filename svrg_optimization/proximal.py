@@ -390,10 +390,10 @@ class ProximalOperators:
     ----------
     proximal : operator, dict of str to operator, or None
         The argument.
-    symbol : Symbol
-        Network.
     trainable : list of str
         Parameters that are trained.
+    weights : list of str
+        Those that one operator is for.
     sparse_full_grad : bool
         The module's `sparse_full_grad`.
 
@@ -410,16 +410,16 @@ class ProximalOperators:
         If it is not None, an operator or a dict of operators.
     ValueError
         If a name of the dict is not in `trainable`, if one operator is given
-        for a network without weights, or `sparse_full_grad` is set.
+        and there are no weights, or `sparse_full_grad` is set.
     """
 
-    def __init__(self, proximal, symbol, trainable, sparse_full_grad=False):
+    def __init__(self, proximal, trainable, weights, sparse_full_grad=False):
         proximal = {} if proximal is None else proximal
         self.given = dict(proximal) if isinstance(proximal, dict) else proximal
         self.by_name = self.given
         if not isinstance(self.given, dict):
             _check_operator(proximal)
-            self.by_name = dict.fromkeys(_weights_of(symbol, trainable), proximal)
+            self.by_name = dict.fromkeys(weights, proximal)
             if not self.by_name:
                 raise ValueError('proximal must be a dict from parameter name to operator where '
                                  'no trained parameter has weight decay by its name: %s'
@@ -575,7 +575,7 @@ def _steps_as_sgd(klass):
         for name in ('update', 'update_multi_precision', '_update_impl'))
 
 
-def _weights_of(symbol, trainable):
+def weights_of(symbol, trainable):
     """List the parameters that have weight decay, without gammas."""
     attributes = symbol.attr_dict()
     return [name for name in trainable

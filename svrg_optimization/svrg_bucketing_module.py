@@ -15,6 +15,7 @@ from .checkpoint.save import save
 from .kvstore.install import optimizer_kept_on_error
 from .module import training_loop
 from .module.docstrings import with_docstrings_of_mxnet
+from .module.snapshots import take_snapshot
 from .svrg_module import SVRGModule
 
 
@@ -226,26 +227,15 @@ class SVRGBucketingModule(BucketingModule):
             As in `SVRGModule.update_full_grads`.
         """
         current = self._curr_bucket_key if self.binded else None
+        at = self._svrg.at
         try:
-            self._default_bucket._update_full_grads(train_data, batch_end_callback, batches,
-                                                    self._bucket_of)
+            at.bucket_of = self._bucket_of
+            take_snapshot(self._default_bucket, train_data, batch_end_callback, batches)
             self._params_dirty = True  # BarzilaiBorwein may have gone back
         finally:
+            at.bucket_of = None
             if current is not None:
                 self.switch_bucket(current, None, None)
-
-    def _check_workers_agree(self, *plan):
-        self._default_bucket._check_workers_agree(*plan)
-
-    def _end_at_best(self):
-        self._default_bucket._end_at_best()
-        self._params_dirty = True
-
-    def _is_at_snapshot(self):
-        return self._default_bucket._is_at_snapshot()
-
-    def _has_converged(self):
-        return self._default_bucket._has_converged()
 
     def _bucket_of(self, batch):
         self.switch_bucket(batch.bucket_key, batch.provide_data, batch.provide_label)

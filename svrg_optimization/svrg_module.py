@@ -11,36 +11,31 @@ import mxnet as mx
 from mxnet.base import _as_list
 from mxnet.module import Module, SequentialModule
 
-from ._argument_checks import check_callbacks, checked_bool, checked_count
+from ._argument_checks import check_callbacks, checked_bool
 from ._warn_once import WarnOnce
 from .checkpoint.format import Checkpoint, file_names
 from .checkpoint.resume import Loaded, load_optimizer_states
 from .checkpoint.save import save
+from .core import rate
 from .core.arrays import is_row_sparse
 from .core.correction import correct
-from .core.divergence import Divergence
-from .core.schedule import Schedule, setting
+from .core.schedule import Schedule
 from .core.store import Store
 from .core.svrg import SVRG
 from .data.iterators import check_iterator, rewind
-from .data.passes import Pass, Stream
 from .kvstore.install import install, optimizer_kept_on_error, wrapped_optimizer
 from .kvstore.keys import KVStoreKeys
-from .kvstore.kinds import batches_of_a_step, is_distributed
+from .kvstore.kinds import is_distributed
 from .kvstore.membership import Membership, servers_hold_states
-from .kvstore.reduction import exchange, reduction_for
+from .kvstore.workers import exchange
 from .module import executor_group, training_loop
 from .module.at_snapshot import AtSnapshot
 from .module.docstrings import with_docstrings_of_mxnet
 from .module.dropout_masks import DropoutMasks
-from .module.optimizer_states import check_learning_rate, kvstore_of
-from .module.step_size_from_snapshots import (
-    end_at_best,
-    mean_gradient,
-    step_size_rule_of,
-    take_snapshot_and_rate,
-)
-from .proximal import ProximalOperators
+from .module.optimizer_states import check_learning_rate
+from .module.snapshots import take_snapshot
+from .module.trained_module import TrainedModule
+from .proximal import ProximalOperators, weights_of
 from .step_size import check_step_size
 from .svrg_optimizer import _SVRGOptimizer
 
@@ -66,6 +61,13 @@ def _check_batches_can_be_stored(masks, state_names):
             raise ValueError('store_snapshot_grads must be False for a network with %s: %s '
                              'would be others at a step than in the pass'
                              % (kind, ', '.join(names)))
+
+
+def _setting(name, documentation):
+    """Return a property that is a setting of the Schedule."""
+    return property(lambda module: getattr(module._svrg.schedule, name),
+                    lambda module, value: module._svrg.schedule.set(**{name: value}),
+                    doc=documentation)
 
 
 @with_docstrings_of_mxnet
@@ -279,7 +281,8 @@ class SVRGModule(Module):
             raise TypeError('context must be a Context or a list of Contexts, not %r' % (context,))
         super().__init__(symbol, data_names, label_names, logger, context, work_load_list,
                          fixed_param_names, state_names, group2ctxs, compression_params)
-        self._proximal = ProximalOperators(proximal, symbol, self._trainable, sparse_full_grad)
+        self._proximal = ProximalOperators(
+            proximal, self._trainable, weights_of(symbol, self._trainable), sparse_full_grad)
         _check_next_states(next_states, self._state_names, self.output_names)
         graph = json.loads(symbol.tojson())  # once: each call leaks three times the JSON in MXNet
         self._masks = DropoutMasks(symbol, graph)
@@ -292,7 +295,6 @@ class SVRGModule(Module):
         self._full_grad_callback = full_grad_callback
         self._ctx_len = len(self._context)  # for code written for mxnet.contrib
         self._membership = Membership(KVStoreKeys(self._param_names, self._trainable))
-        self._divergence = Divergence()
         self._loaded = Loaded()
         self._keeps_snapshot = False
 
@@ -311,18 +313,20 @@ class SVRGModule(Module):
             correct_once._corrects_once = True
             cls._update_svrg_gradients = correct_once
 
-    update_freq = setting('update_freq', 'Epochs from one snapshot to the next, 1 or more.')
-    alpha = setting('alpha', 'Coefficient of the variance reduction, a number in [0, 1] or a '
+    update_freq = _setting('update_freq', 'Epochs from one snapshot to the next, 1 or more.')
+    alpha = _setting('alpha', 'Coefficient of the variance reduction, a number in [0, 1] or a '
                     'schedule of it. In a resumed run a schedule counts the updates before.')
-    full_grad_batches = setting(
+    full_grad_batches = _setting(
         'full_grad_batches', 'Number of batches that `fit` computes a full gradient over, a '
         'schedule of it or None for all. In a resumed run a schedule counts the snapshots before.')
-    updates_per_snapshot = setting('updates_per_snapshot', 'Updates from one snapshot to the next; '
-                                   'None if `update_freq` counts epochs.')
-    full_grad_data = setting('full_grad_data', 'Data that `fit` computes full gradients over; '
-                             'None for its training data.')
+    updates_per_snapshot = _setting(
+        'updates_per_snapshot', 'Updates from one snapshot to the next; '
+        'None if `update_freq` counts epochs.')
+    full_grad_data = _setting(
+        'full_grad_data', 'Data that `fit` computes full gradients over; '
+        'None for its training data.')
 
-    tol = setting('tol', 'Gradient norm at which `fit` ends; None if it does not.')
+    tol = _setting('tol', 'Gradient norm at which `fit` ends; None if it does not.')
 
     @property
     def gradient_norm(self):
@@ -342,12 +346,7 @@ class SVRGModule(Module):
         .. math:: (\tilde w - \mathrm{prox}_{\eta R}(\tilde w - \eta \nabla F(\tilde w)))
                   / \eta.
         """
-        if not self._snapshot.is_active:
-            return None
-        return self._mean_gradient().norm(self._snapshot.full_gradient, self._svrg.at.weights())
-
-    def _mean_gradient(self):
-        return mean_gradient(self, batches_of_a_step(kvstore_of(self)))
+        return rate.gradient_norm(self._svrg, TrainedModule(self))
 
     @property
     def _snapshot(self):
@@ -475,7 +474,7 @@ class SVRGModule(Module):
             self._snapshot.num_taken = 0
             if self._snapshot.is_active:
                 self._svrg.drop_snapshot()
-            rule = step_size_rule_of(self)
+            rule = TrainedModule(self).rule
             if rule:
                 rule.restart()
 
@@ -777,66 +776,7 @@ class SVRGModule(Module):
             device would have no row. The gradient then includes the padding, and its
             weight is the fraction of real rows. Each warning appears once.
         """
-        self._update_full_grads(train_data, batch_end_callback, batches)
-
-    def _update_full_grads(self, train_data, batch_end_callback, batches, at_of=None):
-        if not (self.binded and self.for_training and self.params_initialized):
-            raise RuntimeError('update_full_grads needs a module that is bound with '
-                               'for_training=True and has its parameters initialized')
-        check_iterator('train_data', train_data)
-        check_callbacks('batch_end_callback', batch_end_callback)
-        source, name = train_data, 'full_grad_batches'
-        if not isinstance(train_data, (Pass, Stream)):
-            name = 'batches'
-            if batches is not None:
-                batches = checked_count('batches', batches, 'None or an int of 1 or more')
-            source = Pass(train_data, batches)
-        if source.count is not None and step_size_rule_of(self):
-            raise ValueError('%s must be None with BarzilaiBorwein, as differences of samples '
-                             'are noise, and not %d' % (name, source.count))
-        if source is train_data:
-            source.reset()  # an override may have read it
-        else:
-            rewind(train_data)
-        svrg = self._svrg
-        if svrg.schedule.is_off:
-            for _ in source.batches():
-                pass
-            return
-        self._membership.synchronize(self, svrg.snapshot.num_update)
-        svrg.at.warn_of_noise(self)
-        done = training_loop.callback_of_pass(self, source,
-                                              batch_end_callback or self._full_grad_callback)
-        reduction = self._reduction(source)
-        if step_size_rule_of(self):
-            take_snapshot_and_rate(self, self._mean_gradient(), source, reduction, done, at_of)
-            return
-        svrg.take_snapshot(self, source, reduction, done, at_of)
-        rate = self._optimizer.learning_rate if self.optimizer_initialized else None
-        self._divergence.look_at(self.gradient_norm, svrg.at.weights(), rate, svrg.warn_once)
-
-    def _end_at_best(self):
-        end_at_best(self)
-
-    def _is_at_snapshot(self):
-        snapshot = self._snapshot
-        return (snapshot.is_active and not snapshot.is_stale
-                and snapshot.taken_at == snapshot.num_update
-                and self._svrg.at.has_weights_of(self))
-
-    def _has_converged(self):
-        tol, norm = self.tol, self.gradient_norm
-        return tol is not None and norm is not None and self._membership.largest(self, norm) <= tol
-
-    def _reduction(self, source):
-        trains_on_pass = self._svrg.epoch is not None and source.is_of_training
-        return reduction_for(self, self._membership, trains_on_pass)
-
-    def _check_workers_agree(self, train_data, *plan):
-        self._membership.check_plan(self, train_data, self._svrg, *plan)
-
-    def _store_again(self, source):
-        self._svrg.store_again(self, source, self._reduction(source))
+        take_snapshot(self, train_data, batch_end_callback, batches)
 
     # These two are kept for code written for mxnet.contrib: a pass does not call them.
 

@@ -3,9 +3,8 @@
 import functools
 
 from ..kvstore.membership import servers_hold_states
-from ..module import executor_group
 from ..module.optimizer_states import devices_that_update
-from ..module.step_size_from_snapshots import step_size_rule_of
+from ..module.trained_module import TrainedModule
 from .files import save_arrays, save_symbol
 from .format import with_prefix, write_checkpoint
 
@@ -58,7 +57,7 @@ def _facts_and_arrays(module):
     arrays : dict of str to NDArray or numpy.ndarray
         Arrays by prefixed name.
     """
-    rule, svrg, loaded = step_size_rule_of(module), module._svrg, module._loaded
+    rule, svrg, loaded = TrainedModule(module).rule, module._svrg, module._loaded
     snapshot = svrg.snapshot
     facts = {**svrg.schedule.facts(), 'proximal': module._proximal.as_json(),
              'num_update': snapshot.num_update, 'num_taken': snapshot.num_taken,
@@ -77,9 +76,6 @@ def _facts_and_arrays(module):
     packed, kinds = snapshot.full_gradient.pack()
     facts['snapshot'] = {**packed, 'epoch': snapshot.epoch, 'taken_at': snapshot.taken_at,
                          'is_stale': snapshot.is_stale}
-    at_snapshot = svrg.at.module
-    arg_params, aux_params = (executor_group.weights_of_first_device(at_snapshot)
-                              if at_snapshot.binded else at_snapshot.get_params())
-    kinds.update(arg=arg_params, aux=aux_params)
+    kinds['arg'], kinds['aux'] = svrg.at.params()
     return facts, {name: array for kind, arrays in kinds.items()
                    for name, array in with_prefix(kind, arrays).items()}

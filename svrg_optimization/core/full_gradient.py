@@ -24,12 +24,10 @@ class Part(NamedTuple):
         Number of rows without padding and of batches that the mean counts here.
     is_summed : bool
         Whether the gradients are part of the sum.
-    batch : DataBatch or list of DataBatch, optional
+    batch : object, optional
         Batch to store, whose step has these gradients.
     cut_from : int, optional
         Number of rows of the padded batch that it was cut from.
-    copies : bool
-        Whether the iterator, or another batch, may write to its memory later.
     """
 
     gradients: Any
@@ -39,7 +37,6 @@ class Part(NamedTuple):
     is_summed: bool = True
     batch: Any = None
     cut_from: Optional[int] = None
-    copies: bool = True
 
 
 class FullGradient:
@@ -98,7 +95,7 @@ class FullGradient:
         B, the number of rows of a batch whose gradient has this scale.
     """
 
-    def __init__(self, gradients, devices, batch_size, loss_is_mean, counted=()):
+    def __init__(self, gradients, devices, batch_size, loss_is_mean=False, counted=()):
         self.shares = [{name: nd.zeros(arrays[device].shape, ctx=arrays[device].context,
                                        dtype=dtype_of_sum(arrays[device].dtype))
                         for name, arrays in gradients.items()}
@@ -179,17 +176,15 @@ class FullGradient:
             for gradient in gradients[name]:
                 counts[gradient.indices.asnumpy()] += 1
 
-    def divide(self, reduction):
+    def divide(self, workers):
         """Turn the sum over all batches into the mean over rows, devices and workers.
 
         Parameters
         ----------
-        reduction : object
-            Its method `sum` takes this full gradient and sums gradients, rows,
-            batches and row counts over the devices and workers. It tells the
-            number of rows of a batch whose gradients were summed, which is B.
+        workers : Workers
+            Sums gradients, rows, batches and row counts over devices and workers.
         """
-        units = reduction.sum(self)
+        units = workers.sum(self)
         if not self.rows:
             return
         self.scale(units / self.rows)

@@ -6,35 +6,49 @@ import numpy as np
 
 from ..step_size import Change, KeptSnapshot
 from .arrays import dense
+from .front_end import BatchesOfPass
 
 _SHIFT = 1e-3  # of the weights, relative to their norm, along which curvature is measured
 _ITERATIONS = 2  # of the power method that measures it
 
 
-class SampledBatch:
-    """One batch of a pass, each as likely as any other, however many there are.
+class SampledBatch(BatchesOfPass):
+    """A pass, and afterwards one batch of it, each as likely as any other.
 
     Parameters
     ----------
-    source : Pass or Stream
+    source : BatchesOfPass
         The pass.
     seed : int
         Seed of the choice. NumPy's own generator stays as it is.
+
+    Attributes
+    ----------
+    batch : object
+        The batch.
     """
 
-    count, draws_masks = 1, True
-
     def __init__(self, source, seed):
-        self.train_data, self.batch, self._source = source.train_data, None, source
-        self._generator, self._offered = np.random.RandomState(seed), 0
+        super().__init__(source.train_data, source.count)
+        self.states, self.batch, self._source = source.states, None, source
+        self._generator = np.random.RandomState(seed)
 
-    def offer(self, batch):
-        """Take a batch in the place of the one so far, or leave it."""
-        self._offered += 1
-        if self._generator.randint(self._offered) == 0:
-            self.batch, self.states = self._source.kept(batch), getattr(
-                self._source, 'states', None)
+    def batches(self, **how):
+        """Yield the batches of the pass; keep one of those so far, and the states before it."""
+        for number, batch in enumerate(self._source.batches(**how), 1):
+            if self._generator.randint(number) == 0:
+                self.batch, states = self._source.kept(batch), self.states
+            yield batch
+        if self.batch is not None:
+            self.states = states
 
+    def is_whole(self, yielded):
+        """As that of the pass."""
+        return self._source.is_whole(yielded)
+
+    def kept(self, batch):
+        """As that of the pass."""
+        return self._source.kept(batch)
 
 class _Before:
     """The snapshot that the next one replaces, and the number of steps from it."""
@@ -44,26 +58,44 @@ class _Before:
         self.steps = svrg.snapshot.num_update - svrg.snapshot.taken_at
 
 
-def take_snapshot(svrg, live, rule, gradient, go_to, source, reduction, done=None, at_of=None):
-    """Take a snapshot, and let a BarzilaiBorwein set the rate there.
+def take_snapshot(svrg, trained, source, workers, done=None):
+    """Take a snapshot; where the optimizer has a BarzilaiBorwein, let it set the rate there.
 
-    If it is worse than the best snapshot so far, training goes back to that one
-    instead, with a smaller rate.
+    If the snapshot is worse than the best one so far, training goes back to that
+    one instead, with a smaller rate.
 
     Parameters
     ----------
     svrg : SVRG
         The snapshot of the model.
-    live, source, reduction, done, at_of
+    trained : TrainedModel
+        The model.
+    source, workers, done
         As in ``SVRG.take_snapshot``.
-    rule : BarzilaiBorwein
-        The rule.
-    gradient : MeanGradient
-        Gradient of the mean objective, as the optimizer steps along it.
-    go_to : callable
-        Sets the model to weights, by name and device, where its optimizer begins
-        anew.
+
+    Warns
+    -----
+    UserWarning
+        Without a BarzilaiBorwein, if training diverges.
     """
+    if trained.rule is not None:
+        _take_snapshot_and_rate(svrg, trained, source, workers, done)
+        return
+    svrg.take_snapshot(trained.live, source, workers, done)
+    svrg.divergence.look_at(gradient_norm(svrg, trained), svrg.at.weights(), trained.rate,
+                            svrg.warn_once)
+
+
+def gradient_norm(svrg, trained):
+    """Return the norm of the mean gradient at the snapshot, None without one."""
+    snapshot = svrg.snapshot
+    if not snapshot.is_active:
+        return None
+    return trained.mean_gradient().norm(snapshot.full_gradient, svrg.at.weights())
+
+
+def _take_snapshot_and_rate(svrg, trained, source, workers, done):
+    live, rule, gradient = trained.live, trained.rule, trained.mean_gradient()
     negative = {name: value for name, value in gradient.multipliers.items() if value < 0}
     if negative:
         raise ValueError('lr_mult must be 0 or more with BarzilaiBorwein, and not %s' % negative)
@@ -71,18 +103,18 @@ def take_snapshot(svrg, live, rule, gradient, go_to, source, reduction, done=Non
     sample = SampledBatch(source, svrg.snapshot.num_taken)
     former = svrg.snapshot.full_gradient
     try:
-        svrg.take_snapshot(live, source, reduction, done, at_of, sample)
+        svrg.take_snapshot(live, sample, workers, done)
         full_gradient, weights = svrg.snapshot.full_gradient, svrg.at.weights()
         change = _change(gradient, before, full_gradient, weights) if before else Change()
         curvature = 0.
         if rule.measures_curvature and svrg.at.is_repeatable:
-            curvature = _curvature(svrg, live, gradient, sample, reduction, at_of)
+            curvature = _curvature(svrg, live, gradient, sample, workers)
         # Workers decide alike: each with the largest of all workers' numbers.
-        norm, curvature, *change = reduction.largest(
+        norm, curvature, *change = workers.largest(
             [gradient.norm(full_gradient, weights), curvature, *change])
         best = rule.look_at(Change(*change), norm, _best(rule.best, before, gradient, norm))
         if best is not None:
-            _go_back(svrg, best, go_to)
+            _go_back(svrg, best, trained)
             rule.slow_down()
             return
         units = gradient.units(full_gradient, before.full_gradient) if before else 1
@@ -98,11 +130,11 @@ def take_snapshot(svrg, live, rule, gradient, go_to, source, reduction, done=Non
                        'the first learning rate is %g' % rule(None), 'no curvature')
 
 
-def end_at_best(svrg, rule, go_to, norm):
+def end_at_best(svrg, trained, norm):
     """Go back to the best snapshot if the objective of the last one, with this norm, is above."""
-    best = rule.best
+    rule, best = trained.rule, trained.rule.best
     if best is not None and rule.objective > best.objective and not rule.is_noise(norm):
-        _go_back(svrg, best, go_to)
+        _go_back(svrg, best, trained)
         rule.slow_down()
 
 
@@ -146,7 +178,7 @@ def _change(gradient, before, full_gradient, weights):
     return Change(squared, product, changed, objective if is_known else -math.inf)
 
 
-def _curvature(svrg, live, gradient, sample, reduction, at_of):
+def _curvature(svrg, live, gradient, sample, workers):
     """Return the largest curvature of a batch at the snapshot; 0 if it cannot be measured.
 
     It is found by the power method on differences of the batch's gradients,
@@ -155,7 +187,7 @@ def _curvature(svrg, live, gradient, sample, reduction, at_of):
     largest = 0.
     if not gradient.multipliers:  # nothing is updated
         return largest
-    with svrg.gradients_nearby(live, sample, reduction.within_process(), at_of) as gradient_of:
+    with svrg.gradients_nearby(live, sample, workers.within_process()) as gradient_of:
         weights = svrg.at.weights()
         lengths = {name: 1 / each for name, each in gradient.multipliers.items()}
         # A shorter way would be lost in the rounding of float16.
@@ -165,7 +197,7 @@ def _curvature(svrg, live, gradient, sample, reduction, at_of):
         here = gradient_of(sample.batch)
         if here is None:
             return 0.
-        sample.draws_masks = False
+        sample.draws_random_numbers = False
         direction = gradient.of(here, weights)
         for _ in range(_ITERATIONS):
             along = {name: array * gradient.multipliers[name]
@@ -182,14 +214,14 @@ def _curvature(svrg, live, gradient, sample, reduction, at_of):
     return largest
 
 
-def _go_back(svrg, best, go_to):
+def _go_back(svrg, best, trained):
     """Set a model and its snapshot to the best snapshot.
 
     Stored batches stay; their gradients are of another snapshot, and no step takes them.
     """
     svrg.drop_snapshot()  # until it is whole again
     svrg.at.set_weights(best.weights)
-    go_to(best.weights)
+    trained.go_to(best.weights)
     svrg.snapshot.replace(best.full_gradient, svrg.epoch)
 
 

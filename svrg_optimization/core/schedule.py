@@ -21,6 +21,11 @@ class Schedule:
     **settings
         Their values.
 
+    Attributes
+    ----------
+    is_off : bool
+        Whether α is the number 0, so that no step needs a snapshot.
+
     Raises
     ------
     TypeError
@@ -31,14 +36,14 @@ class Schedule:
         has no full gradient of all data to look at.
     """
 
-    def __init__(self, stores_batches=False, **settings):
+    def __init__(self, stores_batches=False, *, alpha=1., **settings):
         self._stores_batches = stores_batches
         self.full_grad_batches = self.updates_per_snapshot = self.full_grad_data = None
         self.tol = None
         self.stream = None  # the place in full_grad_data where the next pass goes on
         if settings.get('update_freq') is None and settings.get('updates_per_snapshot') is not None:
             settings['update_freq'] = 1
-        self.set(**settings)
+        self.set(alpha=alpha, **settings)
 
     def set(self, **given):
         """Check some settings, together with the others, and set them."""
@@ -75,12 +80,8 @@ class Schedule:
             settings['stream'] = None if data is None else Stream(data)
         if 'update_freq' in given:
             settings['update_freq'] = checked_count('update_freq', given['update_freq'])
+        settings['is_off'] = not callable(settings['alpha']) and settings['alpha'] == 0
         vars(self).update(settings)
-
-    @property
-    def is_off(self):
-        """Whether α is the number 0, so that no step needs a snapshot."""
-        return not callable(self.alpha) and self.alpha == 0
 
     def is_due(self, snapshot, epoch):
         """Tell whether a snapshot is due where an epoch begins."""
@@ -98,7 +99,7 @@ class Schedule:
 
     def alpha_after(self, updates):
         """Return α after this number of updates."""
-        return checked_alpha(self.alpha, updates)
+        return checked_alpha(self.alpha, updates) if callable(self.alpha) else self.alpha
 
     def batches_after(self, snapshots):
         """Return the number of batches of the next pass, None for all.
@@ -126,10 +127,3 @@ class Schedule:
                 'alpha': None if callable(self.alpha) else float(self.alpha),
                 'full_grad_batches': batches, 'updates_per_snapshot': self.updates_per_snapshot,
                 'full_grad_data': self.full_grad_data is not None, 'tol': self.tol}
-
-
-def setting(name, documentation):
-    """Return a property of a module that is a setting of its Schedule."""
-    return property(lambda module: getattr(module._svrg.schedule, name),
-                    lambda module, value: module._svrg.schedule.set(**{name: value}),
-                    doc=documentation)

@@ -1,18 +1,18 @@
 """Store of the batches of a pass, with their gradients at the snapshot."""
 
 import numpy as np
-from mxnet.io import DataBatch
 
 from .._argument_checks import checked_count
-from ..data.batch_rows import labels_of, padding_of
 from .arrays import bytes_of
 
 
-class StoredBatch(DataBatch):
-    """Batch with its gradients at the snapshot, so that a step needs no second pass.
+class StoredBatch:
+    """Batch of a pass, with its gradients at the snapshot, so that a step needs no second pass.
 
     Attributes
     ----------
+    batch : object
+        The front end's batch, which stays as it is.
     at_snapshot : dict of str to list of NDArray, or None
         For each parameter the gradients of the batch at the snapshot, one a
         device. None if they have to be computed again.
@@ -24,10 +24,9 @@ class StoredBatch(DataBatch):
         balance the weight decay, and SVRG would not converge.
     """
 
-    def __init__(self, data, label, pad, full_gradient, cut_from):
-        super().__init__(data, label, pad)
+    def __init__(self, batch, full_gradient, cut_from):
+        self.batch, self.full_gradient, self.cut_from = batch, full_gradient, cut_from
         self.at_snapshot = None
-        self.full_gradient, self.cut_from = full_gradient, cut_from
 
 
 class Store:
@@ -60,7 +59,7 @@ class Store:
 
     def drop(self):
         """Drop all batches."""
-        self.batches, self._of_pass, self._with_gradients = [], [], []
+        self.batches, self._by_arrays, self._of_pass, self._with_gradients = [], {}, {}, []
         self._left, self._exceeded_at = self.budget, None
         self._lacks_room = False  # for all gradients that there are
         self.train_data = None
@@ -70,34 +69,35 @@ class Store:
         """Number of batches with their gradients."""
         return len(self._with_gradients)
 
-    def add(self, part, full_gradient):
+    @property
+    def is_exceeded(self):
+        """Whether the data of the pass so far are larger than the budget."""
+        return self._exceeded_at is not None
+
+    def add(self, batch, arrays, part, full_gradient):
         """Store a batch of a pass, with its gradients as far as the budget allows.
 
         Parameters
         ----------
+        batch : object
+            The batch, which stays as it is.
+        arrays : list of NDArray
+            Its arrays, by which it is found.
         part : Part
-            The batch and its gradients, which are copied.
+            Its gradients, which are copied.
         full_gradient : FullGradient
             Full gradient of the pass.
         """
-        batch, gradients = part.batch, part.gradients
-        if isinstance(batch, list):
-            raise ValueError('store_snapshot_grads must be False where train_data yields lists of '
-                             'batches')
-        if self._exceeded_at:
-            return
-        data, label = batch.data, labels_of(batch)
-        if part.copies:
-            data, label = ([array.copy() for array in arrays] for arrays in (data, label))
-        stored = StoredBatch(data, label, padding_of(batch), full_gradient, part.cut_from)
-        self._of_pass.append(stored)
-        self._left -= sum(map(bytes_of, [*data, *label]))
+        gradients = part.gradients
+        stored = StoredBatch(batch, full_gradient, part.cut_from)
+        self._of_pass[_key(arrays)] = stored
+        self._left -= sum(map(bytes_of, arrays))
         while self._left < 0 and self._with_gradients:
             latest = self._with_gradients.pop()
             self._left += _bytes_of_all(latest.at_snapshot)
             latest.at_snapshot, self._lacks_room = None, True
         if self._left < 0:
-            self._exceeded_at, self._of_pass = len(self._of_pass), []
+            self._exceeded_at, self._of_pass = len(self._of_pass), {}
             return
         if not gradients:
             return
@@ -122,7 +122,7 @@ class Store:
             Takes a message and its kind, and warns once of each kind.
         """
         self.train_data = train_data
-        if self._exceeded_at:
+        if self.is_exceeded:
             warn_once('store_snapshot_grads: the first %d of %d batches are more than %d bytes of '
                       'data alone: none is stored until the next snapshot'
                       % (self._exceeded_at, yielded, self.budget), 'nothing stored')
@@ -131,13 +131,18 @@ class Store:
                       'gradients of %d: the others are computed again at each step'
                       % (self.budget, len(self._of_pass), self.num_with_gradients),
                       'not all stored')
-        self.batches, self._of_pass = self._of_pass, []
+        self._by_arrays, self._of_pass = self._of_pass, {}
+        self.batches = list(self._by_arrays.values())
         if self.batches and self._generator is None:
             self._generator = np.random.RandomState(np.random.randint(2 ** 31))
 
     def lacks(self, train_data):
         """Tell whether batches are to be stored, and the latest pass was not over this iterator."""
         return self.budget > 0 and train_data is not self.train_data
+
+    def found(self, arrays):
+        """Return the StoredBatch that has these very arrays, None if there is none."""
+        return self._by_arrays.get(_key(arrays))
 
     def shuffled(self, train_data, warn_once):
         """List the batches of an iterator in a new random order; return None without any.
@@ -151,7 +156,11 @@ class Store:
                       'one to train on, so the gradients at the snapshot are computed again in '
                       'each step', 'other data')
             return None
-        return [self.batches[i] for i in self._generator.permutation(len(self.batches))]
+        return [self.batches[i].batch for i in self._generator.permutation(len(self.batches))]
+
+
+def _key(arrays):
+    return tuple(map(id, arrays))  # of arrays that live, since the store has them
 
 
 def _bytes_of_all(gradients):

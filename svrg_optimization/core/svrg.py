@@ -14,7 +14,7 @@ is the optimizer's. B is the number of rows of a batch: gradients here are sums
 over the rows of a batch, as MXNet's loss layers give them.
 
 The algorithm works on dicts of parameter name to a list of arrays, one per
-device. What computes gradients at the snapshot is handed in as `at`.
+device. What a front end gives it is in `front_end.py`.
 
 R. Johnson and T. Zhang, "Accelerating Stochastic Gradient Descent using
 Predictive Variance Reduction", NIPS 2013, Figure 1. With α: Y. Yin, Z. Xu,
@@ -24,8 +24,8 @@ Z. Li, T. Darrell and Z. Liu, "A Coefficient Makes SVRG Effective", ICLR 2025.
 import contextlib
 
 from .correction import correct_batch
+from .divergence import Divergence
 from .snapshot import Snapshot
-from .store import StoredBatch
 
 FORWARDED, COMPUTED, CORRECTING, UPDATED = 'forwarded', 'computed', 'correcting', 'updated'
 # How many batches the iterator may run ahead of the arithmetic: queued batches take memory.
@@ -41,11 +41,8 @@ class SVRG:
 
     Parameters
     ----------
-    at : object
-        Computes gradients at the snapshot. It has the methods `new_full_gradient`,
-        `copy_of_weights`, `set_weights`, `move_to_weights_of`, `shift_weights`,
-        `copy_auxiliary_states_of`, `inputs_kept` and `gradients` for a pass, and
-        `keep_outputs` and `gradients_of_step` for a step: AtSnapshot for a Module.
+    at : GradientsAtSnapshot
+        Computes gradients at the snapshot.
     schedule : Schedule
         When snapshots are due, and α.
     store : Store
@@ -65,33 +62,28 @@ class SVRG:
         Epoch of ``fit``; None outside of it.
     """
 
-    def __init__(self, at, schedule, store, warn_once, raises_if_nonfinite):
+    def __init__(self, at, schedule, store, warn_once, raises_if_nonfinite=False):
         self.at, self.schedule, self.store = at, schedule, store
         self.warn_once = warn_once
-        self.snapshot = Snapshot()
+        self.snapshot, self.divergence = Snapshot(), Divergence()
         self.step = self.epoch = None
         self._raises_if_nonfinite = raises_if_nonfinite
 
     # A snapshot
 
-    def take_snapshot(self, live, source, reduction, done=None, at_of=None, sample=None):
+    def take_snapshot(self, live, source, workers, done=None):
         """Take a snapshot of the weights and compute the full gradient there.
 
         Parameters
         ----------
         live : object
             Model being trained.
-        source : Pass or Stream
+        source : BatchesOfPass
             Batches with the n rows.
-        reduction : object
-            As in `FullGradient.divide`.
+        workers : Workers
+            Devices and workers that the full gradient is summed over.
         done : callable, optional
-            Called with each batch and its number after its gradient.
-        at_of : callable, optional
-            Takes a batch and returns the model of its bucket and that model's
-            `at`. By default all batches are `live`'s.
-        sample : SampledBatch, optional
-            Is offered each batch.
+            Called with the number of each batch and the batch after its gradient.
 
         Raises
         ------
@@ -104,18 +96,18 @@ class SVRG:
         before = self.at.copy_of_weights() if self.snapshot.is_active else {}
         with self.snapshot.being_replaced(lambda: self.at.set_weights(before)):
             self.at.move_to_weights_of(live)                                         # w̃ ← w
-            mu = self._full_gradient(live, source, reduction, done, at_of, sample)
+            mu = self._full_gradient(live, source, workers, done)
             self.at.copy_auxiliary_states_of(live)
             self.snapshot.replace(mu, self.epoch)
         self.snapshot.num_taken += 1
 
-    def store_again(self, live, source, reduction):
+    def store_again(self, live, source, workers):
         """Store the batches of a pass at the snapshot, which a checkpoint does not contain."""
         with self.at.auxiliary_states_restored():
-            self.snapshot.full_gradient = self._full_gradient(live, source, reduction)
+            self.snapshot.full_gradient = self._full_gradient(live, source, workers)
 
     @contextlib.contextmanager
-    def gradients_nearby(self, live, source, reduction, at_of=None):
+    def gradients_nearby(self, live, source, workers):
         """Yield a function of a batch that returns its gradient at w̃, minus a shift if given.
 
         A gradient is a FullGradient of one batch, None for a batch that is all
@@ -127,8 +119,8 @@ class SVRG:
             if shift is not None:
                 self.at.shift_weights(shift)
             mu = self.at.new_full_gradient()
-            self._add_gradients(mu, [batch], live, source, at_of)
-            mu.divide(reduction)
+            self._add_gradients(mu, [batch], live, source)
+            mu.divide(workers)
             self.at.set_weights(before)
             return mu if mu.finished else None
 
@@ -136,41 +128,39 @@ class SVRG:
             yield gradient_of
             snapshot.replace(snapshot.full_gradient, snapshot.epoch, snapshot.taken_at)
 
-    def _full_gradient(self, live, source, reduction, done=None, at_of=None, sample=None):
+    def _full_gradient(self, live, source, workers, done=None):
         mu = self.at.new_full_gradient()                                             # μ ← 0
-        store = self.store if at_of is None and self.store.budget else None
+        store = self.store if self.store.budget else None
         self.store.drop()
-        batches = source.batches(done is not None, store is not None)
-        self._add_gradients(mu, self._counted(batches, mu, done, sample), live, source, at_of,
-                            store)
-        mu.divide(reduction)                                                    # μ ← (B/n) μ
+        batches = source.batches(are_seen=done is not None, are_kept=store is not None)
+        self._add_gradients(mu, self._counted(batches, mu, done), live, source, store)
+        mu.divide(workers)                                                      # μ ← (B/n) μ
         if not mu.finished:
             raise ValueError('train_data must yield at least one row of data, and %r yielded none'
                              % (source.train_data,))
-        reduction.check_batches(mu)
+        workers.check_batches(mu)
         self._check_finite(mu)
         if store and source.is_whole(mu.yielded):
             store.complete(source.train_data, mu.yielded, self.warn_once)
         return mu
 
-    def _add_gradients(self, mu, batches, live, source, at_of, store=None):
+    def _add_gradients(self, mu, batches, live, source, store=None):
         with self.at.inputs_kept(live):
-            for part in self.at.gradients(batches, live, source, mu, store is not None, at_of):
+            for part in self.at.gradients_of_pass(batches, live, source, mu, store is not None):
                 if part.is_summed:
                     mu.add(part.gradients, part.weights)                      # μ ← μ + ∇f_b(w̃)
                 if part.batches:
                     mu.count(part.gradients, part.rows, part.batches)
-                if store and part.batch is not None:
-                    store.add(part, mu)
+                if store and part.batch is not None and not store.is_exceeded:
+                    batch = source.kept(part.batch)
+                    store.add(batch, self.at.arrays_of(batch), part, mu)
 
     @staticmethod
-    def _counted(batches, mu, done, sample):
+    def _counted(batches, mu, done):
         """Yield the batches; count each when the next is asked for."""
         for batch in batches:
             yield batch
             mu.yielded += 1
-            if sample is not None:
-                sample.offer(batch)
             if done is not None or mu.yielded % _BATCHES_AHEAD == 0:
                 mu.wait()
             if done is not None:
@@ -216,7 +206,8 @@ class SVRG:
 
     def begin_step(self, live, batch, is_training):
         """Begin a step on a batch, whose forward pass is done."""
-        self.step = Step(batch, is_training)
+        stored = self.store.found(self.at.arrays_of(batch)) if self.store.batches else None
+        self.step = Step(stored, is_training)
         self.at.keep_outputs(live)
 
     def prepare_backward(self, live):
@@ -226,14 +217,17 @@ class SVRG:
         self.step.at_snapshot = None
         self.at.restore_activations(live, self.step.is_training)
 
-    def compute_at_snapshot(self, live, out_grads):
+    def compute_at_snapshot(self, live, out_grads=None):
         """Compute or look up the gradient of the step's batch at the snapshot."""
-        step = self.step
+        step, stored = self.step, self.step.stored
         step.stage, step.has_out_grads = COMPUTED, out_grads is not None
-        if self.corrects:
-            step.at_snapshot = step.stored_gradients(self.snapshot.full_gradient, out_grads)
-            if step.at_snapshot is None:
-                step.at_snapshot = self.at.gradients_of_step(live, step.is_training, out_grads)
+        if not self.corrects:
+            return
+        if (stored is not None and out_grads is None and step.is_training
+                and stored.full_gradient is self.snapshot.full_gradient):
+            step.at_snapshot = stored.at_snapshot
+        if step.at_snapshot is None:
+            step.at_snapshot = self.at.gradients_of_step(live, step.is_training, out_grads)
 
     def correct(self, gradients, rows, rule=None):
         """Turn the gradients of the step at the current weights into SVRG gradients, in place.
@@ -253,15 +247,17 @@ class SVRG:
             If an error has stopped the last call in the middle.
         """
         step = self.step
-        if not self.awaits_correction:
+        if step is None or step.at_snapshot is None:
             return
         if step.stage == CORRECTING:
             raise RuntimeError('update needs another forward and backward: an error has stopped '
                                'the correction of these gradients')
+        if step.stored is not None and step.stored.cut_from:
+            rows = step.stored.cut_from
         alpha = self.schedule.alpha_after(self.snapshot.num_update)
         step.stage = CORRECTING
-        correct_batch(gradients, step.at_snapshot, self.snapshot.full_gradient,
-                      step.rows_of_full_gradient or rows, alpha, rule)   # ∇f(w) − α (∇f(w̃) − μ)
+        correct_batch(gradients, step.at_snapshot, self.snapshot.full_gradient, rows, alpha,
+                      rule)                                            # ∇f(w) − α (∇f(w̃) − μ)
         step.at_snapshot, step.stage = None, COMPUTED
 
     def abandon_step(self):
@@ -284,14 +280,14 @@ class SVRG:
 
 
 class Step:
-    """One batch from `forward` to `update`.
+    """One batch from `begin_step` to `end_step`.
 
     Parameters
     ----------
-    batch : object
-        The batch.
+    stored : StoredBatch or None
+        The batch in the store.
     is_training : bool
-        Whether layers ran in training mode.
+        Whether layers run in training mode.
 
     Attributes
     ----------
@@ -304,9 +300,8 @@ class Step:
         Whether its backward pass got gradients of the outputs.
     """
 
-    def __init__(self, batch, is_training):
-        self.is_training = is_training
-        self._stored = batch if isinstance(batch, StoredBatch) else None
+    def __init__(self, stored, is_training):
+        self.stored, self.is_training = stored, is_training
         self.stage, self.at_snapshot, self.has_out_grads = FORWARDED, None, False
 
     @property
@@ -315,16 +310,3 @@ class Step:
         if self.stage == FORWARDED:
             return 'backward and update' if self.is_training else ''
         return '' if self.stage == UPDATED else 'update'
-
-    @property
-    def rows_of_full_gradient(self):
-        """Number of rows that μ is scaled to where it is not that of the batch."""
-        return self._stored and self._stored.cut_from
-
-    def stored_gradients(self, full_gradient, out_grads):
-        """Return the stored gradients at the snapshot, None if they have to be computed."""
-        stored = self._stored
-        if (stored is None or out_grads is not None or not self.is_training
-                or stored.full_gradient is not full_gradient):
-            return None
-        return stored.at_snapshot

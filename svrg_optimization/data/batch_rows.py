@@ -22,11 +22,12 @@ def labels_of(batch):
     return getattr(batch, 'label', None) or []
 
 
-def copy_of(batch):
-    """Return a copy of a batch, whose arrays its iterator may overwrite."""
+def held(batch, copies):
+    """Return a batch with the arrays that a batch has now, or with copies of them."""
     if isinstance(batch, list):
-        return [copy_of(piece) for piece in batch]
-    data, label = ([array.copy() for array in arrays] for arrays in (batch.data, labels_of(batch)))
+        return [held(piece, copies) for piece in batch]
+    data, label = ([array.copy() if copies else array for array in arrays]
+                   for arrays in (batch.data, labels_of(batch)))
     return DataBatch(data, label, padding_of(batch), **{
         name: getattr(batch, name, None) for name in ('bucket_key', 'provide_data',
                                                       'provide_label')})

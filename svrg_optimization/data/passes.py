@@ -3,14 +3,15 @@
 import itertools
 import math
 
-from .batch_rows import copy_of
+from ..core.front_end import BatchesOfPass
+from .batch_rows import held
 from .iterators import batches_in, batches_read, batches_stay, rewind, rewind_for_pass
 from .ndarray_iter import reset, views_of_batches
 
 _END = object()
 
 
-class _Source:
+class _Source(BatchesOfPass):
     """Iterator over the batches of a pass, which ``fit`` gives to `update_full_grads`.
 
     A subclass that overrides that method may read it, reset it and hand it on as
@@ -24,10 +25,8 @@ class _Source:
         Largest number of batches, all by default.
     """
 
-    draws_masks = True  # in random layers, for each batch
-
     def __init__(self, train_data, count=None):
-        self.train_data, self.count = train_data, count
+        super().__init__(train_data, count)
         self._own = None
 
     def __getattr__(self, name):
@@ -37,7 +36,7 @@ class _Source:
 
     def kept(self, batch):
         """Return a batch that stays as it is, which the data may overwrite."""
-        return batch if batches_stay(self.train_data) else copy_of(batch)
+        return held(batch, copies=not batches_stay(self.train_data))
 
     def __iter__(self):
         self._own = self.batches()
@@ -64,7 +63,7 @@ class Pass(_Source):
     is_of_training = True
     _batches = None
 
-    def __init__(self, train_data, count=None, are_seen_later=True):
+    def __init__(self, train_data, count=None, *, are_seen_later=True):
         super().__init__(train_data, count)
         self.are_seen_later = are_seen_later
 
@@ -74,7 +73,7 @@ class Pass(_Source):
             rewind(self.train_data)
             self._batches = self._own = None
 
-    def batches(self, are_seen=True, are_kept=False):
+    def batches(self, *, are_seen=True, are_kept=False):
         """Yield the batches.
 
         Parameters
@@ -123,7 +122,7 @@ class Stream(_Source):
         """Let the next pass begin: it goes on where this one stopped."""
         self._own = None
 
-    def batches(self, *_):
+    def batches(self, **_):
         """Yield the next batches."""
         if self.count is None or self.count >= self._length:
             rewind_for_pass(self.train_data)

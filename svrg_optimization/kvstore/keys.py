@@ -63,3 +63,23 @@ class KVStoreKeys:
         """All keys in the order of their creation."""
         first, *others = self.summed
         return [first, *self.params, *others]
+
+
+class NumberedKeys:
+    """Keys of a Gluon trainer in a distributed KVStore: numbers after those of its parameters.
+
+    Parameters
+    ----------
+    names : list of str
+        The parameters, in the trainer's order.
+
+    Attributes
+    ----------
+    full, row_counts, tally, first
+        As in KVStoreKeys.
+    """
+
+    def __init__(self, names):
+        self.tally, self.first = len(names), len(names) + 1
+        self.full = {name: len(names) + 2 + place for place, name in enumerate(names)}
+        self.row_counts = {}

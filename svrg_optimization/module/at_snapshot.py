@@ -6,9 +6,10 @@ import functools
 import numpy as np
 from mxnet.module import Module
 
-from ..core.arrays import dense, is_row_sparse
+from ..core.arrays import is_row_sparse
+from ..core.front_end import GradientsAtSnapshot
 from ..core.full_gradient import FullGradient
-from ..data.batch_rows import count_rows, shapes_of
+from ..data.batch_rows import as_list, count_rows, labels_of, shapes_of
 from . import executor_group
 from .gradients_of_pass import GradientsOfPass
 from .loss_reduction import LossReduction, missing_loss_named
@@ -24,7 +25,7 @@ _BYTES_AT_ONCE = 1 << 21
 _WORTH_SHARING = 1 << 18
 
 
-class AtSnapshot:
+class AtSnapshot(GradientsAtSnapshot):
     """Gradients at the snapshot of a Module that is being trained, the "live" one.
 
     A second Module of the same network holds the weights of the snapshot. A
@@ -58,7 +59,12 @@ class AtSnapshot:
         Whether `module` uses the input arrays of the live module.
     shares_pool : bool
         Whether it also uses the memory of the live module's activations.
+    bucket_of : callable or None
+        Takes a batch of the pass under way and returns the module of its bucket and
+        that module's AtSnapshot. None if all batches are of one network.
     """
+
+    bucket_of = None
 
     def __init__(self, live, masks, nodes, warn_once, loss_is_mean, sparse_full_grad, next_states):
         self.masks, self.warn_once = masks, warn_once
@@ -160,13 +166,18 @@ class AtSnapshot:
         return executor_group.parameters(self.module)
 
     def copy_of_weights(self):
-        """Return copies of the weights and auxiliary states of the snapshot, by name and device."""
+        """Return copies of the weights and auxiliary states of the snapshot."""
         return {name: [array.copy() for array in arrays]
                 for name, arrays in executor_group.weights(self.module).items()}
 
     def set_weights(self, weights):
         """Set the weights and auxiliary states of the snapshot to given values."""
         executor_group.set_weights(self.module, weights)
+
+    def params(self):
+        """Return two dicts with the parameters and auxiliary states, of one device."""
+        return (executor_group.weights_of_first_device(self.module) if self.module.binded
+                else self.module.get_params())
 
     def move_to_weights_of(self, live):
         """Set the weights of the snapshot to those of the live module."""
@@ -184,11 +195,7 @@ class AtSnapshot:
 
     def shift_weights(self, shift):
         """Subtract from the weights of the snapshot a dict of one NDArray a parameter."""
-        weights = executor_group.parameters(self.module)
-        for name, by in shift.items():
-            for weight in weights[name]:
-                shifted = dense(weight) - by.as_in_context(weight.context)
-                shifted.astype(weight.dtype).tostype(weight.stype).copyto(weight)
+        super().shift_weights(shift)
         executor_group.weights_have_moved(self.module)
 
     def copy_auxiliary_states_of(self, live):
@@ -196,11 +203,9 @@ class AtSnapshot:
         executor_group.copy_all(executor_group.auxiliary_states(live),
                                 executor_group.auxiliary_states(self.module))
 
-    @contextlib.contextmanager
     def auxiliary_states_restored(self):
-        """Restore the auxiliary states after the block."""
-        with executor_group.kept(executor_group.auxiliary_states(self.module)):
-            yield
+        """Return a context manager that restores the auxiliary states."""
+        return executor_group.kept(executor_group.auxiliary_states(self.module))
 
     # A pass
 
@@ -216,17 +221,13 @@ class AtSnapshot:
             executor_group.fill_inputs(live, self.next_states or (), 0)
             yield
 
-    def gradients(self, batches, live, source, full_gradient, stores, at_of):
-        """Yield the gradients of the batches of a pass, each as a Part.
+    def gradients_of_pass(self, batches, live, source, full_gradient, stores):
+        """Yield the gradients of the batches of a pass, each as a Part."""
+        return GradientsOfPass(self, live, source, full_gradient, stores).parts(batches)
 
-        Parameters
-        ----------
-        batches : iterable of DataBatch or list of DataBatch
-            The batches.
-        live, source, full_gradient, stores, at_of
-            As in GradientsOfPass.
-        """
-        return GradientsOfPass(self, live, source, full_gradient, stores, at_of).parts(batches)
+    def arrays_of(self, batch):
+        """List the data and labels of a batch."""
+        return [array for piece in as_list(batch) for array in [*piece.data, *labels_of(piece)]]
 
     def gradients_of(self, module, batch, live, draws_masks=True):
         """Compute the gradients of a batch with the live module's states.

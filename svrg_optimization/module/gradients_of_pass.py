@@ -37,18 +37,16 @@ class GradientsOfPass:
         Full gradient that they are for.
     stores : bool
         Whether the batches are stored.
-    at_of : callable, optional
-        Takes a batch and returns the module of its bucket and its AtSnapshot.
     """
 
-    def __init__(self, at, live, source, full_gradient, stores, at_of):
-        self._at_of = at_of or (lambda _: (live, at))
+    def __init__(self, at, live, source, full_gradient, stores):
+        self._at_of = at.bucket_of or (lambda _: (live, at))
         self._at, self._full_gradient, self._stores = at, full_gradient, stores
-        self._draws_masks = source.draws_masks
+        self._draws_masks = source.draws_random_numbers
         self._padding_first = pads_in_front(source.train_data)
         self._batches_stay = batches_stay(source.train_data)
         self._first_is_whole = None
-        self._at_once = 0 if at_of else self._number_at_once(source)
+        self._at_once = 0 if at.bucket_of else self._number_at_once(source)
 
     def _number_at_once(self, source):
         """Return how many whole batches to compute as one; 0 if whole ones are like others."""
@@ -79,7 +77,7 @@ class GradientsOfPass:
                     rows = len(waiting) * self._full_gradient.batch_size
                     yield Part(self._at.gradients_of_merged(waiting), None, rows, len(waiting))
                     if self._stores:
-                        yield from (Part({}, is_summed=False, batch=one, copies=False)
+                        yield from (Part({}, is_summed=False, batch=one)
                                     for one in waiting)
                     waiting = []
             else:
@@ -105,16 +103,18 @@ class GradientsOfPass:
         gradients = self._at.gradients_of(self._at.module, batch, live, self._draws_masks)
         self._at.carry_states(self._at.module, live)
         return Part(gradients, None, executor_group.batch_size(self._at.module), 1,
-                    batch=batch, copies=not self._batches_stay)
+                    batch=batch)
 
     def _others(self, batch, live, at):
         """Yield the gradients of a batch with its padding cut off, and those that its step has."""
         mu = self._full_gradient
+        if self._stores and isinstance(batch, list):
+            raise ValueError('store_snapshot_grads must be False where train_data yields lists of '
+                             'batches')
         check_batch(batch, at.module.data_shapes, at.module.label_shapes or [])
         rows, padding = count_rows(batch, at.module.data_shapes)
         real_rows = rows - padding
-        whole = Part({}, None, real_rows, int(real_rows > 0), False, batch,
-                     copies=not self._batches_stay)
+        whole = Part({}, None, real_rows, int(real_rows > 0), False, batch)
         if real_rows <= 0:
             yield whole
             return
@@ -129,7 +129,6 @@ class GradientsOfPass:
             yield summed
             yield whole
         elif self._stores and real == 1 and executor_group.can_reshape(live, real_rows):
-            # Its memory is the batch's.
             yield summed._replace(rows=real_rows, batches=1, batch=cut, cut_from=rows)
         elif self._stores or mu.row_counts or at.next_states:
             yield summed

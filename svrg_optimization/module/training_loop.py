@@ -14,8 +14,10 @@ from .._argument_checks import check_callbacks, check_epoch, errors_named
 from ..data.iterators import check_iterator, leaves_out_other_rows, rewind, rewind_for_pass
 from ..data.ndarray_iter import reset, views_of_batches
 from ..data.passes import Pass
+from . import executor_group
 from .loss_reduction import NoLossError
-from .step_size_from_snapshots import step_size_rule_of
+from .snapshots import end_at_best, has_converged, is_at_snapshot, store_again
+from .trained_module import TrainedModule
 
 _END = object()
 _NO_BATCH = ('train_data must yield at least one batch in each epoch, and %r yielded none in epoch '
@@ -161,20 +163,6 @@ def _call(callbacks, *arguments):
         callback(*arguments)
 
 
-def callback_of_pass(module, source, callbacks):
-    """Return a function of a batch's number and the batch that calls callbacks; None without."""
-    if callbacks is None:
-        return None
-    epoch = module._svrg.epoch or 0
-
-    def done(nbatch, batch):
-        _call(callbacks, BatchEndParam(epoch, nbatch, None, {
-            'self': module, 'train_data': source.train_data, 'data_batch': batch,
-            'epoch': epoch, 'nbatch': nbatch, 'batch_end_callback': callbacks}))
-
-    return done
-
-
 class _Epochs:
     """Training data of one ``fit``: where they stand, and the snapshots that are taken of them.
 
@@ -195,10 +183,11 @@ class _Epochs:
 
     def __init__(self, module, train_data, are_seen):
         self._module, self._train_data, self._are_seen = module, train_data, are_seen
+        self._of_snapshot = getattr(module, '_default_bucket', module)
         self._svrg = module._svrg
         self._has_loss, self._was_reset, self._is_read = True, False, False
         self.has_converged = False
-        self._rule = step_size_rule_of(module)
+        self._rule = TrainedModule(self._of_snapshot).rule
         if self._rule is not None:
             self._rule.begin_fit()
 
@@ -225,10 +214,11 @@ class _Epochs:
                              and store.lacks(train_data))
             # With full_grad_batches a whole pass would be stored, and no sample.
             stores_again = wants_batches and svrg.schedule.full_grad_batches is None
-            self._module._check_workers_agree(train_data, self._takes_snapshots, takes_snapshot,
-                                              stores_again)
-            if self._takes_snapshots and not takes_snapshot and self._module._is_at_snapshot():
-                self.has_converged = self._module._has_converged()
+            module = self._of_snapshot
+            module._membership.check_plan(module, train_data, svrg, self._takes_snapshots,
+                                          takes_snapshot, stores_again)
+            if self._takes_snapshots and not takes_snapshot and is_at_snapshot(module):
+                self.has_converged = has_converged(module)
                 if self.has_converged:  # as the run that this one resumes
                     return None
         go_back = None
@@ -240,7 +230,7 @@ class _Epochs:
                 return None
         elif wants_batches and stores_again:
             go_back = rewind_for_pass(train_data)
-            self._module._store_again(Pass(train_data, None, self._are_seen))
+            store_again(self._of_snapshot, Pass(train_data, are_seen_later=self._are_seen))
         elif wants_batches:
             store.drop()
         stored = store.shuffled(train_data, svrg.warn_once) if self._takes_snapshots else None
@@ -284,7 +274,8 @@ class _Epochs:
             if go_back:
                 go_back()
             if self._rule and not self.has_converged:
-                self._module._end_at_best()
+                end_at_best(self._of_snapshot)
+                executor_group.weights_have_moved(self._module)
                 if self._rule.ways_back > ways_back:
                     svrg.warn_once('the learning rate was too large since the last snapshot: the '
                                    'weights are those of the best snapshot')
@@ -310,7 +301,7 @@ class _Epochs:
         go_back = None
         if schedule.stream is None:
             go_back = rewind_for_pass(train_data, self._was_reset)
-            source, name = Pass(train_data, count, self._are_seen), 'train_data'
+            source, name = Pass(train_data, count, are_seen_later=self._are_seen), 'train_data'
         else:
             source, name = schedule.stream, 'full_grad_data'
             source.count = count
@@ -327,7 +318,7 @@ class _Epochs:
         if module.gradient_norm is not None:  # an override may have taken no snapshot
             module.logger.info('Epoch[%d] Full gradient norm=%.1e', svrg.epoch,
                                module.gradient_norm)
-            self.has_converged = module._has_converged()
+            self.has_converged = has_converged(self._of_snapshot)
         if count is not None:
             module.logger.info('Epoch[%d] Full gradient batches=%d', svrg.epoch,
                                svrg.snapshot.full_gradient.batches)

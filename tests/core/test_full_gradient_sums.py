@@ -8,7 +8,8 @@ import pytest
 
 from svrg_optimization.checkpoint.format import arrays_of_kind, with_prefix
 from svrg_optimization.core.full_gradient import FullGradient
-from svrg_optimization.kvstore.reduction import WithinProcess
+from svrg_optimization.core.front_end import Workers
+from svrg_optimization.kvstore.workers import OverDevices
 
 TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
 
@@ -66,13 +67,13 @@ def test_gradients_are_weighted_in_their_sum(weights):
 def test_without_a_kvstore_it_is_the_mean_of_each_device(add_devices):
     batches = gradients_of_two_devices(np.random.RandomState(0), 5)
     full = FullGradient(batches[0], 2, 10, False)
-    full.divide(WithinProcess(None, None, add_devices))  # no row was there
+    full.divide(OverDevices() if add_devices else Workers())  # no row was there
     assert not full.finished
     for gradients in batches:
         full.add(gradients, (1, 1))
         full.count({}, 10)
     full.yielded = 6
-    full.divide(WithinProcess(None, None, add_devices))
+    full.divide(OverDevices() if add_devices else Workers())
     expected = [{name: value * 10 / 50 for name, value in values.items()}
                 for values in sums_of(batches)]
     if add_devices:
@@ -99,7 +100,7 @@ def test_each_row_is_over_the_part_of_the_batches_that_have_it(dtype):
     for gradients in batches:
         full.add(gradients, (1, 1))
         full.count(gradients, 8)
-    full.divide(WithinProcess(None, None, True))
+    full.divide(OverDevices())
     counts = (parts != 0).any(axis=3).sum(axis=(0, 1))
     assert list(full.row_counts['w']) == list(counts) and counts[2] == 0 and full.rows == 40
     mean = parts.sum(axis=(0, 1)) * 10 / 40

@@ -1,17 +1,21 @@
-"""Sum of the full gradient over the devices of this process, or over all workers."""
+"""Devices and workers that a full gradient is summed over, with a KVStore or without."""
 
 import numpy as np
 from mxnet import ndarray as nd
 
+from ..core.arrays import dtype_of_sum
+from ..core.front_end import Workers
 from ..module.optimizer_states import kvstore_of
 from ..svrg_optimizer import _SVRGOptimizer
 from .agreement import PassCounts, check_batch_counts, largest_of_workers
+from .keys import NumberedKeys
 from .kinds import is_distributed
-from .operations import allreduce, compresses
+from .operations import allreduce, compresses, probe_of_compression, quantizes
+from .worker_exit import prepare_exit
 
 
-def reduction_for(module, membership, trains_on_pass=False):
-    """Return what sums the full gradient of a module.
+def workers_of(module, membership, trains_on_pass=False):
+    """Return what the full gradient of a module is summed over.
 
     A KVStore with compression would quantize it. The KVStore of an optimizer
     that was borrowed from a plain Module has no keys for it.
@@ -27,74 +31,111 @@ def reduction_for(module, membership, trains_on_pass=False):
 
     Returns
     -------
-    WithinProcess or OverWorkers
+    Workers
     """
     kvstore, keys = kvstore_of(module), membership.keys
     if is_distributed(kvstore):
-        return OverWorkers(kvstore, membership, trains_on_pass)
+        return OverWorkers(kvstore, keys, membership.forget_agreement, trains_on_pass)
     has_keys = kvstore is not None and isinstance(module._optimizer, _SVRGOptimizer) and not (
         module._compression_params or compresses(kvstore, keys.first, module._context))
-    return WithinProcess(kvstore if has_keys else None, keys, kvstore is not None)
+    if has_keys:
+        return ByKVStore(kvstore, keys)
+    return OverDevices() if kvstore is not None else Workers()
 
 
-class WithinProcess:
-    """Sum over the devices of this process.
+def workers_of_trainer(kvstore, names, gradients, context, created):
+    """Return what the full gradient of a Gluon trainer is summed over.
 
     Parameters
     ----------
     kvstore : mxnet.kvstore.KVStore or None
-        Local KVStore that sums.
-    keys : KVStoreKeys
-        Keys of the module.
-    adds_devices : bool
-        Whether to sum without a `kvstore` too. Otherwise each device, which then
-        trains by itself, keeps its own sum.
+        KVStore of the trainer.
+    names : list of str
+        All its parameters, whose places are their keys.
+    gradients : dict of str to list of NDArray
+        Gradients of those that are trained.
+    context : Context
+        A device.
+    created : set of int
+        Keys that this has created so far; new ones are added.
     """
+    if not is_distributed(kvstore):
+        return OverDevices() if kvstore is not None else Workers()
+    keys = NumberedKeys(names)
+    if not created:
+        prepare_exit(kvstore)
+        kvstore.init(keys.first, probe_of_compression())
+        if quantizes(kvstore, keys.first, [context]):
+            raise ValueError('kvstore must not compress gradients (set_gradient_compression): '
+                             'it would compress the full gradient too')
+    values = {keys.tally: PassCounts(kvstore).value}
+    for name, arrays in gradients.items():
+        values[keys.full[name]] = nd.zeros(arrays[0].shape, dtype=dtype_of_sum(arrays[0].dtype))
+    for key, value in values.items():
+        if key not in created:
+            kvstore.init(key, value)
+            created.add(key)
+    return OverWorkers(kvstore, keys, lambda: None, trains_on_pass=True)
 
-    def __init__(self, kvstore, keys, adds_devices):
-        self._kvstore, self._keys, self._adds_devices = kvstore, keys, adds_devices
+
+class OverDevices(Workers):
+    """Devices of this process, without a KVStore."""
 
     def sum(self, full_gradient):
         """Give each device its share of the sum; return B."""
+        if len(full_gradient.shares) > 1:
+            for name, total in full_gradient.totals().items():
+                full_gradient.share_out(name, [
+                    total.as_in_context(share[name].context) for share in full_gradient.shares])
+        return self._whole(full_gradient)
+
+    @staticmethod
+    def _whole(full_gradient):
         full_gradient.batches_of_workers = [full_gradient.yielded]
-        if self._kvstore:
-            exchange(self._kvstore, self._keys, full_gradient, full_gradient.by_parameter())
-        elif self._adds_devices and len(full_gradient.shares) > 1:
-            for name, arrays in full_gradient.by_parameter().items():
-                total = nd.add_n(*[array.as_in_context(arrays[0].context) for array in arrays])
-                full_gradient.share_out(
-                    name, [total.as_in_context(array.context) for array in arrays])
-        else:
-            full_gradient.shares_differ = len(full_gradient.shares) > 1
         return full_gradient.batch_size
 
-    def check_batches(self, full_gradient):
-        """Check nothing: there is only this worker."""
 
-    def largest(self, numbers):
-        """Return for each number the largest of all workers: itself."""
-        return numbers
+class ByKVStore(OverDevices):
+    """Devices of this process, summed by a local KVStore.
+
+    Parameters
+    ----------
+    kvstore : mxnet.kvstore.KVStore
+        The KVStore.
+    keys : KVStoreKeys
+        Keys of the module.
+    """
+
+    def __init__(self, kvstore, keys):
+        self._kvstore, self._keys = kvstore, keys
+
+    def sum(self, full_gradient):
+        """Give each device its share of the sum; return B."""
+        exchange(self._kvstore, self._keys, full_gradient, full_gradient.by_parameter())
+        return self._whole(full_gradient)
 
     def within_process(self):
-        """Return what sums over the devices of this process, without a KVStore."""
-        return WithinProcess(None, None, self._adds_devices)
+        """Return what sums without the KVStore."""
+        return OverDevices()
 
 
-class OverWorkers:
-    """Sum over the devices of all workers of a distributed KVStore.
+class OverWorkers(Workers):
+    """Devices of all workers of a distributed KVStore.
 
     Parameters
     ----------
     kvstore : mxnet.kvstore.KVStore
         Distributed KVStore.
-    membership : Membership
-        What the module has in it.
+    keys : KVStoreKeys
+        Keys in it.
+    forget_agreement : callable
+        Called when all workers are in the pass.
     trains_on_pass : bool
-        Whether ``fit`` trains on the data of the pass.
+        Whether training takes the data of the pass.
     """
 
-    def __init__(self, kvstore, membership, trains_on_pass):
-        self._kvstore, self._membership = kvstore, membership
+    def __init__(self, kvstore, keys, forget_agreement, trains_on_pass):
+        self._kvstore, self._keys, self._forget_agreement = kvstore, keys, forget_agreement
         self._trains_on_pass = trains_on_pass
 
     def sum(self, full_gradient):
@@ -103,8 +144,8 @@ class OverWorkers:
         It returns how many rows the scale of the sum is to be of: B, or 1 where
         sums of means are over rows already.
         """
-        self._membership.forget_agreement()
-        keys, units = self._membership.keys, full_gradient.batch_size
+        self._forget_agreement()
+        keys, units = self._keys, full_gradient.batch_size
         if full_gradient.loss_is_mean:
             # Workers may have batches of different sizes, so sums over rows are sent.
             full_gradient.scale(units)
@@ -131,11 +172,11 @@ class OverWorkers:
 
     def largest(self, numbers):
         """Return for each number the largest of all workers."""
-        return largest_of_workers(self._kvstore, self._membership.keys.tally, *numbers)
+        return largest_of_workers(self._kvstore, self._keys.tally, *numbers)
 
     def within_process(self):
         """Return what sums over the devices of this process, without a KVStore."""
-        return WithinProcess(None, None, adds_devices=True)
+        return OverDevices()
 
 
 def exchange(kvstore, keys, full_gradient, values, counted=()):

@@ -1,0 +1,371 @@
+"""What computes gradients at the snapshot: the objective itself, on other arrays."""
+
+import contextlib
+import reprlib
+
+import numpy as np
+from mxnet import autograd, gluon, nd, random
+
+from ..core.front_end import GradientsAtSnapshot
+from ..core.full_gradient import FullGradient, Part
+from ..core.rate import SampledBatch
+from .batches import ARRAYS, with_states
+from .states import structure
+
+_COUNTS = 'taken_at', 'is_stale', 'num_update', 'num_taken'
+_GENERATORS = 8  # a multiple of MXNet's number of generators, 4 on a CPU
+_CALL_CACHED_OP = gluon.HybridBlock._call_cached_op
+_BAD_INPUT = AssertionError, AttributeError, TypeError, ValueError  # what a network raises
+
+
+class AtSnapshot(GradientsAtSnapshot):
+    """Gradients of an objective at the snapshot, whose arrays take the place of the live ones.
+
+    It has a second array for each value that is trained, with a gradient, and
+    for each that a forward pass changes, such as BatchNorm's statistics.
+    Parameters that are neither are not copied.
+
+    Attributes
+    ----------
+    inputs : list of sequence
+        Arguments of the objective on each device, in a step.
+    """
+
+    def __init__(self, params, objective, loss_is_mean, axes, warn_once):
+        self._params, self._objective, self._axes = params, objective, axes
+        self._warn_once = warn_once
+        self._kind = {None: None, True: 'mean', False: 'sum'}[loss_is_mean]  # or 'by row'
+        self._first_loss = None  # its elements and rows, if it is by row
+        self._arrays = {}  # of each parameter that has its own: values and gradients, by device
+        self._live = {}  # the arrays of all parameters at the snapshot
+        self.inputs = self._random = self._seed = None
+        self._is_random = None  # unknown; to set the seed takes 1.5 ms
+
+    # Arrays
+
+    def trained(self):
+        """List the parameters that are trained."""
+        return [param for param in self._params if param.grad_req != 'null']
+
+    def is_outdated(self):
+        """Tell whether a parameter has other arrays than when the snapshot was taken."""
+        return any(param._data is not values or param._grad is not gradients
+                   for param, (values, gradients) in self._live.items())
+
+    def _allocate(self):
+        if self._live and not self.is_outdated():
+            return
+        self._arrays = {}
+        for param in self._params:
+            if param.grad_req != 'null':
+                values = [value.copy() for value in param.list_data()]
+                gradients = [nd.zeros(value.shape, ctx=value.context, dtype=value.dtype,
+                                      stype=param._grad_stype) for value in values]
+                autograd.mark_variables(values, gradients)
+                self._arrays[param] = values, gradients
+            elif not param._differentiable:
+                self._arrays[param] = [value.copy() for value in param.list_data()], None
+        self._live = {param: (param._data, param._grad) for param in self._params}
+
+    def live_gradients(self):
+        """Map each trained parameter to its gradients at the current weights, one a device."""
+        return {param.name: param.list_grad() for param in self.trained()}
+
+    def _gradients(self):
+        return {param.name: self._arrays[param][1] for param in self.trained()}
+
+    def weights(self):
+        """Map each trained parameter to a list of its values at the snapshot, one a device."""
+        return {param.name: self._arrays[param][0] for param in self.trained()}
+
+    @property
+    def adds(self):
+        """Whether gradients add up over batches."""
+        return any(param.grad_req == 'add' for param in self.trained())
+
+    def set_fresh(self, is_fresh):
+        """Set what MXNet sets when a backward pass writes to the gradient of a value."""
+        for param in self.trained():
+            for value in param._data:
+                value._fresh_grad = is_fresh
+
+    def overwritten(self):
+        """List the parameters whose gradients a backward pass has replaced since `set_fresh`."""
+        return [param.name for param in self.trained() if param.grad_req == 'write'
+                and any(value._fresh_grad for value in param._data)]
+
+    @contextlib.contextmanager
+    def _in_place(self):
+        """Let the parameters have the values of the snapshot, and gradients of their own."""
+        live = [(param, param._data, param._grad) for param in self._arrays]
+
+        def checked_call(block, *args):
+            outputs = _CALL_CACHED_OP(block, *args)
+            if dict(block._flags).get('static_shape') and any(
+                    param in self._arrays for _, param in block._cached_op_args):
+                raise ValueError('the network must not be hybridized with static_shape=True, which '
+                                 'keeps the arrays that it saw first: static_alloc=True is '
+                                 'possible')
+            return outputs
+
+        def restore():
+            gluon.HybridBlock._call_cached_op = _CALL_CACHED_OP
+            for param, data, gradients in live:
+                param._data, param._grad = data, gradients
+
+        try:
+            gluon.HybridBlock._call_cached_op = checked_call
+            for param, (data, gradients) in self._arrays.items():
+                param._data, param._grad = data, gradients
+            yield
+        finally:
+            try:
+                restore()
+            except BaseException:  # a Ctrl-C in the middle
+                restore()
+                raise
+
+    # What SVRG asks for
+
+    def new_full_gradient(self):
+        """Return a full gradient that is 0, in the scale of one row."""
+        self._allocate()
+        gradients = self._gradients()
+        return FullGradient(gradients, len(next(iter(gradients.values()))), batch_size=1)
+
+    def copy_of_weights(self):
+        """Return copies of the values at the snapshot."""
+        return {param.name: [value.copy() for value in values]
+                for param, (values, _) in self._arrays.items()}
+
+    def set_weights(self, weights):
+        """Set the values at the snapshot."""
+        for param, (targets, _) in self._arrays.items():
+            for value, target in zip(weights.get(param.name, []), targets):
+                value.copyto(target)
+
+    def move_to_weights_of(self, live):
+        """Set the values at the snapshot to the current ones."""
+        self._allocate()
+        self.set_weights({param.name: param._data for param in self._arrays})
+
+    def copy_auxiliary_states_of(self, live):
+        """Set statistics, which a pass has changed, to the current ones."""
+        self.set_weights({param.name: param._data for param, (_, gradients)
+                          in self._arrays.items() if gradients is None})
+
+    def gradients_of_pass(self, batches, live, source, full_gradient, stores):
+        """Yield the gradients of the batches of a pass, each as a Part."""
+        self._is_random = None
+        for number, batch in enumerate(batches):
+            if stores and not number or isinstance(source, SampledBatch):
+                self._set_seed(draws_anew=source.draws_random_numbers)
+            with self._in_place():
+                outputs = self._run(with_states(batch, source.states))
+            if stores and not number and self._has_drawn():
+                raise ValueError('store_snapshot_grads must be False for a network with random '
+                                 'layers: they would be others at a step than in the pass')
+            if any(source.states):
+                source.states = [_detached(output[1:]) for output in outputs]
+            weights, rows, summed = self._count(outputs, batch)
+            if not number:
+                full_gradient.batch_size = summed  # most steps need not scale it again
+            weights += [0] * (len(full_gradient.shares) - len(batch))
+            yield Part(self._gradients(), weights, rows, 1, batch=batch if stores else None)
+
+    def arrays_of(self, batch):
+        """List the arrays among the inputs of all devices."""
+        return [value for inputs in batch for value in inputs if isinstance(value, ARRAYS)]
+
+    def gradients_of_step(self, live, is_training, out_grads):
+        """Compute the gradients of the step's batch with the same Dropout masks."""
+        if self._is_random:
+            random.seed(self._seed)
+        with self._in_place():
+            self._run(self.inputs, checks=False)
+        return self._gradients()
+
+    # A step
+
+    def run_live(self, draws_masks_again):
+        """Compute the gradients of the step's batch at the current weights.
+
+        Returns
+        -------
+        outputs : list
+            What the objective returned on each device.
+        rows : int
+            Number of rows whose gradients are summed; 1 a device for means.
+        """
+        if draws_masks_again and self._is_random is not False:
+            self._set_seed()
+        outputs = self._run(self.inputs, draws_masks_again)
+        if draws_masks_again and self._is_random is None:
+            self._is_random = self._has_drawn()
+        _, _, summed = self._count(outputs, self.inputs)
+        return outputs, summed
+
+    def _set_seed(self, draws_anew=True):
+        """Set MXNet's seed, to a new number or to the last one."""
+        if self._random is None:
+            self._random = np.random.RandomState(int(random.randint(0, 2 ** 31 - 1).asscalar()))
+        if draws_anew:
+            self._seed = int(self._random.randint(2 ** 31 - 1))
+        random.seed(self._seed)
+
+    def _has_drawn(self):
+        """Tell whether random numbers have been drawn since the seed was set."""
+        context = self.trained()[0].list_ctx()[0]
+
+        def draw():  # from each of MXNet's generators, which take turns
+            return sorted(random.uniform(ctx=context).asscalar() for _ in range(_GENERATORS))
+
+        numbers = draw()
+        random.seed(self._seed)
+        return draw() != numbers
+
+    def _run(self, inputs, checks=True):
+        """Compute the gradients of a batch; check that they are of all trained parameters."""
+        if checks:
+            self.set_fresh(False)
+        with autograd.record():
+            outputs = self.outputs(inputs)
+        autograd.backward([_loss_of(output) for output in outputs])
+        stale = [param.name for param in self.trained() if checks
+                 and not all(value._fresh_grad for value in param._data[:len(inputs)])]
+        if stale:
+            raise ValueError('objective must use all parameters that are trained, and not leave '
+                             "out %s: grad_req = 'null' fixes a parameter" % ', '.join(stale))
+        return outputs
+
+    def outputs(self, inputs):
+        """Return what the objective returns on each device."""
+        try:
+            outputs = [self._objective(*of_device) for of_device in inputs]
+        except _BAD_INPUT as error:
+            if any(isinstance(value, np.ndarray) for of_device in inputs for value in of_device):
+                raise TypeError('train_data and backward must give objective NDArrays, or it has '
+                                'to turn NumPy arrays into them: %s' % error) from error
+            raise
+        for loss in map(_loss_of, outputs):
+            if not isinstance(loss, nd.NDArray):
+                raise TypeError('objective must return the loss, an NDArray, or a tuple or list '
+                                'that begins with it, not %s' % reprlib.repr(loss))
+        return outputs
+
+    # Rows
+
+    def _count(self, outputs, inputs):
+        """Return how the gradients of each device count in a sum over rows.
+
+        Returns
+        -------
+        weights : list of int
+            Weight of each device's gradients.
+        rows : int
+            Number of rows on all devices.
+        summed : int
+            Number of rows whose gradients are summed; a mean counts as one.
+        """
+        counts = [self._count_of(_loss_of(output), of_device)
+                  for output, of_device in zip(outputs, inputs)]
+        return ([rows if is_mean else 1 for rows, is_mean in counts],
+                sum(rows for rows, _ in counts),
+                sum(1 if is_mean else rows for rows, is_mean in counts))
+
+    def _count_of(self, loss, inputs):
+        """Return the number of rows on one device, and whether the loss is a mean over them."""
+        if loss.size > 1 and self._kind == 'mean':
+            raise ValueError('objective must return a loss of one element with loss_is_mean=True, '
+                             'or after a batch with such a loss of several rows, and not of shape '
+                             '%s' % (loss.shape,))
+        if loss.size > 1 or self._kind == 'by row':
+            self._kind = 'by row'
+            if not self._axes.is_first:
+                self._warn_of_steps(loss.size, next(iter(self._axes.rows_of(inputs)), None))
+            return loss.size, False
+        rows = next(filter(None, self._axes.rows_of(inputs)), None)
+        if rows is None:
+            raise ValueError('objective must return a loss with one element for each row if no '
+                             'input is an array with rows along batch_axis')
+        if rows > 1 and self._kind is None:
+            self._kind = 'mean'
+        return rows, self._kind != 'sum'
+
+    def _warn_of_steps(self, size, rows):
+        """Warn if the loss has an element for each time step, and not for each sequence."""
+        first, others = self._first_loss = self._first_loss or (size, rows)
+        if size == first > 1 and rows != others:
+            self._warn_once('the loss has %d elements for %s rows along batch_axis as for %s, so '
+                            'rows of short batches count more: losses of Gluon have a batch_axis '
+                            'too' % (size, rows, others), 'batch_axis')
+
+    # Checkpoints
+
+    def pack(self, snapshot):
+        """Return the snapshot as values that can be pickled, with parameters by their place."""
+        packed = {'counts': {name: getattr(snapshot, name) for name in _COUNTS},
+                  'names': [param.name for param in self._params], 'loss': self._kind,
+                  'random': self._random and self._random.get_state(), 'values': None}
+        if snapshot.is_active:
+            facts, kinds = snapshot.full_gradient.pack()
+            places = {param.name: place for place, param in enumerate(self._params)}
+            packed.update(
+                facts=facts,
+                values={places[param.name]: values[0].asnumpy()
+                        for param, (values, _) in self._arrays.items()},
+                full_gradient={kind: {places[name]: share.asnumpy()
+                                      for name, share in shares.items()}
+                               for kind, shares in kinds.items() if shares})
+        return packed
+
+    def unpack(self, packed, snapshot):
+        """Return a function that restores the snapshot that `pack` returned.
+
+        Until it is called nothing has changed. An error says that the snapshot is
+        of other parameters.
+        """
+        names, counts = [param.name for param in self._params], {
+            name: packed['counts'][name] for name in _COUNTS}
+        kind, generator = self._kind or packed.get('loss'), self._random
+        if structure(packed.get('names', names)) != structure(names):  # 1.0.0 saved no names
+            raise ValueError('it has a snapshot of other parameters, or of these in another order: '
+                             '%s, and not %s. Give the blocks the prefixes that they had'
+                             % (packed['names'], names))
+        if packed['random'] is not None:
+            generator = np.random.RandomState()
+            generator.set_state(packed['random'])
+        values, full_gradient = packed['values'] or {}, None
+        if packed['values'] is not None:
+            self._allocate()
+            shapes = {place: self._arrays[param][0][0].shape
+                      for place, param in enumerate(self._params) if param in self._arrays}
+            saved = {place: value.shape for place, value in values.items()}
+            facts, shares = packed['facts'], packed['full_gradient']
+            full_gradient = self.new_full_gradient()
+            full_gradient.batch_size = facts['batch_size']
+            if saved != shapes or full_gradient.unpack(facts, lambda kind: {
+                    names[place]: share for place, share in shares.get(kind, {}).items()}):
+                raise ValueError('it has a snapshot of other parameters: of the shapes %s, and not '
+                                 '%s' % (list(saved.values()), list(shapes.values())))
+
+        def restore():
+            self._kind, self._random = kind, generator
+            for place, value in values.items():
+                for array in self._arrays[self._params[place]][0]:
+                    array[:] = value
+            snapshot.replace(full_gradient)
+            vars(snapshot).update(counts)
+
+        return restore
+
+
+def _loss_of(output):
+    return output[0] if isinstance(output, (list, tuple)) and output else output
+
+
+def _detached(states):
+    """Detach states, which may be nested in lists and tuples."""
+    if isinstance(states, (list, tuple)):
+        return [_detached(state) for state in states]
+    return states.detach()

@@ -1,0 +1,137 @@
+"""The batches of a pass and of an epoch, as the inputs of the objective on each device."""
+
+import itertools
+import reprlib
+
+import numpy as np
+from mxnet import gluon, nd
+
+from .._argument_checks import check_epoch
+from ..core.front_end import BatchesOfPass
+from ..data.batch_rows import without_padding
+from ..data.iterators import batches_stay, pads_in_front, rewind
+
+ARRAYS = nd.NDArray, np.ndarray
+
+
+class Batches(BatchesOfPass):
+    """Batches of a pass or an epoch. Each is a list of the inputs of each device.
+
+    Parameters
+    ----------
+    train_data : iterable
+        What the user gave.
+    count : int or None
+        Number of batches, from the beginning.
+    devices : list of Context
+        The devices.
+    axes : Axes
+        Axes of the rows.
+    states : list of sequence
+        States that the network carries from batch to batch, for each device.
+
+    Attributes
+    ----------
+    first : list or None
+        The first batch, which is read already; None without any.
+    """
+
+    def __init__(self, train_data, count, devices, axes, states=()):
+        super().__init__(train_data, count)
+        self.states, self._devices, self._axes = states, devices, axes
+        self.rewind()
+        read = map(self._split, itertools.islice(train_data, count))
+        self.first = next(read, None)
+        self._batches = itertools.chain([] if self.first is None else [self.first], read)
+
+    def rewind(self):
+        """Set a DataIter to its beginning."""
+        if hasattr(self.train_data, 'reset'):
+            rewind(self.train_data)
+
+    def batches(self, **_):
+        """Return an iterator over the batches."""
+        return self._batches
+
+    def kept(self, batch):
+        """Return a batch that stays as it is when the next one is read."""
+        if isinstance(self.train_data, gluon.data.DataLoader) or batches_stay(self.train_data):
+            return batch
+        return [[value.copy() if isinstance(value, ARRAYS) else value for value in inputs]
+                for inputs in batch]
+
+    def _split(self, batch):
+        """Return the inputs of the objective for each device; for the first alone if few."""
+        devices, data = self._devices, self.train_data
+        if hasattr(batch, 'data'):
+            batch = without_padding(batch, data.provide_data, data.provide_label,
+                                    pads_in_front(data))
+            batch = [*batch.data, *(batch.label or [])]
+        if not isinstance(batch, (list, tuple)) or not batch:
+            raise TypeError('train_data must yield tuples or lists of what objective takes, not %s'
+                            % reprlib.repr(batch))
+        axes, rows = self._axes.of(batch), self._axes.rows_of(batch)
+        if len(axes) != len(batch):
+            raise ValueError('batch_axis must have one for each of the %d inputs in a batch of '
+                             'train_data, and not be %s' % (len(batch), axes))
+        if len(devices) > 1 and (None in rows or len(set(rows)) > 1):
+            raise ValueError('batch_axis must be the axis of the rows in each input, or None: the '
+                             'inputs have %s rows along %s' % (rows, axes))
+        in_lists = any(isinstance(value, (list, tuple)) for value in batch)
+        if len(devices) == 1 or not in_lists and (not rows or rows[0] < len(devices)):
+            return [[_moved(value, devices[0]) for value in batch]]
+        return list(zip(*map(self._parts_of, batch, axes)))
+
+    def _parts_of(self, value, axis):
+        devices = self._devices
+        if isinstance(value, (list, tuple)):
+            if len(value) != len(devices):
+                raise ValueError('train_data must yield lists of one for each of the devices, '
+                                 '%s, and not of %d' % (devices, len(value)))
+            return value
+        if axis is None or not isinstance(value, ARRAYS):
+            return [_moved(value, device) for device in devices]
+        return gluon.utils.split_and_load(value, devices, axis, even_split=False)
+
+
+class Axes:
+    """Axes of the rows of the objective's inputs.
+
+    Parameters
+    ----------
+    batch_axis : int, or list of int or None
+        Argument of SVRGTrainer.
+    """
+
+    def __init__(self, batch_axis):
+        in_list = isinstance(batch_axis, (list, tuple))
+        for axis in batch_axis if in_list else [batch_axis]:
+            if not (in_list and axis is None):
+                check_epoch('batch_axis', axis)
+        self._batch_axis, self.is_first = batch_axis, batch_axis == 0
+
+    def of(self, inputs):
+        """Return the axis of the rows in each input, None if it has none."""
+        if isinstance(self._batch_axis, (list, tuple)):
+            return self._batch_axis
+        return [self._batch_axis] * len(inputs)
+
+    def rows_of(self, inputs):
+        """List the numbers of rows of the inputs that are arrays, None for one without the axis."""
+        return [dict(enumerate(value.shape)).get(axis)
+                for value, axis in zip(inputs, self.of(inputs))
+                if isinstance(value, ARRAYS) and axis is not None]
+
+
+def as_inputs(batch):
+    """Return a batch as `SVRGTrainer.backward` takes it."""
+    return tuple(batch[0]) if len(batch) == 1 else tuple(map(list, zip(*batch)))
+
+
+def with_states(batch, states):
+    """Return a batch whose inputs are followed by the states, on each device."""
+    return [(*inputs, *of_device) for inputs, of_device in zip(batch, states)]
+
+
+def _moved(value, device):
+    return value.as_in_context(device) if isinstance(value, nd.NDArray) else value

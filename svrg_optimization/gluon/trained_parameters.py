@@ -1,0 +1,51 @@
+"""Gluon's parameters as the rate and the gradient's norm see them: what Trainer does with them."""
+
+from ..core.front_end import TrainedModel
+from ..core.optimality import MeanGradient
+from ..step_size import BarzilaiBorwein
+
+
+class TrainedParameters(TrainedModel):
+    """Parameters that an SVRGTrainer trains.
+
+    Parameters
+    ----------
+    live : SVRGTrainer
+        The trainer.
+    """
+
+    @property
+    def rule(self):
+        """The BarzilaiBorwein of the optimizer, None without."""
+        return rule_of(self.live._optimizer)
+
+    @property
+    def rate(self):
+        """Learning rate of the optimizer."""
+        return self.live.learning_rate
+
+    def mean_gradient(self):
+        """Return the gradient that a step follows, whatever the size of its batch."""
+        trainer = self.live
+        updated = [param for param in trainer._params if param.lr_mult]
+        decays = dict(zip(trainer._params,
+                          trainer._optimizer._get_wds(range(len(trainer._params)))))
+        return MeanGradient(lambda full_gradient: trainer._scale / full_gradient.batch_size,
+                            {param.name: param.lr_mult for param in updated},
+                            {param.name: decays[param] for param in updated},
+                            trainer._optimizer, trainer._proximal.by_name)
+
+    def go_to(self, weights):
+        """Set the parameters to weights; the optimizer begins anew there."""
+        for param in self.live._params:
+            for value, target in zip(weights.get(param.name, []), param._data):
+                value.copyto(target)
+        for updater in self.live._updaters:
+            updater.states.clear()
+            updater.states_synced.clear()
+
+
+def rule_of(optimizer, optimizer_params=None):
+    """Return the BarzilaiBorwein of an optimizer, which may be given by name; None without."""
+    rule = (optimizer_params or {}).get('lr_scheduler', getattr(optimizer, 'lr_scheduler', None))
+    return rule if isinstance(rule, BarzilaiBorwein) else None

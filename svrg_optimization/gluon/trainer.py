@@ -1,0 +1,498 @@
+r"""SVRGTrainer, Gluon's Trainer with stochastic variance reduced gradients."""
+
+import os
+import reprlib
+import tempfile
+
+from mxnet import autograd, gluon, util
+
+from .._argument_checks import checked_bool, checked_count
+from .._warn_once import WarnOnce
+from ..checkpoint.files import files_written_together
+from ..core import rate
+from ..core.schedule import Schedule
+from ..core.store import Store
+from ..core.svrg import COMPUTED, SVRG
+from ..kvstore.kinds import is_asynchronous, is_distributed
+from ..kvstore.workers import workers_of_trainer
+from ..proximal import ProximalOperators, ProximalStep
+from ..step_size import check_step_size
+from .at_snapshot import AtSnapshot
+from .batches import Axes, Batches, as_inputs, with_states
+from .states import pickled, unpickled
+from .trained_parameters import TrainedParameters, rule_of
+
+
+class SVRGTrainer(gluon.Trainer):
+    r"""Train Gluon blocks with SVRG, the stochastic variance reduced gradient.
+
+    It replaces :class:`mxnet.gluon.Trainer`. The loop changes in three places::
+
+        trainer = SVRGTrainer(net.collect_params(), 'sgd', {'learning_rate': 0.1},
+                              objective=lambda data, label: loss(net(data), label))
+        for epoch in range(20):
+            if epoch % 2 == 0:
+                trainer.update_full_grads(train_data)   # a snapshot and its full gradient
+            for data, label in train_data:
+                L = trainer.backward(data, label)       # record(), the loss and its backward()
+                trainer.step(len(data))
+
+    A step uses
+
+    .. math:: g = \nabla f_{batch}(w) - \alpha (\nabla f_{batch}(\tilde w) - \mu)
+
+    where :math:`\tilde w` are the weights of the snapshot and :math:`\mu` is the
+    mean gradient there, over all rows of `train_data`, in the scale of the batch
+    [1]_ [2]_. `objective` computes both gradients and the mean, so they cannot
+    be of different functions.
+
+    Parameters
+    ----------
+    params : ParameterDict, dict or list of Parameter
+        As in Trainer. All parameters of the network should be among them:
+        running statistics of others, such as BatchNorm's, would see each batch
+        twice.
+    optimizer, optimizer_params, kvstore, compression_params, update_on_kvstore
+        As in Trainer. With a distributed `kvstore`, which must be synchronous,
+        a `BarzilaiBorwein` or `proximal`, the KVStore does not update the weights.
+    objective : callable
+        Takes what `backward` is given, on one device, and returns the loss, or a
+        tuple or list that begins with it. The loss has one element for each row
+        (or word), or one for the batch.
+    loss_is_mean : bool, optional
+        Whether a loss of one element is a mean over the rows of the batch rather
+        than a sum. By default it is a mean.
+    batch_axis : int, or list of int or None
+        Axis of the rows, along which the pass splits an input over devices; 1 for
+        (T, N, C). A list has one for each input of a batch, None if it has no
+        rows: each device gets it whole.
+    alpha : float or callable
+        :math:`\alpha`, as in SVRGModule. It may be set later as an attribute. With
+        the number 0 this is Trainer.
+    nonfinite : {'warn', 'raise'}
+        As in SVRGModule.
+    proximal : object or dict of str to object, optional
+        As in SVRGModule. One operator is for all parameters whose names end with
+        ``weight``.
+    store_snapshot_grads : bool or int
+        Whether a pass stores its batches with their gradients at the snapshot, or
+        the limit in bytes, as in SVRGModule. `training_batches` yields them.
+    tol : float, optional
+        Bound of `gradient_norm` for `has_converged`.
+
+    Raises
+    ------
+    TypeError
+        If `objective` is not callable or another argument is of another type.
+    ValueError
+        If `batch_axis` is negative, `alpha` is not in [0, 1], `nonfinite` is neither
+        'warn' nor 'raise', `store_snapshot_grads` is below 1, `tol` is not above 0 or
+        is given with ``alpha=0``, a weight is row_sparse, `kvstore` is ``dist_async``
+        or gets compressed gradients, `update_on_kvstore` is set with a distributed
+        `kvstore`, a `BarzilaiBorwein` or `proximal`, or the optimizer is not one for
+        these. Also if `proximal` names a parameter that is not trained, or finds no
+        weight.
+
+    References
+    ----------
+    .. [1] R. Johnson and T. Zhang, "Accelerating Stochastic Gradient Descent
+       using Predictive Variance Reduction", NIPS 2013.
+    .. [2] Y. Yin, Z. Xu, Z. Li, T. Darrell and Z. Liu, "A Coefficient Makes SVRG
+       Effective", ICLR 2025.
+    """
+
+    def __init__(self, params, optimizer, optimizer_params=None, kvstore='device',
+                 compression_params=None, update_on_kvstore=None, *, objective,
+                 loss_is_mean=None, batch_axis=0, alpha=1.0, nonfinite='warn', proximal=None,
+                 store_snapshot_grads=False, tol=None):
+        if not callable(objective):
+            raise TypeError('objective must be a function of a batch that returns its loss, not %r'
+                            % (objective,))
+        if nonfinite not in ('warn', 'raise'):
+            raise ValueError("nonfinite must be 'warn' or 'raise', not %r" % (nonfinite,))
+        if is_distributed(kvstore):
+            if is_asynchronous(kvstore):
+                raise ValueError("kvstore must be 'dist_sync' or of one process for an SVRGTrainer,"
+                                 ' not %r: a snapshot needs weights that all workers share'
+                                 % (getattr(kvstore, 'type', kvstore),))
+            if update_on_kvstore:
+                raise ValueError('update_on_kvstore must be None or False with a distributed '
+                                 'kvstore, whose servers would need the batch size before the '
+                                 'first step, not True')
+            update_on_kvstore = False
+        if compression_params:
+            raise ValueError('compression_params must be None: full gradients would be compressed '
+                             'too, and not %r' % (compression_params,))
+        store = Store(store_snapshot_grads)
+        schedule = Schedule(store.budget > 0, alpha=alpha, tol=tol)
+        loss_is_mean, axes = checked_bool('loss_is_mean', loss_is_mean, or_none=True), Axes(
+            batch_axis)
+        check_step_size(optimizer, optimizer_params or {}, schedule.alpha, bool(update_on_kvstore))
+        if proximal is not None and update_on_kvstore:
+            raise ValueError('update_on_kvstore must be None or False with proximal, whose '
+                             'operators the trainer applies, not True')
+        if proximal is not None:
+            update_on_kvstore = False
+        rule = rule_of(optimizer, optimizer_params)
+        if rule is not None:
+            update_on_kvstore = False
+            rule.restart()
+        super().__init__(params, optimizer, optimizer_params, kvstore, None, update_on_kvstore)
+        for param in self._params:
+            if param._stype != 'default':
+                raise ValueError('params must be dense, and %s is %s' % (param.name, param._stype))
+        if len({param.name for param in self._params}) < len(self._params):
+            raise ValueError('params must have different names, and not %s'
+                             % sorted(param.name for param in self._params))
+        trained = [param.name for param in self._params if param.grad_req != 'null']
+        self._proximal = ProximalOperators(
+            proximal, trained, [name for name in trained if name.endswith('weight')])
+        self._proximal.check_optimizer(optimizer, optimizer_params or {}, {
+            param.name: param.shape or (0, 0) for param in self._params})
+        warn_once = WarnOnce()
+        self._at = AtSnapshot(self._params, objective, loss_is_mean, axes, warn_once)
+        self._svrg = SVRG(self._at, schedule, store, warn_once, nonfinite == 'raise')
+        self._axes, self._summed = axes, None  # rows whose SVRG gradients `step` is to find
+        self._keys_on_servers, self._has_converged = set(), False
+
+    @property
+    def alpha(self):
+        """Coefficient of the variance reduction, a number in [0, 1] or a schedule of it."""
+        return self._svrg.schedule.alpha
+
+    @alpha.setter
+    def alpha(self, alpha):
+        self._svrg.schedule.set(alpha=alpha)
+
+    @property
+    def gradient_norm(self):
+        r"""Largest component of the gradient at the latest snapshot; None before the first.
+
+        It is that of the mean objective per row, with the weight decay that the
+        optimizer applies, :math:`\max_i |\mu_i / B + wd_i \tilde w_i|`, over the
+        parameters that are updated. With a `rescale_grad` of one's own, wd is
+        divided by it. With `proximal` it is that of the gradient mapping, as in
+        SVRGModule.
+        """
+        return rate.gradient_norm(self._svrg, TrainedParameters(self))
+
+    @property
+    def has_converged(self):
+        """Whether the latest `update_full_grads` found `gradient_norm` to be at most `tol`."""
+        return self._has_converged
+
+    def update_full_grads(self, train_data, batches=None, states=()):
+        r"""Take a snapshot of the weights and compute the full gradient there.
+
+        If the pass fails, the previous snapshot stays active. A DataIter is reset
+        before it and after it. With the number 0 as `alpha` nothing is done.
+
+        Parameters
+        ----------
+        train_data : iterable
+            DataLoader, DataIter or any other iterable, whose batches are tuples or
+            lists of what `objective` takes, of any number of rows. Padding of a
+            DataIter does not count. On several devices each NDArray is split, and
+            a list of one NDArray a device is taken as it is.
+        batches : int, optional
+            Number of batches, from the beginning, that the mean is over. By
+            default it is all.
+        states : tuple, optional
+            States that a network carries from batch to batch, as they are at the
+            beginning. `objective` gets them after the batch, and returns a tuple
+            of the loss and the states for the next batch, which are detached. On
+            several devices it is a list of such a tuple for each.
+
+        Raises
+        ------
+        TypeError
+            If `batches` is not an int, `states` or a batch is not a tuple or a list,
+            or `objective` returns no loss.
+        ValueError
+            If `batches` is below 1 or given with a `BarzilaiBorwein` or a `tol`, if there
+            is no batch, if `states` are given with `store_snapshot_grads` or the network
+            has random layers with it, if `states` or a batch is not as `batch_axis` and
+            the devices demand, if no parameter is trained, if one is not part of the
+            objective, if its network is hybridized with static_shape=True, or if workers
+            have different numbers of batches or a KVStore that compresses.
+        RuntimeError
+            Within ``autograd.record()`` or after ``mx.npx.set_np()``.
+        FloatingPointError
+            If the full gradient is not finite, with ``nonfinite='raise'``.
+
+        Warns
+        -----
+        UserWarning
+            If `gradient_norm` and the weights have grown a thousandfold since the
+            first snapshot, without a `BarzilaiBorwein`: training diverges.
+        """
+        trained = TrainedParameters(self)
+        if batches is not None:
+            batches = checked_count('batches', batches, 'None or an int of 1 or more')
+            for given, name in ((trained.rule, 'BarzilaiBorwein, as differences of samples are '
+                                'noise,'), (self._svrg.schedule.tol, 'tol, as the gradient of a '
+                                            'sample does not vanish,')):
+                if given is not None:
+                    raise ValueError('batches must be None with %s and not %d' % (name, batches))
+        if self._svrg.schedule.is_off:
+            return
+        self._check_ready()
+        source = Batches(train_data, batches, self._devices, self._axes, self._of_devices(states))
+        if source.first and any(param._deferred_init for param in self._params):
+            self._at.outputs(with_states(source.first, source.states))  # finds the shapes
+        if not self._kv_initialized:
+            self._init_kvstore()
+        if self._params_to_init:
+            self._init_params()
+        self._drop_outdated_snapshot()
+        workers = self._workers()
+        rate.take_snapshot(self._svrg, trained, source, workers)
+        tol, norm = self._svrg.schedule.tol, self.gradient_norm
+        self._has_converged = tol is not None and workers.largest([norm])[0] <= tol
+        source.rewind()
+
+    def _of_devices(self, states):
+        """Return the states of each device."""
+        in_list = isinstance(states, (list, tuple))
+        if in_list and not (len(self._devices) > 1 and states):
+            states = [states for _ in self._devices]
+        if not in_list or len(states) != len(self._devices) or not all(
+                isinstance(of_device, (list, tuple)) for of_device in states):
+            raise TypeError('states must be a tuple or list of what objective takes after the '
+                            'batch, on several devices a list of one for each, and not %s'
+                            % reprlib.repr(states))
+        if any(states) and self._svrg.store.budget:
+            raise ValueError('store_snapshot_grads must be False for a network with states: they '
+                             'would be others at a step than in the pass')
+        return states
+
+    def training_batches(self, train_data):
+        """Return the batches of one epoch, as `backward` takes them.
+
+        Parameters
+        ----------
+        train_data : iterable
+            What `update_full_grads` was called with.
+
+        Returns
+        -------
+        iterable of tuple
+            The batches that `store_snapshot_grads` stored at the last
+            `update_full_grads`, in a new random order. If there are none, those of
+            `train_data`; a DataIter is reset. On several devices each input is a list
+            of one for each, so they need no ``split_and_load``.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If a batch is not as `update_full_grads` demands.
+
+        Warns
+        -----
+        UserWarning
+            If the stored batches are of another iterable. The warning appears once.
+        """
+        stored = None
+        if not self._svrg.schedule.is_off:
+            stored = self._svrg.store.shuffled(train_data, self._svrg.warn_once)
+        if stored is None:
+            stored = Batches(train_data, None, self._devices, self._axes).batches()
+        return map(as_inputs, stored)
+
+    def _check_ready(self):
+        if autograd.is_recording():
+            raise RuntimeError('SVRGTrainer records by itself: call its methods outside of '
+                               'autograd.record()')
+        if util.is_np_array():
+            raise RuntimeError('SVRGTrainer needs mx.nd arrays: call mx.npx.reset_np() after '
+                               'mx.npx.set_np()')
+        if not self._at.trained():
+            raise ValueError("params must have one that is trained, and grad_req is 'null' for all")
+
+    def _drop_outdated_snapshot(self):
+        if self._svrg.snapshot.is_active and self._at.is_outdated():
+            self._svrg.warn_once('the snapshot is dropped, since parameters have got other arrays '
+                                 '(cast, reset_ctx, grad_req)')
+            self._svrg.snapshot.replace(None)
+
+    @property
+    def _devices(self):
+        return self._params[0].list_ctx()
+
+    def _workers(self):
+        return workers_of_trainer(self._kvstore, [param.name for param in self._params],
+                                  self._at.live_gradients(), self._devices[0],
+                                  self._keys_on_servers)
+
+    def backward(self, *inputs):
+        """Compute the objective of a batch and its SVRG gradients.
+
+        Without a snapshot, or with the number 0 as `alpha`, they are plain
+        gradients.
+
+        Parameters
+        ----------
+        *inputs
+            Arguments of `objective`, or, on several devices, a list of one for
+            each device in the place of each, as ``gluon.utils.split_and_load``
+            returns it.
+
+        Returns
+        -------
+        NDArray, tuple or list
+            What `objective` returned; a list of it where inputs are lists.
+
+        Raises
+        ------
+        TypeError
+            If there is no input, or `objective` returns no loss.
+        ValueError
+            If there are several devices and an input is not such a list, if a
+            trained parameter is not part of the objective, whose gradient would be
+            that of an earlier batch, or if a network is hybridized with
+            static_shape=True.
+        RuntimeError
+            Within ``autograd.record()`` or after ``mx.npx.set_np()``.
+        """
+        svrg, at, devices = self._svrg, self._at, len(self._devices)
+        if not svrg.schedule.is_off:
+            self._check_ready()
+        if not inputs:
+            raise TypeError('backward needs the inputs of objective, and got none')
+        in_lists = devices > 1 or isinstance(inputs[0], (list, tuple))
+        if in_lists and not all(isinstance(of_devices, (list, tuple))
+                                and len(of_devices) == devices for of_devices in inputs):
+            raise ValueError('inputs must be lists of one for each of the devices, %s, as '
+                             'gluon.utils.split_and_load returns them' % (self._devices,))
+        at.inputs = list(zip(*inputs)) if in_lists else [inputs]
+        try:
+            svrg.begin_step(self, at.inputs, True)
+            self._drop_outdated_snapshot()
+            corrects = svrg.corrects
+            outputs, rows = at.run_live(corrects)
+            svrg.compute_at_snapshot(self, None)
+            before, self._summed = self._summed, None
+            if corrects:
+                svrg.correct(at.live_gradients(), rows)
+                at.set_fresh(False)  # until another backward pass writes to them
+                self._summed = rows + (before or 0 if at.adds else 0)
+        except BaseException:
+            svrg.step = self._summed = None  # its gradients are no longer what a step needs
+            raise
+        finally:
+            at.inputs = None
+        return outputs if in_lists else outputs[0]
+
+    def step(self, batch_size, ignore_stale_grad=False):
+        """Update the weights with the gradients of `backward`.
+
+        Parameters
+        ----------
+        batch_size : int
+            What the gradients are divided by: the number of rows of the batch, on
+            all devices and workers; of words for a loss by words; of devices for a
+            mean.
+
+        Raises
+        ------
+        RuntimeError
+            If there is a snapshot, and no `backward` before that was finished, or
+            another backward pass has overwritten its gradients.
+
+        Warns
+        -----
+        UserWarning
+            If `batch_size` is another number and a weight decays: short batches then
+            lead to another optimum.
+        """
+        self._check_step(batch_size)
+        super().step(batch_size, ignore_stale_grad)
+        self._svrg.end_step()
+
+    def update(self, batch_size, ignore_stale_grad=False):
+        """Update the weights after `allreduce_grads`. Errors and warnings are those of `step`."""
+        self._check_step(batch_size)
+        super().update(batch_size, ignore_stale_grad)
+        self._svrg.end_step()
+
+    def _update(self, ignore_stale_grad=False):
+        """Update the weights, and apply the proximal operators to those that were updated."""
+        stepped = [(number, param, [value._fresh_grad for value in param.list_data()])
+                   for number, param in enumerate(self._params)
+                   if param.name in self._proximal.by_name and param.grad_req != 'null']
+        super()._update(ignore_stale_grad)
+        for number, param, are_fresh in stepped:
+            apply = ProximalStep(self._proximal.by_name[param.name], param.shape)
+            step_size, = self._optimizer._get_lrs([number])
+            for updater, value, is_fresh in zip(self._updaters, param.list_data(), are_fresh):
+                if is_fresh or not ignore_stale_grad:
+                    apply(value, updater.states[number], float(step_size))
+
+    def _check_step(self, batch_size):
+        svrg, at = self._svrg, self._at
+        if svrg.corrects and (svrg.step is None or svrg.step.stage != COMPUTED):
+            raise RuntimeError('a step needs trainer.backward(...) of its batch before it: '
+                               'the gradients of loss.backward() are not SVRG gradients. '
+                               'Set alpha = 0 for steps of plain Trainer')
+        if self._summed is None:
+            return
+        overwritten = at.overwritten()
+        if overwritten:
+            raise RuntimeError('a step needs the SVRG gradients of trainer.backward(...), and '
+                               'another backward pass, of loss.backward() or of another trainer, '
+                               'has overwritten those of %s. One SVRGTrainer can train all '
+                               'parameters, with lr_mult; alpha = 0 makes plain steps'
+                               % ', '.join(overwritten))
+        summed = self._summed * (self._kvstore.num_workers if self._distributed else 1)
+        if batch_size != summed and any(self._optimizer._get_wds(range(len(self._params)))):
+            svrg.warn_once('batch_size of step is %s, and backward has summed the gradients of %d '
+                           'rows (or words, or means of devices): with weight decay such batches '
+                           'lead to another optimum. Give step the number of each batch, as in '
+                           'step(len(data))' % (batch_size, summed), 'batch_size')
+        at.set_fresh(True)  # which Trainer demands
+        self._summed = None
+
+    def save_states(self, fname):
+        """Save the optimizer's states and the snapshot. The file is written whole or not at all."""
+        with files_written_together() as write_as:
+            write_as(fname, self._save_states_as)
+
+    def _save_states_as(self, fname):
+        super().save_states(fname)
+        with open(fname, 'rb') as file:
+            states = file.read()
+        with open(fname, 'wb') as file:
+            file.write(pickled(states, self._at.pack(self._svrg.snapshot)))
+
+    def load_states(self, fname):
+        """Load what `save_states` of this class or of Trainer has saved.
+
+        The file is a pickle: load only files that you trust. A file of Trainer
+        leaves no snapshot.
+
+        Raises
+        ------
+        ValueError
+            If the file is damaged, of something else, or of other parameters: of
+            other names apart from the numbers that Gluon counts, or where these
+            numbers put the parameters in another order.
+        """
+        with open(fname, 'rb') as file:
+            saved = file.read()
+        try:
+            states, svrg = unpickled(saved)
+            restore = svrg and self._at.unpack(svrg, self._svrg.snapshot)
+        except Exception as error:  # a damaged pickle may raise any
+            raise ValueError('%s is damaged, or has no states for these parameters: %s'
+                             % (fname, error)) from error
+        with tempfile.TemporaryDirectory() as folder:
+            name = os.path.join(folder, 'states')
+            with open(name, 'wb') as file:
+                file.write(states)
+            super().load_states(name)
+        self._svrg.snapshot.replace(None)
+        self._has_converged = False
+        if restore:
+            restore()
+
+

@@ -1,0 +1,95 @@
+"""A snapshot of a Module, for a call of the user and for ``fit``."""
+
+from mxnet.base import _as_list
+from mxnet.model import BatchEndParam
+
+from .._argument_checks import check_callbacks, checked_count
+from ..core import rate
+from ..data.iterators import check_iterator, rewind
+from ..data.passes import Pass, Stream
+from ..kvstore.workers import workers_of
+from .trained_module import TrainedModule
+
+
+def take_snapshot(module, train_data, batch_end_callback, batches):
+    """Do what ``SVRGModule.update_full_grads`` says; of several buckets with the default one."""
+    if not (module.binded and module.for_training and module.params_initialized):
+        raise RuntimeError('update_full_grads needs a module that is bound with '
+                           'for_training=True and has its parameters initialized')
+    check_iterator('train_data', train_data)
+    check_callbacks('batch_end_callback', batch_end_callback)
+    svrg, trained = module._svrg, TrainedModule(module)
+    source, name = train_data, 'full_grad_batches'
+    if not isinstance(train_data, (Pass, Stream)):
+        name = 'batches'
+        if batches is not None:
+            batches = checked_count('batches', batches, 'None or an int of 1 or more')
+        source = Pass(train_data, batches)
+    if source.count is not None and trained.rule is not None:
+        raise ValueError('%s must be None with BarzilaiBorwein, as differences of samples '
+                         'are noise, and not %d' % (name, source.count))
+    if source is train_data:
+        source.reset()  # an override may have read it
+    else:
+        rewind(train_data)
+    if svrg.schedule.is_off:
+        for _ in source.batches():
+            pass
+        return
+    module._membership.synchronize(module, svrg.snapshot.num_update)
+    svrg.at.warn_of_noise(module)
+    ways_back = trained.rule and trained.rule.ways_back
+    rate.take_snapshot(svrg, trained, source, _workers(module, source),
+                       _callback_of_pass(module, source, batch_end_callback
+                                         or module._full_grad_callback))
+    if trained.rule is not None:
+        if trained.rule.ways_back > ways_back:
+            module.logger.info('Epoch[%d] The learning rate was too large: back to the best '
+                               'snapshot', svrg.epoch or 0)
+        module.logger.info('Epoch[%d] Learning rate=%g', svrg.epoch or 0, trained.rule(None))
+
+
+def store_again(module, source):
+    """Store the batches of a pass at the snapshot, which a checkpoint does not contain."""
+    module._svrg.store_again(module, source, _workers(module, source))
+
+
+def end_at_best(module):
+    """Set a module to its best snapshot if the objective of the last one is above."""
+    rate.end_at_best(module._svrg, TrainedModule(module), module.gradient_norm)
+
+
+def is_at_snapshot(module):
+    """Tell whether a module has the weights of its snapshot, and the full gradient there."""
+    snapshot = module._snapshot
+    return (snapshot.is_active and not snapshot.is_stale
+            and snapshot.taken_at == snapshot.num_update
+            and module._svrg.at.has_weights_of(module))
+
+
+def has_converged(module):
+    """Tell whether the gradient at the snapshot is at most `tol`, on all workers alike."""
+    tol, norm = module.tol, module.gradient_norm
+    return tol is not None and norm is not None and (
+        workers_of(module, module._membership).largest([norm])[0] <= tol)
+
+
+def _workers(module, source):
+    trains_on_pass = module._svrg.epoch is not None and source.is_of_training
+    return workers_of(module, module._membership, trains_on_pass)
+
+
+def _callback_of_pass(module, source, callbacks):
+    """Return a function of a batch's number and the batch that calls callbacks; None without."""
+    if callbacks is None:
+        return None
+    epoch = module._svrg.epoch or 0
+
+    def done(nbatch, batch):
+        parameter = BatchEndParam(epoch, nbatch, None, {
+            'self': module, 'train_data': source.train_data, 'data_batch': batch,
+            'epoch': epoch, 'nbatch': nbatch, 'batch_end_callback': callbacks})
+        for callback in _as_list(callbacks):
+            callback(parameter)
+
+    return done

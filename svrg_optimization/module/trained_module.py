@@ -1,0 +1,54 @@
+"""A Module as the rate and the gradient's norm see it: what its optimizer does with a gradient."""
+
+from ..core.front_end import TrainedModel
+from ..core.optimality import MeanGradient
+from ..kvstore.kinds import batches_of_a_step
+from ..step_size import BarzilaiBorwein
+from . import executor_group
+from .optimizer_states import (
+    begin_anew,
+    kvstore_of,
+    kvstore_of_weights,
+    rate_multipliers,
+    weight_decays,
+)
+
+
+class TrainedModule(TrainedModel):
+    """A Module that is trained.
+
+    Parameters
+    ----------
+    live : SVRGModule
+        The Module; of several buckets the default one.
+    """
+
+    @property
+    def rule(self):
+        """The BarzilaiBorwein of the optimizer, None without."""
+        scheduler = self.live._optimizer.lr_scheduler if self.live.optimizer_initialized else None
+        return scheduler if isinstance(scheduler, BarzilaiBorwein) else None
+
+    @property
+    def rate(self):
+        """Learning rate of the optimizer, None before there is one."""
+        return self.live._optimizer.learning_rate if self.live.optimizer_initialized else None
+
+    def mean_gradient(self):
+        """Return the gradient that the optimizer steps along."""
+        module, names = self.live, self.live._trainable
+        if not module.optimizer_initialized:
+            return MeanGradient(lambda _: 1., dict.fromkeys(names, 1.), dict.fromkeys(names, 0.))
+        optimizer, by_number = module._optimizer, kvstore_of_weights(module) is None
+        multipliers = {name: value for name, value in rate_multipliers(
+            optimizer, names, by_number).items() if value}
+        scale = optimizer.rescale_grad * batches_of_a_step(kvstore_of(module))
+        return MeanGradient(lambda _: scale, multipliers,
+                            weight_decays(optimizer, list(multipliers), by_number), optimizer,
+                            module._proximal.by_name)
+
+    def go_to(self, weights):
+        """Set the module to weights; the optimizer begins anew there."""
+        executor_group.set_weights(self.live, weights)
+        executor_group.weights_have_moved(self.live)
+        begin_anew(self.live, executor_group.parameters(self.live))
