@@ -27,7 +27,7 @@ from .core.store import Store
 from .core.svrg import COMPUTED, SVRG
 from .data.batch_rows import without_padding
 from .data.iterators import pads_in_front, rewind
-from .kvstore.agreement import PassCounts
+from .kvstore.agreement import tally
 from .kvstore.kinds import is_asynchronous, is_distributed
 from .kvstore.operations import probe_of_compression, quantizes
 from .kvstore.reduction import OverWorkers, WithinProcess
@@ -349,7 +349,7 @@ class SVRGTrainer(gluon.Trainer):
             if quantizes(kvstore, first + 1, self._devices[:1]):
                 raise ValueError('kvstore must not compress gradients (set_gradient_compression): '
                                  'it would compress the full gradient too')
-        values = {keys.tally: PassCounts(kvstore).value}
+        values = {keys.tally: tally(kvstore)}
         for name, gradients in self._at.live_gradients().items():
             values[keys.full[name]] = nd.zeros(
                 gradients[0].shape, dtype=dtype_of_sum(gradients[0].dtype))

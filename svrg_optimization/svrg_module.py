@@ -826,7 +826,10 @@ class SVRGModule(Module):
 
     def _has_converged(self):
         tol, norm = self.tol, self.gradient_norm
-        return tol is not None and norm is not None and self._membership.largest(self, norm) <= tol
+        if tol is None or norm is None:
+            return False
+        largest, = reduction_for(self, self._membership).largest([norm])
+        return largest <= tol
 
     def _reduction(self, source):
         trains_on_pass = self._svrg.epoch is not None and source.is_of_training

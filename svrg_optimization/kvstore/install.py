@@ -13,7 +13,7 @@ from ..module import executor_group
 from ..module.optimizer_states import check_learning_rate, kvstore_of, updater_keys
 from ..step_size import BarzilaiBorwein, check_step_size
 from ..svrg_optimizer import _SVRGOptimizer, described
-from .agreement import TOL_IN_ASYNC, PassCounts
+from .agreement import check_waits, tally
 from .kinds import (
     batches_of_rescaling,
     check_usable,
@@ -101,8 +101,7 @@ def _install(module, kvstore, optimizer, optimizer_params, init_optimizer, is_ch
         kvstore = open_distributed(kvstore)
     registry = registry_of(kvstore) if isinstance(kvstore, KVStore) else ModuleRegistry()
     registry.check_room(kvstore, module._param_names, updates)
-    if is_asynchronous(kvstore) and module.tol is not None:
-        raise ValueError(TOL_IN_ASYNC % (kvstore.type, module.tol))
+    check_waits(kvstore, tol=module.tol)
     on_servers = updates and distributed
     check_step_size(optimizer, optimizer_params, module.alpha, on_servers,
                     module.full_grad_batches)
@@ -184,7 +183,7 @@ def _create_keys_of_full_gradient(module, kvstore, keys):
     if is_distributed(kvstore):
         values.update((key, mx.nd.zeros(weights[name].shape[:1], dtype='float64'))
                       for name, key in keys.row_counts.items())
-        values[keys.tally] = PassCounts(kvstore).value
+        values[keys.tally] = tally(kvstore)
         # Module does not give the workers rank 0's weights if they update the weights
         # themselves, and never updates their copies on the host.
         executor_group.pull_dense_weights(kvstore, module)

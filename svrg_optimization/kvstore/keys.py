@@ -31,7 +31,7 @@ class KVStoreKeys:
     row_counts : dict of str to str
         For each counted parameter the key of its row counts.
     tally : str
-        Key of PassCounts.
+        Key of the numbers that workers tell each other.
     first : str
         Key that servers get first, to learn how they number keys. In a local
         KVStore it shows whether gradients are compressed.

@@ -5,7 +5,7 @@ from mxnet import ndarray as nd
 
 from ..module.optimizer_states import kvstore_of
 from ..svrg_optimizer import _SVRGOptimizer
-from .agreement import PassCounts, check_batch_counts, largest_of_workers
+from .agreement import check_batch_counts, tally, told_by_each
 from .kinds import is_distributed
 from .operations import allreduce, compresses
 
@@ -111,14 +111,14 @@ class OverWorkers:
             units = 1
         values = full_gradient.by_parameter()
         context = next((arrays[0].context for arrays in values.values()), None)
-        tally = PassCounts(self._kvstore, full_gradient.rows, full_gradient.batches,
-                           [full_gradient.yielded], context)
+        told = tally(self._kvstore, [full_gradient.rows, full_gradient.batches,
+                                     full_gradient.yielded], context)
         counted = {keys.row_counts[name]: [nd.array(counts, ctx=context, dtype=np.float64)]
                    for name, counts in full_gradient.row_counts.items()}
-        counted[keys.tally] = [tally.value]
+        counted[keys.tally] = [told]
         exchange(self._kvstore, keys, full_gradient, values, counted)
-        full_gradient.rows, full_gradient.batches, of_workers = tally.read()
-        full_gradient.batches_of_workers = [int(own[0]) for own in of_workers]
+        rows, batches, full_gradient.batches_of_workers, *_ = told.asnumpy().T
+        full_gradient.rows, full_gradient.batches = int(rows.sum()), int(batches.sum())
         for name in full_gradient.row_counts:
             full_gradient.row_counts[name] = (
                 counted[keys.row_counts[name]][0].asnumpy().astype(np.int64))
@@ -131,7 +131,8 @@ class OverWorkers:
 
     def largest(self, numbers):
         """Return for each number the largest of all workers."""
-        return largest_of_workers(self._kvstore, self._membership.keys.tally, *numbers)
+        told = told_by_each(self._kvstore, self._membership.keys.tally, numbers)
+        return told.max(axis=0).tolist()
 
     def within_process(self):
         """Return what sums over the devices of this process, without a KVStore."""
