@@ -56,14 +56,10 @@ def test_servers_that_must_update_are_an_error(tmp_path, environment, kind, spar
         assert 'kvstore must leave the updates to the workers' in message
 
 
-@pytest.mark.parametrize('first, second, message', [
-    ('rule', 'adam', None), ('adam', 'rule', 'it would not update those of this module, and does'),
-    ('rule', 'sparse', 'row_sparse gradients on several devices or workers need'),
-    ('rule', 'plain', 'must not update the weights of a plain Module'),
-    ('plain', 'rule', 'must not update the weights of a plain Module')])
-def test_the_first_module_of_a_kvstore_decides_who_updates(tmp_path, first, second, message):
+@pytest.mark.parametrize('first, second', [('rule', 'plain'), ('plain', 'rule')])
+def test_a_plain_module_whose_weights_servers_update_is_refused(tmp_path, first, second):
     for told in run_workers('install_two', tmp_path, kinds=[first, second]):
-        assert told == [False, False] if message is None else re.search(message, told)
+        assert 'must not update the weights of a plain Module' in told
 
 
 def test_workers_stop_together_at_the_optimum(tmp_path):
