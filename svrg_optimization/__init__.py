@@ -15,8 +15,8 @@ _HOME = {'SVRGModule': 'svrg_module', 'SVRGBucketingModule': 'svrg_bucketing_mod
 _SUBMODULES = ('svrg_module', 'svrg_bucketing_module', 'svrg_optimizer', 'diagnostics', 'proximal',
                'gluon')
 
-__all__ = ['SVRGModule', 'SVRGBucketingModule', 'SVRGTrainer', 'LinearDecay', 'BarzilaiBorwein', 'Growing',
-           'diagnostics', 'proximal', '__version__']
+__all__ = ['SVRGModule', 'SVRGBucketingModule', 'SVRGTrainer', 'LinearDecay', 'BarzilaiBorwein',
+           'Growing', 'diagnostics', 'proximal', '__version__']
 
 
 _mxnet_finder.install()

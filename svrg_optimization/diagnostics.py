@@ -7,6 +7,7 @@ import mxnet as mx
 import numpy as np
 
 from .data.iterators import check_iterator, rewind
+from .gluon import SVRGTrainer
 from .module import executor_group
 from .module.optimizer_states import kvstore_of_weights
 from .svrg_module import SVRGModule
@@ -87,7 +88,7 @@ def gradient_variance(mod, data):
     the trace of the population covariance. The gradients are those that a step
     would hand to the optimizer, at the present value of `alpha`, padding
     included, summed over the devices of this process, in the units of a batch
-    gradient.
+    gradient. Those of an SVRGTrainer are divided by the rows of the batch.
 
     An SVRG epoch takes 2 + 1/m gradient passes with ``update_freq=m``. For the
     same passes SGD could take batches of 2 + 1/m times the rows, with the
@@ -114,11 +115,11 @@ def gradient_variance(mod, data):
 
     Parameters
     ----------
-    mod : SVRGModule
-        The module, between two steps, with an active snapshot or with `alpha`
-        0. An SVRGBucketingModule cannot be measured.
-    data : DataIter
-        The data to measure over. The iterator is reset and read to its end.
+    mod : SVRGModule or SVRGTrainer
+        The module or trainer, between two steps, with an active snapshot or with
+        `alpha` 0. An SVRGBucketingModule cannot be measured.
+    data : DataIter, or for a trainer any iterable
+        The data to measure over. An iterator is reset and read to its end.
 
     Returns
     -------
@@ -127,7 +128,7 @@ def gradient_variance(mod, data):
     Raises
     ------
     TypeError
-        If `mod` is no SVRGModule, or `data` no iterator.
+        If `mod` is neither, or `data` no iterator.
     RuntimeError
         If `mod` has no snapshot, is not bound for training, or awaits
         `backward` or `update`.
@@ -155,23 +156,17 @@ def gradient_variance(mod, data):
     >>> sorted(variance.by_parameter)
     ['fc_bias', 'fc_weight']
     """
-    _check(mod, data)
-    _check_stands_between_steps(mod)
     moments = {}
-    with _steps_undone(mod):
-        rewind(data)
-        for batch in data:
-            executor_group.clear_added_gradients(mod)
-            mod.forward(batch, is_train=True)
-            mod._compute_gradients()
-            plain, corrections = _gradients(mod), _corrections(mod)
-            mod._update_svrg_gradients()
-            svrg = _gradients(mod)
-            for name in plain:
-                vectors = {'plain': plain[name], 'svrg': svrg[name]}
-                if corrections is not None:
-                    vectors['correction'] = corrections[name]
-                moments.setdefault(name, _Moments()).add(vectors)
+    svrg, steps = mod._svrg, _steps_of(mod, data)
+    for gradients, rows, scale, correct in steps:
+        plain, corrections = _summed(gradients, scale), _corrections(svrg, rows, scale)
+        correct()
+        corrected = _summed(gradients, scale)
+        for name in plain:
+            vectors = {'plain': plain[name], 'svrg': corrected[name]}
+            if corrections is not None:
+                vectors['correction'] = corrections[name]
+            moments.setdefault(name, _Moments()).add(vectors)
     if not moments:
         raise ValueError('data must yield at least one batch, and %r yielded none' % (data,))
     by_parameter = {name: Variance(of_name.variance('plain'), of_name.variance('svrg'))
@@ -188,9 +183,35 @@ def _best_alpha(moments):
     return sum(each.covariance('plain', 'correction') for each in moments) / variance
 
 
+def _steps_of(mod, data):
+    """Return an iterator over the steps on all batches, none of which updates anything.
+
+    It yields the gradients of a batch, its rows, what they are multiplied by, and a
+    function that corrects them.
+    """
+    if isinstance(mod, SVRGTrainer):
+        if not mod._svrg.corrects and not mod._svrg.schedule.is_off:
+            raise RuntimeError('mod must have a snapshot: call update_full_grads first')
+        return mod._steps_undone(data)
+    _check(mod, data)
+    _check_stands_between_steps(mod)
+    return _steps_of_module(mod, data)
+
+
+def _steps_of_module(module, data):
+    with _steps_undone(module):
+        rewind(data)
+        for batch in data:
+            executor_group.clear_added_gradients(module)
+            module.forward(batch, is_train=True)
+            module._compute_gradients()
+            yield (executor_group.gradients(module), executor_group.batch_size(module), 1,
+                   module._update_svrg_gradients)
+
+
 def _check(mod, data):
     if not isinstance(mod, SVRGModule):
-        raise TypeError('mod must be an SVRGModule, not %r' % (mod,))
+        raise TypeError('mod must be an SVRGModule or an SVRGTrainer, not %r' % (mod,))
     check_iterator('data', data)
 
 
@@ -211,11 +232,11 @@ def _steps_undone(module):
     """Undo all that passes without updates change, except outputs and gradients."""
     svrg, kvstore = module._svrg, kvstore_of_weights(module)
     shapes, batch_size = (module.data_shapes, module.label_shapes), svrg.at.batch_size
-    kept = [state for each in (module, svrg.at.module)
-            for state in executor_group.auxiliary_states(each)]
     sparse = executor_group.sparse_weights(module) if kvstore else []
     mx.nd.waitall()  # MXNet's BatchNorm writes its states behind the engine's back
-    with executor_group.kept(kept + sparse + executor_group.added_gradients(module)):
+    with svrg.at.auxiliary_states_restored(), executor_group.kept(
+            executor_group.auxiliary_states(module) + sparse
+            + executor_group.added_gradients(module)):
         try:
             if sparse:
                 executor_group.pull_sparse_weights(kvstore, module)
@@ -228,35 +249,34 @@ def _steps_undone(module):
                 svrg.at.batch_size = batch_size
 
 
-def _gradients(module):
+def _summed(gradients, scale):
     """Map each parameter to its gradient, summed over the devices in float64."""
-    return {name: sum(_float64(array) for array in arrays)
-            for name, arrays in executor_group.gradients(module).items()}
+    return {name: scale * sum(_float64(array) for array in arrays)
+            for name, arrays in gradients.items()}
 
 
-def _corrections(module):
+def _corrections(svrg, rows, scale):
     """Map each parameter to what `alpha` multiplies: its gradient at the snapshot minus the mean.
 
     The mean is the full gradient in the units of this batch. Over batches of
     one size it is a constant, except where `sparse_full_grad` applies it to
     the rows of the batch alone.
     """
-    if not module._svrg.awaits_correction:
+    if not svrg.awaits_correction:
         return None
-    at_snapshot = module._svrg.step.at_snapshot
-    full_gradient = module._svrg.snapshot.full_gradient
-    units = full_gradient.units_for(executor_group.batch_size(module))
+    full_gradient = svrg.snapshot.full_gradient
+    units = full_gradient.units_for(rows)
     corrections = {}
-    for name, arrays in at_snapshot.items():
+    for name, arrays in svrg.step.at_snapshot.items():
         corrections[name] = 0.
         for device, array in enumerate(arrays):
             if name in full_gradient.by_row[device]:
                 mean = np.zeros(array.shape)
-                rows = array.indices.asnumpy()
-                mean[rows] = _float64(full_gradient.by_row[device][name])[rows]
+                rows_of_batch = array.indices.asnumpy()
+                mean[rows_of_batch] = _float64(full_gradient.by_row[device][name])[rows_of_batch]
             else:
                 mean = _float64(full_gradient.shares[device][name])
-            corrections[name] += _float64(array) - units * mean
+            corrections[name] += scale * (_float64(array) - units * mean)
     return corrections
 
 

@@ -508,9 +508,8 @@ class SVRGModule(Module):
         """Install the optimizer.
 
         It is wrapped, so that the KVStore updates weights with gradients and
-        only sums full gradients over the devices. A process has one connection
-        to its servers, so all modules with the same name of a distributed
-        KVStore share it.
+        only sums full gradients over the devices. A KVStore takes one module; a
+        process has one distributed KVStore.
 
         Raises
         ------
@@ -519,10 +518,9 @@ class SVRGModule(Module):
             `kvstore`: a distributed one with `compression_params`;
             ``dist_async`` with ``MXNET_UPDATE_ON_KVSTORE=0``; one that does not
             sum row_sparse gradients correctly; one whose servers would have to
-            load optimizer states; or one that is already used by a plain
-            Module, by a module with the same parameter names, or by a module
-            that has made updates. Also if there is a `tol` with ``dist_async``, if the
-            learning rate is not finite, or
+            load optimizer states; or one that has keys of another
+            SVRGModule, or updates the weights of a plain Module. Also if there is a
+            `tol` with ``dist_async``, if the learning rate is not finite, or if
             `BarzilaiBorwein` or the module's `proximal` does not support the
             optimizer or the KVStore. No key of a weight has been created then.
         TypeError

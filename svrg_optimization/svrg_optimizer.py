@@ -153,8 +153,8 @@ class _SVRGOptimizer(opt.Optimizer):
     ([-0.05000000074505806, -0.05000000074505806], [1.0, 1.0])
     """
 
-    _OWN = frozenset(['default_opt', 'aux_opt', '_full_keys', '_keys_by_number', '_others',
-                      '_is_one_step', '_proximal'])
+    _OWN = frozenset(['default_opt', 'aux_opt', '_full_keys', '_keys_by_number', '_is_one_step',
+                      '_proximal'])
 
     def __init__(self, default_optimizer, *, full_keys=None, proximal=None, **kwargs):
         # Optimizer.__init__ is not called: it would set a second learning rate,
@@ -175,7 +175,6 @@ class _SVRGOptimizer(opt.Optimizer):
         self.aux_opt = _AssignmentOptimizer()
         self._full_keys = None if full_keys is None else frozenset(full_keys)
         self._keys_by_number = {}
-        self._others = {}
         self._is_one_step = {}
         self._proximal = proximal or {}
 
@@ -192,20 +191,6 @@ class _SVRGOptimizer(opt.Optimizer):
         self._keys_by_number = dict(keys_by_number)
         self._is_one_step.clear()
         self.aux_opt.pushes_per_sum = pushes_per_sum
-
-    def share_kvstore_with(self, other, keys):
-        """Pass some keys on to the optimizer of another module in the same KVStore.
-
-        Parameters
-        ----------
-        other : _SVRGOptimizer
-            Optimizer of the other module.
-        keys : iterable of str
-            Keys of the other module.
-        """
-        self._others.update(dict.fromkeys(keys, other))
-        self._keys_by_number.update(other._keys_by_number)
-        self._is_one_step.clear()
 
     def __getattr__(self, name):
         if name in self._OWN:
@@ -375,8 +360,6 @@ class _SVRGOptimizer(opt.Optimizer):
         return self._keys_by_number.get(index, index)
 
     def _optimizer_of(self, key):
-        if key in self._others:
-            return self._others[key]
         return self.aux_opt if self._is_full(key) else self.default_opt
 
     def _is_full(self, key):

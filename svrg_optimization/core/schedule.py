@@ -99,7 +99,7 @@ class Schedule:
 
     def alpha_after(self, updates):
         """Return α after this number of updates."""
-        return checked_alpha(self.alpha, updates) if callable(self.alpha) else self.alpha
+        return checked_alpha(self.alpha, updates) if callable(self.alpha) else float(self.alpha)
 
     def batches_after(self, snapshots):
         """Return the number of batches of the next pass, None for all.

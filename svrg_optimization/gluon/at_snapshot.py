@@ -71,6 +71,14 @@ class AtSnapshot(GradientsAtSnapshot):
         """Map each trained parameter to its gradients at the current weights, one a device."""
         return {param.name: param.list_grad() for param in self.trained()}
 
+    def kept_of_live(self):
+        """List the arrays that a step without an update changes, each with a copy of its value."""
+        arrays = [value for param in self._params if param.grad_req == 'null'
+                  for value in param.list_data()]
+        if self.adds:
+            arrays += [array for param in self.trained() for array in param.list_grad()]
+        return [(array, array.copy()) for array in arrays]
+
     def _gradients(self):
         return {param.name: self._arrays[param][1] for param in self.trained()}
 

@@ -1,5 +1,6 @@
 r"""SVRGTrainer, Gluon's Trainer with stochastic variance reduced gradients."""
 
+import functools
 import os
 import reprlib
 import tempfile
@@ -364,23 +365,17 @@ class SVRGTrainer(gluon.Trainer):
                                 and len(of_devices) == devices for of_devices in inputs):
             raise ValueError('inputs must be lists of one for each of the devices, %s, as '
                              'gluon.utils.split_and_load returns them' % (self._devices,))
-        at.inputs = list(zip(*inputs)) if in_lists else [inputs]
         try:
-            svrg.begin_step(self, at.inputs, True)
-            self._drop_outdated_snapshot()
-            corrects = svrg.corrects
-            outputs, rows = at.run_live(corrects)
-            svrg.compute_at_snapshot(self, None)
+            outputs, rows = self._compute_gradients(
+                list(zip(*inputs)) if in_lists else [inputs])
             before, self._summed = self._summed, None
-            if corrects:
+            if svrg.corrects:
                 svrg.correct(at.live_gradients(), rows)
                 at.set_fresh(False)  # until another backward pass writes to them
                 self._summed = rows + (before or 0 if at.adds else 0)
         except BaseException:
             svrg.step = self._summed = None  # its gradients are no longer what a step needs
             raise
-        finally:
-            at.inputs = None
         return outputs if in_lists else outputs[0]
 
     def step(self, batch_size, ignore_stale_grad=False):
@@ -451,6 +446,48 @@ class SVRGTrainer(gluon.Trainer):
                            'step(len(data))' % (batch_size, summed), 'batch_size')
         at.set_fresh(True)  # which Trainer demands
         self._summed = None
+
+    def _steps_undone(self, data):
+        """Yield what `diagnostics` measures of each batch, and undo all but gradients."""
+        self._check_ready()
+        svrg, at = self._svrg, self._at
+        undo = at.kept_of_live(), at.copy_of_weights()
+        try:
+            for batch in Batches(data, None, self._devices, self._axes).batches():
+                if len(batch) < len(self._devices):
+                    raise ValueError('data must have a row for each device in each batch, and not '
+                                     '%d for %d' % (len(batch), len(self._devices)))
+                for param in at.trained():
+                    param.zero_grad()
+                rows = self._compute_gradients(batch)[1]
+                gradients = at.live_gradients()
+                yield gradients, rows, 1 / rows, functools.partial(svrg.correct, gradients, rows)
+        finally:
+            for array, value in undo[0]:
+                value.copyto(array)
+            at.set_weights(undo[1])
+            svrg.step = self._summed = None
+
+    def _compute_gradients(self, inputs):
+        """Compute the gradients of a batch, here and at the snapshot.
+
+        Returns
+        -------
+        outputs : list
+            What the objective returned on each device.
+        rows : int
+            Number of rows whose gradients are summed.
+        """
+        svrg, at = self._svrg, self._at
+        try:
+            at.inputs = inputs
+            svrg.begin_step(self, inputs, is_training=True)
+            self._drop_outdated_snapshot()
+            outputs, rows = at.run_live(svrg.corrects)
+            svrg.compute_at_snapshot(self)
+        finally:
+            at.inputs = None
+        return outputs, rows
 
     def save_states(self, fname):
         """Save the optimizer's states and the snapshot. The file is written whole or not at all."""

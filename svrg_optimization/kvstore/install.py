@@ -4,6 +4,7 @@ import contextlib
 import os
 import pickle
 import warnings
+import weakref
 
 import mxnet as mx
 from mxnet.kvstore import KVStore
@@ -13,7 +14,8 @@ from ..module import executor_group
 from ..module.optimizer_states import check_learning_rate, kvstore_of, updater_keys
 from ..step_size import BarzilaiBorwein, check_step_size
 from ..svrg_optimizer import _SVRGOptimizer, described
-from .agreement import TOL_IN_ASYNC, PassCounts
+from .agreement import check_waits, tally
+from .keys import KVStoreKeys
 from .kinds import (
     batches_of_rescaling,
     check_usable,
@@ -25,11 +27,11 @@ from .kinds import (
     will_update,
 )
 from .membership import Membership
-from .operations import connection_to_servers, open_distributed, probe_of_compression
-from .registry import ModuleRegistry, RegisteredModule, registry_of
+from .operations import number_of_new_key, open_distributed, probe_of_compression
 from .worker_exit import prepare_exit
 
 _VARIABLE = 'MXNET_UPDATE_ON_KVSTORE'
+_used = weakref.WeakSet()  # KVStores with keys of a module
 # Attributes that `init_optimizer` sets.
 _INSTALLED = {'_optimizer', '_kvstore', '_update_on_kvstore', '_updater', 'optimizer_initialized',
               '_preload_opt_states', '_membership', '_loaded'}
@@ -66,23 +68,19 @@ def install(module, kvstore, optimizer, optimizer_params, init_optimizer):
 
 @contextlib.contextmanager
 def _workers_updating(module, kvstore, optimizer, optimizer_params):
-    """Let the workers update the weights in the block, where a rate or another module needs it.
+    """Let the workers update the weights in the block, where a BarzilaiBorwein needs it.
 
-    If the user has not decided, they do for a BarzilaiBorwein and where they do for
-    another module of the KVStore. MXNet asks the environment, several times. It
-    yields whether this is so.
+    The user may have decided, in the environment, which MXNet asks several times.
+    It yields whether this is decided here.
     """
     _, _, arguments = described(optimizer, optimizer_params)
     is_needed = isinstance(arguments.get('lr_scheduler'), BarzilaiBorwein) and not any(
         executor_group.sparse_parameters(module))
-    if is_synchronous(kvstore) and not is_needed:
-        connection = kvstore if isinstance(kvstore, KVStore) else connection_to_servers()
-        is_needed = connection is not None and registry_of(connection).updates_none
     if _VARIABLE in os.environ or not is_synchronous(kvstore) or not is_needed:
         yield False
         return
     module.logger.info('The workers update the weights, not the servers of %r: BarzilaiBorwein '
-                       'needs it, here or in an earlier module', kind_of(kvstore))
+                       'needs it', kind_of(kvstore))
     os.environ[_VARIABLE] = '0'
     try:
         yield True
@@ -99,10 +97,8 @@ def _install(module, kvstore, optimizer, optimizer_params, init_optimizer, is_ch
     distributed = is_distributed(kvstore)
     if isinstance(kvstore, str) and distributed:
         kvstore = open_distributed(kvstore)
-    registry = registry_of(kvstore) if isinstance(kvstore, KVStore) else ModuleRegistry()
-    registry.check_room(kvstore, module._param_names, updates)
-    if is_asynchronous(kvstore) and module.tol is not None:
-        raise ValueError(TOL_IN_ASYNC % (kvstore.type, module.tol))
+    _check_unused(kvstore, updates)
+    check_waits(kvstore, tol=module.tol)
     on_servers = updates and distributed
     check_step_size(optimizer, optimizer_params, module.alpha, on_servers,
                     module.full_grad_batches)
@@ -111,24 +107,23 @@ def _install(module, kvstore, optimizer, optimizer_params, init_optimizer, is_ch
         {name: array.shape for name, array in module._arg_params.items()},
         size_split_on_servers(kvstore) if on_servers else None)
 
-    keys = registry.keys_for(module._param_names, module._trainable, svrg.at.counted_by_row())
+    keys = KVStoreKeys(module._param_names, module._trainable, svrg.at.counted_by_row())
     module._membership = Membership(keys)
     wrapped = module._create_optimizer(_SVRGOptimizer.__name__, optimizer, kvstore,
                                        optimizer_params)
     check_learning_rate(wrapped)
+    if on_servers:
+        pickle.dumps(wrapped, 0)  # MXNet does so too, but after keys are created
+    if isinstance(kvstore, KVStore):
+        _used.add(kvstore)
     if distributed:
         prepare_exit(kvstore)
-        if updates:
-            pickle.dumps(wrapped, 0)  # MXNet does so too, but after keys are created
-        number = registry.number_of_first_key(kvstore, keys, updates or is_chosen)
-        if updates:  # servers know keys by their numbers
-            wrapped.place_on_servers(dict(enumerate(keys.on_servers, number)),
+        _create_first_key(kvstore, keys.first, updates or is_chosen)
+        if on_servers:  # which know keys by their numbers
+            wrapped.place_on_servers(dict(enumerate(keys.on_servers)),
                                      kvstore.num_workers if is_asynchronous(kvstore) else 1)
     module._loaded = module._loaded.restore_counts(wrapped.default_opt, optimizer,
                                                    optimizer_params, module._context)
-    for registered in registry.modules if updates else []:
-        wrapped.share_kvstore_with(registered.optimizer, registered.keys.on_servers)
-    registry.is_half_used = True  # from here on there are new keys
     with warnings.catch_warnings():
         if isinstance(optimizer, str):
             # Module compares rescale_grad only where the user made the optimizer.
@@ -143,8 +138,36 @@ def _install(module, kvstore, optimizer, optimizer_params, init_optimizer, is_ch
         svrg.drop_snapshot()
     kvstore = kvstore_of(module)  # Module may have made it of its name
     if kvstore:
+        kvstore.set_optimizer = _refuse_optimizer  # of a plain Module
         _create_keys_of_full_gradient(module, kvstore, keys)
-        registry_of(kvstore).add(kvstore, RegisteredModule(keys, wrapped, svrg.snapshot, updates))
+
+
+def _check_unused(kvstore, updates):
+    """Raise a ValueError if a KVStore cannot take the keys of a module."""
+    if kvstore in _used:
+        raise ValueError(
+            'kvstore must have no keys of another SVRGModule, nor of an init_optimizer that has '
+            'failed, and %r has: give this module %s'
+            % (kvstore.type, 'a job of its own, as a process has one connection to its servers'
+               if is_distributed(kvstore) else
+               'one of its own, as mx.kv.create(%r) makes' % kvstore.type))
+    if updates and getattr(kvstore, '_updater', None) is not None:
+        _refuse_optimizer()
+
+
+def _create_first_key(kvstore, key, must_be_first):
+    """Create the first key on the servers, and raise a ValueError if they are not usable."""
+    number = number_of_new_key(kvstore, key)
+    if number is None:
+        raise ValueError('kvstore must not compress gradients (set_gradient_compression): it '
+                         'would compress the full gradient too')
+    if number and must_be_first:
+        _refuse_optimizer()
+
+
+def _refuse_optimizer(_=None):
+    raise ValueError('kvstore must not update the weights of a plain Module and of an SVRGModule: '
+                     'it has one optimizer for all its keys')
 
 
 def wrapped_optimizer(module, keys, proximal, default_opt, kvstore, optimizer_params):
@@ -184,7 +207,7 @@ def _create_keys_of_full_gradient(module, kvstore, keys):
     if is_distributed(kvstore):
         values.update((key, mx.nd.zeros(weights[name].shape[:1], dtype='float64'))
                       for name, key in keys.row_counts.items())
-        values[keys.tally] = PassCounts(kvstore).value
+        values[keys.tally] = tally(kvstore)
         # Module does not give the workers rank 0's weights if they update the weights
         # themselves, and never updates their copies on the host.
         executor_group.pull_dense_weights(kvstore, module)

@@ -17,10 +17,6 @@ class KVStoreKeys:
         Parameters with a full gradient.
     counted : iterable of str
         Parameters whose rows are counted.
-    taken : iterable of str
-        Keys that the KVStore already has.
-    first : str, optional
-        The first key, if it has been created already.
 
     Attributes
     ----------
@@ -31,15 +27,15 @@ class KVStoreKeys:
     row_counts : dict of str to str
         For each counted parameter the key of its row counts.
     tally : str
-        Key of PassCounts.
+        Key of the numbers that workers tell each other.
     first : str
         Key that servers get first, to learn how they number keys. In a local
         KVStore it shows whether gradients are compressed.
     """
 
-    def __init__(self, param_names, trainable, counted=(), taken=(), first=None):
+    def __init__(self, param_names, trainable, counted=()):
         self.params = list(param_names)
-        taken = {*taken, *param_names}
+        taken = set(param_names)
 
         def new(name, suffix):
             key = name + suffix
@@ -51,7 +47,7 @@ class KVStoreKeys:
         self.full = {name: new(name, _SUFFIX) for name in trainable}
         self.row_counts = {name: new(name, '_rows') for name in counted}
         self.tally = new('svrg', '_tally')
-        self.first = first or new('svrg', '_first')
+        self.first = new('svrg', '_first')
 
     @property
     def summed(self):

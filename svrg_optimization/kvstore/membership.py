@@ -3,11 +3,10 @@
 from ..data.iterators import rows_left_over, rows_of_batch
 from ..module.optimizer_states import kvstore_of, kvstore_of_weights, update_counts
 from .agreement import (
-    Plan,
+    batches_of_each,
     check_batch_counts,
-    check_plans,
-    count_batches,
-    largest_of_workers,
+    check_same,
+    check_waits,
     synchronize_weights,
 )
 from .kinds import is_asynchronous, is_distributed, is_synchronous
@@ -90,32 +89,37 @@ class Membership:
             Whether it begins with a pass that stores batches for the snapshot
             before.
         """
-        kvstore = kvstore_of(module)
+        kvstore, schedule = kvstore_of(module), svrg.schedule
         if not is_distributed(kvstore):
             return
-        schedule = svrg.schedule
-        sampled = takes_snapshots and (
-            schedule.batches_after(svrg.snapshot.num_taken) or 0,
-            schedule.updates_per_snapshot or 0, schedule.full_grad_data is not None,
-            schedule.tol or 0)
-        plan = Plan(rows_of_batch(train_data, module.data_shapes),
-                    0 if kvstore_of_weights(module) else module._optimizer.rescale_grad,
-                    schedule.update_freq if takes_snapshots else 0, svrg.epoch, takes_snapshot,
-                    stores_again, rows_left_over(train_data), *(sampled or ()))
+        batches, has_data = (schedule.batches_after(svrg.snapshot.num_taken),
+                             schedule.full_grad_data is not None) if takes_snapshots else (None, 0)
+        waits = {name: getattr(schedule, name) if takes_snapshots else None
+                 for name in ('updates_per_snapshot', 'tol')}
+        plan = {
+            'update_freq (0 for alpha=0)': schedule.update_freq if takes_snapshots else 0,
+            'begin_epoch': svrg.epoch,
+            'a snapshot when fit begins (0 if there is one, 1 if fit takes it)': takes_snapshot,
+            'full_grad_batches (0 for None, the next value of a schedule)': batches or 0,
+            **{name + ' (0 for None)': value or 0 for name, value in waits.items()},
+            'full_grad_data (1 if they are given, 0 if not)': has_data,
+            'store_snapshot_grads (1 if fit begins between two snapshots and has to store the '
+            'batches of its train_data, 0 if not)': stores_again}
+        if is_synchronous(kvstore):
+            plan['the batch size of train_data'] = rows_of_batch(train_data, module.data_shapes)
+            plan['rescale_grad of the optimizer (by default 1 over the rows that the module was '
+                 'bound for, 0 where servers update)'] = (
+                0 if kvstore_of_weights(module) else module._optimizer.rescale_grad)
+            plan["the rows that train_data leave over with last_batch_handle='roll_over'"] = (
+                rows_left_over(train_data))
         if self._plan != plan:
-            check_plans(kvstore, self.keys.tally, plan)
+            check_same(kvstore, self.keys.tally, plan)
+            check_waits(kvstore, **waits)
             self._plan = plan
         if not (takes_snapshot or stores_again):
             self.forget_agreement()
-            is_sampled = plan.full_grad_batches or plan.has_full_grad_data
-            if is_synchronous(kvstore) and not is_sampled:
-                check_batch_counts(kvstore, count_batches(kvstore, self.keys.tally, train_data))
-
-    def largest(self, module, number):
-        """Return the largest of the numbers of all workers, so that they decide alike."""
-        kvstore = kvstore_of(module)
-        return largest_of_workers(kvstore, self.keys.tally, number)[0] if is_distributed(
-            kvstore) else number
+            if is_synchronous(kvstore) and not (batches or has_data):
+                check_batch_counts(kvstore, batches_of_each(kvstore, self.keys.tally, train_data))
 
     def synchronize(self, module, num_update):
         """Set all workers to the same weights, once before a pass after `num_update` updates.

@@ -40,7 +40,8 @@ def open_distributed(kind):
     if 'DMLC_PS_ROOT_URI' not in os.environ:
         raise ValueError('kvstore %r needs a cluster, whose scheduler the environment names '
                          '(DMLC_PS_ROOT_URI): start the script with a launcher' % kind)
-    kvstore = connection_to_servers()
+    stores = (known for known in gc.get_objects() if issubclass(type(known), kv_of_mxnet.KVStore))
+    kvstore = next(filter(is_distributed, stores), None)
     if kvstore is None:
         kvstore = kv_of_mxnet.create(kind)
         _opened_by_name.append(kvstore)
@@ -49,14 +50,6 @@ def open_distributed(kind):
         raise ValueError('kvstore must be %r, as this process is connected to its servers '
                          'already, not %r' % (kvstore.type, kind))
     return kvstore
-
-
-def connection_to_servers():
-    """Return the distributed KVStore of this process, None if it has none."""
-    for kvstore in gc.get_objects():
-        if issubclass(type(kvstore), kv_of_mxnet.KVStore) and is_distributed(kvstore):
-            return kvstore
-    return None
 
 
 def number_of_new_key(kvstore, key):

@@ -7,7 +7,7 @@ from ..core.arrays import dtype_of_sum
 from ..core.front_end import Workers
 from ..module.optimizer_states import kvstore_of
 from ..svrg_optimizer import _SVRGOptimizer
-from .agreement import PassCounts, check_batch_counts, largest_of_workers
+from .agreement import check_batch_counts, tally, told_by_each
 from .keys import NumberedKeys
 from .kinds import is_distributed
 from .operations import allreduce, compresses, probe_of_compression, quantizes
@@ -68,7 +68,7 @@ def workers_of_trainer(kvstore, names, gradients, context, created):
         if quantizes(kvstore, keys.first, [context]):
             raise ValueError('kvstore must not compress gradients (set_gradient_compression): '
                              'it would compress the full gradient too')
-    values = {keys.tally: PassCounts(kvstore).value}
+    values = {keys.tally: tally(kvstore)}
     for name, arrays in gradients.items():
         values[keys.full[name]] = nd.zeros(arrays[0].shape, dtype=dtype_of_sum(arrays[0].dtype))
     for key, value in values.items():
@@ -152,14 +152,14 @@ class OverWorkers(Workers):
             units = 1
         values = full_gradient.by_parameter()
         context = next((arrays[0].context for arrays in values.values()), None)
-        tally = PassCounts(self._kvstore, full_gradient.rows, full_gradient.batches,
-                           [full_gradient.yielded], context)
+        told = tally(self._kvstore, [full_gradient.rows, full_gradient.batches,
+                                     full_gradient.yielded], context)
         counted = {keys.row_counts[name]: [nd.array(counts, ctx=context, dtype=np.float64)]
                    for name, counts in full_gradient.row_counts.items()}
-        counted[keys.tally] = [tally.value]
+        counted[keys.tally] = [told]
         exchange(self._kvstore, keys, full_gradient, values, counted)
-        full_gradient.rows, full_gradient.batches, of_workers = tally.read()
-        full_gradient.batches_of_workers = [int(own[0]) for own in of_workers]
+        rows, batches, full_gradient.batches_of_workers, *_ = told.asnumpy().T
+        full_gradient.rows, full_gradient.batches = int(rows.sum()), int(batches.sum())
         for name in full_gradient.row_counts:
             full_gradient.row_counts[name] = (
                 counted[keys.row_counts[name]][0].asnumpy().astype(np.int64))
@@ -172,7 +172,8 @@ class OverWorkers(Workers):
 
     def largest(self, numbers):
         """Return for each number the largest of all workers."""
-        return largest_of_workers(self._kvstore, self._keys.tally, *numbers)
+        told = told_by_each(self._kvstore, self._keys.tally, numbers)
+        return told.max(axis=0).tolist()
 
     def within_process(self):
         """Return what sums over the devices of this process, without a KVStore."""

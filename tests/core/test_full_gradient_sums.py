@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from svrg_optimization.checkpoint.format import arrays_of_kind, with_prefix
-from svrg_optimization.core.full_gradient import FullGradient
 from svrg_optimization.core.front_end import Workers
+from svrg_optimization.core.full_gradient import FullGradient
 from svrg_optimization.kvstore.workers import OverDevices
 
 TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]

@@ -192,4 +192,4 @@ def test_a_batch_of_padding_alone_does_not_count(stored):
     if stored:
         assert [batch.at_snapshot is None for batch in module._svrg.store.batches] == [
             False, False, True, False, False]
-        assert [batch.pad for batch in module._svrg.store.batches] == [0, 0, 10, 0, 0]
+        assert [stored.batch.pad for stored in module._svrg.store.batches] == [0, 0, 10, 0, 0]

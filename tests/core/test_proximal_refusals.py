@@ -119,17 +119,17 @@ def test_parameters_with_other_numbers_need_a_kvstore_that_updates(monkeypatch):
 
 
 def test_a_bucket_without_the_parameter_is_refused():
-    operators = ProximalOperators({'a_weight': L1(1)}, mx.sym.Variable('a_weight'), ['a_weight'])
+    operators = ProximalOperators({'a_weight': L1(1)}, ['a_weight'], ['a_weight'])
     with pytest.raises(ValueError, match='parameters of the bucket.*a_weight is not one'):
         operators.check_optimizer('sgd', {}, {'b_weight': (2,)})
 
 
 def test_borrowed_operators_may_be_equal():
-    one, other = [ProximalOperators(L1(0.1), mx.sym.Variable('a_weight'), ['a_weight'])
+    one, other = [ProximalOperators(L1(0.1), ['a_weight'], ['a_weight'])
                   for _ in range(2)]
     one.check_borrowed(other, has_same_keys=True)
     with pytest.raises(ValueError, match='proximal must be that of shared_module'):
-        one.check_borrowed(ProximalOperators(L1(0.2), mx.sym.Variable('a_weight'), ['a_weight']),
+        one.check_borrowed(ProximalOperators(L1(0.2), ['a_weight'], ['a_weight']),
                            has_same_keys=True)
 
 

@@ -10,8 +10,9 @@ from held_batches import ReusingIter, cost_of_batch, cost_of_gradient, expect, t
 from problems import Problem
 from svrg_optimization import SVRGModule
 from svrg_optimization.core.arrays import bytes_of
+from svrg_optimization.core.full_gradient import Part
 from svrg_optimization.core.store import Store
-from svrg_optimization.module.gradients_of_pass import Part
+from svrg_optimization.data import passes
 
 TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
 
@@ -24,7 +25,8 @@ def test_the_budget_is_kept(runs):
             warnings.simplefilter('ignore', UserWarning)
             module.update_full_grads(problem.iterator())
         held = module._svrg.store.batches
-        total = sum(bytes_of(array) for batch in held for array in batch.data + batch.label)
+        total = sum(bytes_of(array) for stored in held
+                    for array in stored.batch.data + stored.batch.label)
         total += sum(bytes_of(array) for batch in held for arrays in
                      (batch.at_snapshot or {}).values() for array in arrays)
         assert total <= budget
@@ -64,8 +66,10 @@ def test_sparse_arrays_cost_their_values_and_indices():
     assert bytes_of(dense.tostype('row_sparse')) == 3 * 4 + 8
 
 
-def add(store, batch, gradients=None, copies=False):
-    store.add(Part(gradients or {}, batch=batch, copies=copies), 'full gradient')
+def add(store, batch, gradients=None):
+    if not store.is_exceeded:
+        store.add(batch, [*batch.data, *(batch.label or [])], Part(gradients or {}),
+                  'full gradient')
 
 
 def test_gradients_go_where_data_need_their_room():
@@ -75,8 +79,8 @@ def test_gradients_go_where_data_need_their_room():
     for count in range(5):
         store = Store(24 + 8 + 24 + 24)
         assert store.batches == []
-        for number, batch in enumerate(made[:count]):
-            add(store, batch, gradients, copies=number == 1)
+        for batch in made[:count]:
+            add(store, batch, gradients)
         assert store.batches == []  # not before the pass is complete
         said, data = [], object()
         store.complete(data, count, lambda _, kind, said=said: said.append(kind))
@@ -84,11 +88,10 @@ def test_gradients_go_where_data_need_their_room():
         assert [batch.at_snapshot is not None for batch in store.batches] == expected
         assert store.num_with_gradients == sum(expected)
         assert said == [[], [], [], ['not all stored'], ['nothing stored']][count]
-        for number, (stored, batch) in enumerate(zip(store.batches, made)):
-            assert stored.pad == batch.pad and stored.full_gradient == 'full gradient'
-            for arrays, given in ((stored.data, batch.data), (stored.label, batch.label)):
-                assert (arrays[0] is given[0]) == (number != 1)
-                assert (arrays[0].asnumpy() == 1).all()
+        for stored, batch in zip(store.batches, made):
+            assert stored.batch is batch and stored.full_gradient == 'full gradient'
+            assert store.found([*batch.data, *batch.label]) is stored
+            assert store.found([batch.data[0].copy(), *batch.label]) is None
             if stored.at_snapshot:
                 assert stored.at_snapshot['w'][0] is not gradients['w'][0]
                 assert (stored.at_snapshot['w'][0].asnumpy() == 1).all()
@@ -116,18 +119,15 @@ def test_gradients_of_padded_batches_make_room_too():
         assert len(module._svrg.store.batches) == 8
 
 
-@pytest.mark.parametrize('reuses, copies', [(False, [False, False, False, True]),
-                                            (True, [True, True, True, True])])
-def test_data_are_copied_where_they_might_change(monkeypatch, reuses, copies):
-    """Or where they are a part of the padded batch, whose memory they would keep."""
-    problem, asked = Problem(rows=37), []
-    store = Store.add
-    monkeypatch.setattr(Store, 'add', lambda self, part, full_gradient: (
-        asked.append(part.copies), store(self, part, full_gradient)))
+@pytest.mark.parametrize('reuses', [False, True])
+def test_data_are_copied_where_they_might_change(monkeypatch, reuses):
+    problem, asked, held = Problem(rows=37), [], passes.held
+    monkeypatch.setattr(passes, 'held', lambda batch, copies: (
+        asked.append(copies), held(batch, copies))[1])
     train_data = ReusingIter(problem.features, problem.targets, 10, label_name='label') if (
         reuses) else problem.iterator()
     problem.bound(store_snapshot_grads=True).update_full_grads(train_data)
-    assert asked == copies
+    assert asked == 4 * [reuses]
 
 
 @pytest.mark.parametrize('context', [mx.cpu(), TWO_DEVICES])
@@ -156,7 +156,7 @@ def test_it_is_said_what_is_not_held():
     store.complete(data, 1, lambda *arguments: said.append(arguments))
     assert said == [('store_snapshot_grads: 24 bytes have room for all 1 batches and the gradients '
                      'of 0: the others are computed again at each step', 'not all stored')]
-    assert store.shuffled(data, None) == store.batches
+    assert store.shuffled(data, None) == [stored.batch for stored in store.batches]
     del said[:]
     store = Store(24)
     add(store, mx.io.DataBatch([mx.nd.ones((2, 2))], None))  # computed as one with others

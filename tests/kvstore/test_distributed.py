@@ -97,19 +97,19 @@ def test_asynchronous_training_converges_to_the_optimum(tmp_path):
         assert_close(result['weights'], {'fc_weight': optimum[None, :-1], 'fc_bias': optimum[-1:]})
 
 
-def names(number):
-    """Name a problem's parameters after a number, as two modules of a KVStore must differ."""
-    return {kind: {'name': 'w%d_%s' % (number, kind)} for kind in ('weight', 'bias')}
+def run_each(calls, tmp_path, **cluster):
+    """Run scenarios, each in a cluster of its own; return a list of their results for each rank."""
+    return list(zip(*(run_workers(scenario, tmp_path, **cluster, **arguments)
+                      for scenario, arguments in calls)))
 
 
 @pytest.mark.slow
 def test_fit_finds_shards_that_cannot_be_before_the_first_step(tmp_path):
-    """Different numbers of batches, none on one worker, and none on any, in one cluster."""
+    """Different numbers of batches, none on one worker, and none on any."""
     cases = [([17, 40], r'in the order of ranks, \[3, 5\]$'),
              ([57, 0], r'in the order of ranks, \[8, 0\]$'), ([0, 0], 'at least one row')]
-    results = run_workers('in_turn', tmp_path, calls=[
-        ('fit_with_error', {'problem': {'rows': 57, **names(number)}, 'sizes': sizes,
-                            'batch_size': 8}) for number, (sizes, _) in enumerate(cases)])
+    results = run_each([('fit_with_error', {'problem': {'rows': 57}, 'sizes': sizes,
+                                            'batch_size': 8}) for sizes, _ in cases], tmp_path)
     for of_rank in results:
         for (message, steps, is_active), (_, says) in zip(of_rank, cases):
             assert re.search(says, message)
@@ -180,27 +180,12 @@ def test_buckets_train_on_the_mean_over_the_workers(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('environment', [{}, {'MXNET_UPDATE_ON_KVSTORE': '0'}], ids=str)
-def test_two_modules_in_one_kvstore_train_as_each_alone(tmp_path, environment):
-    optimizers = [{'learning_rate': 0.1, 'momentum': 0.9}, {'learning_rate': 0.3, 'wd': 0.1}]
-    results = run_workers('two_modules', tmp_path, environment=environment, steps=3,
-                          optimizers=optimizers)
-    problems = [Problem(rows=24, seed=0), Problem('softmax', rows=24, seed=1)]
-    for weights in results:
-        for problem, optimizer, actual in zip(problems, optimizers, weights):
-            expected = train_on_union(problem, [12, 12], 4, 3, 1, **optimizer)
-            assert_close({name.replace('other', 'fc'): value for name, value in actual.items()},
-                         expected)
-
-
-@pytest.mark.slow
-def test_a_kvstore_refuses_modules_that_would_mix_their_values(tmp_path):
-    for same, by_name, of_other_kind, again, stepped in run_workers(
-            'kvstores_that_cannot_be_shared', tmp_path):
-        assert 'once installed, stays for the whole job' in again
-        assert same == by_name and 'keys fc_bias, fc_weight' in same
+def test_a_job_trains_one_module(tmp_path):
+    """Another one, or the same again, is refused: by the KVStore and by its name."""
+    for other, by_name, again, of_other_kind in run_workers('kvstore_given_twice', tmp_path):
+        assert other == by_name == again
+        assert "'dist_sync' has: give this module a job of its own" in other
         assert "must be 'dist_sync'" in of_other_kind and "not 'dist_async'" in of_other_kind
-        assert 'has begun its training' in stepped
 
 
 @pytest.mark.slow
@@ -283,17 +268,17 @@ UPDATED_BY_WORKERS = {'MXNET_UPDATE_ON_KVSTORE': '0'}
 
 
 DIFFERENCES = [
-    (UPDATED_BY_WORKERS, 'dist_sync', 'batches of as many rows on all workers.*' + BY_RANK
-     + r'\[8, 4\]$', {'sizes': [16, 8], 'batch_sizes': [8, 4]}),
-    ({}, 'dist_sync', 'update_freq must be the same on all workers.*' + BY_RANK + r'\[1, 2\]$',
+    (UPDATED_BY_WORKERS, 'dist_sync', 'batch size of train_data must be the same on all workers.*'
+     + BY_RANK + r'\[8, 4\]$', {'sizes': [16, 8], 'batch_sizes': [8, 4]}),
+    ({}, 'dist_sync', 'update_freq .* must be the same on all workers.*' + BY_RANK + r'\[1, 2\]$',
      {'sizes': [16, 16], 'update_freqs': [1, 2]}),
-    ({}, 'dist_async', 'update_freq must be the same on all workers.*' + BY_RANK + r'\[1, 0\]$',
+    ({}, 'dist_async', 'update_freq .* must be the same on all workers.*' + BY_RANK + r'\[1, 0\]$',
      {'sizes': [16, 16], 'alphas': [1, 0]}),
-    ({}, 'dist_sync', "last_batch_handle is 'roll_over'.*" + BY_RANK + r'\[0, 3\]$',
+    ({}, 'dist_sync', "last_batch_handle='roll_over' must be the same.*" + BY_RANK + r'\[0, 3\]$',
      {'sizes': [20, 23], 'batch_sizes': [10, 10], 'last_batch_handle': 'roll_over'}),
     ({}, 'dist_sync', 'begin_epoch must be the same.*' + BY_RANK + r'\[0, 1\]$',
      {'sizes': [16, 16], 'begin_epochs': [0, 1]}),
-    ({}, 'dist_sync', 'all workers must have a snapshot when fit begins.*' + BY_RANK
+    ({}, 'dist_sync', 'a snapshot when fit begins .* must be the same.*' + BY_RANK
      + r'\[0, 1\]$',
      {'sizes': [16, 16], 'begin_epochs': [1, 1], 'update_freqs': [2, 2], 'loads': [True, False]}),
     ({}, 'dist_async', 'at least one batch on each worker in fit.*' + BY_RANK + r'\[2, 0\]$',
@@ -305,19 +290,18 @@ DIFFERENCES = [
 @pytest.mark.parametrize('environment, kind', [
     ({}, 'dist_sync'), (UPDATED_BY_WORKERS, 'dist_sync'), ({}, 'dist_async')], ids=str)
 def test_fit_that_would_hang_or_differ_is_an_error_on_all_workers(tmp_path, environment, kind):
-    """Each difference of such a cluster, of modules with other names in one cluster."""
-    cases = [(message, {**arguments, 'names': names(number)})
-             for number, (*cluster, message, arguments) in enumerate(DIFFERENCES)
+    """Each difference of such a cluster."""
+    cases = [(message, dict(arguments)) for *cluster, message, arguments in DIFFERENCES
              if cluster == [environment, kind]]
     for _, arguments in cases:
         if 'loads' in arguments:
-            problem = Problem(rows=32, **arguments['names'])
+            problem = Problem(rows=32)
             module = problem.module(2)
             module.fit(problem.iterator(8), num_epoch=1, eval_metric='mse')
             module.save_checkpoint(str(tmp_path / 'model'), 1)
             arguments['prefix'] = str(tmp_path / 'model')
-    results = run_workers('in_turn', tmp_path, environment=environment, kind=kind,
-                          calls=[('fit_unlike', arguments) for _, arguments in cases])
+    results = run_each([('fit_unlike', arguments) for _, arguments in cases], tmp_path,
+                       environment=environment, kind=kind)
     assert len(cases) == {'dist_sync': 1 if environment else 4, 'dist_async': 2}[kind]
     for of_rank in results:
         for (found, steps), (message, _) in zip(of_rank, cases):
@@ -330,16 +314,15 @@ def test_workers_store_their_batches_again_together(tmp_path):
     """The pass that stores them sums over all workers, and would wait for the others."""
     cases = [([True, True], [False, True], [0, 1]), ([True, False], [True, True], [1, 0]),
              ([True, True], [True, True], None), ([True, True], [False, False], None)]
-    results = run_workers('in_turn', tmp_path, calls=[
-        ('store_unlike', {'sizes': [16, 16], 'budgets': budgets, 'renews': renews,
-                          'names': names(number)})
-        for number, (budgets, renews, _) in enumerate(cases)])
+    results = run_each([
+        ('store_unlike', {'sizes': [16, 16], 'budgets': budgets, 'renews': renews})
+        for budgets, renews, _ in cases], tmp_path)
     for of_rank in results:
         for (found, steps), (_, _, stores) in zip(of_rank, cases):
             if stores is None:
                 assert found is None and steps == 4
             else:
-                assert re.search('must have stored the batches of their train_data, or none.*'
+                assert re.search('store_snapshot_grads .* must be the same on all workers.*'
                                  + BY_RANK + re.escape(str(stores)) + '$', found), found
                 assert not steps
 
@@ -388,9 +371,9 @@ def test_a_second_fit_may_be_tried_again_on_one_worker(tmp_path):
 @pytest.mark.slow
 def test_fit_ignores_the_batch_size_that_a_worker_has_scored_with(tmp_path):
     """What counts is the batch size of the training data, and not of the latest batch."""
-    for weights, message in run_workers('in_turn', tmp_path, calls=[
-            ('fit_after_scoring', {'sizes': [12, 12], 'batch_sizes': [4, 4]}),
-            ('fit_after_scoring', {'sizes': [12, 12], 'batch_sizes': [4, 6], 'names': names(1)})]):
+    for weights, message in run_each([
+            ('fit_after_scoring', {'sizes': [12, 12], 'batch_sizes': sizes})
+            for sizes in ([4, 4], [4, 6])], tmp_path):
         assert_close(weights, train_on_union(Problem(rows=24), [12, 12], 4, 4, 2,
                                              learning_rate=0.1))
         assert message.endswith(BY_RANK + '[4, 6]')

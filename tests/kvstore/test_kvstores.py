@@ -91,48 +91,16 @@ def other(**kwargs):
 
 
 @pytest.mark.parametrize('update_on_kvstore', ['0', '1'])
-def test_two_modules_in_one_local_kvstore_train_as_each_alone(monkeypatch, update_on_kvstore):
+def test_a_kvstore_takes_one_module(monkeypatch, update_on_kvstore):
+    """Whatever the names of another one, which can train in a KVStore of its own."""
     monkeypatch.setenv('MXNET_UPDATE_ON_KVSTORE', update_on_kvstore)
     kvstore = mx.kv.create('local')
-    problems = [Problem(rows=20), other()]
-    optimizers = [{'learning_rate': 0.1, 'momentum': 0.9}, {'learning_rate': 0.3, 'wd': 0.1}]
-    modules = [problem.bound(context=[mx.cpu(0), mx.cpu(1)]) for problem in problems]
-    for module, optimizer in zip(modules, optimizers):
-        module.init_optimizer(kvstore, 'sgd', optimizer)
-    for _ in range(4):
-        for problem, module in zip(problems, modules):
-            module.update_full_grads(problem.iterator())
-            for batch in problem.iterator():
-                module.forward_backward(batch)
-                module.update()
-    for problem, module, optimizer in zip(problems, modules, optimizers):
-        problem.assert_weights(module, problem.svrg(**optimizer).fit(4, 1))
-
-
-def test_full_gradients_of_another_module_are_no_parameters(monkeypatch):
-    """One module has a parameter named as the other would name its full gradient."""
-    monkeypatch.setenv('MXNET_UPDATE_ON_KVSTORE', '1')
-    kvstore = mx.kv.create('local')
-    problems = [Problem(rows=20), Problem(rows=20, seed=1, weight={'name': 'fc_weight_fulls'},
-                                          bias={'name': 'v'})]
-    modules = [problem.bound() for problem in problems]
-    for module in modules:
-        module.init_optimizer(kvstore)
-    clash = Problem(weight={'name': 'fc_weight_full'}, bias={'name': 'w'}).bound()
-    assert_unusable(clash, kvstore, 'already holds a module with the keys fc_weight_full:')
-
-
-def test_a_kvstore_takes_no_module_after_the_first_step_of_another():
-    kvstore = mx.kv.create('local')
-    problem = Problem(rows=20)
-    module = problem.bound(alpha=0)
+    module = Problem(rows=20).bound()
     module.init_optimizer(kvstore)
-    module.forward_backward(next(problem.iterator()))
-    module.update()
-    assert_unusable(other().bound(), kvstore, 'has begun its training')
-    del module
-    gc.collect()
-    other().bound().init_optimizer(kvstore)  # now nobody's states are lost
+    second = other().bound()
+    assert_unusable(second, kvstore, r"no keys of another SVRGModule.* and 'local' has: give this "
+                    r"module one of its own, as mx.kv.create\('local'\) makes")
+    second.init_optimizer('local')
 
 
 def test_a_kvstore_refuses_the_same_names_twice():
@@ -140,9 +108,9 @@ def test_a_kvstore_refuses_the_same_names_twice():
     problem = Problem()
     module = problem.bound()
     module.init_optimizer(kvstore)
-    assert_unusable(problem.bound(), kvstore, 'with the keys fc_bias, fc_weight: give this')
+    assert_unusable(problem.bound(), kvstore, 'no keys of another SVRGModule')
     optimizer = module._optimizer
-    with pytest.raises(ValueError, match='keys fc_bias, fc_weight'):
+    with pytest.raises(ValueError, match='no keys of another SVRGModule'):
         module.init_optimizer(kvstore, force_init=True)
     assert module._optimizer is optimizer
     module.fit(problem.iterator(), num_epoch=2, arg_params=problem.arg_params(),
@@ -160,10 +128,10 @@ def test_a_kvstore_that_updates_a_plain_module_is_refused():
 
 
 def test_keys_have_the_order_of_their_creation():
-    keys = KVStoreKeys(['a', 'b', 'a_full', 'svrg_tally'], ['a', 'b'], ['b'], taken=['b_full'])
-    assert keys.full == {'a': 'a_full_full', 'b': 'b_full_full'}
+    keys = KVStoreKeys(['a', 'b', 'a_full', 'svrg_tally'], ['a', 'b'], ['b'])
+    assert keys.full == {'a': 'a_full_full', 'b': 'b_full'}
     assert keys.on_servers == [keys.first, 'a', 'b', 'a_full', 'svrg_tally', 'a_full_full',
-                               'b_full_full', 'b_rows', 'svrg_tally_tally']
+                               'b_full', 'b_rows', 'svrg_tally_tally']
     assert len(set(keys.on_servers)) == 9
 
 
@@ -210,17 +178,6 @@ def test_kvstore_and_module_are_freed_without_a_collection():
         gc.enable()
 
 
-@pytest.mark.parametrize('first', ['0', '1'])
-def test_all_modules_of_a_kvstore_update_alike(monkeypatch, first):
-    kvstore = mx.kv.create('local')
-    monkeypatch.setenv('MXNET_UPDATE_ON_KVSTORE', first)
-    Problem().bound().init_optimizer(kvstore)
-    monkeypatch.setenv('MXNET_UPDATE_ON_KVSTORE', str(1 - int(first)))
-    module = other().bound()
-    with pytest.raises(ValueError, match='all modules or of none'):
-        module.init_optimizer(kvstore)
-
-
 @pytest.mark.parametrize('threshold', [0.5, 2.0 ** -10])
 @pytest.mark.parametrize('devices', [1, 2])
 def test_a_kvstore_does_not_compress_the_full_gradient(devices, threshold):
@@ -247,22 +204,16 @@ def test_the_kind_of_a_kvstore_says_whether_it_is_synchronous():
 
 
 def test_compression_that_is_set_later_leaves_the_full_gradient_exact():
-    """By the user, or by Module for another module with compression_params."""
     problem = Problem('perceptron', rows=37)
     svrg = problem.svrg()
     svrg.take_snapshot()
-    compression = {'type': '2bit', 'threshold': 0.5}
-    for tell in (lambda kvstore: kvstore.set_gradient_compression(compression),
-                 lambda kvstore: other().bound(compression_params=compression).init_optimizer(
-                     kvstore)):
-        kvstore = mx.kv.create('device')
-        module = problem.bound()
-        module.init_optimizer(kvstore)
-        module.update_full_grads(problem.iterator())
-        problem.assert_full_gradient(module, svrg.full_gradient)
-        tell(kvstore)
-        module.update_full_grads(problem.iterator())
-        problem.assert_full_gradient(module, svrg.full_gradient)
+    kvstore, module = mx.kv.create('device'), problem.bound()
+    module.init_optimizer(kvstore)
+    module.update_full_grads(problem.iterator())
+    problem.assert_full_gradient(module, svrg.full_gradient)
+    kvstore.set_gradient_compression({'type': '2bit', 'threshold': 0.5})
+    module.update_full_grads(problem.iterator())
+    problem.assert_full_gradient(module, svrg.full_gradient)
 
 
 def test_a_kvstore_is_refused_after_an_init_optimizer_that_failed(tmp_path):
@@ -273,6 +224,6 @@ def test_a_kvstore_is_refused_after_an_init_optimizer_that_failed(tmp_path):
     with pytest.raises(FileNotFoundError):
         module.init_optimizer(kvstore)
     module._preload_opt_states = None
-    with pytest.raises(ValueError, match='kvstore has keys of a module whose init_optimizer fail'):
+    with pytest.raises(ValueError, match='nor of an init_optimizer that has failed'):
         module.init_optimizer(kvstore)
     module.init_optimizer(mx.kv.create('local'))

@@ -56,14 +56,10 @@ def test_servers_that_must_update_are_an_error(tmp_path, environment, kind, spar
         assert 'kvstore must leave the updates to the workers' in message
 
 
-@pytest.mark.parametrize('first, second, message', [
-    ('rule', 'adam', None), ('adam', 'rule', 'it would not update those of this module, and does'),
-    ('rule', 'sparse', 'row_sparse gradients on several devices or workers need'),
-    ('rule', 'plain', 'must not update the weights of a plain Module'),
-    ('plain', 'rule', 'must not update the weights of a plain Module')])
-def test_the_first_module_of_a_kvstore_decides_who_updates(tmp_path, first, second, message):
+@pytest.mark.parametrize('first, second', [('rule', 'plain'), ('plain', 'rule')])
+def test_a_plain_module_whose_weights_servers_update_is_refused(tmp_path, first, second):
     for told in run_workers('install_two', tmp_path, kinds=[first, second]):
-        assert told == [False, False] if message is None else re.search(message, told)
+        assert 'must not update the weights of a plain Module' in told
 
 
 def test_workers_stop_together_at_the_optimum(tmp_path):
@@ -83,7 +79,7 @@ def test_workers_stop_together_at_the_optimum(tmp_path):
 
 @pytest.mark.parametrize('kind, tols, message', [
     ('dist_async', [1e-4, 1e-4], "tol must be None with the kvstore 'dist_async'"),
-    ('dist_sync', [1e-4, 1e-3], 'tol must be the same on all workers .* in the order of ranks')])
+    ('dist_sync', [1e-4, 1e-3], 'tol .* must be the same on all workers .* in the order of ranks')])
 def test_a_tol_that_workers_cannot_share_is_an_error(tmp_path, kind, tols, message):
     for told in run_workers('fit_until_converged', tmp_path, 2, 1, kind=kind,
                             problem={'kind': 'softmax', 'rows': 24}, sizes=[12, 12],

@@ -18,20 +18,16 @@ def fit_sampled(kvstore, problem, sizes, full_sizes, full_batch_sizes, batches, 
     return weights_of(module), module._snapshot.num_taken
 
 
-def sampled_unlike(kvstore, unlike):
-    """Call fit with arguments of each rank's own; return the errors' messages and the steps."""
-    rank, found = kvstore.rank, []
-    for number, of_ranks in enumerate(unlike):
-        given = {'sizes': [16, 16], **{name: values[rank] for name, values in of_ranks.items()}}
-        problem = Problem(rows=sum(given['sizes']), weight={'name': 'w%d' % number},
-                          bias={'name': 'b%d' % number})
-        module = problem.module(
-            full_grad_batches=given.get('batches', 2), updates_per_snapshot=given.get('updates'),
-            full_grad_data=problem.iterator(8) if given.get('own_data', True) else None)
-        steps = []
-        message = error_of(functools.partial(
-            module.fit, shard_of(problem, given['sizes'], rank, 8), kvstore=kvstore,
-            eval_metric='mse', arg_params=problem.arg_params(), num_epoch=2,
-            batch_end_callback=steps.append))
-        found.append((message, len(steps)))
-    return found
+def sampled_unlike(kvstore, of_ranks):
+    """Call fit with arguments of each rank's own; return the error's message and the steps."""
+    rank = kvstore.rank
+    given = {'sizes': [16, 16], **{name: values[rank] for name, values in of_ranks.items()}}
+    problem, steps = Problem(rows=sum(given['sizes'])), []
+    module = problem.module(
+        full_grad_batches=given.get('batches', 2), updates_per_snapshot=given.get('updates'),
+        full_grad_data=problem.iterator(8) if given.get('own_data', True) else None)
+    message = error_of(functools.partial(
+        module.fit, shard_of(problem, given['sizes'], rank, 8), kvstore=kvstore,
+        eval_metric='mse', arg_params=problem.arg_params(), num_epoch=2,
+        batch_end_callback=steps.append))
+    return message, len(steps)

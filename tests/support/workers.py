@@ -135,16 +135,11 @@ def fit_with_error(kvstore, problem, sizes, batch_size):
     return None
 
 
-def in_turn(kvstore, calls):
-    """Run several scenarios in one cluster, whose parameters have different names."""
-    return [globals()[scenario](kvstore, **arguments) for scenario, arguments in calls]
-
-
 def fit_unlike(kvstore, sizes, batch_sizes=(8, 8), update_freqs=(1, 1), begin_epochs=(0, 0),
                alphas=(1, 1), last_batch_handle='pad', prefix=None, loads=(False, False),
-               num_epoch=4, names=()):
+               num_epoch=4):
     """Call fit with arguments of each rank's own; return its error's message, and its steps."""
-    problem, rank = Problem(rows=sum(sizes), **dict(names)), kvstore.rank
+    problem, rank = Problem(rows=sum(sizes)), kvstore.rank
     begin = sum(sizes[:rank])
     rows = slice(begin, begin + sizes[rank])
     if sizes[rank]:
@@ -204,9 +199,9 @@ def fit_tried_again(kvstore, sizes, stores=False):
     return weights_of(module)
 
 
-def fit_after_scoring(kvstore, sizes, batch_sizes, names=()):
+def fit_after_scoring(kvstore, sizes, batch_sizes):
     """Score on one worker, with another batch size, and fit again; return weights or a message."""
-    problem = Problem(rows=sum(sizes), **dict(names))
+    problem = Problem(rows=sum(sizes))
     train_data = shard_of(problem, sizes, kvstore.rank, 4)
     module = problem.module(2)
     settings = {'eval_metric': 'mse', 'arg_params': problem.arg_params(),
@@ -240,24 +235,6 @@ def pass_tried_again(kvstore, sizes):
     return (failed, *found)
 
 
-def two_modules(kvstore, steps, optimizers):
-    """Train two modules in turns in one KVStore, the second with other names and another rate."""
-    problems = [Problem(rows=24, seed=0),
-                Problem('softmax', rows=24, seed=1, weight={'name': 'other_weight'},
-                        bias={'name': 'other_bias'})]
-    shards = [shard_of(problem, [12, 12], kvstore.rank, 4) for problem in problems]
-    modules = [bound(problem, kvstore, shard, optimizer=optimizer)
-               for problem, shard, optimizer in zip(problems, shards, optimizers)]
-    for _ in range(steps):
-        for module, shard in zip(modules, shards):
-            module.update_full_grads(shard)
-            shard.reset()
-            for batch in shard:
-                module.forward_backward(batch)
-                module.update()
-    return [weights_of(module) for module in modules]
-
-
 def fit_held(kvstore, problem, sizes, batch_size, num_epoch, update_freq, optimizer):
     """Train on held batches; return the weights, and the rows of each step by their values."""
     problem = problem_of(problem)
@@ -275,12 +252,14 @@ class OfMain(Unsendable):
 
 
 def init_with_operators(kvstore, problem):
-    """Install an optimizer with each of some operators; return the messages of the errors."""
+    """Install an optimizer with some operators until one can be; return the errors' messages."""
     messages = []
     for number, operator in enumerate([OfMain(1), Unsendable(1), GroupLasso(1, 1)]):
         names = {kind: {'name': 'w%d_%s' % (number, kind)} for kind in ('weight', 'bias')}
         module = problem_of({**problem, **names}).bound(proximal=operator)
         messages.append(error_of(functools.partial(module.init_optimizer, kvstore)))
+        if messages[-1] is None:
+            break
     return messages
 
 
@@ -303,24 +282,18 @@ def fit_with_step_size(kvstore, problem, sizes, batch_size, num_epoch, wd, bound
 
 
 def install_two(kvstore, kinds):
-    """Install the optimizers of two modules; return who updates, or the message of an error."""
-    modules = []
+    """Install the optimizers of a plain Module and an SVRGModule; return the error's message."""
     for number, kind in enumerate(kinds):
         names = {part: {'name': 'w%d_%s' % (number, part)} for part in ('weight', 'bias')}
-        problem = SparseProblem() if kind == 'sparse' else Problem(**names)
-        module = problem.module()
+        problem = Problem(**names)
+        module, params = problem.module(), {'lr_scheduler': BarzilaiBorwein()}
         if kind == 'plain':
-            module = mx.mod.Module(problem.symbol, label_names=('label',))
+            module, params = mx.mod.Module(problem.symbol, label_names=('label',)), {}
         shard = problem.iterator()
         module.bind(shard.provide_data, shard.provide_label)
-        module.init_params(arg_params=problem.arg_params() if kind == 'sparse' else None)
-        params = {'lr_scheduler': BarzilaiBorwein()} if kind == 'rule' else {}
-        message = error_of(functools.partial(
-            module.init_optimizer, kvstore, 'adam' if kind == 'adam' else 'sgd', params))
-        if message:
-            return message
-        modules.append(module)
-    return [module._update_on_kvstore for module in modules]
+        module.init_params()
+        message = error_of(functools.partial(module.init_optimizer, kvstore, 'sgd', params))
+    return message
 
 
 def fit_until_converged(kvstore, problem, sizes, batch_size, tols):
@@ -358,9 +331,9 @@ def resume_with_other_shards(kvstore, prefix, sizes):
     return message, len(steps)
 
 
-def store_unlike(kvstore, sizes, budgets, renews, names=()):
+def store_unlike(kvstore, sizes, budgets, renews):
     """Go on between two snapshots, and store batches again on some ranks; return as fit_unlike."""
-    problem, rank = Problem(rows=sum(sizes), **dict(names)), kvstore.rank
+    problem, rank = Problem(rows=sum(sizes)), kvstore.rank
     module = problem.module(update_freq=4, store_snapshot_grads=budgets[rank])
     train_data = shard_of(problem, sizes, rank, 8)
     module.fit(train_data, kvstore=kvstore, eval_metric='mse', num_epoch=1)
@@ -410,20 +383,15 @@ def fit_buckets(kvstore, num_epoch, optimizer, directory):
     return weights_of(module), len(caught)
 
 
-def kvstores_that_cannot_be_shared(kvstore):
-    """Offer a KVStore to modules that would mix their values in it; return the messages."""
+def kvstore_given_twice(kvstore):
+    """Offer a KVStore that has a module to another, and again to the same; return the messages."""
     problem = Problem(rows=24)
     shard = shard_of(problem, [12, 12], kvstore.rank, 4)
     first = bound(problem, kvstore, shard)
     second = Problem(rows=24, weight={'name': 'v'}, bias={'name': 'b'})
-    messages = [error_of(bound, problem, kvstore, shard),
-                error_of(bound, problem, kvstore.type, shard),
-                error_of(bound, problem, 'dist_async', shard),
-                error_of(functools.partial(first.init_optimizer, kvstore, force_init=True))]
-    first.update_full_grads(shard)
-    first.forward_backward(next(iter(problem.iterator(4))))
-    first.update()
-    return [*messages, error_of(bound, second, kvstore, shard)]
+    return [error_of(bound, second, kvstore, shard), error_of(bound, second, kvstore.type, shard),
+            error_of(functools.partial(first.init_optimizer, kvstore, force_init=True)),
+            error_of(bound, second, 'dist_async', shard)]
 
 
 def kvstore_of_plain_module(kvstore):

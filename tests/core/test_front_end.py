@@ -1,0 +1,115 @@
+"""The algorithm on a front end of a few lines: an objective of a dict of arrays."""
+
+import numpy as np
+import pytest
+from mxnet import nd
+
+from svrg_optimization import BarzilaiBorwein
+from svrg_optimization._warn_once import WarnOnce
+from svrg_optimization.core import rate
+from svrg_optimization.core.front_end import (
+    BatchesOfPass,
+    GradientsAtSnapshot,
+    TrainedModel,
+    Workers,
+)
+from svrg_optimization.core.full_gradient import FullGradient, Part
+from svrg_optimization.core.optimality import MeanGradient
+from svrg_optimization.core.schedule import Schedule
+from svrg_optimization.core.store import Store
+from svrg_optimization.core.svrg import SVRG
+
+WD, RATE = 0.1, 0.02
+RNG = np.random.RandomState(0)
+FEATURES = RNG.normal(size=(23, 3))
+TARGETS = FEATURES.dot([1, -2, 3]) + RNG.normal(size=23)
+
+
+def gradient(weights, rows):
+    """Gradient of half the sum of the squared errors of some rows."""
+    w, features = weights['w'][0], nd.array(FEATURES[rows], dtype='float64')
+    error = nd.dot(features, w) - nd.array(TARGETS[rows], dtype='float64')
+    return {'w': [nd.dot(features, error, transpose_a=True)]}
+
+
+class AtSnapshot(GradientsAtSnapshot):
+    def __init__(self):
+        self.arrays = {'w': [nd.zeros(3, dtype='float64')]}
+
+    def weights(self):
+        return self.arrays
+
+    def move_to_weights_of(self, live):
+        self.set_weights(live.weights)
+
+    def new_full_gradient(self):
+        return FullGradient(self.arrays, devices=1, batch_size=1)
+
+    def gradients_of_pass(self, batches, live, source, full_gradient, stores):
+        return (Part(gradient(self.arrays, rows), None, len(rows), 1) for rows in batches)
+
+    def gradients_of_step(self, live, is_training, out_grads):
+        return gradient(self.arrays, live.rows)
+
+
+class Batches(BatchesOfPass):
+    def batches(self, **how):
+        return iter(self.train_data)
+
+    def kept(self, batch):
+        return batch
+
+
+class Model(TrainedModel):
+    def __init__(self, rule=None):
+        super().__init__(self)
+        self.weights, self.rule = {'w': [nd.zeros(3, dtype='float64')]}, rule
+
+    def mean_gradient(self):
+        return MeanGradient(lambda mu: 1 / mu.batch_size, {'w': 1.}, {'w': WD})
+
+    def go_to(self, weights):
+        weights['w'][0].copyto(self.weights['w'][0])
+
+
+def train(epochs, rule=None):
+    """Return the weights and the gradient's norm at a last snapshot."""
+    model, svrg = Model(rule), SVRG(AtSnapshot(), Schedule(), Store(False), WarnOnce())
+    batches = [np.arange(begin, min(begin + 5, 23)) for begin in range(0, 23, 5)]
+    for _ in range(epochs):
+        rate.take_snapshot(svrg, model, Batches(batches), Workers())
+        for model.rows in batches:
+            svrg.begin_step(model, model.rows, True)
+            gradients = gradient(model.weights, model.rows)
+            svrg.compute_at_snapshot(model)
+            svrg.correct(gradients, len(model.rows))
+            weight = model.weights['w'][0]
+            weight -= (rule(None) if rule else RATE) * (
+                gradients['w'][0] / len(model.rows) + WD * weight)
+            svrg.end_step()
+    rate.take_snapshot(svrg, model, Batches(batches), Workers())
+    return model.weights['w'][0].asnumpy(), rate.gradient_norm(svrg, model)
+
+
+def test_steps_are_those_of_the_paper():
+    expected = np.zeros(3)
+    for _ in range(3):
+        snapshot = expected.copy()
+        mean = FEATURES.T.dot(FEATURES.dot(snapshot) - TARGETS) / 23
+        for begin in range(0, 23, 5):
+            rows = slice(begin, begin + 5)
+            difference = FEATURES[rows].T.dot(FEATURES[rows].dot(expected - snapshot))
+            expected = expected - RATE * (
+                difference / len(FEATURES[rows]) + mean + WD * expected)
+    weights, norm = train(3)
+    np.testing.assert_allclose(weights, expected, rtol=1e-12)
+    whole = FEATURES.T.dot(FEATURES.dot(expected) - TARGETS) / 23 + WD * expected
+    assert norm == pytest.approx(np.abs(whole).max(), rel=1e-10)
+
+
+def test_the_rate_is_found():
+    weights, norm = train(60, BarzilaiBorwein())
+    optimum = np.linalg.solve(FEATURES.T.dot(FEATURES) / 23 + WD * np.eye(3),
+                              FEATURES.T.dot(TARGETS) / 23)
+    assert norm < 1e-8
+    np.testing.assert_allclose(weights, optimum, atol=1e-7)

@@ -1,0 +1,229 @@
+"""What SVRGTrainer has of SVRGModule: proximal steps, stored gradients, tol and the variance."""
+
+import mxnet as mx
+import numpy as np
+import pytest
+from mxnet import gluon
+
+import oracle
+from blocks import Blocks, assert_weights, train, weights_of
+from pairs import in_pairs
+from svrg_optimization import BarzilaiBorwein
+from svrg_optimization.diagnostics import gradient_variance
+from svrg_optimization.proximal import L1, GroupLasso
+
+TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
+
+
+def rows_of(inputs):
+    return sum(map(len, inputs)) if isinstance(inputs, list) else len(inputs)
+
+
+def soft(weight, threshold):
+    return np.sign(weight) * np.maximum(np.abs(weight) - threshold, 0)
+
+
+@in_pairs({
+    'kind': ['linear', 'softmax'],
+    'contexts': [mx.cpu(), TWO_DEVICES],
+    'one_for_all': [True, False]})
+def test_proximal_steps_are_those_of_float64(kind, contexts, one_for_all):
+    problem, strength, rate = Blocks(kind, rows=40), 0.05, 0.1
+    net = problem.net(contexts)
+    operator = L1(strength)
+    trainer = problem.trainer(net, settings={'learning_rate': rate}, proximal=(
+        operator if one_for_all else {'fc_weight': operator}))
+    train(trainer, problem.loader(), 4, contexts=contexts if contexts is TWO_DEVICES else None)
+    svrg = problem.svrg(learning_rate=rate, proximal={'fc_weight': oracle.soft_threshold(strength)})
+    assert_weights(net, svrg.fit(4, 2))
+
+
+@pytest.mark.parametrize('contexts', [mx.cpu(), TWO_DEVICES])
+def test_the_norm_is_that_of_the_gradient_mapping(contexts):
+    """It vanishes at the lasso's solution, where the gradient does not."""
+    problem = Blocks('linear', rows=40)
+    net = problem.net(contexts)
+    trainer = problem.trainer(net, settings={'lr_scheduler': BarzilaiBorwein()},
+                              proximal={'fc_weight': L1(0.3)}, tol=1e-5)
+    for _ in range(100):
+        trainer.update_full_grads(problem.loader())
+        if trainer.has_converged:
+            break
+        for data, label in trainer.training_batches(problem.loader()):
+            trainer.backward(data, label)
+            trainer.step(rows_of(data))
+    assert trainer.has_converged and trainer.gradient_norm <= 1e-5
+    weights = {name: value.astype('float64') for name, value in weights_of(net).items()}
+    features = problem.features.astype('float64')
+    error = (features.dot(weights['fc_weight'].T) + weights['fc_bias']).ravel() - (
+        problem.targets.astype('float64').ravel())
+    gradient = features.T.dot(error) / len(features)
+    weight = weights['fc_weight'].ravel()
+    np.testing.assert_allclose(weight, soft(weight - gradient, 0.3), atol=3e-5)
+    assert np.abs(gradient).max() > 0.1 and abs(error.mean()) < 3e-5
+
+
+@pytest.mark.parametrize('optimizer, settings, given', [
+    ('adam', {'learning_rate': 0.1}, 'adam'), ('sgd', {'momentum': 0.9}, 'momentum 0.9')])
+def test_proximal_needs_sgd(optimizer, settings, given):
+    problem = Blocks('linear')
+    with pytest.raises(ValueError, match='optimizer must be sgd without momentum for proximal.*'
+                       + given):
+        problem.trainer(problem.net(), optimizer=optimizer, settings=settings, proximal=L1(1))
+
+
+@pytest.mark.parametrize('proximal, error, message', [
+    (3, TypeError, 'proximal must'), ({'other': L1(1)}, ValueError, "not for 'other'"),
+    ({'fc_weight': GroupLasso(1, axis=5)}, ValueError, 'axis must be an axis of fc_weight')])
+def test_bad_operators_are_refused(proximal, error, message):
+    problem = Blocks('linear')
+    with pytest.raises(error, match=message):
+        problem.trainer(problem.net(), settings={'learning_rate': 0.1}, proximal=proximal)
+
+
+def test_proximal_is_the_trainers_own_step():
+    problem = Blocks('linear')
+    with pytest.raises(ValueError, match='update_on_kvstore must be None or False with proximal'):
+        problem.trainer(problem.net(), settings={'learning_rate': 0.1}, proximal=L1(1),
+                        update_on_kvstore=True)
+
+
+@in_pairs({
+    'kind': ['linear', 'softmax', 'perceptron'],
+    'contexts': [mx.cpu(), TWO_DEVICES],
+    'budget': [2 ** 30, 3000, 1],
+    'rows': [37, 40]})
+@pytest.mark.filterwarnings('ignore:store_snapshot_grads')
+def test_steps_on_stored_batches_are_those_without(kind, contexts, budget, rows):
+    """The gradients that are stored are those that a step would compute again."""
+    problem = Blocks(kind, rows=rows)
+    loader = [[data, label] for data, label in problem.loader()]
+    nets, trainers = [problem.net(contexts) for _ in range(2)], []
+    for net, stored in zip(nets, (budget, False)):
+        trainers.append(problem.trainer(net, settings={'learning_rate': 0.1},
+                                        store_snapshot_grads=stored))
+        trainers[-1].update_full_grads(loader)
+    computed, again = [], trainers[0]._at.gradients_of_step
+    trainers[0]._at.gradients_of_step = lambda *step: (computed.append(step), again(*step))[1]
+    batches = list(trainers[0].training_batches(loader))
+    for data, label in batches:
+        trainers[0].backward(data, label)
+        trainers[0].step(rows_of(data))
+        trainers[1].backward(copied(data), copied(label))
+        trainers[1].step(rows_of(data))
+    store = trainers[0]._svrg.store
+    assert len(computed) == len(batches) - store.num_with_gradients
+    assert len(store.batches) == (0 if budget == 1 else 4)
+    assert store.num_with_gradients == len(store.batches) or budget == 3000
+    assert_weights(nets[0], {name: value.astype('float64')
+                             for name, value in weights_of(nets[1]).items()})
+
+
+def copied(inputs):
+    return [array.copy() for array in inputs] if isinstance(inputs, list) else inputs.copy()
+
+
+def test_stored_batches_are_in_a_new_order_until_the_next_snapshot():
+    problem = Blocks('linear', rows=40)
+    trainer = problem.trainer(problem.net(), store_snapshot_grads=True)
+    loader = [[data, label] for data, label in problem.loader()]
+    trainer.update_full_grads(loader)
+    orders = [[float(data.sum().asscalar()) for data, _ in trainer.training_batches(loader)]
+              for _ in range(6)]
+    assert len(set(map(tuple, orders))) > 1 and len({tuple(sorted(each)) for each in orders}) == 1
+    trainer.alpha = 0
+    plain = [float(data.sum().asscalar()) for data, _ in trainer.training_batches(loader)]
+    assert plain == [float(data.sum().asscalar()) for data, _ in loader]
+
+
+def test_stored_training_finds_the_optimum():
+    problem = Blocks('softmax', rows=37)
+    net = problem.net()
+    trainer = problem.trainer(net, optimizer='nag', settings={
+        'momentum': 0.9, 'wd': 0.01, 'lr_scheduler': BarzilaiBorwein()},
+        store_snapshot_grads=True, tol=1e-4)
+    loader = problem.loader()
+    for epoch in range(200):
+        if epoch % 2 == 0:
+            trainer.update_full_grads(loader)
+        if trainer.has_converged:
+            break
+        for data, label in trainer.training_batches(loader):
+            trainer.backward(data, label)
+            trainer.step(len(data))
+    assert trainer.has_converged and trainer.gradient_norm <= 1e-4
+
+
+def test_random_layers_and_states_are_not_stored():
+    problem = Blocks('linear')
+    net = problem.net(extra=[gluon.nn.Dropout(0.5)])
+    trainer = problem.trainer(net, store_snapshot_grads=True)
+    with pytest.raises(ValueError, match='store_snapshot_grads must be False .* random layers'):
+        trainer.update_full_grads(problem.loader())
+    assert trainer.gradient_norm is None
+    with pytest.raises(ValueError, match='store_snapshot_grads must be False .* states'):
+        trainer.update_full_grads(problem.loader(), states=(mx.nd.zeros(1),))
+
+
+@pytest.mark.parametrize('settings, error, message', [
+    ({'tol': 0}, ValueError, 'tol must'), ({'tol': 'a'}, TypeError, 'tol must'),
+    ({'tol': 1, 'alpha': 0}, ValueError, 'alpha must not be 0 with tol'),
+    ({'store_snapshot_grads': 0.5}, TypeError, 'store_snapshot_grads must')])
+def test_bad_settings_are_refused(settings, error, message):
+    problem = Blocks('linear')
+    with pytest.raises(error, match=message):
+        problem.trainer(problem.net(), **settings)
+
+
+def test_a_sample_has_no_tol():
+    problem = Blocks('linear')
+    trainer = problem.trainer(problem.net(), tol=1.)
+    with pytest.raises(ValueError, match='batches must be None with tol'):
+        trainer.update_full_grads(problem.loader(), batches=1)
+
+
+@in_pairs({
+    'kind': ['linear', 'softmax'],
+    'contexts': [mx.cpu(), TWO_DEVICES],
+    'alpha': [1., 0.5, 0],
+    'grad_req': ['write', 'add']})
+def test_variance_is_that_of_float64(kind, contexts, alpha, grad_req):
+    problem = Blocks(kind, rows=37)
+    net = problem.net(contexts)
+    for param in net.collect_params().values():
+        param.grad_req = grad_req
+    trainer = problem.trainer(net, settings={'learning_rate': 0.2}, alpha=1.)
+    loader = problem.loader()
+    trainer.update_full_grads(loader)
+    snapshot = {name: value.astype('float64') for name, value in weights_of(net).items()}
+    for param in net.collect_params().values():
+        param.set_data(param.data(param.list_ctx()[0]) * 0.5 + 0.1)
+        param.zero_grad()
+    trainer.alpha = alpha
+    live = {name: value.astype('float64') for name, value in weights_of(net).items()}
+    found = gradient_variance(trainer, loader)
+    svrg = problem.svrg()
+    batches = [np.arange(begin, min(begin + 10, 37)) for begin in range(0, 37, 10)]
+
+    def gradients(weights, rows):
+        parts = svrg.gradients(weights, rows)
+        return np.concatenate([parts[name].ravel() for name in sorted(parts)]) / len(rows)
+
+    mean = gradients(snapshot, np.arange(37))
+    plain = np.array([gradients(live, rows) for rows in batches])
+    then = np.array([gradients(snapshot, rows) for rows in batches])
+    corrected = plain - alpha * (then - mean)
+    for value, expected in ((found.plain, plain), (found.svrg, corrected)):
+        variance = ((expected - expected.mean(0)) ** 2).sum(1).mean()
+        assert value == pytest.approx(variance, rel=1e-4)
+    after = weights_of(net)
+    assert all((after[name] == live[name].astype('float32')).all() for name in after)
+    if grad_req == 'add':
+        assert all((param.grad(device) == 0).asnumpy().all()
+                   for param in net.collect_params().values() for device in param.list_ctx())
+    if alpha:
+        deviation = then - mean - (then - mean).mean(0)
+        best = ((plain - plain.mean(0)) * deviation).sum() / (deviation ** 2).sum()
+        assert found.best_alpha == pytest.approx(best, rel=1e-3)
+    else:
+        assert np.isnan(found.best_alpha)
