@@ -157,9 +157,8 @@ def gradient_variance(mod, data):
     ['fc_bias', 'fc_weight']
     """
     moments = {}
-    svrg, steps = mod._svrg, _steps_of(mod, data)
-    for gradients, rows, scale, correct in steps:
-        plain, corrections = _summed(gradients, scale), _corrections(svrg, rows, scale)
+    for gradients, rows, scale, correct in _steps_of(mod, data):
+        plain, corrections = _summed(gradients, scale), _corrections(mod._svrg, rows, scale)
         correct()
         corrected = _summed(gradients, scale)
         for name in plain:
@@ -193,7 +192,9 @@ def _steps_of(mod, data):
         if not mod._svrg.corrects and not mod._svrg.schedule.is_off:
             raise RuntimeError('mod must have a snapshot: call update_full_grads first')
         return mod._steps_undone(data)
-    _check(mod, data)
+    if not isinstance(mod, SVRGModule):
+        raise TypeError('mod must be an SVRGModule or an SVRGTrainer, not %r' % (mod,))
+    check_iterator('data', data)
     _check_stands_between_steps(mod)
     return _steps_of_module(mod, data)
 
@@ -207,12 +208,6 @@ def _steps_of_module(module, data):
             module._compute_gradients()
             yield (executor_group.gradients(module), executor_group.batch_size(module), 1,
                    module._update_svrg_gradients)
-
-
-def _check(mod, data):
-    if not isinstance(mod, SVRGModule):
-        raise TypeError('mod must be an SVRGModule or an SVRGTrainer, not %r' % (mod,))
-    check_iterator('data', data)
 
 
 def _check_stands_between_steps(mod):
@@ -312,7 +307,9 @@ class VarianceCallback:
     """
 
     def __init__(self, mod, data):
-        _check(mod, data)
+        if not isinstance(mod, SVRGModule):
+            raise TypeError('mod must be an SVRGModule, not %r' % (mod,))
+        check_iterator('data', data)
         self.history = []
         self._module, self._data = mod, data
 

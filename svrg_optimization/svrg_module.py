@@ -32,12 +32,11 @@ from .module import executor_group, training_loop
 from .module.at_snapshot import AtSnapshot
 from .module.docstrings import with_docstrings_of_mxnet
 from .module.dropout_masks import DropoutMasks
-from .module.optimizer_states import check_learning_rate
 from .module.snapshots import take_snapshot
 from .module.trained_module import TrainedModule
 from .proximal import ProximalOperators, weights_of
 from .step_size import check_step_size
-from .svrg_optimizer import _SVRGOptimizer
+from .svrg_optimizer import _SVRGOptimizer, check_learning_rate
 
 
 def _is_bound_by_chain():

@@ -4,6 +4,9 @@ Only ``mxnet.optimizer`` may be imported from MXNet here: parameter servers
 unpickle these classes before the rest of MXNet is imported.
 """
 
+import math
+import numbers
+
 import numpy as np
 from mxnet import optimizer as opt
 
@@ -21,6 +24,13 @@ def _python_number(value):
 
 def _with_python_numbers(values):
     return {name: _python_number(value) for name, value in values.items()}
+
+
+def check_learning_rate(optimizer):
+    """Raise a ValueError if the optimizer's own learning rate is infinite or a NaN."""
+    rate = optimizer.lr
+    if isinstance(rate, numbers.Real) and not math.isfinite(rate):
+        raise ValueError('learning_rate must be a finite number, not %r' % (rate,))
 
 
 def _register(klass):
@@ -302,7 +312,8 @@ class _SVRGOptimizer(opt.Optimizer):
             State of each key.
         """
         self._route('update', index, weight, grad, state)
-        self._apply_proximal(index, weight, state)
+        if self._proximal:
+            self._apply_proximal(index, weight, state)
 
     def update_multi_precision(self, index, weight, grad, state):
         """Update one key or several, with float32 copies of float16 weights.
@@ -319,7 +330,8 @@ class _SVRGOptimizer(opt.Optimizer):
             As in `update`.
         """
         self._route('update_multi_precision', index, weight, grad, state)
-        self._apply_proximal(index, weight, state)
+        if self._proximal:
+            self._apply_proximal(index, weight, state)
 
     def _route(self, method, index, weight, grad, state):
         if not isinstance(index, (list, tuple)):
@@ -345,8 +357,6 @@ class _SVRGOptimizer(opt.Optimizer):
 
     def _apply_proximal(self, index, weight, state):
         """Apply the proximal operators to weights that have just been stepped."""
-        if not self._proximal:
-            return
         if not isinstance(index, (list, tuple)):
             index, weight, state = [index], [weight], [state]
         for key, of_key, state_of_key in zip(map(self._key_of, index), weight, state):

@@ -49,7 +49,7 @@ def add_fused(totals, gradients, factor=1):
     """
     for targets, *others in _parts(totals, totals, gradients):
         count = len(targets)
-        nd.multi_sgd_update(*_interleaved(others), lrs=(-factor,) * count, wds=(0,) * count,
+        nd.multi_sgd_update(*others, lrs=(-factor,) * count, wds=(0,) * count,
                             num_weights=count, out=targets)
 
 
@@ -66,14 +66,13 @@ def subtract_and_add_fused(gradients, subtracted, added):
     """
     for targets, *others in _parts(gradients, added, subtracted, gradients):
         count = len(targets)
-        nd.multi_sgd_mom_update(*_interleaved(others), lrs=(1,) * count, wds=(0,) * count,
+        nd.multi_sgd_mom_update(*others, lrs=(1,) * count, wds=(0,) * count,
                                 momentum=1, num_weights=count, out=targets)
 
 
-def _parts(*lists):
-    for begin in range(0, len(lists[0]), _ARRAYS_OF_AN_OPERATION):
-        yield [arrays[begin:begin + _ARRAYS_OF_AN_OPERATION] for arrays in lists]
-
-
-def _interleaved(lists):
-    return [array for arrays in zip(*lists) for array in arrays]
+def _parts(targets, *lists):
+    """Yield some targets at a time, followed by the arrays that MXNet takes for them in turn."""
+    for begin in range(0, len(targets), _ARRAYS_OF_AN_OPERATION):
+        end = begin + _ARRAYS_OF_AN_OPERATION
+        yield targets[begin:end], *(array for arrays in zip(*(each[begin:end] for each in lists))
+                                   for array in arrays)

@@ -11,9 +11,9 @@ from mxnet.kvstore import KVStore
 
 from ..core.arrays import dtype_of_sum
 from ..module import executor_group
-from ..module.optimizer_states import check_learning_rate, kvstore_of, updater_keys
+from ..module.optimizer_states import kvstore_of, updater_keys
 from ..step_size import BarzilaiBorwein, check_step_size
-from ..svrg_optimizer import _SVRGOptimizer, described
+from ..svrg_optimizer import _SVRGOptimizer, check_learning_rate, described
 from .agreement import check_waits, tally
 from .keys import KVStoreKeys
 from .kinds import (

@@ -312,9 +312,8 @@ class AtSnapshot(GradientsAtSnapshot):
             shapes = live.data_shapes, live.label_shapes, executor_group.rows_bound(live)
             self._latest = self._already_bound_for(*shapes) or self._bind_other(*shapes)
             copies_inputs = True
-        executor_group.forward_on_inputs_of(live, self._latest, is_training, self.masks.names,
-                                            copies_inputs)
-        executor_group.backward(self._latest, out_grads)
+        executor_group.run_on_inputs_of(live, self._latest, is_training, self.masks.names,
+                                        copies_inputs, out_grads)
         self._activations_are_live = not self.shares_pool
         return executor_group.gradients(self._latest)
 

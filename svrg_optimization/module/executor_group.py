@@ -233,11 +233,6 @@ def inputs(module):
             for name, array in executor.arg_dict.items() if name in names]
 
 
-def backward(module, out_grads=None):
-    """Run a module backward."""
-    module._exec_group.backward(out_grads)
-
-
 def can_merge_batches(module):
     """Tell whether several batches of a module can be computed as one larger batch."""
     descriptions = module.data_shapes + (module.label_shapes or [])
@@ -313,8 +308,8 @@ def run(module, batch):
     module._exec_group.backward()
 
 
-def forward_on_inputs_of(source, target, is_train, mask_names, copies_inputs):
-    """Run a module forward on the current data, labels, states and masks of another.
+def run_on_inputs_of(source, target, is_train, mask_names, copies_inputs, out_grads):
+    """Run a module forward and backward on the current data, labels, states and masks of another.
 
     Parameters
     ----------
@@ -327,6 +322,8 @@ def forward_on_inputs_of(source, target, is_train, mask_names, copies_inputs):
         Masks, which are further outputs of `source` and inputs of `target`.
     copies_inputs : bool
         Whether to copy the inputs. It is not needed if both have the same arrays.
+    out_grads : list of NDArray or None
+        Gradients of the outputs.
     """
     outputs = source._exec_group.num_outputs
     names = input_names(source) if copies_inputs else []
@@ -337,6 +334,7 @@ def forward_on_inputs_of(source, target, is_train, mask_names, copies_inputs):
         for name, mask in zip(mask_names, executor.outputs[outputs:]):
             mask.copyto(to.arg_dict[name])
         to.forward(is_train=is_train)
+    target._exec_group.backward(out_grads)
 
 
 def parameters(module):

@@ -2,8 +2,6 @@
 
 import contextlib
 import copy
-import math
-import numbers
 
 import numpy as np
 from mxnet.base import py_str
@@ -65,13 +63,6 @@ def set_update_counts(optimizer, counts, device_ids):
     for device_id in device_ids:
         optimizer._set_current_context(device_id)
         optimizer._index_update_count.update({**by_name, **by_index})
-
-
-def check_learning_rate(optimizer):
-    """Raise a ValueError if the optimizer's own learning rate is infinite or a NaN."""
-    rate = optimizer.lr
-    if isinstance(rate, numbers.Real) and not math.isfinite(rate):
-        raise ValueError('learning_rate must be a finite number, not %r' % (rate,))
 
 
 def weight_decays(optimizer, names, by_number):

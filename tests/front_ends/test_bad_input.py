@@ -222,7 +222,8 @@ ROWS = {
                          'train_data must be a DataIter'),
     # Diagnostics
     'variance module': (lambda module, problem: gradient_variance(None, problem.iterator()),
-                        TypeError, 'mod must be an SVRGModule, not None'),
+                        TypeError, 'mod must be an SVRGModule or an SVRGTrainer, '
+                        'not None'),
     'variance data': (lambda module, _: gradient_variance(module, 3), TypeError,
                       'data must be a DataIter, not 3'),
     'variance empty': (lambda module, _: gradient_variance(module, Data()), ValueError,

@@ -1,0 +1,44 @@
+"""How many functions of the package a step and a snapshot pass: so much is there to read."""
+
+import os
+import sys
+
+import svrg_optimization
+from problems import Problem
+
+ROOT = os.path.dirname(svrg_optimization.__file__)
+
+
+def functions_of(call):
+    """Return the functions that a call enters, without the repair of MXNet: file and name."""
+    entered = set()
+
+    def profile(frame, event, _):
+        code = frame.f_code
+        file = os.path.relpath(code.co_filename, ROOT)
+        if event == 'call' and not file.startswith(('..', '_mxnet_')) and (
+                not code.co_name.endswith(('comp>', 'expr>'))):
+            entered.add((file, code.co_firstlineno))
+
+    sys.setprofile(profile)
+    try:
+        call()
+    finally:
+        sys.setprofile(None)
+    return entered
+
+
+def test_a_step_and_a_snapshot_pass_few_functions():
+    problem = Problem('perceptron')
+    module, train_data = problem.bound(), problem.iterator()
+    module.init_optimizer()
+    batch = next(train_data)
+
+    def step():
+        module.forward_backward(batch)
+        module.update()
+
+    assert 60 < len(functions_of(lambda: module.update_full_grads(train_data))) <= 125
+    of_step = functions_of(step)
+    assert 10 < len(of_step) <= 36
+    assert len({file for file, _ in of_step}) <= 10
