@@ -248,8 +248,11 @@ class SVRGTrainer(gluon.Trainer):
         self._drop_outdated_snapshot()
         workers = self._workers()
         rate.take_snapshot(self._svrg, trained, source, workers)
-        tol, norm = self._svrg.schedule.tol, self.gradient_norm
-        self._has_converged = tol is not None and workers.largest([norm])[0] <= tol
+        tol = self._svrg.schedule.tol or 0.
+        if tol or is_distributed(self._kvstore):
+            # Workers decide alike: with the largest norm and the smallest tol, 0 for none.
+            norm, negative = workers.largest([self.gradient_norm, -tol])
+            self._has_converged = negative < 0 and norm <= -negative
         source.rewind()
 
     def _of_devices(self, states):

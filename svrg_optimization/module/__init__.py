@@ -1,1 +1,1 @@
-"""Access to the internals of MXNet's modules and optimizers."""
+"""MXNet's Module as a front end: the loop, its snapshots, and access to executors."""

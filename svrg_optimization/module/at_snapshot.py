@@ -179,6 +179,10 @@ class AtSnapshot(GradientsAtSnapshot):
         return (executor_group.weights_of_first_device(self.module) if self.module.binded
                 else self.module.get_params())
 
+    def set_params(self, arg_params, aux_params):
+        """Set the parameters and auxiliary states, on all devices."""
+        self.module.set_params(arg_params, aux_params)
+
     def move_to_weights_of(self, live):
         """Set the weights of the snapshot to those of the live module."""
         kvstore = kvstore_of_weights(live)

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import oracle
 from blocks import BIAS
 from cluster import PROBLEM, run_workers
 from problems import Problem, assert_close
@@ -40,6 +41,25 @@ def test_workers_share_the_rate_of_barzilai_borwein(tmp_path):
              ends_at_best=False)
     for weights in results:
         assert_close(weights, svrg.weights)
+
+
+def test_workers_converge_together_to_the_optimum_with_l1(tmp_path):
+    """Though each has another tol, and its own order of the stored batches."""
+    given, strength = {**PROBLEM, 'kind': 'linear', 'features': 4, 'rows': 48}, 0.3
+    results = run_workers('converge_gluon', tmp_path, 2, 1, problem=given, sizes=[24, 24],
+                          batch_size=8, tols=[1e-2, 1e-4], strength=strength)
+    (epochs, norm, weights), other = results
+    assert other[0] == epochs < 200 and norm <= 1e-4 and other[1] <= 1e-4
+    problem = Problem(**given)
+    svrg = problem.svrg()
+    gradient = svrg.gradients({name: value.astype('float64') for name, value in weights.items()},
+                              np.arange(48))
+    weight = weights['fc_weight'].astype('float64')
+    stepped = weight - gradient['fc_weight'] / 48
+    np.testing.assert_allclose(
+        weight, oracle.soft_threshold(strength)(stepped, 1.), atol=2e-4)
+    assert np.abs(gradient['fc_bias']).max() / 48 < 2e-4
+    assert_close(other[2], weights)
 
 
 def test_the_batch_size_of_a_step_is_that_of_all_workers(tmp_path):
