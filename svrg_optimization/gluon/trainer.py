@@ -126,13 +126,13 @@ class SVRGTrainer(gluon.Trainer):
                              'too, and not %r' % (compression_params,))
         store = Store(store_snapshot_grads)
         schedule = Schedule(store.budget > 0, alpha=alpha, tol=tol)
-        loss_is_mean, axes = checked_bool('loss_is_mean', loss_is_mean, or_none=True), Axes(
-            batch_axis)
+        loss_is_mean = checked_bool('loss_is_mean', loss_is_mean, or_none=True)
+        axes = Axes(batch_axis)
         check_step_size(optimizer, optimizer_params or {}, schedule.alpha, bool(update_on_kvstore))
-        if proximal is not None and update_on_kvstore:
-            raise ValueError('update_on_kvstore must be None or False with proximal, whose '
-                             'operators the trainer applies, not True')
         if proximal is not None:
+            if update_on_kvstore:
+                raise ValueError('update_on_kvstore must be None or False with proximal, whose '
+                                 'operators the trainer applies, not True')
             update_on_kvstore = False
         rule = rule_of(optimizer, optimizer_params)
         if rule is not None:
