@@ -157,7 +157,8 @@ class AtSnapshot(GradientsAtSnapshot):
     def new_full_gradient(self):
         """Return a full gradient that is 0."""
         return FullGradient(executor_group.gradients(self.module), self._devices,
-                            self.batch_size, self.loss_reduction.is_mean, self.counted_by_row())
+                            self.batch_size, loss_is_mean=self.loss_reduction.is_mean,
+                            counted=self.counted_by_row())
 
     # Weights
 
