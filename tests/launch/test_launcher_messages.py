@@ -81,8 +81,9 @@ def test_a_job_ends_within_seconds_when_its_reader_is_gone(launch):
     running.stdout.close()
     tic = time.monotonic()
     assert running.wait(30) == 128 + signal.SIGPIPE
+    while any(map(is_running, pids)) and time.monotonic() - tic < 10:
+        time.sleep(0.05)  # the kernel may not have ended all of them yet
     assert time.monotonic() - tic < 10
-    assert not any(map(is_running, pids))
 
 
 @pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGHUP])
