@@ -1,4 +1,4 @@
-"""Each row of the table of docs/objectives.md, against scikit-learn."""
+"""The rows of the table of docs/objectives.md that name scikit-learn, against it."""
 
 import warnings
 
