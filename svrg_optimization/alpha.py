@@ -17,7 +17,7 @@ def checked_alpha(alpha, updates=None):
         A number in [0, 1], or a schedule that is called with the number of
         updates so far and returns one.
     updates : int, optional
-        Number of updates. With it a schedule is called.
+        Number of updates, with which a schedule is called.
 
     Returns
     -------
@@ -33,8 +33,6 @@ def checked_alpha(alpha, updates=None):
     """
     if updates is None:
         return alpha if callable(alpha) else _checked(alpha, 'alpha must be %s' % _ALLOWED)
-    if not callable(alpha):
-        return float(alpha)
     return float(_checked(alpha(updates), 'alpha must be %s; after %d updates it returned '
                           'something else' % (_ALLOWED, updates)))
 

@@ -155,11 +155,13 @@ class BatchesOfPass:
         The arguments.
     states : object
         What the model carries from batch to batch.
+    is_repeated : bool
+        Whether a batch is computed several times, with the same random numbers.
     draws_random_numbers : bool
         Whether random layers draw anew. Otherwise they repeat their last draw.
     """
 
-    draws_random_numbers, states = True, ()
+    is_repeated, draws_random_numbers, states = False, True, ()
 
     def __init__(self, train_data, count=None):
         self.train_data, self.count = train_data, count

@@ -187,6 +187,7 @@ def _curvature(svrg, live, gradient, sample, workers):
     largest = 0.
     if not gradient.multipliers:  # nothing is updated
         return largest
+    sample.is_repeated = True
     with svrg.gradients_nearby(live, sample, workers.within_process()) as gradient_of:
         weights = svrg.at.weights()
         lengths = {name: 1 / each for name, each in gradient.multipliers.items()}

@@ -50,6 +50,7 @@ class Schedule:
         settings = {**vars(self), **given}
         if 'alpha' in given:
             settings['alpha'] = checked_alpha(given['alpha'])
+            settings['is_off'] = not callable(given['alpha']) and given['alpha'] == 0
         batches, updates, data = (settings[name] for name in (
             'full_grad_batches', 'updates_per_snapshot', 'full_grad_data'))
         if batches is not None and not callable(batches):
@@ -71,7 +72,7 @@ class Schedule:
         if 'tol' in given:
             settings['tol'] = checked_positive('tol', given['tol'])
         if settings['tol'] is not None:
-            if not callable(settings['alpha']) and settings['alpha'] == 0:
+            if settings['is_off']:
                 raise ValueError('alpha must not be 0 with tol: there is no full gradient then')
             if batches is not None:
                 raise ValueError('full_grad_batches must be None with tol, as the gradient of a '
@@ -80,7 +81,6 @@ class Schedule:
             settings['stream'] = None if data is None else Stream(data)
         if 'update_freq' in given:
             settings['update_freq'] = checked_count('update_freq', given['update_freq'])
-        settings['is_off'] = not callable(settings['alpha']) and settings['alpha'] == 0
         vars(self).update(settings)
 
     def is_due(self, snapshot, epoch):

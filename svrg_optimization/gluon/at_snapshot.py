@@ -8,7 +8,6 @@ from mxnet import autograd, gluon, nd, random
 
 from ..core.front_end import GradientsAtSnapshot
 from ..core.full_gradient import FullGradient, Part
-from ..core.rate import SampledBatch
 from .batches import ARRAYS, with_states
 from .states import structure
 
@@ -166,7 +165,7 @@ class AtSnapshot(GradientsAtSnapshot):
         """Yield the gradients of the batches of a pass, each as a Part."""
         self._is_random = None
         for number, batch in enumerate(batches):
-            if stores and not number or isinstance(source, SampledBatch):
+            if stores and not number or source.is_repeated:
                 self._set_seed(draws_anew=source.draws_random_numbers)
             with self._in_place():
                 outputs = self._run(with_states(batch, source.states))

@@ -159,3 +159,14 @@ def test_a_sample_is_refused():
     trainer = problem.trainer(problem.net(), settings={'lr_scheduler': BarzilaiBorwein()})
     with pytest.raises(ValueError, match='batches must be None with BarzilaiBorwein'):
         trainer.update_full_grads(problem.loader(), batches=2)
+
+
+def test_only_the_sampled_batch_is_computed_with_a_seed(monkeypatch):
+    """To set MXNet's seed takes longer than a small batch."""
+    problem, seeds = Blocks('linear', rows=40), []
+    trainer = problem.trainer(problem.net(), settings={'lr_scheduler': BarzilaiBorwein()})
+    set_seed = trainer._at._set_seed
+    monkeypatch.setattr(trainer._at, '_set_seed', lambda draws_anew=True: (
+        seeds.append(draws_anew), set_seed(draws_anew))[1])
+    trainer.update_full_grads(problem.loader())
+    assert seeds == [True, False, False]
