@@ -14,12 +14,10 @@ from .checkpoint.format import Checkpoint, file_names, name_of_symbol
 from .checkpoint.save import save
 from .kvstore.install import optimizer_kept_on_error
 from .module import training_loop
-from .module.docstrings import with_docstrings_of_mxnet
 from .module.snapshots import take_snapshot
 from .svrg_module import SVRGModule
 
 
-@with_docstrings_of_mxnet
 class SVRGBucketingModule(BucketingModule):
     """Train a BucketingModule with SVRG.
 

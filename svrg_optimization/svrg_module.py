@@ -5,11 +5,10 @@ import functools
 import inspect
 import json
 import logging
-import traceback
 
 import mxnet as mx
 from mxnet.base import _as_list
-from mxnet.module import Module, SequentialModule
+from mxnet.module import Module
 
 from ._argument_checks import check_callbacks, checked_bool
 from ._warn_once import WarnOnce
@@ -23,26 +22,20 @@ from .core.schedule import Schedule
 from .core.store import Store
 from .core.svrg import SVRG
 from .data.iterators import check_iterator, rewind
-from .kvstore.install import install, optimizer_kept_on_error, wrapped_optimizer
+from .kvstore.install import install, optimizer_kept_on_error
 from .kvstore.keys import KVStoreKeys
 from .kvstore.kinds import is_distributed
 from .kvstore.membership import Membership, servers_hold_states
 from .kvstore.workers import exchange
+from .kvstore.wrapped_optimizer import wrapped_optimizer
 from .module import executor_group, training_loop
 from .module.at_snapshot import AtSnapshot
-from .module.docstrings import with_docstrings_of_mxnet
 from .module.dropout_masks import DropoutMasks
 from .module.snapshots import take_snapshot
 from .module.trained_module import TrainedModule
 from .proximal import ProximalOperators, weights_of
 from .step_size import check_step_size
 from .svrg_optimizer import _SVRGOptimizer, check_learning_rate
-
-
-def _is_bound_by_chain():
-    """Tell whether a SequentialModule binds the module: only the call stack shows it."""
-    return any(frame.f_code is SequentialModule.bind.__code__
-               for frame, _ in traceback.walk_stack(None))
 
 
 def _check_next_states(next_states, states, outputs):
@@ -69,7 +62,6 @@ def _setting(name, documentation):
                     doc=documentation)
 
 
-@with_docstrings_of_mxnet
 class SVRGModule(Module):
     r"""Train a Module with SVRG, the stochastic variance reduced gradient.
 
@@ -391,9 +383,8 @@ class SVRGModule(Module):
         Warns
         -----
         UserWarning
-            If a SequentialModule binds the module, which then trains as plain
-            Module, or if the snapshot is dropped because its full gradient
-            lacks a parameter. Each appears once.
+            If the snapshot is dropped because its full gradient lacks a
+            parameter. It appears once.
         """
         if self.binded and not force_rebind:
             super().bind(data_shapes, label_shapes)  # only logs that it is bound already
@@ -429,9 +420,6 @@ class SVRGModule(Module):
             raise ValueError('sparse_full_grad must be False with a _svrg_grads_update_rule of '
                              'your own, which is for dense full gradients, and not for %s'
                              % ', '.join(counted))
-        if not self._svrg.schedule.is_off and _is_bound_by_chain():
-            self._svrg.warn_once('a SequentialModule takes no snapshots: it trains this '
-                                 'module as plain Module', 'plain Module')
         self._loaded = self._loaded.restore_snapshot(self._svrg)
         self._svrg.drop_snapshot_without(executor_group.gradients(self))
 
@@ -910,9 +898,8 @@ class SVRGModule(Module):
         UserWarning
             If a setting cannot be in a file and is not given: a schedule,
             `full_grad_data`, operators of another package. If the states were on the
-            servers of a KVStore: only the counts are loaded. If the file of the symbol
-            contains another network by now: the copy in the checkpoint is loaded. If a
-            file is found under a temporary name because its process was killed.
+            servers of a KVStore: only the counts are loaded. If a file is found under a
+            temporary name because its process was killed.
         """
         checkpoint = Checkpoint(prefix, epoch, load_optimizer_states)
         module = cls(checkpoint.symbol, **checkpoint.constructor_arguments(update_freq, kwargs))
@@ -934,8 +921,7 @@ class SVRGModule(Module):
         ------
         ValueError
             If the file is truncated, contains no states, or contains states of
-            other shapes than those of the parameters and the optimizer. Also if
-            it belongs to the loaded checkpoint and was written again since.
+            other shapes than those of the parameters and the optimizer.
 
         Warns
         -----
@@ -946,9 +932,6 @@ class SVRGModule(Module):
         if not self.optimizer_initialized or servers_hold_states(self):
             super().load_optimizer_states(fname)  # raises an error
             return
-        is_of_checkpoint = fname == self._preload_opt_states
-        if is_of_checkpoint:
-            self._loaded.check_states()
         load_optimizer_states(self, fname, super().load_optimizer_states,
-                              self._loaded if is_of_checkpoint else None, self._param_names,
-                              self._svrg.warn_once)
+                              self._loaded if fname == self._preload_opt_states else None,
+                              self._param_names, self._svrg.warn_once)

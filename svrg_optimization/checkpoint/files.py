@@ -1,4 +1,4 @@
-"""Writing files whole or not at all, locking them, and checking their checksums."""
+"""Writing files whole or not at all, and checking their checksums."""
 
 import contextlib
 import errno
@@ -6,18 +6,11 @@ import glob
 import hashlib
 import os
 import tempfile
-import time
 import warnings
 
 import mxnet as mx
 
-try:
-    import fcntl
-except ImportError:  # on systems without fcntl nothing is locked
-    fcntl = None
-
 _LONG_NAME = 200  # bytes: file systems allow 255 or less
-_SECONDS = 1  # longest wait for a lock: renaming takes milliseconds
 
 
 @contextlib.contextmanager
@@ -57,10 +50,8 @@ def files_written_together():
         os.umask(umask)
         for temporary in temporary_names.values():
             os.chmod(temporary, 0o666 & ~umask)
-        with locked_directory_of(next(iter(temporary_names)), exclusive=True) as flush:
-            for name, temporary in reversed(list(temporary_names.items())):
-                os.replace(temporary, os.path.realpath(name))
-            flush()
+        for name, temporary in reversed(list(temporary_names.items())):
+            os.replace(temporary, os.path.realpath(name))
     finally:
         if temporary_names and os.path.exists(list(temporary_names.values())[-1]):
             for temporary in temporary_names.values():
@@ -90,53 +81,6 @@ def errors_that_name(name):
         if 'FileStream.Write' not in str(error):
             raise
         raise _not_written_whole(name) from error
-
-
-@contextlib.contextmanager
-def locked_directory_of(name, exclusive):
-    """Lock a directory against other savers and, if `exclusive`, against loaders.
-
-    It is not locked if the file system does not support that, or if another
-    process has locked it for too long.
-
-    Yields
-    ------
-    callable
-        Flushes the directory to the disk.
-    """
-    try:
-        handle = os.open(os.path.dirname(name) or '.', os.O_RDONLY)
-    except OSError:  # a directory may be writable and not readable
-        yield lambda: None
-        return
-
-    def flush():
-        with contextlib.suppress(OSError):
-            os.fsync(handle)
-
-    try:
-        if fcntl:
-            _lock(handle, fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH)
-        yield flush
-    finally:
-        if fcntl:
-            with contextlib.suppress(OSError):
-                fcntl.flock(handle, fcntl.LOCK_UN)  # a forked process has the handle too
-        os.close(handle)
-
-
-def _lock(handle, kind):
-    """Lock a directory, unless that is not supported or takes too long."""
-    deadline = time.monotonic() + _SECONDS
-    while time.monotonic() < deadline:
-        try:
-            fcntl.flock(handle, kind | fcntl.LOCK_NB)
-        except BlockingIOError:
-            time.sleep(0.001)
-        except OSError:
-            return
-        else:
-            return
 
 
 def checksum_of(name, length=None):
@@ -205,48 +149,21 @@ def find_file(name, known, svrg_name):
     ValueError
         If the file has another checksum, or the checkpoint was saved without it.
     """
-    try:
-        check_file(name, known, svrg_name)
-    except (FileNotFoundError, ValueError):
-        for left in glob.glob(glob.escape(_begin_of_temporary_names(name)) + '*'):
-            with contextlib.suppress(OSError):
-                if checksum_of(left) == known:
-                    warnings.warn('%s was left by a process that was stopped while it saved, and '
-                                  'is taken for %s: save that epoch again' % (left, name),
-                                  stacklevel=6)
-                    return left
-        raise
-    return name
-
-
-def check_file(name, known, svrg_name):
-    """Raise an error unless a file has its checksum. The arguments are as in `find_file`."""
     if known is None:
         raise ValueError('%s says that the checkpoint was saved without %s' % (svrg_name, name))
-    if not os.path.exists(name):
+    is_there = os.path.exists(name)
+    if is_there and checksum_of(name) == known:
+        return name
+    for left in glob.glob(glob.escape(_begin_of_temporary_names(name)) + '*'):
+        with contextlib.suppress(OSError):
+            if checksum_of(left) == known:
+                warnings.warn('%s was left by a process that was stopped while it saved, and is '
+                              'taken for %s: save that epoch again' % (left, name), stacklevel=5)
+                return left
+    if not is_there:
         raise FileNotFoundError('%s belongs to %s, and is missing' % (name, svrg_name))
-    if checksum_of(name) != known:
-        raise ValueError('%s is not the file that %s was saved with: the one or the other is '
-                         'truncated or of another training' % (name, svrg_name))
-
-
-@contextlib.contextmanager
-def unchanged_while_read(*names):
-    """Raise a ValueError if one of the files is replaced or written during the block."""
-    def states():
-        found = {}
-        for name in names:
-            with contextlib.suppress(FileNotFoundError):
-                status = os.stat(name)
-                found[name] = status.st_ino, status.st_size, status.st_mtime_ns
-        return found
-
-    before = states()
-    yield
-    after = states()
-    for name in names:
-        if after.get(name) != before.get(name):
-            raise ValueError('%s was saved anew while it was loaded' % name)
+    raise ValueError('%s is not the file that %s was saved with: the one or the other is '
+                     'truncated or of another training' % (name, svrg_name))
 
 
 def check_exists(name):

@@ -16,13 +16,10 @@ from ..full_grad_batches import Growing
 from ..proximal import operators_from_json
 from .files import (
     check_exists,
-    check_file,
     checksum_of,
     files_written_together,
     find_file,
-    locked_directory_of,
     read_text,
-    unchanged_while_read,
 )
 
 _FORMAT = 2
@@ -31,6 +28,14 @@ _DIGITS = 64  # of a checksum
 # Facts that older checkpoints of this format lack.
 _FACTS_ADDED = {'num_taken': None, 'full_grad_batches': None, 'updates_per_snapshot': None,
                 'full_grad_data': False, 'proximal': {}, 'tol': None}
+# Settings that a file cannot contain: what it says of them, what they were, and what is without.
+_NOT_IN_FILES = {
+    'alpha': (None, 'a schedule of alpha', 'it is 1'),
+    'proximal': (None, 'a proximal operator of another class', 'there is none'),
+    'full_grad_batches': ('schedule', 'a schedule of full_grad_batches',
+                          'full gradients are over all batches'),
+    'full_grad_data': (True, 'full_grad_data',
+                       'full gradients are over the data of fit, every update_freq epochs')}
 _FACTS_OF_FORMAT = {'update_freq', 'alpha', 'num_update', 'step_size', 'optimizer', 'snapshot',
                     'symbol', 'checksums', *_FACTS_ADDED}
 
@@ -201,10 +206,6 @@ class Checkpoint:
     states : str or None
         Name of the file of the optimizer's states, None if they are not wanted
         or were not saved.
-    check_states : callable
-        Raises an error if this file no longer belongs to the checkpoint. It is
-        read when the optimizer is installed, and another process may have
-        written it by then.
     facts : dict or None
         State of SVRG; None in a checkpoint of plain Module.
     arrays : dict of str to numpy.ndarray
@@ -223,11 +224,6 @@ class Checkpoint:
         names = file_names(prefix, epoch, bucket_key)
         if not isinstance(with_states, int):  # Module accepts an int as a bool
             with_states = checked_bool('load_optimizer_states', with_states)
-        with locked_directory_of(names['svrg'], exclusive=False), \
-                unchanged_while_read(names['svrg'], names['params']):
-            self._read(names, with_states)
-
-    def _read(self, names, with_states):
         self.with_states = with_states
         self.facts, self.arrays = None, {}
         if os.path.exists(names['svrg']):
@@ -235,7 +231,7 @@ class Checkpoint:
             checksums = self.facts.pop('checksums')
             if with_states and checksums['states'] is None and self._states_were_on_servers:
                 warnings.warn('%s was saved without the states of the optimizer, which were on '
-                              'servers: they begin anew' % names['svrg'], stacklevel=4)
+                              'servers: they begin anew' % names['svrg'], stacklevel=3)
                 with_states = False
         kinds = ['params', 'states'] if with_states else ['params']
         if self.facts:
@@ -252,26 +248,11 @@ class Checkpoint:
         if with_states and self.facts is None:
             _check_states(names['states'])
         if self.facts:
-            self.symbol = self._network_saved(names)
+            # All epochs share the file of the symbol, which may be another network's by now.
+            self.symbol = mx.sym.load_json(self.facts.pop('symbol'))
         else:
-            self.symbol, _ = _read_symbol(names['symbol'])
+            self.symbol = _read_symbol(names['symbol'])
         self.states = names['states'] if with_states else None
-        self.check_states = lambda: None
-        if with_states and self.facts:
-            self.check_states = functools.partial(check_file, names['states'], checksums['states'],
-                                                  names['svrg'])
-
-    def _network_saved(self, names):
-        """Return the copy of the network in the checkpoint.
-
-        All epochs share one file of the symbol. It may contain another network
-        by now, and it is renamed last.
-        """
-        text, name = self.facts.pop('symbol'), names['symbol']
-        if not os.path.exists(name) or _network(_read_symbol(name)[1]) != _network(text):
-            warnings.warn('%s is not the network that %s was saved with, which has a copy: that is '
-                          'taken' % (name, names['svrg']), stacklevel=5)
-        return mx.sym.load_json(text)
 
     @property
     def _states_were_on_servers(self):
@@ -300,60 +281,29 @@ class Checkpoint:
         dict
             Arguments by name.
         """
-        saved = self.facts or {**_FACTS_ADDED, 'update_freq': 1, 'alpha': 1.}
-        if saved['alpha'] is None and 'alpha' not in given:
-            warnings.warn('the checkpoint was saved with a schedule of alpha, which it cannot '
-                          'hold: give one with alpha=, or it is 1', stacklevel=3)
-        if saved['proximal'] is None and 'proximal' not in given:
-            warnings.warn('the checkpoint was saved with a proximal operator of a class that it '
-                          'cannot hold: give one with proximal=, or there is none', stacklevel=3)
-        alpha = 1. if saved['alpha'] is None else saved['alpha']
-        proximal = operators_from_json(saved['proximal'] or {})
-        return {'alpha': alpha, 'proximal': proximal, 'tol': saved['tol'],
-                **_saved_sampling(saved, given), **given,
+        saved = {**_FACTS_ADDED, 'update_freq': 1, 'alpha': 1., **(self.facts or {})}
+        for name, (told, what, without) in _NOT_IN_FILES.items():
+            if saved[name] == told and name not in given:
+                warnings.warn('the checkpoint was saved with %s, which it cannot hold: give %s=, '
+                              'or %s' % (what, name, without), stacklevel=3)
+        batches, updates = saved['full_grad_batches'], saved['updates_per_snapshot']
+        if saved['full_grad_data'] and given.get('full_grad_data') is None:
+            updates = None
+        return {'alpha': 1. if saved['alpha'] is None else saved['alpha'],
+                'proximal': operators_from_json(saved['proximal'] or {}), 'tol': saved['tol'],
+                'full_grad_batches': Growing(**batches) if isinstance(batches, dict)
+                else None if batches == 'schedule' else batches,
+                'updates_per_snapshot': updates, **given,
                 'update_freq': saved['update_freq'] if update_freq is None else update_freq}
 
 
-def _saved_sampling(saved, given):
-    """Return the arguments for sampled full gradients; warn of what a file cannot contain."""
-    batches, updates = saved['full_grad_batches'], saved['updates_per_snapshot']
-    if batches == 'schedule':
-        if 'full_grad_batches' not in given:
-            warnings.warn('the checkpoint was saved with a schedule of full_grad_batches, which it '
-                          'cannot hold: give one with full_grad_batches=, or full gradients are '
-                          'over all batches', stacklevel=4)
-        batches = None
-    elif isinstance(batches, dict):
-        batches = Growing(**batches)
-    if saved['full_grad_data'] and given.get('full_grad_data') is None:
-        if 'full_grad_data' not in given:
-            warnings.warn('the checkpoint was saved with full_grad_data, which it cannot hold: '
-                          'give them with full_grad_data=, or full gradients are over the data of '
-                          'fit, every update_freq epochs', stacklevel=4)
-        updates = None
-    return {'full_grad_batches': batches, 'updates_per_snapshot': updates}
-
-
-def _network(text):
-    """Return the part of a symbol's JSON that is equal for equal networks.
-
-    It leaves out the version of MXNet and the names of operators, which MXNet
-    numbers if a script does not name them. Parameters keep their names.
-    """
-    graph = json.loads(text, strict=False)
-    nodes = [node if node.get('op') == 'null' else {**node, 'name': None}
-             for node in graph.get('nodes', [])]
-    return nodes, graph.get('heads')
-
-
 def _read_symbol(name):
-    """Read a symbol and return it with its JSON."""
     check_exists(name)
 
     def read(name):
         text = read_text(name)
         json.loads(text, strict=False)  # MXNet reads on past the end of truncated text
-        return mx.sym.load_json(text), text
+        return mx.sym.load_json(text)
 
     return _read(read, name)
 

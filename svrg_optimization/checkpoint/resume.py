@@ -1,7 +1,7 @@
 """What a loaded checkpoint restores once a module is bound and has its optimizer."""
 
 import functools
-from typing import Callable, NamedTuple, Optional
+from typing import NamedTuple, Optional
 
 import mxnet as mx
 
@@ -34,27 +34,21 @@ class Loaded(NamedTuple):
         Whether the next optimizer continues these counts.
     step_size : dict, optional
         State of a BarzilaiBorwein.
-    check_states : callable
-        Raises an error if the file of the optimizer's states no longer belongs
-        to the checkpoint.
     """
 
     snapshot: Optional[tuple] = None
     counts: Optional[dict] = None
     continues_counts: bool = False
     step_size: Optional[dict] = None
-    check_states: Callable = lambda: None
 
     @classmethod
     def from_checkpoint(cls, checkpoint):
         """Return the parts of a Checkpoint; of one of plain Module there are none."""
         facts = checkpoint.facts
         if not facts:
-            return cls(continues_counts=checkpoint.with_states,
-                       check_states=checkpoint.check_states)
+            return cls(continues_counts=checkpoint.with_states)
         return cls(facts['snapshot'] and (facts['snapshot'], checkpoint.arrays),
-                   facts['optimizer'], checkpoint.with_states, facts['step_size'],
-                   checkpoint.check_states)
+                   facts['optimizer'], checkpoint.with_states, facts['step_size'])
 
     def without_snapshot(self):
         """Return the parts without the snapshot."""

@@ -11,13 +11,12 @@ from mxnet.kvstore import KVStore
 
 from ..core.arrays import dtype_of_sum
 from ..module import executor_group
-from ..module.optimizer_states import kvstore_of, updater_keys
+from ..module.optimizer_states import kvstore_of
 from ..step_size import BarzilaiBorwein, check_step_size
 from ..svrg_optimizer import _SVRGOptimizer, check_learning_rate, described
 from .agreement import check_waits, tally
 from .keys import KVStoreKeys
 from .kinds import (
-    batches_of_rescaling,
     check_usable,
     is_asynchronous,
     is_distributed,
@@ -168,36 +167,6 @@ def _create_first_key(kvstore, key, must_be_first):
 def _refuse_optimizer(_=None):
     raise ValueError('kvstore must not update the weights of a plain Module and of an SVRGModule: '
                      'it has one optimizer for all its keys')
-
-
-def wrapped_optimizer(module, keys, proximal, default_opt, kvstore, optimizer_params):
-    """Return an _SVRGOptimizer around an optimizer, which is created as in Module.
-
-    Parameters
-    ----------
-    module : mxnet.module.Module
-        Module being trained.
-    keys : KVStoreKeys
-        Its keys.
-    proximal : ProximalOperators
-        Its proximal operators.
-    default_opt, kvstore, optimizer_params
-        As in ``SVRGModule._create_optimizer``.
-    """
-    updates = will_update(kvstore, len(module._context), module._arg_params)
-    copies = 1 if updates else len(module._context)
-    idx2name = {key: name for key, (name, _) in updater_keys(keys.params, copies).items()}
-    proximal = proximal.steps(module._arg_params, idx2name)
-    if isinstance(default_opt, _SVRGOptimizer):
-        default_opt = default_opt.default_opt
-    if not isinstance(default_opt, str):
-        return _SVRGOptimizer(default_opt, full_keys=keys.summed, proximal=proximal,
-                              param_idx2name=idx2name)
-    params = dict(optimizer_params)
-    params.setdefault('rescale_grad', 1.0 / (executor_group.batch_size(module)
-                                             * batches_of_rescaling(kvstore)))
-    return _SVRGOptimizer(default_opt, full_keys=keys.summed, proximal=proximal, sym=module.symbol,
-                          param_idx2name=idx2name, **params)
 
 
 def _create_keys_of_full_gradient(module, kvstore, keys):

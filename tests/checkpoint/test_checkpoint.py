@@ -335,7 +335,7 @@ def test_states_that_are_refused_are_not_gone_on_without(saved):
     resumed = load(saved, 3)
     Path(saved + '-0003.states').write_bytes(pickle.dumps({0: mx.nd.ones(7)}))
     for rate in (0.1, 0.3):
-        with pytest.raises(ValueError, match='model-0003.states is not the file that'):
+        with pytest.raises(ValueError, match='model-0003.states holds states of other'):
             train(problem, resumed, 3, 4, learning_rate=rate)
         assert not resumed.optimizer_initialized
         assert resumed._optimizer is None and resumed._kvstore is None

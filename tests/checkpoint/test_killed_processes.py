@@ -1,9 +1,7 @@
-"""Checkpoints by processes that are killed or race, and mixes of two checkpoints."""
+"""Checkpoints by processes that are killed, and mixes of two checkpoints."""
 
 import contextlib
-import fcntl
 import itertools
-import json
 import os
 import random
 import re
@@ -13,12 +11,10 @@ import time
 import warnings
 from pathlib import Path
 
-import mxnet as mx
 import numpy as np
 import pytest
 
 from checkpoints import (
-    bound,
     content,
     fingerprint,
     load,
@@ -90,11 +86,11 @@ def killed(prefix):
             Path(folder, name).write_bytes(whole)
 
     for epoch in outcomes:
-        for step in range(13):
+        for step in range(12):
             _, status = os.waitpid(fork(save_and_die, second, prefix, epoch, step), 0)
             assert os.WIFSIGNALED(status), step
             check(epoch, status)
-    assert all(outcomes[1]) and outcomes[2] == [False] * 9 + [True] * 4
+    assert all(outcomes[1]) and outcomes[2] == [False] * 9 + [True] * 3
     for _ in range(25):
         epoch = random.choice((1, 2))
         pid = fork(second.save_checkpoint, prefix, epoch, True)
@@ -108,37 +104,6 @@ def killed(prefix):
 def test_a_kill_while_saving_leaves_the_old_checkpoint_or_the_new(tmp_path):
     """The old checkpoint loads or the new one, and a half of the first is refused."""
     in_a_process(killed, tmp_path / 'model')
-
-
-def save_slowly(module, prefix):
-    """Save, and give the files their names so slowly that others do so meanwhile."""
-    replace = os.replace
-
-    def replace_later(*names):
-        time.sleep(random.uniform(0, 0.03))
-        replace(*names)
-
-    os.replace = replace_later
-    module.save_checkpoint(prefix, 1, save_optimizer_states=True)
-
-
-def racing(prefix):
-    modules, whole = (trained_on_pages(1), trained_on_pages(3)), set()
-    for module in modules:
-        module.save_checkpoint(prefix, 1, save_optimizer_states=True)
-        whole.add(fingerprint(prefix, 1))
-    files = set(content(os.path.dirname(prefix)))
-    for _ in range(8):
-        pids = [fork(save_slowly, module, prefix) for module in modules]
-        assert [os.waitpid(pid, 0)[1] for pid in pids] == [0, 0]
-        assert loaded(prefix, 1, whole)
-        assert set(content(os.path.dirname(prefix))) == files
-
-
-@pytest.mark.process
-@pytest.mark.slow
-def test_two_processes_that_save_the_same_epoch_leave_one_whole_checkpoint(tmp_path):
-    in_a_process(racing, tmp_path / 'model')
 
 
 @pytest.fixture(scope='module')
@@ -170,34 +135,8 @@ def test_network_that_was_saved_is_loaded_though_its_file_is_of_another(tmp_path
     network = load(prefix, 1, False).symbol.tojson()
     problem = Problem('perceptron', rows=37)
     train(problem, problem.module(2), 0, 1).save_checkpoint(prefix, 2)
-    load(prefix, 2, False)
-    with pytest.warns(UserWarning, match=r'model-symbol\.json is not .*model-0001\.svrg'):
-        assert load(prefix, 1, False).symbol.tojson() == network
-
-
-def test_a_network_is_loaded_though_its_operators_have_other_names(tmp_path):
-    """MXNet numbers operators that have no name, over all networks of a process."""
-    prefix = str(tmp_path / 'model')
-    problem = Problem('softmax', rows=37)
-    for epoch in (1, 2):
-        hidden = mx.sym.Activation(mx.sym.Variable('data'), act_type='tanh')
-        output = mx.sym.FullyConnected(hidden, num_hidden=3, name='fc')
-        problem.symbol = mx.sym.SoftmaxOutput(output, mx.sym.Variable('label'), name='loss')
-        train(problem, problem.module(2), 0, 1).save_checkpoint(prefix, epoch)
-    names = [load(prefix, epoch, False).symbol.get_internals().list_outputs()[1]
-             for epoch in (1, 2)]
-    assert names[0] != names[1]
-
-
-def test_a_symbol_that_another_version_of_mxnet_has_written_is_loaded(tmp_path):
-    prefix, file = str(tmp_path / 'model'), tmp_path / 'model-symbol.json'
-    trained_on_pages().save_checkpoint(prefix, 1)
-    text = file.read_text(encoding='utf-8')
-    graph = json.loads(text)
-    graph['attrs']['mxnet_version'][1] -= 1
-    file.write_text(json.dumps(graph), encoding='utf-8')
-    assert file.read_text(encoding='utf-8') != text
-    load(prefix, 1, False)
+    assert load(prefix, 2, False).symbol.tojson() != network
+    assert load(prefix, 1, False).symbol.tojson() == network
 
 
 def test_what_a_killed_process_has_left_is_found_by_its_content(tmp_path):
@@ -216,22 +155,6 @@ def test_what_a_killed_process_has_left_is_found_by_its_content(tmp_path):
     os.remove(prefix + '-0001.params.old')
     with pytest.raises(ValueError, match=r'model-0001\.params is not .*model-0001\.svrg'):
         load(prefix, 1)
-
-
-@pytest.mark.parametrize('write', [os.replace, shutil.copy])
-def test_parameters_saved_anew_while_they_are_loaded_are_refused(monkeypatch, tmp_path, write):
-    prefix = str(tmp_path / 'model')
-    trained_on_pages(1).save_checkpoint(prefix, 1)
-    trained_on_pages(3).save_checkpoint(prefix, 2)
-
-    def read(name):
-        write(prefix + '-0002.params', prefix + '-0001.params')
-        return mx.nd.load.__wrapped__(name)
-
-    read.__wrapped__ = mx.nd.load
-    monkeypatch.setattr(mx.nd, 'load', read)
-    with pytest.raises(ValueError, match=r'model-0001\.params was saved anew while it was loaded'):
-        load(prefix, 1, False)
 
 
 @pytest.mark.parametrize('given', [1, 2, 3])
@@ -257,34 +180,3 @@ def test_what_fails_while_names_are_given_loses_nothing(monkeypatch, tmp_path, g
         assert fingerprint(prefix, 1) == fingerprint(prefix, 2)
     second.save_checkpoint(prefix, 1, save_optimizer_states=True)
     assert fingerprint(prefix, 1) == fingerprint(prefix, 2)
-
-
-def test_a_directory_that_somebody_has_locked_can_be_used(tmp_path):
-    prefix, module = str(tmp_path / 'model'), trained_on_pages()
-    handle = os.open(str(tmp_path), os.O_RDONLY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        module.save_checkpoint(prefix, 1)
-        load(prefix, 1, False)
-    finally:
-        os.close(handle)
-
-
-def test_states_that_were_left_are_not_taken_for_others(tmp_path):
-    prefix = str(tmp_path / 'model')
-    trained_on_pages(1).save_checkpoint(prefix, 1, save_optimizer_states=True)
-    shutil.copy(prefix + '-0001.states', prefix + '-0001.states.left')
-    module = bound(load(prefix, 1), Problem('softmax', rows=37, features=900))
-    trained_on_pages(3).save_checkpoint(prefix, 1, save_optimizer_states=True)
-    with pytest.raises(ValueError, match=r'model-0001\.states is not the file'):
-        module.init_optimizer()
-
-
-def test_states_saved_anew_after_loading_are_refused(tmp_path):
-    """They are read when the optimizer is installed, and must be those of the weights."""
-    prefix = str(tmp_path / 'model')
-    trained_on_pages(1).save_checkpoint(prefix, 1, save_optimizer_states=True)
-    module = bound(load(prefix, 1), Problem('softmax', rows=37, features=900))
-    trained_on_pages(3).save_checkpoint(prefix, 1, save_optimizer_states=True)
-    with pytest.raises(ValueError, match=r'model-0001\.states is not the file'):
-        module.init_optimizer()

@@ -3,7 +3,6 @@
 That of the README is in test_readme.py.
 """
 
-import inspect
 import re
 import subprocess
 import sys
@@ -14,7 +13,6 @@ import numpy as np
 import pytest
 
 from svrg_optimization import SVRGBucketingModule, SVRGModule, __version__
-from svrg_optimization.module.docstrings import with_docstrings_of_mxnet
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / 'docs'
@@ -128,26 +126,3 @@ def test_each_picture_has_a_script_and_one_script_draws(tmp_path):
     subprocess.run([sys.executable, str(DOCS / 'figures' / 'variance.py'), '--passes', '3',
                     '--output', str(picture)], check=True, capture_output=True)
     assert picture.read_bytes().startswith(b'\x89PNG')
-
-
-@pytest.mark.parametrize(('method', 'overridden'), [
-    (SVRGModule.fit, mx.mod.Module.fit),
-    (SVRGModule.init_optimizer, mx.mod.Module.init_optimizer),
-    (SVRGModule.load, mx.mod.Module.load),
-    (SVRGBucketingModule.fit, mx.mod.BucketingModule.fit),
-    (SVRGBucketingModule.switch_bucket, mx.mod.BucketingModule.switch_bucket)])
-def test_help_shows_the_text_of_mxnet_too(method, overridden):
-    own, heading, appended = inspect.getdoc(method).partition('\nNotes\n-----\n')
-    assert own and heading and 'Notes\n' not in appended
-    text = re.sub(r'^    \| ?', '', appended, flags=re.MULTILINE)
-    assert text.split()[4:] == inspect.getdoc(overridden).split()  # after "... of MXNet says::"
-
-
-def test_methods_without_docstrings_stay_so():
-    """With -OO Python drops them."""
-    class Own(SVRGModule):
-        def bind(self):
-            pass
-
-    Own.__module__ = SVRGModule.__module__
-    assert with_docstrings_of_mxnet(Own).bind.__doc__ is None

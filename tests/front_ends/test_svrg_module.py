@@ -113,7 +113,7 @@ def test_it_trains_as_module_in_a_sequential_module(alpha, warned):
             chain_of(module).fit(problem.iterator(), eval_metric='mse', num_epoch=2)
         trained.append({name: value.asnumpy() for name, value in module.get_params()[0].items()})
         messages = [str(warning.message) for warning in caught
-                    if 'takes no snapshots' in str(warning.message)]
+                    if 'steps without a snapshot' in str(warning.message)]
         assert len(messages) == (warned if isinstance(module, SVRGModule) else 0)
     for name, value in trained[0].items():
         np.testing.assert_array_equal(value, trained[1][name])
