@@ -354,12 +354,15 @@ class SVRGModule(Module):
     @property
     def _param_dict(self):
         full_gradient = self._snapshot.full_gradient
-        return full_gradient.shares if full_gradient else None
+        if not full_gradient:
+            return None
+        full_gradient.may_be_written = True
+        return full_gradient.shares
 
     @_param_dict.setter
     def _param_dict(self, shares):
         full_gradient = self._svrg.at.new_full_gradient()
-        full_gradient.shares = shares
+        full_gradient.shares, full_gradient.may_be_written = shares, True
         full_gradient.finished = full_gradient.shares_differ = True
         self._snapshot.replace(full_gradient)
 

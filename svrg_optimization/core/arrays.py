@@ -1,11 +1,27 @@
 """Storage type, dtype and size of arrays."""
 
 import numpy as np
+from mxnet import ndarray as nd
 
 
 def is_row_sparse(array):
     """Tell whether an array stores only some of its rows."""
     return array.stype == 'row_sparse'
+
+
+def with_all_rows(array):
+    """Return a row_sparse copy of a dense array that stores all rows, zeros too."""
+    rows = nd.arange(array.shape[0], ctx=array.context, dtype='int64')
+    return nd.sparse.row_sparse_array((array, rows), shape=array.shape, ctx=array.context,
+                                      dtype=array.dtype)
+
+
+def ones_in_rows_of(array):
+    """Return a row_sparse array of ones in the rows that another one stores.
+
+    It does not wait for the other, as reading its indices would.
+    """
+    return nd._internal._scatter_plus_scalar(array * 0, scalar=1)
 
 
 def dense(array):

@@ -6,7 +6,7 @@ r"""The SVRG gradient of a batch, in dense, fused and row_sparse form.
 import numpy as np
 from mxnet import ndarray as nd
 
-from .arrays import is_row_sparse
+from .arrays import is_row_sparse, ones_in_rows_of, with_all_rows
 from .fused import add_fused, subtract_and_add_fused
 
 
@@ -41,7 +41,12 @@ def correct_batch(gradients, at_snapshot, full_gradient, rows, alpha=1, rule=Non
     for name in others:
         for device, gradient in enumerate(gradients[name]):
             by_row = full_gradient.by_row[device]
-            full = by_row.get(name, full_gradient.shares[device][name])
+            if name in by_row:
+                full = by_row[name]
+            elif rule is None and is_row_sparse(gradient):
+                full = full_gradient.with_all_rows(device, name)
+            else:
+                full = full_gradient.shares[device][name]
             if units != 1:
                 full = full * units
             then = at_snapshot[name][device]
@@ -66,8 +71,9 @@ def correct(gradient, at_snapshot, full, alpha=1):
     at_snapshot : NDArray
         Gradient of the batch at the snapshot, of the same shape and dtype.
     full : NDArray
-        Full gradient of the same shape in the scale of a batch gradient; dense,
-        float32 for float16 gradients.
+        Full gradient of the same shape in the scale of a batch gradient, float32
+        for float16 gradients; dense, or row_sparse with all rows where the gradient
+        is row_sparse.
     alpha : float
         α; 1 in plain SVRG.
     """
@@ -79,9 +85,11 @@ def correct(gradient, at_snapshot, full, alpha=1):
     at_snapshot, full = _times(alpha, at_snapshot, full)
     if is_row_sparse(gradient):
         # All rows are stored, even zeros: an optimizer updates only stored rows, but momentum
-        # and weight decay must reach every row.
-        _assign(gradient, nd.elemwise_add(full, gradient - at_snapshot),
-                nd.arange(full.shape[0], ctx=full.context, dtype='int64'))
+        # and weight decay must reach every row. The difference is added to its rows alone, by a
+        # step of sgd.
+        difference = gradient - at_snapshot
+        (full if is_row_sparse(full) else with_all_rows(full)).copyto(gradient)
+        nd.sgd_update(gradient, difference, lr=-1, wd=0, out=gradient)
     elif gradient.dtype == full.dtype:
         gradient -= at_snapshot
         gradient += full
@@ -125,15 +133,8 @@ def correct_rows_of_batch(gradient, at_snapshot, full_by_row, alpha=1):
         α; 1 in plain SVRG.
     """
     difference = gradient - (at_snapshot if alpha == 1 else at_snapshot * alpha)
-    rows = difference.indices
-    if len(rows):
-        full = nd.take(full_by_row, rows)
-        _assign(gradient, difference.data + (full if alpha == 1 else full * alpha), rows)
-
-
-def _assign(target, data, rows):
-    nd.sparse.row_sparse_array((data, rows), shape=target.shape, ctx=target.context,
-                               dtype=target.dtype).copyto(target)
+    full = nd.elemwise_mul(ones_in_rows_of(difference), full_by_row)
+    nd.elemwise_add(difference, full if alpha == 1 else full * alpha, out=gradient)
 
 
 def _times(alpha, *arrays):

@@ -5,7 +5,7 @@ from typing import Any, List, NamedTuple, Optional
 import numpy as np
 from mxnet import ndarray as nd
 
-from .arrays import dtype_of_sum, is_row_sparse
+from .arrays import dtype_of_sum, is_row_sparse, ones_in_rows_of, with_all_rows
 from .fused import add_fused, fusable_parameters
 
 
@@ -87,6 +87,8 @@ class FullGradient:
         Groups of parameters that are added many in one operation.
     finished : bool
         Whether the pass was finished. Before that the shares are 0 or a sum.
+    may_be_written : bool
+        Whether somebody else has the shares, and may write into them after the pass.
     loss_is_mean : bool
         The argument.
     shares_differ : bool
@@ -104,6 +106,10 @@ class FullGradient:
         self.small = fusable_parameters(gradients)
         self.row_counts = {name: np.zeros(gradients[name][0].shape[0], np.int64)
                            for name in counted}
+        self._counters = {name: [nd.zeros(array.shape, ctx=array.context, dtype=array.dtype)
+                                 for array in gradients[name]] for name in counted}
+        self._with_all_rows = {}
+        self.may_be_written = False
         self.batches = 0
         self.yielded = 0
         self.batches_of_workers = []
@@ -172,9 +178,9 @@ class FullGradient:
         """
         self.batches += batches
         self.rows += rows
-        for name, counts in self.row_counts.items():
-            for gradient in gradients[name]:
-                counts[gradient.indices.asnumpy()] += 1
+        for name, counters in self._counters.items():
+            for counter, gradient in zip(counters, gradients[name]):
+                nd.sgd_update(counter, ones_in_rows_of(gradient), lr=-1, wd=0, out=counter)
 
     def divide(self, workers):
         """Turn the sum over all batches into the mean over rows, devices and workers.
@@ -184,6 +190,11 @@ class FullGradient:
         workers : Workers
             Sums gradients, rows, batches and row counts over devices and workers.
         """
+        for name, counters in self._counters.items():
+            for counter in counters:  # all columns are equal
+                column = counter.asnumpy().reshape(len(counter), -1)[:, 0]
+                self.row_counts[name] += column.astype(np.int64)
+        self._counters = {}
         units = workers.sum(self)
         if not self.rows:
             return
@@ -195,6 +206,15 @@ class FullGradient:
     def by_parameter(self):
         """Map each parameter to its shares, one per device."""
         return {name: [share[name] for share in self.shares] for name in self.shares[0]}
+
+    def with_all_rows(self, device, name):
+        """Return the share of a parameter as a row_sparse array that stores all rows."""
+        share = self.shares[device][name]
+        made_of, made = self._with_all_rows.get((device, name), (None, None))
+        if made_of is not share or self.may_be_written:
+            made = with_all_rows(share)
+            self._with_all_rows[device, name] = share, made
+        return made
 
     def scale(self, factor):
         """Multiply all shares by a factor."""

@@ -241,7 +241,7 @@ def test_a_resumed_run_is_bit_identical(tmp_path, proximal, stop):
 def test_own_operators_are_not_saved(tmp_path, proximal):
     prefix = str(tmp_path / 'model')
     Problem().bound(proximal=proximal).save_checkpoint(prefix, 1)
-    with pytest.warns(UserWarning, match='give one with proximal='):
+    with pytest.warns(UserWarning, match='give proximal='):
         assert not SVRGModule.load(prefix, 1, label_names=('label',))._proximal.by_name
     with warnings.catch_warnings():
         warnings.simplefilter('error', UserWarning)
