@@ -132,15 +132,19 @@ def environment():
         ' '.join(settings) or "MXNet's default threads")
 
 
-def write(output, name, setting, header, rows):
-    """Print a table and write it as Markdown, with the setting and the environment below."""
+def write(output, name, setting, header, rows, new=True):
+    """Print a table and write it as Markdown, with the setting and the environment below.
+
+    It is a new file, or the end of the last one.
+    """
     lines = ['| %s |' % ' | '.join(header), '|%s' % ('---|' * len(header))]
     lines += ['| %s |' % ' | '.join(map(str, row)) for row in rows]
     text = '\n'.join(lines) + '\n\n%s\n(`python examples/benchmarks/%s.py`; %s.)\n' % (
         setting, name, environment())
     print('\n' + text)
     output.mkdir(parents=True, exist_ok=True)
-    (output / (name + '.md')).write_text(text, encoding='utf-8')
+    with open(output / (name + '.md'), 'w' if new else 'a', encoding='utf-8') as file:
+        file.write(text if new else '\n' + text)
 
 
 def save_picture(output, name, figure):

@@ -1,108 +1,281 @@
-"""What does a step cost on a wide table of row_sparse weights?
+"""What does SVRG cost on sparse rows, and how soon is it near the optimum?
 
-Times one step of linear regression on csr data, with plain Module, with exact
-SVRG, which goes over the whole table, and with `sparse_full_grad`, which goes
-over the rows of the batch. All run in one process, one after the other, in
-several rounds; the least time of each counts.
+Three tables. The first has a step of linear regression with a wide table of
+row_sparse weights: plain Module, exact SVRG, which goes over the whole table, and
+`sparse_full_grad`, which goes over the rows of the batch. The others have logistic
+regression on rows of the shape of rcv1: an epoch with a snapshot over Module's, and
+the time to the optimum beside scikit-learn. All run in one process, in interleaved
+rounds; the least time of each counts.
 """
 
-import argparse
-import platform
+import contextlib
+import functools
+import os
 import time
+from pathlib import Path
 
+import common
 import mxnet as mx
 import numpy as np
+import scipy.optimize
+import scipy.sparse
+import scipy.special
+from sklearn.datasets import load_svmlight_file
+from sklearn.linear_model import LogisticRegression
 
-from svrg_optimization import SVRGModule
+from svrg_optimization import BarzilaiBorwein, SVRGModule
 
-
-def make_symbol(columns, outputs):
-    weight = mx.sym.Variable('weight', shape=(columns, outputs), stype='row_sparse')
-    product = mx.sym.sparse.dot(mx.sym.Variable('data', stype='csr'), weight)
-    return mx.sym.LinearRegressionOutput(product, mx.sym.Variable('label'))
-
-
-def make_batches(columns, args):
-    rng = np.random.RandomState(args.seed)
-    batches = []
-    for _ in range(args.batches):
-        indices = np.sort(rng.randint(columns, size=(args.batch_size, args.nonzeros)), axis=1)
-        data = mx.nd.sparse.csr_matrix(
-            (rng.normal(size=indices.size), indices.ravel(),
-             np.arange(0, indices.size + 1, args.nonzeros)), shape=(args.batch_size, columns))
-        batches.append(mx.io.DataBatch([data], [mx.nd.array(
-            rng.normal(size=(args.batch_size, args.outputs)))]))
-    return batches
+os.environ['MXNET_STORAGE_FALLBACK_LOG_VERBOSE'] = '0'
+GOALS = (1e-4, 1e-6)
+PASSES = (1, 2, 3, 4, 6, 8, 10, 14, 20, 28, 40, 60, 80, 120, 200, 400)  # of scikit-learn
 
 
-class Batches:
-    """The batches as an iterator that can be reset."""
+class StopTraining(Exception):  # noqa: N818
+    """All goals are reached, or the time is over."""
 
-    def __init__(self, batches):
-        self.batches = batches
+
+class Batches(mx.io.DataIter):
+    """Batches in memory, in a new random order in each epoch."""
+
+    def __init__(self, data, label):
+        super().__init__(data[0].shape[0])
+        self.batches = [mx.io.DataBatch([x], [y], pad=0) for x, y in zip(data, label)]
+        self.provide_data = [mx.io.DataDesc('data', data[0].shape)]
+        self.provide_label = [mx.io.DataDesc('label', label[0].shape)]
+        self.reset()
 
     def reset(self):
-        pass
+        self.left = list(np.random.permutation(len(self.batches)))
 
-    def __iter__(self):
-        return iter(self.batches)
+    def next(self):
+        if not self.left:
+            raise StopIteration
+        return self.batches[self.left.pop()]
 
 
-def make_module(kind, columns, batches, args):
-    if kind == 'Module':
-        module = mx.mod.Module(make_symbol(columns, args.outputs), label_names=('label',))
-    else:
-        module = SVRGModule(make_symbol(columns, args.outputs), label_names=('label',),
-                            update_freq=1, sparse_full_grad=kind == 'SVRG, rows of the batch')
-    module.bind([('data', (args.batch_size, columns))],
-                [('label', (args.batch_size, args.outputs))])
+def batches_of(features, labels, batch_size):
+    """Return csr batches; rows that fill no batch are left out."""
+    ends = range(batch_size, len(labels) + 1, batch_size)
+    return Batches([mx.nd.sparse.csr_matrix(features[end - batch_size:end]) for end in ends],
+                   [mx.nd.array(labels[end - batch_size:end].reshape(batch_size, -1))
+                    for end in ends])
+
+
+def network(columns, outputs, loss, stype):
+    weight = mx.sym.Variable('fc_weight', shape=(columns, outputs), stype=stype)
+    product = mx.sym.sparse.dot(mx.sym.Variable('data', stype='csr'), weight)
+    return loss(product, mx.sym.Variable('label'))
+
+
+def bound(module, train_data, **params):
+    module.bind(train_data.provide_data, train_data.provide_label)
     module.init_params(mx.init.Zero())
-    module.init_optimizer(optimizer_params={'learning_rate': 1e-3})
-    if kind != 'Module':
-        module.update_full_grads(Batches(batches))
+    module.init_optimizer(optimizer_params=params)
     return module
 
 
-def time_epoch(module, batches):
-    mx.nd.waitall()
-    tic = time.perf_counter()
-    for batch in batches:
+def train_epoch(module, train_data, snapshot=False):
+    if snapshot:
+        module.update_full_grads(train_data)
+    train_data.reset()
+    for batch in train_data:
         module.forward_backward(batch)
         module.update()
-    mx.nd.waitall()
-    return (time.perf_counter() - tic) / len(batches)
+
+
+# Tables of many rows
+
+def large_tables(args):
+    rng, rows, per_row = np.random.RandomState(0), 100 * args.batches, 20
+    for columns in args.columns:
+        columns_of = np.sort(rng.randint(columns, size=(rows, per_row)), axis=1)
+        features = scipy.sparse.csr_matrix(
+            (rng.normal(size=columns_of.size), columns_of.ravel(),
+             np.arange(0, columns_of.size + 1, per_row)), shape=(rows, columns))
+        train_data = batches_of(features, rng.normal(size=(rows, args.outputs)), 100)
+        symbol = network(columns, args.outputs, mx.sym.LinearRegressionOutput, 'row_sparse')
+        modules = [mx.mod.Module(symbol, label_names=('label',)),
+                   *(SVRGModule(symbol, label_names=('label',), update_freq=1,
+                                sparse_full_grad=by_row) for by_row in (False, True))]
+        for module in modules:
+            bound(module, train_data, learning_rate=1e-3)
+        for module in modules[1:]:
+            module.update_full_grads(train_data)
+        least = common.least_seconds({
+            number: functools.partial(train_epoch, module, train_data)
+            for number, module in enumerate(modules)}, args.rounds)
+        yield (f'{columns:,}', '%.2f' % (least[0] / args.batches * 1e3),
+               *('%.1f' % (least[number] / least[0]) for number in (1, 2)))
+
+
+# Rows of rcv1's shape
+
+def generate(rows, columns=47000, per_row=75, seed=0):
+    """Return rows of length 1 whose columns are of very different frequency, and their labels."""
+    rng = np.random.RandomState(seed)
+    drawn = np.minimum(np.exp(rng.uniform(np.log(columns), size=(rows, per_row))) + rng.randint(
+        30, size=(rows, per_row)), columns - 1).astype(np.int64)
+    features = scipy.sparse.csr_matrix((np.ones(drawn.size), drawn.ravel(),
+                                        np.arange(0, drawn.size + 1, per_row)), (rows, columns))
+    features.sum_duplicates()
+    rarity = np.log(rows / np.maximum(np.bincount(features.indices, minlength=columns), 1))
+    features = (features @ scipy.sparse.diags(rarity)).tocsr()
+    features = scipy.sparse.diags(1 / np.sqrt(features.multiply(features).sum(1)).A1) @ features
+    scores = features @ rng.normal(scale=8, size=columns)
+    return features.tocsr().astype('float32'), (
+        rng.uniform(size=rows) < scipy.special.expit(scores)).astype('float32')
+
+
+class Objective:
+    """Logistic regression with L2 in float64, and its optimum.
+
+    With `batch_size` the decay of a weight counts as often as batches contain its
+    column, as with `sparse_full_grad`.
+    """
+
+    def __init__(self, features, labels, batch_size=None):
+        self.features, self.signs = features.astype('float64'), 2. * labels - 1
+        self.rows, self.wd, self.shares = len(labels), 10 / len(labels), 1.
+        if batch_size:
+            self.shares = np.mean([np.bincount(features[begin:begin + batch_size].indices,
+                                               minlength=features.shape[1]) > 0
+                                   for begin in range(0, self.rows, batch_size)], axis=0)
+        self.least = scipy.optimize.minimize(
+            self.with_gradient, np.zeros(features.shape[1]), jac=True, method='L-BFGS-B',
+            options={'maxiter': 5000, 'maxfun': 10000, 'ftol': 0, 'gtol': 1e-11}).fun
+
+    def with_gradient(self, weight):
+        margins, decayed = self.signs * (self.features @ weight), self.shares * weight
+        value = np.logaddexp(0, -margins).mean() + self.wd / 2 * weight @ decayed
+        slopes = -self.signs * scipy.special.expit(-margins) / self.rows
+        return value, self.features.T @ slopes + self.wd * decayed
+
+    def above(self, weight):
+        """Return by how much the objective of a weight is above the optimum."""
+        return self.with_gradient(np.asarray(weight, 'float64').ravel())[0] - self.least
+
+
+KINDS = {  # stored type of the weight, sparse_full_grad, optimizer
+    'dense weights': ('default', False, 'nag'),
+    'row_sparse': ('row_sparse', False, 'sgd'),
+    'row_sparse, `sparse_full_grad`': ('row_sparse', True, 'sgd')}
+
+
+def made(kind, columns):
+    stype, by_row, _ = KINDS[kind]
+    return SVRGModule(network(columns, 1, mx.sym.LogisticRegressionOutput, stype),
+                      label_names=('label',), update_freq=1, sparse_full_grad=by_row)
+
+
+def epochs(features, labels, batch_size, rounds):
+    """Return the times of an epoch with a snapshot over that of Module."""
+    train_data = batches_of(features, labels, batch_size)
+    settings = {'learning_rate': 1., 'wd': 10 / len(labels)}
+    columns = features.shape[1]
+    modules = {kind: bound(made(kind, columns), train_data, **settings) for kind in KINDS}
+    modules['Module'] = bound(mx.mod.Module(
+        network(columns, 1, mx.sym.LogisticRegressionOutput, 'row_sparse'),
+        label_names=('label',)), train_data, **settings)
+    least = common.least_seconds({
+        kind: lambda kind=kind: train_epoch(modules[kind], train_data, kind != 'Module')
+        for kind in modules}, rounds)
+    return ['%.1f' % (least[kind] / least['Module']) for kind in KINDS]
+
+
+def times_of_svrg(kind, features, labels, batch_size, objective, limit):
+    """Return the seconds until each goal, without those that the objective takes."""
+    train_data, reached = batches_of(features, labels, batch_size), {}
+    optimizer = KINDS[kind][2]
+    params = {'wd': objective.wd, 'lr_scheduler': BarzilaiBorwein()}
+    if optimizer == 'nag':
+        params['momentum'] = 0.9
+    module, spent = made(kind, features.shape[1]), [time.perf_counter()]
+    lowest = [np.inf]
+
+    def look(epoch, symbol, arg_params, aux_params):
+        mx.nd.waitall()
+        seconds = time.perf_counter() - spent[0]
+        above = objective.above(arg_params['fc_weight'].tostype('default').asnumpy())
+        lowest[0] = min(lowest[0], above)
+        for goal in GOALS:
+            if above <= goal:
+                reached.setdefault(goal, seconds)
+        spent[0] = time.perf_counter() - seconds
+        if len(reached) == len(GOALS) or seconds > limit:
+            raise StopTraining
+
+    with contextlib.suppress(StopTraining):
+        module.fit(train_data, eval_metric=[], num_epoch=10000, initializer=mx.init.Zero(),
+                   optimizer=optimizer, optimizer_params=params, epoch_end_callback=look)
+    return reached, lowest[0]
+
+
+def times_of_scikit_learn(solver, features, labels, objective, limit):
+    """Return the seconds of the shortest training that reaches each goal."""
+    reached = {}
+    for passes in PASSES:
+        model = LogisticRegression(C=1 / (objective.wd * len(labels)), solver=solver,
+                                   fit_intercept=False, max_iter=passes, tol=1e-12)
+        tic = time.perf_counter()
+        model.fit(features, labels)
+        seconds = time.perf_counter() - tic
+        above = objective.above(model.coef_)
+        for goal in GOALS:
+            if above <= goal:
+                reached.setdefault(goal, seconds)
+        if len(reached) == len(GOALS) or seconds > limit:
+            break
+    return reached, above
+
+
+def shown(reached, lowest):
+    return tuple('%.2f s' % reached[goal] if goal in reached else 'not (%.0e)' % lowest
+                 for goal in GOALS)
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.split('\n\n', maxsplit=1)[0],
-                                     formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    parser = common.parser(__doc__.partition('\n')[0])
     parser.add_argument('--columns', type=int, nargs='+', default=[10**4, 10**5, 10**6],
-                        help='rows of the table, which are columns of the data')
-    parser.add_argument('--outputs', type=int, default=16, help='columns of the table')
-    parser.add_argument('--batch-size', type=int, default=100, help='rows of a batch')
-    parser.add_argument('--nonzeros', type=int, default=20, help='nonzeros in a row of data')
-    parser.add_argument('--batches', type=int, default=20, help='batches of an epoch')
-    parser.add_argument('--rounds', type=int, default=5, help='epochs to time')
-    parser.add_argument('--seed', type=int, default=0, help='seed of the data')
+                        help='rows of the tables')
+    parser.add_argument('--outputs', type=int, default=16, help='columns of the tables')
+    parser.add_argument('--batches', type=int, default=20, help='batches of an epoch of these')
+    parser.add_argument('--rows', type=int, default=20000, help='rows of the shape of rcv1')
+    parser.add_argument('--data', type=Path, help='LIBSVM file to take in place of these')
+    parser.add_argument('--limit', type=float, default=20, help='seconds for one training')
     args = parser.parse_args()
-    kinds = ('Module', 'SVRG, exact', 'SVRG, rows of the batch')
-    print('mxnet %s, Python %s, %s, float32, batch %d, %d nonzeros a row, '
-          '%d outputs, seed %d\n' % (
-        mx.__version__, platform.python_version(), platform.machine(), args.batch_size,
-        args.nonzeros, args.outputs, args.seed))
-    print('| rows of the table | Module, ms a step | exact SVRG / Module | rows of the batch / '
-          'Module |')
-    print('|---|---|---|---|')
-    for columns in args.columns:
-        batches = make_batches(columns, args)
-        modules = {kind: make_module(kind, columns, batches, args) for kind in kinds}
-        least = dict.fromkeys(kinds, np.inf)
-        for _ in range(args.rounds):
-            for kind, module in modules.items():
-                least[kind] = min(least[kind], time_epoch(module, batches))
-        print('| %d | %.2f | %.1f | %.1f |' % (
-            columns, least['Module'] * 1e3, *(least[kind] / least['Module'] for kind in kinds[1:])),
-            flush=True)
+    common.quiet()
+    common.warnings.filterwarnings('ignore', '.*(max_iter|converge)')
+    common.write(args.output, 'sparse_rows', 'Linear regression with %d outputs, batches of 100 '
+                 'rows with 20 nonzeros each.' % args.outputs,
+                 ('rows of the table', 'Module, ms a step', 'exact SVRG / Module',
+                  '`sparse_full_grad` / Module'), list(large_tables(args)))
+    if args.data:
+        features, labels = load_svmlight_file(str(args.data), dtype=np.float32)
+        labels = (labels == labels.max()).astype('float32')
+        setting = args.data.name
+    else:
+        features, labels = generate(args.rows)
+        setting = 'generated'
+    kept = len(labels) // 400 * 400
+    features, labels = features[:kept], labels[:kept]
+    setting = 'Logistic regression, %d rows (%s) of %d columns, %d nonzeros a row, wd 10/n.' % (
+        kept, setting, features.shape[1], features.nnz // kept)
+    common.write(args.output, 'sparse_rows', setting, ('batches of', *KINDS), [
+        (batch_size, *epochs(features, labels, batch_size, args.rounds))
+        for batch_size in (100, 400)], new=False)
+    objective = Objective(features, labels)
+    rows = [(solver, *shown(*times_of_scikit_learn(solver, features, labels, objective,
+                                                   args.limit)))
+            for solver in ('liblinear', 'lbfgs', 'saga')]
+    for kind in KINDS:
+        for batch_size in (100, 400):
+            own = Objective(features, labels, batch_size) if KINDS[kind][1] else objective
+            found = times_of_svrg(kind, features, labels, batch_size, own, args.limit)
+            rows.append(('SVRG, %s, %s, batches of %d' % (kind, KINDS[kind][2], batch_size),
+                         *shown(*found)))
+    common.write(args.output, 'sparse_rows', setting + ' Rates by `BarzilaiBorwein`.',
+                 ('method', *('to %.0e above the optimum' % goal for goal in GOALS)), rows,
+                 new=False)
 
 
 if __name__ == '__main__':

@@ -193,7 +193,7 @@ class FullGradient:
         for name, counters in self._counters.items():
             for counter in counters:  # all columns are equal
                 column = counter.asnumpy().reshape(len(counter), -1)[:, 0]
-                self.row_counts[name] += column.astype(np.int64)
+                self.row_counts[name] += np.nan_to_num(column).astype(np.int64)
         self._counters = {}
         units = workers.sum(self)
         if not self.rows:

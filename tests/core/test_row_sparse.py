@@ -7,7 +7,7 @@ import pytest
 import oracle
 from pairs import in_pairs
 from problems import Problem, SparseProblem
-from svrg_optimization import SVRGModule
+from svrg_optimization import BarzilaiBorwein, SVRGModule
 
 TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
 
@@ -193,3 +193,70 @@ def test_dense_parameters_do_not_heed_sparse_full_grad():
     module.fit(problem.iterator(), eval_metric=[], num_epoch=4, arg_params=problem.arg_params(),
                optimizer_params={'learning_rate': 0.1})
     problem.assert_weights(module, problem.svrg().fit(4, 2))
+
+
+def test_writes_into_the_full_gradient_after_a_snapshot_have_effect():
+    """As in code for mxnet.contrib: also after a step, which has made a copy with all rows."""
+    problem = SparseProblem()
+    module = problem.bound()
+    module.init_optimizer(optimizer_params={'learning_rate': 0.1, 'rescale_grad': 1.})
+    train_data = problem.iterator()
+    module.update_full_grads(train_data)
+    train_data.reset()
+    batch = next(train_data)
+    module.forward_backward(batch)
+    module.update()
+    shares = module._param_dict
+    for value in (2., 5.):
+        shares[0]['w'][:] = value
+        before = module.get_params()[0]['w'].tostype('default').asnumpy()
+        module.forward_backward(batch)
+        gradient = module._exec_group.execs[0].grad_dict['w']
+        module.update()
+        after = module.get_params()[0]['w'].tostype('default').asnumpy()
+        np.testing.assert_allclose(before - after, 0.1 * gradient.tostype('default').asnumpy(),
+                                   atol=1e-6)
+        unseen = [row for row in range(12) if row not in set(batch.data[0].indices.asnumpy())]
+        assert unseen
+        np.testing.assert_allclose((before - after)[unseen], 0.1 * value, rtol=1e-5)
+
+
+@pytest.mark.parametrize('wd', [0, 0.01])
+def test_the_rate_is_found_with_steps_on_the_rows_of_the_batch(wd):
+    """The optimum is that of a decay that counts as often as batches contain the row."""
+    rng = np.random.RandomState(0)
+    features = rng.normal(size=(400, 30)) * (rng.uniform(size=(400, 30)) < np.linspace(
+        0.02, 0.5, 30))
+    targets = features.dot(rng.normal(size=30)) + rng.normal(size=400)
+    batches = [mx.io.DataBatch([mx.nd.sparse.csr_matrix(features[i:i + 20].astype('float32'))],
+                               [mx.nd.array(targets[i:i + 20, None])], pad=0)
+               for i in range(0, 400, 20)]
+    weight = mx.sym.Variable('fc_weight', shape=(30, 1), stype='row_sparse')
+    module = SVRGModule(mx.sym.LinearRegressionOutput(
+        mx.sym.sparse.dot(mx.sym.Variable('data', stype='csr'), weight),
+        mx.sym.Variable('label')), label_names=('label',), update_freq=2, sparse_full_grad=True)
+    module.fit(InOrder(batches), eval_metric=[], num_epoch=200, initializer=mx.init.Zero(),
+               optimizer_params={'wd': wd, 'lr_scheduler': BarzilaiBorwein()})
+    counts = np.mean([(features[i:i + 20] != 0).any(0) for i in range(0, 400, 20)], axis=0)
+    expected = np.linalg.solve(features.T.dot(features) / 400 + wd * np.diag(counts),
+                               features.T.dot(targets) / 400)
+    found = module.get_params()[0]['fc_weight'].tostype('default').asnumpy().ravel()
+    np.testing.assert_allclose(found, expected, atol=2e-5)
+    assert module.gradient_norm < 1e-5
+
+
+class InOrder(mx.io.DataIter):
+    """Batches in a list."""
+
+    def __init__(self, batches):
+        super().__init__(20)
+        self.batches = batches
+        self.provide_data = [mx.io.DataDesc('data', batches[0].data[0].shape)]
+        self.provide_label = [mx.io.DataDesc('label', (20, 1))]
+        self.reset()
+
+    def reset(self):
+        self.left = iter(self.batches)
+
+    def next(self):
+        return next(self.left)

@@ -354,13 +354,24 @@ def test_svrg_beats_sgd_on_digits(tmp_path):
 
 @pytest.mark.process
 @pytest.mark.slow
-def test_the_benchmark_of_sparse_rows_prints_a_table():
+def test_the_benchmark_of_sparse_rows_prints_its_tables(tmp_path):
+    data = tmp_path / 'rows.svm'
+    rng = np.random.RandomState(0)
+    features = rng.normal(size=(900, 30)) * (rng.uniform(size=(900, 30)) < 0.2)
+    dump_svmlight_file(features, np.sign(features.sum(1) + rng.normal(size=900)), str(data))
     result = subprocess.run(
         [sys.executable, str(EXAMPLES / 'benchmarks' / 'sparse_rows.py'), '--columns', '1000',
-         '2000', '--rounds', '1', '--batches', '3'], check=True, capture_output=True, text=True)
-    rows = [line.split('|')[1:-1] for line in result.stdout.splitlines() if line.startswith('| ')]
-    assert [row[0].strip() for row in rows] == ['rows of the table', '1000', '2000']
-    assert all(float(cell) > 0 for row in rows[1:] for cell in row)
+         '2000', '--rounds', '1', '--batches', '3', '--data', str(data), '--output',
+         str(tmp_path)], check=True, capture_output=True, text=True)
+    written = (tmp_path / 'sparse_rows.md').read_text(encoding='utf-8')
+    rows = [[cell.strip() for cell in line.split('|')[1:-1]] for line in written.splitlines()
+            if line.startswith('| ')]
+    assert [row[0] for row in rows[:6]] == ['rows of the table', '1,000', '2,000', 'batches of',
+                                            '100', '400']
+    assert all(float(cell) > 0 for row in (*rows[1:3], *rows[4:6]) for cell in row[1:])
+    assert len(rows) == 6 + 1 + 9 and all(cell.endswith(' s') for row in rows[7:]
+                                          for cell in row[1:])
+    assert all(line in result.stdout for line in written.splitlines())
 
 
 @pytest.mark.process

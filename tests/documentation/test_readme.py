@@ -21,15 +21,18 @@ def test_the_script_of_the_readme_converges():
 
 def test_pages_have_rows_of_the_tables_that_the_benchmarks_wrote():
     docs = README.parent / 'docs'
-    page = (docs / 'measurements.md').read_text(encoding='utf-8')
+    page = ''.join((docs / name).read_text(encoding='utf-8')
+                   for name in ('measurements.md', 'sparse.md'))
     results = sorted((docs / 'benchmarks').glob('*.md'))
     assert results
     for result in results:
-        table, caption = result.read_text(encoding='utf-8').strip().split('\n\n')
-        before, found, _ = page.partition('\n\n' + caption)
-        shown = before.rpartition('\n\n')[2].splitlines()
-        assert found and shown[:2] == table.splitlines()[:2] and len(shown) > 3
-        assert set(shown) <= set(table.splitlines())
-        assert shown == table.splitlines() or '`docs/benchmarks/%s` has more' % result.name in page
+        parts = result.read_text(encoding='utf-8').strip().split('\n\n')
+        for table, caption in zip(parts[::2], parts[1::2]):
+            before, found, _ = page.partition('\n\n' + caption)
+            shown = before.rpartition('\n\n')[2].splitlines()
+            assert found and shown[:2] == table.splitlines()[:2] and len(shown) > 3
+            assert set(shown) <= set(table.splitlines())
+            assert (shown == table.splitlines()
+                    or '`docs/benchmarks/%s` has more' % result.name in page)
         if result.with_suffix('.png').exists():
             assert 'benchmarks/%s.png' % result.stem in page
