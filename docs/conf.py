@@ -28,6 +28,7 @@ pygments_style = 'friendly'
 myst_enable_extensions = ['colon_fence', 'deflist', 'dollarmath']
 myst_heading_anchors = 3
 nb_execution_mode = 'off'
+smartquotes = False  # it would curl the quotes of code in docstrings
 
 # Methods are listed on the page itself, for MXNet's would come with them.
 numpydoc_show_class_members = False

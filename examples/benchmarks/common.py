@@ -139,8 +139,9 @@ def write(output, name, setting, header, rows, new=True):
     """
     lines = ['| %s |' % ' | '.join(header), '|%s' % ('---|' * len(header))]
     lines += ['| %s |' % ' | '.join(map(str, row)) for row in rows]
-    text = '\n'.join(lines) + '\n\n%s\n(`python examples/benchmarks/%s.py`; %s.)\n' % (
-        setting, name, environment())
+    text = '\n'.join(lines) + '\n\n%s\n' % setting
+    if new:
+        text += '(`python examples/benchmarks/%s.py`; %s.)\n' % (name, environment())
     print('\n' + text)
     output.mkdir(parents=True, exist_ok=True)
     with open(output / (name + '.md'), 'w' if new else 'a', encoding='utf-8') as file:

@@ -20,7 +20,8 @@ PAGES = [ROOT / 'README.md', *sorted(DOCS.glob('*.md'))]
 OTHERS = [ROOT / 'CONTRIBUTING.md', ROOT / 'examples' / 'README.md']
 INTERNALS = {'design', 'measurements', 'what-runs-where', 'changelog'}
 FENCE = re.compile(r'^```.*?^```', re.MULTILINE | re.DOTALL)
-BLOCK = re.compile(r'^```python\n(.*?)^```', re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r'^```python\n(.*?)^```(?:\n\n```text\n(.*?)^```)?', re.MULTILINE | re.DOTALL)
+NUMBER = re.compile(r'-?\d+\.?\d*(?:e[+-]\d+)?')
 
 
 def text_of(page):
@@ -28,9 +29,23 @@ def text_of(page):
 
 
 def blocks_of(page):
-    """Return the page's blocks of Python, each with as many lines before it as on the page."""
+    """Return the page's blocks of Python, and what the page shows as their output.
+
+    Each has as many lines before it as on the page.
+    """
     text = text_of(page)
-    return [text.count('\n', 0, match.start(1)) * '\n' + match[1] for match in BLOCK.finditer(text)]
+    return [(text.count('\n', 0, match.start(1)) * '\n' + match[1], match[2] or '')
+            for match in BLOCK.finditer(text)]
+
+
+def assert_same(printed, shown):
+    """Check that two texts are the same, but for one unit in the last digit of a number."""
+    assert NUMBER.sub('#', printed).split() == NUMBER.sub('#', shown).split(), printed
+    for ours, theirs in zip(NUMBER.findall(printed), NUMBER.findall(shown)):
+        digits, _, power = theirs.partition('e')
+        unit = 10.0 ** (int(power or 0) - len(digits.partition('.')[2]))
+        whole = power or '.' in digits
+        assert abs(float(ours) - float(theirs)) <= 1.01 * unit * bool(whole), printed
 
 
 def anchors_of(page):
@@ -43,19 +58,25 @@ def named(pages):
     return [pytest.param(page, id=page.name) for page in pages]
 
 
-@pytest.mark.parametrize('page', named(page for page in PAGES[1:] if blocks_of(page)))
+@pytest.mark.parametrize('page', named(page for page in PAGES if blocks_of(page)))
 # The last two say that a training run diverges: the search for a rate ends with one that may.
 @pytest.mark.filterwarnings('ignore:Optimizer created manually outside Module',
                             'ignore:WARNING. New optimizer', 'ignore:the full gradient',
                             'ignore:.*diverge')
-def test_python_blocks_run_as_a_reader_copies_them(page, tmp_path, monkeypatch):
+def test_python_blocks_print_what_the_page_shows(page, tmp_path, monkeypatch, capsys):
     """They run one after the other, as a reader copies them, in an empty folder."""
     monkeypatch.chdir(tmp_path)
     np.random.seed(0)
     mx.random.seed(0)
     namespace = {}
-    for block in blocks_of(page):
+    blocks = blocks_of(page)
+    for block, shown in blocks:
         exec(compile(block, str(page), 'exec'), namespace)
+        printed = capsys.readouterr().out
+        if printed or 'print(' in block:
+            assert_same(printed, shown)
+        assert printed or shown or not re.search(r'\.fit\(|full_grads\(', block), 'nothing to see'
+    assert printed or shown, 'nothing to see at the end'
 
 
 def words_of(pages):
