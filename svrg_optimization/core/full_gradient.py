@@ -106,9 +106,7 @@ class FullGradient:
         self.small = fusable_parameters(gradients)
         self.row_counts = {name: np.zeros(gradients[name][0].shape[0], np.int64)
                            for name in counted}
-        self._counters = {name: [nd.zeros(array.shape, ctx=array.context, dtype=array.dtype)
-                                 for array in gradients[name]] for name in counted}
-        self._with_all_rows = {}
+        self._counters, self._with_all_rows = {}, {}
         self.may_be_written = False
         self.batches = 0
         self.yielded = 0
@@ -178,9 +176,14 @@ class FullGradient:
         """
         self.batches += batches
         self.rows += rows
-        for name, counters in self._counters.items():
-            for counter, gradient in zip(counters, gradients[name]):
-                nd.sgd_update(counter, ones_in_rows_of(gradient), lr=-1, wd=0, out=counter)
+        for name in self.row_counts:
+            counters = self._counters.setdefault(name, [])
+            for device, gradient in enumerate(gradients[name]):
+                if device == len(counters):
+                    counters.append(nd.zeros(gradient.shape, ctx=gradient.context,
+                                             dtype=dtype_of_sum(gradient.dtype)))
+                ones = ones_in_rows_of(gradient).astype(counters[device].dtype, copy=False)
+                nd.sgd_update(counters[device], ones, lr=-1, wd=0, out=counters[device])
 
     def divide(self, workers):
         """Turn the sum over all batches into the mean over rows, devices and workers.
