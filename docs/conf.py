@@ -57,6 +57,14 @@ def number_citations(app, doctree):
             reference += nodes.inline('', '[%s]' % number[1])
 
 
+def show_captions(app, doctree):
+    """Show the text of a picture, which says what to conclude from it, below it too."""
+    for image in list(doctree.findall(nodes.image)):
+        paragraph = image.parent
+        if image.get('alt') and isinstance(paragraph, nodes.paragraph) and len(paragraph) == 1:
+            paragraph.replace_self(nodes.figure('', image, nodes.caption('', image['alt'])))
+
+
 def copy_pages(app, config):
     """Copy the pages from outside to where Sphinx finds them."""
     for name in COPIED:
@@ -97,3 +105,4 @@ def setup(app):
     app.connect('source-read', adapt_links)
     app.connect('build-finished', remove_copies)
     app.connect('doctree-read', number_citations)
+    app.connect('doctree-read', show_captions)
