@@ -62,7 +62,9 @@ def show_captions(app, doctree):
     for image in list(doctree.findall(nodes.image)):
         paragraph = image.parent
         if image.get('alt') and isinstance(paragraph, nodes.paragraph) and len(paragraph) == 1:
-            paragraph.replace_self(nodes.figure('', image, nodes.caption('', image['alt'])))
+            figure = nodes.figure('', image.deepcopy(), nodes.caption('', image['alt']))
+            doctree.set_id(figure)
+            paragraph.replace_self(figure)
 
 
 def copy_pages(app, config):
