@@ -4,14 +4,16 @@ Three tables. The first has a step of linear regression with a wide table of
 row_sparse weights: plain Module, exact SVRG, which goes over the whole table, and
 `sparse_full_grad`, which goes over the rows of the batch. The others have logistic
 regression on rows of the shape of rcv1: an epoch with a snapshot over Module's, and
-the time to the optimum beside scikit-learn. All run in one process, in interleaved
-rounds; the least time of each counts.
+the time to the optimum beside scikit-learn. Steps and epochs run in one process, in
+interleaved rounds, and the least time of each counts. The times to the optimum are
+each of a single training.
 """
 
 import contextlib
 import functools
 import os
 import time
+import warnings
 from pathlib import Path
 
 import common
@@ -177,8 +179,8 @@ def epochs(features, labels, batch_size, rounds):
         network(columns, 1, mx.sym.LogisticRegressionOutput, 'row_sparse'),
         label_names=('label',)), train_data, **settings)
     least = common.least_seconds({
-        kind: lambda kind=kind: train_epoch(modules[kind], train_data, kind != 'Module')
-        for kind in modules}, rounds)
+        kind: functools.partial(train_epoch, module, train_data, kind != 'Module')
+        for kind, module in modules.items()}, rounds)
     return ['%.1f' % (least[kind] / least['Module']) for kind in KINDS]
 
 
@@ -189,29 +191,29 @@ def times_of_svrg(kind, features, labels, batch_size, objective, limit):
     params = {'wd': objective.wd, 'lr_scheduler': BarzilaiBorwein()}
     if optimizer == 'nag':
         params['momentum'] = 0.9
-    module, spent = made(kind, features.shape[1]), [time.perf_counter()]
-    lowest = [np.inf]
+    module, lowest, begin = made(kind, features.shape[1]), np.inf, time.perf_counter()
 
     def look(epoch, symbol, arg_params, aux_params):
+        nonlocal lowest, begin
         mx.nd.waitall()
-        seconds = time.perf_counter() - spent[0]
+        seconds = time.perf_counter() - begin
         above = objective.above(arg_params['fc_weight'].tostype('default').asnumpy())
-        lowest[0] = min(lowest[0], above)
+        lowest = min(lowest, above)
         for goal in GOALS:
             if above <= goal:
                 reached.setdefault(goal, seconds)
-        spent[0] = time.perf_counter() - seconds
+        begin = time.perf_counter() - seconds
         if len(reached) == len(GOALS) or seconds > limit:
             raise StopTraining
 
     with contextlib.suppress(StopTraining):
         module.fit(train_data, eval_metric=[], num_epoch=10000, initializer=mx.init.Zero(),
                    optimizer=optimizer, optimizer_params=params, epoch_end_callback=look)
-    return reached, lowest[0]
+    return reached, lowest
 
 
 def times_of_scikit_learn(solver, features, labels, objective, limit):
-    """Return the seconds of the shortest training that reaches each goal."""
+    """Return the seconds of the training with the fewest passes that reaches each goal."""
     reached = {}
     for passes in PASSES:
         model = LogisticRegression(C=1 / (objective.wd * len(labels)), solver=solver,
@@ -244,7 +246,7 @@ def main():
     parser.add_argument('--limit', type=float, default=20, help='seconds for one training')
     args = parser.parse_args()
     common.quiet()
-    common.warnings.filterwarnings('ignore', '.*(max_iter|converge)')
+    warnings.filterwarnings('ignore', '.*(max_iter|converge)')
     common.write(args.output, 'sparse_rows', 'Linear regression with %d outputs, batches of 100 '
                  'rows with 20 nonzeros each.' % args.outputs,
                  ('rows of the table', 'Module, ms a step', 'exact SVRG / Module',

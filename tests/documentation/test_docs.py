@@ -59,10 +59,8 @@ def named(pages):
 
 
 @pytest.mark.parametrize('page', named(page for page in PAGES if blocks_of(page)))
-# The last two say that a training run diverges: the search for a rate ends with one that may.
 @pytest.mark.filterwarnings('ignore:Optimizer created manually outside Module',
-                            'ignore:WARNING. New optimizer', 'ignore:the full gradient',
-                            'ignore:.*diverge')
+                            'ignore:WARNING. New optimizer')
 def test_python_blocks_print_what_the_page_shows(page, tmp_path, monkeypatch, capsys):
     """They run one after the other, as a reader copies them, in an empty folder."""
     monkeypatch.chdir(tmp_path)
