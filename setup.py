@@ -33,7 +33,7 @@ class BuildWithStart(build_py):
 setup(
     name='svrg-optimization',
     version=VERSION,
-    description='SVRG, stochastic variance reduced gradient, for MXNet Module and Gluon',
+    description='SVRG, stochastic variance reduced gradient, for MXNet: SVRGModule and SVRGTrainer',
     long_description=(HERE / 'README.md').read_text(encoding='utf-8'),
     long_description_content_type='text/markdown',
     license='Apache-2.0',
