@@ -8,8 +8,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import mxnet as mx
-import numpy as np
 import pytest
 
 from svrg_optimization import SVRGBucketingModule, SVRGModule, __version__
@@ -64,8 +62,6 @@ def named(pages):
 def test_python_blocks_print_what_the_page_shows(page, tmp_path, monkeypatch, capsys):
     """They run one after the other, as a reader copies them, in an empty folder."""
     monkeypatch.chdir(tmp_path)
-    np.random.seed(0)
-    mx.random.seed(0)
     namespace = {}
     blocks = blocks_of(page)
     for block, shown in blocks:

@@ -1,0 +1,80 @@
+"""The script of the page on checkpoints goes on after a kill, and in a cluster."""
+
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import mxnet as mx
+import numpy as np
+import pytest
+
+PAGE = Path(__file__).resolve().parents[2] / 'docs' / 'checkpoints.md'
+SAVED = re.compile(r'model-(\d{4})\.(?:params|states|svrg)')
+
+
+@pytest.fixture
+def script(tmp_path):
+    """The page's script, which trains up to the epoch that it is given."""
+    block = re.search(r'^```python\n(.*?)^train\(5\)', PAGE.read_text(encoding='utf-8'),
+                      re.MULTILINE | re.DOTALL)[1]
+    path = tmp_path / 'train.py'
+    path.write_text(block + 'import sys\ntrain(int(sys.argv[1]))\n', encoding='utf-8')
+    return path
+
+
+def epochs_in(folder):
+    matches = map(SAVED.fullmatch, [path.name for path in folder.iterdir()])
+    return sorted({int(match[1]) for match in matches if match})
+
+
+def run(folder, *command):
+    """Run a command in a folder; return from which epoch and to which weights each worker went."""
+    folder.mkdir(exist_ok=True)
+    output = subprocess.run([sys.executable, *map(str, command)], cwd=folder, check=True,
+                            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                            timeout=120).stdout
+    assert 'Traceback' not in output
+    return [(int(epoch), [float(each) for each in weights.split()])
+            for epoch, weights in re.findall(r'from epoch (\d+) \[\[(.*?)\]\]', output)]
+
+
+@pytest.mark.process
+@pytest.mark.slow
+def test_after_a_kill_it_ends_on_the_bits_of_an_unbroken_run(script, tmp_path):
+    killed, unbroken = tmp_path / 'killed', tmp_path / 'unbroken'
+    killed.mkdir()
+    with subprocess.Popen([sys.executable, str(script), '100000'], cwd=killed,
+                          stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        try:
+            begin = time.monotonic()
+            while max(epochs_in(killed), default=0) < 6:
+                assert time.monotonic() < begin + 60
+                time.sleep(0.01)
+        finally:
+            process.send_signal(signal.SIGKILL)
+    end = max(epochs_in(killed)) + 5
+    (began, weights), = run(killed, script, end)
+    assert 5 <= began < end
+    assert epochs_in(killed) == [end - 1, end]
+    assert run(unbroken, script, end) == [(0, weights)]
+    name = 'model-%04d.params' % end
+    first, second = (mx.nd.load(str(folder / name)) for folder in (killed, unbroken))
+    assert first.keys() == second.keys()
+    for key, value in first.items():
+        np.testing.assert_array_equal(value.asnumpy(), second[key].asnumpy())
+
+
+@pytest.mark.process
+@pytest.mark.slow
+def test_it_goes_on_in_a_cluster(script, tmp_path):
+    launch = '-m', 'svrg_optimization.launch', '-n', 2, '-s', 1, '--', sys.executable, script
+    folder = tmp_path / 'cluster'
+    first = run(folder, *launch, 5)
+    assert [epoch for epoch, _ in first] == [0, 0] and first[0] == first[1]
+    second = run(folder, *launch, 20)
+    assert [epoch for epoch, _ in second] == [5, 5] and second[0] == second[1]
+    np.testing.assert_allclose(second[0][1], [1, -2, 3], atol=0.015)
+    assert epochs_in(folder) == [19, 20]
