@@ -217,7 +217,7 @@ def _check_stands_between_steps(mod):
     svrg = mod._svrg
     if not (svrg.snapshot.is_active or svrg.schedule.is_off):
         raise RuntimeError('mod must have a snapshot: call update_full_grads first')
-    if svrg.step is not None and svrg.step.awaits:
+    if svrg.step.awaits:
         raise RuntimeError('mod must not stand between forward and update: call %s first'
                            % svrg.step.awaits)
 
@@ -257,7 +257,7 @@ def _corrections(svrg, rows, scale):
     one size it is a constant, except where `sparse_full_grad` applies it to
     the rows of the batch alone.
     """
-    if not svrg.awaits_correction:
+    if svrg.step.at_snapshot is None:
         return None
     full_gradient = svrg.snapshot.full_gradient
     units = full_gradient.units_for(rows)

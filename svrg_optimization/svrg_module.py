@@ -299,7 +299,7 @@ class SVRGModule(Module):
         if rule is not SVRGModule._update_svrg_gradients and not hasattr(rule, '_corrects_once'):
             @functools.wraps(rule)
             def correct_once(module):
-                if module._svrg.awaits_correction:
+                if module._svrg.step.at_snapshot is not None:
                     rule(module)
             correct_once._corrects_once = True
             cls._update_svrg_gradients = correct_once
@@ -583,8 +583,8 @@ class SVRGModule(Module):
             super().forward(data_batch, is_train)
         finally:
             self._svrg.at.batch_size = batch_size  # a batch of another size does not change B
-        self._svrg.begin_step(self, data_batch,
-                              self.for_training if is_train is None else is_train)
+        self._svrg.begin_step(data_batch, self.for_training if is_train is None else is_train)
+        self._svrg.at.keep_outputs(self)
 
     def backward(self, out_grads=None):
         """Compute the SVRG gradients of the batch.
@@ -606,13 +606,17 @@ class SVRGModule(Module):
     def _compute_gradients(self, out_grads=None):
         """Compute the gradients at the current weights and, in other arrays, at the snapshot."""
         assert self.binded and self.params_initialized
-        self._svrg.prepare_backward(self)
+        svrg = self._svrg
+        if not svrg.step.stage:
+            raise RuntimeError('backward needs a forward before it')
+        svrg.step.at_snapshot = None  # also if an error stops this
+        svrg.at.restore_activations(self, svrg.step.is_training)
         super().backward(out_grads)
-        self._svrg.compute_at_snapshot(self, out_grads)
+        svrg.compute_at_snapshot(self, out_grads)
 
     def _correct_gradients(self):
         """Correct the gradients of the latest backward pass, unless they are corrected."""
-        if self._svrg.awaits_correction:
+        if self._svrg.step.at_snapshot is not None:
             self._update_svrg_gradients()
             self._svrg.step.at_snapshot = None  # a subclass may not have called ours
 

@@ -163,8 +163,7 @@ class _SVRGOptimizer(opt.Optimizer):
     ([-0.05000000074505806, -0.05000000074505806], [1.0, 1.0])
     """
 
-    _OWN = frozenset(['default_opt', 'aux_opt', '_full_keys', '_keys_by_number', '_is_one_step',
-                      '_proximal'])
+    _OWN = frozenset(['default_opt', 'aux_opt', '_full_keys', '_keys_by_number', '_proximal'])
 
     def __init__(self, default_optimizer, *, full_keys=None, proximal=None, **kwargs):
         # Optimizer.__init__ is not called: it would set a second learning rate,
@@ -181,11 +180,14 @@ class _SVRGOptimizer(opt.Optimizer):
         for holder in (default_opt, default_opt.lr_scheduler):
             if hasattr(holder, '__dict__'):
                 vars(holder).update(_with_python_numbers(vars(holder)))
+        if full_keys is None:
+            names = default_opt.idx2name
+            full_keys = {'%s%s' % (name, _SUFFIX) for name in names.values()}
+            full_keys.update([number for number, name in names.items() if name in full_keys])
         self.default_opt = default_opt
         self.aux_opt = _AssignmentOptimizer()
-        self._full_keys = None if full_keys is None else frozenset(full_keys)
+        self._full_keys = frozenset(full_keys)
         self._keys_by_number = {}
-        self._is_one_step = {}
         self._proximal = proximal or {}
 
     def place_on_servers(self, keys_by_number, pushes_per_sum):
@@ -199,7 +201,6 @@ class _SVRGOptimizer(opt.Optimizer):
             Number of pushes that make up one sum of full gradients.
         """
         self._keys_by_number = dict(keys_by_number)
-        self._is_one_step.clear()
         self.aux_opt.pushes_per_sum = pushes_per_sum
 
     def __getattr__(self, name):
@@ -259,6 +260,9 @@ class _SVRGOptimizer(opt.Optimizer):
         """
         self.default_opt.set_wd_mult(_with_python_numbers(args_wd_mult))
 
+    def _set_current_context(self, device_id):
+        self.default_opt._set_current_context(device_id)
+
     def create_state(self, index, weight):
         """Create the state of one key.
 
@@ -274,7 +278,7 @@ class _SVRGOptimizer(opt.Optimizer):
         object
             State of the wrapped optimizer; None for a full gradient.
         """
-        key = self._key_of(index)
+        key = self._keys_by_number.get(index, index)
         return self._optimizer_of(key).create_state(key, weight)
 
     def create_state_multi_precision(self, index, weight):
@@ -294,7 +298,7 @@ class _SVRGOptimizer(opt.Optimizer):
         object
             State of the wrapped optimizer; None for a full gradient.
         """
-        key = self._key_of(index)
+        key = self._keys_by_number.get(index, index)
         return self._optimizer_of(key).create_state_multi_precision(key, weight)
 
     def update(self, index, weight, grad, state):
@@ -312,8 +316,6 @@ class _SVRGOptimizer(opt.Optimizer):
             State of each key.
         """
         self._route('update', index, weight, grad, state)
-        if self._proximal:
-            self._apply_proximal(index, weight, state)
 
     def update_multi_precision(self, index, weight, grad, state):
         """Update one key or several, with float32 copies of float16 weights.
@@ -330,52 +332,26 @@ class _SVRGOptimizer(opt.Optimizer):
             As in `update`.
         """
         self._route('update_multi_precision', index, weight, grad, state)
-        if self._proximal:
-            self._apply_proximal(index, weight, state)
 
     def _route(self, method, index, weight, grad, state):
         if not isinstance(index, (list, tuple)):
-            key = self._key_of(index)
-            getattr(self._optimizer_of(key), method)(key, weight, grad, state)
-            return
-        indices = tuple(index)
-        if indices not in self._is_one_step:
-            self._is_one_step[indices] = not self._keys_by_number and all(
-                self._optimizer_of(key) is self.default_opt for key in index)
-        if self._is_one_step[indices]:
-            getattr(self.default_opt, method)(index, weight, grad, state)
-            return
-        steps = []
-        for step in zip(map(self._key_of, index), weight, grad, state):
-            optimizer = self._optimizer_of(step[0])
-            if optimizer is self.default_opt:
-                steps.append(step)
-            else:
-                getattr(optimizer, method)(*step)
-        if steps:
-            getattr(self.default_opt, method)(*zip(*steps))
-
-    def _apply_proximal(self, index, weight, state):
-        """Apply the proximal operators to weights that have just been stepped."""
-        if not isinstance(index, (list, tuple)):
-            index, weight, state = [index], [weight], [state]
-        for key, of_key, state_of_key in zip(map(self._key_of, index), weight, state):
-            apply = self._proximal.get(key)
-            if apply is not None:
+            steps = [(self._keys_by_number.get(index, index), weight, grad, state)]
+            getattr(self._optimizer_of(steps[0][0]), method)(*steps[0])
+        else:
+            steps = []
+            for number, *others in zip(index, weight, grad, state):
+                step = self._keys_by_number.get(number, number), *others
+                if step[0] in self._full_keys:
+                    getattr(self.aux_opt, method)(*step)
+                else:
+                    steps.append(step)
+            if steps:
+                getattr(self.default_opt, method)(*zip(*steps))
+        for key, of_key, _, state_of_key in steps if self._proximal else ():
+            if key in self._proximal:
                 # The count of updates is that of the step, and so is the rate.
                 rate, = self.default_opt._get_lrs([key])
-                apply(of_key, state_of_key, float(rate))
-
-    def _key_of(self, index):
-        return self._keys_by_number.get(index, index)
+                self._proximal[key](of_key, state_of_key, float(rate))
 
     def _optimizer_of(self, key):
-        return self.aux_opt if self._is_full(key) else self.default_opt
-
-    def _is_full(self, key):
-        if self._full_keys is not None:
-            return key in self._full_keys
-        names = self.default_opt.idx2name
-        key = names.get(key, key)
-        return (isinstance(key, str) and key.endswith(_SUFFIX)
-                and key[:-len(_SUFFIX)] in names.values())
+        return self.aux_opt if key in self._full_keys else self.default_opt

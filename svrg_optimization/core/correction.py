@@ -3,11 +3,13 @@ r"""The SVRG gradient of a batch, in dense, fused and row_sparse form.
 .. math:: g = \nabla f_{batch}(w) - \alpha (\nabla f_{batch}(\tilde w) - \mu)
 """
 
+import itertools
+
 import numpy as np
 from mxnet import ndarray as nd
 
 from .arrays import is_row_sparse, ones_in_rows_of, with_all_rows
-from .fused import add_fused, subtract_and_add_fused
+from .fused import add_fused
 
 
 def correct_batch(gradients, at_snapshot, full_gradient, rows, alpha=1, rule=None):
@@ -103,12 +105,16 @@ def correct_fused(gradients, at_snapshot, full, alpha=1):
     Parameters
     ----------
     gradients, at_snapshot, full : list of NDArray
-        As in `correct`, but dense, of one dtype and on one device.
+        As in `correct`, but dense arrays of a group, on one device.
     alpha : float
         As in `correct`.
     """
     if alpha == 1:
-        subtract_and_add_fused(gradients, at_snapshot, full)
+        # A step of sgd with momentum: the weight is `full`, and the momentum the gradient.
+        count = len(gradients)
+        nd.multi_sgd_mom_update(
+            *itertools.chain(*zip(full, at_snapshot, gradients)), lrs=(1,) * count,
+            wds=(0,) * count, momentum=1, num_weights=count, out=gradients)
     elif _is_float32(*gradients):
         add_fused(gradients, at_snapshot, -alpha)
         add_fused(gradients, full, alpha)

@@ -96,12 +96,6 @@ class GradientsAtSnapshot:
 
     # A step
 
-    def keep_outputs(self, live):
-        """Protect the outputs of the forward pass, which a step begins with."""
-
-    def restore_activations(self, live, is_training):
-        """Make a further backward pass possible, before each backward pass."""
-
     def gradients_of_step(self, live, is_training, out_grads):
         """Compute the gradients of the step's batch, with the random numbers of the live model."""
         raise NotImplementedError

@@ -5,6 +5,8 @@ MXNet has no operation that adds many arrays; a step of sgd with a rate of 1 or
 -1 is used instead: 0.5 ms instead of 3.9 for 160 small gradients.
 """
 
+import itertools
+
 from mxnet import ndarray as nd
 
 from .arrays import dtype_of_sum
@@ -25,15 +27,15 @@ def fusable_parameters(gradients):
     Returns
     -------
     list of list of str
-        Groups of parameters; the dtype is the same within a group.
+        Groups of parameters of one dtype, as many as one operation takes.
     """
-    groups = {}
-    for name, arrays in gradients.items():
-        gradient = arrays[0]
+    by_dtype = {}
+    for name, (gradient, *_) in gradients.items():
         if gradient.stype == 'default' and gradient.size <= _SMALL and (
                 gradient.dtype == dtype_of_sum(gradient.dtype)):
-            groups.setdefault(gradient.dtype, []).append(name)
-    return list(groups.values())
+            by_dtype.setdefault(gradient.dtype, []).append(name)
+    return [names[begin:begin + _ARRAYS_OF_AN_OPERATION] for names in by_dtype.values()
+            for begin in range(0, len(names), _ARRAYS_OF_AN_OPERATION)]
 
 
 def add_fused(totals, gradients, factor=1):
@@ -42,37 +44,11 @@ def add_fused(totals, gradients, factor=1):
     Parameters
     ----------
     totals, gradients : list of NDArray
-        Dense arrays of one dtype on one device. `totals` are overwritten. They
-        are float32 if the factor is not 1 or -1: it is the rate of a step of sgd.
+        Dense arrays of a group on one device. `totals` are overwritten. They are
+        float32 if the factor is not 1 or -1: it is the rate of a step of sgd.
     factor : float
         The factor.
     """
-    for targets, *others in _parts(totals, totals, gradients):
-        count = len(targets)
-        nd.multi_sgd_update(*others, lrs=(-factor,) * count, wds=(0,) * count,
-                            num_weights=count, out=targets)
-
-
-def subtract_and_add_fused(gradients, subtracted, added):
-    """Replace each gradient by ``gradient - subtracted + added``, in place.
-
-    This is one step of sgd with momentum: the weight is `added`, the momentum is
-    the gradient, and all rates are 1.
-
-    Parameters
-    ----------
-    gradients, subtracted, added : list of NDArray
-        Dense arrays of one dtype on one device.
-    """
-    for targets, *others in _parts(gradients, added, subtracted, gradients):
-        count = len(targets)
-        nd.multi_sgd_mom_update(*others, lrs=(1,) * count, wds=(0,) * count,
-                                momentum=1, num_weights=count, out=targets)
-
-
-def _parts(targets, *lists):
-    """Yield some targets at a time, followed by the arrays that MXNet takes for them in turn."""
-    for begin in range(0, len(targets), _ARRAYS_OF_AN_OPERATION):
-        end = begin + _ARRAYS_OF_AN_OPERATION
-        yield targets[begin:end], *(array for arrays in zip(*(each[begin:end] for each in lists))
-                                   for array in arrays)
+    count = len(totals)
+    nd.multi_sgd_update(*itertools.chain(*zip(totals, gradients)), lrs=(-factor,) * count, wds=(0,) * count,
+                        num_weights=count, out=totals)

@@ -17,6 +17,8 @@ class Snapshot:
         Epoch of ``fit`` that began with the snapshot; None outside of ``fit``.
     taken_at : int
         Number of updates before the snapshot.
+    is_active : bool
+        Whether there is a finished full gradient for the weights of the snapshot.
     is_stale : bool
         Whether an update with α = 0 was made since the snapshot was taken.
     num_update : int
@@ -28,20 +30,15 @@ class Snapshot:
     def __init__(self):
         self.full_gradient = self.epoch = None
         self.taken_at = self.num_update = self.num_taken = 0
-        self.is_stale = self._is_moving = False
-
-    @property
-    def is_active(self):
-        """Whether there is a finished full gradient for the weights of the snapshot."""
-        return not self._is_moving and (
-            self.full_gradient is not None and self.full_gradient.finished)
+        self.is_active = self.is_stale = False
 
     def replace(self, full_gradient, epoch=None, taken_at=None):
-        """Activate a new snapshot with its full gradient."""
+        """Set the full gradient of a new snapshot, which is active if that is finished."""
         # In one operation, so that Ctrl-C cannot part them.
         vars(self).update(full_gradient=full_gradient, epoch=None if epoch is None else int(epoch),
                           taken_at=self.num_update if taken_at is None else taken_at,
-                          is_stale=False, _is_moving=False)
+                          is_stale=False,
+                          is_active=full_gradient is not None and full_gradient.finished)
 
     @contextlib.contextmanager
     def being_replaced(self, move_back):
@@ -58,10 +55,10 @@ class Snapshot:
         """
         before, was_active = self.full_gradient, self.is_active
         try:
-            self._is_moving = True
+            self.is_active = False
             yield
         except BaseException:
             if self.full_gradient is before and was_active:
                 move_back()
-                self._is_moving = False
+                self.is_active = True
             raise

@@ -22,12 +22,15 @@ Z. Li, T. Darrell and Z. Liu, "A Coefficient Makes SVRG Effective", ICLR 2025.
 """
 
 import contextlib
+import dataclasses
+from typing import Any, Optional
 
 from .correction import correct_batch
 from .divergence import Divergence
 from .snapshot import Snapshot
 
-FORWARDED, COMPUTED, CORRECTING, UPDATED = 'forwarded', 'computed', 'correcting', 'updated'
+NOT_BEGUN, FORWARDED, COMPUTED, CORRECTING, UPDATED = (
+    '', 'forwarded', 'computed', 'correcting', 'updated')
 # How many batches the iterator may run ahead of the arithmetic: queued batches take memory.
 _BATCHES_AHEAD = 64
 
@@ -56,8 +59,8 @@ class SVRG:
     ----------
     snapshot : Snapshot
         The snapshot, which models with the same weights share.
-    step : Step or None
-        The latest step; None before the first.
+    step : Step
+        The latest step.
     epoch : int or None
         Epoch of ``fit``; None outside of it.
     """
@@ -66,7 +69,7 @@ class SVRG:
         self.at, self.schedule, self.store = at, schedule, store
         self.warn_once = warn_once
         self.snapshot, self.divergence = Snapshot(), Divergence()
-        self.step = self.epoch = None
+        self.step, self.epoch = Step(), None
         self._raises_if_nonfinite = raises_if_nonfinite
 
     # A snapshot
@@ -139,7 +142,12 @@ class SVRG:
             raise ValueError('train_data must yield at least one row of data, and %r yielded none'
                              % (source.train_data,))
         workers.check_batches(mu)
-        self._check_finite(mu)
+        nonfinite = mu.nonfinite()
+        if nonfinite:
+            message = 'the full gradient is not finite: %s' % ', '.join(nonfinite)
+            if self._raises_if_nonfinite:
+                raise FloatingPointError(message)
+            self.warn_once(message, 'nonfinite')
         if store and source.is_whole(mu.yielded):
             store.complete(source.train_data, mu.yielded, self.warn_once)
         return mu
@@ -166,15 +174,6 @@ class SVRG:
             if done is not None:
                 done(mu.yielded - 1, batch)
 
-    def _check_finite(self, mu):
-        names = mu.nonfinite()
-        if not names:
-            return
-        message = 'the full gradient is not finite: %s' % ', '.join(names)
-        if self._raises_if_nonfinite:
-            raise FloatingPointError(message)
-        self.warn_once(message, 'nonfinite')
-
     def drop_snapshot(self):
         """Deactivate the snapshot. Steps are plain steps until the next one."""
         self.snapshot.replace(self.at.new_full_gradient())
@@ -199,23 +198,10 @@ class SVRG:
         """Whether gradients are corrected: there is a snapshot, and α is not the number 0."""
         return self.snapshot.is_active and not self.schedule.is_off
 
-    @property
-    def awaits_correction(self):
-        """Whether the gradients of the step have still to be corrected."""
-        return self.step is not None and self.step.at_snapshot is not None
-
-    def begin_step(self, live, batch, is_training):
+    def begin_step(self, batch, is_training):
         """Begin a step on a batch, whose forward pass is done."""
         stored = self.store.found(self.at.arrays_of(batch)) if self.store.batches else None
-        self.step = Step(stored, is_training)
-        self.at.keep_outputs(live)
-
-    def prepare_backward(self, live):
-        """Make the model ready for its backward pass, also where it has had one before."""
-        if self.step is None:
-            raise RuntimeError('backward needs a forward before it')
-        self.step.at_snapshot = None
-        self.at.restore_activations(live, self.step.is_training)
+        self.step = Step(stored, is_training, FORWARDED)
 
     def compute_at_snapshot(self, live, out_grads=None):
         """Compute or look up the gradient of the step's batch at the snapshot."""
@@ -247,7 +233,7 @@ class SVRG:
             If an error has stopped the last call in the middle.
         """
         step = self.step
-        if step is None or step.at_snapshot is None:
+        if step.at_snapshot is None:
             return
         if step.stage == CORRECTING:
             raise RuntimeError('update needs another forward and backward: an error has stopped '
@@ -262,51 +248,49 @@ class SVRG:
 
     def abandon_step(self):
         """Forget the step: its update is not to come."""
-        if self.step is not None:
-            self.step.at_snapshot, self.step.stage = None, UPDATED
+        self.step.at_snapshot, self.step.stage = None, UPDATED
 
     def end_step(self):
         """Count the update of the weights."""
-        if self.step is not None:
+        if self.step.stage:
             self.step.stage = UPDATED
         self.snapshot.num_update += 1
         if self.schedule.is_off:
             self.snapshot.is_stale = True
-        elif not (self.snapshot.is_active or self.snapshot.is_stale
-                  or self.step and self.step.has_out_grads):
+        elif not (self.snapshot.is_active or self.snapshot.is_stale or self.step.has_out_grads):
             self.warn_once('steps without a snapshot are plain steps: call '
                            'update_full_grads(train_data) before, or set alpha = 0 until then if '
                            'that is meant', 'plain Module')
 
 
+@dataclasses.dataclass
 class Step:
     """One batch from `begin_step` to `end_step`.
 
-    Parameters
+    Attributes
     ----------
     stored : StoredBatch or None
         The batch in the store.
     is_training : bool
         Whether layers run in training mode.
-
-    Attributes
-    ----------
     stage : str
         What was done last: FORWARDED, COMPUTED (both gradients), CORRECTING
-        (only after an error) or UPDATED.
+        (only after an error) or UPDATED; NOT_BEGUN before the first step.
     at_snapshot : dict of str to list of NDArray, or None
         Gradient of the batch at the snapshot, until it has corrected the other.
     has_out_grads : bool
         Whether its backward pass got gradients of the outputs.
     """
 
-    def __init__(self, stored, is_training):
-        self.stored, self.is_training = stored, is_training
-        self.stage, self.at_snapshot, self.has_out_grads = FORWARDED, None, False
+    stored: Any = None
+    is_training: bool = False
+    stage: str = NOT_BEGUN
+    at_snapshot: Optional[dict] = None
+    has_out_grads: bool = False
 
     @property
     def awaits(self):
         """Methods to call before the next step may begin, as text; '' if there are none."""
         if self.stage == FORWARDED:
             return 'backward and update' if self.is_training else ''
-        return '' if self.stage == UPDATED else 'update'
+        return '' if self.stage in (NOT_BEGUN, UPDATED) else 'update'

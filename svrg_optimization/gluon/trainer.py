@@ -377,7 +377,8 @@ class SVRGTrainer(gluon.Trainer):
                 at.set_fresh(False)  # until another backward pass writes to them
                 self._summed = rows + (before or 0 if at.adds else 0)
         except BaseException:
-            svrg.step = self._summed = None  # its gradients are no longer what a step needs
+            svrg.abandon_step()  # its gradients are no longer what a step needs
+            self._summed = None
             raise
         return outputs if in_lists else outputs[0]
 
@@ -428,7 +429,7 @@ class SVRGTrainer(gluon.Trainer):
 
     def _check_step(self, batch_size):
         svrg, at = self._svrg, self._at
-        if svrg.corrects and (svrg.step is None or svrg.step.stage != COMPUTED):
+        if svrg.corrects and svrg.step.stage != COMPUTED:
             raise RuntimeError('a step needs trainer.backward(...) of its batch before it: '
                                'the gradients of loss.backward() are not SVRG gradients. '
                                'Set alpha = 0 for steps of plain Trainer')
@@ -469,7 +470,8 @@ class SVRGTrainer(gluon.Trainer):
             for array, value in undo[0]:
                 value.copyto(array)
             at.set_weights(undo[1])
-            svrg.step = self._summed = None
+            svrg.abandon_step()
+            self._summed = None
 
     def _compute_gradients(self, inputs):
         """Compute the gradients of a batch, here and at the snapshot.
@@ -484,7 +486,7 @@ class SVRGTrainer(gluon.Trainer):
         svrg, at = self._svrg, self._at
         try:
             at.inputs = inputs
-            svrg.begin_step(self, inputs, is_training=True)
+            svrg.begin_step(inputs, is_training=True)
             self._drop_outdated_snapshot()
             outputs, rows = at.run_live(svrg.corrects)
             svrg.compute_at_snapshot(self)

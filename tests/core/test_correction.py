@@ -108,7 +108,9 @@ def test_many_small_gradients_are_corrected_as_each_by_itself(dtype, tolerance, 
     alphas = [] if alpha == 1 else [alpha]  # it is 1 by default
     for three in zip(one_by_one, at_snapshot, mean):
         correct(*three, *alphas)
-    correct_fused(gradients, at_snapshot, mean, *alphas)
+    for group in fusable_parameters({i: [gradient] for i, gradient in enumerate(gradients)}):
+        correct_fused(*([arrays[i] for i in group] for arrays in (gradients, at_snapshot, mean)),
+                      *alphas)
     for one, other in zip(one_by_one, gradients):
         assert (one.asnumpy() == other.asnumpy()).all()
     expected = [now[i] - alpha * (then[i] - full[i]) for i in range(count)]
@@ -123,7 +125,8 @@ def test_many_small_sums_are_exact(count):
     rng = np.random.RandomState(count)
     totals, terms = ([rng.normal(size=(2, 1 + i % 3)) for i in range(count)] for _ in range(2))
     sums, gradients = ([mx.nd.array(value) for value in values] for values in (totals, terms))
-    add_fused(sums, gradients)
+    for group in fusable_parameters({i: [gradient] for i, gradient in enumerate(gradients)}):
+        add_fused([sums[i] for i in group], [gradients[i] for i in group])
     for i in range(count):
         np.testing.assert_allclose(sums[i].asnumpy(), totals[i] + terms[i], rtol=1e-6, atol=1e-6)
         np.testing.assert_allclose(gradients[i].asnumpy(), terms[i], rtol=1e-6)

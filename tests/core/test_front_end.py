@@ -79,7 +79,7 @@ def train(epochs, rule=None):
     for _ in range(epochs):
         rate.take_snapshot(svrg, model, Batches(batches), Workers())
         for model.rows in batches:
-            svrg.begin_step(model, model.rows, True)
+            svrg.begin_step(model.rows, True)
             gradients = gradient(model.weights, model.rows)
             svrg.compute_at_snapshot(model)
             svrg.correct(gradients, len(model.rows))
