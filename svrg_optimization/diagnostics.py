@@ -229,15 +229,16 @@ def _steps_undone(module):
     shapes, batch_size = (module.data_shapes, module.label_shapes), svrg.at.batch_size
     sparse = executor_group.sparse_weights(module) if kvstore else []
     mx.nd.waitall()  # MXNet's BatchNorm writes its states behind the engine's back
-    with svrg.at.auxiliary_states_restored(), executor_group.kept(
-            executor_group.auxiliary_states(module) + sparse
-            + executor_group.added_gradients(module)):
+    values = svrg.at.copy_of_values()
+    with executor_group.kept(executor_group.auxiliary_states(module) + sparse
+                             + executor_group.added_gradients(module)):
         try:
             if sparse:
                 executor_group.pull_sparse_weights(kvstore, module)
             yield
         finally:
             mx.nd.waitall()
+            svrg.at.set_values(values)
             svrg.abandon_step()
             if (module.data_shapes, module.label_shapes) != shapes:
                 module.reshape(*shapes)

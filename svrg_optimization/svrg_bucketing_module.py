@@ -237,7 +237,7 @@ class SVRGBucketingModule(BucketingModule):
 
     def _bucket_of(self, batch):
         self.switch_bucket(batch.bucket_key, batch.provide_data, batch.provide_label)
-        return self._curr_module, self._curr_module._svrg.at
+        return self._curr_module
 
     # Checkpoints
 

@@ -30,6 +30,13 @@ def dense(array):
     return array.astype('float32') if array.dtype == np.float16 else array
 
 
+def set_all(targets, values):
+    """Set arrays, by name and device, to copies of others; names that `values` lacks stay."""
+    for name, arrays in targets.items():
+        for value, target in zip(values.get(name, ()), arrays):
+            value.copyto(target)
+
+
 def dtype_of_sum(dtype):
     """Return the dtype in which gradients of a dtype are summed."""
     return np.float32 if dtype == np.float16 else dtype

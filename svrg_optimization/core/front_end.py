@@ -12,7 +12,7 @@ only hands it on.
 
 import contextlib
 
-from .arrays import dense
+from .arrays import dense, set_all
 
 
 class GradientsAtSnapshot:
@@ -32,16 +32,22 @@ class GradientsAtSnapshot:
         """Map each trained parameter to its arrays at the snapshot."""
         raise NotImplementedError
 
-    def copy_of_weights(self):
-        """Return copies of all that `set_weights` sets."""
-        return {name: [array.copy() for array in arrays]
-                for name, arrays in self.weights().items()}
+    def values(self):
+        """Map these, and auxiliary states that a pass changes, such as BatchNorm's, likewise."""
+        return self.weights()
 
-    def set_weights(self, weights):
-        """Set the arrays at the snapshot to copies of others."""
-        for name, arrays in self.weights().items():
-            for value, target in zip(weights[name], arrays):
-                value.copyto(target)
+    def values_of(self, live):
+        """Map the same names to the current arrays."""
+        raise NotImplementedError
+
+    def copy_of_values(self):
+        """Return copies of the values at the snapshot."""
+        return {name: [array.copy() for array in arrays]
+                for name, arrays in self.values().items()}
+
+    def set_values(self, values):
+        """Set values at the snapshot, some or all, to copies of others."""
+        set_all(self.values(), values)
 
     def shift_weights(self, shift):
         """Subtract from the weights a dict of one NDArray a parameter."""
@@ -51,16 +57,15 @@ class GradientsAtSnapshot:
                 shifted = dense(weight) - by.as_in_context(weight.context)
                 shifted.astype(weight.dtype).tostype(weight.stype).copyto(weight)
 
-    def move_to_weights_of(self, live):
-        """Set the weights to the current ones. A snapshot begins with it."""
-        raise NotImplementedError
+    def move_to(self, live):
+        """Set the values to the current ones. A snapshot begins with it."""
+        self.set_values(self.values_of(live))
 
     def copy_auxiliary_states_of(self, live):
-        """Set statistics that a pass changes, such as BatchNorm's, to the current ones."""
-
-    def auxiliary_states_restored(self):
-        """Return a context manager that restores these statistics."""
-        return contextlib.nullcontext()
+        """Set the auxiliary states to the current ones. A snapshot ends with it."""
+        weights = self.weights()
+        self.set_values({name: arrays for name, arrays in self.values_of(live).items()
+                         if name not in weights})
 
     # A pass
 

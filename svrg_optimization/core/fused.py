@@ -50,5 +50,5 @@ def add_fused(totals, gradients, factor=1):
         The factor.
     """
     count = len(totals)
-    nd.multi_sgd_update(*itertools.chain(*zip(totals, gradients)), lrs=(-factor,) * count, wds=(0,) * count,
-                        num_weights=count, out=totals)
+    nd.multi_sgd_update(*itertools.chain(*zip(totals, gradients)), lrs=(-factor,) * count,
+                        wds=(0,) * count, num_weights=count, out=totals)

@@ -54,7 +54,7 @@ class _Before:
     """The snapshot that the next one replaces, and the number of steps from it."""
 
     def __init__(self, svrg):
-        self.weights, self.full_gradient = svrg.at.copy_of_weights(), svrg.snapshot.full_gradient
+        self.weights, self.full_gradient = svrg.at.copy_of_values(), svrg.snapshot.full_gradient
         self.steps = svrg.snapshot.num_update - svrg.snapshot.taken_at
 
 
@@ -221,7 +221,7 @@ def _go_back(svrg, best, trained):
     Stored batches stay; their gradients are of another snapshot, and no step takes them.
     """
     svrg.drop_snapshot()  # until it is whole again
-    svrg.at.set_weights(best.weights)
+    svrg.at.set_values(best.weights)
     trained.go_to(best.weights)
     svrg.snapshot.replace(best.full_gradient, svrg.epoch)
 

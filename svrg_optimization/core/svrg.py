@@ -96,9 +96,9 @@ class SVRG:
             If the full gradient is not finite and that is an error. As after
             all errors, the previous snapshot stays active.
         """
-        before = self.at.copy_of_weights() if self.snapshot.is_active else {}
-        with self.snapshot.being_replaced(lambda: self.at.set_weights(before)):
-            self.at.move_to_weights_of(live)                                         # w̃ ← w
+        before = self.at.copy_of_values() if self.snapshot.is_active else {}
+        with self.snapshot.being_replaced(lambda: self.at.set_values(before)):
+            self.at.move_to(live)                                                    # w̃ ← w
             mu = self._full_gradient(live, source, workers, done)
             self.at.copy_auxiliary_states_of(live)
             self.snapshot.replace(mu, self.epoch)
@@ -106,8 +106,11 @@ class SVRG:
 
     def store_again(self, live, source, workers):
         """Store the batches of a pass at the snapshot, which a checkpoint does not contain."""
-        with self.at.auxiliary_states_restored():
+        before = self.at.copy_of_values()
+        try:
             self.snapshot.full_gradient = self._full_gradient(live, source, workers)
+        finally:
+            self.at.set_values(before)
 
     @contextlib.contextmanager
     def gradients_nearby(self, live, source, workers):
@@ -116,7 +119,7 @@ class SVRG:
         A gradient is a FullGradient of one batch, None for a batch that is all
         padding. A shift is a dict of one NDArray a parameter.
         """
-        snapshot, before = self.snapshot, self.at.copy_of_weights()
+        snapshot, before = self.snapshot, self.at.copy_of_values()
 
         def gradient_of(batch, shift=None):
             if shift is not None:
@@ -124,10 +127,10 @@ class SVRG:
             mu = self.at.new_full_gradient()
             self._add_gradients(mu, [batch], live, source)
             mu.divide(workers)
-            self.at.set_weights(before)
+            self.at.set_values(before)
             return mu if mu.finished else None
 
-        with snapshot.being_replaced(lambda: self.at.set_weights(before)):
+        with snapshot.being_replaced(lambda: self.at.set_values(before)):
             yield gradient_of
             snapshot.replace(snapshot.full_gradient, snapshot.epoch, snapshot.taken_at)
 

@@ -140,26 +140,18 @@ class AtSnapshot(GradientsAtSnapshot):
         gradients = self._gradients()
         return FullGradient(gradients, len(next(iter(gradients.values()))), batch_size=1)
 
-    def copy_of_weights(self):
-        """Return copies of the values at the snapshot."""
-        return {param.name: [value.copy() for value in values]
-                for param, (values, _) in self._arrays.items()}
+    def values(self):
+        """Map each parameter that has arrays of its own at the snapshot to these."""
+        return {param.name: values for param, (values, _) in self._arrays.items()}
 
-    def set_weights(self, weights):
-        """Set the values at the snapshot."""
-        for param, (targets, _) in self._arrays.items():
-            for value, target in zip(weights.get(param.name, []), targets):
-                value.copyto(target)
+    def values_of(self, live):
+        """Map the same names to the current arrays."""
+        return {param.name: param._data for param in self._arrays}
 
-    def move_to_weights_of(self, live):
+    def move_to(self, live):
         """Set the values at the snapshot to the current ones."""
         self._allocate()
-        self.set_weights({param.name: param._data for param in self._arrays})
-
-    def copy_auxiliary_states_of(self, live):
-        """Set statistics, which a pass has changed, to the current ones."""
-        self.set_weights({param.name: param._data for param, (_, gradients)
-                          in self._arrays.items() if gradients is None})
+        super().move_to(live)
 
     def gradients_of_pass(self, batches, live, source, full_gradient, stores):
         """Yield the gradients of the batches of a pass, each as a Part."""

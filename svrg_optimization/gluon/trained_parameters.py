@@ -1,5 +1,6 @@
 """Gluon's parameters as the rate and the gradient's norm see them: what Trainer does with them."""
 
+from ..core.arrays import set_all
 from ..core.front_end import TrainedModel
 from ..core.optimality import MeanGradient
 from ..step_size import BarzilaiBorwein
@@ -37,9 +38,7 @@ class TrainedParameters(TrainedModel):
 
     def go_to(self, weights):
         """Set the parameters to weights; the optimizer begins anew there."""
-        for param in self.live._params:
-            for value, target in zip(weights.get(param.name, []), param._data):
-                value.copyto(target)
+        set_all({param.name: param._data for param in self.live._params}, weights)
         for updater in self.live._updaters:
             updater.states.clear()
             updater.states_synced.clear()

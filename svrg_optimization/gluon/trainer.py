@@ -455,7 +455,7 @@ class SVRGTrainer(gluon.Trainer):
         """Yield what `diagnostics` measures of each batch, and undo all but gradients."""
         self._check_ready()
         svrg, at = self._svrg, self._at
-        undo = at.kept_of_live(), at.copy_of_weights()
+        undo = at.kept_of_live(), at.copy_of_values()
         try:
             for batch in Batches(data, None, self._devices, self._axes).batches():
                 if len(batch) < len(self._devices):
@@ -469,7 +469,7 @@ class SVRGTrainer(gluon.Trainer):
         finally:
             for array, value in undo[0]:
                 value.copyto(array)
-            at.set_weights(undo[1])
+            at.set_values(undo[1])
             svrg.abandon_step()
             self._summed = None
 

@@ -26,11 +26,6 @@ def is_synchronous(kvstore):
     return is_distributed(kvstore) and not is_asynchronous(kvstore)
 
 
-def batches_of_a_step(kvstore):
-    """Return the number of workers whose gradients make up one step."""
-    return kvstore.num_workers if is_synchronous(kvstore) else 1
-
-
 def batches_of_rescaling(kvstore):
     """Return how many batches Module averages in a step. Like Module it looks for "_sync"."""
     return kvstore.num_workers if is_distributed(kvstore) and '_sync' in kvstore.type else 1

@@ -60,8 +60,8 @@ class AtSnapshot(GradientsAtSnapshot):
     shares_pool : bool
         Whether it also uses the memory of the live module's activations.
     bucket_of : callable or None
-        Takes a batch of the pass under way and returns the module of its bucket and
-        that module's AtSnapshot. None if all batches are of one network.
+        Takes a batch of the pass under way and returns the module of its bucket. None
+        if all batches are of one network.
     """
 
     bucket_of = None
@@ -166,14 +166,13 @@ class AtSnapshot(GradientsAtSnapshot):
         """Map each parameter to a list of its arrays at the snapshot, one per device."""
         return executor_group.parameters(self.module)
 
-    def copy_of_weights(self):
-        """Return copies of the weights and auxiliary states of the snapshot."""
-        return {name: [array.copy() for array in arrays]
-                for name, arrays in executor_group.weights(self.module).items()}
+    def values(self):
+        """Map each parameter and auxiliary state likewise."""
+        return executor_group.values(self.module)
 
-    def set_weights(self, weights):
-        """Set the weights and auxiliary states of the snapshot to given values."""
-        executor_group.set_weights(self.module, weights)
+    def values_of(self, live):
+        """Map the same names to the arrays of the live module."""
+        return executor_group.values(live)
 
     def params(self):
         """Return two dicts with the parameters and auxiliary states, of one device."""
@@ -184,10 +183,10 @@ class AtSnapshot(GradientsAtSnapshot):
         """Set the parameters and auxiliary states, on all devices."""
         self.module.set_params(arg_params, aux_params)
 
-    def move_to_weights_of(self, live):
-        """Set the weights of the snapshot to those of the live module."""
+    def move_to(self, live):
+        """Set the values at the snapshot to those of the live module."""
+        super().move_to(live)
         kvstore = kvstore_of_weights(live)
-        self.set_weights(executor_group.weights(live))
         if kvstore:
             executor_group.pull_sparse_weights(kvstore, self.module)
         executor_group.weights_have_moved(self.module)
@@ -197,20 +196,6 @@ class AtSnapshot(GradientsAtSnapshot):
         pairs = zip(*(executor_group.parameters(of).values() for of in (live, self.module)))
         return all(np.array_equal(ours[0].asnumpy(), theirs[0].asnumpy())
                    for ours, theirs in pairs)
-
-    def shift_weights(self, shift):
-        """Subtract from the weights of the snapshot a dict of one NDArray a parameter."""
-        super().shift_weights(shift)
-        executor_group.weights_have_moved(self.module)
-
-    def copy_auxiliary_states_of(self, live):
-        """Set the auxiliary states, which a pass has changed, to those of the live module."""
-        executor_group.copy_all(executor_group.auxiliary_states(live),
-                                executor_group.auxiliary_states(self.module))
-
-    def auxiliary_states_restored(self):
-        """Return a context manager that restores the auxiliary states."""
-        return executor_group.kept(executor_group.auxiliary_states(self.module))
 
     # A pass
 
@@ -228,7 +213,7 @@ class AtSnapshot(GradientsAtSnapshot):
 
     def gradients_of_pass(self, batches, live, source, full_gradient, stores):
         """Yield the gradients of the batches of a pass, each as a Part."""
-        return GradientsOfPass(self, live, source, full_gradient, stores).parts(batches)
+        return GradientsOfPass(self, source, full_gradient, stores).parts(batches, live)
 
     def arrays_of(self, batch):
         """List the data and labels of a batch."""

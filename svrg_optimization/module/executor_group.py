@@ -79,12 +79,6 @@ def auxiliary_states(module):
     return [array for arrays in module._exec_group.aux_arrays for array in arrays]
 
 
-def copy_all(arrays, targets):
-    """Copy each array to its target."""
-    for array, target in zip(arrays, targets):
-        array.copyto(target)
-
-
 @contextlib.contextmanager
 def kept(arrays):
     """Restore the values of arrays after the block."""
@@ -92,7 +86,8 @@ def kept(arrays):
     try:
         yield
     finally:
-        copy_all(before, arrays)
+        for array, target in zip(before, arrays):
+            array.copyto(target)
 
 
 def hide_outputs_behind(module, symbol):
@@ -261,45 +256,26 @@ def bind_for_merged(module, single, count):
 def run_merged(module, batches):
     """Run a module that is bound for several batches forward and backward."""
     executor = module._exec_group.execs[0]
-    join_batches(batches, module, executor.arg_dict)
+    batches = joined_views(batches)
+    inputs = zip(*([*batch.data, *labels_of(batch)] for batch in batches))
+    for parts, (name, _) in zip(inputs, module.data_shapes + (module.label_shapes or [])):
+        if name in executor.arg_dict:
+            joined = parts[0] if len(parts) == 1 else nd.concat(*parts, dim=0)
+            joined.copyto(executor.arg_dict[name])
     executor.forward(is_train=True)
     executor.backward()
 
 
-def join_batches(batches, module, inputs):
-    """Copy several batches, one after another, into the input arrays of a module."""
-    batches = joined_views(batches)
-    for arrays_of, descriptions in ((lambda batch: batch.data, module.data_shapes),
-                                    (labels_of, module.label_shapes or [])):
-        for description, parts in zip(descriptions, zip(*map(arrays_of, batches))):
-            if description.name in inputs:
-                _copy_joined(parts, inputs[description.name])
-
-
-def _copy_joined(parts, target):
-    if len(parts) == 1:
-        parts[0].copyto(target)
-    elif parts[0].context == target.context:
-        nd.concat(*parts, dim=0, out=target)
-    else:
-        nd.concat(*parts, dim=0).copyto(target)
-
-
-def has_dtypes_of(module, batch):
-    """Tell whether a DataBatch has the bound dtypes of a module."""
-    arguments = module._exec_group.execs[0].arg_dict
-    return all(array.dtype == arguments[description.name].dtype
-               for arrays, descriptions in ((batch.data, module.data_shapes),
-                                            (labels_of(batch), module.label_shapes or []))
-               for array, description in zip(arrays, descriptions)
-               if description.name in arguments)
-
-
 def is_bound_for(module, batch):
-    """Tell whether a DataBatch has the bound shapes of a module."""
-    return ([array.shape for array in batch.data] == [shape for _, shape in module.data_shapes]
-            and [array.shape for array in labels_of(batch)]
-            == [shape for _, shape in module.label_shapes or []])
+    """Tell whether a DataBatch has the bound shapes and dtypes of a module."""
+    arguments = module._exec_group.execs[0].arg_dict
+    for arrays, descriptions in ((batch.data, module.data_shapes),
+                                 (labels_of(batch), module.label_shapes or [])):
+        if [array.shape for array in arrays] != [shape for _, shape in descriptions] or any(
+                name in arguments and arguments[name].dtype != array.dtype
+                for array, (name, _) in zip(arrays, descriptions)):
+            return False
+    return True
 
 
 def run(module, batch):
@@ -360,7 +336,7 @@ def check_given(module, **given):
     ValueError
         If a value has another shape.
     """
-    bound = weights(module)
+    bound = values(module)
     for argument, arrays in given.items():
         for name, array in (arrays or {}).items():
             if not isinstance(array, nd.NDArray):
@@ -371,16 +347,10 @@ def check_given(module, **given):
                                  % (argument, bound[name][0].shape, name, array.shape))
 
 
-def weights(module):
+def values(module):
     """Map each parameter and auxiliary state to a list of its arrays, one per device."""
     group = module._exec_group
     return {**parameters(module), **dict(zip(group.aux_names, group.aux_arrays))}
-
-
-def set_weights(module, values):
-    """Set parameters and auxiliary states to arrays, by name and device."""
-    for name, arrays in weights(module).items():
-        copy_all(values[name], arrays)
 
 
 def weights_have_moved(module):

@@ -29,8 +29,6 @@ class GradientsOfPass:
     ----------
     at : AtSnapshot
         Computes the gradients; of several buckets the default one's.
-    live : SVRGModule
-        Module being trained; of several buckets the default one.
     source : Pass or Stream
         The pass.
     full_gradient : FullGradient
@@ -39,8 +37,7 @@ class GradientsOfPass:
         Whether the batches are stored.
     """
 
-    def __init__(self, at, live, source, full_gradient, stores):
-        self._at_of = at.bucket_of or (lambda _: (live, at))
+    def __init__(self, at, source, full_gradient, stores):
         self._at, self._full_gradient, self._stores = at, full_gradient, stores
         self._draws_masks = source.draws_random_numbers
         self._padding_first = pads_in_front(source.train_data)
@@ -64,12 +61,14 @@ class GradientsOfPass:
                     key=lambda count: whole // count + whole % count)
         return 1 if self._stores and count < _WORTH_RECOMPUTING else count
 
-    def parts(self, batches):
-        """Yield the gradients of all batches."""
+    def parts(self, batches, live):
+        """Yield the gradients of all batches, with the states of the live module."""
         waiting = []
         for batch in batches:
-            live, at = self._at_of(batch)
-            if self._at_once == 1 and self._is_whole(batch):
+            if self._at.bucket_of:
+                live = self._at.bucket_of(batch)
+                yield from self._others(batch, live, live._svrg.at)
+            elif self._at_once == 1 and self._is_whole(batch):
                 yield self._whole(batch, live)
             elif self._at_once and self._is_whole(batch):
                 waiting.append(batch)
@@ -81,7 +80,7 @@ class GradientsOfPass:
                                     for one in waiting)
                     waiting = []
             else:
-                yield from self._others(batch, live, at)
+                yield from self._others(batch, live, self._at)
         for batch in waiting:
             yield self._whole(batch, live)
 
@@ -95,8 +94,7 @@ class GradientsOfPass:
         if self._first_is_whole is None or not self._batches_stay:
             module = self._at.module
             check_batch(batch, module.data_shapes, module.label_shapes or [])
-            self._first_is_whole = (executor_group.is_bound_for(module, batch)
-                                    and executor_group.has_dtypes_of(module, batch))
+            self._first_is_whole = executor_group.is_bound_for(module, batch)
         return self._first_is_whole
 
     def _whole(self, batch, live):

@@ -65,8 +65,8 @@ def set_update_counts(optimizer, counts, device_ids):
         optimizer._index_update_count.update({**by_name, **by_index})
 
 
-def weight_decays(optimizer, names, by_number):
-    """Return the weight decay that an optimizer applies to each parameter.
+def multipliers_and_decays(optimizer, names, by_number):
+    """Return what an optimizer does to each parameter that it updates.
 
     Parameters
     ----------
@@ -79,21 +79,16 @@ def weight_decays(optimizer, names, by_number):
 
     Returns
     -------
-    dict of str to float
-        Weight decay of each parameter.
+    multipliers, decays : dict of str to float
+        What the learning rate is multiplied by, and the weight decay. Parameters with
+        a multiplier of 0 are left out.
     """
     numbers = {name: number for number, name in optimizer.idx2name.items()} if by_number else {}
-    return dict(zip(names, optimizer._get_wds([numbers.get(name, name) for name in names])))
-
-
-def rate_multipliers(optimizer, names, by_number):
-    """Return what an optimizer multiplies its learning rate by, for each parameter.
-
-    Arguments are those of `weight_decays`.
-    """
-    numbers = {name: number for number, name in optimizer.idx2name.items()} if by_number else {}
-    multipliers = optimizer.lr_mult
-    return {name: multipliers.get(numbers.get(name), multipliers.get(name, 1.)) for name in names}
+    keys = {name: numbers.get(name, name) for name in names}
+    multipliers = {name: optimizer.lr_mult.get(key, optimizer.lr_mult.get(name, 1.))
+                   for name, key in keys.items()}
+    updated = {name: value for name, value in multipliers.items() if value}
+    return updated, dict(zip(updated, optimizer._get_wds([keys[name] for name in updated])))
 
 
 def updater_keys(names, copies):

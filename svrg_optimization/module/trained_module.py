@@ -1,17 +1,12 @@
 """A Module as the rate and the gradient's norm see it: what its optimizer does with a gradient."""
 
+from ..core.arrays import set_all
 from ..core.front_end import TrainedModel
 from ..core.optimality import MeanGradient
-from ..kvstore.kinds import batches_of_a_step
+from ..kvstore.kinds import is_synchronous
 from ..step_size import BarzilaiBorwein
 from . import executor_group
-from .optimizer_states import (
-    begin_anew,
-    kvstore_of,
-    kvstore_of_weights,
-    rate_multipliers,
-    weight_decays,
-)
+from .optimizer_states import begin_anew, kvstore_of, kvstore_of_weights, multipliers_and_decays
 
 
 class TrainedModule(TrainedModel):
@@ -39,16 +34,14 @@ class TrainedModule(TrainedModel):
         module, names = self.live, self.live._trainable
         if not module.optimizer_initialized:
             return MeanGradient(lambda _: 1., dict.fromkeys(names, 1.), dict.fromkeys(names, 0.))
-        optimizer, by_number = module._optimizer, kvstore_of_weights(module) is None
-        multipliers = {name: value for name, value in rate_multipliers(
-            optimizer, names, by_number).items() if value}
-        scale = optimizer.rescale_grad * batches_of_a_step(kvstore_of(module))
-        return MeanGradient(lambda _: scale, multipliers,
-                            weight_decays(optimizer, list(multipliers), by_number), optimizer,
-                            module._proximal.by_name)
+        optimizer, kvstore = module._optimizer, kvstore_of(module)
+        workers = kvstore.num_workers if is_synchronous(kvstore) else 1
+        return MeanGradient(lambda _: optimizer.rescale_grad * workers, *multipliers_and_decays(
+            optimizer, names, by_number=kvstore_of_weights(module) is None),
+                            optimizer, module._proximal.by_name)
 
     def go_to(self, weights):
         """Set the module to weights; the optimizer begins anew there."""
-        executor_group.set_weights(self.live, weights)
+        set_all(executor_group.values(self.live), weights)
         executor_group.weights_have_moved(self.live)
         begin_anew(self.live, executor_group.parameters(self.live))

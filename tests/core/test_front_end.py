@@ -39,8 +39,8 @@ class AtSnapshot(GradientsAtSnapshot):
     def weights(self):
         return self.arrays
 
-    def move_to_weights_of(self, live):
-        self.set_weights(live.weights)
+    def values_of(self, live):
+        return live.weights
 
     def new_full_gradient(self):
         return FullGradient(self.arrays, devices=1, batch_size=1)

@@ -28,7 +28,7 @@ def state_of(trainer):
     snapshot, generator = trainer._svrg.snapshot, trainer._at._random
     momenta = trainer._updaters[0].states
     return ([momenta[place].asnumpy() for place in sorted(momenta)],
-            [value.asnumpy() for values in trainer._at.copy_of_weights().values()
+            [value.asnumpy() for values in trainer._at.copy_of_values().values()
              for value in values],
             [share.asnumpy() for share in snapshot.full_gradient.shares[0].values()],
             [snapshot.full_gradient.batch_size, snapshot.full_gradient.rows, snapshot.num_taken,
