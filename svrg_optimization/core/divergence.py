@@ -15,7 +15,7 @@ class Divergence:
     def __init__(self):
         self._first = None  # norms of the gradient and of the weights
 
-    def look_at(self, norm, weights, rate, warn_once):
+    def look_at(self, norm, weights, trained, warn_once):
         """Warn once if training diverges.
 
         Parameters
@@ -24,8 +24,8 @@ class Divergence:
             Norm of the gradient of the mean objective at a new snapshot.
         weights : dict of str to list of NDArray
             The weights there.
-        rate : float or None
-            Learning rate, if it is known.
+        trained : TrainedModel
+            The model.
         warn_once : WarnOnce
             Warnings of the model.
         """
@@ -36,7 +36,8 @@ class Divergence:
             warn_once('training diverges: the gradient of the mean objective has grown from %.1e '
                       'to %.1e. The learning rate%s is too large: see the page "The learning '
                       'rate" of the documentation'
-                      % (self._first[0], norm, '' if rate is None else ', %g,' % rate),
+                      % (self._first[0], norm,
+                         '' if trained.rate is None else ', %g,' % trained.rate),
                       'divergence')
 
 

@@ -82,7 +82,7 @@ def take_snapshot(svrg, trained, source, workers, done=None):
         _take_snapshot_and_rate(svrg, trained, source, workers, done)
         return
     svrg.take_snapshot(trained.live, source, workers, done)
-    svrg.divergence.look_at(gradient_norm(svrg, trained), svrg.at.weights(), trained.rate,
+    svrg.divergence.look_at(gradient_norm(svrg, trained), svrg.at.weights(), trained,
                             svrg.warn_once)
 
 

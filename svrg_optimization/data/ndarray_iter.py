@@ -49,7 +49,7 @@ def views_of_batches(train_data):
     """
     if not _is_plain(train_data):
         return iter(train_data)
-    return _Views(train_data, SimpleNamespace(data=train_data.data, label=train_data.label))
+    return _views(train_data)
 
 
 def joined_views(batches):
@@ -73,11 +73,7 @@ def _is_plain(train_data):
             and train_data.layout.find('N') == 0
             and all(type(array) is nd.NDArray and array.dtype == np.float32
                     and len(array) == train_data.num_data == len(train_data.idx)
-                    for _, array in _arrays(train_data)))
-
-
-def _arrays(train_data):
-    return itertools.chain(train_data.data, train_data.label)
+                    for _, array in itertools.chain(train_data.data, train_data.label)))
 
 
 def _rows_of(train_data, function):
@@ -91,32 +87,21 @@ def _in_order(array, order):
     return nd.take(array, order.as_in_context(array.context), mode='wrap', out=empty_like(array))
 
 
-class _Views:
-    """Iterator over the batches of an NDArrayIter, which it moves as the iterator itself does.
-
-    Parameters
-    ----------
-    train_data : NDArrayIter
-        The iterator.
-    rows : object
-        Has the rows of whole batches in `data` and `label`, as the iterator has
-        its own.
-    """
-
-    def __init__(self, train_data, rows):
-        self._train_data, self._rows = train_data, rows
-
-    def __iter__(self):
-        return self
-
-    def __next__(self):
-        train_data = self._train_data
-        begin = train_data.cursor + train_data.batch_size
-        end = begin + train_data.batch_size
-        if begin < 0 or end > train_data.num_data:
-            return next(train_data)
-        train_data.cursor = begin
-        return _View(self._rows, begin, end)
+def _views(train_data):
+    """Yield the batches of an NDArrayIter, and move it as it does itself."""
+    rows = SimpleNamespace(data=train_data.data, label=train_data.label)
+    size = train_data.batch_size
+    while True:
+        begin = train_data.cursor + size
+        if 0 <= begin <= train_data.num_data - size:
+            train_data.cursor = begin
+            yield _View(rows, begin, begin + size)
+            continue
+        try:
+            batch = next(train_data)
+        except StopIteration:
+            return
+        yield batch
 
 
 class _View(DataBatch):

@@ -25,9 +25,7 @@ class _Source(BatchesOfPass):
         Largest number of batches, all by default.
     """
 
-    def __init__(self, train_data, count=None):
-        super().__init__(train_data, count)
-        self._own = None
+    _own = None  # what it yields to an override
 
     def __getattr__(self, name):
         if name == 'train_data':  # not set yet, as where it is unpickled
