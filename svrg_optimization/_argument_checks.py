@@ -25,42 +25,52 @@ def checked_bool(name, value, or_none=False):
     return bool(value)
 
 
-def checked_count(name, value, allowed='an int of 1 or more'):
-    """Return an integer of Python or NumPy as an int; raise an error unless it is 1 or more."""
-    if isinstance(value, np.ndarray) and value.ndim == 0:
+def checked_number(name, value, allowed, is_allowed, kind=numbers.Real):
+    """Return a number of Python or NumPy as one of Python; raise an error if it is not allowed.
+
+    Parameters
+    ----------
+    name : str
+        Name of the argument.
+    value : object
+        Its value.
+    allowed : str
+        What is allowed, for the message.
+    is_allowed : callable
+        Tells whether a number is.
+    kind : type
+        Kind of number.
+
+    Raises
+    ------
+    TypeError
+        If it is no such number.
+    ValueError
+        If it is not allowed.
+    """
+    if getattr(value, 'ndim', None) == 0:  # a scalar of NumPy, or an array of one
         value = value.item()
-    if isinstance(value, (bool, np.bool_)) or not isinstance(value, numbers.Integral):
+    if isinstance(value, bool) or not isinstance(value, kind):
         raise TypeError('%s must be %s, not %r' % (name, allowed, value))
-    if value < 1:
-        raise ValueError('%s must be %s, not %d' % (name, allowed, value))
-    return int(value)
-
-
-def as_number(value):
-    """Return a real number of Python or NumPy, or the one in a 0-d array; None for all else."""
-    if isinstance(value, np.ndarray) and value.ndim == 0:
-        value = value.item()
-    if isinstance(value, (bool, np.bool_)) or not isinstance(value, numbers.Real):
-        return None
+    if not is_allowed(value):
+        raise ValueError('%s must be %s, not %r' % (name, allowed, value))
     return value
+
+
+def checked_count(name, value, allowed='an int of 1 or more', least=1):
+    """Return an integer as an int; raise an error unless it is 1 or more."""
+    return checked_number(name, value, allowed, lambda count: count >= least, numbers.Integral)
 
 
 def checked_positive(name, value):
     """Return a number above 0 as a float, or None; raise an error for all else."""
-    number = as_number(value)
-    if value is not None and number is None:
-        raise TypeError('%s must be None or a number above 0, not %r' % (name, value))
-    if number is not None and not 0 < number < np.inf:
-        raise ValueError('%s must be None or a number above 0, not %r' % (name, value))
-    return number and float(number)
+    return None if value is None else float(checked_number(
+        name, value, 'None or a number above 0', lambda number: 0 < number < np.inf))
 
 
 def check_epoch(name, epoch):
     """Raise a TypeError or a ValueError if an argument is not an int of 0 or more."""
-    if isinstance(epoch, bool) or not isinstance(epoch, numbers.Integral):
-        raise TypeError('%s must be an int of 0 or more, not %r' % (name, epoch))
-    if epoch < 0:
-        raise ValueError('%s must be an int of 0 or more, not %d' % (name, epoch))
+    checked_count(name, epoch, 'an int of 0 or more', least=0)
 
 
 @contextlib.contextmanager

@@ -3,7 +3,7 @@ r"""Coefficient of the variance reduction, α.
 .. math:: g = \nabla f_{batch}(w) - \alpha (\nabla f_{batch}(\tilde w) - \mu)
 """
 
-from ._argument_checks import as_number, checked_count
+from ._argument_checks import checked_count, checked_number
 
 _ALLOWED = 'a number from 0 to 1 or a callable that returns one'
 
@@ -32,18 +32,13 @@ def checked_alpha(alpha, updates=None):
         If it is a number outside [0, 1].
     """
     if updates is None:
-        return alpha if callable(alpha) else _checked(alpha, 'alpha must be %s' % _ALLOWED)
-    return float(_checked(alpha(updates), 'alpha must be %s; after %d updates it returned '
-                          'something else' % (_ALLOWED, updates)))
+        return alpha if callable(alpha) else _checked('alpha', alpha, _ALLOWED)
+    return float(_checked('alpha', alpha(updates), '%s (here after %d updates)'
+                          % (_ALLOWED, updates)))
 
 
-def _checked(value, message):
-    number = as_number(value)
-    if number is None:
-        raise TypeError('%s: %r' % (message, value))
-    if not 0 <= number <= 1:
-        raise ValueError('%s: %r' % (message, value))
-    return number
+def _checked(name, value, allowed='a number from 0 to 1'):
+    return checked_number(name, value, allowed, lambda number: 0 <= number <= 1)
 
 
 class LinearDecay:
@@ -82,7 +77,7 @@ class LinearDecay:
     """
 
     def __init__(self, initial, num_updates):
-        self.initial = _checked(initial, 'initial must be a number from 0 to 1')
+        self.initial = _checked('initial', initial)
         self.num_updates = checked_count('num_updates', num_updates)
 
     def __call__(self, num_update):

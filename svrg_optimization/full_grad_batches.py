@@ -1,11 +1,9 @@
 """Schedule of the number of batches that a snapshot passes over."""
 
 import math
-import numbers
 
-from ._argument_checks import as_number, checked_count
+from ._argument_checks import checked_count, checked_number
 
-_ALLOWED = 'a number of 1 or more'
 _LARGEST = 2.0 ** 62
 
 
@@ -47,12 +45,8 @@ class Growing:
 
     def __init__(self, first, factor=2):
         self.first = checked_count('first', first)
-        number = as_number(factor)
-        if number is None:
-            raise TypeError('factor must be %s, not %r' % (_ALLOWED, factor))
-        if not 1 <= number < math.inf:
-            raise ValueError('factor must be %s, not %r' % (_ALLOWED, factor))
-        self.factor = int(number) if isinstance(number, numbers.Integral) else float(number)
+        self.factor = checked_number('factor', factor, 'a number of 1 or more',
+                                     lambda number: 1 <= number < math.inf)
 
     def __call__(self, snapshots):
         """Return the number of batches of the next snapshot.

@@ -14,7 +14,7 @@ import numpy as np
 from mxnet import ndarray as nd
 from mxnet import optimizer as opt
 
-from ._argument_checks import as_number
+from ._argument_checks import checked_number
 from .svrg_optimizer import described
 
 _WHAT = ('proximal must be None, an operator with the methods prox and value, or a dict from '
@@ -206,9 +206,7 @@ class GroupLasso(ProximalOperator):
 
     def __init__(self, strength, axis):
         self.strength = _checked_strength('strength', strength)
-        if isinstance(axis, (bool, np.bool_)) or not isinstance(axis, numbers.Integral):
-            raise TypeError('axis must be an int, not %r' % (axis,))
-        self.axis = int(axis)
+        self.axis = checked_number('axis', axis, 'an int', lambda _: True, numbers.Integral)
 
     def prox(self, weight, step_size):
         """Shorten each group of a weight in place; see `ProximalOperator.prox`."""
@@ -257,12 +255,10 @@ class Box(ProximalOperator):
     is_elementwise = True
 
     def __init__(self, low, high):
-        numbers_given = as_number(low), as_number(high)
-        if None in numbers_given:
-            raise TypeError('low and high must be numbers, not %r and %r' % (low, high))
-        self.low, self.high = map(float, numbers_given)
-        if not self.low <= self.high:
-            raise ValueError('low must be at most high, and they are %r and %r' % (low, high))
+        self.low = float(checked_number('low', low, 'a number, and no NaN',
+                                        lambda number: not math.isnan(number)))
+        self.high = float(checked_number('high', high, 'a number of low, %r, or more' % low,
+                                         lambda number: number >= self.low))
 
     def prox(self, weight, step_size):
         """Clip a weight in place; see `ProximalOperator.prox`."""
@@ -318,12 +314,8 @@ def _soft_threshold(weight, threshold):
 
 
 def _checked_strength(name, value):
-    number = as_number(value)
-    if number is None:
-        raise TypeError('%s must be a number of 0 or more, not %r' % (name, value))
-    if not 0 <= number < math.inf:
-        raise ValueError('%s must be a number of 0 or more, not %r' % (name, value))
-    return float(number)
+    return float(checked_number(name, value, 'a number of 0 or more',
+                                lambda number: 0 <= number < math.inf))
 
 
 def _float64(weight):

@@ -225,14 +225,14 @@ def test_bad_value_of_a_schedule_changes_nothing(bad, error):
     module = problem.bound(alpha=lambda _: bad)
     module.init_optimizer()
     module.update_full_grads(problem.iterator())
-    with pytest.raises(error, match='^alpha must be .*after 0 updates it returned something else'):
+    with pytest.raises(error, match='^alpha must be .*here after 0 updates'):
         module.forward_backward(next(problem.iterator()))
     problem.assert_weights(module, problem.weights, 1e-7)
 
 
 @pytest.mark.parametrize('arguments, error, message', [
-    ((1.5, 10), ValueError, '^initial must be a number from 0 to 1: 1.5$'),
-    (('1', 10), TypeError, "^initial must be a number from 0 to 1: '1'$"),
+    ((1.5, 10), ValueError, '^initial must be a number from 0 to 1, not 1.5$'),
+    (('1', 10), TypeError, "^initial must be a number from 0 to 1, not '1'$"),
     ((0.5, 0), ValueError, 'num_updates'), ((0.5, 2.5), TypeError, 'num_updates'),
     ((0.5, True), TypeError, 'num_updates')])
 def test_linear_decay_refuses_bad_numbers(arguments, error, message):

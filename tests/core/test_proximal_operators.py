@@ -140,9 +140,10 @@ def test_l1_of_small_weights_is_one_operation(monkeypatch, rows, operations):
     (lambda: GroupLasso(math.nan, 1), ValueError, 'strength must be'),
     (lambda: GroupLasso(1, 1.), TypeError, 'axis must be an int, not 1.0'),
     (lambda: GroupLasso(1, True), TypeError, 'axis must be an int, not True'),
-    (lambda: Box(1, 0), ValueError, 'low must be at most high, and they are 1 and 0'),
-    (lambda: Box(math.nan, 0), ValueError, 'low must be at most high'),
-    (lambda: Box(None, 0), TypeError, 'low and high must be numbers, not None and 0')])
+    (lambda: Box(1, 0), ValueError, 'high must be a number of low, 1, or more, not 0'),
+    (lambda: Box(math.nan, 0), ValueError, 'low must be a number, and no NaN, not nan'),
+    (lambda: Box(0, math.nan), ValueError, 'high must be a number of low, 0, or more, not nan'),
+    (lambda: Box(None, 0), TypeError, 'low must be a number, and no NaN, not None')])
 def test_bad_numbers_are_refused(make, error, message):
     with pytest.raises(error, match=message):
         make()
