@@ -91,7 +91,7 @@ ROWS = {
     'store states': (made(state_names=['fc_bias'], store_snapshot_grads=True), ValueError,
                      'store_snapshot_grads must be False for a network with states: fc_bias'),
     'alpha high': (made(alpha=1.1), ValueError, 'alpha must be a number from 0 to 1'),
-    'alpha str': (made(alpha='half'), TypeError, "callable that returns one: 'half'"),
+    'alpha str': (made(alpha='half'), TypeError, "callable that returns one, not 'half'"),
     'alpha nan': (made(alpha=float('nan')), ValueError, 'from 0 to 1 .*, not nan'),
     'nonfinite': (made(nonfinite='ignore'), ValueError, "must be 'warn' or 'raise', not 'ignore'"),
     'nonfinite bool': (made(nonfinite=True), ValueError, "nonfinite must be .*, not True"),
