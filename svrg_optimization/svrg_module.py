@@ -349,7 +349,7 @@ class SVRGModule(Module):
 
     @property
     def _mod_aux(self):
-        return self._svrg.at.module
+        return self._svrg.at.executors.module
 
     @property
     def _param_dict(self):
@@ -409,7 +409,7 @@ class SVRGModule(Module):
                      shared_module, grad_req)
         self._symbol = self._masks.symbol
         executor_group.hide_outputs_behind(self, self._symbol)
-        executor_group.check_shapes_of_next_states(self, self._svrg.at.next_states or {})
+        executor_group.check_shapes_of_next_states(self, self._svrg.at.executors.next_states)
         shared = None
         if isinstance(shared_module, SVRGModule) and shared_module._mod_aux.binded:
             shared = shared_module._svrg
@@ -430,7 +430,7 @@ class SVRGModule(Module):
         super()._reset_bind()
         if not self.params_initialized:
             executor_group.forget_parameters(self)
-        self._svrg.at.reset_bind()
+        self._svrg.at.executors.reset_bind()
 
     def reshape(self, data_shapes, label_shapes=None):
         """Reshape the module for batches of another shape.
@@ -578,13 +578,15 @@ class SVRGModule(Module):
 
         A batch of another size is accepted; the full gradient is scaled to it.
         """
-        batch_size = self._svrg.at.batch_size
+        at = self._svrg.at
+        batch_size = at.batch_size
         try:
             super().forward(data_batch, is_train)
         finally:
-            self._svrg.at.batch_size = batch_size  # a batch of another size does not change B
+            at.batch_size = batch_size  # a batch of another size does not change B
         self._svrg.begin_step(data_batch, self.for_training if is_train is None else is_train)
-        self._svrg.at.keep_outputs(self)
+        if at.executors.shares_pool:
+            at.keep_outputs(self)
 
     def backward(self, out_grads=None):
         """Compute the SVRG gradients of the batch.

@@ -64,7 +64,7 @@ class Loaded(NamedTuple):
         if lacking:
             svrg.warn_of_dropped_snapshot(lacking)
             return self.without_snapshot()
-        svrg.at.set_params(
+        svrg.at.executors.module.set_params(
             *({name: mx.nd.array(value, dtype=value.dtype)
                for name, value in arrays_of_kind(kind, arrays).items()} for kind in ('arg', 'aux')))
         svrg.snapshot.replace(full_gradient, facts['epoch'], facts['taken_at'])

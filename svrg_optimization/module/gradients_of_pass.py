@@ -27,28 +27,33 @@ class GradientsOfPass:
 
     Parameters
     ----------
-    at : AtSnapshot
-        Computes the gradients; of several buckets the default one's.
+    executors : Executors
+        They compute the gradients; of several buckets those of the default one.
     source : Pass or Stream
         The pass.
     full_gradient : FullGradient
         Full gradient that they are for.
     stores : bool
         Whether the batches are stored.
+    warn_once : WarnOnce
+        Warnings of the module.
     """
 
-    def __init__(self, at, source, full_gradient, stores):
-        self._at, self._full_gradient, self._stores = at, full_gradient, stores
+    def __init__(self, executors, source, full_gradient, stores, warn_once):
+        self._executors, self._full_gradient, self._stores = executors, full_gradient, stores
+        self._source, self._warn_once = source, warn_once
         self._draws_masks = source.draws_random_numbers
         self._padding_first = pads_in_front(source.train_data)
         self._batches_stay = batches_stay(source.train_data)
         self._first_is_whole = None
-        self._at_once = 0 if at.bucket_of else self._number_at_once(source)
+        self._at_once = self._number_at_once()
 
-    def _number_at_once(self, source):
+    def _number_at_once(self):
         """Return how many whole batches to compute as one; 0 if whole ones are like others."""
-        reduction, mu = self._at.loss_reduction, self._full_gradient
-        weights = reduction.weights(executor_group.rows_bound(self._at.module), 1, mu.batch_size)
+        source, mu = self._source, self._full_gradient
+        reduction = self._executors.loss_reduction
+        weights = reduction.weights(executor_group.rows_bound(self._executors.module), 1,
+                                    mu.batch_size)
         if reduction.is_mixed or mu.row_counts or set(weights) != {1}:
             return 0
         if not (self._batches_stay and reduction.is_row_wise):
@@ -57,30 +62,31 @@ class GradientsOfPass:
         whole = data.num_data // data.batch_size
         whole = whole if source.count is None else min(whole, source.count)
         # With as few runs as possible; batches that are left over run one by one.
-        count = min(range(self._at.most_to_merge, 0, -1),
+        count = min(range(self._executors.most_to_merge, 0, -1),
                     key=lambda count: whole // count + whole % count)
         return 1 if self._stores and count < _WORTH_RECOMPUTING else count
 
-    def parts(self, batches, live):
-        """Yield the gradients of all batches, with the states of the live module."""
+    def parts(self, batches, live, bucket_of=None):
+        """Yield the gradients of all batches, with the states of the live module or bucket."""
         waiting = []
         for batch in batches:
-            if self._at.bucket_of:
-                live = self._at.bucket_of(batch)
-                yield from self._others(batch, live, live._svrg.at)
+            if bucket_of:
+                bucket = bucket_of(batch)
+                yield from self._others(batch, bucket, bucket._svrg.at.executors)
             elif self._at_once == 1 and self._is_whole(batch):
                 yield self._whole(batch, live)
             elif self._at_once and self._is_whole(batch):
                 waiting.append(batch)
                 if len(waiting) == self._at_once:
                     rows = len(waiting) * self._full_gradient.batch_size
-                    yield Part(self._at.gradients_of_merged(waiting), None, rows, len(waiting))
+                    yield Part(self._executors.gradients_of_merged(waiting), None, rows,
+                               len(waiting))
                     if self._stores:
                         yield from (Part({}, is_summed=False, batch=one)
                                     for one in waiting)
                     waiting = []
             else:
-                yield from self._others(batch, live, self._at)
+                yield from self._others(batch, live, self._executors)
         for batch in waiting:
             yield self._whole(batch, live)
 
@@ -92,64 +98,65 @@ class GradientsOfPass:
         if isinstance(batch, list) or padding_of(batch):
             return False
         if self._first_is_whole is None or not self._batches_stay:
-            module = self._at.module
+            module = self._executors.module
             check_batch(batch, module.data_shapes, module.label_shapes or [])
             self._first_is_whole = executor_group.is_bound_for(module, batch)
         return self._first_is_whole
 
     def _whole(self, batch, live):
-        gradients = self._at.gradients_of(self._at.module, batch, live, self._draws_masks)
-        self._at.carry_states(self._at.module, live)
-        return Part(gradients, None, executor_group.batch_size(self._at.module), 1,
-                    batch=batch)
+        executors, module = self._executors, self._executors.module
+        gradients = executors.gradients(module, batch, live, self._draws_masks)
+        executors.carry_states(module, live)
+        return Part(gradients, None, executor_group.batch_size(module), 1, batch=batch)
 
-    def _others(self, batch, live, at):
+    def _others(self, batch, live, executors):
         """Yield the gradients of a batch with its padding cut off, and those that its step has."""
         mu = self._full_gradient
         if self._stores and isinstance(batch, list):
             raise ValueError('store_snapshot_grads must be False where train_data yields lists of '
                              'batches')
-        check_batch(batch, at.module.data_shapes, at.module.label_shapes or [])
-        rows, padding = count_rows(batch, at.module.data_shapes)
+        bound = executors.module
+        check_batch(batch, bound.data_shapes, bound.label_shapes or [])
+        rows, padding = count_rows(batch, bound.data_shapes)
         real_rows = rows - padding
         whole = Part({}, None, real_rows, int(real_rows > 0), False, batch)
         if real_rows <= 0:
             yield whole
             return
-        cut, module, real = self._without_padding(batch, at, rows, real_rows)
-        gradients = at.gradients_of(module, cut, live, self._draws_masks)
-        summed = Part(gradients, at.loss_reduction.weights(
+        cut, module, real = self._without_padding(batch, executors, rows, real_rows)
+        gradients = executors.gradients(module, cut, live, self._draws_masks)
+        summed = Part(gradients, executors.loss_reduction.weights(
             executor_group.rows_bound(module), real, mu.batch_size))
         if cut is batch:
-            at.carry_states(module, live)
+            executors.carry_states(module, live)
             yield whole._replace(gradients=gradients, weights=summed.weights, is_summed=True)
         elif self._stores and self._at_once > 1:  # a step on the cut batch would bind anew
             yield summed
             yield whole
         elif self._stores and real == 1 and executor_group.can_reshape(live, real_rows):
             yield summed._replace(rows=real_rows, batches=1, batch=cut, cut_from=rows)
-        elif self._stores or mu.row_counts or at.next_states:
+        elif self._stores or mu.row_counts or executors.next_states:
             yield summed
             # A step computes the padding rows too, and so does its next state.
-            padded = self._module_for(batch, at)
-            gradients = at.gradients_of(padded, batch, live, self._draws_masks)
-            at.carry_states(padded, live)
+            padded = self._module_for(batch, executors)
+            gradients = executors.gradients(padded, batch, live, self._draws_masks)
+            executors.carry_states(padded, live)
             yield whole._replace(gradients=gradients)
         else:
             yield summed._replace(rows=real_rows, batches=1)
 
     @staticmethod
-    def _module_for(batch, at):
-        module = at.module_for(batch)
+    def _module_for(batch, executors):
+        module = executors.for_batch(batch)
         if module is None:
             raise ValueError('train_data must yield batches of the shapes that the module is bound '
                              'for, %s, or such as it can be bound for, and not %s' % (
-                                 [shape for _, shape in at.module.data_shapes],
+                                 [shape for _, shape in executors.module.data_shapes],
                                  [array.shape for piece in as_list(batch)
                                   for array in piece.data]))
         return module
 
-    def _without_padding(self, batch, at, rows, real_rows):
+    def _without_padding(self, batch, executors, rows, real_rows):
         """Cut the padding off a batch, or weight the batch by its real rows.
 
         Returns
@@ -162,25 +169,25 @@ class GradientsOfPass:
             Fraction of the rows that counts: less than 1 if padding could not be
             cut off, or if rows are repeated.
         """
-        if at.loss_reduction.is_mixed:
+        if executors.loss_reduction.is_mixed:
             if real_rows != self._full_gradient.batch_size:
-                at.warn_once('the symbol has losses that are sums over a batch and losses '
-                             'that are means: a batch with fewer real rows than are bound is '
-                             'weighted by its real rows, which is right for one kind only. '
-                             'Choose a batch size that divides the rows, or pass '
-                             'loss_is_mean=True or False if all that matter are of one kind')
+                self._warn_once('the symbol has losses that are sums over a batch and losses '
+                                'that are means: a batch with fewer real rows than are bound is '
+                                'weighted by its real rows, which is right for one kind only. '
+                                'Choose a batch size that divides the rows, or pass '
+                                'loss_is_mean=True or False if all that matter are of one kind')
         elif real_rows < rows:
-            shapes = at.module.data_shapes, at.module.label_shapes
+            shapes = executors.module.data_shapes, executors.module.label_shapes
             cut = without_padding(batch, *shapes, self._padding_first)
             # Fewer rows than devices: each device gets all of them.
             devices = len(self._full_gradient.shares)
             copies = devices if real_rows < devices else 1
             cut = repeated(cut, copies, *shapes)
-            module = at.module_for(cut, cuts_states=not self._padding_first)
+            module = executors.for_batch(cut, cuts_states=not self._padding_first)
             if module is not None:
                 return cut, module, 1 / copies
-            at.warn_once('the module cannot be bound for the real rows of a padded batch '
-                         'alone: the batch is weighted by its real rows, padding included. '
-                         "Choose a batch size that divides the rows, or "
-                         "last_batch_handle='discard'")
-        return batch, self._module_for(batch, at), real_rows / rows
+            self._warn_once('the module cannot be bound for the real rows of a padded batch '
+                            'alone: the batch is weighted by its real rows, padding included. '
+                            "Choose a batch size that divides the rows, or "
+                            "last_batch_handle='discard'")
+        return batch, self._module_for(batch, executors), real_rows / rows

@@ -6,6 +6,7 @@ import pytest
 from problems import Problem
 from stepping import Training
 from svrg_optimization.module.at_snapshot import AtSnapshot
+from svrg_optimization.module.executors import Executors
 
 TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
 
@@ -19,9 +20,9 @@ def training(request):
 def merged(monkeypatch):
     """List how many batches each run of merged batches has."""
     counts = []
-    run = AtSnapshot.gradients_of_merged
-    monkeypatch.setattr(AtSnapshot, 'gradients_of_merged', lambda auxiliary, batches: (
-        counts.append(len(batches)), run(auxiliary, batches))[1])
+    run = Executors.gradients_of_merged
+    monkeypatch.setattr(Executors, 'gradients_of_merged', lambda executors, batches: (
+        counts.append(len(batches)), run(executors, batches))[1])
     return counts
 
 

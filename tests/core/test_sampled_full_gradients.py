@@ -190,7 +190,7 @@ def test_row_sparse_parameters_train_on_samples():
 @pytest.mark.parametrize('context', [mx.cpu(), TWO_DEVICES])
 def test_callbacks_see_a_batch_before_a_snapshot_as_without_one(monkeypatch, context):
     """The next snapshot has been taken by then, in the memory of the activations."""
-    monkeypatch.setattr('svrg_optimization.module.at_snapshot._WORTH_SHARING', -1)
+    monkeypatch.setattr('svrg_optimization.module.executors._WORTH_SHARING', -1)
     problem, runs = Problem('perceptron', rows=37), []
     for other in ({}, {'full_grad_data': problem.iterator(), 'updates_per_snapshot': 100}):
         module, seen = problem.module(context=context, update_freq=100, **other), []
@@ -207,7 +207,7 @@ def test_callbacks_see_a_batch_before_a_snapshot_as_without_one(monkeypatch, con
                    arg_params=problem.arg_params(), monitor=monitor,
                    optimizer_params={'learning_rate': 1e-30})
         runs.append((module._snapshot.num_taken, [str(one) for one in seen]))
-    assert module._svrg.at.shares_pool
+    assert module._svrg.at.executors.shares_pool
     assert [taken for taken, _ in runs] == [1, 2]
     assert runs[0][1] == runs[1][1]
 

@@ -16,7 +16,7 @@ SETTINGS = {'learning_rate': 0.1, 'momentum': 0.5, 'wd': 0.01}
 @pytest.fixture(autouse=True)
 def pool_is_shared(monkeypatch):
     """Share the memory of networks of any size."""
-    monkeypatch.setattr('svrg_optimization.module.at_snapshot._WORTH_SHARING', -1)
+    monkeypatch.setattr('svrg_optimization.module.executors._WORTH_SHARING', -1)
 
 
 def outputs_of(problem, weights, rows):
@@ -37,7 +37,7 @@ def test_outputs_and_input_gradients_stay_valid(context):
     module.bind(iterator.provide_data, iterator.provide_label, inputs_need_grad=True)
     module.init_params(arg_params=problem.arg_params())
     module.init_optimizer(optimizer_params=SETTINGS)
-    assert module._svrg.at.shares_pool
+    assert module._svrg.at.executors.shares_pool
     plain = mx.mod.Module(problem.symbol, label_names=('label',), context=context)
     plain.bind(iterator.provide_data, iterator.provide_label, inputs_need_grad=True)
     plain.init_params()
@@ -151,8 +151,8 @@ def test_random_layers_and_statistics_share_no_pool(layer):
         getattr(mx.sym, layer)(hidden), num_hidden=1), mx.sym.Variable('label'))
     module = SVRGModule(symbol, label_names=('label',), update_freq=1)
     module.bind([('data', (4, 2))], [('label', (4,))])
-    assert module._svrg.at.shares_inputs == (layer == 'BatchNorm')
-    assert not module._svrg.at.shares_pool
+    assert module._svrg.at.executors.shares_inputs == (layer == 'BatchNorm')
+    assert not module._svrg.at.executors.shares_pool
 
 
 def test_a_second_backward_after_one_forward_is_modules():

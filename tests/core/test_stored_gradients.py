@@ -16,7 +16,7 @@ from held_batches import (
 from pairs import in_pairs
 from problems import Problem, SparseProblem
 from svrg_optimization import SVRGModule
-from svrg_optimization.module.at_snapshot import AtSnapshot
+from svrg_optimization.module.executors import Executors
 
 TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
 
@@ -217,8 +217,8 @@ def test_fit_that_is_called_epoch_by_epoch_holds_once(monkeypatch, runs):
     problem = Problem(rows=40)
     module = problem.module(3, store_snapshot_grads=True)
     train_data, steps, passes = problem.iterator(), {}, []
-    compute = AtSnapshot.gradients_of
-    monkeypatch.setattr(AtSnapshot, 'gradients_of',
+    compute = Executors.gradients
+    monkeypatch.setattr(Executors, 'gradients',
                         lambda *args: passes.append(None) or compute(*args))
     for epoch in range(5):
         steps.update(train(problem, module, epoch + 1, train_data, begin=epoch))
