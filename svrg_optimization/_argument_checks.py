@@ -2,6 +2,7 @@
 
 import contextlib
 import numbers
+import reprlib
 
 import numpy as np
 from mxnet.base import _as_list
@@ -71,6 +72,20 @@ def checked_positive(name, value):
 def check_epoch(name, epoch):
     """Raise a TypeError or a ValueError if an argument is not an int of 0 or more."""
     checked_count(name, epoch, 'an int of 0 or more', least=0)
+
+
+def check_iterator(name, data):
+    """Raise a TypeError if an argument is not an iterator over data.
+
+    Parameters
+    ----------
+    name : str
+        Name of the argument.
+    data : object
+        Value of the argument.
+    """
+    if not (callable(getattr(data, 'reset', None)) and callable(getattr(data, '__iter__', None))):
+        raise TypeError('%s must be a DataIter, not %s' % (name, reprlib.repr(data)))
 
 
 @contextlib.contextmanager

@@ -6,7 +6,8 @@ from typing import Dict, NamedTuple
 import mxnet as mx
 import numpy as np
 
-from .data.iterators import check_iterator, rewind
+from ._argument_checks import check_iterator
+from .data.iterators import rewind
 from .gluon import SVRGTrainer
 from .module import executor_group
 from .module.optimizer_states import kvstore_of_weights

@@ -13,9 +13,9 @@ from .checkpoint.files import save_arrays
 from .checkpoint.format import Checkpoint, file_names, name_of_symbol
 from .checkpoint.save import save
 from .kvstore.install import optimizer_kept_on_error
-from .module import training_loop
-from .module.snapshots import take_snapshot
 from .svrg_module import SVRGModule
+from .training import loop
+from .training.snapshots import take_snapshot
 
 
 class SVRGBucketingModule(BucketingModule):
@@ -198,7 +198,7 @@ class SVRGBucketingModule(BucketingModule):
         UserWarning
             As in `SVRGModule.fit`.
         """
-        training_loop.fit(self, (train_data, *args), kwargs)
+        loop.fit(self, (train_data, *args), kwargs)
 
     fit.__signature__ = SVRGModule.fit.__signature__
 

@@ -10,7 +10,7 @@ import mxnet as mx
 from mxnet.base import _as_list
 from mxnet.module import Module
 
-from ._argument_checks import check_callbacks, checked_bool
+from ._argument_checks import check_callbacks, check_iterator, checked_bool
 from ._warn_once import WarnOnce
 from .checkpoint.format import Checkpoint, file_names
 from .checkpoint.resume import Loaded, load_optimizer_states
@@ -21,21 +21,23 @@ from .core.correction import correct
 from .core.schedule import Schedule
 from .core.store import Store
 from .core.svrg import SVRG
-from .data.iterators import check_iterator, rewind
+from .data.iterators import rewind
+from .data.passes import Stream
 from .kvstore.install import install, optimizer_kept_on_error
 from .kvstore.keys import KVStoreKeys
 from .kvstore.kinds import is_distributed
 from .kvstore.membership import Membership, servers_hold_states
 from .kvstore.workers import exchange
 from .kvstore.wrapped_optimizer import wrapped_optimizer
-from .module import executor_group, training_loop
+from .module import executor_group
 from .module.at_snapshot import AtSnapshot
 from .module.dropout_masks import DropoutMasks
-from .module.snapshots import take_snapshot
-from .module.trained_module import TrainedModule
 from .proximal import ProximalOperators, weights_of
 from .step_size import check_step_size
 from .svrg_optimizer import _SVRGOptimizer, check_learning_rate
+from .training import loop
+from .training.snapshots import take_snapshot
+from .training.trained_module import TrainedModule
 
 
 def _check_next_states(next_states, states, outputs):
@@ -257,7 +259,7 @@ class SVRGModule(Module):
                  full_grad_batches=None, updates_per_snapshot=None, full_grad_data=None,
                  proximal=None, next_states=None, tol=None):
         store = Store(store_snapshot_grads)
-        schedule = Schedule(store.budget > 0, alpha=alpha, update_freq=update_freq,
+        schedule = Schedule(store.budget > 0, Stream, alpha=alpha, update_freq=update_freq,
                             full_grad_batches=full_grad_batches, full_grad_data=full_grad_data,
                             updates_per_snapshot=updates_per_snapshot, tol=tol)
         check_callbacks('full_grad_callback', full_grad_callback)
@@ -717,7 +719,7 @@ class SVRGModule(Module):
             If the symbol has no loss: `fit` then trains as plain Module. If training
             has not converged to `tol`.
         """
-        training_loop.fit(self, (train_data, *args), kwargs)
+        loop.fit(self, (train_data, *args), kwargs)
 
     fit.__signature__ = inspect.signature(Module.fit)
 

@@ -1,9 +1,7 @@
 """When a snapshot is due, over how many batches, and with which α."""
 
-from .._argument_checks import checked_count, checked_positive
+from .._argument_checks import check_iterator, checked_count, checked_positive
 from ..alpha import checked_alpha
-from ..data.iterators import check_iterator
-from ..data.passes import Stream
 from ..full_grad_batches import Growing
 
 
@@ -18,6 +16,8 @@ class Schedule:
     ----------
     stores_batches : bool
         Whether ``fit`` trains on the batches of the pass.
+    stream_of : callable, optional
+        Returns the BatchesOfPass over `full_grad_data`.
     **settings
         Their values.
 
@@ -36,8 +36,8 @@ class Schedule:
         has no full gradient of all data to look at.
     """
 
-    def __init__(self, stores_batches=False, *, alpha=1., **settings):
-        self._stores_batches = stores_batches
+    def __init__(self, stores_batches=False, stream_of=None, *, alpha=1., **settings):
+        self._stores_batches, self._stream_of = stores_batches, stream_of
         self.full_grad_batches = self.updates_per_snapshot = self.full_grad_data = None
         self.tol = None
         self.stream = None  # the place in full_grad_data where the next pass goes on
@@ -78,7 +78,7 @@ class Schedule:
                 raise ValueError('full_grad_batches must be None with tol, as the gradient of a '
                                  'sample does not vanish, and not %r' % (batches,))
         if data is not self.full_grad_data:
-            settings['stream'] = None if data is None else Stream(data)
+            settings['stream'] = None if data is None else self._stream_of(data)
         if 'update_freq' in given:
             settings['update_freq'] = checked_count('update_freq', given['update_freq'])
         vars(self).update(settings)

@@ -3,26 +3,11 @@
 import functools
 import itertools
 import math
-import reprlib
 
 from mxnet.io import MXDataIter, NDArrayIter, PrefetchingIter, ResizeIter
 
 from .batch_rows import batch_axis
 from .ndarray_iter import reset
-
-
-def check_iterator(name, data):
-    """Raise a TypeError if an argument is not an iterator over data.
-
-    Parameters
-    ----------
-    name : str
-        Name of the argument.
-    data : object
-        Value of the argument.
-    """
-    if not (callable(getattr(data, 'reset', None)) and callable(getattr(data, '__iter__', None))):
-        raise TypeError('%s must be a DataIter, not %s' % (name, reprlib.repr(data)))
 
 
 def rewind(train_data):

@@ -1,1 +1,1 @@
-"""MXNet's Module as a front end: the loop, its snapshots, and access to executors."""
+"""MXNet's Module as a front end: its executors, and gradients at the snapshot."""

@@ -10,12 +10,12 @@ from mxnet.base import _as_list
 from mxnet.model import BatchEndParam
 from mxnet.module import BaseModule
 
-from .._argument_checks import check_callbacks, check_epoch, errors_named
-from ..data.iterators import check_iterator, leaves_out_other_rows, rewind, rewind_for_pass
+from .._argument_checks import check_callbacks, check_epoch, check_iterator, errors_named
+from ..data.iterators import leaves_out_other_rows, rewind, rewind_for_pass
 from ..data.ndarray_iter import reset, views_of_batches
 from ..data.passes import Pass
-from . import executor_group
-from .loss_reduction import NoLossError
+from ..module import executor_group
+from ..module.loss_reduction import NoLossError
 from .snapshots import end_at_best, has_converged, is_at_snapshot, store_again
 from .trained_module import TrainedModule
 

@@ -4,9 +4,14 @@ from ..core.arrays import set_all
 from ..core.front_end import TrainedModel
 from ..core.optimality import MeanGradient
 from ..kvstore.kinds import is_synchronous
+from ..module import executor_group
+from ..module.optimizer_states import (
+    begin_anew,
+    kvstore_of,
+    kvstore_of_weights,
+    multipliers_and_decays,
+)
 from ..step_size import BarzilaiBorwein
-from . import executor_group
-from .optimizer_states import begin_anew, kvstore_of, kvstore_of_weights, multipliers_and_decays
 
 
 class TrainedModule(TrainedModel):

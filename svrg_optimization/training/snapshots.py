@@ -3,9 +3,9 @@
 from mxnet.base import _as_list
 from mxnet.model import BatchEndParam
 
-from .._argument_checks import check_callbacks, checked_count
+from .._argument_checks import check_callbacks, check_iterator, checked_count
 from ..core import rate
-from ..data.iterators import check_iterator, rewind
+from ..data.iterators import rewind
 from ..data.passes import Pass, Stream
 from ..kvstore.workers import workers_of
 from .trained_module import TrainedModule

@@ -1,0 +1,30 @@
+"""The page on the design says which folder imports which."""
+
+import ast
+import re
+from pathlib import Path
+
+PACKAGE = Path(__file__).resolve().parents[2] / 'svrg_optimization'
+PAGE = PACKAGE.parent / 'docs' / 'design.md'
+
+
+def imported_by(file):
+    """Return what a file imports from the package: folders and files of the root, by name."""
+    above = file.relative_to(PACKAGE).parent.parts
+    found = set()
+    for node in ast.walk(ast.parse(file.read_text(encoding='utf-8'))):
+        if isinstance(node, ast.ImportFrom) and node.level:
+            path = [*above[:len(above) + 1 - node.level], *(node.module or '').split('.')]
+            found.update([path[0]] if path[0] else [alias.name for alias in node.names])
+    return found
+
+
+def test_a_folder_imports_only_from_those_above_it_and_from_leaves_of_the_root():
+    folders = re.findall(r'^\| `(\w+)/` \|', PAGE.read_text(encoding='utf-8'), re.MULTILINE)
+    assert sorted(folders) == sorted(path.parent.name for path in PACKAGE.glob('*/__init__.py'))
+    leaves = {file.stem for file in PACKAGE.glob('*.py') if not imported_by(file) & set(folders)}
+    assert {'alpha', 'proximal', 'step_size'} < leaves
+    for place, folder in enumerate(folders):
+        for file in (PACKAGE / folder).glob('*.py'):
+            others = imported_by(file) - {folder} - leaves
+            assert others <= set(folders[:place]), file
