@@ -41,7 +41,8 @@ def assert_same(printed, shown):
     assert NUMBER.sub('#', printed).split() == NUMBER.sub('#', shown).split(), printed
     for ours, theirs in zip(NUMBER.findall(printed), NUMBER.findall(shown)):
         digits, _, power = theirs.partition('e')
-        unit = 10.0 ** (int(power or 0) - len(digits.partition('.')[2]))
+        decimals = len(digits.partition('.')[2]) or 2 * digits.endswith('.')  # 1. is of round(2)
+        unit = 10.0 ** (int(power or 0) - decimals)
         whole = power or '.' in digits
         assert abs(float(ours) - float(theirs)) <= 1.01 * unit * bool(whole), printed
 
