@@ -87,6 +87,12 @@ def test_pages_are_short():
     assert words_of(internals) <= 5000
 
 
+def test_lines_of_code_fit_beside_the_sidebar_of_the_site():
+    """At 1280 pixels 104 characters do."""
+    assert not [line for page in [*PAGES, *OTHERS] for block in FENCE.findall(text_of(page))
+                for line in block.splitlines() if len(line) > 100]
+
+
 @pytest.mark.parametrize('page', [
     pytest.param(page, id=page.relative_to(ROOT).as_posix()) for page in [*PAGES, *OTHERS]])
 def test_links_lead_to_files_and_anchors_that_exist(page):
