@@ -68,6 +68,13 @@ def run(folder, *command):
             for epoch, weights in re.findall(r'from epoch (\d+) \[\[(.*?)\]\]', output)]
 
 
+def assert_same_weights(name, folder, other):
+    first, second = (mx.nd.load(str(each / name)) for each in (folder, other))
+    assert first.keys() == second.keys()
+    for key, value in first.items():
+        np.testing.assert_array_equal(value.asnumpy(), second[key].asnumpy())
+
+
 @pytest.mark.process
 @pytest.mark.slow
 @pytest.mark.parametrize('written, prefix', [(of_module, 'model'), (of_gluon, 'net')])
@@ -89,11 +96,23 @@ def test_after_a_kill_it_ends_on_the_bits_of_an_unbroken_run(written, prefix, tm
     assert 5 <= began < end
     assert epochs_in(killed) == [end - 1, end]
     assert run(unbroken, script, end) == [(0, weights)]
-    name = '%s-%04d.params' % (prefix, end)
-    first, second = (mx.nd.load(str(folder / name)) for folder in (killed, unbroken))
-    assert first.keys() == second.keys()
-    for key, value in first.items():
-        np.testing.assert_array_equal(value.asnumpy(), second[key].asnumpy())
+    assert_same_weights('%s-%04d.params' % (prefix, end), killed, unbroken)
+
+
+@pytest.mark.process
+@pytest.mark.slow
+@pytest.mark.parametrize('written, prefix, last', [
+    (of_module, 'model', 'svrg'), (of_gluon, 'net', 'states')])
+def test_an_epoch_without_its_last_file_is_trained_again(written, prefix, last, tmp_path):
+    """As after a kill between two files of an epoch."""
+    script = written(tmp_path / 'train.py')
+    killed, unbroken = tmp_path / 'killed', tmp_path / 'unbroken'
+    run(killed, script, 6)
+    (killed / ('%s-0006.%s' % (prefix, last))).unlink()
+    (began, _), = run(killed, script, 9)
+    assert began == 5
+    run(unbroken, script, 9)
+    assert_same_weights('%s-0009.params' % prefix, killed, unbroken)
 
 
 @pytest.mark.process
