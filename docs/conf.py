@@ -67,6 +67,14 @@ def show_captions(app, doctree):
             paragraph.replace_self(figure)
 
 
+def break_heads(app, doctree):
+    """Let the heads of tables break after an underscore: wide tables fit beside the sidebar."""
+    for head in doctree.findall(nodes.thead):
+        for text in list(head.findall(nodes.Text)):
+            if not isinstance(text.parent, nodes.literal):
+                text.parent.replace(text, nodes.Text(text.replace('_', '_\u200b')))
+
+
 def copy_pages(app, config):
     """Copy the pages from outside to where Sphinx finds them."""
     for name in COPIED:
@@ -108,3 +116,4 @@ def setup(app):
     app.connect('build-finished', remove_copies)
     app.connect('doctree-read', number_citations)
     app.connect('doctree-read', show_captions)
+    app.connect('doctree-read', break_heads)

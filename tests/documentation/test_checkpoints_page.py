@@ -1,4 +1,4 @@
-"""The script of the page on checkpoints goes on after a kill, and in a cluster."""
+"""The scripts of the page on checkpoints go on after a kill, and in a cluster."""
 
 import re
 import signal
@@ -12,17 +12,44 @@ import numpy as np
 import pytest
 
 PAGE = Path(__file__).resolve().parents[2] / 'docs' / 'checkpoints.md'
-SAVED = re.compile(r'model-(\d{4})\.(?:params|states|svrg)')
+SAVED = re.compile(r'(?:model|net)-(\d{4})\.(?:params|states|svrg)')
+# What the page says of the script for Gluon: how it becomes one for a cluster.
+IN_CLUSTER = {
+    'def train_net(num_epoch):\n': """def train_net(num_epoch):
+    global features, targets
+    kvstore = mx.kv.create('dist_sync')
+    features, targets = (each[kvstore.rank::kvstore.num_workers] for each in (features, targets))
+""",
+    'objective=': 'kvstore=kvstore, objective=',
+    'step(len(data))': 'step(len(data) * kvstore.num_workers)',
+    '        net.save_parameters': '        if kvstore.rank > 0:\n            continue\n'
+                                   '        net.save_parameters'}
 
 
-@pytest.fixture
-def script(tmp_path):
-    """The page's script, which trains up to the epoch that it is given."""
-    block = re.search(r'^```python\n(.*?)^train\(5\)', PAGE.read_text(encoding='utf-8'),
-                      re.MULTILINE | re.DOTALL)[1]
-    path = tmp_path / 'train.py'
-    path.write_text(block + 'import sys\ntrain(int(sys.argv[1]))\n', encoding='utf-8')
+def blocks_before(call):
+    """Return the page's blocks of Python that define what this call begins to use."""
+    return [block.split('%s(5)' % call)[0] for block in re.findall(
+        r'^```python\n(.*?)^```', PAGE.read_text(encoding='utf-8'), re.MULTILINE | re.DOTALL)]
+
+
+def write_script(path, *blocks, call):
+    """Write a script that trains up to the epoch that it is given."""
+    path.write_text(''.join([*blocks, 'import sys\n%s(int(sys.argv[1]))\n' % call]),
+                    encoding='utf-8')
     return path
+
+
+def of_module(path):
+    return write_script(path, blocks_before('train')[0], call='train')
+
+
+def of_gluon(path, changes=()):
+    data = blocks_before('output =')[0].split('output =')[0]
+    block = blocks_before('train_net')[1]
+    for before, after in dict(changes).items():
+        assert block.count(before) == 1
+        block = block.replace(before, after)
+    return write_script(path, data, block, call='train_net')
 
 
 def epochs_in(folder):
@@ -41,9 +68,18 @@ def run(folder, *command):
             for epoch, weights in re.findall(r'from epoch (\d+) \[\[(.*?)\]\]', output)]
 
 
+def assert_same_weights(name, folder, other):
+    first, second = (mx.nd.load(str(each / name)) for each in (folder, other))
+    assert first.keys() == second.keys()
+    for key, value in first.items():
+        np.testing.assert_array_equal(value.asnumpy(), second[key].asnumpy())
+
+
 @pytest.mark.process
 @pytest.mark.slow
-def test_after_a_kill_it_ends_on_the_bits_of_an_unbroken_run(script, tmp_path):
+@pytest.mark.parametrize('written, prefix', [(of_module, 'model'), (of_gluon, 'net')])
+def test_after_a_kill_it_ends_on_the_bits_of_an_unbroken_run(written, prefix, tmp_path):
+    script = written(tmp_path / 'train.py')
     killed, unbroken = tmp_path / 'killed', tmp_path / 'unbroken'
     killed.mkdir()
     with subprocess.Popen([sys.executable, str(script), '100000'], cwd=killed,
@@ -60,16 +96,31 @@ def test_after_a_kill_it_ends_on_the_bits_of_an_unbroken_run(script, tmp_path):
     assert 5 <= began < end
     assert epochs_in(killed) == [end - 1, end]
     assert run(unbroken, script, end) == [(0, weights)]
-    name = 'model-%04d.params' % end
-    first, second = (mx.nd.load(str(folder / name)) for folder in (killed, unbroken))
-    assert first.keys() == second.keys()
-    for key, value in first.items():
-        np.testing.assert_array_equal(value.asnumpy(), second[key].asnumpy())
+    assert_same_weights('%s-%04d.params' % (prefix, end), killed, unbroken)
 
 
 @pytest.mark.process
 @pytest.mark.slow
-def test_it_goes_on_in_a_cluster(script, tmp_path):
+@pytest.mark.parametrize('written, prefix, last', [
+    (of_module, 'model', 'svrg'), (of_gluon, 'net', 'states')])
+def test_an_epoch_without_its_last_file_is_trained_again(written, prefix, last, tmp_path):
+    """As after a kill between two files of an epoch."""
+    script = written(tmp_path / 'train.py')
+    killed, unbroken = tmp_path / 'killed', tmp_path / 'unbroken'
+    run(killed, script, 6)
+    (killed / ('%s-0006.%s' % (prefix, last))).unlink()
+    (began, _), = run(killed, script, 9)
+    assert began == 5
+    run(unbroken, script, 9)
+    assert_same_weights('%s-0009.params' % prefix, killed, unbroken)
+
+
+@pytest.mark.process
+@pytest.mark.slow
+@pytest.mark.parametrize('changes', [None, IN_CLUSTER], ids=['module', 'gluon'])
+def test_it_goes_on_in_a_cluster(changes, tmp_path):
+    path = tmp_path / 'train.py'
+    script = of_gluon(path, changes) if changes else of_module(path)
     launch = '-m', 'svrg_optimization.launch', '-n', 2, '-s', 1, '--', sys.executable, script
     folder = tmp_path / 'cluster'
     first = run(folder, *launch, 5)

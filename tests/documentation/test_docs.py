@@ -41,7 +41,8 @@ def assert_same(printed, shown):
     assert NUMBER.sub('#', printed).split() == NUMBER.sub('#', shown).split(), printed
     for ours, theirs in zip(NUMBER.findall(printed), NUMBER.findall(shown)):
         digits, _, power = theirs.partition('e')
-        unit = 10.0 ** (int(power or 0) - len(digits.partition('.')[2]))
+        decimals = len(digits.partition('.')[2]) or 2 * digits.endswith('.')  # 1. is of round(2)
+        unit = 10.0 ** (int(power or 0) - decimals)
         whole = power or '.' in digits
         assert abs(float(ours) - float(theirs)) <= 1.01 * unit * bool(whole), printed
 
@@ -84,6 +85,12 @@ def test_pages_are_short():
     assert words_of(PAGES[:1]) <= 700
     assert words_of(users) <= 13500
     assert words_of(internals) <= 5000
+
+
+def test_lines_of_code_fit_beside_the_sidebar_of_the_site():
+    """At 1280 pixels 104 characters do."""
+    assert not [line for page in [*PAGES, *OTHERS] for block in FENCE.findall(text_of(page))
+                for line in block.splitlines() if len(line) > 100]
 
 
 @pytest.mark.parametrize('page', [

@@ -1,0 +1,93 @@
+"""The tutorial's scaling is right for any column; its way leads to the optimum of other data."""
+
+import re
+import warnings
+from pathlib import Path
+
+import mxnet as mx
+import numpy as np
+import pytest
+from mxnet import gluon
+from sklearn.datasets import load_wine
+from sklearn.linear_model import LogisticRegression
+
+from svrg_optimization import BarzilaiBorwein, SVRGModule, SVRGTrainer
+from svrg_optimization.proximal import L1
+
+PAGE = Path(__file__).resolve().parents[2] / 'docs' / 'tutorial.md'
+
+
+def scaled(rows, new_rows):
+    """Return both as the lines of the page scale them."""
+    lines = re.search(r'^mean, deviation = .*?(?=^print)', PAGE.read_text(encoding='utf-8'),
+                      re.MULTILINE | re.DOTALL)[0]
+    namespace = {'rows': rows, 'new_rows': new_rows}
+    exec(lines, namespace)
+    return namespace['rows'], namespace['new_rows']
+
+
+@pytest.mark.parametrize('dtype', ['float32', 'float64'])
+@pytest.mark.parametrize('constant', [0.0, 0.1, -1e-5, 1e6 + 0.1])
+def test_constant_columns_become_zero_and_others_have_variance_one(dtype, constant):
+    varied = np.random.RandomState(0).normal(1000, 3, size=1000)
+    rows = np.stack([np.full(1000, constant), varied], axis=1).astype(dtype)
+    first, second = scaled(rows, rows[:10])
+    assert first.dtype == 'float32' and second.shape == (10, 2)
+    np.testing.assert_allclose(first[:, 0], 0, atol=1e-6)
+    np.testing.assert_allclose(first[:, 1].mean(), 0, atol=1e-6)
+    np.testing.assert_allclose(first[:, 1].std(), 1, rtol=1e-5)
+
+
+def train_module(rows, labels, optimizer, params, **options):
+    scores = mx.sym.FullyConnected(mx.sym.Variable('data'), num_hidden=3, name='fc')
+    module = SVRGModule(mx.sym.SoftmaxOutput(scores, name='softmax'), update_freq=2, **options)
+    module.fit(mx.io.NDArrayIter(rows, labels, 32, shuffle=True), num_epoch=1000, eval_metric=[],
+               optimizer=optimizer, optimizer_params=params)
+    weights = module.get_params()[0]
+    return weights['fc_weight'], weights['fc_bias']
+
+
+def train_net(rows, labels, optimizer, params, **options):
+    net, loss = gluon.nn.Dense(3), gluon.loss.SoftmaxCELoss()
+    net.initialize()
+    net.bias.wd_mult = 0
+    batches = gluon.data.DataLoader(gluon.data.ArrayDataset(rows, labels), 32, shuffle=True)
+    trainer = SVRGTrainer(net.collect_params(), optimizer, params,
+                          objective=lambda data, label: loss(net(data), label), **options)
+    for epoch in range(1000):
+        if epoch % 2 == 0:
+            trainer.update_full_grads(batches)
+        if trainer.has_converged:
+            break
+        for data, label in batches:
+            trainer.backward(data, label)
+            trainer.step(len(data))
+    return net.weight.data(), net.bias.data()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('train', [train_module, train_net])
+@pytest.mark.parametrize('penalty', ['l1', 'l2'])
+def test_it_reaches_the_optimum_of_scikit_learn_on_other_data(train, penalty):
+    np.random.seed(0)
+    mx.random.seed(0)
+    rows, kinds = load_wine(return_X_y=True)
+    rows, _ = scaled(rows, rows)
+    strength, l1 = 1 / len(rows), penalty == 'l1'
+
+    def objective(weight, bias):
+        margins = rows.astype('float64').dot(weight.T) + bias
+        losses = np.log(np.exp(margins).sum(axis=1)) - margins[np.arange(len(rows)), kinds]
+        size = np.abs(weight).sum() if l1 else (weight ** 2).sum() / 2
+        return losses.mean() + strength * size
+
+    with warnings.catch_warnings():
+        warnings.filterwarnings('ignore', "'penalty' was deprecated")
+        warnings.filterwarnings('ignore', 'Inconsistent values: penalty')
+        theirs = LogisticRegression(tol=1e-10, max_iter=100000, **(
+            {'penalty': 'l1', 'solver': 'saga'} if l1 else {})).fit(rows.astype('float64'), kinds)
+    weight, bias = (value.asnumpy().astype('float64') for value in train(
+        rows, kinds.astype('float32'), 'sgd' if l1 else 'nag',
+        {'lr_scheduler': BarzilaiBorwein(), **({} if l1 else {'momentum': 0.9, 'wd': strength})},
+        tol=3e-6, **({'proximal': L1(strength)} if l1 else {})))
+    assert objective(weight, bias) - objective(theirs.coef_, theirs.intercept_) < 1e-6
