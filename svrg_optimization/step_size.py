@@ -244,6 +244,12 @@ class BarzilaiBorwein(LRScheduler):
         vars(self).update((name, state[name]) for name in _STATE if name in state)
         self.best = KeptSnapshot(0., math.nan)
 
+    def __getstate__(self):
+        """Leave out the weights of an earlier best snapshot: see `resume`."""
+        if self.best is None or self.best.weights is None:
+            return vars(self)
+        return {**vars(self), 'objective': 0., 'best': KeptSnapshot(0., math.nan)}
+
     def begin_fit(self):
         """Compare the next snapshot with none, but in a resumed run: data may be others."""
         if self.best is not None and not math.isnan(self.best.norm):

@@ -148,6 +148,8 @@ class SVRG:
         nonfinite = mu.nonfinite()
         if nonfinite:
             message = 'the full gradient is not finite: %s' % ', '.join(nonfinite)
+            if not self.snapshot.num_update:
+                message += '. No step has been made: look at the data and the first weights'
             if self._raises_if_nonfinite:
                 raise FloatingPointError(message)
             self.warn_once(message, 'nonfinite')

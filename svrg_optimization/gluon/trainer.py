@@ -14,7 +14,8 @@ from ..core import rate
 from ..core.schedule import Schedule
 from ..core.store import Store
 from ..core.svrg import COMPUTED, SVRG
-from ..kvstore.kinds import is_asynchronous, is_distributed
+from ..kvstore.kinds import is_asynchronous, is_distributed, kind_of
+from ..kvstore.operations import open_distributed
 from ..kvstore.workers import workers_of_trainer
 from ..proximal import ProximalOperators, ProximalStep
 from ..step_size import check_step_size
@@ -22,6 +23,18 @@ from .at_snapshot import AtSnapshot
 from .batches import Axes, Batches, as_inputs, with_states
 from .states import pickled, unpickled
 from .trained_parameters import TrainedParameters, rule_of
+
+
+def _check_kvstore(kvstore, update_on_kvstore, proximal):
+    if is_asynchronous(kvstore):
+        raise ValueError("kvstore must be 'dist_sync' or of one process for an SVRGTrainer, not "
+                         '%r: a snapshot needs weights that all workers share' % kind_of(kvstore))
+    for is_given, what in (
+            (is_distributed(kvstore), 'a distributed kvstore, whose servers would need the batch '
+                                      'size before the first step'),
+            (proximal is not None, 'proximal, whose operators the trainer applies')):
+        if is_given and update_on_kvstore:
+            raise ValueError('update_on_kvstore must be None or False with %s, not True' % what)
 
 
 class SVRGTrainer(gluon.Trainer):
@@ -111,33 +124,22 @@ class SVRGTrainer(gluon.Trainer):
                             % (objective,))
         if nonfinite not in ('warn', 'raise'):
             raise ValueError("nonfinite must be 'warn' or 'raise', not %r" % (nonfinite,))
-        if is_distributed(kvstore):
-            if is_asynchronous(kvstore):
-                raise ValueError("kvstore must be 'dist_sync' or of one process for an SVRGTrainer,"
-                                 ' not %r: a snapshot needs weights that all workers share'
-                                 % (getattr(kvstore, 'type', kvstore),))
-            if update_on_kvstore:
-                raise ValueError('update_on_kvstore must be None or False with a distributed '
-                                 'kvstore, whose servers would need the batch size before the '
-                                 'first step, not True')
-            update_on_kvstore = False
         if compression_params:
             raise ValueError('compression_params must be None: full gradients would be compressed '
                              'too, and not %r' % (compression_params,))
+        _check_kvstore(kvstore, update_on_kvstore, proximal)
         store = Store(store_snapshot_grads)
         schedule = Schedule(store.budget > 0, alpha=alpha, tol=tol)
         loss_is_mean = checked_bool('loss_is_mean', loss_is_mean, or_none=True)
         axes = Axes(batch_axis)
         check_step_size(optimizer, optimizer_params or {}, schedule.alpha, bool(update_on_kvstore))
-        if proximal is not None:
-            if update_on_kvstore:
-                raise ValueError('update_on_kvstore must be None or False with proximal, whose '
-                                 'operators the trainer applies, not True')
-            update_on_kvstore = False
         rule = rule_of(optimizer, optimizer_params)
         if rule is not None:
-            update_on_kvstore = False
             rule.restart()
+        if is_distributed(kvstore) or not (proximal is None and rule is None):
+            update_on_kvstore = False
+        if isinstance(kvstore, str) and is_distributed(kvstore):
+            kvstore = open_distributed(kvstore)
         super().__init__(params, optimizer, optimizer_params, kvstore, None, update_on_kvstore)
         for param in self._params:
             if param._stype != 'default':

@@ -190,7 +190,7 @@ def test_full_gradient_that_is_not_finite_is_reported_once(value, context):
     module = problem.bound(context=context)
     module.init_optimizer()
     train_data = with_nan(problem, value)
-    message = r'the full gradient is not finite: fc_weight(, fc_bias)?$'
+    message = r'the full gradient is not finite: fc_weight(, fc_bias)?. No step has been'
     with pytest.warns(UserWarning, match=message):
         module.update_full_grads(train_data)
     with warnings.catch_warnings():
@@ -234,7 +234,7 @@ def test_only_what_is_not_finite_is_named():
     train_data = mx.io.NDArrayIter({'one': good, 'two': bad}, {'y': np.ones(20)}, 10)
     module.bind(train_data.provide_data, train_data.provide_label)
     module.init_params()
-    with pytest.raises(FloatingPointError, match='not finite: second_weight$'):
+    with pytest.raises(FloatingPointError, match='not finite: second_weight. No step has been made'):
         module.update_full_grads(train_data)
 
 

@@ -9,6 +9,7 @@ import pytest
 from mxnet import gluon
 
 from blocks import Blocks, assert_weights, train, weights_of
+from svrg_optimization import BarzilaiBorwein, SVRGTrainer
 
 PROBLEM = Blocks('perceptron')
 
@@ -163,3 +164,38 @@ def test_parameters_with_other_counters_are_matched_in_order_or_refused(
     for one in (trainer, resumed):
         train(one, data, 4, begin=3)
     assert_weights(nets[1], dict(zip(weights_of(nets[1]), weights_of(nets[0]).values())), 1e-7)
+
+
+def test_a_rate_found_goes_on_in_a_network_with_other_counters(tmp_path):
+    """The best snapshot so far is an earlier one, whose weights have the old names."""
+    path, rng = str(tmp_path / 'states'), np.random.RandomState(0)
+    rows = mx.nd.array(rng.standard_t(1.2, size=(40, 5, 8)))
+    batches = list(zip(rows, mx.nd.array(rng.normal(size=(40, 5, 1)))))
+    loss = gluon.loss.L2Loss()
+
+    def trainer_of(weights=None):
+        net = gluon.nn.Dense(1, in_units=8)
+        net.initialize(mx.init.Zero())
+        for param, value in zip(net.collect_params().values(), weights or []):
+            param.set_data(value)
+        return net, SVRGTrainer(net.collect_params(), 'nag', {
+            'momentum': 0.9, 'lr_scheduler': BarzilaiBorwein()},
+            objective=lambda data, label: loss(net(data), label))
+
+    def train_epochs(trainer, begin, end):
+        for epoch in range(begin, end):
+            if epoch % 2 == 0:
+                trainer.update_full_grads(batches)
+            for batch in batches:
+                trainer.backward(*batch)
+                trainer.step(5)
+
+    net, trainer = trainer_of()
+    train_epochs(trainer, 0, 3)
+    assert trainer._optimizer.lr_scheduler.best.weights is not None
+    trainer.save_states(path)
+    net, resumed = trainer_of([param.data() for param in net.collect_params().values()])
+    resumed.load_states(path)
+    rule, norm = resumed._optimizer.lr_scheduler, resumed.gradient_norm
+    train_epochs(resumed, 3, 40)
+    assert rule.ways_back > 0 and resumed.gradient_norm < norm / 10

@@ -22,7 +22,8 @@ def fit_gluon(kvstore, problem, sizes, batch_size, num_epoch, optimizer, base_lr
     if rank:
         for param in net.collect_params().values():
             param.set_data(mx.nd.zeros(param.shape))  # the first worker's count
-    trainer = problem.trainer(net, settings=optimizer, kvstore=kvstore)
+    # By its name: the process is connected already, and a second connection would hang.
+    trainer = problem.trainer(net, settings=optimizer, kvstore=kvstore.type)
     try:
         train(trainer, shard_of(problem, sizes, rank, batch_size), num_epoch,
               batch_size=batch_size * len(sizes))
