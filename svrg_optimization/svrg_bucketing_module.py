@@ -22,8 +22,7 @@ class SVRGBucketingModule(BucketingModule):
     """Train a BucketingModule with SVRG.
 
     All buckets share one snapshot of the weights and one full gradient, the
-    mean over the batches of all buckets. Stored batches
-    (`store_snapshot_grads`) are not supported.
+    mean over the batches of all buckets.
 
     Parameters
     ----------
@@ -68,13 +67,14 @@ class SVRGBucketingModule(BucketingModule):
     def __init__(self, sym_gen, default_bucket_key=None, logger=logging, context=mx.cpu(),
                  work_load_list=None, fixed_param_names=None, state_names=None, group2ctxs=None,
                  compression_params=None, update_freq=None, *, loss_is_mean=None,
-                 full_grad_callback=None, sparse_full_grad=False, alpha=1.0, nonfinite='warn',
-                 full_grad_batches=None, updates_per_snapshot=None, full_grad_data=None,
-                 proximal=None, next_states=None, tol=None):
+                 full_grad_callback=None, sparse_full_grad=False, store_snapshot_grads=False,
+                 alpha=1.0, nonfinite='warn', full_grad_batches=None, updates_per_snapshot=None,
+                 full_grad_data=None, proximal=None, next_states=None, tol=None):
         super().__init__(sym_gen, default_bucket_key, logger, context, work_load_list,
                          fixed_param_names, state_names, group2ctxs, compression_params)
         self._svrg_arguments = {'loss_is_mean': loss_is_mean, 'nonfinite': nonfinite,
                                 'sparse_full_grad': sparse_full_grad,
+                                'store_snapshot_grads': store_snapshot_grads,
                                 'next_states': next_states}
         self._buckets[default_bucket_key] = self._new_bucket(
             default_bucket_key, update_freq=update_freq, alpha=alpha, proximal=proximal,
@@ -92,8 +92,8 @@ class SVRGBucketingModule(BucketingModule):
                             self._group2ctxs, self._compression_params, **arguments,
                             **self._svrg_arguments)
         if default is not None:
-            bucket._svrg.schedule, bucket._svrg.warn_once = (default._svrg.schedule,
-                                                             default._svrg.warn_once)
+            for name in ('schedule', 'store', 'warn_once'):
+                setattr(bucket._svrg, name, getattr(default._svrg, name))
             bucket._svrg.at.warn_once = default._svrg.warn_once
             bucket._proximal = default._proximal
         return bucket
@@ -110,7 +110,7 @@ class SVRGBucketingModule(BucketingModule):
     full_grad_batches = SVRGModule.full_grad_batches
     updates_per_snapshot = SVRGModule.updates_per_snapshot
     full_grad_data, tol = SVRGModule.full_grad_data, SVRGModule.tol
-    _snapshot = SVRGModule._snapshot
+    _snapshot, training_batches = SVRGModule._snapshot, SVRGModule.training_batches
 
     @property
     def gradient_norm(self):

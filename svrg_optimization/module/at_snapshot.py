@@ -134,8 +134,8 @@ class AtSnapshot(GradientsAtSnapshot):
 
     def gradients_of_pass(self, batches, live, source, full_gradient, stores):
         """Yield the gradients of the batches of a pass, each as a Part."""
-        return GradientsOfPass(self.executors, source, full_gradient, stores, self.warn_once).parts(
-            batches, live, self.bucket_of)
+        return GradientsOfPass(self.executors, self.bucket_of, source, full_gradient, stores,
+                               self.warn_once).parts(batches, live)
 
     def arrays_of(self, batch):
         """List the data and labels of a batch."""

@@ -29,6 +29,8 @@ class GradientsOfPass:
     ----------
     executors : Executors
         They compute the gradients; of several buckets those of the default one.
+    bucket_of : callable or None
+        Takes a batch and returns the module of its bucket, if there are several.
     source : Pass or Stream
         The pass.
     full_gradient : FullGradient
@@ -39,9 +41,9 @@ class GradientsOfPass:
         Warnings of the module.
     """
 
-    def __init__(self, executors, source, full_gradient, stores, warn_once):
+    def __init__(self, executors, bucket_of, source, full_gradient, stores, warn_once):
         self._executors, self._full_gradient, self._stores = executors, full_gradient, stores
-        self._source, self._warn_once = source, warn_once
+        self._bucket_of, self._source, self._warn_once = bucket_of, source, warn_once
         self._draws_masks = source.draws_random_numbers
         self._padding_first = pads_in_front(source.train_data)
         self._batches_stay = batches_stay(source.train_data)
@@ -66,12 +68,12 @@ class GradientsOfPass:
                     key=lambda count: whole // count + whole % count)
         return 1 if self._stores and count < _WORTH_RECOMPUTING else count
 
-    def parts(self, batches, live, bucket_of=None):
+    def parts(self, batches, live):
         """Yield the gradients of all batches, with the states of the live module or bucket."""
         waiting = []
         for batch in batches:
-            if bucket_of:
-                bucket = bucket_of(batch)
+            if self._bucket_of:
+                bucket = self._bucket_of(batch)
                 yield from self._others(batch, bucket, bucket._svrg.at.executors)
             elif self._at_once == 1 and self._is_whole(batch):
                 yield self._whole(batch, live)
@@ -133,7 +135,8 @@ class GradientsOfPass:
         elif self._stores and self._at_once > 1:  # a step on the cut batch would bind anew
             yield summed
             yield whole
-        elif self._stores and real == 1 and executor_group.can_reshape(live, real_rows):
+        elif self._stores and real == 1 and not self._bucket_of and (
+                executor_group.can_reshape(live, real_rows)):
             yield summed._replace(rows=real_rows, batches=1, batch=cut, cut_from=rows)
         elif self._stores or mu.row_counts or executors.next_states:
             yield summed

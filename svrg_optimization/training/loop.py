@@ -212,9 +212,10 @@ class _Epochs:
         if is_first:
             wants_batches = (self._takes_snapshots and not takes_snapshot
                              and store.lacks(train_data))
-            # With full_grad_batches a whole pass would be stored, and no sample.
-            stores_again = wants_batches and svrg.schedule.full_grad_batches is None
             module = self._of_snapshot
+            # With full_grad_batches a whole pass would be stored, and no sample.
+            stores_again = (wants_batches and svrg.schedule.full_grad_batches is None
+                            and module is self._module)  # no pass over buckets without a snapshot
             module._membership.check_plan(module, train_data, svrg, self._takes_snapshots,
                                           takes_snapshot, stores_again)
             if self._takes_snapshots and not takes_snapshot and is_at_snapshot(module):

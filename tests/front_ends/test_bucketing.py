@@ -8,6 +8,7 @@ import pytest
 
 from sequences import LENGTHS, SETTINGS, BucketIter, Sequences
 from svrg_optimization import SVRGBucketingModule
+from svrg_optimization.module.at_snapshot import AtSnapshot
 
 TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
 def fit(problem, module, begin, end, **kwargs):
@@ -50,6 +51,29 @@ def test_alpha_is_one_for_all_buckets(tmp_path):
     for _, rows, _ in problem.plan(4):
         svrg.step(rows)
     problem.assert_weights(module, svrg.weights)
+
+
+@pytest.mark.parametrize('context', [mx.cpu(), TWO_DEVICES])
+def test_steps_on_stored_batches_compute_nothing_at_the_snapshot(monkeypatch, context):
+    problem = Sequences()
+    rows_of = {np.float32(problem.targets[rows]).tobytes(): rows
+               for _, rows, _ in problem.plan(4)}
+    steps, computed = [], []
+    monkeypatch.setattr(AtSnapshot, 'gradients_of_step', lambda *_: computed.append(None))
+    module = problem.module(2, context=context, store_snapshot_grads=True)
+    fit(problem, module, 0, 4, batch_end_callback=lambda param: steps.append(
+        (param.epoch, param.nbatch, param.locals['data_batch'].label[0].asnumpy().tobytes())))
+    svrg = problem.svrg(4, **SETTINGS)
+    for epoch, nbatch, labels in steps:
+        if epoch % 2 == 0 and nbatch == 0:
+            svrg.take_snapshot()
+        svrg.step(rows_of[labels])
+    problem.assert_weights(module, svrg.weights)
+    assert not computed and len(steps) == 4 * len(rows_of)
+    assert len({labels for epoch, _, labels in steps if epoch == 1}) == len(rows_of)
+    assert [labels for *_, labels in steps[:9]] != [labels for *_, labels in steps[9:18]]
+    batches = module.training_batches(module._svrg.store.train_data)
+    assert len(batches) == len(rows_of)
 
 
 def test_the_full_gradient_is_over_all_buckets_time_after_time():
