@@ -82,8 +82,8 @@ class BarzilaiBorwein(LRScheduler):
       the largest curvature so far, is that of a quadratic function:
       :math:`\frac{3}{4} \frac{2 (1 + \beta)}{1 + 2 \beta} \frac{1}{L}` with the momentum
       :math:`\beta` of the optimizer. L counts a tenth less at each snapshot;
-    - the rate does not change otherwise if the curvature is not positive, which
-      happens with losses that are not convex, or if no step was made.
+    - without a step, or where the curvature is not positive, as with losses that are
+      not convex, the rate stays as it is.
 
     The curvature is the larger of two. Between two snapshots it is
     :math:`\|g_k - g_{k-1}\|^2 / (\tilde w_k - \tilde w_{k-1})^T (g_k - g_{k-1})`. At
@@ -125,7 +125,7 @@ class BarzilaiBorwein(LRScheduler):
         `learning_rate` replaces it.
     bounded : bool
         Whether the rate is four times that of the formula, and bounded. With False the
-        formula alone is used.
+        formula alone is used, after a first rate as always and with the way back.
     with_momentum : bool
         Without effect: the optimizer's momentum is known. It was needed before
         version 1.0.
@@ -155,7 +155,7 @@ class BarzilaiBorwein(LRScheduler):
 
     Notes
     -----
-    ``SVRGModule.init_optimizer`` raises a ValueError for an optimizer other
+    ``SVRGModule.init_optimizer`` and SVRGTrainer raise a ValueError for an optimizer other
     than sgd and nag, for `clip_gradient`, for
     ``alpha=0`` and for `full_grad_batches`: the formula does not hold there. It
     also raises one if the servers of a distributed KVStore must update the weights,

@@ -67,7 +67,7 @@ class Loaded(NamedTuple):
         svrg.at.executors.module.set_params(
             *({name: mx.nd.array(value, dtype=value.dtype)
                for name, value in arrays_of_kind(kind, arrays).items()} for kind in ('arg', 'aux')))
-        svrg.snapshot.replace(full_gradient, facts['epoch'], facts['taken_at'])
+        svrg.snapshot.replace(full_gradient, facts['taken_at'])
         svrg.snapshot.is_stale = facts.get('is_stale', False)
         return self.without_snapshot()
 

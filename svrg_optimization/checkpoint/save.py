@@ -74,8 +74,8 @@ def _facts_and_arrays(module):
     if not snapshot.is_active:
         return facts, {}
     packed, kinds = snapshot.full_gradient.pack()
-    facts['snapshot'] = {**packed, 'epoch': snapshot.epoch, 'taken_at': snapshot.taken_at,
-                         'is_stale': snapshot.is_stale}
+    facts['snapshot'] = {**packed, 'taken_at': snapshot.taken_at, 'is_stale': snapshot.is_stale,
+                         'epoch': None}  # which version 1.0.0 reads
     kinds['arg'], kinds['aux'] = svrg.at.params()
     return facts, {name: array for kind, arrays in kinds.items()
                    for name, array in with_prefix(kind, arrays).items()}

@@ -1,13 +1,33 @@
 """What a front end gives the algorithm, as four base classes. A new front end begins here.
 
-It makes an SVRG of its GradientsAtSnapshot. For a snapshot it calls
-`rate.take_snapshot`, with its TrainedModel, the BatchesOfPass and the Workers. For a
-step it calls the methods of SVRG: `begin_step`, `compute_at_snapshot` after its own
-backward pass, `correct` and `end_step`.
+| base class | Module | Gluon |
+|---|---|---|
+| GradientsAtSnapshot | module/at_snapshot.py | gluon/at_snapshot.py |
+| TrainedModel | training/trained_module.py | gluon/trained_parameters.py |
+| BatchesOfPass | data/passes.py | gluon/batches.py |
+| Workers | kvstore/workers.py | kvstore/workers.py |
 
-Gradients and weights are dicts of parameter name to a list of NDArrays, one per
-device. `live` is the front end's own object for what is trained: the algorithm
-only hands it on.
+`live` is the front end's own object for what is trained, which the algorithm only hands
+on. Gradients and weights are dicts of parameter name to a list of NDArrays, one per
+device. The loop of a front end, whose gradients are sums over rows::
+
+    svrg = SVRG(at, Schedule(update_freq=2), Store(False), WarnOnce())
+    for epoch in range(epochs):
+        if svrg.schedule.is_due(svrg.snapshot, epoch):
+            rate.take_snapshot(svrg, trained, BatchesOfPass(...), Workers())
+            if rate.gradient_norm(svrg, trained) <= tol:
+                break
+        for batch in batches:
+            svrg.begin_step(batch, is_training=True)
+            ...                                       # the gradients at the current weights
+            svrg.compute_at_snapshot(live)            # of the batch that `live` remembers
+            svrg.correct(gradients, rows=len(batch))  # in place
+            ...                # w - rate * (gradient / rows + wd * w), as `mean_gradient` says
+            svrg.end_step()
+
+With a BarzilaiBorwein, `trained.rule`, the rate is ``rule(None)``. A front end calls
+``rule.restart()`` for another model, ``rule.begin_fit()`` for other data, and in the end
+`rate.end_at_best`. tests/core/test_front_end.py has the smallest front end.
 """
 
 import contextlib
@@ -33,11 +53,11 @@ class GradientsAtSnapshot:
         raise NotImplementedError
 
     def values(self):
-        """Map these, and auxiliary states that a pass changes, such as BatchNorm's, likewise."""
+        """Map each name to arrays as `weights` does, and auxiliary states, as BatchNorm's, too."""
         return self.weights()
 
     def values_of(self, live):
-        """Map the same names to the current arrays."""
+        """Map the names of `values` to the current arrays."""
         raise NotImplementedError
 
     def copy_of_values(self):
@@ -62,7 +82,7 @@ class GradientsAtSnapshot:
         self.set_values(self.values_of(live))
 
     def copy_auxiliary_states_of(self, live):
-        """Set the auxiliary states to the current ones. A snapshot ends with it."""
+        """Set the auxiliary states, which a pass has changed, to the current ones."""
         weights = self.weights()
         self.set_values({name: arrays for name, arrays in self.values_of(live).items()
                          if name not in weights})
@@ -83,11 +103,12 @@ class GradientsAtSnapshot:
         Parameters
         ----------
         batches : iterable
-            The batches of `source`, or one that it has yielded.
+            The batches of `source`; for the curvature one of them again.
         live : object
             What is trained.
         source : BatchesOfPass
-            The pass. What a model carries from batch to batch is an attribute of it.
+            The pass. It may be a SampledBatch in the place of the front end's own, with
+            the attributes of BatchesOfPass alone.
         full_gradient : FullGradient
             What they are for.
         stores : bool
@@ -96,13 +117,13 @@ class GradientsAtSnapshot:
         raise NotImplementedError
 
     def arrays_of(self, batch):
-        """List the NDArrays of a batch, of a pass or of a step, by which the store knows it."""
+        """List the NDArrays of a batch, by which the store, if there is one, knows it."""
         raise NotImplementedError
 
     # A step
 
     def gradients_of_step(self, live, is_training, out_grads):
-        """Compute the gradients of the step's batch, with the random numbers of the live model."""
+        """Return the gradients of the live model's latest batch, with the same random numbers."""
         raise NotImplementedError
 
 
@@ -121,7 +142,7 @@ class TrainedModel:
     rule : BarzilaiBorwein or None
         What sets the learning rate from snapshots.
     rate : float or None
-        Learning rate, if it is known.
+        Learning rate, if it is known, for a warning.
     """
 
     rule = rate = None
@@ -182,24 +203,23 @@ class BatchesOfPass:
         return self.count is None
 
     def kept(self, batch):
-        """Return a batch that stays as it is when the next one is read."""
-        raise NotImplementedError
+        """Return a batch that stays as it is when the next one is read; by default itself."""
+        return batch
 
 
 class Workers:
     """Devices and workers that a full gradient is summed over.
 
     By default there is one worker, whose devices train by themselves: each keeps
-    its own sum.
+    its own sum as its share.
     """
 
     def sum(self, full_gradient):
-        """Give each device its share of the sum; return how many rows a batch sums: B."""
-        full_gradient.batches_of_workers = [full_gradient.yielded]
+        """Give each device its share of the sum; return B, the rows that μ is scaled to."""
         full_gradient.shares_differ = len(full_gradient.shares) > 1
         return full_gradient.batch_size
 
-    def check_batches(self, full_gradient):
+    def check_batches(self):
         """Raise a ValueError if a worker has another number of batches, and others would wait."""
 
     def largest(self, numbers):

@@ -78,9 +78,6 @@ class FullGradient:
         Number of batches that were summed.
     yielded : int
         Number of batches of this worker's pass, with those that are all padding.
-    batches_of_workers : list of int
-        Number of batches of each worker, by rank. Batches that are all padding
-        are included.
     rows : int
         n, the number of rows in the mean.
     small : list of list of str
@@ -110,7 +107,6 @@ class FullGradient:
         self.may_be_written = False
         self.batches = 0
         self.yielded = 0
-        self.batches_of_workers = []
         self.rows = 0
         self.finished = self.shares_differ = False
         self.batch_size = batch_size

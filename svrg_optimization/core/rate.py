@@ -34,7 +34,7 @@ class SampledBatch(BatchesOfPass):
         self._generator = np.random.RandomState(seed)
 
     def batches(self, **how):
-        """Yield the batches of the pass; keep one of those so far, and the states before it."""
+        """Yield the batches; keep one, by reservoir sampling, and the states before it."""
         for number, batch in enumerate(self._source.batches(**how), 1):
             if self._generator.randint(number) == 0:
                 self.batch, states = self._source.kept(batch), self.states
@@ -49,6 +49,7 @@ class SampledBatch(BatchesOfPass):
     def kept(self, batch):
         """As that of the pass."""
         return self._source.kept(batch)
+
 
 class _Before:
     """The snapshot that the next one replaces, and the number of steps from it."""
@@ -139,7 +140,7 @@ def end_at_best(svrg, trained, norm):
 
 
 def _best(best, before, gradient, norm):
-    """Return the best snapshot with its weights: the one before, or an earlier one."""
+    """Return the best snapshot with its weights, the one before or an earlier one; or None."""
     if best is not None and best.weights is not None:
         return best
     if before is None or not before.steps:
@@ -220,10 +221,10 @@ def _go_back(svrg, best, trained):
 
     Stored batches stay; their gradients are of another snapshot, and no step takes them.
     """
-    svrg.drop_snapshot()  # until it is whole again
+    svrg.snapshot.replace(None)  # until it is whole again
     svrg.at.set_values(best.weights)
     trained.go_to(best.weights)
-    svrg.snapshot.replace(best.full_gradient, svrg.epoch)
+    svrg.snapshot.replace(best.full_gradient)
 
 
 def _dot(first, second):

@@ -39,7 +39,7 @@ class Schedule:
     def __init__(self, stores_batches=False, stream_of=None, *, alpha=1., **settings):
         self._stores_batches, self._stream_of = stores_batches, stream_of
         self.full_grad_batches = self.updates_per_snapshot = self.full_grad_data = None
-        self.tol = None
+        self.update_freq = self.tol = None
         self.stream = None  # the place in full_grad_data where the next pass goes on
         if settings.get('update_freq') is None and settings.get('updates_per_snapshot') is not None:
             settings['update_freq'] = 1
@@ -91,7 +91,7 @@ class Schedule:
             return True
         if self.updates_per_snapshot is not None:
             return snapshot.num_update - snapshot.taken_at >= self.updates_per_snapshot
-        return epoch % self.update_freq == 0
+        return self.update_freq is not None and epoch % self.update_freq == 0
 
     def is_due_within_epoch(self, snapshot):
         """Tell whether a snapshot is due before the next step."""

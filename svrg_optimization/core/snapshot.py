@@ -12,9 +12,7 @@ class Snapshot:
     Attributes
     ----------
     full_gradient : FullGradient or None
-        μ; 0 before the first snapshot, None before `init_optimizer`.
-    epoch : int or None
-        Epoch of ``fit`` that began with the snapshot; None outside of ``fit``.
+        μ; 0 or None before the first snapshot.
     taken_at : int
         Number of updates before the snapshot.
     is_active : bool
@@ -28,14 +26,14 @@ class Snapshot:
     """
 
     def __init__(self):
-        self.full_gradient = self.epoch = None
+        self.full_gradient = None
         self.taken_at = self.num_update = self.num_taken = 0
         self.is_active = self.is_stale = False
 
-    def replace(self, full_gradient, epoch=None, taken_at=None):
+    def replace(self, full_gradient, taken_at=None):
         """Set the full gradient of a new snapshot, which is active if that is finished."""
         # In one operation, so that Ctrl-C cannot part them.
-        vars(self).update(full_gradient=full_gradient, epoch=None if epoch is None else int(epoch),
+        vars(self).update(full_gradient=full_gradient,
                           taken_at=self.num_update if taken_at is None else taken_at,
                           is_stale=False,
                           is_active=full_gradient is not None and full_gradient.finished)

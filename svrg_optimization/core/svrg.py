@@ -9,9 +9,9 @@ r"""SVRG, stochastic variance reduced gradient: the algorithm in one place.
         - \alpha (\nabla f_{batch}(\tilde w) - \mu) \\
     &\quad w \leftarrow w - \eta g
 
-The first two lines are `SVRG.take_snapshot`, the third is a `Step`, and the last
-is the optimizer's. B is the number of rows of a batch: gradients here are sums
-over the rows of a batch, as MXNet's loss layers give them.
+The first two lines are `SVRG.take_snapshot`, g is `SVRG.correct`, and the last line
+is the optimizer's. B is the number of rows of a batch: gradients are sums over the rows
+of a batch, as MXNet's loss layers give them, unless `loss_is_mean` says otherwise.
 
 The algorithm works on dicts of parameter name to a list of arrays, one per
 device. What a front end gives it is in `front_end.py`.
@@ -38,7 +38,7 @@ _BATCHES_AHEAD = 64
 class SVRG:
     """The snapshot of a model being trained, and the step under way.
 
-    The model, below `live`, is an argument of the methods and is only handed on
+    The model (`live` below) is an argument of the methods and is only handed on
     to `at`. An attribute would be a reference cycle, and the memory of both
     would be freed late.
 
@@ -59,6 +59,8 @@ class SVRG:
     ----------
     snapshot : Snapshot
         The snapshot, which models with the same weights share.
+    divergence : Divergence
+        What warns if training diverges.
     step : Step
         The latest step.
     epoch : int or None
@@ -101,11 +103,11 @@ class SVRG:
             self.at.move_to(live)                                                    # w̃ ← w
             mu = self._full_gradient(live, source, workers, done)
             self.at.copy_auxiliary_states_of(live)
-            self.snapshot.replace(mu, self.epoch)
+            self.snapshot.replace(mu)
         self.snapshot.num_taken += 1
 
     def store_again(self, live, source, workers):
-        """Store the batches of a pass at the snapshot, which a checkpoint does not contain."""
+        """Compute μ anew, and store the batches of its pass, which no checkpoint contains."""
         before = self.at.copy_of_values()
         try:
             self.snapshot.full_gradient = self._full_gradient(live, source, workers)
@@ -114,7 +116,7 @@ class SVRG:
 
     @contextlib.contextmanager
     def gradients_nearby(self, live, source, workers):
-        """Yield a function of a batch that returns its gradient at w̃, minus a shift if given.
+        """Yield a function of a batch that returns its gradient at w̃, or at w̃ minus a shift.
 
         A gradient is a FullGradient of one batch, None for a batch that is all
         padding. A shift is a dict of one NDArray a parameter.
@@ -132,7 +134,7 @@ class SVRG:
 
         with snapshot.being_replaced(lambda: self.at.set_values(before)):
             yield gradient_of
-            snapshot.replace(snapshot.full_gradient, snapshot.epoch, snapshot.taken_at)
+            snapshot.replace(snapshot.full_gradient, snapshot.taken_at)
 
     def _full_gradient(self, live, source, workers, done=None):
         mu = self.at.new_full_gradient()                                             # μ ← 0
@@ -144,7 +146,7 @@ class SVRG:
         if not mu.finished:
             raise ValueError('train_data must yield at least one row of data, and %r yielded none'
                              % (source.train_data,))
-        workers.check_batches(mu)
+        workers.check_batches()
         nonfinite = mu.nonfinite()
         if nonfinite:
             message = 'the full gradient is not finite: %s' % ', '.join(nonfinite)
@@ -204,7 +206,7 @@ class SVRG:
         return self.snapshot.is_active and not self.schedule.is_off
 
     def begin_step(self, batch, is_training):
-        """Begin a step on a batch, whose forward pass is done."""
+        """Begin a step on a batch, and look it up in the store."""
         stored = self.store.found(self.at.arrays_of(batch)) if self.store.batches else None
         self.step = Step(stored, is_training, FORWARDED)
 
@@ -222,6 +224,8 @@ class SVRG:
 
     def correct(self, gradients, rows, rule=None):
         """Turn the gradients of the step at the current weights into SVRG gradients, in place.
+
+        Where no gradient at the snapshot has been computed, it does nothing.
 
         Parameters
         ----------
@@ -256,7 +260,7 @@ class SVRG:
         self.step.at_snapshot, self.step.stage = None, UPDATED
 
     def end_step(self):
-        """Count the update of the weights."""
+        """Count the update of the weights; warn once if it was a plain one by mistake."""
         if self.step.stage:
             self.step.stage = UPDATED
         self.snapshot.num_update += 1

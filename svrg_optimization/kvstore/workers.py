@@ -87,11 +87,6 @@ class OverDevices(Workers):
             for name, total in full_gradient.totals().items():
                 full_gradient.share_out(name, [
                     total.as_in_context(share[name].context) for share in full_gradient.shares])
-        return self._whole(full_gradient)
-
-    @staticmethod
-    def _whole(full_gradient):
-        full_gradient.batches_of_workers = [full_gradient.yielded]
         return full_gradient.batch_size
 
 
@@ -112,7 +107,7 @@ class ByKVStore(OverDevices):
     def sum(self, full_gradient):
         """Give each device its share of the sum; return B."""
         exchange(self._kvstore, self._keys, full_gradient, full_gradient.by_parameter())
-        return self._whole(full_gradient)
+        return full_gradient.batch_size
 
     def within_process(self):
         """Return what sums without the KVStore."""
@@ -136,7 +131,7 @@ class OverWorkers(Workers):
 
     def __init__(self, kvstore, keys, forget_agreement, trains_on_pass):
         self._kvstore, self._keys, self._forget_agreement = kvstore, keys, forget_agreement
-        self._trains_on_pass = trains_on_pass
+        self._trains_on_pass, self._batches = trains_on_pass, []
 
     def sum(self, full_gradient):
         """Give each device its share of the sum, and add the counts.
@@ -158,17 +153,17 @@ class OverWorkers(Workers):
                    for name, counts in full_gradient.row_counts.items()}
         counted[keys.tally] = [told]
         exchange(self._kvstore, keys, full_gradient, values, counted)
-        rows, batches, full_gradient.batches_of_workers, *_ = told.asnumpy().T
+        rows, batches, self._batches, *_ = told.asnumpy().T
         full_gradient.rows, full_gradient.batches = int(rows.sum()), int(batches.sum())
         for name in full_gradient.row_counts:
             full_gradient.row_counts[name] = (
                 counted[keys.row_counts[name]][0].asnumpy().astype(np.int64))
         return units
 
-    def check_batches(self, full_gradient):
+    def check_batches(self):
         """Raise a ValueError if ``fit`` would wait forever on data of this pass."""
         if self._trains_on_pass:
-            check_batch_counts(self._kvstore, full_gradient.batches_of_workers)
+            check_batch_counts(self._kvstore, self._batches)
 
     def largest(self, numbers):
         """Return for each number the largest of all workers."""

@@ -40,7 +40,7 @@ def test_before_any_sum_all_is_zero():
     gradients = {'w': [mx.nd.ones((3, 1)).tostype('row_sparse')],
                  'b': [mx.nd.ones((2,))]}
     full = FullGradient(gradients, 1, 10, False)
-    assert full.finished is False and full.batches_of_workers == [] and full.row_counts == {}
+    assert full.finished is False and full.yielded == 0 and full.row_counts == {}
     assert (full.rows, full.batches, full.batch_size, full.by_row) == (0, 0, 10, [{}])
     counts = FullGradient(gradients, 1, 10, False, ['w']).row_counts
     assert list(counts) == ['w'] and counts['w'].dtype == np.int64 and not counts['w'].any()
@@ -79,7 +79,7 @@ def test_without_a_kvstore_it_is_the_mean_of_each_device(add_devices):
     if add_devices:
         expected = 2 * [{name: (value + expected[1][name]) / 2
                          for name, value in expected[0].items()}]
-    assert full.finished and (full.rows, full.batches, full.batches_of_workers) == (50, 5, [6])
+    assert full.finished and (full.rows, full.batches, full.yielded) == (50, 5, 6)
     assert_shares(full, expected)
     for name, total in full.totals().items():
         np.testing.assert_allclose(total.asnumpy(), expected[0][name] + expected[1][name],

@@ -24,8 +24,8 @@ def test_small_batches_are_computed_as_one(merged, kind, rows, runs, grad_req):
         module.update_full_grads(problem.iterator())
         problem.assert_full_gradient(module, full_gradient(problem, weights, np.arange(rows)))
         full = module._snapshot.full_gradient
-        assert (full.rows, full.batches, full.batches_of_workers) == (
-            rows, -(-rows // 10), [-(-rows // 10)])
+        assert (full.rows, full.batches, full.yielded) == (
+            rows, -(-rows // 10), -(-rows // 10))
     assert merged == 2 * runs
 
 

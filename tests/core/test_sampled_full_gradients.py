@@ -316,6 +316,7 @@ def test_buckets_train_on_samples_of_the_training_data():
 
 
 def test_stored_batches_are_trained_on_where_they_are_all():
+    np.random.seed(0)  # one order of four batches in 24 is that of the data
     problem = Problem(rows=40)
     module = problem.module(full_grad_batches=Growing(1), store_snapshot_grads=True)
     epochs = labels_of_epochs(module, problem.iterator(), problem, num_epoch=4)
