@@ -53,7 +53,7 @@ class GradientsAtSnapshot:
         raise NotImplementedError
 
     def values(self):
-        """Map each name to arrays as `weights` does, and auxiliary states, as BatchNorm's, too."""
+        """Map these and each auxiliary state, such as BatchNorm's, to the arrays there."""
         return self.weights()
 
     def values_of(self, live):

@@ -47,9 +47,7 @@ def views_of_batches(train_data):
     train_data : DataIter
         The iterator.
     """
-    if not _is_plain(train_data):
-        return iter(train_data)
-    return _views(train_data)
+    return _views(train_data) if _is_plain(train_data) else iter(train_data)
 
 
 def joined_views(batches):

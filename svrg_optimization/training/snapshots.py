@@ -39,9 +39,9 @@ def take_snapshot(module, train_data, batch_end_callback, batches):
     module._membership.synchronize(module, svrg.snapshot.num_update)
     svrg.at.warn_of_noise(module)
     ways_back = trained.rule and trained.rule.ways_back
+    callbacks = batch_end_callback or module._full_grad_callback
     rate.take_snapshot(svrg, trained, source, _workers(module, source),
-                       _callback_of_pass(module, source, batch_end_callback
-                                         or module._full_grad_callback))
+                       _callback_of_pass(module, source, callbacks) if callbacks else None)
     if trained.rule is not None:
         if trained.rule.ways_back > ways_back:
             module.logger.info('Epoch[%d] The learning rate was too large: back to the best '
@@ -80,9 +80,7 @@ def _workers(module, source):
 
 
 def _callback_of_pass(module, source, callbacks):
-    """Return a function of a batch's number and the batch that calls callbacks; None without."""
-    if callbacks is None:
-        return None
+    """Return a function of a batch's number and the batch that calls callbacks."""
     epoch = module._svrg.epoch or 0
 
     def done(nbatch, batch):
