@@ -27,7 +27,7 @@ def checked_bool(name, value, or_none=False):
 
 
 def checked_number(name, value, allowed, is_allowed, kind=numbers.Real):
-    """Return a number of Python or NumPy as one of Python; raise an error if it is not allowed.
+    """Return a real number as an int or a float; raise an error if it is not allowed.
 
     Parameters
     ----------
@@ -49,13 +49,14 @@ def checked_number(name, value, allowed, is_allowed, kind=numbers.Real):
     ValueError
         If it is not allowed.
     """
-    if getattr(value, 'ndim', None) == 0:  # a scalar of NumPy, or an array of one
+    if isinstance(value, (np.generic, np.ndarray)) and value.ndim == 0:
         value = value.item()
     if isinstance(value, bool) or not isinstance(value, kind):
         raise TypeError('%s must be %s, not %r' % (name, allowed, value))
-    if not is_allowed(value):
+    number = int(value) if isinstance(value, numbers.Integral) else float(value)
+    if not is_allowed(number):
         raise ValueError('%s must be %s, not %r' % (name, allowed, value))
-    return value
+    return number
 
 
 def checked_count(name, value, allowed='an int of 1 or more', least=1):

@@ -38,7 +38,8 @@ class GradientVariance(NamedTuple):
         together. It has no unit. It can lie outside of [0, 1], the range of
         `alpha`: below 0 the gradients at the snapshot are of no use. It is nan
         where the gradients at the snapshot do not vary, as over a single
-        batch, and where `alpha` is 0.
+        batch, and where `alpha` is the number 0, since they are not computed
+        then.
     """
 
     plain: float
@@ -157,15 +158,14 @@ def gradient_variance(mod, data):
     ['fc_bias', 'fc_weight']
     """
     moments = {}
-    for gradients, scale, correct in _steps_of(mod, data):
-        svrg = mod._svrg
-        plain, corrects = _summed(gradients, scale), svrg.step.at_snapshot is not None
-        alpha = svrg.schedule.alpha_after(svrg.snapshot.num_update)
+    for gradients, rows, scale, correct in _steps_of(mod, data):
+        plain, corrections = _summed(gradients, scale), _corrections(mod._svrg, rows, scale)
         correct()
-        for name, corrected in _summed(gradients, scale).items():
-            vectors = {'plain': plain[name], 'svrg': corrected}
-            if alpha and corrects:
-                vectors['correction'] = (plain[name] - corrected) / alpha
+        corrected = _summed(gradients, scale)
+        for name in plain:
+            vectors = {'plain': plain[name], 'svrg': corrected[name]}
+            if corrections is not None:
+                vectors['correction'] = corrections[name]
             moments.setdefault(name, _Moments()).add(vectors)
     if not moments:
         raise ValueError('data must yield at least one batch, and %r yielded none' % (data,))
@@ -186,8 +186,8 @@ def _best_alpha(moments):
 def _steps_of(mod, data):
     """Return an iterator over the steps on all batches, none of which updates anything.
 
-    It yields the gradients of a batch, what they are multiplied by, and a function that
-    corrects them.
+    It yields the gradients of a batch, its rows, what they are multiplied by, and a
+    function that corrects them.
     """
     if isinstance(mod, SVRGTrainer):
         if not mod._svrg.corrects and not mod._svrg.schedule.is_off:
@@ -207,7 +207,8 @@ def _steps_of_module(module, data):
             executor_group.clear_added_gradients(module)
             module.forward(batch, is_train=True)
             module._compute_gradients()
-            yield executor_group.gradients(module), 1, module._update_svrg_gradients
+            yield (executor_group.gradients(module), executor_group.batch_size(module), 1,
+                   module._update_svrg_gradients)
 
 
 def _check_stands_between_steps(mod):
@@ -247,8 +248,37 @@ def _steps_undone(module):
 
 def _summed(gradients, scale):
     """Map each parameter to its gradient, summed over the devices in float64."""
-    return {name: scale * sum(array.asnumpy().astype(np.float64) for array in arrays)
+    return {name: scale * sum(_float64(array) for array in arrays)
             for name, arrays in gradients.items()}
+
+
+def _corrections(svrg, rows, scale):
+    """Map each parameter to what `alpha` multiplies: its gradient at the snapshot minus the mean.
+
+    The mean is the full gradient in the units of this batch. Over batches of
+    one size it is a constant, except where `sparse_full_grad` applies it to
+    the rows of the batch alone.
+    """
+    if svrg.step.at_snapshot is None:
+        return None
+    full_gradient = svrg.snapshot.full_gradient
+    units = full_gradient.units_for(rows)
+    corrections = {}
+    for name, arrays in svrg.step.at_snapshot.items():
+        corrections[name] = 0.
+        for device, array in enumerate(arrays):
+            if name in full_gradient.by_row[device]:
+                mean = np.zeros(array.shape)
+                rows_of_batch = array.indices.asnumpy()
+                mean[rows_of_batch] = _float64(full_gradient.by_row[device][name])[rows_of_batch]
+            else:
+                mean = _float64(full_gradient.shares[device][name])
+            corrections[name] += scale * (_float64(array) - units * mean)
+    return corrections
+
+
+def _float64(array):
+    return array.asnumpy().astype(np.float64)
 
 
 class VarianceCallback:

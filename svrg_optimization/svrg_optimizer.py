@@ -180,13 +180,9 @@ class _SVRGOptimizer(opt.Optimizer):
         for holder in (default_opt, default_opt.lr_scheduler):
             if hasattr(holder, '__dict__'):
                 vars(holder).update(_with_python_numbers(vars(holder)))
-        if full_keys is None:
-            names = default_opt.idx2name
-            full_keys = {'%s%s' % (name, _SUFFIX) for name in names.values()}
-            full_keys.update([number for number, name in names.items() if name in full_keys])
         self.default_opt = default_opt
         self.aux_opt = _AssignmentOptimizer()
-        self._full_keys = frozenset(full_keys)
+        self._full_keys = None if full_keys is None else frozenset(full_keys)
         self._keys_by_number = {}
         self._proximal = proximal or {}
 
@@ -338,15 +334,18 @@ class _SVRGOptimizer(opt.Optimizer):
             steps = [(self._keys_by_number.get(index, index), weight, grad, state)]
             getattr(self._optimizer_of(steps[0][0]), method)(*steps[0])
         else:
-            steps = []
+            steps, full_keys = [], self._full_keys
+            if full_keys is None:
+                full_keys = self._full_keys_by_name()
             for number, *others in zip(index, weight, grad, state):
                 step = self._keys_by_number.get(number, number), *others
-                if step[0] in self._full_keys:
+                if step[0] in full_keys:
                     getattr(self.aux_opt, method)(*step)
                 else:
                     steps.append(step)
             if steps:
-                getattr(self.default_opt, method)(*zip(*steps))
+                *arguments, states = zip(*steps)
+                getattr(self.default_opt, method)(*arguments, list(states))
         for key, of_key, _, state_of_key in steps if self._proximal else ():
             if key in self._proximal:
                 # The count of updates is that of the step, and so is the rate.
@@ -354,4 +353,10 @@ class _SVRGOptimizer(opt.Optimizer):
                 self._proximal[key](of_key, state_of_key, float(rate))
 
     def _optimizer_of(self, key):
-        return self.aux_opt if key in self._full_keys else self.default_opt
+        full_keys = self._full_keys_by_name() if self._full_keys is None else self._full_keys
+        return self.aux_opt if key in full_keys else self.default_opt
+
+    def _full_keys_by_name(self):
+        names = self.default_opt.idx2name
+        full = {'%s%s' % (name, _SUFFIX) for name in names.values()}
+        return full.union(number for number, name in names.items() if name in full)

@@ -150,7 +150,7 @@ class FullGradient:
         """
         groups = [[name for name in group if name in names] for group in self.small if fuses]
         grouped = set().union(*groups)
-        return groups, [name for name in names if name not in grouped]
+        return list(filter(None, groups)), [name for name in names if name not in grouped]
 
     def wait(self):
         """Wait until all gradients so far are added."""

@@ -257,7 +257,9 @@ class SVRG:
 
     def abandon_step(self):
         """Forget the step: its update is not to come."""
-        self.step.at_snapshot, self.step.stage = None, UPDATED
+        self.step.at_snapshot = None
+        if self.step.stage:
+            self.step.stage = UPDATED
 
     def end_step(self):
         """Count the update of the weights; warn once if it was a plain one by mistake."""

@@ -467,7 +467,7 @@ class SVRGTrainer(gluon.Trainer):
                     param.zero_grad()
                 rows = self._compute_gradients(batch)[1]
                 gradients = at.live_gradients()
-                yield gradients, 1 / rows, functools.partial(svrg.correct, gradients, rows)
+                yield gradients, rows, 1 / rows, functools.partial(svrg.correct, gradients, rows)
         finally:
             for array, value in undo[0]:
                 value.copyto(array)

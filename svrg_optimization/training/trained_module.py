@@ -40,8 +40,8 @@ class TrainedModule(TrainedModel):
         if not module.optimizer_initialized:
             return MeanGradient(lambda _: 1., dict.fromkeys(names, 1.), dict.fromkeys(names, 0.))
         optimizer, kvstore = module._optimizer, kvstore_of(module)
-        workers = kvstore.num_workers if is_synchronous(kvstore) else 1
-        return MeanGradient(lambda _: optimizer.rescale_grad * workers, *multipliers_and_decays(
+        scale = optimizer.rescale_grad * (kvstore.num_workers if is_synchronous(kvstore) else 1)
+        return MeanGradient(lambda _: scale, *multipliers_and_decays(
             optimizer, names, by_number=kvstore_of_weights(module) is None),
                             optimizer, module._proximal.by_name)
 

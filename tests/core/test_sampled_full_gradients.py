@@ -2,6 +2,7 @@
 
 import itertools
 import logging
+from fractions import Fraction
 
 import mxnet as mx
 import numpy as np
@@ -343,4 +344,6 @@ def test_growing_grows_by_its_factor():
     assert Growing(1)(10 ** 9) == Growing(10 ** 300)(10 ** 9) == 2 ** 62
     assert type(Growing(np.int64(3), np.float32(1.5))(2)) is int
     assert repr(Growing(np.int64(3), np.int64(4))) == 'Growing(3, factor=4)'
-    assert repr(Growing(3, np.float32(1.5))) == 'Growing(3, factor=1.5)'
+    for factor in (np.float32(1.5), np.longdouble(1.5), Fraction(3, 2)):
+        assert repr(Growing(3, factor)) == 'Growing(3, factor=1.5)'
+        assert type(Growing(3, factor).factor) is float  # which JSON supports

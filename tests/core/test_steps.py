@@ -364,6 +364,29 @@ def test_added_gradients_go_on_adding_up_unless_cleared():
     problem.assert_weights(module, svrg.weights)
 
 
+@pytest.mark.parametrize('alpha', [1, 0.5])
+def test_the_only_small_parameter_may_be_fixed_after_a_snapshot(alpha):
+    """Small parameters are corrected many at once, of which none is left."""
+    problem = Problem(rows=40, features=20000)
+    module, train_data = problem.bound(alpha=alpha), problem.iterator()
+    module.init_optimizer(optimizer_params={'learning_rate': 1e-6})
+    module.update_full_grads(train_data)
+    svrg = problem.svrg(learning_rate=1e-6)
+    svrg.alpha = lambda _: alpha
+    svrg.take_snapshot()
+    module.bind(train_data.provide_data, train_data.provide_label, force_rebind=True, grad_req={
+        'fc_weight': 'write', 'fc_bias': 'null', 'data': 'null', 'label': 'null'})
+    train_data.reset()
+    for batch, rows in zip(train_data, oracle.batches_of(40, 10)):
+        module.forward_backward(batch)
+        module.update()
+        bias = svrg.weights['fc_bias'].copy()
+        svrg.step(rows)
+        svrg.weights['fc_bias'] = bias
+    assert module._snapshot.is_active
+    problem.assert_weights(module, svrg.weights)
+
+
 def test_parameters_without_gradients_stay():
     problem = Problem('perceptron')
     module = bound(problem, {'hidden_bias': 'null', 'fc_bias': 'null'})

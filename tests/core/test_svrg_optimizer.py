@@ -25,6 +25,27 @@ def test_each_full_gradient_has_a_key_of_its_own(names, keys):
     assert KVStoreKeys(names, names).full == dict(zip(names, keys))
 
 
+def test_names_may_be_told_later():
+    """As Module tells them to an optimizer that it gets without."""
+    for tell in (lambda optimizer, names: setattr(optimizer, 'idx2name', names),
+                 lambda optimizer, names: optimizer.default_opt.idx2name.update(names)):
+        optimizer, full = _SVRGOptimizer('sgd', learning_rate=0.1), mx.nd.zeros(1)
+        tell(optimizer, {0: 'w', 1: 'w_full'})
+        optimizer.update(1, full, mx.nd.ones(1), optimizer.create_state(1, full))
+        assert full.asscalar() == 1
+
+
+def test_an_optimizer_of_several_keys_may_write_into_its_states():
+    class Counting(mx.optimizer.SGD):
+        def update_multi_precision(self, indices, weights, grads, states):
+            for place in range(len(states)):
+                states[place] = 'written'
+
+    states = [None, None]
+    _SVRGOptimizer(Counting(), full_keys=['full']).update_multi_precision(
+        ('a', 'b'), [mx.nd.ones(1)] * 2, [mx.nd.ones(1)] * 2, states)
+
+
 def test_keys_of_row_counts_differ():
     keys = KVStoreKeys(['w', 'w_rows'], ['w', 'w_rows'], ['w', 'w_rows'])
     assert keys.row_counts == {'w': 'w_rows_rows', 'w_rows': 'w_rows_rows_rows'}

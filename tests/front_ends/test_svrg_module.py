@@ -7,9 +7,11 @@ import mxnet as mx
 import numpy as np
 import pytest
 
+import bad_input
 import oracle
 from problems import Problem
 from svrg_optimization import SVRGModule
+from svrg_optimization.diagnostics import gradient_variance
 from trainings import HeadGradients, fit
 
 
@@ -74,7 +76,13 @@ def test_monitors_of_several_fits_see_their_batches():
 
 
 def test_backward_before_any_forward_is_refused():
-    module = Problem().bound()
+    problem = Problem()
+    module = problem.bound()
+    with pytest.raises(RuntimeError, match='backward needs a forward before it'):
+        module.backward()
+    module.update_full_grads(problem.iterator())
+    with pytest.raises(ValueError, match='data must yield at least one batch'):
+        gradient_variance(module, bad_input.Data())
     with pytest.raises(RuntimeError, match='backward needs a forward before it'):
         module.backward()
 
