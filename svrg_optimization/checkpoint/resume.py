@@ -136,7 +136,8 @@ def _check_states_fit(module, states, param_names, fname, warn_once):
     """Raise a ValueError if a step with these states would fail."""
     weights = executor_group.parameters(module)
     keys = updater_keys(param_names, devices_that_update(module))
-    if states and not keys.keys() & states.keys():
+    of_weights = states.keys() - set(module._membership.keys.summed)  # none after a way back
+    if of_weights and not keys.keys() & of_weights:
         warn_once('%s holds no states of the parameters of this module, as it was saved '
                   'by another kind of KVStore or module: they begin anew' % fname)
     for key, (name, device) in keys.items():

@@ -3,6 +3,7 @@
 import json
 import os
 import pickle
+import warnings
 from pathlib import Path
 
 import mxnet as mx
@@ -13,6 +14,8 @@ from checkpoints import SETTINGS, bits, bound, load, train
 from problems import Problem
 from processes import in_a_process
 from svrg_optimization import SVRGModule
+from svrg_optimization.module import executor_group
+from svrg_optimization.module.optimizer_states import begin_anew
 
 TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
 DEVICES = [(mx.cpu(), 'local'), (mx.cpu(), mx.kv.create), (TWO_DEVICES, 'local'),
@@ -215,6 +218,18 @@ def test_states_that_have_grown_can_be_loaded(prefix):
     module.save_optimizer_states(prefix + '.states')
     module.load_optimizer_states(prefix + '.states')
     assert [len(state) for state in module._updater.states.values()] == [1, 1]
+
+
+@pytest.mark.parametrize('context', [mx.cpu(), TWO_DEVICES])
+def test_states_that_begin_anew_are_not_warned_of(prefix, context):
+    problem = Problem(rows=40)
+    module = train(problem, problem.module(2, context=context), 0, 1,
+                   kvstore=mx.kv.create('local'))
+    begin_anew(module, executor_group.parameters(module))  # as where the rate was too large
+    module.save_checkpoint(prefix, 1, True)
+    with warnings.catch_warnings():
+        warnings.filterwarnings('error', '.*holds no states', UserWarning)
+        train(problem, load(prefix, 1, context=context), 1, 2, kvstore=mx.kv.create('local'))
 
 
 def test_states_of_none_of_the_parameters_are_warned_of(prefix):
