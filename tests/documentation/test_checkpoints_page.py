@@ -26,6 +26,23 @@ IN_CLUSTER = {
                                    '        net.save_parameters'}
 
 
+def in_cluster(script):
+    """Return a script of the page with the lines that the page changes for a cluster."""
+    diff, = re.findall(r'^```diff\n(.*?)^```', PAGE.read_text(encoding='utf-8'),
+                       re.MULTILINE | re.DOTALL)
+    lines, at = script.splitlines(), 0
+    for mark, line in ((line[0], line[1:]) for line in diff.splitlines()):
+        if mark == '+':
+            lines.insert(at, line)
+        else:
+            at = lines.index(line, at)
+        if mark == '-':
+            del lines[at]
+        else:
+            at += 1
+    return '\n'.join([*lines, ''])
+
+
 def blocks_before(call):
     """Return the page's blocks of Python that define what this call begins to use."""
     return [block.split('%s(5)' % call)[0] for block in re.findall(
@@ -39,8 +56,13 @@ def write_script(path, *blocks, call):
     return path
 
 
-def of_module(path):
-    return write_script(path, blocks_before('train')[0], call='train')
+def of_module(path, change=str):
+    return write_script(path, change(blocks_before('train')[0]), call='train')
+
+
+def of_module_without_tol(path):
+    """It goes on until it is killed."""
+    return of_module(path, lambda block: block.replace(', tol=1e-5', ''))
 
 
 def of_gluon(path, changes=()):
@@ -77,7 +99,8 @@ def assert_same_weights(name, folder, other):
 
 @pytest.mark.process
 @pytest.mark.slow
-@pytest.mark.parametrize('written, prefix', [(of_module, 'model'), (of_gluon, 'net')])
+@pytest.mark.parametrize('written, prefix', [
+    (of_module_without_tol, 'model'), (of_gluon, 'net')])
 def test_after_a_kill_it_ends_on_the_bits_of_an_unbroken_run(written, prefix, tmp_path):
     script = written(tmp_path / 'train.py')
     killed, unbroken = tmp_path / 'killed', tmp_path / 'unbroken'
@@ -117,10 +140,22 @@ def test_an_epoch_without_its_last_file_is_trained_again(written, prefix, last, 
 
 @pytest.mark.process
 @pytest.mark.slow
+def test_once_more_after_convergence_changes_nothing(tmp_path):
+    script, folder = of_module(tmp_path / 'train.py'), tmp_path / 'run'
+    run(folder, script, 100)
+    epochs = epochs_in(folder)
+    assert epochs[-1] < 100
+    (began, weights), = run(folder, script, 100)
+    assert began == epochs[-1] and epochs_in(folder) == epochs
+    np.testing.assert_allclose(weights, [1, -2, 3], atol=0.015)
+
+
+@pytest.mark.process
+@pytest.mark.slow
 @pytest.mark.parametrize('changes', [None, IN_CLUSTER], ids=['module', 'gluon'])
 def test_it_goes_on_in_a_cluster(changes, tmp_path):
     path = tmp_path / 'train.py'
-    script = of_gluon(path, changes) if changes else of_module(path)
+    script = of_gluon(path, changes) if changes else of_module(path, in_cluster)
     launch = '-m', 'svrg_optimization.launch', '-n', 2, '-s', 1, '--', sys.executable, script
     folder = tmp_path / 'cluster'
     first = run(folder, *launch, 5)
