@@ -50,8 +50,9 @@ def test_how_near_tol_comes_with_two_classes(tol, within, l1):
     assert objective - best < within * best
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize('l1', [False, True], ids=['L2', 'L1'])
+@pytest.mark.parametrize('l1', [
+    pytest.param(False, id='L2', marks=pytest.mark.slow),
+    pytest.param(True, id='L1', marks=pytest.mark.exhaustive)])
 def test_how_near_tol_comes_with_ten_classes(l1):
     """With L1 this takes some hundred epochs, as the page on proximal operators says too."""
     rows, labels = load_digits(return_X_y=True)
