@@ -4,6 +4,7 @@ import contextlib
 import ctypes
 import os
 import queue
+import random
 import signal
 import socket
 import subprocess
@@ -15,6 +16,7 @@ from pathlib import Path
 SECONDS_TO_TERMINATE = SECONDS_TO_KILL = SECONDS_UNTIL_A_WAIT_IS_SAID = 5
 SECONDS_PER_TURN, SECONDS_TO_PRINT_THE_REST, MOST_UNPRINTED_LINES = 0.05, 1, 1000
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+PORTS = range(10000, 30000, 2)  # below those that Linux gives to connections
 
 
 def prctl(option, value):
@@ -26,6 +28,14 @@ def prctl(option, value):
 def number_of_cores():
     """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count()
+
+
+def free_port():
+    """Return a port of this machine that is free, and that no process gets which asks for any."""
+    while True:
+        port = random.choice(PORTS)
+        with contextlib.suppress(OSError), socket.create_server(('127.0.0.1', port)):
+            return port
 
 
 def processes_below():
@@ -137,8 +147,7 @@ class Job:
     def _start(self):
         """Start all; return the exit status, 0 if they run."""
         workers, servers, python = self._args.workers, self._args.servers, self._args.python
-        with socket.create_server(('127.0.0.1', 0)) as listener:
-            port = listener.getsockname()[1]
+        port = free_port()
         path = os.path.dirname(python) + os.pathsep + os.environ.get('PATH', os.defpath)
         common = {'PYTHONUNBUFFERED': '1', **os.environ, 'PATH': path,
                   **dict(given.split('=', 1) for given in self._args.env if '=' in given),

@@ -23,11 +23,10 @@ import zlib
 from pathlib import Path
 
 from . import watch
-from .job import PR_SET_PDEATHSIG, number_of_cores, prctl
+from .job import PORTS, PR_SET_PDEATHSIG, number_of_cores, prctl
 
 RANK_AND_SIZE = (('OMPI_COMM_WORLD_RANK', 'OMPI_COMM_WORLD_SIZE'), ('SLURM_PROCID', 'SLURM_NTASKS'),
                  ('PMIX_RANK', ''), ('JOB_COMPLETION_INDEX', ''))
-PORTS = range(10000, 30000, 2)  # below those that Linux gives to connections
 SECONDS_FOR_NAMES, SECONDS_TO_START = 60, 300
 
 

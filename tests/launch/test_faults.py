@@ -200,7 +200,8 @@ def wait_until_ended(pids, seconds=15):
 @pytest.mark.slow
 def test_a_launcher_whose_output_nobody_reads_ends_the_job(tmp_path):
     script = 'import sys; [print("line", i, flush=True) for i in range(10**6)]'
-    command = [sys.executable, str(LAUNCHER), '-n', '1', '--', sys.executable, '-c', script]
+    command = [sys.executable, str(LAUNCHER), '-n', '1', '--env', 'OMP_NUM_THREADS=1', '--',
+               sys.executable, '-c', script]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True,
                           stderr=subprocess.DEVNULL) as running:
         pids = [int(running.stdout.readline().split()[-1]) for _ in range(3)]
