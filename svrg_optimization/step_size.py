@@ -1,12 +1,13 @@
 """Learning rates from snapshots: SVRG-BB, with Barzilai-Borwein steps."""
 
 import math
-from typing import Any, NamedTuple, Optional
+from typing import Any, NamedTuple
 
 import mxnet as mx
 from mxnet.lr_scheduler import LRScheduler
 
 from ._argument_checks import checked_bool, checked_positive
+from .core.jump import Moves
 from .svrg_optimizer import described
 
 _FIRST_RATE = 0.01  # where it cannot be measured
@@ -14,28 +15,25 @@ _FACTOR = 4  # of the formula's rate, where the rate is bounded
 _STABLE = 1.5  # of (1 + momentum) / (1 + 2 momentum) / L, where 2 is not stable any more
 _KEPT = 0.9  # of the largest curvature, from each snapshot to the next
 _SLOWER, _FASTER = 2, 1.1  # what the bound is divided by on the way back, multiplied by on others
-_STATE = 'rate', 'curvature', 'slowdown', 'largest_norm'
+_STATE = 'rate', 'curvature', 'slowdown', 'largest_norm', 'ways_back'
+_FLAT = 1e-8  # of Δw · Δg, relative to its largest value
 _PRECISION = 1e-6  # of float32 gradients: what is smaller, relative to the largest, is noise
 
 
 class KeptSnapshot(NamedTuple):
-    """The best snapshot so far.
+    """The snapshot that training would go back to: the latest one.
 
     Attributes
     ----------
     objective : float
         Change of the mean objective since the first snapshot.
     norm : float
-        Norm of its gradient; NaN in a resumed run before the next snapshot.
-    weights : dict of str to list of NDArray, optional
-        Its weights; None while it is the current snapshot.
-    full_gradient : FullGradient, optional
-        Its μ; None while it is the current snapshot.
+        Norm of its gradient.
     """
 
     objective: float
     norm: float
-    weights: Optional[dict] = None
+    weights: Any = None  # as in the files of version 2.0.0
     full_gradient: Any = None
 
 
@@ -54,6 +52,12 @@ class Change(NamedTuple):
     product: float = 0.
     changed: float = 0.
     objective: float = -math.inf
+
+    @property
+    def is_curved(self):
+        """Whether the objective is convex along Δw, beyond rounding."""
+        return math.isfinite(self.changed) and (
+            self.product > _FLAT * math.sqrt(self.squared * self.changed))
 
 
 class BarzilaiBorwein(LRScheduler):
@@ -232,70 +236,62 @@ class BarzilaiBorwein(LRScheduler):
     def restart(self):
         """Forget all that earlier snapshots have told."""
         self.rate, self.curvature, self.slowdown = None, 0., 1.
-        self.best, self.objective, self.largest_norm = None, 0., 0.
-        self.ways_back = 0
+        self.best, self.largest_norm, self.ways_back = None, 0., 0
+        self.moves, self._is_resumed = Moves(), False
+        self.begin_anew()
 
     def state(self):
         """Return what a checkpoint contains, as values of types that JSON supports."""
-        return {name: getattr(self, name) for name in _STATE}
+        return {**{name: getattr(self, name) for name in _STATE}, 'best': self.best and self.best[:2]}
 
-    def resume(self, state):
-        """Go on with a `state`. The active snapshot counts as the best so far."""
+    def resume(self, state, moves=None):
+        """Go on with a `state` and the moves that belong to it."""
         vars(self).update((name, state[name]) for name in _STATE if name in state)
-        self.best = KeptSnapshot(0., math.nan)
+        self.best = KeptSnapshot(*state['best']) if state.get('best') else None
+        self.moves = moves or Moves()
+        self._begins_anew, self._is_resumed = False, True
 
-    def __getstate__(self):
-        """Leave out the weights of an earlier best snapshot: see `resume`."""
-        if self.best is None or self.best.weights is None:
-            return vars(self)
-        return {**vars(self), 'objective': 0., 'best': KeptSnapshot(0., math.nan)}
+    def __setstate__(self, state):
+        """Restore a rule, of version 2.0.0 too."""
+        self.restart()
+        vars(self).update(state)
 
     def begin_fit(self):
         """Compare the next snapshot with none, but in a resumed run: data may be others."""
-        if self.best is not None and not math.isnan(self.best.norm):
-            self.best = None
+        if not self._is_resumed:
+            self.begin_anew()
+        self._is_resumed = False
+
+    def begin_anew(self):
+        """Compare the next snapshot with none: weights or data are others."""
+        self._begins_anew = True
+        self.moves.clear()
 
     def is_noise(self, norm):
         """Tell whether the norm of a gradient may be float32's rounding alone."""
         return norm <= _PRECISION * self.largest_norm
 
-    def look_at(self, change, norm, best):
-        """Compare a new snapshot with the best one so far.
+    def is_worse(self, change, norm):
+        """Tell whether a new snapshot, a Change after the one before, is the worse one.
 
-        Parameters
-        ----------
-        change : Change
-            Change since the snapshot before.
-        norm : float
-            Norm of its gradient.
-        best : KeptSnapshot or None
-            The best one, with its weights.
-
-        Returns
-        -------
-        KeptSnapshot or None
-            The best one if the new one is worse.
+        It is if its objective is above, or if its gradient's norm is not finite.
         """
-        is_finite = math.isfinite(norm)
-        objective = 0. if best is None else self.objective + change.objective
-        if best is not None and not (is_finite and (
-                objective <= best.objective or norm <= best.norm or self.is_noise(norm))):
-            self.objective, self.best = best.objective, best
-            return best
-        if is_finite:
+        return not math.isfinite(norm) or (change.objective > 0 and not self._begins_anew)
+
+    def accept(self, change, norm):
+        """Go on from a new snapshot, a Change after the one before, with this norm."""
+        if math.isfinite(norm):
             self.largest_norm = max(self.largest_norm, norm)
-            if not math.isfinite(objective):  # the comparison begins anew
-                objective, best = 0., None
-            if best is None or objective <= best.objective:
-                best = KeptSnapshot(objective, norm)
-        self.objective, self.best = objective, best
-        return None
+        compares = self.best and not self._begins_anew and math.isfinite(change.objective)
+        self.best = KeptSnapshot(self.best.objective + change.objective if compares else 0., norm)
+        self._begins_anew = False
 
     def slow_down(self):
-        """Reduce the rate and its bound, where training goes back to the best snapshot."""
+        """Reduce the rate and its bound, and forget the moves, where training goes back."""
         self.rate = self(None) / _SLOWER
         self.slowdown *= _SLOWER
         self.ways_back += 1
+        self.moves.clear()
 
     def advance(self, change, steps, curvature, units=1, momentum=0):
         """Set the rate at a snapshot.

@@ -15,7 +15,7 @@ from .checkpoint.save import save
 from .kvstore.install import optimizer_kept_on_error
 from .svrg_module import SVRGModule
 from .training import loop
-from .training.snapshots import take_snapshot
+from .training.snapshots import begin_steps, take_snapshot
 
 
 class SVRGBucketingModule(BucketingModule):
@@ -118,6 +118,11 @@ class SVRGBucketingModule(BucketingModule):
         return self._default_bucket.gradient_norm
 
     @property
+    def objective(self):
+        """Mean objective at the latest snapshot, as `SVRGModule.objective`."""
+        return self._default_bucket.objective
+
+    @property
     def _optimizer(self):
         return self._default_bucket._optimizer
 
@@ -184,6 +189,14 @@ class SVRGBucketingModule(BucketingModule):
             super().set_params(arg_params, aux_params, allow_missing, force_init, allow_extra)
 
     # Training
+
+    def forward(self, data_batch, is_train=None):
+        """Compute the outputs of a batch in its bucket."""
+        is_training = self.for_training if is_train is None else is_train
+        if self.binded and is_training and self._svrg.snapshot.jump is not None:
+            begin_steps(self._default_bucket)
+            self._params_dirty = True
+        super().forward(data_batch, is_train)
 
     def fit(self, train_data, *args, **kwargs):
         """Train the module for some epochs, with snapshots, as `SVRGModule.fit` does.

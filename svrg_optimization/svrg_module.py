@@ -36,7 +36,7 @@ from .proximal import ProximalOperators, weights_of
 from .step_size import check_step_size
 from .svrg_optimizer import _SVRGOptimizer, check_learning_rate
 from .training import loop
-from .training.snapshots import take_snapshot
+from .training.snapshots import begin_steps, take_snapshot
 from .training.trained_module import TrainedModule
 
 
@@ -342,6 +342,16 @@ class SVRGModule(Module):
         return rate.gradient_norm(self._svrg, TrainedModule(self))
 
     @property
+    def objective(self):
+        """Mean objective per row at the latest snapshot.
+
+        It is the mean loss of all rows, plus half the weight decay times the squared weights,
+        plus the proximal operators' value. None before the first snapshot, and for a loss
+        that is not known: an operator of one's own.
+        """
+        return rate.objective(self._svrg, TrainedModule(self))
+
+    @property
     def _snapshot(self):
         return self._svrg.snapshot
 
@@ -483,6 +493,7 @@ class SVRGModule(Module):
             executor_group.check_given(self, arg_params=arg_params, aux_params=aux_params)
         with self._keeping_snapshot():
             super().set_params(arg_params, aux_params, allow_missing, force_init, allow_extra)
+        self._svrg.weights_are_others(TrainedModule(self))
 
     @contextlib.contextmanager
     def _keeping_snapshot(self):
@@ -581,6 +592,9 @@ class SVRGModule(Module):
         A batch of another size is accepted; the full gradient is scaled to it.
         """
         at = self._svrg.at
+        if self._snapshot.jump is not None and (self.for_training if is_train is None
+                                                else is_train):
+            begin_steps(self)
         batch_size = at.batch_size
         try:
             super().forward(data_batch, is_train)
@@ -695,7 +709,8 @@ class SVRGModule(Module):
         ``Epoch[%d] Full gradient time=%.3f``, in seconds, and is part of the epoch's
         ``Time cost``. With `full_grad_batches` the number of batches, of all workers
         together, is logged as ``Epoch[%d] Full gradient batches=%d``. The
-        `gradient_norm` is logged as ``Epoch[%d] Full gradient norm=%.1e``.
+        `gradient_norm` is logged as ``Epoch[%d] Full gradient norm=%.1e``, and the
+        `objective`, where it is known, as ``Epoch[%d] Full objective=%g``.
 
         With `tol` a snapshot that finds convergence ends `fit`: at the beginning of
         an epoch without that epoch, within one at the end that comes with it. After

@@ -5,6 +5,7 @@ from typing import NamedTuple, Optional
 
 import mxnet as mx
 
+from ..core.jump import Moves
 from ..module import executor_group
 from ..module.optimizer_states import (
     devices_that_update,
@@ -34,12 +35,15 @@ class Loaded(NamedTuple):
         Whether the next optimizer continues these counts.
     step_size : dict, optional
         State of a BarzilaiBorwein.
+    moves : Moves
+        The moves that belong to it.
     """
 
     snapshot: Optional[tuple] = None
     counts: Optional[dict] = None
     continues_counts: bool = False
     step_size: Optional[dict] = None
+    moves: Moves = Moves()
 
     @classmethod
     def from_checkpoint(cls, checkpoint):
@@ -48,7 +52,9 @@ class Loaded(NamedTuple):
         if not facts:
             return cls(continues_counts=checkpoint.with_states)
         return cls(facts['snapshot'] and (facts['snapshot'], checkpoint.arrays),
-                   facts['optimizer'], checkpoint.with_states, facts['step_size'])
+                   facts['optimizer'], checkpoint.with_states, facts['step_size'],
+                   Moves(*(arrays_of_kind(kind, checkpoint.arrays).values()
+                           for kind in ('move', 'change'))))
 
     def without_snapshot(self):
         """Return the parts without the snapshot."""
@@ -69,6 +75,7 @@ class Loaded(NamedTuple):
                for name, value in arrays_of_kind(kind, arrays).items()} for kind in ('arg', 'aux')))
         svrg.snapshot.replace(full_gradient, facts['taken_at'])
         svrg.snapshot.is_stale = facts.get('is_stale', False)
+        svrg.snapshot.jump = arrays.get('jump:all')
         return self.without_snapshot()
 
     def restore_counts(self, wrapped, optimizer, optimizer_params, contexts):
@@ -98,8 +105,8 @@ class Loaded(NamedTuple):
         if isinstance(rule, BarzilaiBorwein):
             rule.restart()
             if self.step_size:
-                rule.resume(self.step_size)
-        return self._replace(step_size=None)
+                rule.resume(self.step_size, self.moves)
+        return self._replace(step_size=None, moves=Moves())
 
 
 def load_optimizer_states(module, fname, load, loaded, param_names, warn_once):

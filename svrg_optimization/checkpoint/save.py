@@ -62,8 +62,9 @@ def _facts_and_arrays(module):
     facts = {**svrg.schedule.facts(), 'proximal': module._proximal.as_json(),
              'num_update': snapshot.num_update, 'num_taken': snapshot.num_taken,
              'optimizer': loaded.counts, 'snapshot': None, 'step_size': loaded.step_size}
+    moves = loaded.moves
     if rule is not None:
-        facts['step_size'] = rule.state()
+        facts['step_size'], moves = rule.state(), rule.moves
     if module.optimizer_initialized:
         counts = module._membership.update_counts(module, snapshot.num_update, module._trainable)
         facts['optimizer'] = {**counts, 'copies': devices_that_update(module),
@@ -77,5 +78,8 @@ def _facts_and_arrays(module):
     facts['snapshot'] = {**packed, 'taken_at': snapshot.taken_at, 'is_stale': snapshot.is_stale,
                          'epoch': None}  # which version 1.0.0 reads
     kinds['arg'], kinds['aux'] = svrg.at.params()
+    kinds['move'], kinds['change'] = (dict(enumerate(arrays))
+                                      for arrays in (moves.moves, moves.changes))
+    kinds['jump'] = {} if snapshot.jump is None else {'all': snapshot.jump}
     return facts, {name: array for kind, arrays in kinds.items()
                    for name, array in with_prefix(kind, arrays).items()}

@@ -30,6 +30,12 @@ def dense(array):
     return array.astype('float32') if array.dtype == np.float16 else array
 
 
+def moved(array, by):
+    """Return an array plus a dense one, in its dtype, storage type and context."""
+    total = dense(array) + by.as_in_context(array.context)
+    return total.astype(array.dtype).tostype(array.stype)
+
+
 def set_all(targets, values):
     """Set arrays, by name and device, to copies of others; names that `values` lacks stay."""
     for name, arrays in targets.items():

@@ -1,27 +1,28 @@
-"""Whether training diverges, as the gradients at its snapshots tell."""
+"""Whether training diverges, as its snapshots tell."""
 
 import math
 
 from .arrays import dense
 
-# Growth of the gradient and of the weights. Where a deep network leaves a plateau the gradient
-# grows as much, but its weights do not.
+_RISE = 10  # of the objective, and of the weights
+# Without an objective, growth of the gradient and of the weights. Where a deep network leaves a plateau the
+# gradient grows as much, but its weights do not.
 _GROWTH = 1000
 
 
 class Divergence:
-    """Warning of a gradient that has grown far above the first, and the weights with it."""
+    """Warning of an objective far above the first; of gradient and weights where it is not known."""
 
     def __init__(self):
-        self._first = None  # norms of the gradient and of the weights
+        self._first = None  # Taken, and the norm of the weights
 
-    def look_at(self, norm, weights, trained, warn_once):
+    def look_at(self, taken, weights, trained, warn_once):
         """Warn once if training diverges.
 
         Parameters
         ----------
-        norm : float
-            Norm of the gradient of the mean objective at a new snapshot.
+        taken : Taken
+            What a new snapshot has found.
         weights : dict of str to list of NDArray
             The weights there.
         trained : TrainedModel
@@ -30,13 +31,17 @@ class Divergence:
             Warnings of the model.
         """
         if self._first is None:
-            self._first = (norm, _length_of(weights)) if math.isfinite(norm) else None
-        elif not (norm <= _GROWTH * self._first[0]
-                  or _length_of(weights) <= _GROWTH * self._first[1]):
-            warn_once('training diverges: the gradient of the mean objective has grown from %.1e '
-                      'to %.1e. The learning rate%s is too large: see the page "The learning '
-                      'rate" of the documentation'
-                      % (self._first[0], norm,
+            self._first = (taken, _length_of(weights)) if math.isfinite(taken.norm) else None
+            return
+        first, length = self._first
+        growth, what, before, now = _RISE, 'mean objective', first.objective, taken.objective
+        if before is None or now is None:
+            growth, what = _GROWTH, 'gradient of the mean objective'
+            before, now = first.norm, taken.norm
+        if not (now <= growth * abs(before) or _length_of(weights) <= growth * length):
+            warn_once('training diverges: the %s has grown from %.1e to %.1e. The learning rate%s '
+                      'is too large: see the page "The learning rate" of the documentation'
+                      % (what, before, now,
                          '' if trained.rate is None else ', %g,' % trained.rate),
                       'divergence')
 

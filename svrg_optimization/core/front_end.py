@@ -18,6 +18,8 @@ device. The loop of a front end, whose gradients are sums over rows::
             if rate.gradient_norm(svrg, trained) <= tol:
                 break
         for batch in batches:
+            if svrg.snapshot.jump is not None:
+                rate.jump(svrg, trained)
             svrg.begin_step(batch, is_training=True)
             ...                                       # the gradients at the current weights
             svrg.compute_at_snapshot(live)            # of the batch that `live` remembers
@@ -26,13 +28,12 @@ device. The loop of a front end, whose gradients are sums over rows::
             svrg.end_step()
 
 With a BarzilaiBorwein, `trained.rule`, the rate is ``rule(None)``. A front end calls
-``rule.restart()`` for another model, ``rule.begin_fit()`` for other data, and in the end
-`rate.end_at_best`. tests/core/test_front_end.py has the smallest front end.
+``rule.restart()`` for another model and ``rule.begin_fit()`` for other data. tests/core/test_front_end.py has the smallest front end.
 """
 
 import contextlib
 
-from .arrays import dense, set_all
+from .arrays import moved, set_all
 
 
 class GradientsAtSnapshot:
@@ -74,8 +75,7 @@ class GradientsAtSnapshot:
         weights = self.weights()
         for name, by in shift.items():
             for weight in weights[name]:
-                shifted = dense(weight) - by.as_in_context(weight.context)
-                shifted.astype(weight.dtype).tostype(weight.stype).copyto(weight)
+                moved(weight, -by).copyto(weight)
 
     def move_to(self, live):
         """Set the values to the current ones. A snapshot begins with it."""

@@ -1,5 +1,6 @@
-"""Full gradient of one snapshot: the sum over batches, then their mean."""
+"""Full gradient of one snapshot, and the loss there: the sum over batches, then the mean."""
 
+import math
 from typing import Any, List, NamedTuple, Optional
 
 import numpy as np
@@ -28,6 +29,9 @@ class Part(NamedTuple):
         Batch to store, whose step has these gradients.
     cut_from : int, optional
         Number of rows of the padded batch that it was cut from.
+    losses : list of list of NDArray, optional
+        For each device arrays whose elements add up to the loss that has these
+        gradients. None if it is not known.
     """
 
     gradients: Any
@@ -37,6 +41,7 @@ class Part(NamedTuple):
     is_summed: bool = True
     batch: Any = None
     cut_from: Optional[int] = None
+    losses: Optional[List[list]] = None
 
 
 class FullGradient:
@@ -80,6 +85,8 @@ class FullGradient:
         Number of batches of this worker's pass, with those that are all padding.
     rows : int
         n, the number of rows in the mean.
+    loss : float
+        The loss, summed and divided as its gradients; NaN if it is not known.
     small : list of list of str
         Groups of parameters that are added many in one operation.
     finished : bool
@@ -108,12 +115,13 @@ class FullGradient:
         self.batches = 0
         self.yielded = 0
         self.rows = 0
+        self.loss, self._losses = 0., []
         self.finished = self.shares_differ = False
         self.batch_size = batch_size
         self.loss_is_mean = loss_is_mean
 
-    def add(self, gradients, weights=None):
-        """Add the gradients of one batch to the sum, each times the weight of its device.
+    def add(self, gradients, weights=None, losses=None):
+        """Add the gradients and losses of one batch, each times the weight of its device.
 
         Parameters
         ----------
@@ -121,8 +129,15 @@ class FullGradient:
             For each parameter one gradient per device.
         weights : list of float, optional
             One weight per device, 1 by default.
+        losses : list of list of NDArray, optional
+            As in Part.
         """
         weights = weights or [1] * len(self.shares)
+        if losses is None:
+            self.loss = math.nan
+        else:
+            self._losses += [(weight, loss) for weight, of_device in zip(weights, losses)
+                             for loss in of_device]
         for device, share in enumerate(self.shares):
             groups, others = self.groups(gradients, fuses=weights[device] == 1)
             for names in groups:
@@ -153,7 +168,10 @@ class FullGradient:
         return list(filter(None, groups)), [name for name in names if name not in grouped]
 
     def wait(self):
-        """Wait until all gradients so far are added."""
+        """Wait until all gradients and losses so far are added."""
+        for weight, loss in self._losses:
+            self.loss += weight * float(loss.asnumpy().sum(dtype='float64'))
+        self._losses = []
         for share in self.shares:
             for total in share.values():
                 total.wait_to_read()
@@ -194,6 +212,7 @@ class FullGradient:
                 column = counter.asnumpy().reshape(len(counter), -1)[:, 0]
                 self.row_counts[name] += np.nan_to_num(column).astype(np.int64)
         self._counters = {}
+        self.wait()
         units = workers.sum(self)
         if not self.rows:
             return
@@ -216,7 +235,8 @@ class FullGradient:
         return made
 
     def scale(self, factor):
-        """Multiply all shares by a factor."""
+        """Multiply all shares and the loss by a factor."""
+        self.loss *= factor
         for share in self.shares:
             for total in share.values():
                 total *= factor
@@ -243,7 +263,8 @@ class FullGradient:
             only the first one.
         """
         facts = {'rows': self.rows, 'batches': self.batches, 'batch_size': self.batch_size,
-                 'devices': len(self.shares)}
+                 'devices': len(self.shares),
+                 'loss': None if math.isnan(self.loss) else self.loss}
         kept = self.shares if self.shares_differ else self.shares[:1]
         return facts, {'rows': self.row_counts,
                        **{'full:%d' % device: share for device, share in enumerate(kept)}}
@@ -280,6 +301,8 @@ class FullGradient:
                     value[:] = sum(other[name] for other in saved) * (units / len(self.shares))
         self.row_counts = {name: row_counts[name] for name in self.row_counts}
         self.batches, self.rows = facts['batches'], facts['rows']
+        loss = facts.get('loss')  # which version 2.0.0 did not save
+        self.loss = math.nan if loss is None else loss * units
         self.finished, self.shares_differ = True, differ
         self._divide_by_row()
         return lacking

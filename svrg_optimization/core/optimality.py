@@ -1,4 +1,6 @@
-"""How far a snapshot is from an optimum: the gradient of the mean objective there."""
+"""The mean objective at a snapshot, and its gradient: how far it is from an optimum."""
+
+import math
 
 import numpy as np
 from mxnet import ndarray as nd
@@ -79,10 +81,44 @@ class MeanGradient:
                     ctx=array.context, dtype=array.dtype)
         return decays
 
+    @property
+    def is_smooth(self):
+        """Whether there is no proximal operator."""
+        return not self._proximal
+
     def regularizer(self, weights):
         """Return the sum of what the proximal operators stand for."""
         return sum(float(operator.value(weights[name][0]))
                    for name, operator in self._proximal.items() if name in self._decays)
+
+    def smooth_objective(self, full_gradient, weights):
+        r"""Return the function whose gradient is G; NaN if the loss is not known.
+
+        .. math:: s\, L + \frac{1}{2} wd \cdot w^2
+
+        L is the loss in the scale of :math:`\mu`. Arguments are those of `of`.
+        """
+        total = self._scale_of(full_gradient) * full_gradient.loss
+        for name, decay in self._decays_of(full_gradient).items():
+            if isinstance(decay, nd.NDArray):
+                decay = decay.asnumpy()
+            if np.any(decay):
+                weight = dense(weights[name][0]).asnumpy().astype('float64')
+                total += float((weight * weight * decay).sum()) / 2
+        return total
+
+    def objective(self, full_gradient, weights):
+        """Return the mean objective per row, with weight decay and the proximal operators' value.
+
+        None if the loss is not known. Arguments are those of `of`.
+        """
+        objective = self.smooth_objective(full_gradient, weights) + self.regularizer(weights)
+        return None if math.isnan(objective) else objective / self._per_row(full_gradient)
+
+    def _per_row(self, full_gradient):
+        """Return the factor from the objective per row to the one that a step follows."""
+        rows = 1 if full_gradient.loss_is_mean else full_gradient.batch_size
+        return abs(rows * self._scale_of(full_gradient)) or 1
 
     def norm(self, full_gradient, weights):
         r"""Return the largest component per row, in absolute value.
@@ -97,10 +133,9 @@ class MeanGradient:
         for name in self._proximal if self._optimizer else ():
             if name in gradients:
                 gradients[name] = self._mapping(name, dense(weights[name][0]), gradients[name])
-        rows = 1 if full_gradient.loss_is_mean else full_gradient.batch_size
         largest = [gradient.abs().max() for gradient in gradients.values()]
         return float(np.max([value.asscalar() for value in largest] or [0.])
-                     / abs(rows * self._scale_of(full_gradient) or 1))
+                     / self._per_row(full_gradient))
 
     def _mapping(self, name, weight, gradient):
         proximal, rate = self._proximal[name], 1.

@@ -1,54 +1,37 @@
-"""The learning rate that a rule takes from snapshots, and the way back to the best of them."""
+"""A snapshot, and what a rule of the learning rate takes from it: the rate, the guard, the jump."""
 
 import math
+from typing import NamedTuple
 
 import numpy as np
+from mxnet import ndarray as nd
 
-from ..step_size import Change, KeptSnapshot
-from .arrays import dense
-from .front_end import BatchesOfPass
+from ..step_size import Change
+from .arrays import dense, moved
+from .jump import flat, unflat
+from .sampled_batch import BatchNearby, SampledBatch, dot
 
-_SHIFT = 1e-3  # of the weights, relative to their norm, along which curvature is measured
-_ITERATIONS = 2  # of the power method that measures it
+# What objectives may differ by, relative to them: by rounding, times the dtype's precision, and
+# by chance where layers draw random numbers anew.
+_ROUNDING, _CHANCE = 25, 0.1
 
 
-class SampledBatch(BatchesOfPass):
-    """A pass, and afterwards one batch of it, each as likely as any other.
-
-    Parameters
-    ----------
-    source : BatchesOfPass
-        The pass.
-    seed : int
-        Seed of the choice. NumPy's own generator stays as it is.
+class Taken(NamedTuple):
+    """What a snapshot has found.
 
     Attributes
     ----------
-    batch : object
-        The batch.
+    norm : float
+        As `gradient_norm`.
+    objective : float or None
+        As `objective`.
+    went_back : bool
+        Whether the snapshot was worse than the one before, to which training went back.
     """
 
-    def __init__(self, source, seed):
-        super().__init__(source.train_data, source.count)
-        self.states, self.batch, self._source = source.states, None, source
-        self._generator = np.random.RandomState(seed)
-
-    def batches(self, **how):
-        """Yield the batches; keep one, by reservoir sampling, and the states before it."""
-        for number, batch in enumerate(self._source.batches(**how), 1):
-            if self._generator.randint(number) == 0:
-                self.batch, states = self._source.kept(batch), self.states
-            yield batch
-        if self.batch is not None:
-            self.states = states
-
-    def is_whole(self, yielded):
-        """As that of the pass."""
-        return self._source.is_whole(yielded)
-
-    def kept(self, batch):
-        """As that of the pass."""
-        return self._source.kept(batch)
+    norm: float
+    objective: float
+    went_back: bool = False
 
 
 class _Before:
@@ -62,7 +45,7 @@ class _Before:
 def take_snapshot(svrg, trained, source, workers, done=None):
     """Take a snapshot; where the optimizer has a BarzilaiBorwein, let it set the rate there.
 
-    If the snapshot is worse than the best one so far, training goes back to that
+    If the objective is above that of the snapshot before, training goes back to that
     one instead, with a smaller rate.
 
     Parameters
@@ -74,17 +57,22 @@ def take_snapshot(svrg, trained, source, workers, done=None):
     source, workers, done
         As in ``SVRG.take_snapshot``.
 
+    Returns
+    -------
+    Taken
+
     Warns
     -----
     UserWarning
         Without a BarzilaiBorwein, if training diverges.
     """
     if trained.rule is not None:
-        _take_snapshot_and_rate(svrg, trained, source, workers, done)
-        return
+        went_back = _take_snapshot_and_rate(svrg, trained, source, workers, done)
+        return Taken(gradient_norm(svrg, trained), objective(svrg, trained), went_back)
     svrg.take_snapshot(trained.live, source, workers, done)
-    svrg.divergence.look_at(gradient_norm(svrg, trained), svrg.at.weights(), trained,
-                            svrg.warn_once)
+    taken = Taken(gradient_norm(svrg, trained), objective(svrg, trained))
+    svrg.divergence.look_at(taken, svrg.at.weights(), trained, svrg.warn_once)
+    return taken
 
 
 def gradient_norm(svrg, trained):
@@ -95,7 +83,29 @@ def gradient_norm(svrg, trained):
     return trained.mean_gradient().norm(snapshot.full_gradient, svrg.at.weights())
 
 
+def objective(svrg, trained):
+    """Return the mean objective at the snapshot, None without one or if it is not known."""
+    snapshot = svrg.snapshot
+    if not snapshot.is_active:
+        return None
+    return trained.mean_gradient().objective(snapshot.full_gradient, svrg.at.weights())
+
+
+def jump(svrg, trained):
+    """Set the weights to where the steps from a snapshot begin: before the first step."""
+    snapshot, weights = svrg.snapshot, svrg.at.weights()
+    if snapshot.num_update > snapshot.taken_at:  # by steps with alpha=0
+        snapshot.jump = None
+        return
+    names = trained.mean_gradient().updated(snapshot.full_gradient)
+    ways = unflat(snapshot.jump, {name: weights[name][0] for name in names})
+    trained.go_to({name: [moved(array, nd.array(way, dtype=dense(array).dtype))
+                          for array in weights[name]] for name, way in ways.items()})
+    snapshot.jump = None
+
+
 def _take_snapshot_and_rate(svrg, trained, source, workers, done):
+    """Take a snapshot and set the rate; return whether training went back."""
     live, rule, gradient = trained.live, trained.rule, trained.mean_gradient()
     negative = {name: value for name, value in gradient.multipliers.items() if value < 0}
     if negative:
@@ -106,133 +116,153 @@ def _take_snapshot_and_rate(svrg, trained, source, workers, done):
     try:
         svrg.take_snapshot(live, sample, workers, done)
         full_gradient, weights = svrg.snapshot.full_gradient, svrg.at.weights()
-        change = _change(gradient, before, full_gradient, weights) if before else Change()
-        curvature = 0.
-        if rule.measures_curvature and svrg.at.is_repeatable:
-            curvature = _curvature(svrg, live, gradient, sample, workers)
+        norm = gradient.norm(full_gradient, weights)
+        move = _Move(gradient, before, full_gradient, weights) if before else None
+        nearby = BatchNearby(svrg, live, gradient, sample, workers)
+        measures = rule.measures_curvature and svrg.at.is_repeatable
         # Workers decide alike: each with the largest of all workers' numbers.
-        norm, curvature, *change = workers.largest(
-            [gradient.norm(full_gradient, weights), curvature, *change])
-        best = rule.look_at(Change(*change), norm, _best(rule.best, before, gradient, norm))
-        if best is not None:
-            _go_back(svrg, best, trained)
+        norm, curvature, *change = workers.largest([
+            norm, nearby.curvature() if measures else 0.,
+            *(move.change(rule.is_noise(norm), not svrg.at.is_repeatable) if move
+              else Change())])
+        change = Change(*change)
+        if move and move.steps and rule.is_worse(change, norm):
+            _go_back(svrg, before, trained)
             rule.slow_down()
-            return
-        units = gradient.units(full_gradient, before.full_gradient) if before else 1
-        rule.advance(Change(*change), before.steps if before else 0, curvature, units,
-                     gradient.momentum)
+            return True
+        is_first = not rule.is_begun
+        rule.accept(change, norm)
+        rule.advance(change, move.steps if move else 0, curvature,
+                     move.units if move else 1, gradient.momentum)
+        if is_first and measures:
+            halvings, = workers.largest([nearby.halvings(rule(None) * (1 + gradient.momentum))])
+            rule.rate /= 2 ** halvings
+        if move and rule.bounded and gradient.is_smooth:
+            svrg.snapshot.jump = _jump(rule.moves, move, change, gradient.of(
+                full_gradient, weights), gradient.multipliers, workers)
     except BaseException:
         if svrg.snapshot.full_gradient is not former:
             svrg.snapshot.is_stale = True  # the next one sets the rate
-            rule.begin_fit()
+            rule.begin_anew()
         raise
     if not (curvature or rule.curvature or rule.base_lr):
         svrg.warn_once('the curvature of the objective cannot be measured at the first snapshot: '
                        'the first learning rate is %g' % rule(None), 'no curvature')
+    return False
 
 
-def end_at_best(svrg, trained, norm):
-    """Go back to the best snapshot if the objective of the last one, with this norm, is above."""
-    rule, best = trained.rule, trained.rule.best
-    if best is not None and rule.objective > best.objective and not rule.is_noise(norm):
-        _go_back(svrg, best, trained)
-        rule.slow_down()
+class _Move:
+    """What has changed from the snapshot before to a new one.
 
+    Parameters
+    ----------
+    gradient : MeanGradient
+        What the optimizer makes of a gradient.
+    before : _Before
+        The snapshot before.
+    full_gradient, weights
+        The new one.
 
-def _best(best, before, gradient, norm):
-    """Return the best snapshot with its weights, the one before or an earlier one; or None."""
-    if best is not None and best.weights is not None:
-        return best
-    if before is None or not before.steps:
-        return None  # nothing, or somebody else, has moved the weights
-    if best is None:  # the first snapshot of a fit
-        return None if math.isfinite(norm) else KeptSnapshot(
-            0., 0., before.weights, before.full_gradient)
-    if math.isnan(best.norm):  # a resumed run
-        best = best._replace(norm=gradient.norm(before.full_gradient, before.weights))
-    return best._replace(weights=before.weights, full_gradient=before.full_gradient)
-
-
-def _change(gradient, before, full_gradient, weights):
-    """Return the Change from one snapshot to the next.
-
-    That of the objective is (g + g') · Δw / 2, exact where the gradient is linear.
-    Parameters are scaled by the root of their multiplier of the rate, so that all
-    have the same rate.
+    Attributes
+    ----------
+    steps : int
+        Number of steps between them.
+    units : float
+        Factor from the scale of the gradient before to that of the new one.
+    moved, changed : dict of str to NDArray
+        Changes of the weights and of the gradient.
     """
-    units = gradient.units(full_gradient, before.full_gradient)
-    moved = {name: dense(weights[name][0]) - dense(before.weights[name][0])
-             for name in gradient.updated(full_gradient)}
-    changes = gradient.change(full_gradient, before.full_gradient, moved)
-    here = gradient.of(full_gradient, weights)
-    squared = product = changed = along = 0.
-    for name, by in moved.items():
-        own, multiplier = _dot(by, by), gradient.multipliers[name]
-        if own:  # a parameter that is never updated says nothing
-            squared += own / multiplier
-            product += _dot(by, changes[name])
-            changed += multiplier * _dot(changes[name], changes[name])
-            along += _dot(by, here[name])
-    regularizer = gradient.regularizer(before.weights)
-    objective = along - product / 2 + gradient.regularizer(weights) - regularizer
-    is_known = before.steps and units == 1 and math.isfinite(regularizer)
-    return Change(squared, product, changed, objective if is_known else -math.inf)
+
+    def __init__(self, gradient, before, full_gradient, weights):
+        self._gradient, self._before, self.steps = gradient, before, before.steps
+        self._now = full_gradient, weights
+        self.units = gradient.units(full_gradient, before.full_gradient)
+        self.moved = {name: dense(weights[name][0]) - dense(before.weights[name][0])
+                      for name in gradient.updated(full_gradient)}
+        self.changed = gradient.change(full_gradient, before.full_gradient, self.moved)
+
+    def change(self, is_noise, is_random):
+        """Return the Change.
+
+        Parameters are scaled by the root of their multiplier of the rate, so that all
+        have the same rate.
+
+        Parameters
+        ----------
+        is_noise : bool
+            Whether the gradient is too small to tell which objective is the smaller one.
+        is_random : bool
+            Whether another pass would find another objective.
+        """
+        gradient, here = self._gradient, self._gradient.of(*self._now)
+        squared = product = changed = along = 0.
+        for name, by in self.moved.items():
+            own, multiplier = dot(by, by), gradient.multipliers[name]
+            if own:  # a parameter that is never updated says nothing
+                squared += own / multiplier
+                product += dot(by, self.changed[name])
+                changed += multiplier * dot(self.changed[name], self.changed[name])
+                along += dot(by, here[name])
+        return Change(squared, product, changed,
+                      self._of_objective(along, product, is_noise, is_random))
+
+    def _of_objective(self, along, product, is_noise, is_random):
+        """Return the change of the objective; -inf if the two cannot be compared.
+
+        Where both are known it is their difference, if that is more than rounding. If it
+        is less, (g + g') · Δw / 2 is exact for a quadratic objective. If one is not known,
+        g' · Δw is an upper bound for a convex one.
+        """
+        gradient, before = self._gradient, self._before
+        penalties = [gradient.regularizer(weights) for weights in (before.weights, self._now[1])]
+        if not (self.units == 1 and math.isfinite(penalties[0])):
+            return -math.inf
+        penalty = penalties[1] - penalties[0]
+        former = gradient.smooth_objective(before.full_gradient, before.weights)
+        latter = gradient.smooth_objective(*self._now)
+        if math.isnan(former) or math.isnan(latter):
+            return 0. if is_noise else along + penalty
+        precision = _ROUNDING * max((np.finfo(array.dtype).eps for array in self.moved.values()),
+                                    default=0)
+        if is_random:
+            precision, is_noise = _CHANCE, True
+        if not (math.isfinite(latter)
+                and abs(latter - former) <= precision * max(abs(former), abs(latter))):
+            return latter - former + penalty
+        return 0. if is_noise else along - product / 2 + penalty
 
 
-def _curvature(svrg, live, gradient, sample, workers):
-    """Return the largest curvature of a batch at the snapshot; 0 if it cannot be measured.
+def _jump(moves, move, change, gradient, multipliers, workers):
+    """Return where the steps from a snapshot begin, as the way from there; None if there.
 
-    It is found by the power method on differences of the batch's gradients,
-    which begins with the gradient itself.
+    Parameters
+    ----------
+    moves : Moves
+        The moves so far, to which this one is added.
+    move, change : _Move, Change
+        The move to the snapshot, and its scalar products.
+    gradient : dict of str to NDArray
+        Gradient there.
+    multipliers : dict of str to float
+        Multipliers of the rate.
+    workers : Workers
+        Workers, who jump alike.
     """
-    largest = 0.
-    if not gradient.multipliers:  # nothing is updated
-        return largest
-    sample.is_repeated = True
-    with svrg.gradients_nearby(live, sample, workers.within_process()) as gradient_of:
-        weights = svrg.at.weights()
-        lengths = {name: 1 / each for name, each in gradient.multipliers.items()}
-        # A shorter way would be lost in the rounding of float16.
-        coarsest = max(np.finfo(weights[name][0].dtype).eps for name in lengths)
-        distance = max(_SHIFT, math.sqrt(coarsest)) * max(1., _length(
-            {name: dense(weights[name][0]) for name in lengths}, lengths))
-        here = gradient_of(sample.batch)
-        if here is None:
-            return 0.
-        sample.draws_random_numbers = False
-        direction = gradient.of(here, weights)
-        for _ in range(_ITERATIONS):
-            along = {name: array * gradient.multipliers[name]
-                     for name, array in direction.items()}
-            length = _length(along, lengths)
-            if not 0 < length < math.inf:
-                break
-            shift = {name: array * (distance / length) for name, array in along.items()}
-            direction = gradient.change(here, gradient_of(sample.batch, shift), shift)
-            curvature = _length(direction, gradient.multipliers) / distance
-            if not math.isfinite(curvature):
-                break
-            largest = max(largest, curvature)
-    return largest
+    if move.units != 1:
+        moves.clear()
+    if move.steps and change.is_curved:
+        moves.add(flat(move.moved), flat(move.changed))
+    scales = np.concatenate([np.full(array.size, multipliers[name] ** -0.5)
+                             for name, array in gradient.items()])
+    return moves.jump(flat(gradient), scales, workers.largest)
 
 
-def _go_back(svrg, best, trained):
-    """Set a model and its snapshot to the best snapshot.
+def _go_back(svrg, before, trained):
+    """Set a model and its snapshot to the snapshot before.
 
     Stored batches stay; their gradients are of another snapshot, and no step takes them.
     """
     svrg.snapshot.replace(None)  # until it is whole again
-    svrg.at.set_values(best.weights)
-    trained.go_to(best.weights)
-    svrg.snapshot.replace(best.full_gradient)
-
-
-def _dot(first, second):
-    """Return the scalar product of two arrays, summed in float64."""
-    return float((first.astype('float64') * second.astype('float64')).sum().asscalar())
-
-
-def _length(arrays, multipliers):
-    """Return the Euclidean norm of arrays by name, whose squares have multipliers."""
-    return math.sqrt(sum(multipliers[name] * _dot(array, array)
-                         for name, array in arrays.items()))
+    svrg.at.set_values(before.weights)
+    trained.go_to(before.weights)
+    svrg.snapshot.replace(before.full_gradient)

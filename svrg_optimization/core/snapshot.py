@@ -23,19 +23,23 @@ class Snapshot:
         Number of updates by all modules that share the snapshot.
     num_taken : int
         Number of snapshots that were taken so far.
+    jump : numpy.ndarray or None
+        Where the steps begin, as the way from the snapshot, all parameters that are
+        updated in one; None if they begin at the snapshot, and after the first one.
     """
 
     def __init__(self):
         self.full_gradient = None
         self.taken_at = self.num_update = self.num_taken = 0
         self.is_active = self.is_stale = False
+        self.jump = None
 
     def replace(self, full_gradient, taken_at=None):
         """Set the full gradient of a new snapshot, which is active if that is finished."""
         # In one operation, so that Ctrl-C cannot part them.
         vars(self).update(full_gradient=full_gradient,
                           taken_at=self.num_update if taken_at is None else taken_at,
-                          is_stale=False,
+                          is_stale=False, jump=None,
                           is_active=full_gradient is not None and full_gradient.finished)
 
     @contextlib.contextmanager

@@ -72,6 +72,7 @@ class SVRG:
         self.warn_once = warn_once
         self.snapshot, self.divergence = Snapshot(), Divergence()
         self.step, self.epoch = Step(), None
+        self._keeps_comparison = False
         self._raises_if_nonfinite = raises_if_nonfinite
 
     # A snapshot
@@ -163,7 +164,7 @@ class SVRG:
         with self.at.inputs_kept(live):
             for part in self.at.gradients_of_pass(batches, live, source, mu, store is not None):
                 if part.is_summed:
-                    mu.add(part.gradients, part.weights)                      # μ ← μ + ∇f_b(w̃)
+                    mu.add(part.gradients, part.weights, part.losses)         # μ ← μ + ∇f_b(w̃)
                 if part.batches:
                     mu.count(part.gradients, part.rows, part.batches)
                 if store and part.batch is not None and not store.is_exceeded:
@@ -180,6 +181,22 @@ class SVRG:
                 mu.wait()
             if done is not None:
                 done(mu.yielded - 1, batch)
+
+    def weights_are_others(self, trained):
+        """Begin anew where somebody else has set the weights: other snapshots say nothing of them."""
+        if not self._keeps_comparison:
+            self.snapshot.jump = None
+            if trained.rule is not None:
+                trained.rule.begin_anew()
+
+    @contextlib.contextmanager
+    def keeping_comparison(self):
+        """Set weights in the block to what they are."""
+        self._keeps_comparison = True
+        try:
+            yield
+        finally:
+            self._keeps_comparison = False
 
     def drop_snapshot(self):
         """Deactivate the snapshot. Steps are plain steps until the next one."""

@@ -170,7 +170,8 @@ class AtSnapshot(GradientsAtSnapshot):
             if not number:
                 full_gradient.batch_size = summed  # most steps need not scale it again
             weights += [0] * (len(full_gradient.shares) - len(batch))
-            yield Part(self._gradients(), weights, rows, 1, batch=batch if stores else None)
+            yield Part(self._gradients(), weights, rows, 1, batch=batch if stores else None,
+                       losses=[[_loss_of(output).detach()] for output in outputs])
 
     def arrays_of(self, batch):
         """List the arrays among the inputs of all devices."""
@@ -305,7 +306,8 @@ class AtSnapshot(GradientsAtSnapshot):
         """Return the snapshot as values that can be pickled, with parameters by their place."""
         packed = {'counts': {name: getattr(snapshot, name) for name in _COUNTS},
                   'names': [param.name for param in self._params], 'loss': self._kind,
-                  'random': self._random and self._random.get_state(), 'values': None}
+                  'random': self._random and self._random.get_state(), 'values': None,
+                  'jump': snapshot.jump}
         if snapshot.is_active:
             facts, kinds = snapshot.full_gradient.pack()
             places = {param.name: place for place, param in enumerate(self._params)}
@@ -354,7 +356,7 @@ class AtSnapshot(GradientsAtSnapshot):
                 for array in self._arrays[self._params[place]][0]:
                     array[:] = value
             snapshot.replace(full_gradient)
-            vars(snapshot).update(counts)
+            vars(snapshot).update(counts, jump=packed.get('jump'))
 
         return restore
 

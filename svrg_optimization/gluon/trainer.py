@@ -180,6 +180,15 @@ class SVRGTrainer(gluon.Trainer):
         return rate.gradient_norm(self._svrg, TrainedParameters(self))
 
     @property
+    def objective(self):
+        """Mean objective per row at the latest snapshot; None before the first.
+
+        It is the mean of what `objective` returned for all rows, plus half the weight decay
+        times the squared weights, plus the proximal operators' value.
+        """
+        return rate.objective(self._svrg, TrainedParameters(self))
+
+    @property
     def has_converged(self):
         """Whether the latest `update_full_grads` found `gradient_norm` to be at most `tol`."""
         return self._has_converged
@@ -363,6 +372,8 @@ class SVRGTrainer(gluon.Trainer):
         svrg, at, devices = self._svrg, self._at, len(self._devices)
         if not svrg.schedule.is_off:
             self._check_ready()
+            if svrg.snapshot.jump is not None:
+                rate.jump(svrg, TrainedParameters(self))
         if not inputs:
             raise TypeError('backward needs the inputs of objective, and got none')
         in_lists = devices > 1 or isinstance(inputs[0], (list, tuple))

@@ -148,12 +148,13 @@ class OverWorkers(Workers):
         values = full_gradient.by_parameter()
         context = next((arrays[0].context for arrays in values.values()), None)
         told = tally(self._kvstore, [full_gradient.rows, full_gradient.batches,
-                                     full_gradient.yielded], context)
+                                     full_gradient.yielded, full_gradient.loss], context)
         counted = {keys.row_counts[name]: [nd.array(counts, ctx=context, dtype=np.float64)]
                    for name, counts in full_gradient.row_counts.items()}
         counted[keys.tally] = [told]
         exchange(self._kvstore, keys, full_gradient, values, counted)
-        rows, batches, self._batches, *_ = told.asnumpy().T
+        rows, batches, self._batches, losses, *_ = told.asnumpy().T
+        full_gradient.loss = float(losses.sum())
         full_gradient.rows, full_gradient.batches = int(rows.sum()), int(batches.sum())
         for name in full_gradient.row_counts:
             full_gradient.row_counts[name] = (

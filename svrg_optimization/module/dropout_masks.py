@@ -34,8 +34,8 @@ class DropoutMasks:
         The network.
     symbol_giving : Symbol
         The same network with the masks as further outputs, after its own.
-    symbol_taking : Symbol
-        The same network with the masks as further arguments.
+    symbol_taking, graph_taking : Symbol, dict
+        The same network with the masks as further arguments, and the content of its JSON.
     layers : list of str
         Names of the Dropout layers.
     unshared : list of str
@@ -58,9 +58,11 @@ class DropoutMasks:
                 self.unshared.append(node['name'])
         self.names = [name for name, _ in self._drawing.values()]
         self.symbol = self.symbol_giving = self.symbol_taking = symbol
+        self.graph_taking = graph
         if self.names:
-            self.symbol_giving = self._rewritten(graph, gives=True)
-            self.symbol_taking = self._rewritten(graph, gives=False)
+            self.symbol_giving = _symbol_of(self._rewritten(graph, gives=True))
+            self.graph_taking = self._rewritten(graph, gives=False)
+            self.symbol_taking = _symbol_of(self.graph_taking)
 
     def draw(self, arrays):
         """Draw new masks.
@@ -102,10 +104,12 @@ class DropoutMasks:
             places.append(place)
         heads = [[places[place], *rest] for place, *rest in graph['heads']]
         arguments = [place for place, node in enumerate(nodes) if node['op'] == 'null']
-        return mx.sym.load_json(json.dumps({**{key: value for key, value in graph.items()
-                                               if key == 'attrs'},
-                                            'nodes': nodes, 'arg_nodes': arguments,
-                                            'heads': heads + masks}))
+        return {**{key: value for key, value in graph.items() if key == 'attrs'},
+                'nodes': nodes, 'arg_nodes': arguments, 'heads': heads + masks}
+
+
+def _symbol_of(graph):
+    return mx.sym.load_json(json.dumps(graph))
 
 
 def _is_random(node):

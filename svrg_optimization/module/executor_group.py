@@ -32,6 +32,11 @@ def gradients(module):
             if arrays[0] is not None}
 
 
+def outputs(module):
+    """List for each device all outputs of a module, the hidden ones too."""
+    return [executor.outputs for executor in module._exec_group.execs]
+
+
 def added_gradients(module):
     """List the gradients with `grad_req` 'add' on all devices."""
     requests = gradient_requests(module)

@@ -7,6 +7,7 @@ from mxnet.module import Module
 from ..data.batch_rows import count_rows, shapes_of
 from . import executor_group
 from .loss_reduction import LossReduction, missing_loss_named
+from .losses import Losses
 
 # Number of small batches that are computed at once, since calls take longer than arithmetic,
 # and their bytes with their activations. Twice as many bytes would save 2 % of an epoch of the
@@ -52,8 +53,10 @@ class Executors:
     def __init__(self, live, masks, nodes, loss_is_mean, next_states):
         self.masks, self.next_states = masks, next_states or {}
         self._nodes, self._loss_is_mean = nodes, loss_is_mean
+        self._losses = Losses(masks.symbol_taking, masks.graph_taking, {
+            *live._data_names, *live._label_names, *live._state_names, *masks.names})
         self._new_module = functools.partial(
-            Module, masks.symbol_taking, live._data_names, live._label_names, live.logger,
+            Module, self._losses.symbol, live._data_names, live._label_names, live.logger,
             live._context, fixed_param_names=live._fixed_param_names,
             group2ctxs=live._group2ctxs, state_names=live._state_names + masks.names)
         self.module = self._new_module(work_load_list=live._work_load_list)
@@ -157,10 +160,10 @@ class Executors:
             self._most_to_merge = most
         return self._most_to_merge
 
-    # Gradients. The next run overwrites them.
+    # Gradients and losses. The next run overwrites them.
 
     def gradients(self, module, batch, live, draws_masks=True):
-        """Return the gradients of a batch, one per device, with the live module's states.
+        """Return the gradients and losses of a batch, by device, with the live module's states.
 
         Parameters
         ----------
@@ -172,20 +175,25 @@ class Executors:
             Module being trained.
         draws_masks : bool
             Whether Dropout masks are new. Otherwise they are those of the last run.
+
+        Returns
+        -------
+        gradients, losses
+            As in Part.
         """
         executor_group.copy_states(live, module)
         if draws_masks:
             executor_group.draw_masks(module, self.masks)
         with missing_loss_named(self.masks.symbol):
             executor_group.run(module, batch)
-        return executor_group.gradients(module)
+        return self._results(module)
 
     def carry_states(self, module, live):
         """Set the live module's states to the outputs of a module that they become next."""
         executor_group.carry_states(module, live, self.next_states)
 
     def gradients_of_merged(self, batches):
-        """Return the sum of the gradients of several batches of the bound size."""
+        """Return the sum of the gradients of several batches of the bound size, and their losses."""
         rows = len(batches) * executor_group.batch_size(self.module)
         if self._merged is None or executor_group.batch_size(self._merged) != rows:
             merged = self._new_module()
@@ -193,4 +201,8 @@ class Executors:
             self._merged = merged  # not before it is bound: an error can stop that
         with missing_loss_named(self.masks.symbol):
             executor_group.run_merged(self._merged, batches)
-        return executor_group.gradients(self._merged)
+        return self._results(self._merged)
+
+    def _results(self, module):
+        losses = [self._losses.of(outputs) for outputs in executor_group.outputs(module)]
+        return executor_group.gradients(module), None if None in losses else losses

@@ -81,8 +81,8 @@ class GradientsOfPass:
                 waiting.append(batch)
                 if len(waiting) == self._at_once:
                     rows = len(waiting) * self._full_gradient.batch_size
-                    yield Part(self._executors.gradients_of_merged(waiting), None, rows,
-                               len(waiting))
+                    gradients, losses = self._executors.gradients_of_merged(waiting)
+                    yield Part(gradients, None, rows, len(waiting), losses=losses)
                     if self._stores:
                         yield from (Part({}, is_summed=False, batch=one)
                                     for one in waiting)
@@ -107,9 +107,10 @@ class GradientsOfPass:
 
     def _whole(self, batch, live):
         executors, module = self._executors, self._executors.module
-        gradients = executors.gradients(module, batch, live, self._draws_masks)
+        gradients, losses = executors.gradients(module, batch, live, self._draws_masks)
         executors.carry_states(module, live)
-        return Part(gradients, None, executor_group.batch_size(module), 1, batch=batch)
+        return Part(gradients, None, executor_group.batch_size(module), 1, batch=batch,
+                    losses=losses)
 
     def _others(self, batch, live, executors):
         """Yield the gradients of a batch with its padding cut off, and those that its step has."""
@@ -126,12 +127,12 @@ class GradientsOfPass:
             yield whole
             return
         cut, module, real = self._without_padding(batch, executors, rows, real_rows)
-        gradients = executors.gradients(module, cut, live, self._draws_masks)
+        gradients, losses = executors.gradients(module, cut, live, self._draws_masks)
         summed = Part(gradients, executors.loss_reduction.weights(
-            executor_group.rows_bound(module), real, mu.batch_size))
+            executor_group.rows_bound(module), real, mu.batch_size), losses=losses)
         if cut is batch:
             executors.carry_states(module, live)
-            yield whole._replace(gradients=gradients, weights=summed.weights, is_summed=True)
+            yield summed._replace(rows=real_rows, batches=whole.batches, batch=batch)
         elif self._stores and self._at_once > 1:  # a step on the cut batch would bind anew
             yield summed
             yield whole
@@ -142,7 +143,7 @@ class GradientsOfPass:
             yield summed
             # A step computes the padding rows too, and so does its next state.
             padded = self._module_for(batch, executors)
-            gradients = executors.gradients(padded, batch, live, self._draws_masks)
+            gradients, _ = executors.gradients(padded, batch, live, self._draws_masks)
             executors.carry_states(padded, live)
             yield whole._replace(gradients=gradients)
         else:

@@ -143,10 +143,10 @@ def _means(symbol, nodes, shapes):
     """List for each loss layer with a gradient of a parameter whether its loss is a mean."""
     return [_is_normalized(node, symbol, shapes) for node in nodes
             if node['op'] in _LOSSES and float(node.get('attrs', {}).get('grad_scale', 1))
-            and _moves_a_parameter(node, nodes, shapes)]
+            and moves_a_parameter(node, nodes, shapes)]
 
 
-def _moves_a_parameter(loss, nodes, inputs):
+def moves_a_parameter(loss, nodes, inputs):
     to_visit = [loss['inputs'][0][0]]
     visited = set()
     while to_visit:

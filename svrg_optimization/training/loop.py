@@ -16,7 +16,7 @@ from ..data.ndarray_iter import reset, views_of_batches
 from ..data.passes import Pass
 from ..module import executor_group
 from ..module.loss_reduction import NoLossError
-from .snapshots import end_at_best, has_converged, is_at_snapshot, store_again
+from .snapshots import has_converged, is_at_snapshot, store_again
 from .trained_module import TrainedModule
 
 _END = object()
@@ -80,7 +80,8 @@ def _train_epochs(module, given):
             module.logger.info('Epoch[%d] Train-%s=%f', epoch, name, value)
         module.logger.info('Epoch[%d] Time cost=%.3f', epoch, time.time() - tic)
         given.arg_params, given.aux_params = module.get_params()
-        module.set_params(given.arg_params, given.aux_params)  # the same on all devices
+        with module._svrg.keeping_comparison():
+            module.set_params(given.arg_params, given.aux_params)  # the same on all devices
         _call(given.epoch_end_callback, epoch, module.symbol, given.arg_params, given.aux_params)
         if given.eval_data is not None:
             for name, value in module.score(
@@ -274,12 +275,10 @@ class _Epochs:
             go_back = self._take_snapshot()
             if go_back:
                 go_back()
-            if self._rule and not self.has_converged:
-                end_at_best(self._of_snapshot)
+            if self._rule and self._rule.ways_back > ways_back:
                 executor_group.weights_have_moved(self._module)
-                if self._rule.ways_back > ways_back:
-                    svrg.warn_once('the learning rate was too large since the last snapshot: the '
-                                   'weights are those of the best snapshot')
+                svrg.warn_once('the learning rate was too large since the last snapshot: the '
+                               'weights are those of the best snapshot')
         norm = self._module.gradient_norm
         if svrg.schedule.tol is None or self.has_converged or norm is None or (
                 not self._takes_snapshots):
@@ -320,6 +319,8 @@ class _Epochs:
             module.logger.info('Epoch[%d] Full gradient norm=%.1e', svrg.epoch,
                                module.gradient_norm)
             self.has_converged = has_converged(self._of_snapshot)
+        if module.objective is not None:
+            module.logger.info('Epoch[%d] Full objective=%g', svrg.epoch, module.objective)
         if count is not None:
             module.logger.info('Epoch[%d] Full gradient batches=%d', svrg.epoch,
                                svrg.snapshot.full_gradient.batches)

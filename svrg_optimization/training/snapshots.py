@@ -38,12 +38,12 @@ def take_snapshot(module, train_data, batch_end_callback, batches):
         return
     module._membership.synchronize(module, svrg.snapshot.num_update)
     svrg.at.warn_of_noise(module)
-    ways_back = trained.rule and trained.rule.ways_back
     callbacks = batch_end_callback or module._full_grad_callback
-    rate.take_snapshot(svrg, trained, source, _workers(module, source),
-                       _callback_of_pass(module, source, callbacks) if callbacks else None)
+    taken = rate.take_snapshot(
+        svrg, trained, source, _workers(module, source),
+        _callback_of_pass(module, source, callbacks) if callbacks else None)
     if trained.rule is not None:
-        if trained.rule.ways_back > ways_back:
+        if taken.went_back:
             module.logger.info('Epoch[%d] The learning rate was too large: back to the best '
                                'snapshot', svrg.epoch or 0)
         module.logger.info('Epoch[%d] Learning rate=%g', svrg.epoch or 0, trained.rule(None))
@@ -54,9 +54,9 @@ def store_again(module, source):
     module._svrg.store_again(module, source, _workers(module, source))
 
 
-def end_at_best(module):
-    """Set a module to its best snapshot if the objective of the last one is above."""
-    rate.end_at_best(module._svrg, TrainedModule(module), module.gradient_norm)
+def begin_steps(module):
+    """Set a module to where the steps from its snapshot begin: before the first step."""
+    rate.jump(module._svrg, TrainedModule(module))
 
 
 def is_at_snapshot(module):

@@ -156,8 +156,9 @@ def test_fit_ends_before_the_epoch_whose_snapshot_finds_convergence(caplog):
     assert norm <= 1e-3
     messages = [record.getMessage() for record in caplog.records]
     assert [line.split('=')[0] for line in messages if 'Epoch[%d]' % last in line] == [
-        'Epoch[%d] Full gradient time' % last, 'Epoch[%d] Full gradient norm' % last]
-    assert 'Epoch[%d] Time cost' % (last - 1) in messages[-3]
+        'Epoch[%d] Full gradient time' % last, 'Epoch[%d] Full gradient norm' % last,
+        'Epoch[%d] Full objective' % last]
+    assert 'Epoch[%d] Time cost' % (last - 1) in messages[-4]
     assert len(list(train_data)) == 4  # they stand at their beginning
     twin = problem.svrg(learning_rate=0.3, wd=0.01)
     for epoch in range(last):
@@ -182,7 +183,7 @@ def test_fit_ends_the_epoch_within_which_a_snapshot_finds_convergence(caplog):
     assert last < 50 and epochs == evaluated == list(range(last + 1))
     messages = [record.getMessage() for record in caplog.records]
     assert [line.split('=')[0].split('] ')[1] for line in messages[-4:]] == [
-        'Full gradient norm', 'Train-mse', 'Time cost', 'Validation-mse']
+        'Full objective', 'Train-mse', 'Time cost', 'Validation-mse']
     norm = largest(mean_gradient(problem, weights_of(module)))
     assert norm <= 0.1
     np.testing.assert_allclose(module.gradient_norm, norm, rtol=1e-4)

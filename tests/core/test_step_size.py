@@ -1,5 +1,7 @@
 """What a Barzilai-Borwein rate is, and which optimizers can be given it."""
 
+import json
+
 import mxnet as mx
 import numpy as np
 import pytest
@@ -8,6 +10,7 @@ from pairs import in_pairs
 from problems import Problem
 from svrg_bb import fit
 from svrg_optimization import BarzilaiBorwein
+from svrg_optimization.core.jump import Moves
 from svrg_optimization.step_size import Change, KeptSnapshot, check_step_size
 
 
@@ -109,23 +112,26 @@ def test_the_first_rate_is_measured_or_given_and_bounded(base_lr, curvature, mom
 
 
 def look(rule, objective, norm):
-    """Look at a snapshot; return whether the best one, which somebody has kept, is better."""
-    best = rule.best and rule.best._replace(weights='best')
-    return rule.look_at(change(objective=objective), norm, best) is not None
+    """Look at a snapshot after the one before; go on from it if it is not worse."""
+    now = change(objective=objective)
+    if rule.is_worse(now, norm):
+        return True
+    rule.accept(now, norm)
+    return False
 
 
-def test_training_goes_back_where_objective_and_gradient_are_above_the_best():
+def test_training_goes_back_where_the_objective_is_above_that_of_the_snapshot_before():
     rule = BarzilaiBorwein(0.8)
     assert not look(rule, 3., 10.) and rule.best == KeptSnapshot(0, 10)  # begins anew
     assert not look(rule, -2., 20.) and rule.best == KeptSnapshot(-2, 20)
-    assert not look(rule, 1., 20.) and rule.best.objective == -2 and rule.objective == -1
-    assert not look(rule, -1., 30.) and rule.best == KeptSnapshot(-2, 30)  # the later one
-    assert not look(rule, 3., 10.)  # its gradient is smaller
-    assert look(rule, 1e-9, 40.)  # they add up: 1 + 1e-9 above the best
-    assert rule.objective == -2 and rule.best.weights == 'best'
-    assert not look(rule, 1e-9, 30.) and look(rule, 1e-9, 30.001)
+    assert look(rule, 1e-9, 1e-9) and rule.best == KeptSnapshot(-2, 20)  # whatever the norm
+    assert not look(rule, 0., 30.) and rule.best == KeptSnapshot(-2, 30)
     assert look(rule, np.nan, np.nan) and look(rule, -5., np.inf)
     assert not look(rule, -np.inf, 50.) and rule.best == KeptSnapshot(0, 50)  # begins anew
+    assert rule.largest_norm == 50
+    rule.begin_anew()
+    assert look(rule, -np.inf, np.nan)
+    assert not look(rule, 7., 60.) and rule.best == KeptSnapshot(0, 60)
 
 
 def test_the_way_back_reduces_rate_and_bound_which_grows_again():
@@ -143,26 +149,30 @@ def test_the_way_back_reduces_rate_and_bound_which_grows_again():
     assert rule.rate == pytest.approx(1.1 / 2 * 100, rel=1e-12)
 
 
-def test_noise_is_no_reason_to_go_back():
+def test_what_is_noise_is_told_by_the_largest_norm():
     rule = BarzilaiBorwein()
-    look(rule, 0., 1.)
-    look(rule, -1., 1e-9)
-    assert not look(rule, 1e-12, 1e-6) and look(rule, 1e-12, 1.1e-6)  # of float32's rounding
+    rule.accept(Change(), 2.)
+    rule.accept(Change(), 1e-9)
+    assert rule.is_noise(2e-6) and not rule.is_noise(2.1e-6)  # of float32's rounding
 
 
-def test_a_fit_begins_with_no_best_snapshot_unless_it_is_resumed():
+def test_a_fit_begins_anew_unless_it_is_resumed():
     rule = BarzilaiBorwein()
-    look(rule, 0., 1.)
-    rule.rate, rule.slowdown, rule.curvature = 0.5, 2., 3.
+    rule.accept(Change(), 1.)
+    rule.rate, rule.slowdown, rule.curvature, rule.ways_back = 0.5, 2., 3., 4
+    rule.moves.add(np.ones(2), np.ones(2))
     other = BarzilaiBorwein()
-    other.resume(rule.state())
+    other.resume(json.loads(json.dumps(rule.state())), Moves([np.ones(2)], [np.ones(2)]))
     assert (other.rate, other.slowdown, other.curvature, other.largest_norm) == (0.5, 2, 3, 1)
+    assert (other.ways_back, other.best) == (4, KeptSnapshot(0, 1))
     other.begin_fit()
-    assert other.best == KeptSnapshot(0, pytest.approx(np.nan, nan_ok=True))
+    assert other.is_worse(change(objective=1e-9), 1.) and len(other.moves.moves) == 1
+    other.begin_fit()
+    assert not other.is_worse(change(objective=1.), 1.) and not other.moves.moves
     other.resume({'rate': 0.25, 'curvature': 3.})  # of version 1.0.0
-    assert other.rate == 0.25
+    assert other.rate == 0.25 and not other.moves.moves
     rule.begin_fit()
-    assert rule.best is None
+    assert not rule.is_worse(change(objective=1.), 1.) and not rule.moves.moves
 
 
 @in_pairs({

@@ -117,7 +117,7 @@ def recorded(base, lists=False, fails_at=None, **arguments):
     class Handler(logging.Handler):
         def emit(self, record):
             line = re.sub(r'=[\d.]+$', '=', record.getMessage())
-            if 'Full gradient' not in line:
+            if 'Full ' not in line:
                 events.append(('log', line))
 
     loggers.handlers, loggers.propagate = [Handler()], False

@@ -37,8 +37,7 @@ def test_workers_share_the_rate_of_barzilai_borwein(tmp_path):
     problem = Problem(**given)
     svrg = problem.svrg(16, learning_rate=lambda _: twin.rate, wd=0.05, **BIAS)
     twin = SvrgBB(problem, 0.05, 0.05, bounded=False, svrg=svrg, decayed=BIAS['decayed'])
-    twin.fit(0, 4, 2, [np.r_[begin:begin + 8, begin + 24:begin + 32] for begin in (0, 8, 16)],
-             ends_at_best=False)
+    twin.fit(0, 4, 2, [np.r_[begin:begin + 8, begin + 24:begin + 32] for begin in (0, 8, 16)])
     for weights in results:
         assert_close(weights, svrg.weights)
 

@@ -3,6 +3,8 @@
 import mxnet as mx
 import numpy as np
 
+import oracle
+
 
 def length(vector):
     return np.sqrt(vector @ vector)
@@ -13,7 +15,8 @@ class SvrgBB:
 
     With momentum the rate of the paper is multiplied by 1 - momentum. L is the largest
     curvature between snapshots and of a batch. `multipliers` are those of the rate. Where
-    the objective and the gradient are above the best snapshot's, it goes back.
+    the objective is above that of the snapshot before, it goes back there. With the bound,
+    steps begin at the least point of a quadratic on the span of the last five moves.
     """
 
     def __init__(self, problem, rate=None, wd=0., bounded=True, batch_size=10, momentum=0.,
@@ -25,7 +28,8 @@ class SvrgBB:
         self.scale, self.decayed = scale, tuple(decayed)  # the scale of gradients
         self.momentum, self.wd, self.bounded, self.batch_size = momentum, wd, bounded, batch_size
         self.rate, self.curvature, self.slowdown = rate, 0., 1.
-        self.previous = self.best = None
+        self.previous = self.begin = None
+        self.moves = []
         self.steps = self.taken = self.ways_back = 0
         self.rates, self.names = [], sorted(self.svrg.weights)
         self.multipliers = self.vector({name: np.full(value.shape, dict(multipliers).get(name, 1))
@@ -46,11 +50,48 @@ class SvrgBB:
             + self.wd * weights[name] * name.endswith(self.decayed)
             for name, value in self.svrg.gradients(weights, rows).items()})
 
+    def objective(self, vector, rows):
+        """Return the mean objective over some rows, with weight decay."""
+        weights, begin, decay = {}, 0, 0.
+        for name in self.names:
+            value = self.svrg.weights[name]
+            weights[name] = vector[begin:begin + value.size].reshape(value.shape)
+            begin += value.size
+            decay += self.wd / 2 * (weights[name] ** 2).sum() * name.endswith(self.decayed)
+        return decay + self.scale / len(rows) * oracle.loss(
+            self.svrg.network, weights, self.svrg.features[rows], self.svrg.targets[rows])
+
+    def batch_of(self, batches):
+        generator = np.random.RandomState(self.taken)
+        return batches[[number for number in range(len(batches))
+                        if generator.randint(number + 1) == 0][-1]]
+
+    def backtracked(self, batch):
+        """Halve the rate until a step along the batch's gradient lowers its objective."""
+        at = self.vector(self.svrg.weights)
+        gradient, here = self.gradient(at, batch), self.objective(at, batch)
+        while True:
+            way = self.rate * (1 + self.momentum) * self.multipliers * gradient
+            if self.objective(at - way, batch) <= here - way @ gradient / 4:
+                return
+            self.rate /= 2
+
+    def least_point(self, at, gradient):
+        """Return the least point of the quadratic on the span of the moves; None without any."""
+        if not self.moves:
+            return None
+        moves, changes = (np.array(vectors) for vectors in zip(*self.moves))
+        units = np.sqrt((moves * changes).sum(axis=1))[:, None]
+        products = (moves / units) @ (changes / units).T
+        values, vectors = np.linalg.eigh((products + products.T) / 2)
+        ways = vectors.T[values > 1e-5 * values.max()] @ (moves / units)
+        way = -(ways @ gradient / values[values > 1e-5 * values.max()]) @ ways
+        root = np.sqrt(self.multipliers)
+        return at + way * min(1, 3 * max(map(length, moves / root)) / length(way / root))
+
     def curvature_of_batch(self, batches):
         """Return the largest curvature of one of some batches, by two power iterations."""
-        generator = np.random.RandomState(self.taken)
-        batch, = (batches[number] for number in [
-            number for number in range(len(batches)) if generator.randint(number + 1) == 0][-1:])
+        batch = self.batch_of(batches)
         at, root, largest = self.vector(self.svrg.weights), np.sqrt(self.multipliers), 0.
         distance = 1e-3 * max(1, length(at / root))
         here = self.gradient(at, batch)
@@ -65,20 +106,22 @@ class SvrgBB:
         rows = np.unique(np.concatenate(batches))
         batches = [batch[:1 + np.argmax(batch)] for batch in batches]  # the last is filled up
         measured = self.curvature_of_batch(batches) if self.bounded or self.rate is None else 0
+        sampled = self.batch_of(batches)
         self.taken += 1
         at = self.vector(self.svrg.weights)
         full = self.gradient(at, rows)
-        norm, objective = abs(full).max() / self.scale, 0.
+        objective, is_first = self.objective(at, rows), self.rate is None
         if self.steps:
             moved, changed = at - self.previous[0], full - self.previous[1]
-            objective = self.previous[2] + moved @ (full + self.previous[1]) / 2
-            if objective > self.best[2] and norm > self.best[3]:
+            if objective > self.previous[2]:
                 self.rates.append(self.rate)
                 self.go_back(rows)
                 return
             self.slowdown = max(1, self.slowdown / 1.1)
             self.curvature = max(0.9 * self.curvature, measured)
             product = moved @ changed
+            if product > 1e-8 * length(moved) * length(changed) and self.bounded:
+                self.moves = [*self.moves, (moved, changed)][-5:]
             if product > 0:
                 self.rate = ((1 - self.momentum) * (moved ** 2 / self.multipliers).sum()
                              / product / self.steps) * (4 if self.bounded else 1 / self.slowdown)
@@ -91,36 +134,42 @@ class SvrgBB:
         if self.bounded:
             stable = 2 * (1 + self.momentum) / (1 + 2 * self.momentum)  # times 1 / L, for nag
             self.rate = min(self.rate, 0.75 * stable / self.curvature / self.slowdown)
+        if is_first:
+            self.backtracked(sampled)
         self.svrg.take_snapshot(rows)
-        self.previous, self.steps = (at, full, objective, norm, dict(self.svrg.weights)), 0
-        if self.best is None or objective <= self.best[2]:
-            self.best = self.previous
+        self.previous, self.steps = (at, full, objective, dict(self.svrg.weights)), 0
+        self.begin = self.least_point(at, full)
         self.rates.append(self.rate)
 
     def go_back(self, rows):
-        self.svrg.weights = {name: value.copy() for name, value in self.best[4].items()}
+        self.svrg.weights = {name: value.copy() for name, value in self.previous[3].items()}
         self.svrg.optimizer.velocity = {}
         self.svrg.take_snapshot(rows)
-        self.previous, self.steps = self.best, 0
+        self.steps, self.moves, self.begin = 0, [], None
         self.slowdown *= 2
         self.rate /= 2
         self.ways_back += 1
         self.rates[-1] = self.rate
 
     def step(self, rows):
+        if self.begin is not None:
+            begin, self.svrg.optimizer.velocity = self.begin, {}
+            for name in self.names:
+                value = self.svrg.weights[name]
+                self.svrg.weights[name], begin = (begin[:value.size].reshape(value.shape),
+                                                  begin[value.size:])
+            self.begin = None
         self.svrg.step(rows)
         self.steps += 1
 
-    def fit(self, begin, end, update_freq, batches, ends_at_best=True):
-        """Train, and take a last snapshot; where its objective is above the best, go back."""
+    def fit(self, begin, end, update_freq, batches):
+        """Train, and take a last snapshot."""
         for epoch in range(begin, end):
             if epoch % update_freq == 0:
                 self.take_snapshot(batches)
             for rows in batches:
                 self.step(rows)
         self.take_snapshot(batches)
-        if ends_at_best and self.previous[2] > self.best[2]:
-            self.go_back(np.unique(np.concatenate(batches)))
         return self.svrg.weights
 
 

@@ -1,0 +1,153 @@
+"""What one batch of a pass tells of the learning rate: its curvature, and how far it may go."""
+
+import math
+
+import numpy as np
+
+from .arrays import dense
+from .front_end import BatchesOfPass
+
+_SHIFT = 1e-3  # of the weights, relative to their norm, along which curvature is measured
+_ITERATIONS = 2  # of the power method that measures it
+_SUFFICIENT = 0.25  # of the decrease that the gradient foretells, in Armijo's condition
+_MOST_HALVINGS = 60
+
+
+class SampledBatch(BatchesOfPass):
+    """A pass, and afterwards one batch of it, each as likely as any other.
+
+    Parameters
+    ----------
+    source : BatchesOfPass
+        The pass.
+    seed : int
+        Seed of the choice. NumPy's own generator stays as it is.
+
+    Attributes
+    ----------
+    batch : object
+        The batch.
+    """
+
+    def __init__(self, source, seed):
+        super().__init__(source.train_data, source.count)
+        self.states, self.batch, self._source = source.states, None, source
+        self._generator = np.random.RandomState(seed)
+
+    def batches(self, **how):
+        """Yield the batches; keep one, by reservoir sampling, and the states before it."""
+        for number, batch in enumerate(self._source.batches(**how), 1):
+            if self._generator.randint(number) == 0:
+                self.batch, states = self._source.kept(batch), self.states
+            yield batch
+        if self.batch is not None:
+            self.states = states
+
+    def is_whole(self, yielded):
+        """As that of the pass."""
+        return self._source.is_whole(yielded)
+
+    def kept(self, batch):
+        """As that of the pass."""
+        return self._source.kept(batch)
+
+
+class BatchNearby:
+    """The mean objective of the batch at the snapshot and near it.
+
+    Parameters
+    ----------
+    svrg : SVRG
+        The snapshot of the model.
+    live : object
+        Model being trained.
+    gradient : MeanGradient
+        What the optimizer makes of a gradient.
+    sample : SampledBatch
+        The batch.
+    workers : Workers
+        Devices and workers of the pass.
+    """
+
+    def __init__(self, svrg, live, gradient, sample, workers):
+        self._svrg, self._live, self._gradient = svrg, live, gradient
+        self._sample, self._workers = sample, workers.within_process()
+        self._weights = svrg.at.weights()
+        self._lengths = {name: 1 / each for name, each in gradient.multipliers.items()}
+        # A smaller difference is lost in rounding.
+        self._precision = max([np.finfo(self._weights[name][0].dtype).eps
+                               for name in self._lengths] or [0])
+
+    def _gradients(self):
+        self._sample.is_repeated = True
+        return self._svrg.gradients_nearby(self._live, self._sample, self._workers)
+
+    def curvature(self):
+        """Return the largest curvature of the batch at the snapshot; 0 if it cannot be measured.
+
+        It is found by the power method on differences of the batch's gradients,
+        which begins with the gradient itself.
+        """
+        largest, gradient, lengths = 0., self._gradient, self._lengths
+        if not lengths:  # nothing is updated
+            return largest
+        with self._gradients() as gradient_of:
+            distance = max(_SHIFT, math.sqrt(self._precision)) * max(1., length(
+                {name: dense(self._weights[name][0]) for name in lengths}, lengths))
+            here = gradient_of(self._sample.batch)
+            if here is None:
+                return largest
+            self._sample.draws_random_numbers = False
+            direction = gradient.of(here, self._weights)
+            for _ in range(_ITERATIONS):
+                along = {name: array * gradient.multipliers[name]
+                         for name, array in direction.items()}
+                size = length(along, lengths)
+                if not 0 < size < math.inf:
+                    break
+                shift = {name: array * (distance / size) for name, array in along.items()}
+                direction = gradient.change(here, gradient_of(self._sample.batch, shift), shift)
+                curvature = length(direction, gradient.multipliers) / distance
+                if not math.isfinite(curvature):
+                    break
+                largest = max(largest, curvature)
+        return largest
+
+    def halvings(self, step_size):
+        """Return how often a step along the batch's gradient has to be halved to lower its loss.
+
+        It is Armijo's condition, which a curvature measured where the loss is saturated
+        does not ensure. 0 if the loss is not known.
+        """
+        gradient = self._gradient
+        with self._gradients() as gradient_of:
+            here = gradient_of(self._sample.batch)
+            if here is None or math.isnan(here.loss):
+                return 0
+            value = gradient.smooth_objective(here, self._weights)
+            direction = gradient.of(here, self._weights)
+            slope = sum(gradient.multipliers[name] * dot(array, array)
+                        for name, array in direction.items())
+            for number in range(_MOST_HALVINGS):
+                if not step_size * slope > self._precision * abs(value):
+                    break
+                shift = {name: array * (step_size * gradient.multipliers[name])
+                         for name, array in direction.items()}
+                moved = {name: [dense(self._weights[name][0]) - by]
+                         for name, by in shift.items()}
+                after = gradient.smooth_objective(gradient_of(self._sample.batch, shift), moved)
+                if after <= value - _SUFFICIENT * step_size * slope:
+                    break
+                step_size /= 2
+        return number
+
+
+def dot(first, second):
+    """Return the scalar product of two NDArrays, summed in float64."""
+    return float(np.vdot(first.asnumpy().astype('float64'), second.asnumpy().astype('float64')))
+
+
+def length(arrays, multipliers):
+    """Return the Euclidean norm of NDArrays by name, whose squares have multipliers."""
+    return math.sqrt(sum(multipliers[name] * dot(array, array)
+                         for name, array in arrays.items()))

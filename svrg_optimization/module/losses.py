@@ -1,0 +1,168 @@
+"""Losses of the rows of a batch, from what the loss layers of a symbol get."""
+
+import functools
+import json
+
+import mxnet as mx
+from mxnet import ndarray as nd
+
+from .loss_reduction import moves_a_parameter
+
+
+class Losses:
+    r"""Sum of a symbol's losses over a batch, whose gradient is the one of the loss layers.
+
+    It is computed from the inputs of the loss layers: of the outputs, such as
+    probabilities, it could not be told where they are rounded to 0 or 1.
+
+    Parameters
+    ----------
+    symbol, graph : Symbol, dict
+        Network with its loss, and the content of its JSON.
+    inputs : iterable of str
+        Names of its data, labels, states and masks.
+
+    Attributes
+    ----------
+    symbol : Symbol
+        The network with the inputs of its loss layers as further outputs, after its
+        own. It is the argument where the loss is not known, as with an operator of
+        the user's own.
+    is_known : bool
+        Whether the loss is known.
+    """
+
+    def __init__(self, symbol, graph, inputs):
+        nodes, heads = list(graph['nodes']), list(graph['heads'])
+        layers = [node for node in nodes if node['op'] in _LOSS_OF
+                  and moves_a_parameter(node, nodes, inputs)]
+        self.symbol, self._outputs, self._losses = symbol, len(heads), []
+        self.is_known = bool(layers) and not _has_loss_of_its_own(nodes, layers)
+        if not self.is_known:
+            return
+        taken = {node['name'] for node in nodes}
+        for layer in layers:
+            loss, count = _LOSS_OF[layer['op']]
+            self._losses.append((functools.partial(loss, layer.get('attrs', {})), count))
+            for place in range(count):
+                name = '%s_input%d' % (layer['name'], place)
+                while name in taken:
+                    name += '_'
+                taken.add(name)
+                nodes.append({'op': 'BlockGrad', 'name': name, 'inputs': [layer['inputs'][place]]})
+                heads.append([len(nodes) - 1, 0, 0])
+        self.symbol = mx.sym.load_json(json.dumps({
+            **{key: value for key, value in graph.items() if key in ('attrs', 'arg_nodes')},
+            'nodes': nodes, 'heads': heads}))
+
+    def of(self, outputs):
+        """Return the losses of a batch, from all outputs of an executor of `symbol`.
+
+        Returns
+        -------
+        list of NDArray, or None
+            For each loss layer an array; the sum of all elements of all is the loss of the
+            batch. None if it is not known.
+        """
+        if not self.is_known:
+            return None
+        values, place = [], self._outputs
+        for loss, count in self._losses:
+            values.append(loss(*outputs[place:place + count]))
+            place += count
+        return values if all(value is not None for value in values) else None
+
+
+def _has_loss_of_its_own(nodes, layers):
+    """Tell whether an operator of the user's own is no part of what a loss layer gets."""
+    inside, to_visit = set(), [source[0] for layer in layers for source in layer['inputs']]
+    while to_visit:
+        place = to_visit.pop()
+        if place not in inside:
+            inside.add(place)
+            to_visit.extend(source[0] for source in nodes[place]['inputs'])
+    return any(node['op'] in _UNKNOWN and place not in inside
+               for place, node in enumerate(nodes))
+
+
+# Each of the following takes the attributes of a layer and its inputs.
+
+def _scale(attrs):
+    return float(attrs.get('grad_scale', 1))
+
+
+def _is_set(attrs, name):
+    return attrs.get(name, 'False') in ('True', '1', 'true')
+
+
+def _of_regression(loss, attrs, scores, labels):
+    outputs = labels.size // labels.shape[0]
+    return loss(scores, labels.reshape(scores.shape)) * (_scale(attrs) / outputs)
+
+
+def _half_square(scores, labels):
+    return nd.square(scores - labels) / 2
+
+
+def _logistic(scores, labels):
+    return nd.Activation(scores, act_type='softrelu') - labels * scores
+
+
+def _absolute(scores, labels):
+    return nd.abs(scores - labels)
+
+
+def _softmax(attrs, scores, labels):
+    is_spatial = _is_set(attrs, 'multi_output')
+    if scores.ndim > 2 and not (is_spatial or _is_set(attrs, 'preserve_shape')):
+        return None
+    axis = 1 if is_spatial else -1
+    logs, scale = nd.log_softmax(scores, axis=axis), _scale(attrs)
+    if labels.size == scores.size:  # probabilities
+        return labels.reshape(scores.shape) * logs * -scale
+    classes = scores.shape[axis]
+    labels = labels.reshape([size for place, size in enumerate(scores.shape)
+                             if place != axis % scores.ndim])
+    losses = -nd.pick(logs, labels, axis=axis)
+    smoothed = float(attrs.get('smooth_alpha', 0))
+    if smoothed:
+        others = -logs.sum(axis=axis) - losses
+        losses = losses * (1 - smoothed) + others * (smoothed / (classes - 1))
+    counted = nd.ones_like(labels)
+    if _is_set(attrs, 'use_ignore'):
+        counted = labels != float(attrs.get('ignore_label', -1))
+        losses = nd.where(counted, losses, nd.zeros_like(losses))
+    normalization = attrs.get('normalization', 'null')
+    if normalization == 'valid':
+        return nd.broadcast_div(losses * scale, nd.maximum(counted.sum(), 1))
+    batch = labels.size
+    if is_spatial:
+        batch = labels.shape[0]
+        scale /= labels.size // batch
+    return losses * (scale / (batch if normalization == 'batch' else 1))
+
+
+def _of_make_loss(attrs, values):
+    values, normalization = values * _scale(attrs), attrs.get('normalization', 'null')
+    if normalization == 'valid':
+        counted = (values > float(attrs.get('valid_thresh', 0))).sum()
+        return nd.broadcast_div(values, nd.maximum(counted, 1))
+    # MXNet treats a vector of losses as a single row.
+    return values / (values.shape[0] if normalization == 'batch' and values.ndim > 1 else 1)
+
+
+def _svm(attrs, scores, labels):
+    margin = float(attrs.get('margin', 1))
+    strength = float(attrs.get('regularization_coefficient', 1))
+    signs = 2 * nd.one_hot(labels.reshape((-1,)), scores.shape[1]).astype(scores.dtype) - 1
+    short = nd.relu(margin - signs * scores)
+    return (short if _is_set(attrs, 'use_linear') else nd.square(short)) * strength
+
+
+_LOSS_OF = {  # the loss, and how many inputs it needs
+    'LinearRegressionOutput': (functools.partial(_of_regression, _half_square), 2),
+    'LogisticRegressionOutput': (functools.partial(_of_regression, _logistic), 2),
+    'MAERegressionOutput': (functools.partial(_of_regression, _absolute), 2),
+    'SoftmaxOutput': (_softmax, 2), 'Softmax': (_softmax, 2), 'SVMOutput': (_svm, 2),
+    'MakeLoss': (_of_make_loss, 1), 'make_loss': (_of_make_loss, 1)}
+_UNKNOWN = ('Custom', 'IdentityAttachKLSparseReg')
