@@ -242,7 +242,8 @@ class BarzilaiBorwein(LRScheduler):
 
     def state(self):
         """Return what a checkpoint contains, as values of types that JSON supports."""
-        return {**{name: getattr(self, name) for name in _STATE}, 'best': self.best and self.best[:2]}
+        return {**{name: getattr(self, name) for name in _STATE},
+                'best': self.best and self.best[:2]}
 
     def resume(self, state, moves=None):
         """Go on with a `state` and the moves that belong to it."""

@@ -1,7 +1,7 @@
 """Does a training without a learning rate ever end worse than it began?
 
 Each kind of problem is one on which a rate goes wrong easily: batches of one row,
-columns of any scale, saturated losses, weights that begin on a plateau, and so on. The
+columns of any scale, a few heavy rows, data as they ship, and so on. The
 objectives of start and end are computed by NumPy in float64. A training converges if its
 gradient comes to the tolerance within the epochs.
 """
@@ -13,9 +13,11 @@ import warnings
 import common
 import mxnet as mx
 import numpy as np
+from mxnet import gluon
 from scipy.special import expit, log_softmax
+from sklearn import datasets
 
-from svrg_optimization import BarzilaiBorwein, SVRGBucketingModule, SVRGModule
+from svrg_optimization import BarzilaiBorwein, SVRGBucketingModule, SVRGModule, SVRGTrainer
 from svrg_optimization.proximal import L1, ElasticNet
 
 TOL, EPOCHS = 1e-4, 100
@@ -93,6 +95,15 @@ class Training:
     def run(self, momentum):
         """Train; return the objectives before and after, whether it converged, and the epochs."""
         fit = dict(self.fit)
+        initializer = fit.pop('initializer', None)
+        if initializer is not None:
+            for name, value in self.start.items():
+                array = mx.nd.zeros(value.shape)
+                initializer(mx.init.InitDesc(name), array)
+                self.start[name] = array.asnumpy().astype(float)
+        if fit.pop('gluon', False):
+            return self.run_gluon(momentum, fit.pop('epochs', EPOCHS))
+        num_epoch = fit.pop('epochs', EPOCHS)
         optimizer = 'nag' if momentum and not self.proximal else 'sgd'
         params = {'wd': self.wd, 'momentum': 0 if self.proximal else momentum,
                   'lr_scheduler': BarzilaiBorwein()}
@@ -138,14 +149,38 @@ class Training:
                 module = SVRGModule.load(folder + '/a', resumes, True, label_names=('label',))
                 callbacks.clear()
                 params['lr_scheduler'] = BarzilaiBorwein()
-                train(module, resumes, EPOCHS)
+                train(module, resumes, num_epoch)
         else:
-            train(module, 0, EPOCHS)
+            train(module, 0, num_epoch)
         weights = {name: value.asnumpy().astype(float)
                    for name, value in module.get_params()[0].items()}
         start = {name: value.astype(self.dtype).astype(float) for name, value in self.start.items()}
         converged = not dropout and module.gradient_norm <= settings['tol']
         return self.objective(start), self.objective(weights), converged, len(epochs)
+
+    def run_gluon(self, momentum, num_epoch):
+        """Train one layer in Gluon."""
+        net = gluon.nn.Dense(self.outputs, in_units=self.features.shape[1], prefix='fc_')
+        net.initialize()
+        for name, param in net.collect_params().items():
+            param.set_data(mx.nd.array(self.start[name]))
+            param.wd_mult = float(name.endswith('weight'))
+        loss = {'squares': gluon.loss.L2Loss(), 'softmax': gluon.loss.SoftmaxCrossEntropyLoss(),
+                'logistic': gluon.loss.SigmoidBCELoss(), 'huber': gluon.loss.HuberLoss()}[self.loss]
+        trainer = SVRGTrainer(net.collect_params(), 'nag' if momentum else 'sgd', {
+            'momentum': momentum, 'wd': self.wd, 'lr_scheduler': BarzilaiBorwein()}, tol=TOL,
+            objective=lambda data, label: loss(net(data), label))
+        train_data = gluon.data.DataLoader(gluon.data.ArrayDataset(
+            self.features, self.targets), self.batch_size, shuffle=True)
+        epochs = 0
+        for batches in trainer.epochs(train_data, num_epoch, update_freq=2):
+            for data, label in batches:
+                trainer.backward(data, label)
+                trainer.step(len(data))
+            epochs += 1
+        weights = {name: param.data().asnumpy().astype(float)
+                   for name, param in net.collect_params().items()}
+        return (self.objective(self.start), self.objective(weights), trainer.has_converged, epochs)
 
 
 class Buckets:
@@ -195,8 +230,8 @@ def numbers_of(rng, rows, noise=1.):
     return rows @ rng.normal(size=rows.shape[1]) + noise * rng.normal(size=len(rows))
 
 
-def trainings():
-    """Yield the kind of each training, and the training."""
+def trainings(short=()):
+    """Yield the kind of each training, and the training; data as they ship also for `short` epochs."""
     for seed in range(2):
         rng = np.random.RandomState(10 + seed)
         normal = rng.normal
@@ -248,16 +283,37 @@ def trainings():
         yield 'update_freq=1', Training(normal(size=(40, 40)), normal(size=40), batch_size=5,
                                         update_freq=1)
         yield 'stored', Training(x, signs(x), 'logistic', 10, wd=1e-3, store_snapshot_grads=True)
+        for front_end in ({}, {'gluon': True}):
+            x = normal(size=(400, 5))
+            heavy = np.where((np.arange(400) < 4)[:, None], 1000, 1)
+            for loss, targets, outputs in (
+                    ('logistic', signs(x), 1), ('huber', numbers(x), 1),
+                    ('softmax', (x @ normal(size=(5, 3)) + rng.gumbel(size=(400, 3))).argmax(1), 3)):
+                yield 'heavy rows', Training(heavy * x, targets, loss, 40, wd=1e-3, scale=0,
+                                             outputs=outputs, **front_end)
+            for load, loss, outputs in ((datasets.load_breast_cancer, 'logistic', 1),
+                                        (datasets.load_wine, 'softmax', 3),
+                                        (datasets.load_diabetes, 'squares', 1)):
+                shipped, targets = load(return_X_y=True)
+                for initializer in (mx.init.Uniform(0.07), mx.init.Xavier(), mx.init.Normal(1)):
+                    for epochs in (EPOCHS, *short):
+                        yield 'as they ship', Training(
+                            shipped, targets, loss, 32, wd=1e-4, outputs=outputs, epochs=epochs,
+                            initializer=initializer, **front_end)
 
 
 def main():
     parser = common.parser(__doc__, rounds=None)
     parser.add_argument('--each', action='store_true', help='print a line for each training')
+    parser.add_argument('--short', action='store_true', help='end also after 1 to 30 epochs')
+    parser.add_argument('--kind', help='a kind alone')
     args = parser.parse_args()
     common.quiet()
     warnings.simplefilter('ignore')
     counts = {}
-    for kind, training in trainings():
+    for kind, training in trainings(range(1, 31) if args.short else ()):
+        if args.kind not in (None, kind):
+            continue
         for momentum in (0.9, 0):
             np.random.seed(0)
             mx.random.seed(0)

@@ -5,13 +5,13 @@ import math
 from .arrays import dense
 
 _RISE = 10  # of the objective, and of the weights
-# Without an objective, growth of the gradient and of the weights. Where a deep network leaves a plateau the
-# gradient grows as much, but its weights do not.
+# Without an objective, growth of the gradient and of the weights. Where a deep network leaves a
+# plateau the gradient grows as much, but its weights do not.
 _GROWTH = 1000
 
 
 class Divergence:
-    """Warning of an objective far above the first; of gradient and weights where it is not known."""
+    """Warning of an objective far above the first, or of such a gradient where it is not known."""
 
     def __init__(self):
         self._first = None  # Taken, and the norm of the weights

@@ -28,7 +28,8 @@ device. The loop of a front end, whose gradients are sums over rows::
             svrg.end_step()
 
 With a BarzilaiBorwein, `trained.rule`, the rate is ``rule(None)``. A front end calls
-``rule.restart()`` for another model and ``rule.begin_fit()`` for other data. tests/core/test_front_end.py has the smallest front end.
+``rule.restart()`` for another model and ``rule.begin_fit()`` for other data.
+tests/core/test_front_end.py has the smallest front end.
 """
 
 import contextlib
@@ -46,6 +47,10 @@ class GradientsAtSnapshot:
     """
 
     is_repeatable = True
+
+    def disturbances(self):
+        """List what makes the objective another one in each batch, as Dropout does."""
+        return []
 
     # The weights
 

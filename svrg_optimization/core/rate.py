@@ -68,11 +68,63 @@ def take_snapshot(svrg, trained, source, workers, done=None):
     """
     if trained.rule is not None:
         went_back = _take_snapshot_and_rate(svrg, trained, source, workers, done)
-        return Taken(gradient_norm(svrg, trained), objective(svrg, trained), went_back)
-    svrg.take_snapshot(trained.live, source, workers, done)
-    taken = Taken(gradient_norm(svrg, trained), objective(svrg, trained))
-    svrg.divergence.look_at(taken, svrg.at.weights(), trained, svrg.warn_once)
-    return taken
+        svrg.taken = Taken(gradient_norm(svrg, trained), objective(svrg, trained), went_back)
+    else:
+        svrg.take_snapshot(trained.live, source, workers, done)
+        svrg.taken = Taken(gradient_norm(svrg, trained), objective(svrg, trained))
+        svrg.divergence.look_at(svrg.taken, svrg.at.weights(), trained, svrg.warn_once)
+    return svrg.taken
+
+
+def log_rate(logger, svrg, trained, taken):
+    """Log what a snapshot has made of the learning rate of a rule."""
+    if trained.rule is not None:
+        if taken.went_back:
+            logger.info('Epoch[%d] The learning rate was too large: back to the best snapshot',
+                        svrg.epoch or 0)
+        logger.info('Epoch[%d] Learning rate=%g', svrg.epoch or 0, trained.rule(None))
+
+
+def log_taken(logger, epoch, seconds, taken):
+    """Log the seconds that a snapshot took, the gradient's norm and the objective there."""
+    logger.info('Epoch[%d] Full gradient time=%.3f', epoch, seconds)
+    if taken is None:  # an override has taken no snapshot
+        return
+    logger.info('Epoch[%d] Full gradient norm=%.1e', epoch, taken.norm)
+    if taken.objective is not None:
+        logger.info('Epoch[%d] Full objective=%g', epoch, taken.objective)
+
+
+def can_go_on(svrg):
+    """Tell whether steps from the latest snapshot can lower the objective: no row has a NaN."""
+    return math.isfinite(svrg.taken.norm) or svrg.snapshot.num_update > 0
+
+
+def warn_of_end(svrg, trained, has_converged, cause=''):
+    """Warn where a last snapshot went back, or found that training has not converged.
+
+    Parameters
+    ----------
+    svrg, trained : SVRG, TrainedModel
+        The snapshot and the model.
+    has_converged : bool
+        Whether that is convergence.
+    cause : str
+        Why it has not converged, where that is known of the data.
+    """
+    if svrg.taken.went_back:
+        svrg.warn_once('the learning rate was too large since the last snapshot: the weights are '
+                       'those of the best snapshot')
+    tol = svrg.schedule.tol
+    if tol is None or has_converged:
+        return
+    reason = cause or '%s, or more epochs, may be needed' % (
+        'scaled features' if trained.rule else 'another learning rate')
+    if not cause and svrg.at.disturbances():
+        reason = ('with %s each batch has another objective, so that the gradient may not vanish'
+                  % ', '.join(svrg.at.disturbances()))
+    svrg.warn_once('training did not converge: gradient %.1e, tol %g; %s'
+                   % (svrg.taken.norm, tol, reason))
 
 
 def gradient_norm(svrg, trained):

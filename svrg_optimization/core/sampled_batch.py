@@ -128,7 +128,8 @@ class BatchNearby:
             direction = gradient.of(here, self._weights)
             slope = sum(gradient.multipliers[name] * dot(array, array)
                         for name, array in direction.items())
-            for number in range(_MOST_HALVINGS):
+            halvings = 0
+            while halvings < _MOST_HALVINGS:
                 if not step_size * slope > self._precision * abs(value):
                     break
                 shift = {name: array * (step_size * gradient.multipliers[name])
@@ -139,7 +140,8 @@ class BatchNearby:
                 if after <= value - _SUFFICIENT * step_size * slope:
                     break
                 step_size /= 2
-        return number
+                halvings += 1
+        return halvings
 
 
 def dot(first, second):

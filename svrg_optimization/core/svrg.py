@@ -63,6 +63,8 @@ class SVRG:
         What warns if training diverges.
     step : Step
         The latest step.
+    taken : Taken or None
+        What the latest snapshot has found; None before the first.
     epoch : int or None
         Epoch of ``fit``; None outside of it.
     """
@@ -71,7 +73,7 @@ class SVRG:
         self.at, self.schedule, self.store = at, schedule, store
         self.warn_once = warn_once
         self.snapshot, self.divergence = Snapshot(), Divergence()
-        self.step, self.epoch = Step(), None
+        self.step, self.taken, self.epoch = Step(), None, None
         self._keeps_comparison = False
         self._raises_if_nonfinite = raises_if_nonfinite
 
@@ -183,7 +185,7 @@ class SVRG:
                 done(mu.yielded - 1, batch)
 
     def weights_are_others(self, trained):
-        """Begin anew where somebody else has set the weights: other snapshots say nothing of them."""
+        """Begin anew where somebody has set the weights: other snapshots say nothing of them."""
         if not self._keeps_comparison:
             self.snapshot.jump = None
             if trained.rule is not None:

@@ -134,6 +134,11 @@ class AtSnapshot(GradientsAtSnapshot):
 
     # What SVRG asks for
 
+    def disturbances(self):
+        """List whether layers draw random numbers, and use a batch's own statistics."""
+        has_statistics = not all(param._differentiable for param in self._params)
+        return ['Dropout'] * bool(self._is_random) + ['BatchNorm'] * has_statistics
+
     def new_full_gradient(self):
         """Return a full gradient that is 0, in the scale of one row."""
         self._allocate()

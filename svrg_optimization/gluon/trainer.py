@@ -1,6 +1,7 @@
 r"""SVRGTrainer, Gluon's Trainer with stochastic variance reduced gradients."""
 
 import functools
+import logging
 import os
 import reprlib
 import tempfile
@@ -21,6 +22,7 @@ from ..proximal import ProximalOperators, ProximalStep
 from ..step_size import check_step_size
 from .at_snapshot import AtSnapshot
 from .batches import Axes, Batches, as_inputs, with_states
+from .epochs import epochs
 from .states import pickled, unpickled
 from .trained_parameters import TrainedParameters, rule_of
 
@@ -258,13 +260,59 @@ class SVRGTrainer(gluon.Trainer):
             self._init_params()
         self._drop_outdated_snapshot()
         workers = self._workers()
-        rate.take_snapshot(self._svrg, trained, source, workers)
+        taken = rate.take_snapshot(self._svrg, trained, source, workers)
+        rate.log_rate(logging, self._svrg, trained, taken)
         tol = self._svrg.schedule.tol or 0.
         if tol or is_distributed(self._kvstore):
             # Workers decide alike: with the largest norm and the smallest tol, 0 for none.
-            norm, negative = workers.largest([self.gradient_norm, -tol])
+            norm, negative = workers.largest([taken.norm, -tol])
             self._has_converged = negative < 0 and norm <= -negative
         source.rewind()
+
+    def epochs(self, train_data, num_epoch, update_freq=2, *, begin_epoch=0, states=()):
+        """Yield the batches of each epoch, as `training_batches` does, and take the snapshots.
+
+        ::
+
+            for batches in trainer.epochs(train_data, 100, update_freq=2):
+                for data, label in batches:
+                    trainer.backward(data, label)
+                    trainer.step(len(data))
+
+        It ends at the first snapshot that finds `has_converged`. With `tol` or a
+        BarzilaiBorwein it takes a last snapshot after `num_epoch` epochs, which decides
+        whether training has converged, and goes back where the objective is above that of
+        the snapshot before. Snapshots are logged as ``SVRGModule.fit`` logs them.
+
+        Parameters
+        ----------
+        train_data, states
+            As in `update_full_grads`.
+        num_epoch : int
+            Number of epochs, with those before `begin_epoch`.
+        update_freq : int
+            Number of epochs between two snapshots, which are taken before epoch 0,
+            `update_freq` and so on. One is also taken where there is none.
+        begin_epoch : int
+            Number of the first epoch, in a run that is resumed after `load_states`.
+
+        Yields
+        ------
+        iterable of tuple
+            The batches of one epoch.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If a number is no int, `update_freq` is below 1 or another one is negative. Also
+            where `update_full_grads` and `training_batches` raise one.
+
+        Warns
+        -----
+        UserWarning
+            If training has not converged to `tol`, and if the last snapshot went back.
+        """
+        return epochs(self, train_data, num_epoch, update_freq, begin_epoch, states)
 
     def _of_devices(self, states):
         """Return the states of each device."""

@@ -67,6 +67,12 @@ class AtSnapshot(GradientsAtSnapshot):
                            'its output; next_states={} declares that none is carried'
                            % ', '.join(live._state_names))
 
+    def disturbances(self):
+        """List the layers that draw random numbers, and the use of a batch's own statistics."""
+        masks = self.executors.masks
+        has_statistics = executor_group.auxiliary_states(self.executors.module)
+        return [*masks.layers, *masks.unshared, *(['BatchNorm'] if has_statistics else [])]
+
     @property
     def is_repeatable(self):
         """Whether a batch has the same gradient again with the same masks."""

@@ -193,7 +193,7 @@ class Executors:
         executor_group.carry_states(module, live, self.next_states)
 
     def gradients_of_merged(self, batches):
-        """Return the sum of the gradients of several batches of the bound size, and their losses."""
+        """Return the sum of the gradients of several batches of the bound size, and losses."""
         rows = len(batches) * executor_group.batch_size(self.module)
         if self._merged is None or executor_group.batch_size(self._merged) != rows:
             merged = self._new_module()

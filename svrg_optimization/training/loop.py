@@ -11,6 +11,7 @@ from mxnet.model import BatchEndParam
 from mxnet.module import BaseModule
 
 from .._argument_checks import check_callbacks, check_epoch, check_iterator, errors_named
+from ..core import rate
 from ..data.iterators import leaves_out_other_rows, rewind, rewind_for_pass
 from ..data.ndarray_iter import reset, views_of_batches
 from ..data.passes import Pass
@@ -74,7 +75,7 @@ def _train_epochs(module, given):
         tic = time.time()
         given.eval_metric.reset()
         batches = data.begin_epoch(epoch, is_first=epoch == given.begin_epoch)
-        if data.has_converged:
+        if data.has_ended:
             return
         for name, value in _train(module, given, data, batches, epoch, tic):
             module.logger.info('Epoch[%d] Train-%s=%f', epoch, name, value)
@@ -90,7 +91,7 @@ def _train_epochs(module, given):
                     batch_end_callback=given.eval_batch_end_callback):
                 module.logger.info('Epoch[%d] Validation-%s=%f', epoch, name, value)
         data.end_epoch()
-        if data.has_converged:
+        if data.has_ended:
             return
     if given.begin_epoch < given.num_epoch:
         data.end()
@@ -129,7 +130,7 @@ def _train(module, given, data, batches, epoch, tic):
     for nbatch in itertools.count():
         batch = next_batch
         data.begin_batch()
-        if data.has_converged:
+        if data.has_ended:
             return metric.get_global_name_value()
         if monitor is not None:
             monitor.tic()
@@ -180,6 +181,8 @@ class _Epochs:
     ----------
     has_converged : bool
         Whether the latest snapshot has found the gradient to be at most `tol`.
+    has_ended : bool
+        Whether it has, or found that no step can lower the objective.
     """
 
     def __init__(self, module, train_data, are_seen):
@@ -187,7 +190,7 @@ class _Epochs:
         self._of_snapshot = getattr(module, '_default_bucket', module)
         self._svrg = module._svrg
         self._has_loss, self._was_reset, self._is_read = True, False, False
-        self.has_converged = False
+        self.has_converged = self.has_ended = False
         self._rule = TrainedModule(self._of_snapshot).rule
         if self._rule is not None:
             self._rule.begin_fit()
@@ -220,13 +223,13 @@ class _Epochs:
             module._membership.check_plan(module, train_data, svrg, self._takes_snapshots,
                                           takes_snapshot, stores_again)
             if self._takes_snapshots and not takes_snapshot and is_at_snapshot(module):
-                self.has_converged = has_converged(module)
-                if self.has_converged:  # as the run that this one resumes
+                self.has_converged = self.has_ended = has_converged(module)
+                if self.has_ended:  # as the run that this one resumes
                     return None
         go_back = None
         if takes_snapshot:
             go_back = self._take_snapshot()
-            if self.has_converged:
+            if self.has_ended:
                 if go_back:
                     go_back()
                 return None
@@ -259,7 +262,7 @@ class _Epochs:
         """Reset the data, unless they have not been read."""
         if self._is_read:
             # Within an epoch, rewind: C++ iterators lose rows when they are reset in the middle.
-            (rewind if self.has_converged else reset)(self._train_data)
+            (rewind if self.has_ended else reset)(self._train_data)
             self._was_reset = True
 
     def end(self):
@@ -271,23 +274,16 @@ class _Epochs:
         if not self._takes_snapshots or (svrg.schedule.tol is None and self._rule is None):
             return
         if not svrg.snapshot.is_active or svrg.snapshot.num_update > svrg.snapshot.taken_at:
-            ways_back = self._rule and self._rule.ways_back
             go_back = self._take_snapshot()
             if go_back:
                 go_back()
-            if self._rule and self._rule.ways_back > ways_back:
+        if svrg.taken is not None and self._takes_snapshots:
+            if svrg.taken.went_back:
                 executor_group.weights_have_moved(self._module)
-                svrg.warn_once('the learning rate was too large since the last snapshot: the '
-                               'weights are those of the best snapshot')
-        norm = self._module.gradient_norm
-        if svrg.schedule.tol is None or self.has_converged or norm is None or (
-                not self._takes_snapshots):
-            return
-        advice = ("passes without rows left out, as last_batch_handle='pad' has," if
-                  self._may_not_converge else 'scaled features, or more epochs,' if self._rule
-                  else 'another learning rate, or more epochs,')
-        svrg.warn_once('training did not converge: gradient %.1e, tol %g; %s may be needed'
-                       % (norm, svrg.schedule.tol, advice))
+            rate.warn_of_end(svrg, TrainedModule(self._of_snapshot), self.has_converged,
+                             self._may_not_converge and
+                             "passes without rows left out, as last_batch_handle='pad' has, may be "
+                             'needed')
 
     def _take_snapshot(self):
         """Take a snapshot; return a function that sets the data to their beginning again.
@@ -305,6 +301,7 @@ class _Epochs:
         else:
             source, name = schedule.stream, 'full_grad_data'
             source.count = count
+        svrg.taken = None
         try:
             with errors_named(name):
                 module.update_full_grads(source)
@@ -314,13 +311,10 @@ class _Epochs:
             return go_back
         if svrg.store.train_data is not None:
             svrg.store.train_data = train_data  # a subclass may have passed others on
-        module.logger.info('Epoch[%d] Full gradient time=%.3f', svrg.epoch, time.time() - tic)
-        if module.gradient_norm is not None:  # an override may have taken no snapshot
-            module.logger.info('Epoch[%d] Full gradient norm=%.1e', svrg.epoch,
-                               module.gradient_norm)
+        rate.log_taken(module.logger, svrg.epoch, time.time() - tic, svrg.taken)
+        if svrg.taken is not None:
             self.has_converged = has_converged(self._of_snapshot)
-        if module.objective is not None:
-            module.logger.info('Epoch[%d] Full objective=%g', svrg.epoch, module.objective)
+            self.has_ended = self.has_converged or not rate.can_go_on(svrg)
         if count is not None:
             module.logger.info('Epoch[%d] Full gradient batches=%d', svrg.epoch,
                                svrg.snapshot.full_gradient.batches)

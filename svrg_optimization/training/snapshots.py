@@ -42,11 +42,7 @@ def take_snapshot(module, train_data, batch_end_callback, batches):
     taken = rate.take_snapshot(
         svrg, trained, source, _workers(module, source),
         _callback_of_pass(module, source, callbacks) if callbacks else None)
-    if trained.rule is not None:
-        if taken.went_back:
-            module.logger.info('Epoch[%d] The learning rate was too large: back to the best '
-                               'snapshot', svrg.epoch or 0)
-        module.logger.info('Epoch[%d] Learning rate=%g', svrg.epoch or 0, trained.rule(None))
+    rate.log_rate(module.logger, svrg, trained, taken)
 
 
 def store_again(module, source):

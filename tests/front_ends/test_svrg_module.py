@@ -148,8 +148,8 @@ def test_log_lines_and_callbacks_come_in_the_order_of_module(caplog):
         'Epoch[0] Full gradient time', 'Epoch[0] Full gradient norm', 'Epoch[0] Full objective',
         'Epoch[0] Train-mse', 'Epoch[0] Time cost', 'Epoch[0] Validation-mse', 'Epoch[1] Train-mse',
         'Epoch[1] Time cost', 'Epoch[1] Validation-mse', 'Epoch[2] Full gradient time',
-        'Epoch[2] Full gradient norm', 'Epoch[2] Full objective', 'Epoch[2] Train-mse', 'Epoch[2] Time cost',
-        'Epoch[2] Validation-mse']
+        'Epoch[2] Full gradient norm', 'Epoch[2] Full objective', 'Epoch[2] Train-mse',
+        'Epoch[2] Time cost', 'Epoch[2] Validation-mse']
     seconds = {head: float(line.split('=')[1]) for head, line in zip(heads, (
         line for line in lines if line.startswith('Epoch')))}
     assert 0 <= seconds['Epoch[0] Full gradient time'] <= seconds['Epoch[0] Time cost']

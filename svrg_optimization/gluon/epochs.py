@@ -1,0 +1,43 @@
+"""The loop of an SVRGTrainer: epochs with their snapshots, until training has converged."""
+
+import logging
+import time
+
+from .._argument_checks import check_epoch, checked_count
+from ..core import rate
+from .trained_parameters import TrainedParameters
+
+
+def epochs(trainer, train_data, num_epoch, update_freq, begin_epoch, states):
+    """Return the iterator of ``SVRGTrainer.epochs``."""
+    check_epoch('num_epoch', num_epoch)
+    check_epoch('begin_epoch', begin_epoch)
+    update_freq = checked_count('update_freq', update_freq)
+    return _epochs(trainer, train_data, range(begin_epoch, num_epoch), update_freq, states)
+
+
+def _epochs(trainer, train_data, numbers, update_freq, states):
+    svrg, trained = trainer._svrg, TrainedParameters(trainer)
+    if trained.rule is not None:
+        trained.rule.begin_fit()
+    try:
+        for svrg.epoch in numbers:
+            snapshot = svrg.snapshot
+            if not svrg.schedule.is_off and (not snapshot.is_active or snapshot.is_stale
+                                             or svrg.epoch % update_freq == 0):
+                _take_snapshot(trainer, train_data, states)
+                if trainer.has_converged or not rate.can_go_on(svrg):
+                    return
+            yield trainer.training_batches(train_data)
+        if numbers and not svrg.schedule.is_off and not (
+                svrg.schedule.tol is None and trained.rule is None):
+            _take_snapshot(trainer, train_data, states)
+            rate.warn_of_end(svrg, trained, trainer.has_converged)
+    finally:
+        svrg.epoch = None
+
+
+def _take_snapshot(trainer, train_data, states):
+    tic, epoch = time.time(), trainer._svrg.epoch
+    trainer.update_full_grads(train_data, states=states)
+    rate.log_taken(logging, epoch, time.time() - tic, trainer._svrg.taken)
