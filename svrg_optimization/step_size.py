@@ -255,7 +255,7 @@ class BarzilaiBorwein(LRScheduler):
     def __setstate__(self, state):
         """Restore a rule, of version 2.0.0 too."""
         self.restart()
-        vars(self).update(state)
+        vars(self).update(state, _is_resumed=True)
 
     def begin_fit(self):
         """Compare the next snapshot with none, but in a resumed run: data may be others."""

@@ -38,6 +38,7 @@ class AtSnapshot(GradientsAtSnapshot):
         self._arrays = {}  # of each parameter that has its own: values and gradients, by device
         self._live = {}  # the arrays of all parameters at the snapshot
         self.inputs = self._random = self._seed = None
+        self._stepped = None  # a small parameter after the latest step
         self._is_random = None  # unknown; to set the seed takes 1.5 ms
 
     # Arrays
@@ -89,6 +90,18 @@ class AtSnapshot(GradientsAtSnapshot):
     def adds(self):
         """Whether gradients add up over batches."""
         return any(param.grad_req == 'add' for param in self.trained())
+
+    def remember_step(self):
+        """Remember what a step has made of a small parameter."""
+        param = min(self.trained(), key=lambda param: param.data(param.list_ctx()[0]).size)
+        self._stepped = param, param._data[0].copy()
+
+    def has_been_set(self):
+        """Tell whether somebody has set that parameter since, as ``load_parameters`` does."""
+        if self._stepped is None:
+            return False
+        (param, value), self._stepped = self._stepped, None
+        return not np.array_equal(param._data[0].asnumpy(), value.asnumpy(), equal_nan=True)
 
     def set_fresh(self, is_fresh):
         """Set what MXNet sets when a backward pass writes to the gradient of a value."""

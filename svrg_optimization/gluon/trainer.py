@@ -259,6 +259,8 @@ class SVRGTrainer(gluon.Trainer):
         if self._params_to_init:
             self._init_params()
         self._drop_outdated_snapshot()
+        if self._at.has_been_set():
+            self._svrg.weights_are_others(trained)
         workers = self._workers()
         taken = rate.take_snapshot(self._svrg, trained, source, workers)
         rate.log_rate(logging, self._svrg, trained, taken)
@@ -467,12 +469,17 @@ class SVRGTrainer(gluon.Trainer):
         """
         self._check_step(batch_size)
         super().step(batch_size, ignore_stale_grad)
-        self._svrg.end_step()
+        self._end_step()
 
     def update(self, batch_size, ignore_stale_grad=False):
         """Update the weights after `allreduce_grads`. Errors and warnings are those of `step`."""
         self._check_step(batch_size)
         super().update(batch_size, ignore_stale_grad)
+        self._end_step()
+
+    def _end_step(self):
+        if rule_of(self._optimizer) is not None:
+            self._at.remember_step()
         self._svrg.end_step()
 
     def _update(self, ignore_stale_grad=False):

@@ -1,5 +1,7 @@
 """BarzilaiBorwein with SVRGTrainer, against float64."""
 
+import warnings
+
 import mxnet as mx
 import numpy as np
 import pytest
@@ -170,3 +172,74 @@ def test_only_the_sampled_batch_is_computed_with_a_seed(monkeypatch):
         seeds.append(draws_anew), set_seed(draws_anew))[1])
     trainer.update_full_grads(problem.loader())
     assert seeds == [True, False, False, False, False]  # two gradients of the first rate
+
+
+def test_weights_that_a_user_sets_are_not_taken_back():
+    problem, rule = Blocks('softmax', rows=40), BarzilaiBorwein()
+    net = problem.net()
+    trainer = problem.trainer(net, settings={'lr_scheduler': rule})
+    train(trainer, problem.loader(), 4)
+    before, worse = trainer.objective, 50 * mx.nd.array(problem.weights['fc_weight'])
+    for param in net.collect_params().values():
+        param.set_data(worse if param.name == 'fc_weight' else param.data() + 1)
+    trainer.update_full_grads(problem.loader())
+    np.testing.assert_array_equal(net.collect_params()['fc_weight'].data().asnumpy(),
+                                  worse.asnumpy())
+    assert trainer.objective > 2 * before and not rule.ways_back
+
+
+@pytest.mark.parametrize('num_epoch, contexts', [(3, None), (60, None), (60, TWO_DEVICES)])
+def test_epochs_take_the_snapshots_and_end(num_epoch, contexts, caplog):
+    """As the loop by hand: to the bit."""
+    def trained(epochs):
+        problem = Blocks('softmax', rows=40)
+        net = problem.net(contexts or mx.cpu())
+        trainer = problem.trainer(net, optimizer='nag', tol=1e-3, settings={
+            'momentum': 0.9, 'wd': 0.01, 'lr_scheduler': BarzilaiBorwein()})
+        epochs(trainer, problem.loader())
+        return trainer, [param.data().asnumpy() if not contexts else
+                         param.list_data()[1].asnumpy() for param in net.collect_params().values()]
+
+    def by_hand(trainer, loader):
+        for epoch in range(num_epoch):
+            if epoch % 2 == 0:
+                trainer.update_full_grads(loader)
+            if trainer.has_converged:
+                return
+            for batch in trainer.training_batches(loader):
+                trainer.backward(*batch)
+                trainer.step(10)
+        trainer.update_full_grads(loader)
+
+    counts = []
+
+    def given(trainer, loader):
+        for batches in trainer.epochs(loader, num_epoch, 2):
+            counts.append(0)
+            for batch in batches:
+                trainer.backward(*batch)
+                trainer.step(10)
+                counts[-1] += 1
+
+    caplog.set_level('INFO')
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter('always')
+        (expected, weights), (trainer, found) = trained(by_hand), trained(given)
+    told = [str(each.message) for each in caught if issubclass(each.category, UserWarning)]
+    assert any('did not converge' in text for text in told) == (num_epoch == 3)
+    for one, other in zip(weights, found):
+        np.testing.assert_array_equal(one, other)
+    assert trainer.has_converged == expected.has_converged == (num_epoch == 60)
+    assert set(counts) == {4} and len(counts) == (3 if num_epoch == 3 else len(counts)) < 60
+    lines = [record.getMessage() for record in caplog.records]
+    assert 'Epoch[2] Full objective=' in ' '.join(lines)
+    assert 'Epoch[%d] Full gradient norm=%.1e' % (
+        2 if num_epoch == 3 else len(counts), trainer.gradient_norm) in lines
+
+
+@pytest.mark.parametrize('arguments, error', [
+    ((1.5,), TypeError), ((-1,), ValueError), ((3, 0), ValueError), ((3, '2'), TypeError)])
+def test_bad_numbers_of_epochs_are_refused_before_anything_is_read(arguments, error):
+    problem = Blocks('linear')
+    with pytest.raises(error, match='num_epoch|update_freq'):
+        problem.trainer(problem.net()).epochs(None, *arguments)
