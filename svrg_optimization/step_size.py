@@ -107,19 +107,30 @@ class BarzilaiBorwein(LRScheduler):
     parameter has a multiplier of the rate (`lr_mult`), all this is
     measured in its weights divided by the root of the multiplier.
 
-    From one snapshot to the next the objective changes by about
+    The measured first rate is halved until one step along the batch's gradient lowers the
+    batch's loss (Armijo's condition), since a saturated loss shows no curvature.
 
-    .. math:: (g_{k-1} + g_k)^T (\tilde w_k - \tilde w_{k-1}) / 2,
+    **Way back.** A pass sums the loss of all rows. Where the mean objective, with weight
+    decay and a proximal operator's `value`, is above that of the snapshot before, or the
+    gradient is not finite, training goes back there, without momentum and with half the
+    rate and half the bound, and a line of the log says so. The bound grows again by a tenth
+    a snapshot. Where two objectives differ by no more than rounding,
 
-    plus the change of a proximal operator's `value`. If by the sum of these a
-    snapshot is above the best one so far, and `gradient_norm` is too, or is not
-    finite, training goes back to the best one, without momentum and with half the
-    rate and half the bound, and a line of the log says so. The bound grows again by a
-    tenth a snapshot. ``fit`` ends with a snapshot, goes back if it has not converged and
-    is above the best one, whatever its gradient, and warns of that.
+    .. math:: (g_{k-1} + g_k)^T (\tilde w_k - \tilde w_{k-1}) / 2
 
-    The factors, the bound, the batches' curvature and the way back are not part of
-    the paper.
+    decides; where the loss is not known, as with an operator of one's own, its upper bound
+    :math:`g_k^T (\tilde w_k - \tilde w_{k-1})` for a convex objective does. So the latest
+    snapshot is the best one. ``fit`` ends with a snapshot.
+
+    **Jump.** The last five moves between snapshots, with the changes of the gradient, tell
+    where a quadratic objective would be least on their span [2]_. The next steps begin
+    there, without momentum, at most three times as far away as the longest of the moves;
+    snapshot and full gradient stay. There is no jump with a proximal operator, whose
+    objective is not quadratic. The moves take at most 16 MB, so fewer are kept of more than
+    400,000 weights, and none of more than two million. A way back forgets them.
+
+    The factors, the bounds, the batches' curvature, the way back and the jump are not part of
+    the first paper.
 
     Parameters
     ----------
@@ -129,7 +140,8 @@ class BarzilaiBorwein(LRScheduler):
         `learning_rate` replaces it.
     bounded : bool
         Whether the rate is four times that of the formula, and bounded. With False the
-        formula alone is used, after a first rate as always and with the way back.
+        formula alone is used, after a first rate as always, with the way back and without
+        jumps.
     with_momentum : bool
         Without effect: the optimizer's momentum is known. It was needed before
         version 1.0.
@@ -142,10 +154,10 @@ class BarzilaiBorwein(LRScheduler):
         L; 0 before it is known.
     slowdown : float
         What the bound is divided by: 1, and more after a way back.
-    objective : float
-        Change of the mean objective since the first snapshot.
     best : KeptSnapshot or None
-        The best snapshot so far.
+        The best snapshot so far, which is the latest one.
+    moves : Moves
+        The last moves between snapshots.
     ways_back : int
         How often training went back to it.
 
@@ -165,12 +177,14 @@ class BarzilaiBorwein(LRScheduler):
     also raises one if the servers of a distributed KVStore must update the weights,
     because the rate would not reach them: in ``dist_async``, for row_sparse weights, and
     with ``MXNET_UPDATE_ON_KVSTORE=1``. Otherwise the workers update them. A checkpoint
-    contains the state of the rule. A resumed run takes its snapshot as the best so far.
+    contains the state of the rule and its moves.
 
     References
     ----------
     .. [1] C. Tan, S. Ma, Y.-H. Dai and Y. Qian, "Barzilai-Borwein Step Size for
        Stochastic Gradient Descent", NIPS 2016, Algorithm 1.
+    .. [2] D. Scieur, A. d'Aspremont and F. Bach, "Regularized Nonlinear Acceleration",
+       NIPS 2016.
 
     Examples
     --------

@@ -779,9 +779,8 @@ class SVRGModule(Module):
         -----
         UserWarning
             If the full gradient is not finite, with ``nonfinite='warn'``. If
-            `gradient_norm` and the weights have grown a thousandfold since the first
-            snapshot: training diverges. If a `BarzilaiBorwein` has set the weights back
-            to those of the best snapshot. If the network has random layers other than
+            the objective and the weights are more than ten times those of the first
+            snapshot: training diverges. If the network has random layers other than
             Dropout, or states without `next_states`. Also if the padding of a batch
             cannot be cut off, because the symbol cannot be bound for the real rows or a
             device would have no row. The gradient then includes the padding, and its

@@ -231,7 +231,7 @@ def numbers_of(rng, rows, noise=1.):
 
 
 def trainings(short=()):
-    """Yield the kind of each training, and the training; data as they ship also for `short` epochs."""
+    """Yield the kind of each training, and the training; some also end after `short` epochs."""
     for seed in range(2):
         rng = np.random.RandomState(10 + seed)
         normal = rng.normal
@@ -288,7 +288,8 @@ def trainings(short=()):
             heavy = np.where((np.arange(400) < 4)[:, None], 1000, 1)
             for loss, targets, outputs in (
                     ('logistic', signs(x), 1), ('huber', numbers(x), 1),
-                    ('softmax', (x @ normal(size=(5, 3)) + rng.gumbel(size=(400, 3))).argmax(1), 3)):
+                    ('softmax', (x @ normal(size=(5, 3)) + rng.gumbel(size=(400, 3))).argmax(1),
+                     3)):
                 yield 'heavy rows', Training(heavy * x, targets, loss, 40, wd=1e-3, scale=0,
                                              outputs=outputs, **front_end)
             for load, loss, outputs in ((datasets.load_breast_cancer, 'logistic', 1),

@@ -46,10 +46,8 @@ class SVRGTrainer(gluon.Trainer):
 
         trainer = SVRGTrainer(net.collect_params(), 'sgd', {'learning_rate': 0.1},
                               objective=lambda data, label: loss(net(data), label))
-        for epoch in range(20):
-            if epoch % 2 == 0:
-                trainer.update_full_grads(train_data)   # a snapshot and its full gradient
-            for data, label in train_data:
+        for batches in trainer.epochs(train_data, 20):  # with snapshots and full gradients
+            for data, label in batches:
                 L = trainer.backward(data, label)       # record(), the loss and its backward()
                 trainer.step(len(data))
 
@@ -237,8 +235,8 @@ class SVRGTrainer(gluon.Trainer):
         Warns
         -----
         UserWarning
-            If `gradient_norm` and the weights have grown a thousandfold since the
-            first snapshot, without a `BarzilaiBorwein`: training diverges.
+            If the objective and the weights are more than ten times those of the first
+            snapshot, without a `BarzilaiBorwein`: training diverges.
         """
         trained = TrainedParameters(self)
         if batches is not None:

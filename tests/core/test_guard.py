@@ -47,7 +47,8 @@ def shipped(load, loss, initializer):
 
 
 PROBLEMS = {
-    'heavy logistic': lambda: heavy_rows(4, logistic), 'heavy softmax': lambda: heavy_rows(1, softmax),
+    'heavy logistic': lambda: heavy_rows(4, logistic),
+    'heavy softmax': lambda: heavy_rows(1, softmax),
     'heavy huber': lambda: heavy_rows(2, huber),
     'cancer': lambda: shipped(datasets.load_breast_cancer, logistic, mx.init.Uniform(0.07)),
     'wine': lambda: shipped(datasets.load_wine, softmax, mx.init.Normal(1)),
