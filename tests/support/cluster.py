@@ -1,6 +1,7 @@
 """Real ps-lite clusters on the loopback device, for the tests."""
 
 import contextlib
+import importlib.util
 import os
 import pickle
 import re
@@ -10,6 +11,8 @@ import sys
 import threading
 import time
 from pathlib import Path
+
+import pytest
 
 from processes import LIGHT
 
@@ -62,8 +65,8 @@ class Job:
 
     def pids(self):
         """Map each process of the cluster, by the launcher's name for it, to its number."""
-        return {name: int(pid) for name, pid in
-                re.findall(r'^\[launcher\] (.+) is process (\d+)$', self.output, re.MULTILINE)}
+        return {name: int(pid) for name, pid in re.findall(
+            r'^\[(?:launcher\]|\d\]<stdout>:) ?(.+) is process (\d+)$', self.output, re.MULTILINE)}
 
     def wait_for(self, pattern, seconds=SECONDS):
         """Wait until a line is printed that a pattern matches."""
@@ -102,6 +105,16 @@ def job(command, workers=2, servers=1, launcher=(sys.executable, str(LAUNCHER)),
     """Start a command as the workers of a cluster, whose servers the launcher's Python runs."""
     return started([*launcher, '--workers', str(workers), '--servers', str(servers), '--',
                     *command], **environment)
+
+
+needs_horovod = pytest.mark.skipif(importlib.util.find_spec('horovod') is None,
+                                   reason='needs Horovod: make horovod')
+
+
+def horovodrun(command, workers=2, **environment):
+    """Start a command as the workers of Horovod."""
+    return started([str(Path(sys.executable).with_name('horovodrun')), '--gloo', '-np',
+                    str(workers), sys.executable, *map(str, command)], **environment)
 
 
 def run_workers(scenario, tmp_path, workers=2, servers=1, environment=None,
