@@ -1,8 +1,10 @@
 """Horovod: workers that sum without servers, behind the operations of a KVStore."""
 
+import atexit
 import itertools
 import sys
 
+from mxnet import nd
 from mxnet.kvstore import KVStoreBase
 
 from .kinds import HOROVOD, is_distributed, kind_of
@@ -85,6 +87,7 @@ class Horovod(KVStoreBase):
                              % (HOROVOD, error)) from error
         if not hvd.is_initialized():
             raise ValueError('kvstore %r needs horovod.mxnet.init() before it' % HOROVOD)
+        atexit.register(nd.waitall)  # before Horovod's own, which drops what is not summed yet
         self._hvd, self._values, self._number = hvd, {}, None
 
     @property

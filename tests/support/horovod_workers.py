@@ -22,6 +22,7 @@ from blocks import Blocks
 from problems import Problem
 from shards import error_of, problem_of, shard_of, weights_of
 from svrg_optimization import BarzilaiBorwein, SVRGModule
+from svrg_optimization.gluon import SVRGTrainer
 
 
 class Named(str):
@@ -30,8 +31,15 @@ class Named(str):
     rank, num_workers = property(lambda _: hvd.rank()), property(lambda _: hvd.size())
     type = property(str)
 
+    def _barrier(self):
+        """Do nothing: no scenario may need it."""
+
 
 HOROVOD, ONE_RANK = Named('horovod'), hvd.ProcessSet([1])
+
+
+def wait_for_all():
+    hvd.allreduce(mx.nd.zeros(1), name='all are here').wait_to_read()
 
 
 def wrapped(optimizer='sgd', rows=8, predivide=1., averages=False, **settings):
@@ -80,7 +88,7 @@ def resume(problem, sizes, prefix):
     module = problem.module(2)
     for begin in (0, 3):
         if begin:
-            hvd.allreduce(mx.nd.zeros(1), name='saved').wait_to_read()
+            wait_for_all()
             module = SVRGModule.load(prefix, begin, load_optimizer_states=True,
                                      label_names=('label',))
 
@@ -107,7 +115,7 @@ def fit_gluon(problem, sizes, devices=1, is_wrapped=False, kvstore='horovod'):
         warnings.simplefilter('always')
         if is_wrapped:
             loss = problem.loss()
-            trainer = gluon_workers.SVRGTrainer(
+            trainer = SVRGTrainer(
                 net.collect_params(), wrapped(rows=1, **settings), kvstore=kvstore,
                 objective=lambda data, label: loss(net(data), label))
         else:
@@ -154,7 +162,7 @@ def refusals():
     plain = mx.mod.Module(problem.symbol, label_names=('label',))
     plain.bind(problem.iterator(8).provide_data, problem.iterator(8).provide_label)
     plain.init_params()
-    plain.init_optimizer(None, wrapped())
+    plain.init_optimizer(None, wrapped(rows=4))  # which makes the 1/8 that it expects
     told['borrowed'] = error_of(problem.bound(8).borrow_optimizer, plain)
     net = gluon.nn.Embedding(4, 2, sparse_grad=True)
     net.initialize()
@@ -181,6 +189,7 @@ def main(directory):
             results[name] = ELSEWHERE[scenario](HOROVOD, **arguments)
         else:
             results[name] = globals()[scenario](**arguments)
+    wait_for_all()
     (directory / ('result-%d' % hvd.rank())).write_bytes(pickle.dumps(results))
 
 
