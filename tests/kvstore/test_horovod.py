@@ -1,6 +1,5 @@
 """Training with Horovod in real jobs, against float64: all checks of one size share a job."""
 
-import pickle
 import re
 import sys
 
@@ -9,7 +8,9 @@ import pytest
 
 import oracle
 from blocks import BIAS, Blocks
-from cluster import HERE, PROBLEM, horovodrun, needs_horovod
+from blocks import SETTINGS as OF_BLOCKS
+from cluster import PROBLEM
+from horovod_jobs import needs_horovod, run_checks
 from oracle import train_on_union
 from problems import Problem, assert_close
 from sequences import SETTINGS as OF_SEQUENCES
@@ -21,17 +22,6 @@ in_a_job = [pytest.mark.cluster, pytest.mark.slow, needs_horovod]
 SIZES, SGD = [27, 32], {'learning_rate': 0.2, 'momentum': 0.9, 'wd': 0.01}
 GIVEN = {**PROBLEM, 'rows': sum(SIZES)}
 SOFTMAX = {'kind': 'softmax', 'rows': sum(SIZES)}
-
-
-def run_checks(directory, checks, workers=2):
-    """Make some checks in one job; return the results of each, in the order of ranks."""
-    (directory / 'checks').write_bytes(pickle.dumps(checks))
-    with horovodrun([HERE / 'horovod_workers.py', directory], workers) as running:
-        status = running.exit_status()
-    assert status == 0 and 'Traceback' not in running.output, running.output
-    of_ranks = [pickle.loads((directory / ('result-%d' % rank)).read_bytes())
-                for rank in range(workers)]
-    return {name: [results[name] for results in of_ranks] for name in of_ranks[0]}
 
 
 def fits(sizes):
@@ -104,7 +94,8 @@ def of_two(tmp_path_factory):
               ('rows of a step', 'warn_of_batch_sizes', {
                   'problem': {**PROBLEM, 'features': 4}, 'sizes': [24, 24], 'batch_size': 8,
                   'given': [16, 8]}),
-              ('refusals', 'refusals', {})]
+              ('refusals', 'refusals', {}),
+              ('end', 'end_at_once', {'problem': {**PROBLEM, 'features': 4}})]
     return run_checks(folder, checks)
 
 
@@ -301,6 +292,12 @@ class TestTwoRanks:
         for right, wrong in of_two['rows of a step']:
             assert not right
             assert len(wrong) == 1 and 'the gradients of 16 rows' in wrong[0]
+
+    def test_the_last_step_of_a_rank_that_has_ended_is_summed(self, of_two):
+        """Horovod would drop it, as rank 0 is late."""
+        svrg = Problem(**{**PROBLEM, 'features': 4}).svrg(8, **OF_BLOCKS, **BIAS)
+        svrg.step(np.arange(8))
+        assert_close(of_two['end'][0], svrg.weights)
 
     def test_what_cannot_be_trained_is_refused(self, of_two):
         expected = {

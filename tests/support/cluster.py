@@ -1,7 +1,6 @@
 """Real ps-lite clusters on the loopback device, for the tests."""
 
 import contextlib
-import importlib.util
 import os
 import pickle
 import re
@@ -11,8 +10,6 @@ import sys
 import threading
 import time
 from pathlib import Path
-
-import pytest
 
 from processes import LIGHT
 
@@ -105,16 +102,6 @@ def job(command, workers=2, servers=1, launcher=(sys.executable, str(LAUNCHER)),
     """Start a command as the workers of a cluster, whose servers the launcher's Python runs."""
     return started([*launcher, '--workers', str(workers), '--servers', str(servers), '--',
                     *command], **environment)
-
-
-needs_horovod = pytest.mark.skipif(importlib.util.find_spec('horovod') is None,
-                                   reason='needs Horovod: make horovod')
-
-
-def horovodrun(command, workers=2, **environment):
-    """Start a command as the workers of Horovod."""
-    return started([str(Path(sys.executable).with_name('horovodrun')), '--gloo', '-np',
-                    str(workers), sys.executable, *map(str, command)], **environment)
 
 
 def run_workers(scenario, tmp_path, workers=2, servers=1, environment=None,

@@ -7,7 +7,9 @@ checks to make, and finds their results.
 import faulthandler
 import os
 import pickle
+import signal
 import sys
+import time
 import warnings
 from pathlib import Path
 
@@ -168,6 +170,7 @@ def refusals():
     net.initialize()
     told['sparse gradients in Gluon'] = error_of(lambda: Blocks(rows=16).trainer(
         net, kvstore='horovod'))
+    wait_for_all()  # a rank that ends shuts Horovod down on all
     return told
 
 
@@ -176,6 +179,54 @@ ELSEWHERE = {name: getattr(module, name) for module, names in (
                'fit_buckets', 'fit_tried_again')),
     (sampled_workers, ('fit_sampled',)),
     (gluon_workers, ('converge_gluon', 'warn_of_batch_sizes'))) for name in names}
+
+
+def leave(how):
+    print('leaves at', time.time(), flush=True)
+    if how == 'raise':
+        raise ValueError('the reason')
+    if how == 'kill':
+        os.kill(os.getpid(), signal.SIGKILL)
+    sys.exit(3)
+
+
+def leaving(directory, problem, sizes, settings, how, where):
+    """Train for six epochs, or go on from the last checkpoint; rank 1 may leave in the fifth."""
+    problem, rank = problem_of(problem), hvd.rank()
+    begin = len(list(directory.glob('*.svrg')))
+    wait_for_all()  # before rank 0 saves the next one
+
+    def on_batch(param):
+        if rank and how and param.epoch == 4 and param.nbatch == 2:
+            leave(how)
+
+    callbacks = {'full_grad_callback': on_batch} if where == 'pass' else {}
+    if begin:
+        module = SVRGModule.load(directory / 'model', begin, load_optimizer_states=True,
+                                 label_names=('label',), **callbacks)
+    else:
+        module = problem.module(2, **callbacks)
+
+    def save(epoch, *_):
+        if rank == 0:
+            module.save_checkpoint(directory / 'model', epoch + 1, save_optimizer_states=True)
+
+    module.fit(shard_of(problem, sizes, rank, 8), kvstore='horovod', eval_metric='mse',
+               begin_epoch=begin, num_epoch=6, optimizer_params=settings,
+               arg_params=module._arg_params or problem.arg_params(), epoch_end_callback=save,
+               batch_end_callback=on_batch if where == 'step' else None)
+    return begin, weights_of(module)
+
+
+def end_at_once(problem):
+    """Take a step that rank 0 is late for, and end; return the weights of rank 0 after it."""
+    problem = Blocks(**problem)
+    net = problem.net()
+    trainer, (batch, *_) = problem.trainer(net, kvstore='horovod', alpha=0), problem.loader(8)
+    trainer.backward(*batch)
+    time.sleep(0 if hvd.rank() else 1)
+    trainer.step(8 * hvd.size())
+    return None if hvd.rank() else gluon_workers.weights_of(net)
 
 
 def main(directory):
@@ -189,7 +240,6 @@ def main(directory):
             results[name] = ELSEWHERE[scenario](HOROVOD, **arguments)
         else:
             results[name] = globals()[scenario](**arguments)
-    wait_for_all()
     (directory / ('result-%d' % hvd.rank())).write_bytes(pickle.dumps(results))
 
 
