@@ -112,9 +112,8 @@ class Horovod(KVStoreBase):
 
     def init(self, key, value):
         """Create a key, or a list of keys, with the values of rank 0."""
-        keys, values = (key, value) if isinstance(key, list) else ([key], [value])
-        for key, value in zip(keys, values):
-            self._values[key] = self._hvd.broadcast(value, 0, name=self._name(key))
+        for one, its in zip(key, value) if isinstance(key, list) else [(key, value)]:
+            self._values[one] = self._hvd.broadcast(its, 0, name=self._name(one))
 
     def push(self, key, value, priority=0):
         """Sum one array per device over all devices and workers."""

@@ -1,6 +1,7 @@
 """The way of an optimizer into a module and its KVStore, from the checks to the keys."""
 
 import contextlib
+import math
 import os
 import pickle
 import warnings
@@ -18,6 +19,7 @@ from .agreement import check_waits, tally
 from .horovod import join
 from .keys import KVStoreKeys
 from .kinds import (
+    batches_of_rescaling,
     check_usable,
     has_servers,
     is_asynchronous,
@@ -127,9 +129,10 @@ def _install(module, kvstore, optimizer, optimizer_params, init_optimizer, is_ch
                                      kvstore.num_workers if is_asynchronous(kvstore) else 1)
     module._loaded = module._loaded.restore_counts(wrapped.default_opt, optimizer,
                                                    optimizer_params, module._context)
+    usual = 1 / (executor_group.batch_size(module) * batches_of_rescaling(kvstore))
     with warnings.catch_warnings():
-        if isinstance(optimizer, str):
-            # Module compares rescale_grad only where the user made the optimizer.
+        if isinstance(optimizer, str) or math.isclose(wrapped.rescale_grad, usual):
+            # Module compares rescale_grad only where the user made the optimizer, digit by digit.
             warnings.filterwarnings('ignore', 'Optimizer created manually outside Module')
         init_optimizer(kvstore, wrapped)
     rule = wrapped.lr_scheduler

@@ -24,9 +24,10 @@ GIVEN = {**PROBLEM, 'rows': sum(SIZES)}
 SOFTMAX = {'kind': 'softmax', 'rows': sum(SIZES)}
 
 
-def fits(sizes):
+def fits(sizes, batch_size=8):
     """Name the ways to train a Module, with the arguments of `fit`."""
-    given = {'problem': {**GIVEN, 'rows': sum(sizes)}, 'sizes': sizes, 'settings': SGD}
+    given = {'problem': {**GIVEN, 'rows': sum(sizes)}, 'sizes': sizes, 'settings': SGD,
+             'batch_size': batch_size}
     return {name: {**given, **arguments} for name, arguments in {
         'by name': {'kvstore': 'horovod', 'is_wrapped': False},
         'by name, on two devices': {'kvstore': 'horovod', 'is_wrapped': False, 'devices': 2},
@@ -38,6 +39,7 @@ def fits(sizes):
         'predivided, twice': {'wrapper': {'predivide': 4.}, 'twice': True},
         'averaged by Horovod': {'wrapper': {'predivide': 4., 'averages': True}, 'twice': True},
         'alpha': {'kvstore': 'horovod', 'is_wrapped': False, 'alpha': 0.4},
+        'without snapshots': {'kvstore': 'horovod', 'is_wrapped': False, 'alpha': 0},
     }.items()}
 
 
@@ -121,12 +123,14 @@ def assert_svrg(results, sizes, arguments):
     decayed = BIAS if arguments.get('is_wrapped', True) else {}
     problem = Problem(**{**GIVEN, 'rows': sum(sizes)})
     at_snapshot, expected = (
-        train_on_union(problem, sizes, 8, epochs, 2, **given, **SGD, **decayed)
+        train_on_union(problem, sizes, arguments['batch_size'], epochs, 2, **given, **SGD,
+                       **decayed)
         for epochs in (4, 5))
     for weights, norm in results:
         assert_close(weights, expected)
-        np.testing.assert_allclose(norm, norm_of(problem, at_snapshot, SGD['wd'], tuple(
-            decayed.get('decayed', ['weight']))), rtol=1e-5)
+        if arguments.get('alpha') != 0:
+            np.testing.assert_allclose(norm, norm_of(problem, at_snapshot, SGD['wd'], tuple(
+                decayed.get('decayed', ['weight']))), rtol=1e-5)
     assert_alike([weights for weights, _ in results])
     assert len({norm for _, norm in results}) == 1
 
@@ -324,8 +328,9 @@ class TestTwoRanks:
 @pytest.mark.slow
 @needs_horovod
 def test_three_ranks_train_on_all_rows(tmp_path):
-    sizes = [27, 32, 25]
-    ways = {name: arguments for name, arguments in fits(sizes).items()
+    """The optimizer divides by 15 and by 3, which is not in all digits to divide by 45."""
+    sizes = [27, 30, 25]
+    ways = {name: arguments for name, arguments in fits(sizes, 15).items()
             if name in ('by name', 'wrapped', 'averaged by Horovod')}
     found = run_checks(tmp_path, [(name, 'fit', arguments) for name, arguments in ways.items()], 3)
     for name, arguments in ways.items():

@@ -56,13 +56,13 @@ def wrapped(optimizer='sgd', rows=8, predivide=1., averages=False, **settings):
 
 
 def fit(problem, sizes, kvstore=None, is_object=False, devices=1, num_epoch=5, optimizer='sgd',
-        is_wrapped=True, wrapper=(), settings=(), twice=False, **arguments):
+        is_wrapped=True, wrapper=(), settings=(), twice=False, batch_size=8, **arguments):
     """Train from the weights of rank 0; return the weights of this rank, and the norm."""
     problem, rank = problem_of(problem), hvd.rank()
     module = problem.module(2, context=[mx.cpu(i) for i in range(devices)], **arguments)
     if is_wrapped:
-        optimizer = wrapped(optimizer, **dict(wrapper), **dict(settings))
-    train_data = shard_of(problem, sizes, rank, 8)
+        optimizer = wrapped(optimizer, batch_size, **dict(wrapper), **dict(settings))
+    train_data = shard_of(problem, sizes, rank, batch_size)
     module.bind(train_data.provide_data, train_data.provide_label)
     module.init_params(arg_params={name: value + rank
                                    for name, value in problem.arg_params().items()})
