@@ -10,9 +10,11 @@ import oracle
 from blocks import BIAS, Blocks
 from blocks import SETTINGS as OF_BLOCKS
 from cluster import PROBLEM
-from horovod_jobs import needs_horovod, run_checks
+from horovod_jobs import mpirun, needs_horovod, run_checks
+from mpi import MPIRUN
 from oracle import train_on_union
 from problems import Problem, assert_close
+from processes import printed_by
 from sequences import SETTINGS as OF_SEQUENCES
 from sequences import Sequences
 from svrg_bb import SvrgBB
@@ -134,6 +136,22 @@ def assert_svrg(results, sizes, arguments):
     assert_alike([weights for weights, _ in results])
     assert len({norm for _, norm in results}) == 1
 
+
+
+def assert_blocks(results):
+    """Check weights of `fit_gluon` for those of float64 over all rows of all ranks."""
+    svrg = Problem(**{**GIVEN, 'features': 4}).svrg(16, **SETTINGS)
+    for epoch in range(4):
+        if epoch % 2 == 0:
+            svrg.take_snapshot()
+        for begin in range(0, max(SIZES), 8):
+            rows = np.r_[begin:min(begin + 8, SIZES[0]),
+                         SIZES[0] + begin:SIZES[0] + min(begin + 8, SIZES[1])]
+            svrg.optimizer.rescale = 1 / len(rows)
+            svrg.step(rows)
+    for weights, _ in results:
+        assert_close(weights, svrg.weights)
+    assert_alike([weights for weights, _ in results])
 
 
 class TestTwoRanks:
@@ -265,21 +283,10 @@ class TestTwoRanks:
     @pytest.mark.parametrize('name', ['gluon', 'gluon, on two devices', 'gluon, wrapped',
                                       'gluon, wrapped by name'])
     def test_blocks_train_on_all_rows(self, of_two, name):
-        problem = Blocks(**{**GIVEN, 'features': 4})
-        svrg = problem.svrg(16, **SETTINGS)
-        for epoch in range(4):
-            if epoch % 2 == 0:
-                svrg.take_snapshot()
-            for begin in range(0, max(SIZES), 8):
-                rows = np.r_[begin:min(begin + 8, SIZES[0]),
-                             SIZES[0] + begin:SIZES[0] + min(begin + 8, SIZES[1])]
-                svrg.optimizer.rescale = 1 / len(rows)
-                svrg.step(rows)
-        for weights, warned in of_two[name]:
-            assert_close(weights, svrg.weights)
+        assert_blocks(of_two[name])
+        for _, warned in of_two[name]:
             assert len(warned) == ('wrapped' in name)
             assert all('optimizer is a DistributedOptimizer' in message for message in warned)
-        assert_alike([weights for weights, _ in of_two[name]])
 
     def test_blocks_converge_together(self, of_two):
         (epochs, norm, weights), other = of_two['gluon converges']
@@ -335,6 +342,22 @@ def test_three_ranks_train_on_all_rows(tmp_path):
     found = run_checks(tmp_path, [(name, 'fit', arguments) for name, arguments in ways.items()], 3)
     for name, arguments in ways.items():
         assert_svrg(found[name], sizes, arguments)
+
+
+@pytest.mark.cluster
+@pytest.mark.slow
+@needs_horovod
+def test_mpirun_starts_ranks_that_train_on_all_rows(tmp_path):
+    if not (MPIRUN and 'True' in printed_by('-c', 'import horovod.mxnet as hvd; '
+                                            'print(hvd.mpi_built())')):
+        pytest.skip('needs mpirun, and Horovod with MPI: make mpirun, and then make horovod')
+    checks = [('gluon', 'fit_gluon', {'problem': {**GIVEN, 'features': 4}, 'sizes': SIZES}),
+              *((name, 'fit', arguments) for name, arguments in fits(SIZES).items()
+                if name in ('by name', 'wrapped'))]
+    found = run_checks(tmp_path, checks, start=mpirun)
+    for name in ('by name', 'wrapped'):
+        assert_svrg(found[name], SIZES, fits(SIZES)[name])
+    assert_blocks(found['gluon'])
 
 
 @pytest.mark.parametrize('install', [
