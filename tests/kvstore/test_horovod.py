@@ -3,6 +3,7 @@
 import re
 import sys
 
+import mxnet as mx
 import numpy as np
 import pytest
 
@@ -208,8 +209,8 @@ class TestTwoRanks:
 
     def test_all_stop_at_the_same_snapshot(self, of_two):
         problem = Problem(**SOFTMAX)
-        assert len({(norm, epochs) for _, norm, epochs in of_two['tol']}) == 1
-        for weights, norm, epochs in of_two['tol']:
+        assert len({(norm, epochs) for _, norm, epochs, *_ in of_two['tol']}) == 1
+        for weights, norm, epochs, *_ in of_two['tol']:
             assert norm <= 1e-4 and 0 < epochs < 200
             assert abs(norm_of(problem, weights, 0.05, ('weight',)) - norm) < 1e-5
         assert_alike([weights for weights, *_ in of_two['tol']])
@@ -318,7 +319,6 @@ class TestTwoRanks:
             'dist_async beside it': "and not 'dist_async'",
             'dist_sync beside it': "and not 'dist_sync'",
             'a process set': r'process_set .* must have all 2 workers, and not the ranks \[1\]',
-            'a local KVStore': "must be the name 'horovod', not a KVStore",
             'compression': 'compression_params must be None',
             'adam by the rule': 'optimizer must be sgd or nag.*, not adam',
             'borrowed': 'shared_module must be an SVRGModule where .* of Horovod',
@@ -361,10 +361,12 @@ def test_mpirun_starts_ranks_that_train_on_all_rows(tmp_path):
 
 
 @pytest.mark.parametrize('install', [
-    lambda: Problem().bound().init_optimizer('horovod'),
-    lambda: Blocks().trainer(Blocks().net(), kvstore='horovod')], ids=['Module', 'Gluon'])
+    lambda kvstore: Problem().bound().init_optimizer(kvstore),
+    lambda kvstore: Blocks().trainer(Blocks().net(), kvstore=kvstore)], ids=['Module', 'Gluon'])
 def test_it_is_a_value_error_without_horovod(monkeypatch, install):
     monkeypatch.setitem(sys.modules, 'horovod', None)
     monkeypatch.delitem(sys.modules, 'horovod.mxnet', raising=False)
     with pytest.raises(ValueError, match="kvstore 'horovod' needs Horovod, built for MXNet"):
-        install()
+        install('horovod')
+    with pytest.raises(ValueError, match=r"must be the name 'horovod', not a KVStore of mx\.kv"):
+        install(mx.kv.create('horovod'))  # a local one

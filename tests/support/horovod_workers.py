@@ -158,7 +158,6 @@ def refusals():
     install('dist_sync beside it', 'dist_sync', wrapped())
     install('a process set', None,
             hvd.DistributedOptimizer(mx.optimizer.SGD(), process_set=ONE_RANK))
-    install('a local KVStore', mx.kv.create('horovod'))
     install('compression', 'horovod', compression_params={'type': '2bit', 'threshold': 0.5})
     install('adam by the rule', None, wrapped('adam', lr_scheduler=BarzilaiBorwein()))
     plain = mx.mod.Module(problem.symbol, label_names=('label',))
