@@ -73,6 +73,22 @@ def fit(problem, sizes, kvstore=None, is_object=False, devices=1, num_epoch=5, o
     return weights_of(module), module.gradient_norm
 
 
+def train_two(problem, sizes):
+    """Step with two modules of the same names by turns; return the weights of both."""
+    problem = problem_of(problem)
+    train_data = shard_of(problem, sizes, hvd.rank(), 8)
+    modules = [workers.bound(problem, 'horovod', train_data) for _ in range(2)]
+    for module in modules:
+        module.update_full_grads(train_data)
+    train_data.reset()
+    for batch in train_data:
+        for module in modules:
+            module.forward_backward(batch)
+        for module in modules:
+            module.update()
+    return list(map(weights_of, modules))
+
+
 def fit_by_rule(problem, sizes, num_epoch):
     """Train with BarzilaiBorwein in a DistributedOptimizer; return the weights and the rate."""
     problem, rule = problem_of(problem), BarzilaiBorwein(0.05, bounded=False)
