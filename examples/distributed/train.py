@@ -1,6 +1,7 @@
-"""Train logistic regression with SVRG on several workers; start it with launch.py.
+"""Train logistic regression with SVRG on several workers; start it with launch.py or horovodrun.
 
     python launch.py -n 2 -s 1 -- python train.py --prefix run/digits
+    horovodrun -np 2 python train.py --kv-store horovod --prefix run/digits
 
 Each worker trains on its share of the rows. The worker of rank 0 saves a
 checkpoint after each epoch; the same command with --resume goes on from the
@@ -33,13 +34,25 @@ def load(path):
 def shard_of(features, labels, rank, workers, seed):
     """Return the rows of one worker, as many as every other worker has.
 
-    Workers that step together (dist_sync) need equal numbers of batches. The
+    Workers that step together (dist_sync, horovod) need equal numbers of batches. The
     order of the rows is that of the seed alone, so that a resumed training
     takes the steps of an undisturbed one.
     """
     order = np.random.RandomState(seed).permutation(len(labels))
     rows = order[rank::workers][:len(labels) // workers]
     return features[rows], labels[rows]
+
+
+def join(kind):
+    """Return the KVStore for `fit`, the rank of this worker and the number of workers."""
+    if kind == 'horovod':
+        import horovod.mxnet as hvd  # noqa: PLC0415
+        hvd.init()
+        return kind, hvd.rank(), hvd.size()
+    if 'dist' in kind:
+        kvstore = mx.kv.create(kind)
+        return kvstore, kvstore.rank, kvstore.num_workers
+    return kind, 0, 1
 
 
 def network(classes):
@@ -65,9 +78,7 @@ def module_and_epoch(args, classes, progress):
 
 
 def train(args):
-    distributed = 'dist' in args.kv_store
-    kvstore = mx.kv.create(args.kv_store) if distributed else args.kv_store
-    rank, workers = (kvstore.rank, kvstore.num_workers) if distributed else (0, 1)
+    kvstore, rank, workers = join(args.kv_store)
     features, labels = load(args.data)
     classes = int(labels.max()) + 1
     train_data = mx.io.NDArrayIter(*shard_of(features, labels, rank, workers, args.seed),
@@ -97,8 +108,8 @@ def main():
     parser.add_argument('--resume', action='store_true',
                         help='go on from the last checkpoint, if there is one')
     parser.add_argument('--kv-store', default='dist_sync' if 'DMLC_ROLE' in os.environ else 'local',
-                        help='dist_sync (default below a launcher), dist_device_sync, dist_async '
-                             'or local (default else)')
+                        help='dist_sync (default below a launcher), dist_device_sync, dist_async, '
+                             'horovod or local (default else)')
     parser.add_argument('--data', metavar='FILE', help='a LIBSVM file; by default the digits')
     parser.add_argument('--epochs', type=int, default=20)
     parser.add_argument('--batch-size', type=int, default=50, help='of each worker')

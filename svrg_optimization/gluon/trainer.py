@@ -15,6 +15,7 @@ from ..core import rate
 from ..core.schedule import Schedule
 from ..core.store import Store
 from ..core.svrg import COMPUTED, SVRG
+from ..kvstore.horovod import is_wrapped, join
 from ..kvstore.kinds import is_asynchronous, is_distributed, kind_of
 from ..kvstore.operations import open_distributed
 from ..kvstore.workers import workers_of_trainer
@@ -67,7 +68,7 @@ class SVRGTrainer(gluon.Trainer):
         running statistics of others, such as BatchNorm's, would see each batch
         twice.
     optimizer, optimizer_params, kvstore, compression_params, update_on_kvstore
-        As in Trainer. With a distributed `kvstore`, which must be synchronous,
+        As in Trainer. With a distributed `kvstore`, which must be synchronous or 'horovod',
         a `BarzilaiBorwein` or `proximal`, the KVStore does not update the weights.
     objective : callable
         Takes what `backward` is given, on one device, and returns the loss, or a
@@ -127,6 +128,8 @@ class SVRGTrainer(gluon.Trainer):
         if compression_params:
             raise ValueError('compression_params must be None: full gradients would be compressed '
                              'too, and not %r' % (compression_params,))
+        is_unwrapped = is_wrapped(optimizer)
+        kvstore, optimizer = join(kvstore, optimizer)
         _check_kvstore(kvstore, update_on_kvstore, proximal)
         store = Store(store_snapshot_grads)
         schedule = Schedule(store.budget > 0, alpha=alpha, tol=tol)
@@ -144,6 +147,9 @@ class SVRGTrainer(gluon.Trainer):
         for param in self._params:
             if param._stype != 'default':
                 raise ValueError('params must be dense, and %s is %s' % (param.name, param._stype))
+            if is_distributed(kvstore) and param._grad_stype != 'default':
+                raise ValueError('params must have dense gradients with the kvstore %r, and that '
+                                 'of %s is %s' % (kvstore.type, param.name, param._grad_stype))
         if len({param.name for param in self._params}) < len(self._params):
             raise ValueError('params must have different names, and not %s'
                              % sorted(param.name for param in self._params))
@@ -153,6 +159,10 @@ class SVRGTrainer(gluon.Trainer):
         self._proximal.check_optimizer(optimizer, optimizer_params or {}, {
             param.name: param.shape or (0, 0) for param in self._params})
         warn_once = WarnOnce()
+        if is_unwrapped:
+            self._scale *= kvstore.num_workers
+            warn_once('optimizer is a DistributedOptimizer, which is unwrapped: the kvstore '
+                      "'horovod' sums, and step takes the rows of all workers")
         self._at = AtSnapshot(self._params, objective, loss_is_mean, axes, warn_once)
         self._svrg = SVRG(self._at, schedule, store, warn_once, nonfinite == 'raise')
         self._axes, self._summed = axes, None  # rows whose SVRG gradients `step` is to find

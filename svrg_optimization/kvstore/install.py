@@ -1,6 +1,7 @@
 """The way of an optimizer into a module and its KVStore, from the checks to the keys."""
 
 import contextlib
+import math
 import os
 import pickle
 import warnings
@@ -15,9 +16,12 @@ from ..module.optimizer_states import kvstore_of
 from ..step_size import BarzilaiBorwein, check_step_size
 from ..svrg_optimizer import _SVRGOptimizer, check_learning_rate, described
 from .agreement import check_waits, tally
+from .horovod import join
 from .keys import KVStoreKeys
 from .kinds import (
+    batches_of_rescaling,
     check_usable,
+    has_servers,
     is_asynchronous,
     is_distributed,
     is_synchronous,
@@ -61,6 +65,7 @@ def install(module, kvstore, optimizer, optimizer_params, init_optimizer):
     init_optimizer : callable
         Takes `kvstore` and the wrapped optimizer and installs them as Module does.
     """
+    kvstore, optimizer = join(kvstore, optimizer, len(module._context))
     with _workers_updating(module, kvstore, optimizer, optimizer_params) as is_chosen:
         _install(module, kvstore, optimizer, optimizer_params, init_optimizer, is_chosen)
 
@@ -73,9 +78,10 @@ def _workers_updating(module, kvstore, optimizer, optimizer_params):
     It yields whether this is decided here.
     """
     _, _, arguments = described(optimizer, optimizer_params)
-    is_needed = isinstance(arguments.get('lr_scheduler'), BarzilaiBorwein) and not any(
-        executor_group.sparse_parameters(module))
-    if _VARIABLE in os.environ or not is_synchronous(kvstore) or not is_needed:
+    is_needed = (has_servers(kvstore) and is_synchronous(kvstore)
+                 and isinstance(arguments.get('lr_scheduler'), BarzilaiBorwein)
+                 and not any(executor_group.sparse_parameters(module)))
+    if _VARIABLE in os.environ or not is_needed:
         yield False
         return
     module.logger.info('The workers update the weights, not the servers of %r: BarzilaiBorwein '
@@ -115,7 +121,7 @@ def _install(module, kvstore, optimizer, optimizer_params, init_optimizer, is_ch
         pickle.dumps(wrapped, 0)  # MXNet does so too, but after keys are created
     if isinstance(kvstore, KVStore):
         _used.add(kvstore)
-    if distributed:
+    if has_servers(kvstore):
         prepare_exit(kvstore)
         _create_first_key(kvstore, keys.first, updates or is_chosen)
         if on_servers:  # which know keys by their numbers
@@ -123,9 +129,10 @@ def _install(module, kvstore, optimizer, optimizer_params, init_optimizer, is_ch
                                      kvstore.num_workers if is_asynchronous(kvstore) else 1)
     module._loaded = module._loaded.restore_counts(wrapped.default_opt, optimizer,
                                                    optimizer_params, module._context)
+    usual = 1 / (executor_group.batch_size(module) * batches_of_rescaling(kvstore))
     with warnings.catch_warnings():
-        if isinstance(optimizer, str):
-            # Module compares rescale_grad only where the user made the optimizer.
+        if isinstance(optimizer, str) or math.isclose(wrapped.rescale_grad, usual):
+            # Module compares rescale_grad only where the user made the optimizer, digit by digit.
             warnings.filterwarnings('ignore', 'Optimizer created manually outside Module')
         init_optimizer(kvstore, wrapped)
     rule = wrapped.lr_scheduler

@@ -5,6 +5,8 @@ import os
 
 from mxnet.model import _create_kvstore
 
+HOROVOD = 'horovod'
+
 
 def kind_of(kvstore):
     """Return the kind of a KVStore or of its name, '' for None."""
@@ -14,6 +16,11 @@ def kind_of(kvstore):
 def is_distributed(kvstore):
     """Tell whether a KVStore, or one of this name, connects several processes."""
     return 'dist' in kind_of(kvstore)
+
+
+def has_servers(kvstore):
+    """Tell whether the processes that a KVStore connects include parameter servers."""
+    return is_distributed(kvstore) and HOROVOD not in kind_of(kvstore)
 
 
 def is_asynchronous(kvstore):
@@ -77,11 +84,14 @@ def check_usable(kvstore, updates, devices, compression_params, sparse_weights, 
     if is_asynchronous(kvstore) and not updates:
         raise ValueError('kvstore %r needs MXNET_UPDATE_ON_KVSTORE=1: its servers must update the '
                          'weights' % kind_of(kvstore))
+    sparse = sparse_weights + sparse_gradients
+    if distributed and sparse and not has_servers(kvstore):
+        raise ValueError("kvstore must not be Horovod's where parameters or their gradients are "
+                         'row_sparse, as %s: it sums dense arrays' % ', '.join(sparse))
     if distributed and sparse_gradients:
         raise ValueError('kvstore must not be distributed (%r) where dense parameters have '
                          'row_sparse gradients, as %s has: the servers would abort'
                          % (kind_of(kvstore), ', '.join(sparse_gradients)))
-    sparse = sparse_weights + sparse_gradients
     if sparse and kvstore is not None and not updates and (distributed or devices > 1):
         raise ValueError('row_sparse gradients on several devices or workers need a kvstore that '
                          'updates the weights (MXNET_UPDATE_ON_KVSTORE=1, and no array of more '

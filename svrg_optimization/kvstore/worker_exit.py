@@ -16,7 +16,7 @@ import weakref
 from mxnet import ndarray as nd
 from mxnet.base import _LIB, _notify_shutdown, check_call
 
-from .kinds import is_distributed
+from .kinds import has_servers
 
 LAUNCHER = 'SVRG_OPTIMIZATION_LAUNCHER'  # which sets it
 _kvstores, _kept = weakref.WeakSet(), []
@@ -29,7 +29,7 @@ def prepare_exit(kvstore):
     before the others without an exception, as with ``sys.exit(1)``. In other jobs
     the servers end after MXNet's barrier at exit.
     """
-    if not is_distributed(kvstore):
+    if not has_servers(kvstore):
         return
     _kvstores.add(kvstore)
     if LAUNCHER in os.environ:

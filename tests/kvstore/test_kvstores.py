@@ -9,6 +9,7 @@ import mxnet as mx
 import numpy as np
 import pytest
 
+from blocks import Blocks
 from problems import Problem, SparseProblem
 from svrg_optimization import SVRGModule
 from svrg_optimization.kvstore import kinds
@@ -29,6 +30,18 @@ def test_distributed_kvstores_refuse_compression_params(kvstore):
     compression = {'type': '2bit', 'threshold': 0.5}
     module = Problem().bound(compression_params=compression)
     assert_unusable(module, kvstore, "compression_params must be None.*%r, not {'type'" % kvstore)
+
+
+@pytest.mark.parametrize('install', [
+    lambda kvstore: Problem().bound().init_optimizer(kvstore),
+    lambda kvstore: Blocks().trainer(Blocks().net(), kvstore=kvstore)], ids=['Module', 'Gluon'])
+def test_horovod_that_is_not_there_is_an_error(monkeypatch, install):
+    monkeypatch.setitem(sys.modules, 'horovod', None)
+    monkeypatch.delitem(sys.modules, 'horovod.mxnet', raising=False)
+    with pytest.raises(ValueError, match="kvstore 'horovod' needs Horovod, built for MXNet"):
+        install('horovod')
+    with pytest.raises(ValueError, match=r"must be the name 'horovod', not a KVStore of mx\.kv"):
+        install(mx.kv.create('horovod'))  # a local one
 
 
 @pytest.mark.parametrize('kvstore', ['dist_async', 'dist_async_device'])

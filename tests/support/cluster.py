@@ -62,8 +62,8 @@ class Job:
 
     def pids(self):
         """Map each process of the cluster, by the launcher's name for it, to its number."""
-        return {name: int(pid) for name, pid in
-                re.findall(r'^\[launcher\] (.+) is process (\d+)$', self.output, re.MULTILINE)}
+        return {name: int(pid) for name, pid in re.findall(
+            r'^\[(?:launcher\]|\d\]<stdout>:) ?(.+) is process (\d+)$', self.output, re.MULTILINE)}
 
     def wait_for(self, pattern, seconds=SECONDS):
         """Wait until a line is printed that a pattern matches."""

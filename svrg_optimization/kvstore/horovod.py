@@ -1,0 +1,141 @@
+"""Horovod: workers that sum without servers, behind the operations of a KVStore."""
+
+import atexit
+import itertools
+import sys
+
+from mxnet import nd
+from mxnet.kvstore import KVStoreBase
+
+from .kinds import HOROVOD, is_distributed, kind_of
+
+_numbers = itertools.count()
+
+
+def is_wrapped(optimizer):
+    """Tell whether an optimizer is Horovod's wrapper of another one."""
+    hvd = sys.modules.get('horovod.mxnet')
+    return hvd is not None and isinstance(optimizer, hvd.DistributedOptimizer)
+
+
+def join(kvstore, optimizer, devices=1):
+    """Return the KVStore and the optimizer to train with, where one of them is Horovod's.
+
+    All others are returned as they are. A DistributedOptimizer is unwrapped: what it
+    wraps divides by the number of workers, and the KVStore sums.
+
+    Parameters
+    ----------
+    kvstore : KVStore, str or None
+        KVStore or its name.
+    optimizer : Optimizer or str
+        Optimizer or its name.
+    devices : int
+        Number of devices of this process.
+
+    Raises
+    ------
+    ValueError
+        If Horovod is not installed or not initialized, or if the two do not fit.
+    """
+    if not is_wrapped(optimizer) and kind_of(kvstore) != HOROVOD:
+        return kvstore, optimizer
+    if kind_of(kvstore) == HOROVOD and not isinstance(kvstore, str):
+        raise ValueError('kvstore must be the name %r, not a KVStore of mx.kv.create(%r), which '
+                         'knows of no other process' % (HOROVOD, HOROVOD))
+    if not is_wrapped(optimizer):
+        return Horovod(), optimizer
+    if is_distributed(kvstore):
+        raise ValueError('kvstore must be of one process, or %r, with a DistributedOptimizer, '
+                         'which sums over the workers already, and not %r'
+                         % (HOROVOD, kind_of(kvstore)))
+    if kvstore is None and devices > 1:
+        raise ValueError('kvstore must not be None with a DistributedOptimizer and %d devices, '
+                         'which would train apart: %r sums over them too' % (devices, HOROVOD))
+    store = Horovod()
+    if optimizer._process_set.size() != store.num_workers:
+        raise ValueError('process_set of the DistributedOptimizer must have all %d workers, and '
+                         'not the ranks %s: those outside would wait or train apart'
+                         % (store.num_workers, optimizer._process_set.ranks))
+    # It stays the same optimizer, for who goes on with it.
+    optimizer._optimizer.rescale_grad /= (
+        optimizer._gradient_predivide_factor if optimizer._average_in_framework
+        else store.num_workers)
+    optimizer._average_in_framework = True
+    optimizer._gradient_predivide_factor = optimizer._postscale_factor = 1.
+    return store, optimizer._optimizer
+
+
+class Horovod(KVStoreBase):
+    """All workers of Horovod.
+
+    Values are summed in the arrays that are pushed, and are there until they are pulled.
+
+    Raises
+    ------
+    ValueError
+        If Horovod is not installed or not initialized.
+    """
+
+    type = HOROVOD + '_dist_sync'  # MXNet looks for "dist" and "_sync"
+
+    def __init__(self):
+        try:
+            import horovod.mxnet as hvd  # noqa: PLC0415
+        except ImportError as error:
+            raise ValueError('kvstore %r needs Horovod, built for MXNet (HOROVOD_WITH_MXNET=1): %s'
+                             % (HOROVOD, error)) from error
+        if not hvd.is_initialized():
+            raise ValueError('kvstore %r needs horovod.mxnet.init() before it' % HOROVOD)
+        atexit.register(nd.waitall)  # before Horovod's own, which drops what is not summed yet
+        self._hvd, self._values, self._number = hvd, {}, None
+
+    @property
+    def rank(self):
+        """Number of this worker."""
+        return self._hvd.rank()
+
+    @property
+    def num_workers(self):
+        """Number of workers."""
+        return self._hvd.size()
+
+    @staticmethod
+    def is_capable(capability):
+        """Tell that it updates no weights."""
+        return False
+
+    def _name(self, key):
+        if self._number is None:  # only now, after all checks, do the workers count alike
+            self._number = next(_numbers)
+        return 'svrg%d:%s' % (self._number, key)
+
+    def init(self, key, value):
+        """Create a key, or a list of keys, with the values of rank 0."""
+        for one, its in zip(key, value) if isinstance(key, list) else [(key, value)]:
+            self._values[one] = self._hvd.broadcast(its, 0, name=self._name(one))
+
+    def push(self, key, value, priority=0):
+        """Sum one array per device over all devices and workers."""
+        total, *others = value if isinstance(value, list) else [value]
+        for other in others:
+            total = total + other.as_in_context(total.context)
+        self._values[key] = self._hvd.allreduce_(
+            total, op=self._hvd.Sum, name=self._name(key), priority=priority)
+
+    def pull(self, key, out=None, priority=0, ignore_sparse=True):
+        """Set the array of each device to what was pushed."""
+        value = self._values.pop(key)
+        for array in out if isinstance(out, list) else [out]:
+            if array is not value:
+                value.copyto(array)
+
+    def pushpull(self, key, value, out=None, priority=0):
+        """Push and pull."""
+        self.push(key, value, priority)
+        self.pull(key, value if out is None else out)
+
+    def broadcast(self, key, value, out, priority=0):
+        """Set the array of each device to the value of rank 0."""
+        self.init(key, value)
+        self.pull(key, out)

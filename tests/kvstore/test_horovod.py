@@ -1,0 +1,371 @@
+"""Training with Horovod in real jobs, against float64: all checks of one size share a job."""
+
+import re
+
+import numpy as np
+import pytest
+
+import oracle
+from blocks import BIAS
+from blocks import SETTINGS as OF_BLOCKS
+from cluster import PROBLEM
+from horovod_jobs import mpirun, needs_horovod, run_checks
+from mpi import MPIRUN
+from oracle import train_on_union
+from problems import Problem, assert_close
+from processes import printed_by
+from sequences import SETTINGS as OF_SEQUENCES
+from sequences import Sequences
+from svrg_bb import SvrgBB
+from svrg_optimization.proximal import L1
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow, needs_horovod]
+SIZES, SGD = [27, 32], {'learning_rate': 0.2, 'momentum': 0.9, 'wd': 0.01}
+GIVEN = {**PROBLEM, 'rows': sum(SIZES)}
+SOFTMAX = {'kind': 'softmax', 'rows': sum(SIZES)}
+
+
+def fits(sizes, batch_size=8):
+    """Name the ways to train a Module, with the arguments of `fit`."""
+    given = {'problem': {**GIVEN, 'rows': sum(sizes)}, 'sizes': sizes, 'settings': SGD,
+             'batch_size': batch_size}
+    return {name: {**given, **arguments} for name, arguments in {
+        'by name': {'kvstore': 'horovod', 'is_wrapped': False},
+        'by name, on two devices': {'kvstore': 'horovod', 'is_wrapped': False, 'devices': 2},
+        'wrapped': {},
+        'wrapped, local': {'kvstore': 'local'},
+        'wrapped, device, on two devices': {'kvstore': 'device', 'devices': 2},
+        'wrapped, a local KVStore': {'kvstore': 'local', 'is_object': True},
+        'wrapped, by name': {'kvstore': 'horovod'},
+        'predivided, twice': {'wrapper': {'predivide': 4.}, 'twice': True},
+        'averaged by Horovod': {'wrapper': {'predivide': 4., 'averages': True}, 'twice': True},
+        'alpha': {'kvstore': 'horovod', 'is_wrapped': False, 'alpha': 0.4},
+        'without snapshots': {'kvstore': 'horovod', 'is_wrapped': False, 'alpha': 0},
+    }.items()}
+
+
+UNLIKE = {
+    'update_freq': ({'update_freqs': [1, 2]}, [1, 2]),
+    'begin_epoch': ({'begin_epochs': [0, 1]}, [0, 1]),
+    'as many batches': ({'sizes': [17, 40]}, [3, 5]),
+    'batch size of train_data': ({'sizes': [16, 8], 'batch_sizes': [8, 4]}, [8, 4]),
+}
+SETTINGS = {'learning_rate': 0.1, 'momentum': 0.5}
+
+
+@pytest.fixture(scope='module')
+def of_two(tmp_path_factory):
+    """Make all checks of two ranks; return the results."""
+    folder = tmp_path_factory.mktemp('horovod')
+    by_rule = {'problem': SOFTMAX, 'sizes': SIZES, 'num_epoch': 4}
+    gluon = {'problem': {**GIVEN, 'features': 4}, 'sizes': SIZES}
+    even = {**PROBLEM, 'kind': 'linear', 'features': 4, 'rows': 48}
+    checks = [*((name, 'fit', arguments) for name, arguments in fits(SIZES).items()),
+              ('adam', 'fit', {'problem': GIVEN, 'sizes': SIZES, 'optimizer': 'adam',
+                               'settings': {'learning_rate': 0.05}}),
+              ('proximal', 'fit', {'problem': SOFTMAX, 'sizes': SIZES, 'proximal': L1(0.05),
+                                   'settings': {'learning_rate': 0.2}}),
+              ('rule', 'fit_by_rule', by_rule),
+              ('rule, by name', 'fit_with_step_size', {**by_rule, 'batch_size': 8, 'wd': 0.05,
+                                                       'bounded': False}),
+              ('tol', 'fit_until_converged', {'problem': SOFTMAX, 'sizes': SIZES,
+                                              'batch_size': 8, 'tols': [1e-4, 1e-4]}),
+              ('other tols', 'fit_until_converged', {'problem': SOFTMAX, 'sizes': SIZES,
+                                                     'batch_size': 8, 'tols': [1e-4, 1e-3]}),
+              *(('unlike, ' + name, 'fit_unlike', {'sizes': [16, 16], **arguments})
+                for name, (arguments, _) in UNLIKE.items()),
+              ('snapshots', 'snapshots', {'problem': GIVEN, 'sizes': [20, 39],
+                                          'batch_sizes': [8, 6], 'count': 3, 'seeds': [0, 1]}),
+              ('two modules', 'train_two', {'problem': GIVEN, 'sizes': SIZES}),
+              ('tried again', 'fit_tried_again', {'sizes': [12, 12]}),
+              ('stored', 'fit_held', {'problem': GIVEN, 'sizes': SIZES, 'batch_size': 8,
+                                      'num_epoch': 4, 'update_freq': 2, 'optimizer': SETTINGS}),
+              ('samples', 'fit_sampled', {'problem': GIVEN, 'sizes': SIZES,
+                                          'full_sizes': [39, 20], 'full_batch_sizes': [8, 5],
+                                          'batches': None, 'updates': 3, 'num_epoch': 2,
+                                          'optimizer': SETTINGS}),
+              ('buckets', 'fit_buckets', {'num_epoch': 5, 'optimizer': OF_SEQUENCES,
+                                          'directory': folder}),
+              ('resumed', 'resume', {'problem': GIVEN, 'sizes': SIZES,
+                                     'prefix': str(folder / 'model')}),
+              ('gluon', 'fit_gluon', gluon),
+              ('gluon, on two devices', 'fit_gluon', {**gluon, 'devices': 2}),
+              ('gluon, wrapped', 'fit_gluon', {**gluon, 'is_wrapped': True, 'kvstore': 'device'}),
+              ('gluon, wrapped by name', 'fit_gluon', {**gluon, 'is_wrapped': True}),
+              ('gluon converges', 'converge_gluon', {
+                  'problem': even, 'sizes': [24, 24], 'batch_size': 8, 'tols': [1e-2, 1e-4],
+                  'strength': 0.3}),
+              ('rows of a step', 'warn_of_batch_sizes', {
+                  'problem': {**PROBLEM, 'features': 4}, 'sizes': [24, 24], 'batch_size': 8,
+                  'given': [16, 8]}),
+              ('refusals', 'refusals', {}),
+              ('end', 'end_at_once', {'problem': {**PROBLEM, 'features': 4}})]
+    return run_checks(folder, checks)
+
+
+def assert_alike(of_ranks):
+    """Check that all ranks have the same weights, to the bit."""
+    for weights in of_ranks[1:]:
+        for name, value in of_ranks[0].items():
+            np.testing.assert_array_equal(weights[name], value, err_msg=name)
+
+
+def norm_of(problem, weights, wd=0., decayed=BIAS['decayed']):
+    """Return the largest component of the gradient of the mean objective over all rows."""
+    rows = len(problem.features)
+    weights = {name: value.astype('float64') for name, value in weights.items()}
+    return max(np.abs(value / rows + wd * weights[name] * name.endswith(decayed)).max()
+               for name, value in
+               problem.network(weights, problem.features, problem.targets).items())
+
+
+def assert_svrg(results, sizes, arguments):
+    """Check weights and norms of `fit` for those of float64 over all rows of all ranks."""
+    given = {key: value for key, value in arguments.items() if key == 'alpha'}
+    decayed = BIAS if arguments.get('is_wrapped', True) else {}
+    problem = Problem(**{**GIVEN, 'rows': sum(sizes)})
+    at_snapshot, expected = (
+        train_on_union(problem, sizes, arguments['batch_size'], epochs, 2, **given, **SGD,
+                       **decayed)
+        for epochs in (4, 5))
+    for weights, norm in results:
+        assert_close(weights, expected)
+        if arguments.get('alpha') != 0:
+            np.testing.assert_allclose(norm, norm_of(problem, at_snapshot, SGD['wd'], tuple(
+                decayed.get('decayed', ['weight']))), rtol=1e-5)
+    assert_alike([weights for weights, _ in results])
+    assert len({norm for _, norm in results}) == 1
+
+
+
+def assert_blocks(results):
+    """Check weights of `fit_gluon` for those of float64 over all rows of all ranks."""
+    svrg = Problem(**{**GIVEN, 'features': 4}).svrg(16, **SETTINGS)
+    for epoch in range(4):
+        if epoch % 2 == 0:
+            svrg.take_snapshot()
+        for begin in range(0, max(SIZES), 8):
+            rows = np.r_[begin:min(begin + 8, SIZES[0]),
+                         SIZES[0] + begin:SIZES[0] + min(begin + 8, SIZES[1])]
+            svrg.optimizer.rescale = 1 / len(rows)
+            svrg.step(rows)
+    for weights, _ in results:
+        assert_close(weights, svrg.weights)
+    assert_alike([weights for weights, _ in results])
+
+
+@pytest.mark.parametrize('name', fits(SIZES))
+def test_modules_train_on_all_rows(of_two, name):
+    assert_svrg(of_two[name], SIZES, fits(SIZES)[name])
+
+
+def test_adam_steps_along_the_mean_over_all_rows(of_two):
+    problem, moments = Problem(**GIVEN), {}
+
+    def step(weights, gradients):
+        for name, gradient in gradients.items():
+            mean, square, count = moments.get(name, (0, 0, 0))
+            mean = 0.9 * mean + 0.1 * gradient / 16
+            square = 0.999 * square + 0.001 * (gradient / 16) ** 2
+            moments[name] = mean, square, count + 1
+            rate = 0.05 * np.sqrt(1 - 0.999 ** (count + 1)) / (1 - 0.9 ** (count + 1))
+            weights[name] = weights[name] - rate * mean / (np.sqrt(square) + 1e-8)
+
+    expected = train_on_union(problem, SIZES, 8, 5, 2, learning_rate=0, step=step)
+    for weights, _ in of_two['adam']:
+        assert_close(weights, expected)
+    assert_alike([weights for weights, _ in of_two['adam']])
+
+
+def test_proximal_operators_are_applied_alike(of_two):
+    expected = train_on_union(Problem(**SOFTMAX), SIZES, 8, 5, 2, learning_rate=0.2,
+                              proximal={'fc_weight': oracle.soft_threshold(0.05)})
+    for weights, _ in of_two['proximal']:
+        assert_close(weights, expected)
+        np.testing.assert_array_equal(weights['fc_weight'] == 0, expected['fc_weight'] == 0)
+    assert 0 < (expected['fc_weight'] == 0).sum() < 12
+    assert_alike([weights for weights, _ in of_two['proximal']])
+
+
+@pytest.mark.parametrize('name, decayed', [('rule', BIAS['decayed']),
+                                           ('rule, by name', ('weight',))])
+def test_the_rate_is_that_of_all_rows(of_two, name, decayed):
+    problem = Problem(**SOFTMAX)
+    svrg = oracle.Svrg(problem.network, problem.weights, problem.features, problem.targets, 16,
+                       oracle.Sgd(lambda _: twin.rate, wd=0.05, rescale=1 / 16,
+                                  decayed=decayed))
+    twin = SvrgBB(problem, 0.05, 0.05, bounded=False, svrg=svrg, decayed=decayed)
+    shards = [oracle.batches_of(size, 8) for size in SIZES]
+    twin.fit(0, 4, 1, [np.r_[first, SIZES[0] + second] for first, second in zip(*shards)])
+    for weights, rate, *_ in of_two[name]:
+        assert_close(weights, svrg.weights)
+        np.testing.assert_allclose(rate, twin.rate, rtol=1e-5)
+    assert_alike([weights for weights, *_ in of_two[name]])
+    assert len({rate for _, rate, *_ in of_two[name]}) == 1
+    assert not any('servers' in line for *_, line in of_two['rule, by name'])
+
+
+def test_all_stop_at_the_same_snapshot(of_two):
+    problem = Problem(**SOFTMAX)
+    assert len({(norm, epochs) for _, norm, epochs, *_ in of_two['tol']}) == 1
+    for weights, norm, epochs, *_ in of_two['tol']:
+        assert norm <= 1e-4 and 0 < epochs < 200
+        assert abs(norm_of(problem, weights, 0.05, ('weight',)) - norm) < 1e-5
+    assert_alike([weights for weights, *_ in of_two['tol']])
+    for message in of_two['other tols']:
+        assert re.search("tol .* must be the same on all workers with the kvstore "
+                         r"'horovod_dist_sync'.*\[0.0001, 0.001\]", message)
+
+
+@pytest.mark.parametrize('name', UNLIKE)
+def test_what_differs_is_an_error_on_all_before_a_step(of_two, name):
+    for message, steps in of_two['unlike, ' + name]:
+        assert name in message and message.endswith('in the order of ranks, %s'
+                                                    % UNLIKE[name][1])
+        assert not steps
+
+
+def test_snapshots_are_those_of_all_rows_whatever_the_batches(of_two):
+    problem = Problem(**GIVEN)
+    for first, second in zip(*of_two['snapshots']):
+        for snapshot, batch_size in ((first, 8), (second, 6)):
+            gradient = problem.network(
+                {name: value.astype('float64') for name, value in snapshot['weights'].items()},
+                problem.features, problem.targets)
+            assert_close(snapshot['full'], {name: batch_size / sum(SIZES) * value
+                                            for name, value in gradient.items()})
+            assert not snapshot['barriers']
+        assert_alike([first['weights'], second['weights'], second['live']])
+
+
+def test_two_modules_train_in_one_job(of_two):
+    expected = train_on_union(Problem(**GIVEN), SIZES, 8, 1, 1, learning_rate=0.1)
+    for weights in sum(of_two['two modules'], []):
+        assert_close(weights, expected)
+    assert_alike(sum(of_two['two modules'], []))
+
+
+def test_a_pass_that_failed_on_one_is_tried_again_there(of_two):
+    expected = train_on_union(Problem(rows=24), [12, 12], 4, 4, 2, learning_rate=0.1)
+    for weights in of_two['tried again']:
+        assert_close(weights, expected)
+    assert_alike(of_two['tried again'])
+
+
+def test_stored_batches_are_stepped_on_together(of_two):
+    problem = Problem(**GIVEN)
+    svrg = problem.svrg(16, **SETTINGS)
+    for number, batches in enumerate(zip(*(steps for _, steps in of_two['stored']))):
+        if number % 8 == 0:
+            svrg.take_snapshot()
+        svrg.step(np.array([np.abs(problem.features - row).sum(axis=1).argmin()
+                            for row in np.concatenate(batches)]), 16)
+    for weights, _ in of_two['stored']:
+        assert_close(weights, svrg.weights)
+    assert_alike([weights for weights, _ in of_two['stored']])
+
+
+def test_full_gradients_may_be_of_other_data_after_some_updates(of_two):
+    svrg = Problem(**GIVEN).svrg(16, **SETTINGS)
+    shards = [oracle.batches_of(size, 8) for size in SIZES]
+    for number, (first, second) in enumerate(2 * list(zip(*shards))):
+        if number % 3 == 0:
+            svrg.take_snapshot()
+        svrg.step(np.r_[first, SIZES[0] + second])
+    for weights, taken in of_two['samples']:
+        assert_close(weights, svrg.weights)
+        assert taken == 3
+    assert_alike([weights for weights, _ in of_two['samples']])
+
+
+def test_buckets_train_on_all_rows(of_two):
+    problem = Sequences()
+    problem.targets += 0.5  # the gradient is linear in the targets
+    for weights, warned in of_two['buckets']:
+        assert_close(weights, problem.expect(5, 2, **OF_SEQUENCES).weights)
+        assert not warned
+    assert_alike([weights for weights, _ in of_two['buckets']])
+
+
+def test_a_resumed_training_ends_on_the_bits_of_an_unbroken_one(of_two):
+    expected = train_on_union(Problem(**GIVEN), SIZES, 8, 5, 2, **SETTINGS)
+    for unbroken, resumed in of_two['resumed']:
+        assert_close(unbroken, expected)
+        assert_alike([of_two['resumed'][0][0], unbroken, resumed])
+
+
+@pytest.mark.parametrize('name', ['gluon', 'gluon, on two devices', 'gluon, wrapped',
+                                  'gluon, wrapped by name'])
+def test_blocks_train_on_all_rows(of_two, name):
+    assert_blocks(of_two[name])
+    for _, warned in of_two[name]:
+        assert len(warned) == ('wrapped' in name)
+        assert all('optimizer is a DistributedOptimizer' in message for message in warned)
+
+
+def test_blocks_converge_together(of_two):
+    (epochs, norm, weights), other = of_two['gluon converges']
+    assert other[:2] == (epochs, norm) and epochs < 200 and norm <= 1e-4
+    problem = Problem(**{**PROBLEM, 'kind': 'linear', 'features': 4, 'rows': 48})
+    gradient = problem.network({name: value.astype('float64') for name, value in
+                                weights.items()}, problem.features, problem.targets)
+    np.testing.assert_allclose(weights['fc_weight'], oracle.soft_threshold(0.3)(
+        weights['fc_weight'] - gradient['fc_weight'] / 48, 1.), atol=1e-4)
+    assert np.abs(gradient['fc_bias']).max() / 48 <= 1e-4
+    assert_alike([weights, other[2]])
+
+
+def test_a_step_takes_the_rows_of_all_ranks(of_two):
+    for right, wrong in of_two['rows of a step']:
+        assert not right
+        assert len(wrong) == 1 and 'the gradients of 16 rows' in wrong[0]
+
+
+def test_the_last_step_of_a_rank_that_has_ended_is_summed(of_two):
+    """Horovod would drop it, as rank 0 is late."""
+    svrg = Problem(**{**PROBLEM, 'features': 4}).svrg(8, **OF_BLOCKS, **BIAS)
+    svrg.step(np.arange(8))
+    assert_close(of_two['end'][0], svrg.weights)
+
+
+def test_what_cannot_be_trained_is_refused(of_two):
+    expected = {
+        'several devices': '2 devices, which would train apart',
+        'row_sparse': "must not be Horovod's .* row_sparse, as w:",
+        'row_sparse, wrapped': "must not be Horovod's .* row_sparse, as w:",
+        'dist_async beside it': "and not 'dist_async'",
+        'dist_sync beside it': "and not 'dist_sync'",
+        'a process set': r'process_set .* must have all 2 workers, and not the ranks \[1\]',
+        'compression': 'compression_params must be None',
+        'adam by the rule': 'optimizer must be sgd or nag.*, not adam',
+        'borrowed': 'shared_module must be an SVRGModule where .* of Horovod',
+        'sparse gradients in Gluon': 'params must have dense gradients'}
+    for told in of_two['refusals']:
+        assert set(told) == set(expected)
+        for name, message in expected.items():
+            assert told[name] and re.search(message, told[name]), (name, told[name])
+    for messages in of_two['before init']:
+        assert all('needs horovod.mxnet.init() before it' in message for message in messages)
+
+
+def test_three_ranks_train_on_all_rows(tmp_path):
+    """The optimizer divides by 15 and by 3, which is not in all digits to divide by 45."""
+    sizes = [27, 30, 25]
+    ways = {name: arguments for name, arguments in fits(sizes, 15).items()
+            if name in ('by name', 'wrapped', 'averaged by Horovod')}
+    found = run_checks(tmp_path, [(name, 'fit', arguments) for name, arguments in ways.items()], 3)
+    for name, arguments in ways.items():
+        assert_svrg(found[name], sizes, arguments)
+
+
+def test_mpirun_starts_ranks_that_train_on_all_rows(tmp_path):
+    if not (MPIRUN and 'True' in printed_by('-c', 'import horovod.mxnet as hvd; '
+                                            'print(hvd.mpi_built())')):
+        pytest.skip('needs mpirun, and Horovod with MPI: make mpirun, and then make horovod')
+    checks = [('gluon', 'fit_gluon', {'problem': {**GIVEN, 'features': 4}, 'sizes': SIZES}),
+              *((name, 'fit', arguments) for name, arguments in fits(SIZES).items()
+                if name in ('by name', 'wrapped'))]
+    found = run_checks(tmp_path, checks, start=mpirun)
+    for name in ('by name', 'wrapped'):
+        assert_svrg(found[name], SIZES, fits(SIZES)[name])
+    assert_blocks(found['gluon'])

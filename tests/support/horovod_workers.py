@@ -1,0 +1,264 @@
+"""What the workers of Horovod do in the tests: many checks in one job.
+
+Run as a script by every worker of a job, with the directory where a test has left the
+checks to make, and finds their results.
+"""
+
+import faulthandler
+import os
+import pickle
+import signal
+import sys
+import time
+import warnings
+from pathlib import Path
+
+import horovod.mxnet as hvd
+import mxnet as mx
+from mxnet import gluon
+
+import gluon_workers
+import sampled_workers
+import workers
+from blocks import Blocks
+from problems import Problem
+from shards import error_of, problem_of, shard_of, weights_of
+from svrg_optimization import BarzilaiBorwein, SVRGModule
+from svrg_optimization.gluon import SVRGTrainer
+
+
+class Named(str):
+    """The name of Horovod's KVStore; other files' scenarios ask a KVStore for the rest."""
+
+    rank, num_workers = property(lambda _: hvd.rank()), property(lambda _: hvd.size())
+    type = property(str)
+
+    def _barrier(self):
+        """Do nothing: no scenario may need it."""
+
+
+HOROVOD, ONE_RANK = Named('horovod'), hvd.ProcessSet([1])
+
+
+def wait_for_all():
+    hvd.allreduce(mx.nd.zeros(1), name='all are here').wait_to_read()
+
+
+def wrapped(optimizer='sgd', rows=8, predivide=1., averages=False, **settings):
+    """Return a DistributedOptimizer over a new optimizer for batches of some rows."""
+    optimizer = hvd.DistributedOptimizer(
+        mx.optimizer.create(optimizer, rescale_grad=1 / rows, **settings),
+        gradient_predivide_factor=predivide)
+    if averages:  # as where Horovod has been built with a newer NCCL
+        optimizer._optimizer.rescale_grad = 1 / rows
+        optimizer._average_in_framework, optimizer._postscale_factor = False, predivide
+    return optimizer
+
+
+def fit(problem, sizes, kvstore=None, is_object=False, devices=1, num_epoch=5, optimizer='sgd',
+        is_wrapped=True, wrapper=(), settings=(), twice=False, batch_size=8, **arguments):
+    """Train from the weights of rank 0; return the weights of this rank, and the norm."""
+    problem, rank = problem_of(problem), hvd.rank()
+    module = problem.module(2, context=[mx.cpu(i) for i in range(devices)], **arguments)
+    if is_wrapped:
+        optimizer = wrapped(optimizer, batch_size, **dict(wrapper), **dict(settings))
+    train_data = shard_of(problem, sizes, rank, batch_size)
+    module.bind(train_data.provide_data, train_data.provide_label)
+    module.init_params(arg_params={name: value + rank
+                                   for name, value in problem.arg_params().items()})
+    for again in range(1 + twice):
+        module.init_optimizer(mx.kv.create(kvstore) if is_object else kvstore, optimizer,
+                              () if is_wrapped else settings, force_init=bool(again))
+    module.fit(train_data, eval_metric='mse', num_epoch=num_epoch)
+    return weights_of(module), module.gradient_norm
+
+
+def train_two(problem, sizes):
+    """Step with two modules of the same names by turns; return the weights of both."""
+    problem = problem_of(problem)
+    train_data = shard_of(problem, sizes, hvd.rank(), 8)
+    modules = [workers.bound(problem, 'horovod', train_data) for _ in range(2)]
+    for module in modules:
+        module.update_full_grads(train_data)
+    train_data.reset()
+    for batch in train_data:
+        for module in modules:
+            module.forward_backward(batch)
+        for module in modules:
+            module.update()
+    return list(map(weights_of, modules))
+
+
+def fit_by_rule(problem, sizes, num_epoch):
+    """Train with BarzilaiBorwein in a DistributedOptimizer; return the weights and the rate."""
+    problem, rule = problem_of(problem), BarzilaiBorwein(0.05, bounded=False)
+    module = problem.module(1)
+    module.fit(shard_of(problem, sizes, hvd.rank(), 8), kvstore=None, eval_metric='mse',
+               arg_params=problem.arg_params(), num_epoch=num_epoch,
+               optimizer=wrapped(wd=0.05, lr_scheduler=rule))
+    return weights_of(module), rule.rate
+
+
+def resume(problem, sizes, prefix):
+    """Train, and again from the checkpoint of rank 0 between two snapshots; return both weights."""
+    problem, found = problem_of(problem), []
+    train_data = shard_of(problem, sizes, hvd.rank(), 8)
+    module = problem.module(2)
+    for begin in (0, 3):
+        if begin:
+            wait_for_all()
+            module = SVRGModule.load(prefix, begin, load_optimizer_states=True,
+                                     label_names=('label',))
+
+        def save(epoch, *_, of=module):
+            if hvd.rank() == 0 and epoch == 2:
+                of.save_checkpoint(prefix, 3, save_optimizer_states=True)
+
+        module.fit(train_data, kvstore='horovod', eval_metric='mse', begin_epoch=begin,
+                   num_epoch=5, arg_params=module._arg_params or problem.arg_params(),
+                   optimizer_params={'learning_rate': 0.1, 'momentum': 0.5},
+                   epoch_end_callback=save)
+        found.append(weights_of(module))
+    return found
+
+
+def fit_gluon(problem, sizes, devices=1, is_wrapped=False, kvstore='horovod'):
+    """Train a Gluon block from the weights of rank 0; return its weights and the warnings."""
+    problem, rank = Blocks(**problem), hvd.rank()
+    net = problem.net([mx.cpu(i) for i in range(devices)])
+    for param in net.collect_params().values():
+        param.set_data(param.data(mx.cpu(0)) + rank)
+    settings = {'learning_rate': 0.1, 'momentum': 0.5}
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter('always')
+        if is_wrapped:
+            loss = problem.loss()
+            trainer = SVRGTrainer(
+                net.collect_params(), wrapped(rows=1, **settings), kvstore=kvstore,
+                objective=lambda data, label: loss(net(data), label))
+        else:
+            trainer = problem.trainer(net, settings=settings, kvstore=kvstore)
+    shard = gluon_workers.shard_of(problem, sizes, rank, 8)
+    for epoch in range(4):
+        if epoch % 2 == 0:
+            trainer.update_full_grads(shard)
+        for batch in shard:
+            batch = [gluon.utils.split_and_load(array, trainer._devices, even_split=False)
+                     for array in batch]
+            rows = hvd.allreduce(mx.nd.array([sum(map(len, batch[0]))]), op=hvd.Sum, name='rows')
+            trainer.backward(*batch)
+            trainer.step(int(rows.asscalar()))
+    return gluon_workers.weights_of(net), [str(one.message) for one in caught]
+
+
+def before_init():
+    """Return the messages of what needs Horovod to be initialized."""
+    return [error_of(Problem(rows=16).bound(8).init_optimizer, 'horovod'),
+            error_of(lambda: Blocks(rows=16).trainer(Blocks(rows=16).net(), kvstore='horovod'))]
+
+
+def refusals():
+    """Return the messages of all else that is refused, by its name."""
+    problem, told = Problem(rows=16), {}
+
+    def install(name, kvstore, optimizer='sgd', problem=problem, **arguments):
+        module = problem.bound(8, **arguments)
+        told[name] = error_of(module.init_optimizer, kvstore, optimizer)
+        assert told[name] is None or not module.optimizer_initialized
+
+    two = [mx.cpu(0), mx.cpu(1)]
+    install('several devices', None, wrapped(), context=two)
+    install('row_sparse', 'horovod', problem=workers.SparseProblem())
+    install('row_sparse, wrapped', 'local', wrapped(), workers.SparseProblem())
+    install('dist_async beside it', 'dist_async', wrapped())
+    install('dist_sync beside it', 'dist_sync', wrapped())
+    install('a process set', None,
+            hvd.DistributedOptimizer(mx.optimizer.SGD(), process_set=ONE_RANK))
+    install('compression', 'horovod', compression_params={'type': '2bit', 'threshold': 0.5})
+    install('adam by the rule', None, wrapped('adam', lr_scheduler=BarzilaiBorwein()))
+    plain = mx.mod.Module(problem.symbol, label_names=('label',))
+    plain.bind(problem.iterator(8).provide_data, problem.iterator(8).provide_label)
+    plain.init_params()
+    plain.init_optimizer(None, wrapped(rows=4))  # which makes the 1/8 that it expects
+    told['borrowed'] = error_of(problem.bound(8).borrow_optimizer, plain)
+    net = gluon.nn.Embedding(4, 2, sparse_grad=True)
+    net.initialize()
+    told['sparse gradients in Gluon'] = error_of(lambda: Blocks(rows=16).trainer(
+        net, kvstore='horovod'))
+    wait_for_all()  # a rank that ends shuts Horovod down on all
+    return told
+
+
+ELSEWHERE = {name: getattr(module, name) for module, names in (
+    (workers, ('fit_with_step_size', 'fit_until_converged', 'fit_unlike', 'snapshots', 'fit_held',
+               'fit_buckets', 'fit_tried_again')),
+    (sampled_workers, ('fit_sampled',)),
+    (gluon_workers, ('converge_gluon', 'warn_of_batch_sizes'))) for name in names}
+
+
+def leave(how):
+    print('leaves at', time.time(), flush=True)
+    if how == 'raise':
+        raise ValueError('the reason')
+    if how == 'kill':
+        os.kill(os.getpid(), signal.SIGKILL)
+    sys.exit(3)
+
+
+def leaving(directory, problem, sizes, settings, how, where):
+    """Train for six epochs, or go on from the last checkpoint; rank 1 may leave in the fifth."""
+    problem, rank = problem_of(problem), hvd.rank()
+    begin = len(list(directory.glob('*.svrg')))
+    wait_for_all()  # before rank 0 saves the next one
+
+    def on_batch(param):
+        if rank and how and param.epoch == 4 and param.nbatch == 2:
+            leave(how)
+
+    callbacks = {'full_grad_callback': on_batch} if where == 'pass' else {}
+    if begin:
+        module = SVRGModule.load(directory / 'model', begin, load_optimizer_states=True,
+                                 label_names=('label',), **callbacks)
+    else:
+        module = problem.module(2, **callbacks)
+
+    def save(epoch, *_):
+        if rank == 0:
+            module.save_checkpoint(directory / 'model', epoch + 1, save_optimizer_states=True)
+
+    module.fit(shard_of(problem, sizes, rank, 8), kvstore='horovod', eval_metric='mse',
+               begin_epoch=begin, num_epoch=6, optimizer_params=settings,
+               arg_params=module._arg_params or problem.arg_params(), epoch_end_callback=save,
+               batch_end_callback=on_batch if where == 'step' else None)
+    return begin, weights_of(module)
+
+
+def end_at_once(problem):
+    """Take a step that rank 0 is late for, and end; return the weights of rank 0 after it."""
+    problem = Blocks(**problem)
+    net = problem.net()
+    trainer, (batch, *_) = problem.trainer(net, kvstore='horovod', alpha=0), problem.loader(8)
+    trainer.backward(*batch)
+    time.sleep(0 if hvd.rank() else 1)
+    trainer.step(8 * hvd.size())
+    return None if hvd.rank() else gluon_workers.weights_of(net)
+
+
+def main(directory):
+    faulthandler.enable()
+    results = {'before init': before_init()}
+    hvd.init(process_sets=[ONE_RANK])
+    print('rank %d is process %d' % (hvd.rank(), os.getpid()), flush=True)
+    for name, scenario, arguments in pickle.loads((directory / 'checks').read_bytes()):
+        print('checks', name, flush=True)
+        if scenario in ELSEWHERE:
+            results[name] = ELSEWHERE[scenario](HOROVOD, **arguments)
+        else:
+            results[name] = globals()[scenario](**arguments)
+    (directory / ('result-%d' % hvd.rank())).write_bytes(pickle.dumps(results))
+
+
+if __name__ == '__main__':
+    warnings.simplefilter('error', UserWarning)
+    warnings.filterwarnings('ignore', 'Parameters already initialized')
+    main(Path(sys.argv[1]))
