@@ -7,7 +7,7 @@ import mxnet as mx
 from mxnet.lr_scheduler import LRScheduler
 
 from ._argument_checks import checked_bool, checked_positive
-from .core.jump import Moves
+from .jump import Moves
 from .svrg_optimizer import described
 
 _FIRST_RATE = 0.01  # where it cannot be measured

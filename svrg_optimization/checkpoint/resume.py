@@ -5,7 +5,7 @@ from typing import NamedTuple, Optional
 
 import mxnet as mx
 
-from ..core.jump import Moves
+from ..jump import Moves
 from ..module import executor_group
 from ..module.optimizer_states import (
     devices_that_update,

@@ -6,9 +6,9 @@ from typing import NamedTuple
 import numpy as np
 from mxnet import ndarray as nd
 
+from ..jump import flat, unflat
 from ..step_size import Change
 from .arrays import dense, moved
-from .jump import flat, unflat
 from .sampled_batch import BatchNearby, SampledBatch, dot
 
 # What objectives may differ by, relative to them: by rounding, times the dtype's precision, and

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from svrg_optimization.core import jump as module
-from svrg_optimization.core.jump import Moves
+from svrg_optimization import jump as module
+from svrg_optimization.jump import Moves
 
 RNG = np.random.RandomState(0)
 HESSIAN = np.diag([1., 3., 10., 30.])
