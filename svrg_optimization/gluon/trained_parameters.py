@@ -4,6 +4,7 @@ from ..core.arrays import set_all
 from ..core.front_end import TrainedModel
 from ..core.optimality import MeanGradient
 from ..step_size import BarzilaiBorwein
+from .numpy_arrays import as_nd
 
 
 class TrainedParameters(TrainedModel):
@@ -38,7 +39,7 @@ class TrainedParameters(TrainedModel):
 
     def go_to(self, weights):
         """Set the parameters to weights; the optimizer begins anew there."""
-        set_all({param.name: param._data for param in self.live._params}, weights)
+        set_all({param.name: as_nd(param._data) for param in self.live._params}, weights)
         for updater in self.live._updaters:
             updater.states.clear()
             updater.states_synced.clear()

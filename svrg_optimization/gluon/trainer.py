@@ -23,6 +23,7 @@ from ..step_size import check_step_size
 from .at_snapshot import AtSnapshot
 from .batches import Axes, Batches, as_inputs, with_states
 from .epochs import epochs
+from .numpy_arrays import as_nd
 from .states import pickled, unpickled
 from .trained_parameters import TrainedParameters, rule_of
 
@@ -230,7 +231,7 @@ class SVRGTrainer(gluon.Trainer):
             objective, if its network is hybridized with static_shape=True, or if workers
             have different numbers of batches or a KVStore that compresses.
         RuntimeError
-            Within ``autograd.record()`` or after ``mx.npx.set_np()``.
+            Within ``autograd.record()``.
         FloatingPointError
             If the full gradient is not finite, with ``nonfinite='raise'``.
 
@@ -368,9 +369,6 @@ class SVRGTrainer(gluon.Trainer):
         if autograd.is_recording():
             raise RuntimeError('SVRGTrainer records by itself: call its methods outside of '
                                'autograd.record()')
-        if util.is_np_array():
-            raise RuntimeError('SVRGTrainer needs mx.nd arrays: call mx.npx.reset_np() after '
-                               'mx.npx.set_np()')
         if not self._at.trained():
             raise ValueError("params must have one that is trained, and grad_req is 'null' for all")
 
@@ -417,7 +415,7 @@ class SVRGTrainer(gluon.Trainer):
             that of an earlier batch, or if a network is hybridized with
             static_shape=True.
         RuntimeError
-            Within ``autograd.record()`` or after ``mx.npx.set_np()``.
+            Within ``autograd.record()``.
         """
         svrg, at, devices = self._svrg, self._at, len(self._devices)
         if not svrg.schedule.is_off:
@@ -491,7 +489,8 @@ class SVRGTrainer(gluon.Trainer):
         for number, param, are_fresh in stepped:
             apply = ProximalStep(self._proximal.by_name[param.name], param.shape)
             step_size, = self._optimizer._get_lrs([number])
-            for updater, value, is_fresh in zip(self._updaters, param.list_data(), are_fresh):
+            for updater, value, is_fresh in zip(
+                    self._updaters, as_nd(param.list_data()), are_fresh):
                 if is_fresh or not ignore_stale_grad:
                     apply(value, updater.states[number], float(step_size))
 
@@ -529,8 +528,7 @@ class SVRGTrainer(gluon.Trainer):
                 if len(batch) < len(self._devices):
                     raise ValueError('data must have a row for each device in each batch, and not '
                                      '%d for %d' % (len(batch), len(self._devices)))
-                for param in at.trained():
-                    param.zero_grad()
+                at.zero_gradients()
                 rows = self._compute_gradients(batch)[1]
                 gradients = at.live_gradients()
                 yield gradients, rows, 1 / rows, functools.partial(svrg.correct, gradients, rows)
@@ -600,6 +598,7 @@ class SVRGTrainer(gluon.Trainer):
             with open(name, 'wb') as file:
                 file.write(states)
             super().load_states(name)
+        self._optimizer.allow_np_array = util.is_np_array()  # whatever it was when they were saved
         self._svrg.snapshot.replace(None)
         self._has_converged = False
         if restore:
