@@ -73,7 +73,7 @@ class AtSnapshot(GradientsAtSnapshot):
         return {param.name: as_nd(param.list_grad()) for param in self.trained()}
 
     def zero_gradients(self):
-        """Set the gradients at the current weights to 0, as `Parameter.zero_grad` cannot mx.np's."""
+        """Set those gradients to 0. `Parameter.zero_grad` cannot do that to mx.np arrays."""
         for gradients in self.live_gradients().values():
             for gradient in gradients:
                 nd.zeros_like(gradient, out=gradient)
