@@ -160,6 +160,7 @@ class SVRGTrainer(gluon.Trainer):
         self._svrg = SVRG(self._at, schedule, store, warn_once, nonfinite == 'raise')
         self._axes, self._summed = axes, None  # rows whose SVRG gradients `step` is to find
         self._keys_on_servers, self._has_converged = set(), False
+        self._data_of_snapshot = None  # what it is the mean over; not known of a file's
 
     @property
     def alpha(self):
@@ -169,6 +170,12 @@ class SVRGTrainer(gluon.Trainer):
     @alpha.setter
     def alpha(self, alpha):
         self._svrg.schedule.set(alpha=alpha)
+
+    @property
+    def learning_rate(self):
+        """Learning rate of the optimizer; NaN before a `BarzilaiBorwein` has one."""
+        rule = rule_of(self._optimizer)
+        return super().learning_rate if rule is None or rule.is_begun else float('nan')
 
     @property
     def gradient_norm(self):
@@ -265,6 +272,7 @@ class SVRGTrainer(gluon.Trainer):
         workers = self._workers()
         taken = rate.take_snapshot(self._svrg, trained, source, workers)
         rate.log_rate(logging, self._svrg, trained, taken)
+        self._data_of_snapshot = train_data
         tol = self._svrg.schedule.tol or 0.
         if tol or is_distributed(self._kvstore):
             # Workers decide alike: with the largest norm and the smallest tol, 0 for none.
@@ -600,7 +608,7 @@ class SVRGTrainer(gluon.Trainer):
             super().load_states(name)
         self._optimizer.allow_np_array = util.is_np_array()  # whatever it was when they were saved
         self._svrg.snapshot.replace(None)
-        self._has_converged = False
+        self._has_converged, self._data_of_snapshot = False, None
         if restore:
             restore()
 
