@@ -7,6 +7,7 @@ from mxnet.gluon.contrib.estimator import (
     BatchProcessor, EpochBegin, EpochEnd, GradientUpdateHandler, TrainBegin, TrainEnd)
 
 from .._argument_checks import checked_count
+from ..kvstore.kinds import is_distributed
 from .batches import Batches
 from .numpy_arrays import as_nd
 from .trained_parameters import TrainedParameters
@@ -73,7 +74,8 @@ class SVRGBatchProcessor(BatchProcessor):
                                'besides the SVRGBatchProcessor of the Estimator')
         batch = Batches([train_batch], None, trainer._devices, trainer._axes).first
         inputs = list(map(list, zip(*batch)))
-        outputs = trainer.backward(*inputs)
+        outputs = (trainer._at.outputs(batch) if trainer.has_converged  # no step follows
+                   else trainer.backward(*inputs))
         if not all(isinstance(output, (list, tuple)) and len(output) > 1 for output in outputs):
             raise TypeError('objective must return the loss and the output of the network, as in '
                             'return loss(output, label), output, for the metrics of an Estimator')
@@ -101,7 +103,7 @@ class SnapshotHandler(GradientUpdateHandler, TrainBegin, EpochBegin, EpochEnd, T
         estimator.fit(train_data, epochs=20, event_handlers=[SnapshotHandler(train_data)])
 
     It takes the place of Estimator's GradientUpdateHandler. A step is divided by the
-    number of the loss's elements on all devices and workers.
+    number of the loss's elements on all devices.
 
     Parameters
     ----------
@@ -121,7 +123,7 @@ class SnapshotHandler(GradientUpdateHandler, TrainBegin, EpochBegin, EpochEnd, T
         SVRGBatchProcessor.
     ValueError
         If `update_freq` is below 1. In ``fit``, if the trainer has
-        `store_snapshot_grads`.
+        `store_snapshot_grads` or a distributed `kvstore`.
 
     Warns
     -----
@@ -146,6 +148,9 @@ class SnapshotHandler(GradientUpdateHandler, TrainBegin, EpochBegin, EpochEnd, T
         if trainer._svrg.store.budget:
             raise ValueError('store_snapshot_grads must be False for an Estimator, which reads '
                              'all batches from train_data')
+        if is_distributed(trainer._kvstore_params['kvstore']):
+            raise ValueError('kvstore must be of one process in an Estimator, which does not know '
+                             'the rows of other workers, that a step is divided by')
         estimator.batch_processor.handler = self
         self._epoch, self._taken_in = 0, None
 
@@ -162,9 +167,7 @@ class SnapshotHandler(GradientUpdateHandler, TrainBegin, EpochBegin, EpochEnd, T
         trainer = estimator.trainer
         if trainer.has_converged:
             return True
-        if not trainer._kv_initialized:
-            trainer._init_kvstore()
-        trainer.step(sum(loss.size for loss in kwargs['loss']) * _workers_of(trainer))
+        trainer.step(sum(loss.size for loss in kwargs['loss']))
         return False
 
     def epoch_end(self, estimator, *args, **kwargs):
@@ -191,8 +194,7 @@ class SnapshotHandler(GradientUpdateHandler, TrainBegin, EpochBegin, EpochEnd, T
         snapshot, data = trainer._svrg.snapshot, trainer._data_of_snapshot
         if not snapshot.is_active or data is not None and data is not self._train_data:
             return float('inf')
-        batches = snapshot.full_gradient.batches / _workers_of(trainer)
-        return round((snapshot.num_update - snapshot.taken_at) / batches)
+        return round((snapshot.num_update - snapshot.taken_at) / snapshot.full_gradient.batches)
 
     def _is_due(self, trainer):
         snapshot, schedule = trainer._svrg.snapshot, trainer._svrg.schedule
@@ -204,9 +206,6 @@ class SnapshotHandler(GradientUpdateHandler, TrainBegin, EpochBegin, EpochEnd, T
         tic, trainer = time.time(), estimator.trainer
         trainer.update_full_grads(self._train_data)
         self._taken_in = self._epoch
-        estimator.logger.info('[Epoch %d] Full gradient in %.3fs, norm: %.1e', self._epoch,
-                              time.time() - tic, trainer.gradient_norm)
-
-
-def _workers_of(trainer):
-    return trainer._kvstore.num_workers if trainer._distributed else 1
+        estimator.logger.info('[Epoch %d] Full gradient in %.3fs, norm: %.1e, objective: %g',
+                              self._epoch, time.time() - tic, trainer.gradient_norm,
+                              trainer.objective)
