@@ -4,7 +4,13 @@ import time
 
 from mxnet import gluon
 from mxnet.gluon.contrib.estimator import (
-    BatchProcessor, EpochBegin, EpochEnd, GradientUpdateHandler, TrainBegin, TrainEnd)
+    BatchProcessor,
+    EpochBegin,
+    EpochEnd,
+    GradientUpdateHandler,
+    TrainBegin,
+    TrainEnd,
+)
 
 from .._argument_checks import checked_count
 from ..kvstore.kinds import is_distributed

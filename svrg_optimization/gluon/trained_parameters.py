@@ -29,7 +29,7 @@ class TrainedParameters(TrainedModel):
     def mean_gradient(self):
         """Return the gradient that a step follows, whatever the size of its batch."""
         trainer = self.live
-        updated = [param for param in trainer._params if param.lr_mult]
+        updated = [param for param in trainer._at.trained() if param.lr_mult]
         decays = dict(zip(trainer._params,
                           trainer._optimizer._get_wds(range(len(trainer._params)))))
         return MeanGradient(lambda full_gradient: trainer._scale / full_gradient.batch_size,
