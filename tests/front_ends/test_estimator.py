@@ -15,6 +15,7 @@ from mxnet.gluon.contrib.estimator import (
 )
 
 from blocks import Blocks, assert_weights, weights_of
+from pairs import in_pairs
 from svrg_optimization import BarzilaiBorwein
 from svrg_optimization.gluon import SnapshotHandler, SVRGBatchProcessor, SVRGTrainer
 
@@ -81,7 +82,7 @@ def assert_same_bits(found, expected):
 
 
 @pytest.mark.parametrize('contexts', [mx.cpu(), TWO_DEVICES])
-@pytest.mark.parametrize('update_freq', [1, 2])
+@pytest.mark.parametrize('update_freq', [pytest.param(1, marks=pytest.mark.slow), 2])
 @pytest.mark.filterwarnings('ignore:batch_size of step', 'ignore:training did not converge')
 def test_fit_ends_on_the_bits_of_a_plain_loop(contexts, update_freq):
     """With Dropout, BatchNorm, validation and a short last batch."""
@@ -125,9 +126,10 @@ def test_a_fit_that_does_not_converge_takes_a_last_snapshot_and_warns():
     assert plain.trainer._svrg.snapshot.num_taken == 1
 
 
-@pytest.mark.parametrize('contexts', [mx.cpu(), TWO_DEVICES])
-@pytest.mark.parametrize('epochs', [2, 3])
-@pytest.mark.parametrize('settings', [{}, {'with_rule': True, 'tol': 1e-9}])
+@in_pairs({
+    'contexts': [mx.cpu(), TWO_DEVICES],
+    'epochs': [2, 3],
+    'settings': [{}, {'with_rule': True, 'tol': 1e-9}]})
 @pytest.mark.filterwarnings('ignore:training did not converge', 'ignore:You are replacing')
 def test_a_run_resumed_by_checkpoint_handler_has_the_same_bits(
         tmp_path, contexts, epochs, settings):
@@ -147,11 +149,18 @@ def test_a_run_resumed_by_checkpoint_handler_has_the_same_bits(
     assert_same_bits(second.net, whole.net)
 
 
-def test_early_stopping_ends_fit():
-    training = Training()
-    accuracy = training.estimator.train_metrics[0]
-    training.fit(100, handlers=[EarlyStoppingHandler(accuracy, mode='max', patience=2)])
-    assert training.trainer._svrg.snapshot.num_update < 400
+def test_early_stopping_ends_fit_and_the_best_weights_are_kept(tmp_path):
+    training = Training(TWO_DEVICES)
+    loss = training.estimator.val_metrics[1]
+    training.fit(100, val_data=training.data, handlers=[
+        EarlyStoppingHandler(loss, mode='min', min_delta=1e-3, patience=2),
+        CheckpointHandler(str(tmp_path), monitor=loss, save_best=True, mode='min')])
+    losses = [float(line.rpartition(' ')[2]) for line in training.lines if 'Finished' in line
+              and 'validation' in line]
+    assert 3 < len(losses) < 100
+    training.net.load_parameters(str(tmp_path / 'model-best.params'), ctx=TWO_DEVICES)
+    training.estimator.evaluate(training.data)
+    assert abs(loss.get()[1] - min(losses)) < 1e-4
 
 
 def test_snapshots_and_the_rate_are_logged():
@@ -165,6 +174,14 @@ def test_snapshots_and_the_rate_are_logged():
         training.trainer.gradient_norm, training.trainer.objective) in snapshots[-1]
     begins = [line for line in training.lines if 'Begin, current' in line]
     assert len(begins) == 3 and not any('nan' in line for line in begins)
+
+
+def test_alpha_0_is_estimator_with_trainer_to_the_bit():
+    training, plain = Training(alpha=0), Training()
+    training.fit(3)
+    Estimator(plain.net, plain.loss, trainer=gluon.Trainer(
+        plain.net.collect_params(), 'sgd', SGD)).fit(plain.data, epochs=3)
+    assert_same_bits(training.net, plain.net)
 
 
 def test_other_data_get_a_snapshot_of_their_own():
