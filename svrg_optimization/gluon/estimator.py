@@ -13,6 +13,7 @@ from mxnet.gluon.contrib.estimator import (
 )
 
 from .._argument_checks import checked_count
+from ..core import rate
 from ..kvstore.kinds import is_distributed
 from .batches import Batches
 from .numpy_arrays import as_nd
@@ -80,7 +81,7 @@ class SVRGBatchProcessor(BatchProcessor):
                                'besides the SVRGBatchProcessor of the Estimator')
         batch = Batches([train_batch], None, trainer._devices, trainer._axes).first
         inputs = list(map(list, zip(*batch)))
-        outputs = (trainer._at.outputs(batch) if trainer.has_converged  # no step follows
+        outputs = (trainer._at.outputs(batch) if _has_ended(trainer)  # no step follows
                    else trainer.backward(*inputs))
         if not all(isinstance(output, (list, tuple)) and len(output) > 1 for output in outputs):
             raise TypeError('objective must return the loss and the output of the network, as in '
@@ -134,7 +135,7 @@ class SnapshotHandler(GradientUpdateHandler, TrainBegin, EpochBegin, EpochEnd, T
     Warns
     -----
     UserWarning
-        If ``fit`` ends without convergence, with a `tol`.
+        If ``fit`` ends without convergence, with a `tol`, and if the last snapshot went back.
     """
 
     def __init__(self, train_data, update_freq=2, priority=-2000):
@@ -159,6 +160,9 @@ class SnapshotHandler(GradientUpdateHandler, TrainBegin, EpochBegin, EpochEnd, T
                              'the rows of other workers, that a step is divided by')
         estimator.batch_processor.handler = self
         self._epoch, self._taken_in = 0, None
+        rule = TrainedParameters(trainer).rule
+        if rule is not None:
+            rule.begin_fit()
 
     def epoch_begin(self, estimator, *args, **kwargs):
         """Take a snapshot if one is due."""
@@ -169,9 +173,9 @@ class SnapshotHandler(GradientUpdateHandler, TrainBegin, EpochBegin, EpochEnd, T
             self._take(estimator)
 
     def batch_end(self, estimator, *args, **kwargs):
-        """Make a step, unless training has converged: then stop."""
+        """Make a step, unless training has ended before it: then stop."""
         trainer = estimator.trainer
-        if trainer.has_converged:
+        if _has_ended(trainer):
             return True
         trainer.step(sum(loss.size for loss in kwargs['loss']))
         return False
@@ -182,18 +186,18 @@ class SnapshotHandler(GradientUpdateHandler, TrainBegin, EpochBegin, EpochEnd, T
         self._epoch += 1
         if trainer._svrg.schedule.tol is not None and self._is_due(trainer):
             self._take(estimator)
-        return trainer.has_converged
+        return _has_ended(trainer)
 
     def train_end(self, estimator, *args, **kwargs):
         """Let a last snapshot decide whether training has converged, and which weights are best."""
         estimator.batch_processor.handler = None
-        trainer, svrg = estimator.trainer, estimator.trainer._svrg
-        decides = svrg.schedule.tol is not None or TrainedParameters(trainer).rule is not None
-        if decides and svrg.snapshot.num_update > svrg.snapshot.taken_at:
+        svrg, trained = estimator.trainer._svrg, TrainedParameters(estimator.trainer)
+        if svrg.schedule.is_off or svrg.schedule.tol is None and trained.rule is None:
+            return
+        if svrg.snapshot.num_update > svrg.snapshot.taken_at:
             self._take(estimator)
-        if svrg.schedule.tol is not None and not trainer.has_converged:
-            svrg.warn_once('training did not converge: gradient %.1e, tol %g; more epochs may be '
-                           'needed' % (trainer.gradient_norm, svrg.schedule.tol))
+        if svrg.taken is not None:
+            rate.warn_of_end(svrg, trained, estimator.trainer.has_converged)
 
     def _epochs_before(self, trainer):
         """Return the number of epochs since the snapshot that there is, infinite without any."""
@@ -209,9 +213,16 @@ class SnapshotHandler(GradientUpdateHandler, TrainBegin, EpochBegin, EpochEnd, T
             or self._epoch - self._taken_in >= self._update_freq)
 
     def _take(self, estimator):
-        tic, trainer = time.time(), estimator.trainer
-        trainer.update_full_grads(self._train_data)
+        tic, svrg = time.time(), estimator.trainer._svrg
+        svrg.epoch = self._epoch
+        try:
+            estimator.trainer.update_full_grads(self._train_data)
+        finally:
+            svrg.epoch = None
         self._taken_in = self._epoch
-        estimator.logger.info('[Epoch %d] Full gradient in %.3fs, norm: %.1e, objective: %g',
-                              self._epoch, time.time() - tic, trainer.gradient_norm,
-                              trainer.objective)
+        rate.log_taken(estimator.logger, self._epoch, time.time() - tic, svrg.taken)
+
+
+def _has_ended(trainer):
+    return trainer.has_converged or trainer._svrg.taken is not None and not rate.can_go_on(
+        trainer._svrg)

@@ -126,6 +126,19 @@ def test_a_fit_that_does_not_converge_takes_a_last_snapshot_and_warns():
     assert plain.trainer._svrg.snapshot.num_taken == 1
 
 
+@pytest.mark.filterwarnings('ignore:the full gradient', 'ignore:training did not converge')
+def test_a_first_full_gradient_that_is_not_finite_ends_fit():
+    training = Training(tol=1e-2)
+    features, labels = (array.copy() for array in training.data._dataset._data)
+    features[3] = np.nan
+    training.data = gluon.data.DataLoader(gluon.data.ArrayDataset(features, labels), 10)
+    before = weights_of(training.net)
+    training.fit(20)
+    assert sum('Finished' in line for line in training.lines) == 1
+    for name, value in weights_of(training.net).items():
+        np.testing.assert_array_equal(value, before[name])
+
+
 @in_pairs({
     'contexts': [mx.cpu(), TWO_DEVICES],
     'epochs': [2, 3],
@@ -168,10 +181,9 @@ def test_snapshots_and_the_rate_are_logged():
     assert np.isnan(training.trainer.learning_rate)
     training.fit(3)
     assert training.lines[0].endswith('current learning rate nan ')
-    snapshots = [line for line in training.lines if 'Full gradient' in line]
-    assert [line.split(' Full')[0] for line in snapshots] == ['[Epoch 0]', '[Epoch 2]', '[Epoch 3]']
-    assert 'norm: %.1e, objective: %g' % (
-        training.trainer.gradient_norm, training.trainer.objective) in snapshots[-1]
+    norms = [line for line in training.lines if 'Full gradient norm' in line]
+    assert [line.split(' ')[0] for line in norms] == ['Epoch[0]', 'Epoch[2]', 'Epoch[3]']
+    assert norms[-1] == 'Epoch[3] Full gradient norm=%.1e' % training.trainer.gradient_norm
     begins = [line for line in training.lines if 'Begin, current' in line]
     assert len(begins) == 3 and not any('nan' in line for line in begins)
 
