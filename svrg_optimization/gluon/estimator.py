@@ -200,9 +200,10 @@ class SnapshotHandler(GradientUpdateHandler, TrainBegin, EpochBegin, EpochEnd, T
             rate.warn_of_end(svrg, trained, estimator.trainer.has_converged)
 
     def _epochs_before(self, trainer):
-        """Return the number of epochs since the snapshot that there is, infinite without any."""
+        """Return the number of epochs since the snapshot there is, infinite if it is of no use."""
         snapshot, data = trainer._svrg.snapshot, trainer._data_of_snapshot
-        if not snapshot.is_active or data is not None and data is not self._train_data:
+        if not snapshot.is_active or _has_ended(trainer) or (
+                data is not None and data is not self._train_data):
             return float('inf')
         return round((snapshot.num_update - snapshot.taken_at) / snapshot.full_gradient.batches)
 

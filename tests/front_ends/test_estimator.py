@@ -105,14 +105,17 @@ def test_tol_ends_fit_with_the_epoch_of_the_plain_loop(contexts):
     assert_same_bits(fitted.net, looped.net)
 
 
-def test_a_converged_training_stays_where_it_is():
+def test_a_converged_training_stays_where_it_is_until_its_weights_are_moved():
     training = Training(extra=[gluon.nn.BatchNorm(in_channels=4)], with_rule=True, tol=1e-2)
     training.fit(200)
-    before, taken = weights_of(training.net), training.trainer._svrg.snapshot.num_taken
+    before = weights_of(training.net)
     training.fit(200)
     for name, value in weights_of(training.net).items():
         np.testing.assert_array_equal(value, before[name])
-    assert training.trainer._svrg.snapshot.num_taken == taken
+    training.net[1].bias.set_data(training.net[1].bias.data() + 1)
+    training.fit(200)
+    assert training.trainer.has_converged and training.trainer.gradient_norm <= 1e-2
+    assert weights_of(training.net)['fc_bias'].tolist() != before['fc_bias'].tolist()
 
 
 def test_a_fit_that_does_not_converge_takes_a_last_snapshot_and_warns():
