@@ -2,6 +2,7 @@
 
 import collections
 import contextlib
+import os
 import shutil
 
 import mxnet as mx
@@ -13,6 +14,7 @@ from problems import Problem
 from svrg_optimization.module import gradients_of_pass
 
 collect_ignore = ['support']
+WITH_NP_ARRAYS = os.environ.get('TEST_ARRAYS') == 'np'  # test_numpy_arrays.py runs others so
 
 
 @pytest.fixture(autouse=True)
@@ -25,6 +27,8 @@ def stored_gradients_of_small_batches(request, monkeypatch):
 def pytest_configure(config):
     """Let pytest-xdist begin with the first group, and not with that of the most tests."""
     config.option.loadscopereorder = False
+    if WITH_NP_ARRAYS:
+        mx.npx.set_np()
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -40,6 +44,8 @@ def pytest_collection_modifyitems(items):
             return 1, 'hosts'
         return 2, item.path.name
 
+    if WITH_NP_ARRAYS:
+        items[:] = [item for item in items if not item.get_closest_marker('nd_arrays')]
     for item in items:
         item.add_marker(pytest.mark.xdist_group(group_of(item)[1]))
     items.sort(key=lambda item: group_of(item)[0])

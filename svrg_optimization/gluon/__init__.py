@@ -1,5 +1,6 @@
-"""SVRGTrainer, Gluon's Trainer with stochastic variance reduced gradients."""
+"""SVRGTrainer, Gluon's Trainer with SVRG gradients, and what it needs in Gluon's Estimator."""
 
+from .estimator import SnapshotHandler, SVRGBatchProcessor
 from .trainer import SVRGTrainer
 
-__all__ = ['SVRGTrainer']
+__all__ = ['SVRGTrainer', 'SVRGBatchProcessor', 'SnapshotHandler']

@@ -9,6 +9,7 @@ from mxnet import autograd, gluon, nd, random
 from ..core.front_end import GradientsAtSnapshot
 from ..core.full_gradient import FullGradient, Part
 from .batches import ARRAYS, with_states
+from .numpy_arrays import as_nd
 from .states import structure
 
 _COUNTS = 'taken_at', 'is_stale', 'num_update', 'num_taken'
@@ -59,7 +60,7 @@ class AtSnapshot(GradientsAtSnapshot):
         for param in self._params:
             if param.grad_req != 'null':
                 values = [value.copy() for value in param.list_data()]
-                gradients = [nd.zeros(value.shape, ctx=value.context, dtype=value.dtype,
+                gradients = [nd.zeros(value.shape, ctx=value.ctx, dtype=value.dtype,
                                       stype=param._grad_stype) for value in values]
                 autograd.mark_variables(values, gradients)
                 self._arrays[param] = values, gradients
@@ -69,7 +70,13 @@ class AtSnapshot(GradientsAtSnapshot):
 
     def live_gradients(self):
         """Map each trained parameter to its gradients at the current weights, one a device."""
-        return {param.name: param.list_grad() for param in self.trained()}
+        return {param.name: as_nd(param.list_grad()) for param in self.trained()}
+
+    def zero_gradients(self):
+        """Set those gradients to 0. `Parameter.zero_grad` cannot do that to mx.np arrays."""
+        for gradients in self.live_gradients().values():
+            for gradient in gradients:
+                nd.zeros_like(gradient, out=gradient)
 
     def kept_of_live(self):
         """List the arrays that a step without an update changes, each with a copy of its value."""
@@ -84,7 +91,7 @@ class AtSnapshot(GradientsAtSnapshot):
 
     def weights(self):
         """Map each trained parameter to a list of its values at the snapshot, one a device."""
-        return {param.name: self._arrays[param][0] for param in self.trained()}
+        return {param.name: as_nd(self._arrays[param][0]) for param in self.trained()}
 
     @property
     def adds(self):
@@ -160,11 +167,11 @@ class AtSnapshot(GradientsAtSnapshot):
 
     def values(self):
         """Map each parameter that has arrays of its own at the snapshot to these."""
-        return {param.name: values for param, (values, _) in self._arrays.items()}
+        return {param.name: as_nd(values) for param, (values, _) in self._arrays.items()}
 
     def values_of(self, live):
         """Map the same names to the current arrays."""
-        return {param.name: param._data for param in self._arrays}
+        return {param.name: as_nd(param._data) for param in self._arrays}
 
     def move_to(self, live):
         """Set the values at the snapshot to the current ones."""
@@ -189,7 +196,7 @@ class AtSnapshot(GradientsAtSnapshot):
                 full_gradient.batch_size = summed  # most steps need not scale it again
             weights += [0] * (len(full_gradient.shares) - len(batch))
             yield Part(self._gradients(), weights, rows, 1, batch=batch if stores else None,
-                       losses=[[_loss_of(output).detach()] for output in outputs])
+                       losses=[[as_nd(_loss_of(output)).detach()] for output in outputs])
 
     def arrays_of(self, batch):
         """List the arrays among the inputs of all devices."""
@@ -371,7 +378,7 @@ class AtSnapshot(GradientsAtSnapshot):
         def restore():
             self._kind, self._random = kind, generator
             for place, value in values.items():
-                for array in self._arrays[self._params[place]][0]:
+                for array in as_nd(self._arrays[self._params[place]][0]):
                     array[:] = value
             snapshot.replace(full_gradient)
             vars(snapshot).update(counts, jump=packed.get('jump'))

@@ -10,6 +10,7 @@ from .._argument_checks import check_epoch
 from ..core.front_end import BatchesOfPass
 from ..data.batch_rows import without_padding
 from ..data.iterators import batches_stay, pads_in_front, rewind
+from .numpy_arrays import as_blocks_take, moved
 
 ARRAYS = nd.NDArray, np.ndarray
 
@@ -66,7 +67,7 @@ class Batches(BatchesOfPass):
         if hasattr(batch, 'data'):
             batch = without_padding(batch, data.provide_data, data.provide_label,
                                     pads_in_front(data))
-            batch = [*batch.data, *(batch.label or [])]
+            batch = as_blocks_take([*batch.data, *(batch.label or [])])
         if not isinstance(batch, (list, tuple)) or not batch:
             raise TypeError('train_data must yield tuples or lists of what objective takes, not %s'
                             % reprlib.repr(batch))
@@ -79,7 +80,7 @@ class Batches(BatchesOfPass):
                              'inputs have %s rows along %s' % (rows, axes))
         in_lists = any(isinstance(value, (list, tuple)) for value in batch)
         if len(devices) == 1 or not in_lists and (not rows or rows[0] < len(devices)):
-            return [[_moved(value, devices[0]) for value in batch]]
+            return [[moved(value, devices[0]) for value in batch]]
         return list(zip(*map(self._parts_of, batch, axes)))
 
     def _parts_of(self, value, axis):
@@ -90,7 +91,7 @@ class Batches(BatchesOfPass):
                                  '%s, and not of %d' % (devices, len(value)))
             return value
         if axis is None or not isinstance(value, ARRAYS):
-            return [_moved(value, device) for device in devices]
+            return [moved(value, device) for device in devices]
         return gluon.utils.split_and_load(value, devices, axis, even_split=False)
 
 
@@ -132,6 +133,3 @@ def with_states(batch, states):
     """Return a batch whose inputs are followed by the states, on each device."""
     return [(*inputs, *of_device) for inputs, of_device in zip(batch, states)]
 
-
-def _moved(value, device):
-    return value.as_in_context(device) if isinstance(value, nd.NDArray) else value

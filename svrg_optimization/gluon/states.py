@@ -4,6 +4,7 @@ import hashlib
 import pickle
 import re
 
+from mxnet import MXNetError, util
 from mxnet.optimizer import Optimizer
 
 
@@ -22,14 +23,22 @@ def unpickled(saved):
     content, is_signed, _ = saved.rpartition(b'sha256:')
     if is_signed and content + _checksum(content) != saved:
         raise ValueError('it does not end with its checksum')
-    states, svrg = saved, None
-    content = pickle.loads(saved)
+    content, svrg = _loads(saved), None
     if isinstance(content, dict) and set(content) == {'trainer', 'svrg'}:
-        states, svrg = content['trainer'], content['svrg']
-        content = pickle.loads(states)
+        saved, svrg = content['trainer'], content['svrg']
+        content = _loads(saved)
     if not isinstance(content, tuple) or not isinstance(content[-1], Optimizer):
         raise ValueError('it was not saved by SVRGTrainer or Trainer')
-    return states, svrg
+    return pickle.dumps(content), svrg  # as this process can load them, with set_np or without
+
+
+def _loads(saved):
+    """Unpickle what was saved with ``npx.set_np()`` or without."""
+    try:
+        return pickle.loads(saved)
+    except MXNetError:  # which loads arrays only as they were saved
+        with util.np_array(False), util.np_shape(not util.is_np_shape()):
+            return pickle.loads(saved)
 
 
 def structure(names):

@@ -4,6 +4,7 @@ from ..core.arrays import set_all
 from ..core.front_end import TrainedModel
 from ..core.optimality import MeanGradient
 from ..step_size import BarzilaiBorwein
+from .numpy_arrays import as_nd
 
 
 class TrainedParameters(TrainedModel):
@@ -28,7 +29,7 @@ class TrainedParameters(TrainedModel):
     def mean_gradient(self):
         """Return the gradient that a step follows, whatever the size of its batch."""
         trainer = self.live
-        updated = [param for param in trainer._params if param.lr_mult]
+        updated = [param for param in trainer._at.trained() if param.lr_mult]
         decays = dict(zip(trainer._params,
                           trainer._optimizer._get_wds(range(len(trainer._params)))))
         return MeanGradient(lambda full_gradient: trainer._scale / full_gradient.batch_size,
@@ -38,7 +39,7 @@ class TrainedParameters(TrainedModel):
 
     def go_to(self, weights):
         """Set the parameters to weights; the optimizer begins anew there."""
-        set_all({param.name: param._data for param in self.live._params}, weights)
+        set_all({param.name: as_nd(param._data) for param in self.live._params}, weights)
         for updater in self.live._updaters:
             updater.states.clear()
             updater.states_synced.clear()

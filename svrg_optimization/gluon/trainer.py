@@ -24,6 +24,7 @@ from ..step_size import check_step_size
 from .at_snapshot import AtSnapshot
 from .batches import Axes, Batches, as_inputs, with_states
 from .epochs import epochs
+from .numpy_arrays import as_nd
 from .states import pickled, unpickled
 from .trained_parameters import TrainedParameters, rule_of
 
@@ -167,6 +168,7 @@ class SVRGTrainer(gluon.Trainer):
         self._svrg = SVRG(self._at, schedule, store, warn_once, nonfinite == 'raise')
         self._axes, self._summed = axes, None  # rows whose SVRG gradients `step` is to find
         self._keys_on_servers, self._has_converged = set(), False
+        self._data_of_snapshot = None  # what it is the mean over; not known of a file's
 
     @property
     def alpha(self):
@@ -176,6 +178,12 @@ class SVRGTrainer(gluon.Trainer):
     @alpha.setter
     def alpha(self, alpha):
         self._svrg.schedule.set(alpha=alpha)
+
+    @property
+    def learning_rate(self):
+        """Learning rate of the optimizer; NaN before a `BarzilaiBorwein` has one."""
+        rule = rule_of(self._optimizer)
+        return super().learning_rate if rule is None or rule.is_begun else float('nan')
 
     @property
     def gradient_norm(self):
@@ -238,7 +246,7 @@ class SVRGTrainer(gluon.Trainer):
             objective, if its network is hybridized with static_shape=True, or if workers
             have different numbers of batches or a KVStore that compresses.
         RuntimeError
-            Within ``autograd.record()`` or after ``mx.npx.set_np()``.
+            Within ``autograd.record()``.
         FloatingPointError
             If the full gradient is not finite, with ``nonfinite='raise'``.
 
@@ -272,6 +280,7 @@ class SVRGTrainer(gluon.Trainer):
         workers = self._workers()
         taken = rate.take_snapshot(self._svrg, trained, source, workers)
         rate.log_rate(logging, self._svrg, trained, taken)
+        self._data_of_snapshot = train_data
         tol = self._svrg.schedule.tol or 0.
         if tol or is_distributed(self._kvstore):
             # Workers decide alike: with the largest norm and the smallest tol, 0 for none.
@@ -376,9 +385,6 @@ class SVRGTrainer(gluon.Trainer):
         if autograd.is_recording():
             raise RuntimeError('SVRGTrainer records by itself: call its methods outside of '
                                'autograd.record()')
-        if util.is_np_array():
-            raise RuntimeError('SVRGTrainer needs mx.nd arrays: call mx.npx.reset_np() after '
-                               'mx.npx.set_np()')
         if not self._at.trained():
             raise ValueError("params must have one that is trained, and grad_req is 'null' for all")
 
@@ -425,7 +431,7 @@ class SVRGTrainer(gluon.Trainer):
             that of an earlier batch, or if a network is hybridized with
             static_shape=True.
         RuntimeError
-            Within ``autograd.record()`` or after ``mx.npx.set_np()``.
+            Within ``autograd.record()``.
         """
         svrg, at, devices = self._svrg, self._at, len(self._devices)
         if not svrg.schedule.is_off:
@@ -499,7 +505,8 @@ class SVRGTrainer(gluon.Trainer):
         for number, param, are_fresh in stepped:
             apply = ProximalStep(self._proximal.by_name[param.name], param.shape)
             step_size, = self._optimizer._get_lrs([number])
-            for updater, value, is_fresh in zip(self._updaters, param.list_data(), are_fresh):
+            for updater, value, is_fresh in zip(
+                    self._updaters, as_nd(param.list_data()), are_fresh):
                 if is_fresh or not ignore_stale_grad:
                     apply(value, updater.states[number], float(step_size))
 
@@ -537,8 +544,7 @@ class SVRGTrainer(gluon.Trainer):
                 if len(batch) < len(self._devices):
                     raise ValueError('data must have a row for each device in each batch, and not '
                                      '%d for %d' % (len(batch), len(self._devices)))
-                for param in at.trained():
-                    param.zero_grad()
+                at.zero_gradients()
                 rows = self._compute_gradients(batch)[1]
                 gradients = at.live_gradients()
                 yield gradients, rows, 1 / rows, functools.partial(svrg.correct, gradients, rows)
@@ -608,8 +614,9 @@ class SVRGTrainer(gluon.Trainer):
             with open(name, 'wb') as file:
                 file.write(states)
             super().load_states(name)
+        self._optimizer.allow_np_array = util.is_np_array()  # whatever it was when they were saved
         self._svrg.snapshot.replace(None)
-        self._has_converged = False
+        self._has_converged, self._data_of_snapshot = False, None
         if restore:
             restore()
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from mxnet import autograd, gluon
 
-from blocks import SETTINGS, Blocks, assert_weights, train, train_plain, weights_of
+from blocks import SETTINGS, Blocks, as_blocks_take, assert_weights, train, train_plain, weights_of
 from pairs import in_pairs
 from svrg_optimization import LinearDecay, SVRGModule
 from svrg_optimization.gluon import SVRGTrainer
@@ -342,6 +342,7 @@ class Scores(gluon.HybridBlock):
         return F.broadcast_mul(rows.expand_dims(1), weight.expand_dims(0)).sum(axis=2)
 
 
+@pytest.mark.nd_arrays
 def test_float16_trains_with_multi_precision():
     problem = Blocks('softmax')
     problem.weights['fc_bias'][:] = 0
@@ -386,6 +387,7 @@ def test_a_batch_may_have_fewer_rows_than_there_are_devices():
                                    / full.batch_size, value, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.nd_arrays  # as MXNet's RNNCell does
 def test_states_are_carried_through_the_pass():
     """h' = tanh(x V + h U): the mean is over the gradients with the h carried at the snapshot."""
     rng = np.random.RandomState(0)
@@ -400,8 +402,8 @@ def test_states_are_carried_through_the_pass():
         return (output ** 2).sum(axis=1), state
 
     trainer = SVRGTrainer(net.collect_params(), 'sgd', {'learning_rate': 0.1}, objective=objective)
-    begin = mx.nd.ones((5, 2))
-    trainer.update_full_grads([[mx.nd.array(rows)] for rows in inputs], states=[begin])
+    begin = as_blocks_take(np.ones((5, 2)))
+    trainer.update_full_grads([[as_blocks_take(rows)] for rows in inputs], states=[begin])
     values = {name.rpartition('_')[0].rpartition('_')[2] + name.rpartition('_')[2]: value.astype(
         float) for name, value in weights_of(net).items()}
     total, state = 0, np.ones((5, 2))

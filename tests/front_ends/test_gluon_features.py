@@ -128,12 +128,12 @@ def test_stored_batches_are_in_a_new_order_until_the_next_snapshot():
     trainer = problem.trainer(problem.net(), store_snapshot_grads=True)
     loader = [[data, label] for data, label in problem.loader()]
     trainer.update_full_grads(loader)
-    orders = [[float(data.sum().asscalar()) for data, _ in trainer.training_batches(loader)]
+    orders = [[float(data.asnumpy().sum()) for data, _ in trainer.training_batches(loader)]
               for _ in range(6)]
     assert len(set(map(tuple, orders))) > 1 and len({tuple(sorted(each)) for each in orders}) == 1
     trainer.alpha = 0
-    plain = [float(data.sum().asscalar()) for data, _ in trainer.training_batches(loader)]
-    assert plain == [float(data.sum().asscalar()) for data, _ in loader]
+    plain = [float(data.asnumpy().sum()) for data, _ in trainer.training_batches(loader)]
+    assert plain == [float(data.asnumpy().sum()) for data, _ in loader]
 
 
 def test_stored_training_finds_the_optimum():
@@ -198,7 +198,8 @@ def test_variance_is_that_of_float64(kind, contexts, alpha, grad_req):
     snapshot = {name: value.astype('float64') for name, value in weights_of(net).items()}
     for param in net.collect_params().values():
         param.set_data(param.data(param.list_ctx()[0]) * 0.5 + 0.1)
-        param.zero_grad()
+        for gradient in param.list_grad():
+            gradient[:] = 0
     trainer.alpha = alpha
     live = {name: value.astype('float64') for name, value in weights_of(net).items()}
     found = gradient_variance(trainer, loader)

@@ -8,7 +8,7 @@ import pytest
 from mxnet import gluon
 
 import oracle
-from blocks import BIAS, Blocks, assert_weights, train, weights_of
+from blocks import BIAS, Blocks, as_blocks_take, assert_weights, train, weights_of
 from pairs import in_pairs
 from svrg_bb import SvrgBB
 from svrg_optimization import BarzilaiBorwein
@@ -43,7 +43,7 @@ def test_training_is_svrg_bb(kind, wd, rate, bounded, optimizer, momentum, hybri
     net = problem.net(contexts or mx.cpu(), hybridized)
     net.cast('float64')
     for name, param in net.collect_params().items():
-        param.set_data(mx.nd.array(problem.weights[name], dtype='float64'))
+        param.set_data(as_blocks_take(problem.weights[name], 'float64'))
     trainer = problem.trainer(net, optimizer=optimizer, settings={
         'wd': wd, 'momentum': momentum, 'lr_scheduler': rule})
     loader = loader_of(problem)
@@ -135,7 +135,7 @@ def test_a_resumed_run_has_the_same_bits(tmp_path):
     train(trainer, problem.loader(), 8, begin=3)
     again = problem.net()
     for name, param in again.collect_params().items():
-        param.set_data(mx.nd.array(weights[name]))
+        param.set_data(as_blocks_take(weights[name]))
     resumed = problem.trainer(again, optimizer='nag', settings={
         **settings, 'lr_scheduler': BarzilaiBorwein()})
     resumed.load_states(path)

@@ -8,7 +8,7 @@ import pytest
 from mxnet import gluon
 
 import oracle
-from blocks import assert_weights, weights_of
+from blocks import as_blocks_take, assert_weights, weights_of
 from svrg_optimization.gluon import SVRGTrainer
 
 STEPS, FEATURES, HIDDEN, OUTPUTS, BATCH = 3, 2, 3, 2, 4
@@ -62,17 +62,20 @@ class Recurrent:
     def objective(self, data, target):
         predicted = self.output(self.layer(data))
         if self.loss == 'last':
-            last = mx.nd.slice_axis(predicted, axis=1 - self.axis, begin=-1, end=None)
-            return gluon.loss.L2Loss()(last.reshape((-1, OUTPUTS)), target)
+            last = predicted[:, -1] if self.axis == 0 else predicted[-1]
+            return gluon.loss.L2Loss()(last, target)
         if self.loss == 'words':
             return ((predicted - target) ** 2).mean(axis=2) / 2
-        loss = gluon.loss.L2Loss(batch_axis=self.axis)(predicted, target)
+        if mx.util.is_np_array():  # where Gluon's losses disregard batch_axis
+            loss = ((predicted - target) ** 2).mean(axis=(1 - self.axis, 2)) / 2
+        else:
+            loss = gluon.loss.L2Loss(batch_axis=self.axis)(predicted, target)
         return loss.mean() if self.loss == 'mean' else loss
 
     def batch(self, rows):
         """Return the NDArrays of some sequences, in the layout."""
         arrays = self.features[rows], self.targets[rows]
-        return [mx.nd.array(array.swapaxes(0, self.axis) if array.ndim == 3 else array)
+        return [as_blocks_take(array.swapaxes(0, self.axis) if array.ndim == 3 else array)
                 for array in arrays]
 
     @property

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from mxnet import gluon
 
-from blocks import Blocks, assert_weights, train, weights_of
+from blocks import Blocks, as_blocks_take, assert_weights, train, weights_of
 from svrg_optimization import BarzilaiBorwein, SVRGTrainer
 
 PROBLEM = Blocks('perceptron')
@@ -118,7 +118,8 @@ def save_states_of_module(path):
 
 
 @pytest.mark.parametrize('save', [
-    save_states_of_module, lambda path: path.write_bytes(pickle.dumps([1, 2])),
+    pytest.param(save_states_of_module, marks=pytest.mark.nd_arrays),
+    lambda path: path.write_bytes(pickle.dumps([1, 2])),
     lambda path: path.write_bytes(pickle.dumps({'trainer': 1, 'svrg': 2})),
     lambda path: path.write_bytes(b''), lambda path: path.write_bytes(b'text'),
     lambda path: mx.nd.save(str(path), [mx.nd.ones(3)])])
@@ -169,8 +170,8 @@ def test_parameters_with_other_counters_are_matched_in_order_or_refused(
 def test_a_rate_found_goes_on_in_a_network_with_other_counters(tmp_path):
     """The best snapshot so far is an earlier one, whose weights have the old names."""
     path, rng = str(tmp_path / 'states'), np.random.RandomState(0)
-    rows = mx.nd.array(rng.standard_t(1.2, size=(40, 5, 8)))
-    batches = list(zip(rows, mx.nd.array(rng.normal(size=(40, 5, 1)))))
+    rows = as_blocks_take(rng.standard_t(1.2, size=(40, 5, 8)))
+    batches = list(zip(rows, as_blocks_take(rng.normal(size=(40, 5, 1)))))
     loss = gluon.loss.L2Loss()
 
     def trainer_of(weights=None):

@@ -13,11 +13,12 @@ pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 SGD = {'learning_rate': 0.3, 'momentum': 0.5, 'wd': 0.01}
 
 
-@pytest.mark.parametrize('servers, sizes', [(1, [28, 29]), (2, [25, 28, 30])])
-def test_training_on_shards_is_svrg_on_all_rows(tmp_path, servers, sizes):
+@pytest.mark.parametrize('servers, sizes, with_np', [
+    (1, [28, 29], False), (2, [25, 28, 30], True)])
+def test_training_on_shards_is_svrg_on_all_rows(tmp_path, servers, sizes, with_np):
     given = {**PROBLEM, 'features': 4, 'rows': sum(sizes)}
     results = run_workers('fit_gluon', tmp_path, len(sizes), servers, problem=given, sizes=sizes,
-                          batch_size=8, num_epoch=5, optimizer=SGD)
+                          batch_size=8, num_epoch=5, optimizer=SGD, with_np=with_np)
     problem = Problem(**given)
     svrg = problem.svrg(8 * len(sizes), **SGD, **BIAS)
     shards = np.split(np.arange(sum(sizes)), np.cumsum(sizes)[:-1])

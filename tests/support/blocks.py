@@ -14,6 +14,11 @@ SETTINGS = {'learning_rate': 0.2, 'momentum': 0.5, 'wd': 0.01}
 BIAS = {'decayed': ('weight', 'bias')}  # Gluon decays both
 
 
+def as_blocks_take(values, dtype='float32'):
+    """Return an array of the kind that blocks take: after ``set_np`` an mx.np array."""
+    return (mx.np if mx.util.is_np_array() else mx.nd).array(values, dtype=dtype)
+
+
 class Blocks(Problem):
     """A problem with its network as a Gluon block."""
 
@@ -27,7 +32,7 @@ class Blocks(Problem):
         net.initialize(ctx=context)
         for name, param in net.collect_params().items():
             if name in self.weights:
-                param.set_data(mx.nd.array(self.weights[name]))
+                param.set_data(as_blocks_take(self.weights[name]))
         if hybridized is not None:
             net.hybridize(**hybridized)
         return net
@@ -99,4 +104,5 @@ def assert_weights(net, expected, tolerance=1e-5):
                                    err_msg=name)
 
 
-__all__ = ['Blocks', 'assert_weights', 'oracle', 'train', 'train_plain', 'weights_of']
+__all__ = ['Blocks', 'as_blocks_take', 'assert_weights', 'oracle', 'train', 'train_plain',
+           'weights_of']

@@ -3,25 +3,29 @@
 import warnings
 
 import mxnet as mx
+import numpy as np
 from mxnet import gluon
 
-from blocks import Blocks, train, weights_of
+from blocks import Blocks, as_blocks_take, train, weights_of
 from svrg_optimization import BarzilaiBorwein
 from svrg_optimization.proximal import L1
 
 
-def fit_gluon(kvstore, problem, sizes, batch_size, num_epoch, optimizer, base_lr=None):
+def fit_gluon(kvstore, problem, sizes, batch_size, num_epoch, optimizer, base_lr=None,
+              with_np=False):
     """Train on one shard and return the weights; or the message of a ValueError.
 
-    With `base_lr` the rate is BarzilaiBorwein's.
+    With `base_lr` the rate is BarzilaiBorwein's; `with_np` the arrays are mx.np arrays.
     """
+    if with_np:
+        mx.npx.set_np()
     problem, rank = Blocks(**problem), kvstore.rank
     net = problem.net()
     if base_lr:
         optimizer = {**optimizer, 'lr_scheduler': BarzilaiBorwein(base_lr, bounded=False)}
     if rank:
         for param in net.collect_params().values():
-            param.set_data(mx.nd.zeros(param.shape))  # the first worker's count
+            param.set_data(as_blocks_take(np.zeros(param.shape)))  # the first worker's count
     # By its name: the process is connected already, and a second connection would hang.
     trainer = problem.trainer(net, settings=optimizer, kvstore=kvstore.type)
     try:

@@ -1,0 +1,229 @@
+"""What lets Gluon's Estimator train with an SVRGTrainer: a batch processor and an event handler."""
+
+import time
+
+from mxnet import gluon
+from mxnet.gluon.contrib.estimator import (
+    BatchProcessor,
+    EpochBegin,
+    EpochEnd,
+    GradientUpdateHandler,
+    TrainBegin,
+    TrainEnd,
+)
+
+from .._argument_checks import checked_count
+from ..core import rate
+from ..kvstore.kinds import is_distributed
+from .batches import Batches
+from .numpy_arrays import as_nd
+from .trained_parameters import TrainedParameters
+from .trainer import SVRGTrainer
+
+
+def _trainer_of(estimator):
+    if not isinstance(estimator.trainer, SVRGTrainer):
+        raise TypeError('trainer must be an SVRGTrainer for an SVRGBatchProcessor and a '
+                        'SnapshotHandler, not %r' % (estimator.trainer,))
+    return estimator.trainer
+
+
+class SVRGBatchProcessor(BatchProcessor):
+    """What an Estimator computes its batches with, where its trainer is an SVRGTrainer.
+
+    The trainer's `objective` must return the loss and then the output of the network,
+    for the metrics. Training takes each batch as `SVRGTrainer.update_full_grads` does, so
+    a short last batch is split over several devices too. Metrics get mx.nd arrays,
+    which they need after ``npx.set_np()``.
+
+    ``fit`` also needs a :class:`SnapshotHandler`.
+    """
+
+    def __init__(self):
+        super().__init__()
+        self.handler = None  # the SnapshotHandler of the fit that runs
+
+    def _get_data_and_label(self, batch, ctx, batch_axis=0):
+        return [gluon.utils.split_and_load(each, ctx, batch_axis, even_split=False)
+                for each in batch[:2]]
+
+    def evaluate_batch(self, estimator, val_batch, batch_axis=0):
+        """Evaluate a batch as BatchProcessor does."""
+        return tuple(as_nd(super().evaluate_batch(estimator, val_batch, batch_axis)))
+
+    def fit_batch(self, estimator, train_batch, batch_axis=0):
+        """Compute the SVRG gradients of a batch.
+
+        Parameters
+        ----------
+        estimator : Estimator
+            The estimator.
+        train_batch : list of NDArray
+            What `objective` takes: data, label, and what else the DataLoader yields.
+        batch_axis : int
+            Without effect: the trainer has its own.
+
+        Returns
+        -------
+        data, label, pred, loss : list of NDArray
+            One of each for each device.
+
+        Raises
+        ------
+        TypeError
+            If the trainer is no SVRGTrainer, or `objective` returns no output.
+        RuntimeError
+            If ``fit`` has no SnapshotHandler.
+        """
+        trainer = _trainer_of(estimator)
+        if self.handler is None:
+            raise RuntimeError('fit needs a SnapshotHandler(train_data) among its event_handlers, '
+                               'besides the SVRGBatchProcessor of the Estimator')
+        batch = Batches([train_batch], None, trainer._devices, trainer._axes).first
+        inputs = list(map(list, zip(*batch)))
+        outputs = (trainer._at.outputs(batch) if _has_ended(trainer)  # no step follows
+                   else trainer.backward(*inputs))
+        if not all(isinstance(output, (list, tuple)) and len(output) > 1 for output in outputs):
+            raise TypeError('objective must return the loss and the output of the network, as in '
+                            'return loss(output, label), output, for the metrics of an Estimator')
+        loss, pred = ([output[place] for output in outputs] for place in (0, 1))
+        return tuple(as_nd([*inputs[:2], pred, loss]))
+
+
+class SnapshotHandler(GradientUpdateHandler, TrainBegin, EpochBegin, EpochEnd, TrainEnd):
+    """Take the snapshots of an SVRGTrainer in ``Estimator.fit``, and its steps.
+
+    A snapshot is taken before the first epoch and after every `update_freq` epochs. Where
+    the trainer has a `tol`, ``fit`` ends with the epoch after which a snapshot finds
+    convergence. With a `tol` or a `BarzilaiBorwein` a last snapshot is taken in the
+    end. A run that CheckpointHandler resumes goes on with the snapshot that was saved.
+    ::
+
+        def objective(data, label):
+            output = net(data)
+            return loss(output, label), output
+
+        trainer = SVRGTrainer(net.collect_params(), 'sgd', {'learning_rate': 0.1},
+                              objective=objective)
+        estimator = Estimator(net, loss, trainer=trainer,
+                              batch_processor=SVRGBatchProcessor())
+        estimator.fit(train_data, epochs=20, event_handlers=[SnapshotHandler(train_data)])
+
+    It takes the place of Estimator's GradientUpdateHandler. A step is divided by the
+    number of the loss's elements on all devices.
+
+    Parameters
+    ----------
+    train_data : DataLoader
+        What ``fit`` trains on.
+    update_freq : int
+        Number of epochs from one snapshot to the next.
+    priority : float
+        As in all handlers of MXNet: handlers with lower ones come first. It must be below
+        those of handlers that save, evaluate or log.
+
+    Raises
+    ------
+    TypeError
+        If `train_data` cannot be read more than once, or `update_freq` is no int. In
+        ``fit``, if the Estimator's trainer is no SVRGTrainer or its batch processor no
+        SVRGBatchProcessor.
+    ValueError
+        If `update_freq` is below 1. In ``fit``, if the trainer has
+        `store_snapshot_grads` or a distributed `kvstore`.
+
+    Warns
+    -----
+    UserWarning
+        If ``fit`` ends without convergence, with a `tol`, and if the last snapshot went back.
+    """
+
+    def __init__(self, train_data, update_freq=2, priority=-2000):
+        super().__init__(priority)
+        if not hasattr(train_data, '__iter__') or hasattr(train_data, '__next__'):
+            raise TypeError('train_data must be a DataLoader, and not %r' % (train_data,))
+        self._train_data = train_data
+        self._update_freq = checked_count('update_freq', update_freq)
+        self._epoch, self._taken_in = 0, None
+
+    def train_begin(self, estimator, *args, **kwargs):
+        """Check what the estimator has."""
+        trainer = _trainer_of(estimator)
+        if not isinstance(estimator.batch_processor, SVRGBatchProcessor):
+            raise TypeError('batch_processor must be an SVRGBatchProcessor for a SnapshotHandler, '
+                            'not %r' % (estimator.batch_processor,))
+        if trainer._svrg.store.budget:
+            raise ValueError('store_snapshot_grads must be False for an Estimator, which reads '
+                             'all batches from train_data')
+        if is_distributed(trainer._kvstore_params['kvstore']):
+            raise ValueError('kvstore must be of one process in an Estimator, which does not know '
+                             'the rows of other workers, that a step is divided by')
+        estimator.batch_processor.handler = self
+        self._epoch, self._taken_in = 0, None
+        rule = TrainedParameters(trainer).rule
+        if rule is not None:
+            rule.begin_fit()
+
+    def epoch_begin(self, estimator, *args, **kwargs):
+        """Take a snapshot if one is due."""
+        trainer = estimator.trainer
+        if self._taken_in is None:  # only now, as CheckpointHandler loads states after train_begin
+            self._taken_in = -self._epochs_before(trainer)
+        if self._is_due(trainer):
+            self._take(estimator)
+
+    def batch_end(self, estimator, *args, **kwargs):
+        """Make a step, unless training has ended before it: then stop."""
+        trainer = estimator.trainer
+        if _has_ended(trainer):
+            return True
+        trainer.step(sum(loss.size for loss in kwargs['loss']))
+        return False
+
+    def epoch_end(self, estimator, *args, **kwargs):
+        """Stop if training has converged, by a snapshot if one is due."""
+        trainer = estimator.trainer
+        self._epoch += 1
+        if trainer._svrg.schedule.tol is not None and self._is_due(trainer):
+            self._take(estimator)
+        return _has_ended(trainer)
+
+    def train_end(self, estimator, *args, **kwargs):
+        """Let a last snapshot decide whether training has converged, and which weights are best."""
+        estimator.batch_processor.handler = None
+        svrg, trained = estimator.trainer._svrg, TrainedParameters(estimator.trainer)
+        if svrg.schedule.is_off or svrg.schedule.tol is None and trained.rule is None:
+            return
+        if svrg.snapshot.num_update > svrg.snapshot.taken_at:
+            self._take(estimator)
+        if svrg.taken is not None:
+            rate.warn_of_end(svrg, trained, estimator.trainer.has_converged)
+
+    def _epochs_before(self, trainer):
+        """Return the number of epochs since the snapshot there is, infinite if it is of no use."""
+        snapshot, data = trainer._svrg.snapshot, trainer._data_of_snapshot
+        if not snapshot.is_active or _has_ended(trainer) or (
+                data is not None and data is not self._train_data):
+            return float('inf')
+        return round((snapshot.num_update - snapshot.taken_at) / snapshot.full_gradient.batches)
+
+    def _is_due(self, trainer):
+        snapshot, schedule = trainer._svrg.snapshot, trainer._svrg.schedule
+        return not schedule.is_off and (
+            not snapshot.is_active or snapshot.is_stale
+            or self._epoch - self._taken_in >= self._update_freq)
+
+    def _take(self, estimator):
+        tic, svrg = time.time(), estimator.trainer._svrg
+        svrg.epoch = self._epoch
+        try:
+            estimator.trainer.update_full_grads(self._train_data)
+        finally:
+            svrg.epoch = None
+        self._taken_in = self._epoch
+        rate.log_taken(estimator.logger, self._epoch, time.time() - tic, svrg.taken)
+
+
+def _has_ended(trainer):
+    return trainer.has_converged or trainer._svrg.taken is not None and not rate.can_go_on(
+        trainer._svrg)

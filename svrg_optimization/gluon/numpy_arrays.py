@@ -1,0 +1,32 @@
+"""The border between Gluon, whose arrays may be mx.np arrays, and the algorithm on mx.nd arrays."""
+
+from mxnet import nd, util
+
+
+def as_nd(value):
+    """Return mx.np arrays as mx.nd arrays of the same memory, also within lists and tuples.
+
+    Parameters
+    ----------
+    value : object
+        Arrays, or lists and tuples of them, as an objective returns them.
+
+    Returns
+    -------
+    object
+        The same, with lists for tuples. What is no mx.np array is what it was.
+    """
+    if isinstance(value, (list, tuple)):
+        return [as_nd(each) for each in value]
+    return value.as_nd_ndarray() if isinstance(value, nd.NDArray) else value
+
+
+def as_blocks_take(arrays):
+    """Return mx.nd arrays as Gluon's blocks take them: as mx.np arrays after ``set_np``."""
+    return [array.as_np_ndarray() for array in arrays] if util.is_np_array() else arrays
+
+
+def moved(value, device):
+    """Return a value as it is, or the copy of an array that is on another device."""
+    is_elsewhere = isinstance(value, nd.NDArray) and value.ctx != device
+    return value.copyto(device) if is_elsewhere else value

@@ -1,0 +1,270 @@
+"""SVRGTrainer within Gluon's Estimator, compared with the same training in a plain loop."""
+
+import copy
+import logging
+
+import mxnet as mx
+import numpy as np
+import pytest
+from mxnet import gluon
+from mxnet.gluon.contrib.estimator import (
+    CheckpointHandler,
+    EarlyStoppingHandler,
+    EpochEnd,
+    Estimator,
+)
+
+from blocks import Blocks, assert_weights, weights_of
+from pairs import in_pairs
+from svrg_optimization import BarzilaiBorwein
+from svrg_optimization.gluon import SnapshotHandler, SVRGBatchProcessor, SVRGTrainer
+
+TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
+SGD = {'learning_rate': 0.2, 'momentum': 0.5, 'wd': 0.01}
+RULE = {'momentum': 0.9}
+
+
+def objective_of(net, loss):
+    def objective(data, label):
+        output = net(data)
+        return loss(output, label), output
+    return objective
+
+
+class Training:
+    """A network, its trainer, an estimator of both, and the plain loop that it stands for."""
+
+    def __init__(self, contexts=mx.cpu(), extra=(), with_rule=False, rows=37, objective=None,
+                 processor=SVRGBatchProcessor, **kwargs):
+        problem = Blocks('softmax', rows=rows)
+        self.net, self.data, self.contexts = problem.net(contexts, {}, extra), problem.loader(), (
+            contexts)
+        self.loss, self.epochs = problem.loss(), 0
+        settings = {**RULE, 'lr_scheduler': BarzilaiBorwein()} if with_rule else SGD
+        self.trainer = SVRGTrainer(
+            self.net.collect_params(), 'nag' if with_rule else 'sgd', dict(settings),
+            objective=objective or objective_of(self.net, self.loss), **kwargs)
+        self.estimator = Estimator(self.net, self.loss, trainer=self.trainer, context=contexts,
+                                   batch_processor=processor())
+        self.lines = []
+        self.estimator.logger.handlers = [logging.Handler()]
+        self.estimator.logger.handlers[0].emit = lambda record: self.lines.append(
+            record.getMessage())
+
+    def fit(self, epochs, update_freq=2, val_data=None, handlers=()):
+        mx.random.seed(0)
+        self.estimator.fit(self.data, epochs=epochs, val_data=val_data, event_handlers=[
+            *handlers, SnapshotHandler(self.data, update_freq)])
+
+    def loop(self, epochs, update_freq=2):
+        mx.random.seed(0)
+        trainer = self.trainer
+        devices = self.contexts if isinstance(self.contexts, list) else [self.contexts]
+        for epoch in range(epochs):
+            if epoch % update_freq == 0:
+                trainer.update_full_grads(self.data)
+            if trainer.has_converged:
+                break
+            for batch in self.data:
+                outputs = trainer.backward(*(gluon.utils.split_and_load(
+                    array, devices, even_split=False) for array in batch))
+                trainer.step(sum(len(loss) for loss, _ in outputs))
+            self.epochs += 1
+        else:
+            if trainer._svrg.schedule.tol is not None:
+                trainer.update_full_grads(self.data)
+
+
+def assert_same_bits(found, expected):
+    expected = list(weights_of(expected).values())
+    for value in weights_of(found).values():
+        np.testing.assert_array_equal(value, expected.pop(0))
+
+
+@pytest.mark.parametrize('contexts', [mx.cpu(), TWO_DEVICES])
+@pytest.mark.parametrize('update_freq', [pytest.param(1, marks=pytest.mark.slow), 2])
+@pytest.mark.filterwarnings('ignore:batch_size of step', 'ignore:training did not converge')
+def test_fit_ends_on_the_bits_of_a_plain_loop(contexts, update_freq):
+    """With Dropout, BatchNorm, validation and a short last batch."""
+    for extra, settings in (([gluon.nn.Dropout(0.5), gluon.nn.BatchNorm(in_channels=4)], {}),
+                            ([], {'with_rule': True, 'tol': 1e-9})):
+        fitted, looped = (Training(contexts, copy.deepcopy(extra), **settings) for _ in range(2))
+        fitted.fit(5, update_freq, fitted.data)
+        looped.loop(5, update_freq)
+        assert_same_bits(fitted.net, looped.net)
+        assert fitted.trainer.gradient_norm == looped.trainer.gradient_norm
+
+
+@pytest.mark.parametrize('contexts', [mx.cpu(), TWO_DEVICES])
+def test_tol_ends_fit_with_the_epoch_of_the_plain_loop(contexts):
+    fitted, looped = (Training(contexts, with_rule=True, tol=1e-2) for _ in range(2))
+    fitted.fit(200)
+    looped.loop(200)
+    assert fitted.trainer.has_converged and 2 < looped.epochs < 200
+    assert sum('training' in line and 'Finished' in line for line in fitted.lines) == looped.epochs
+    assert_same_bits(fitted.net, looped.net)
+
+
+def test_a_converged_training_stays_where_it_is_until_its_weights_are_moved():
+    training = Training(extra=[gluon.nn.BatchNorm(in_channels=4)], with_rule=True, tol=1e-2)
+    training.fit(200)
+    before = weights_of(training.net)
+    training.fit(200)
+    for name, value in weights_of(training.net).items():
+        np.testing.assert_array_equal(value, before[name])
+    training.net[1].bias.set_data(training.net[1].bias.data() + 1)
+    training.fit(200)
+    assert training.trainer.has_converged and training.trainer.gradient_norm <= 1e-2
+    assert weights_of(training.net)['fc_bias'].tolist() != before['fc_bias'].tolist()
+
+
+def test_a_fit_that_does_not_converge_takes_a_last_snapshot_and_warns():
+    training = Training(tol=1e-9)
+    with pytest.warns(UserWarning, match='training did not converge: gradient .*, tol 1e-09'):
+        training.fit(1)
+    snapshot = training.trainer._svrg.snapshot
+    assert snapshot.num_taken == 2 and snapshot.taken_at == snapshot.num_update == 4
+    plain = Training()
+    plain.fit(2)
+    assert plain.trainer._svrg.snapshot.num_taken == 1
+
+
+@pytest.mark.filterwarnings('ignore:the full gradient', 'ignore:training did not converge')
+def test_a_first_full_gradient_that_is_not_finite_ends_fit():
+    training = Training(tol=1e-2)
+    features, labels = (array.copy() for array in training.data._dataset._data)
+    features[3] = np.nan
+    training.data = gluon.data.DataLoader(gluon.data.ArrayDataset(features, labels), 10)
+    before = weights_of(training.net)
+    training.fit(20)
+    assert sum('Finished' in line for line in training.lines) == 1
+    for name, value in weights_of(training.net).items():
+        np.testing.assert_array_equal(value, before[name])
+
+
+@in_pairs({
+    'contexts': [mx.cpu(), TWO_DEVICES],
+    'epochs': [2, 3],
+    'settings': [{}, {'with_rule': True, 'tol': 1e-9}]})
+@pytest.mark.filterwarnings('ignore:training did not converge', 'ignore:You are replacing')
+def test_a_run_resumed_by_checkpoint_handler_has_the_same_bits(
+        tmp_path, contexts, epochs, settings):
+    class Interruption(EpochEnd):
+        priority = 1
+
+        def epoch_end(self, estimator, *args, **kwargs):
+            self.count = getattr(self, 'count', 0) + 1
+            if self.count == epochs:
+                raise KeyboardInterrupt
+
+    whole, first, second = (Training(contexts, **settings) for _ in range(3))
+    whole.fit(5)
+    with pytest.raises(KeyboardInterrupt):
+        first.fit(5, handlers=[CheckpointHandler(str(tmp_path)), Interruption()])
+    second.fit(5, handlers=[CheckpointHandler(str(tmp_path), resume_from_checkpoint=True)])
+    assert_same_bits(second.net, whole.net)
+
+
+def test_early_stopping_ends_fit_and_the_best_weights_are_kept(tmp_path):
+    training = Training(TWO_DEVICES)
+    loss = training.estimator.val_metrics[1]
+    training.fit(100, val_data=training.data, handlers=[
+        EarlyStoppingHandler(loss, mode='min', min_delta=1e-3, patience=2),
+        CheckpointHandler(str(tmp_path), monitor=loss, save_best=True, mode='min')])
+    losses = [float(line.rpartition(' ')[2]) for line in training.lines if 'Finished' in line
+              and 'validation' in line]
+    assert 3 < len(losses) < 100
+    training.net.load_parameters(str(tmp_path / 'model-best.params'), ctx=TWO_DEVICES)
+    training.estimator.evaluate(training.data)
+    assert abs(loss.get()[1] - min(losses)) < 1e-4
+
+
+def test_snapshots_and_the_rate_are_logged():
+    training = Training(with_rule=True)
+    assert np.isnan(training.trainer.learning_rate)
+    training.fit(3)
+    assert training.lines[0].endswith('current learning rate nan ')
+    norms = [line for line in training.lines if 'Full gradient norm' in line]
+    assert [line.split(' ')[0] for line in norms] == ['Epoch[0]', 'Epoch[2]', 'Epoch[3]']
+    assert norms[-1] == 'Epoch[3] Full gradient norm=%.1e' % training.trainer.gradient_norm
+    begins = [line for line in training.lines if 'Begin, current' in line]
+    assert len(begins) == 3 and not any('nan' in line for line in begins)
+
+
+def test_alpha_0_is_estimator_with_trainer_to_the_bit():
+    training, plain = Training(alpha=0), Training()
+    training.fit(3)
+    Estimator(plain.net, plain.loss, trainer=gluon.Trainer(
+        plain.net.collect_params(), 'sgd', SGD)).fit(plain.data, epochs=3)
+    assert_same_bits(training.net, plain.net)
+
+
+def test_other_data_get_a_snapshot_of_their_own():
+    training = Training()
+    training.fit(1)
+    training.fit(1, update_freq=3)
+    assert training.trainer._svrg.snapshot.num_taken == 1
+    training.data = gluon.data.DataLoader(training.data._dataset, 20)
+    training.fit(1, update_freq=3)
+    assert training.trainer._svrg.snapshot.num_taken == 2
+
+
+def test_mx_np_arrays_are_trained_too():
+    with mx.util.np_shape(True), mx.util.np_array(True):
+        training = Training(rows=40)
+        training.fit(4, val_data=training.data)
+        assert_weights(training.net, Blocks('softmax', rows=40).oracle(4, settings=SGD))
+        assert 'validation accuracy: ' in training.lines[-1] or 'training accuracy' in (
+            training.lines[-1])
+
+
+def test_without_a_snapshot_handler_fit_is_an_error():
+    training = Training()
+    before = weights_of(training.net)
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match=r'fit needs a SnapshotHandler\(train_data\) among'):
+            training.estimator.fit(training.data, epochs=1)
+    training.fit(1)
+    with pytest.raises(RuntimeError, match=r'fit needs a SnapshotHandler\(train_data\) among'):
+        training.estimator.fit(training.data, epochs=1)
+    assert not np.array_equal(before['fc_weight'], weights_of(training.net)['fc_weight'])
+
+
+@pytest.mark.parametrize('arguments, error, message', [
+    ({'processor': mx.gluon.contrib.estimator.BatchProcessor}, TypeError,
+     'batch_processor must be an SVRGBatchProcessor for a SnapshotHandler, not'),
+    ({'store_snapshot_grads': True}, ValueError, 'store_snapshot_grads must be False for an Est'),
+    ({'kvstore': 'dist_sync'}, ValueError, 'kvstore must be of one process in an Estimator')])
+def test_what_fit_cannot_train_with_is_refused(arguments, error, message, monkeypatch):
+    monkeypatch.setattr('svrg_optimization.gluon.trainer.open_distributed', lambda kind: kind)
+    training = Training(**arguments)
+    before = weights_of(training.net)
+    with pytest.raises(error, match=message):
+        training.fit(1)
+    for name, value in weights_of(training.net).items():
+        np.testing.assert_array_equal(value, before[name])
+
+
+def test_another_trainer_is_refused():
+    training = Training()
+    training.estimator.trainer = gluon.Trainer(training.net.collect_params(), 'sgd')
+    with pytest.raises(TypeError, match='trainer must be an SVRGTrainer for an SVRGBatchProc'):
+        training.fit(1)
+
+
+@pytest.mark.parametrize('returned', [lambda loss: loss, lambda loss: (loss,)])
+def test_an_objective_without_the_output_is_refused(returned):
+    training = Training(objective=lambda data, label: returned(
+        training.loss(training.net(data), label)))
+    with pytest.raises(TypeError, match='objective must return the loss and the output of the net'):
+        training.fit(1)
+
+
+@pytest.mark.parametrize('arguments, error, message', [
+    (([], 0), ValueError, 'update_freq must be an int of 1 or more, not 0'),
+    (([], 1.5), TypeError, 'update_freq must be an int of 1 or more, not 1.5'),
+    ((iter([]),), TypeError, 'train_data must be a DataLoader'),
+    ((3,), TypeError, 'train_data must be a DataLoader, and not 3')])
+def test_bad_arguments_are_refused(arguments, error, message):
+    with pytest.raises(error, match=message):
+        SnapshotHandler(*arguments)
