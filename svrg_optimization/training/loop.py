@@ -187,7 +187,7 @@ class _Epochs:
 
     def __init__(self, module, train_data, are_seen):
         self._module, self._train_data, self._are_seen = module, train_data, are_seen
-        self._of_snapshot = getattr(module, '_default_bucket', module)
+        self._of_snapshot = module._default_bucket
         self._svrg = module._svrg
         self._has_loss, self._was_reset, self._is_read = True, False, False
         self.has_converged = self.has_ended = False
@@ -223,7 +223,8 @@ class _Epochs:
             module._membership.check_plan(module, train_data, svrg, self._takes_snapshots,
                                           takes_snapshot, stores_again)
             if self._takes_snapshots and not takes_snapshot and is_at_snapshot(module):
-                self.has_converged = self.has_ended = has_converged(module)
+                svrg.snapshot.has_converged = has_converged(module)
+                self.has_converged = self.has_ended = module.has_converged
                 if self.has_ended:  # as the run that this one resumes
                     return None
         go_back = None
@@ -313,7 +314,7 @@ class _Epochs:
             svrg.store.train_data = train_data  # a subclass may have passed others on
         rate.log_taken(module.logger, svrg.epoch, time.time() - tic, svrg.taken)
         if svrg.taken is not None:
-            self.has_converged = has_converged(self._of_snapshot)
+            self.has_converged = module.has_converged
             self.has_ended = self.has_converged or not rate.can_go_on(svrg)
         if count is not None:
             module.logger.info('Epoch[%d] Full gradient batches=%d', svrg.epoch,
