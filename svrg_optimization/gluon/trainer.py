@@ -581,12 +581,17 @@ class SVRGTrainer(gluon.Trainer):
             If the file is damaged, of something else, or of other parameters: of
             other names apart from the numbers that Gluon counts, or where these
             numbers put the parameters in another order.
+        RuntimeError
+            If it has a snapshot, and a parameter has no shape yet.
         """
         with open(fname, 'rb') as file:
             saved = file.read()
         try:
             states, svrg = unpickled(saved)
             restore = svrg and self._at.unpack(svrg, self._svrg.snapshot)
+        except gluon.parameter.DeferredInitializationError as error:
+            raise RuntimeError('load_states needs parameters whose shapes are known: call '
+                               'net.load_parameters before it, or net once') from error
         except Exception as error:  # a damaged pickle may raise any
             raise ValueError('%s is damaged, or has no states for these parameters: %s'
                              % (fname, error)) from error

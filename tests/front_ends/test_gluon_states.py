@@ -132,6 +132,32 @@ def test_files_of_something_else_are_refused(save, tmp_path):
     assert are_equal(state_of(trainer), before)
 
 
+def test_states_are_loaded_after_shapes_are_known(tmp_path):
+    """Before, the error says so, and not that the file is damaged."""
+    path, rng = str(tmp_path / 'states'), np.random.RandomState(0)
+    data, label = mx.nd.array(rng.normal(size=(8, 3))), mx.nd.array(rng.normal(size=(8, 1)))
+
+    def trainer_of(net):
+        return SVRGTrainer(net.collect_params(), 'sgd', {'momentum': 0.9}, objective=(
+            lambda data, label: gluon.loss.L2Loss()(net(data), label)))
+
+    saved = gluon.nn.Dense(1, prefix='fc_')
+    saved.initialize()
+    saver = trainer_of(saved)
+    saver.update_full_grads([(data, label)])
+    saver.save_states(path)
+    saved.save_parameters(path + '.params')
+    net = gluon.nn.Dense(1, prefix='fc_')
+    net.initialize()
+    loader = trainer_of(net)
+    with pytest.raises(RuntimeError, match='load_states needs parameters whose shapes are known: '
+                                           'call net.load_parameters before it, or net once'):
+        loader.load_states(path)
+    net.load_parameters(path + '.params')
+    loader.load_states(path)
+    assert loader.gradient_norm == saver.gradient_norm
+
+
 def with_counters(first, weights=None):
     """Return a network whose layers of one shape have counters, as Gluon gives them."""
     net = gluon.nn.HybridSequential(prefix='')
