@@ -93,8 +93,8 @@ def _train_epochs(module, given):
         data.end_epoch()
         if data.has_ended:
             return
-    if given.begin_epoch < given.num_epoch:
-        data.end()
+    if given.begin_epoch < given.num_epoch or module._snapshot.is_active:
+        data.end(given.num_epoch - 1)  # to which the run that this one resumes may not have come
 
 
 def _are_seen(module, given):
@@ -266,12 +266,13 @@ class _Epochs:
             (rewind if self.has_ended else reset)(self._train_data)
             self._was_reset = True
 
-    def end(self):
+    def end(self, epoch):
         """Let a last snapshot decide whether training has converged, and which weights are best.
 
         Without a `tol` and a BarzilaiBorwein there is nothing to decide.
         """
         svrg = self._svrg
+        svrg.epoch = epoch
         if not self._takes_snapshots or (svrg.schedule.tol is None and self._rule is None):
             return
         if not svrg.snapshot.is_active or svrg.snapshot.num_update > svrg.snapshot.taken_at:
