@@ -197,6 +197,7 @@ def test_a_worker_that_fails_ends_the_job_of_mpirun(tmp_path, place, status):
 
 @pytest.mark.cluster
 @pytest.mark.slow
+@pytest.mark.usefixtures('signals_are_heard')
 @needs_mpirun
 @pytest.mark.parametrize('victim, number, expected', [
     (0, signal.SIGKILL, 137), (1, signal.SIGKILL, 137), (3, signal.SIGKILL, 137),
