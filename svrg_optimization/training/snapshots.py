@@ -43,7 +43,7 @@ def take_snapshot(module, train_data, batch_end_callback, batches):
         svrg, trained, source, _workers(module, source),
         _callback_of_pass(module, source, callbacks) if callbacks else None)
     rate.log_rate(module.logger, svrg, trained, taken)
-    svrg.snapshot.has_converged = has_converged(module)
+    svrg.snapshot.has_converged = svrg.schedule.tol is not None and has_converged(module)
 
 
 def store_again(module, source):
