@@ -578,7 +578,7 @@ class ProximalOperators:
 
 
 def _as_json(value):
-    """Return an operator as its name and arguments, which may be operators, and all else as it is."""
+    """Return an operator as its name and arguments, which may be operators; all else as it is."""
     if not isinstance(value, ProximalOperator):
         return value
     return [type(value).__name__, {name: _as_json(part) for name, part in vars(value).items()}]

@@ -105,7 +105,7 @@ def test_control_c_is_tested_in_the_background_too():
     """There a shell lets what it starts ignore SIGINT."""
     ignore = ('import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_IGN); '
               'os.execv(sys.argv[1], sys.argv[1:])')
-    result = run_python('-c', ignore, sys.executable, '-m', 'pytest', '-q', '-p', 'no:cacheprovider',
+    result = run_python('-c', ignore, sys.executable, '-m', 'pytest', '-q',
                         '%s::test_control_c_in_a_pass_leaves_the_snapshot_whole' % __file__)
     assert result.returncode == 0 and '4 passed' in result.stdout, result.stdout
 

@@ -36,13 +36,14 @@ def module_of(symbol, labels, batch_size=10, rows=40, **kwargs):
 
 
 @pytest.mark.parametrize('symbol, labels, says', [
-    (LOGISTIC, [0, 1, -1], r'labels of loss \(LogisticRegressionOutput\) must be from 0 to 1, and not -1: they'),
+    (LOGISTIC, [0, 1, -1], r'labels of loss \(LogisticRegressionOutput\) must be from 0 to 1, and '
+                           'not -1: they train another model'),
     (LOGISTIC, [[1], [2]], 'must be from 0 to 1, and not 2'),
-    (SOFTMAX, [1, 2, 3], r'labels of loss \(SoftmaxOutput\) must be classes from 0 to 2, and not 3'),
+    (SOFTMAX, [1, 2, 3], r'loss \(SoftmaxOutput\) must be classes from 0 to 2, and not 3'),
     (SOFTMAX, [-1, 1], 'and not -1'),
     (SOFTMAX, [0, 0.5], 'and not 0.5'),
     (SOFTMAX, [[0, -.5, 1.5]], 'must be from 0 to 1, and not -0.5'),
-    (mx.sym.SVMOutput(scores(3), LABEL), [0, 3], r'\(SVMOutput\) must be classes from 0 to 2, and not 3'),
+    (mx.sym.SVMOutput(scores(3), LABEL), [0, 3], 'must be classes from 0 to 2, and not 3'),
     (pixels(), [[0, 1, 2, 3]], 'classes from 0 to 2, and not 3'),
     (pixels(use_ignore=False), [[0, 1, 2, -1]], 'classes from 0 to 2, and not -1'),
     (OF_WORDS, [[0, 1, 2, 12]], 'classes from 0 to 2, and not 12')])
