@@ -117,6 +117,11 @@ $(VENV)/horovod.built: | $(VENV)/horovod.installed
 	@touch $@
 
 $(VENV)/%.installed: setup.py pyproject.toml | supported-python
+	@lacks=; $(PYTHON) -c 'import ensurepip' 2>/dev/null || lacks=' python$(VERSION)-venv'; \
+	[ "$$(uname -sm)" != 'Linux x86_64' ] || for each in libgomp1:libgomp.so.1 libquadmath0:libquadmath.so.0; do \
+		$(PYTHON) -c "import ctypes; ctypes.CDLL('$${each#*:}')" 2>/dev/null || lacks="$$lacks $${each%:*}"; \
+	done; [ -z "$$lacks" ] || { echo "This system lacks$$lacks. On Debian and Ubuntu install what is missing with" >&2; \
+		echo "    apt-get install --yes$$lacks" >&2; false; }
 	@echo 'Installing into $(VENV) ...'
 	$(if $(filter $(VERSION),$(SUPPORTED)),,@echo 'Python $(VERSION) is newer than those that were tried, 3.8 to $(lastword $(SUPPORTED)): it may work.')
 	$(PYTHON) -m venv $(VENV)

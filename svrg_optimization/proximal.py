@@ -296,7 +296,54 @@ class NonNegative(ProximalOperator):
         return 0. if (_float64(weight) >= 0).min().asscalar() else math.inf
 
 
-_OURS = {operator.__name__: operator for operator in (L1, ElasticNet, GroupLasso, Box, NonNegative)}
+class Bounded(ProximalOperator):
+    r"""An `L1` or `ElasticNet` with bounds, :math:`R(w) + B(w)`: the non-negative lasso, for one.
+
+    Parameters
+    ----------
+    operator : L1 or ElasticNet
+        That of R.
+    bounds : Box or NonNegative
+        That of B. As each element has bounds of its own, the projection after the
+        operator is exact.
+
+    Raises
+    ------
+    TypeError
+        If one of them is another operator.
+
+    Examples
+    --------
+    >>> import mxnet as mx
+    >>> from svrg_optimization.proximal import L1, Bounded, NonNegative
+    >>> weight = mx.nd.array([3, -1, 0.5])
+    >>> Bounded(L1(0.5), NonNegative()).prox(weight, step_size=0.5)
+    >>> weight.asnumpy().tolist()
+    [2.75, 0.0, 0.25]
+    """
+
+    is_elementwise = True
+
+    def __init__(self, operator, bounds):
+        for name, value, kinds in (('operator', operator, (L1, ElasticNet)),
+                                   ('bounds', bounds, (Box, NonNegative))):
+            if type(value) not in kinds:
+                raise TypeError('%s must be %s, not %r' % (
+                    name, ' or '.join(kind.__name__ for kind in kinds), value))
+        self.operator, self.bounds = operator, bounds
+
+    def prox(self, weight, step_size):
+        """Apply the operator to a weight in place, and clip it; see `ProximalOperator.prox`."""
+        self.operator.prox(weight, step_size)
+        self.bounds.prox(weight, step_size)
+
+    def value(self, weight):
+        """Return R of the weight if the bounds hold, infinity otherwise."""
+        return self.operator.value(weight) + self.bounds.value(weight)
+
+
+_OURS = {operator.__name__: operator
+         for operator in (L1, ElasticNet, GroupLasso, Box, NonNegative, Bounded)}
 
 
 def is_ours(operator):
@@ -526,16 +573,24 @@ class ProximalOperators:
         parts = given if isinstance(given, dict) else {'': given}
         if not all(map(is_ours, parts.values())):
             return None
-        parts = {name: [type(part).__name__, vars(part)] for name, part in parts.items()}
+        parts = {name: _as_json(part) for name, part in parts.items()}
         return parts if isinstance(given, dict) else parts['']
+
+
+def _as_json(value):
+    """Return an operator as its name and arguments, which may be operators; all else as it is."""
+    if not isinstance(value, ProximalOperator):
+        return value
+    return [type(value).__name__, {name: _as_json(part) for name, part in vars(value).items()}]
 
 
 def operators_from_json(saved):
     """Return the argument that `ProximalOperators.as_json` was called for."""
+    if isinstance(saved, list):
+        return _OURS[saved[0]](**operators_from_json(saved[1]))
     if isinstance(saved, dict):
         return {name: operators_from_json(part) for name, part in saved.items()}
-    name, arguments = saved
-    return _OURS[name](**arguments)
+    return saved
 
 
 def _check_operator(operator):

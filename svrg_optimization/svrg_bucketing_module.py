@@ -110,17 +110,9 @@ class SVRGBucketingModule(BucketingModule):
     full_grad_batches = SVRGModule.full_grad_batches
     updates_per_snapshot = SVRGModule.updates_per_snapshot
     full_grad_data, tol = SVRGModule.full_grad_data, SVRGModule.tol
+    gradient_norm, has_converged = SVRGModule.gradient_norm, SVRGModule.has_converged
     _snapshot, training_batches = SVRGModule._snapshot, SVRGModule.training_batches
-
-    @property
-    def gradient_norm(self):
-        """As in SVRGModule."""
-        return self._default_bucket.gradient_norm
-
-    @property
-    def objective(self):
-        """Mean objective at the latest snapshot, as `SVRGModule.objective`."""
-        return self._default_bucket.objective
+    learning_rate, objective = SVRGModule.learning_rate, SVRGModule.objective
 
     @property
     def _optimizer(self):

@@ -5,12 +5,13 @@ import functools
 import inspect
 import json
 import logging
+import math
 
 import mxnet as mx
 from mxnet.base import _as_list
 from mxnet.module import Module
 
-from ._argument_checks import check_callbacks, check_iterator, checked_bool
+from ._argument_checks import check_callbacks, check_iterator, checked_bool, checked_number
 from ._warn_once import WarnOnce
 from .checkpoint.format import Checkpoint, file_names
 from .checkpoint.resume import Loaded, load_optimizer_states
@@ -18,7 +19,7 @@ from .checkpoint.save import save
 from .core import rate
 from .core.arrays import is_row_sparse
 from .core.correction import correct
-from .core.schedule import Schedule
+from .core.schedule import Schedule, setting
 from .core.store import Store
 from .core.svrg import SVRG
 from .data.iterators import rewind
@@ -56,13 +57,6 @@ def _check_batches_can_be_stored(masks, state_names):
             raise ValueError('store_snapshot_grads must be False for a network with %s: %s '
                              'would be others at a step than in the pass'
                              % (kind, ', '.join(names)))
-
-
-def _setting(name, documentation):
-    """Return a property that is a setting of the Schedule."""
-    return property(lambda module: getattr(module._svrg.schedule, name),
-                    lambda module, value: module._svrg.schedule.set(**{name: value}),
-                    doc=documentation)
 
 
 class SVRGModule(Module):
@@ -307,20 +301,59 @@ class SVRGModule(Module):
             correct_once._corrects_once = True
             cls._update_svrg_gradients = correct_once
 
-    update_freq = _setting('update_freq', 'Epochs from one snapshot to the next, 1 or more.')
-    alpha = _setting('alpha', 'Coefficient of the variance reduction, a number in [0, 1] or a '
+    update_freq = setting('update_freq', 'Epochs from one snapshot to the next, 1 or more.')
+    alpha = setting('alpha', 'Coefficient of the variance reduction, a number in [0, 1] or a '
                     'schedule of it. In a resumed run a schedule counts the updates before.')
-    full_grad_batches = _setting(
+    full_grad_batches = setting(
         'full_grad_batches', 'Number of batches that `fit` computes a full gradient over, a '
         'schedule of it or None for all. In a resumed run a schedule counts the snapshots before.')
-    updates_per_snapshot = _setting(
+    updates_per_snapshot = setting(
         'updates_per_snapshot', 'Updates from one snapshot to the next; '
         'None if `update_freq` counts epochs.')
-    full_grad_data = _setting(
+    full_grad_data = setting(
         'full_grad_data', 'Data that `fit` computes full gradients over; '
         'None for its training data.')
+    tol = setting('tol', 'Gradient norm at which `fit` ends; None if it does not.')
 
-    tol = _setting('tol', 'Gradient norm at which `fit` ends; None if it does not.')
+    @property
+    def has_converged(self):
+        """Whether the latest snapshot found `gradient_norm` to be at most `tol`."""
+        return self._svrg.snapshot.has_converged
+
+    @property
+    def learning_rate(self):
+        """Rate of the next step; None before there is an optimizer.
+
+        It can be set unless the optimizer has an `lr_scheduler`. Rates of parameters
+        with an `lr_mult` are multiples of it.
+
+        Raises
+        ------
+        TypeError
+            If it is set to anything but a number.
+        ValueError
+            If it is set to infinity or a NaN, beside an `lr_scheduler`, or where the servers
+            of a distributed KVStore update the weights, which it would not reach.
+        RuntimeError
+            If it is set before `init_optimizer`, or read before the first snapshot with a
+            `BarzilaiBorwein`.
+        """
+        return TrainedModule(self._default_bucket).rate
+
+    @learning_rate.setter
+    def learning_rate(self, rate):
+        module = self._default_bucket
+        rate = checked_number('learning_rate', rate, 'a finite number', math.isfinite)
+        if not module.optimizer_initialized:
+            raise RuntimeError('learning_rate needs an optimizer: call init_optimizer before')
+        if module._optimizer.lr_scheduler is not None:
+            raise ValueError('learning_rate must not be set, to %r, beside the lr_scheduler of '
+                             'the optimizer, which sets it' % rate)
+        if servers_hold_states(module):
+            raise ValueError('learning_rate must not be set, to %r, where servers update the '
+                             'weights, which it would not reach. With dist_sync and '
+                             'MXNET_UPDATE_ON_KVSTORE=0 on all workers these do' % rate)
+        module._optimizer.set_learning_rate(rate)
 
     @property
     def gradient_norm(self):
@@ -340,7 +373,11 @@ class SVRGModule(Module):
         .. math:: (\tilde w - \mathrm{prox}_{\eta R}(\tilde w - \eta \nabla F(\tilde w)))
                   / \eta.
         """
-        return rate.gradient_norm(self._svrg, TrainedModule(self))
+        return rate.gradient_norm(self._svrg, TrainedModule(self._default_bucket))
+
+    @property
+    def _default_bucket(self):
+        return self
 
     @property
     def objective(self):
@@ -350,7 +387,7 @@ class SVRGModule(Module):
         plus the proximal operators' value. None before the first snapshot, and for a loss
         that is not known: an operator of one's own.
         """
-        return rate.objective(self._svrg, TrainedModule(self))
+        return rate.objective(self._svrg, TrainedModule(self._default_bucket))
 
     @property
     def _snapshot(self):

@@ -4,6 +4,7 @@ import collections
 import contextlib
 import os
 import shutil
+import signal
 
 import mxnet as mx
 import pytest
@@ -70,6 +71,16 @@ def pytest_runtest_call():
     yield
     with contextlib.suppress(mx.MXNetError):  # of what failed on purpose
         mx.nd.waitall()
+
+
+@pytest.fixture
+def signals_are_heard():
+    """Let this process and what it starts hear signals, also in the background or below nohup."""
+    handlers = {signal.SIGINT: signal.default_int_handler, signal.SIGHUP: signal.SIG_DFL}
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 @pytest.fixture

@@ -6,9 +6,10 @@ import glob
 import hashlib
 import os
 import tempfile
-import warnings
 
 import mxnet as mx
+
+from .._warn_once import warn
 
 _LONG_NAME = 200  # bytes: file systems allow 255 or less
 
@@ -157,8 +158,8 @@ def find_file(name, known, svrg_name):
     for left in glob.glob(glob.escape(_begin_of_temporary_names(name)) + '*'):
         with contextlib.suppress(OSError):
             if checksum_of(left) == known:
-                warnings.warn('%s was left by a process that was stopped while it saved, and is '
-                              'taken for %s: save that epoch again' % (left, name), stacklevel=5)
+                warn('%s was left by a process that was stopped while it saved, and is taken for '
+                     '%s: save that epoch again' % (left, name))
                 return left
     if not is_there:
         raise FileNotFoundError('%s belongs to %s, and is missing' % (name, svrg_name))

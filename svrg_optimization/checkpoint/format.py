@@ -5,13 +5,13 @@ import functools
 import json
 import os
 import pickle
-import warnings
 import zipfile
 
 import mxnet as mx
 import numpy as np
 
 from .._argument_checks import check_epoch, checked_bool
+from .._warn_once import warn
 from ..full_grad_batches import Growing
 from ..proximal import operators_from_json
 from .files import (
@@ -230,8 +230,8 @@ class Checkpoint:
             self.facts, self.arrays = _read_svrg_file(names['svrg'])
             checksums = self.facts.pop('checksums')
             if with_states and checksums['states'] is None and self._states_were_on_servers:
-                warnings.warn('%s was saved without the states of the optimizer, which were on '
-                              'servers: they begin anew' % names['svrg'], stacklevel=3)
+                warn('%s was saved without the states of the optimizer, which were on servers: '
+                     'they begin anew' % names['svrg'])
                 with_states = False
         kinds = ['params', 'states'] if with_states else ['params']
         if self.facts:
@@ -284,8 +284,8 @@ class Checkpoint:
         saved = {**_FACTS_ADDED, 'update_freq': 1, 'alpha': 1., **(self.facts or {})}
         for name, (told, what, without) in _NOT_IN_FILES.items():
             if saved[name] == told and name not in given:
-                warnings.warn('the checkpoint was saved with %s, which it cannot hold: give %s=, '
-                              'or %s' % (what, name, without), stacklevel=3)
+                warn('the checkpoint was saved with %s, which it cannot hold: give %s=, or %s'
+                     % (what, name, without))
         batches, updates = saved['full_grad_batches'], saved['updates_per_snapshot']
         if saved['full_grad_data'] and given.get('full_grad_data') is None:
             updates = None

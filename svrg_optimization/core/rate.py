@@ -100,15 +100,13 @@ def can_go_on(svrg):
     return math.isfinite(svrg.taken.norm) or svrg.snapshot.num_update > 0
 
 
-def warn_of_end(svrg, trained, has_converged, cause=''):
+def warn_of_end(svrg, trained, cause=''):
     """Warn where a last snapshot went back, or found that training has not converged.
 
     Parameters
     ----------
     svrg, trained : SVRG, TrainedModel
         The snapshot and the model.
-    has_converged : bool
-        Whether that is convergence.
     cause : str
         Why it has not converged, where that is known of the data.
     """
@@ -116,7 +114,7 @@ def warn_of_end(svrg, trained, has_converged, cause=''):
         svrg.warn_once('the learning rate was too large since the last snapshot: the weights are '
                        'those of the best snapshot')
     tol = svrg.schedule.tol
-    if tol is None or has_converged:
+    if tol is None or svrg.snapshot.has_converged:
         return
     reason = cause or '%s, or more epochs, may be needed' % (
         'scaled features' if trained.rule else 'another learning rate')

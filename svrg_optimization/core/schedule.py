@@ -5,6 +5,13 @@ from ..alpha import checked_alpha
 from ..full_grad_batches import Growing
 
 
+def setting(name, documentation):
+    """Return a property of what has a `_svrg`: a setting of its Schedule."""
+    return property(lambda owner: getattr(owner._svrg.schedule, name),
+                    lambda owner, value: owner._svrg.schedule.set(**{name: value}),
+                    doc=documentation)
+
+
 class Schedule:
     """Checked settings of when snapshots are taken and how much they count.
 

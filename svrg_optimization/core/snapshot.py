@@ -19,6 +19,8 @@ class Snapshot:
         Whether there is a finished full gradient for the weights of the snapshot.
     is_stale : bool
         Whether an update with α = 0 was made since the snapshot was taken.
+    has_converged : bool
+        Whether its gradient was found to be at most `tol`.
     num_update : int
         Number of updates by all modules that share the snapshot.
     num_taken : int
@@ -31,7 +33,7 @@ class Snapshot:
     def __init__(self):
         self.full_gradient = None
         self.taken_at = self.num_update = self.num_taken = 0
-        self.is_active = self.is_stale = False
+        self.is_active = self.is_stale = self.has_converged = False
         self.jump = None
 
     def replace(self, full_gradient, taken_at=None):
@@ -39,7 +41,7 @@ class Snapshot:
         # In one operation, so that Ctrl-C cannot part them.
         vars(self).update(full_gradient=full_gradient,
                           taken_at=self.num_update if taken_at is None else taken_at,
-                          is_stale=False, jump=None,
+                          is_stale=False, has_converged=False, jump=None,
                           is_active=full_gradient is not None and full_gradient.finished)
 
     @contextlib.contextmanager

@@ -29,10 +29,11 @@ def _epochs(trainer, train_data, numbers, update_freq, states):
                 if trainer.has_converged or not rate.can_go_on(svrg):
                     return
             yield trainer.training_batches(train_data)
-        if numbers and not svrg.schedule.is_off and not (
+        if (numbers or svrg.snapshot.is_active) and not svrg.schedule.is_off and not (
                 svrg.schedule.tol is None and trained.rule is None):
+            svrg.epoch = numbers.stop - 1  # to which a run that is resumed may not have come
             _take_snapshot(trainer, train_data, states)
-            rate.warn_of_end(svrg, trained, trainer.has_converged)
+            rate.warn_of_end(svrg, trained)
     finally:
         svrg.epoch = None
 

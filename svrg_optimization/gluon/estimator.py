@@ -197,7 +197,7 @@ class SnapshotHandler(GradientUpdateHandler, TrainBegin, EpochBegin, EpochEnd, T
         if svrg.snapshot.num_update > svrg.snapshot.taken_at:
             self._take(estimator)
         if svrg.taken is not None:
-            rate.warn_of_end(svrg, trained, estimator.trainer.has_converged)
+            rate.warn_of_end(svrg, trained)
 
     def _epochs_before(self, trainer):
         """Return the number of epochs since the snapshot there is, infinite if it is of no use."""

@@ -12,7 +12,7 @@ from .._argument_checks import checked_bool, checked_count
 from .._warn_once import WarnOnce
 from ..checkpoint.files import files_written_together
 from ..core import rate
-from ..core.schedule import Schedule
+from ..core.schedule import Schedule, setting
 from ..core.store import Store
 from ..core.svrg import COMPUTED, SVRG
 from ..kvstore.horovod import is_wrapped, join
@@ -94,7 +94,7 @@ class SVRGTrainer(gluon.Trainer):
         Whether a pass stores its batches with their gradients at the snapshot, or
         the limit in bytes, as in SVRGModule. `training_batches` yields them.
     tol : float, optional
-        Bound of `gradient_norm` for `has_converged`.
+        Bound of `gradient_norm` for `has_converged`. It may be set later as an attribute.
 
     Raises
     ------
@@ -167,17 +167,12 @@ class SVRGTrainer(gluon.Trainer):
         self._at = AtSnapshot(self._params, objective, loss_is_mean, axes, warn_once)
         self._svrg = SVRG(self._at, schedule, store, warn_once, nonfinite == 'raise')
         self._axes, self._summed = axes, None  # rows whose SVRG gradients `step` is to find
-        self._keys_on_servers, self._has_converged = set(), False
+        self._keys_on_servers = set()
         self._data_of_snapshot = None  # what it is the mean over; not known of a file's
 
-    @property
-    def alpha(self):
-        """Coefficient of the variance reduction, a number in [0, 1] or a schedule of it."""
-        return self._svrg.schedule.alpha
-
-    @alpha.setter
-    def alpha(self, alpha):
-        self._svrg.schedule.set(alpha=alpha)
+    alpha = setting('alpha', 'Coefficient of the variance reduction, a number in [0, 1] or a '
+                    'schedule of it.')
+    tol = setting('tol', 'Bound of `gradient_norm` for `has_converged`; None without.')
 
     @property
     def learning_rate(self):
@@ -209,7 +204,7 @@ class SVRGTrainer(gluon.Trainer):
     @property
     def has_converged(self):
         """Whether the latest `update_full_grads` found `gradient_norm` to be at most `tol`."""
-        return self._has_converged
+        return self._svrg.snapshot.has_converged
 
     def update_full_grads(self, train_data, batches=None, states=()):
         r"""Take a snapshot of the weights and compute the full gradient there.
@@ -285,7 +280,7 @@ class SVRGTrainer(gluon.Trainer):
         if tol or is_distributed(self._kvstore):
             # Workers decide alike: with the largest norm and the smallest tol, 0 for none.
             norm, negative = workers.largest([taken.norm, -tol])
-            self._has_converged = negative < 0 and norm <= -negative
+            self._svrg.snapshot.has_converged = negative < 0 and norm <= -negative
         source.rewind()
 
     def epochs(self, train_data, num_epoch, update_freq=2, *, begin_epoch=0, states=()):
@@ -600,12 +595,17 @@ class SVRGTrainer(gluon.Trainer):
             If the file is damaged, of something else, or of other parameters: of
             other names apart from the numbers that Gluon counts, or where these
             numbers put the parameters in another order.
+        RuntimeError
+            If it has a snapshot, and a parameter has no shape yet.
         """
         with open(fname, 'rb') as file:
             saved = file.read()
         try:
             states, svrg = unpickled(saved)
             restore = svrg and self._at.unpack(svrg, self._svrg.snapshot)
+        except gluon.parameter.DeferredInitializationError as error:
+            raise RuntimeError('load_states needs parameters whose shapes are known: call '
+                               'net.load_parameters before it, or net once') from error
         except Exception as error:  # a damaged pickle may raise any
             raise ValueError('%s is damaged, or has no states for these parameters: %s'
                              % (fname, error)) from error
@@ -616,7 +616,7 @@ class SVRGTrainer(gluon.Trainer):
             super().load_states(name)
         self._optimizer.allow_np_array = util.is_np_array()  # whatever it was when they were saved
         self._svrg.snapshot.replace(None)
-        self._has_converged, self._data_of_snapshot = False, None
+        self._data_of_snapshot = None
         if restore:
             restore()
 

@@ -86,8 +86,9 @@ class Process:
         if status > 0 and (self._error or self._last_line):
             why = '. Its %s' % ('error: ' + self._error if self._error else
                                 'last line: ' + self._last_line)
-        how = 'exited with status %d' % status if status > 0 else 'was killed by %s' % (
-            signal.Signals(-status).name)
+        # Real-time signals have no names.
+        how = 'exited with status %d' % status if status > 0 else 'was killed by %s' % next(
+            (known.name for known in signal.Signals if known == -status), 'signal %d' % -status)
         return ('%s (process %d) %s: ending the others%s' % (self.name, self.popen.pid, how, why),
                 status if status > 0 else 128 - status)
 

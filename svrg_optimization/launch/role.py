@@ -87,7 +87,7 @@ def join(parser, args):
         if args.rank == 0:
             socket.create_server((address, port)).close()
             listener = socket.create_server((address, port + 1), backlog=args.size)
-            watch.start(watch.over_all, listener, args.link_timeout)
+            watch.start(watch.over_all, listener, args.link_timeout, workers, args.size - 1)
         else:
             connection = tried(SECONDS_TO_START, OSError, socket.create_connection,
                                (address, port + 1), args.link_timeout)
@@ -143,9 +143,8 @@ def main():
                 leave(status)
             raise
     if args.rank == 0:
-        for _ in range(args.size - 1):
-            watch.byes.get()
-        print('The job has succeeded, in all of its %d processes.' % args.size, flush=True)
+        watch.has_served.set()
+        watch.say_success(args.size - 1)
 
 
 if __name__ == '__main__':

@@ -44,6 +44,8 @@ class Executors:
         The second module. It uses the input arrays of the live one if possible.
     loss_reduction : LossReduction or None
         Reduction of the loss over a batch; None before `bind`.
+    looks_at_labels : bool
+        Whether this is the first pass, which looks at the labels.
     shares_inputs : bool
         Whether `module` uses the input arrays of the live module.
     shares_pool : bool
@@ -60,7 +62,7 @@ class Executors:
             live._context, fixed_param_names=live._fixed_param_names,
             group2ctxs=live._group2ctxs, state_names=live._state_names + masks.names)
         self.module = self._new_module(work_load_list=live._work_load_list)
-        self.loss_reduction = None
+        self.loss_reduction, self.looks_at_labels = None, True
         self._forget_further_ones()
 
     def _forget_further_ones(self):
@@ -162,7 +164,7 @@ class Executors:
 
     # Gradients and losses. The next run overwrites them.
 
-    def gradients(self, module, batch, live, draws_masks=True):
+    def gradients(self, module, batch, live, draws_masks=True, warn_once=None):
         """Return the gradients and losses of a batch, by device, with the live module's states.
 
         Parameters
@@ -175,6 +177,8 @@ class Executors:
             Module being trained.
         draws_masks : bool
             Whether Dropout masks are new. Otherwise they are those of the last run.
+        warn_once : WarnOnce, optional
+            Warns of labels, if the batch has no padding.
 
         Returns
         -------
@@ -186,13 +190,13 @@ class Executors:
             executor_group.draw_masks(module, self.masks)
         with missing_loss_named(self.masks.symbol):
             executor_group.run(module, batch)
-        return self._results(module)
+        return self._results(module, warn_once)
 
     def carry_states(self, module, live):
         """Set the live module's states to the outputs of a module that they become next."""
         executor_group.carry_states(module, live, self.next_states)
 
-    def gradients_of_merged(self, batches):
+    def gradients_of_merged(self, batches, warn_once):
         """Return the sum of the gradients of several batches of the bound size, and losses."""
         rows = len(batches) * executor_group.batch_size(self.module)
         if self._merged is None or executor_group.batch_size(self._merged) != rows:
@@ -201,8 +205,11 @@ class Executors:
             self._merged = merged  # not before it is bound: an error can stop that
         with missing_loss_named(self.masks.symbol):
             executor_group.run_merged(self._merged, batches)
-        return self._results(self._merged)
+        return self._results(self._merged, warn_once)
 
-    def _results(self, module):
+    def _results(self, module, warn_once):
         losses = [self._losses.of(outputs) for outputs in executor_group.outputs(module)]
+        if self.looks_at_labels and warn_once:
+            for outputs in executor_group.outputs(module):
+                self._losses.check_labels(outputs, warn_once)
         return executor_group.gradients(module), None if None in losses else losses

@@ -70,10 +70,11 @@ class GradientsOfPass:
 
     def parts(self, batches, live):
         """Yield the gradients of all batches, with the states of the live module or bucket."""
-        waiting = []
+        waiting, used = [], {self._executors}
         for batch in batches:
             if self._bucket_of:
                 bucket = self._bucket_of(batch)
+                used.add(bucket._svrg.at.executors)
                 yield from self._others(batch, bucket, bucket._svrg.at.executors)
             elif self._at_once == 1 and self._is_whole(batch):
                 yield self._whole(batch, live)
@@ -81,7 +82,8 @@ class GradientsOfPass:
                 waiting.append(batch)
                 if len(waiting) == self._at_once:
                     rows = len(waiting) * self._full_gradient.batch_size
-                    gradients, losses = self._executors.gradients_of_merged(waiting)
+                    gradients, losses = self._executors.gradients_of_merged(
+                        waiting, self._warn_once)
                     yield Part(gradients, None, rows, len(waiting), losses=losses)
                     if self._stores:
                         yield from (Part({}, is_summed=False, batch=one)
@@ -91,6 +93,8 @@ class GradientsOfPass:
                 yield from self._others(batch, live, self._executors)
         for batch in waiting:
             yield self._whole(batch, live)
+        for executors in used:
+            executors.looks_at_labels = False
 
     def _is_whole(self, batch):
         """Tell whether a batch has the bound shapes and dtypes, and no padding.
@@ -107,7 +111,8 @@ class GradientsOfPass:
 
     def _whole(self, batch, live):
         executors, module = self._executors, self._executors.module
-        gradients, losses = executors.gradients(module, batch, live, self._draws_masks)
+        gradients, losses = executors.gradients(module, batch, live, self._draws_masks,
+                                                self._warn_once)
         executors.carry_states(module, live)
         return Part(gradients, None, executor_group.batch_size(module), 1, batch=batch,
                     losses=losses)
@@ -127,7 +132,8 @@ class GradientsOfPass:
             yield whole
             return
         cut, module, real = self._without_padding(batch, executors, rows, real_rows)
-        gradients, losses = executors.gradients(module, cut, live, self._draws_masks)
+        gradients, losses = executors.gradients(module, cut, live, self._draws_masks,
+                                                self._warn_once)
         summed = Part(gradients, executors.loss_reduction.weights(
             executor_group.rows_bound(module), real, mu.batch_size), losses=losses)
         if cut is batch:

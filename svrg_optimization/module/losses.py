@@ -36,14 +36,15 @@ class Losses:
         nodes, heads = list(graph['nodes']), list(graph['heads'])
         layers = [node for node in nodes if node['op'] in _LOSS_OF
                   and moves_a_parameter(node, nodes, inputs)]
-        self.symbol, self._outputs, self._losses = symbol, len(heads), []
+        self.symbol, self._layers = symbol, []  # with the places of what they get
         self.is_known = bool(layers) and not _has_loss_of_its_own(nodes, layers)
         if not self.is_known:
             return
         taken = {node['name'] for node in nodes}
         for layer in layers:
             loss, count = _LOSS_OF[layer['op']]
-            self._losses.append((functools.partial(loss, layer.get('attrs', {})), count))
+            self._layers.append((layer, functools.partial(loss, layer.get('attrs', {})),
+                                 slice(len(heads), len(heads) + count)))
             for place in range(count):
                 name = '%s_input%d' % (layer['name'], place)
                 while name in taken:
@@ -66,11 +67,24 @@ class Losses:
         """
         if not self.is_known:
             return None
-        values, place = [], self._outputs
-        for loss, count in self._losses:
-            values.append(loss(*outputs[place:place + count]))
-            place += count
+        values = [loss(*outputs[places]) for _, loss, places in self._layers]
         return values if all(value is not None for value in values) else None
+
+    def check_labels(self, outputs, warn_once):
+        """Warn once of labels that a layer cannot learn, and of which MXNet says nothing."""
+        for layer, _, places in self._layers:
+            if layer['op'] in _LABELLED:
+                scores, labels = outputs[places]
+                classes, attrs = scores.size // labels.size, layer.get('attrs', {})
+                most, values = max(1, classes - 1), labels.asnumpy()
+                is_bad = (values < 0) | (values > most) | ((classes > 1) & (values % 1 != 0))
+                if _is_set(attrs, 'use_ignore'):
+                    is_bad &= values != float(attrs.get('ignore_label', -1))
+                if is_bad.any():
+                    warn_once('labels of %s (%s) must be %sfrom 0 to %d, and not %g: they train '
+                              'another model' % (layer['name'], layer['op'],
+                                                 'classes ' * (classes > 1), most,
+                                                 values[is_bad][0]), 'labels of ' + layer['name'])
 
 
 def _has_loss_of_its_own(nodes, layers):
@@ -165,4 +179,5 @@ _LOSS_OF = {  # the loss, and how many inputs it needs
     'MAERegressionOutput': (functools.partial(_of_regression, _absolute), 2),
     'SoftmaxOutput': (_softmax, 2), 'Softmax': (_softmax, 2), 'SVMOutput': (_svm, 2),
     'MakeLoss': (_of_make_loss, 1), 'make_loss': (_of_make_loss, 1)}
+_LABELLED = 'LogisticRegressionOutput', 'SoftmaxOutput', 'Softmax', 'SVMOutput'
 _UNKNOWN = ('Custom', 'IdentityAttachKLSparseReg')

@@ -93,8 +93,8 @@ def _train_epochs(module, given):
         data.end_epoch()
         if data.has_ended:
             return
-    if given.begin_epoch < given.num_epoch:
-        data.end()
+    if given.begin_epoch < given.num_epoch or module._snapshot.is_active:
+        data.end(given.num_epoch - 1)  # to which the run that this one resumes may not have come
 
 
 def _are_seen(module, given):
@@ -187,7 +187,7 @@ class _Epochs:
 
     def __init__(self, module, train_data, are_seen):
         self._module, self._train_data, self._are_seen = module, train_data, are_seen
-        self._of_snapshot = getattr(module, '_default_bucket', module)
+        self._of_snapshot = module._default_bucket
         self._svrg = module._svrg
         self._has_loss, self._was_reset, self._is_read = True, False, False
         self.has_converged = self.has_ended = False
@@ -223,7 +223,8 @@ class _Epochs:
             module._membership.check_plan(module, train_data, svrg, self._takes_snapshots,
                                           takes_snapshot, stores_again)
             if self._takes_snapshots and not takes_snapshot and is_at_snapshot(module):
-                self.has_converged = self.has_ended = has_converged(module)
+                svrg.snapshot.has_converged = has_converged(module)
+                self.has_converged = self.has_ended = module.has_converged
                 if self.has_ended:  # as the run that this one resumes
                     return None
         go_back = None
@@ -265,12 +266,13 @@ class _Epochs:
             (rewind if self.has_ended else reset)(self._train_data)
             self._was_reset = True
 
-    def end(self):
+    def end(self, epoch):
         """Let a last snapshot decide whether training has converged, and which weights are best.
 
         Without a `tol` and a BarzilaiBorwein there is nothing to decide.
         """
         svrg = self._svrg
+        svrg.epoch = epoch
         if not self._takes_snapshots or (svrg.schedule.tol is None and self._rule is None):
             return
         if not svrg.snapshot.is_active or svrg.snapshot.num_update > svrg.snapshot.taken_at:
@@ -280,8 +282,7 @@ class _Epochs:
         if svrg.taken is not None and self._takes_snapshots:
             if svrg.taken.went_back:
                 executor_group.weights_have_moved(self._module)
-            rate.warn_of_end(svrg, TrainedModule(self._of_snapshot), self.has_converged,
-                             self._may_not_converge and
+            rate.warn_of_end(svrg, TrainedModule(self._of_snapshot), self._may_not_converge and
                              "passes without rows left out, as last_batch_handle='pad' has, may be "
                              'needed')
 
@@ -313,7 +314,7 @@ class _Epochs:
             svrg.store.train_data = train_data  # a subclass may have passed others on
         rate.log_taken(module.logger, svrg.epoch, time.time() - tic, svrg.taken)
         if svrg.taken is not None:
-            self.has_converged = has_converged(self._of_snapshot)
+            self.has_converged = module.has_converged
             self.has_ended = self.has_converged or not rate.can_go_on(svrg)
         if count is not None:
             module.logger.info('Epoch[%d] Full gradient batches=%d', svrg.epoch,

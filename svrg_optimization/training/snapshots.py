@@ -43,6 +43,7 @@ def take_snapshot(module, train_data, batch_end_callback, batches):
         svrg, trained, source, _workers(module, source),
         _callback_of_pass(module, source, callbacks) if callbacks else None)
     rate.log_rate(module.logger, svrg, trained, taken)
+    svrg.snapshot.has_converged = svrg.schedule.tol is not None and has_converged(module)
 
 
 def store_again(module, source):
@@ -65,9 +66,9 @@ def is_at_snapshot(module):
 
 def has_converged(module):
     """Tell whether the gradient at the snapshot is at most `tol`, on all workers alike."""
-    tol, norm = module.tol, module.gradient_norm
-    return tol is not None and norm is not None and (
-        workers_of(module, module._membership).largest([norm])[0] <= tol)
+    norm = None if module.tol is None else module.gradient_norm
+    return norm is not None and (
+        workers_of(module, module._membership).largest([norm])[0] <= module.tol)
 
 
 def _workers(module, source):

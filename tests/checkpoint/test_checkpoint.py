@@ -1,6 +1,7 @@
 """Checkpoints: whole files, the same bits after a stop, and errors that name the file."""
 
 import json
+import logging
 import os
 import pickle
 import warnings
@@ -13,7 +14,7 @@ import pytest
 from checkpoints import SETTINGS, bits, bound, load, train
 from problems import Problem
 from processes import in_a_process
-from svrg_optimization import SVRGModule
+from svrg_optimization import BarzilaiBorwein, SVRGModule
 from svrg_optimization.module import executor_group
 from svrg_optimization.module.optimizer_states import begin_anew
 
@@ -405,3 +406,36 @@ def test_different_shares_are_saved_again_under_another_kvstore(prefix):
         module.save_checkpoint(prefix, epoch)
         for share, expected in zip(module._param_dict, shares):
             np.testing.assert_array_equal(share['fc_weight'].asnumpy(), expected)
+
+
+def fit_with_a_rule(problem, module, begin, end, base_lr, prefix):
+    module.fit(problem.iterator(), eval_metric=[], begin_epoch=begin, num_epoch=end,
+               arg_params=problem.arg_params(), optimizer_params={
+                   'lr_scheduler': BarzilaiBorwein(base_lr, bounded=False)},
+               epoch_end_callback=mx.callback.module_checkpoint(module, prefix, 1, True))
+    return module
+
+
+@pytest.mark.filterwarnings('ignore:the learning rate was too large since the last snapshot',
+                            'ignore:training did not converge')
+@pytest.mark.parametrize('base_lr, goes_back', [(1e3, True), (0.05, False)])
+def test_a_finished_run_that_is_resumed_ends_at_the_same_weights(prefix, caplog, base_lr,
+                                                                 goes_back):
+    """Its last snapshot, after the last checkpoint, may have set the weights back."""
+    problem = Problem(rows=37)
+    finished = fit_with_a_rule(problem, problem.module(2, tol=1e-5), 0, 2, base_lr, prefix)
+    saved = load(prefix, 2)
+    caplog.set_level(logging.INFO)
+    resumed = fit_with_a_rule(problem, load(prefix, 2), 2, 2, base_lr, prefix)
+    assert (bits(bound(saved, problem)) != bits(resumed)) is goes_back
+    assert bits(resumed) == bits(finished)
+    assert resumed.gradient_norm == finished.gradient_norm
+    assert caplog.text.count('Epoch[1] Full gradient norm=') == 1
+    fit_with_a_rule(problem, finished, 2, 2, base_lr, prefix)
+    assert bits(resumed) == bits(finished)
+
+
+def test_fit_over_no_epoch_takes_no_first_snapshot():
+    problem = Problem()
+    module = fit_with_a_rule(problem, problem.module(), 0, 0, 0.1, 'unused')
+    assert not module._snapshot.is_active and module.learning_rate == 0.1

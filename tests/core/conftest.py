@@ -21,8 +21,8 @@ def merged(monkeypatch):
     """List how many batches each run of merged batches has."""
     counts = []
     run = Executors.gradients_of_merged
-    monkeypatch.setattr(Executors, 'gradients_of_merged', lambda executors, batches: (
-        counts.append(len(batches)), run(executors, batches))[1])
+    monkeypatch.setattr(Executors, 'gradients_of_merged', lambda executors, batches, *others: (
+        counts.append(len(batches)), run(executors, batches, *others))[1])
     return counts
 
 

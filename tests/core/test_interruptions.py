@@ -1,6 +1,7 @@
 """What an interrupted pass, and a full gradient that is not finite, leave behind."""
 
 import signal
+import sys
 import warnings
 
 import mxnet as mx
@@ -10,6 +11,7 @@ import pytest
 from bad_input import state_of
 from interruption import Interruption, places
 from problems import Problem
+from processes import run_python
 from sequences import Sequences
 from svrg_optimization import BarzilaiBorwein, SVRGModule
 
@@ -73,6 +75,7 @@ def test_interrupted_pass_leaves_the_snapshot_whole(error, batch, stored):
     problem.assert_full_gradient(module, svrg.full_gradient)
 
 
+@pytest.mark.usefixtures('signals_are_heard')
 @pytest.mark.parametrize('batches', [1, 2, 7, 90])
 def test_control_c_in_a_pass_leaves_the_snapshot_whole(batches):
     problem = Problem('perceptron', rows=40)
@@ -94,6 +97,17 @@ def test_control_c_in_a_pass_leaves_the_snapshot_whole(batches):
     assert state_of(module) == before
     module.fit(problem.iterator(), eval_metric='mse', begin_epoch=2, num_epoch=4)
     problem.assert_weights(module, problem.svrg(**SETTINGS).fit(4, 2))
+
+
+@pytest.mark.process
+@pytest.mark.slow
+def test_control_c_is_tested_in_the_background_too():
+    """There a shell lets what it starts ignore SIGINT."""
+    ignore = ('import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_IGN); '
+              'os.execv(sys.argv[1], sys.argv[1:])')
+    result = run_python('-c', ignore, sys.executable, '-m', 'pytest', '-q',
+                        '%s::test_control_c_in_a_pass_leaves_the_snapshot_whole' % __file__)
+    assert result.returncode == 0 and '4 passed' in result.stdout, result.stdout
 
 
 @pytest.mark.parametrize('kind', ['full_grad_callback', 'batch_end_callback',

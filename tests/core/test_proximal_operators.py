@@ -11,6 +11,7 @@ from oracle import box
 from pairs import in_pairs
 from svrg_optimization.proximal import (
     L1,
+    Bounded,
     Box,
     ElasticNet,
     GroupLasso,
@@ -37,6 +38,12 @@ OPERATORS = [
     (Box(-0.1, 0.2), box(-0.1, 0.2), lambda w: math.inf),
     (Box(-math.inf, 0.2), box(-math.inf, 0.2), lambda w: math.inf),
     (NonNegative(), box(0, math.inf), lambda w: math.inf),
+    (Bounded(L1(0.3), NonNegative()), lambda value, rate: np.maximum(value - rate * 0.3, 0),
+     lambda w: math.inf if (w < 0).any() else 0.3 * w.sum()),
+    (Bounded(ElasticNet(0.3, 2), Box(-0.125, 0.25)),
+     lambda value, rate: np.clip(elastic_net(0.3, 2)(value, rate), -0.125, 0.25),
+     lambda w: math.inf if (w != w.clip(-0.125, 0.25)).any() else (
+         0.3 * np.abs(w).sum() + (w ** 2).sum())),
 ]
 
 
@@ -135,6 +142,10 @@ def test_l1_of_small_weights_is_one_operation(monkeypatch, rows, operations):
     (lambda: L1(-1), ValueError, 'strength must be a number of 0 or more, not -1'),
     (lambda: L1(True), TypeError, 'strength must be'),
     (lambda: L1(math.inf), ValueError, 'strength must be'),
+    (lambda: Bounded(GroupLasso(1, 0), NonNegative()), TypeError,
+     'operator must be L1 or ElasticNet, not GroupLasso'),
+    (lambda: Bounded(L1(1), L1(1)), TypeError, 'bounds must be Box or NonNegative, not L1'),
+    (lambda: Bounded(L1(1), Box), TypeError, 'bounds must be Box or NonNegative, not <class'),
     (lambda: ElasticNet(0, -1), ValueError, 'l2 must be'),
     (lambda: ElasticNet(None, 1), TypeError, 'l1 must be'),
     (lambda: GroupLasso(math.nan, 1), ValueError, 'strength must be'),

@@ -13,6 +13,7 @@ from problems import Problem
 from svrg_optimization import BarzilaiBorwein
 from svrg_optimization.proximal import (
     L1,
+    Bounded,
     Box,
     ElasticNet,
     GroupLasso,
@@ -83,6 +84,16 @@ def test_l1_reaches_the_lasso_of_scikit_learn():
     weight, bias = train(problem, L1(strength), 60)
     assert_same_solution(problem, half_squares, weight, bias, expected.coef_, expected.intercept_,
                          lambda w: strength * np.abs(w).sum())
+
+
+def test_l1_with_bounds_reaches_the_non_negative_lasso_of_scikit_learn():
+    problem = lasso_problem()
+    expected = Lasso(0.25, positive=True, tol=1e-12, max_iter=100000).fit(problem.features,
+                                                                          problem.targets)
+    assert 0 < (expected.coef_ != 0).sum() < 6  # the positive ones
+    weight, bias = train(problem, Bounded(L1(0.25), NonNegative()), 60)
+    assert_same_solution(problem, half_squares, weight, bias, expected.coef_, expected.intercept_,
+                         lambda w: 0.25 * np.abs(w).sum())
 
 
 @pytest.mark.slow

@@ -19,6 +19,7 @@ from svrg_optimization import SVRGModule
 from svrg_optimization.module.executor_group import parameters
 from svrg_optimization.proximal import (
     L1,
+    Bounded,
     Box,
     ElasticNet,
     GroupLasso,
@@ -218,7 +219,8 @@ def test_buckets_share_the_operator(monkeypatch, context, update_on_kvstore):
 
 @pytest.mark.parametrize('proximal', [
     L1(0.2), {'fc_weight': GroupLasso(0.3, 1), 'hidden_weight': ElasticNet(0.1, 0.2)},
-    {'fc_weight': Box(-math.inf, 0.1), 'hidden_bias': NonNegative()}], ids=str)
+    {'fc_weight': Box(-math.inf, 0.1), 'hidden_bias': NonNegative()},
+    Bounded(L1(0.2), Box(-math.inf, 0.1))], ids=str)
 @pytest.mark.parametrize('stop', [2, 3])
 def test_a_resumed_run_is_bit_identical(tmp_path, proximal, stop):
     problem = Problem('perceptron', rows=37)

@@ -11,7 +11,7 @@ from pathlib import Path
 import mxnet as mx
 import pytest
 
-from svrg_optimization import SVRGBucketingModule, SVRGModule, __version__
+from svrg_optimization import SVRGBucketingModule, SVRGModule, SVRGTrainer, __version__
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / 'docs'
@@ -129,11 +129,11 @@ def test_every_page_is_in_a_table_of_contents():
     assert sorted([*own, 'index']) == sorted(page.stem for page in DOCS.glob('*.md'))
 
 
-@pytest.mark.parametrize('module', [SVRGModule, SVRGBucketingModule])
-def test_reference_has_all_methods_that_are_not_those_of_mxnet(module):
-    section = re.search(r'^\.\. autoclass:: %s\n(.*?)^```' % module.__name__,
+@pytest.mark.parametrize('trains', [SVRGModule, SVRGBucketingModule, SVRGTrainer])
+def test_reference_has_all_methods_that_are_not_those_of_mxnet(trains):
+    section = re.search(r'^\.\. autoclass:: [\w.]*%s\n(.*?)^```' % trains.__name__,
                         text_of(DOCS / 'api.md'), re.MULTILINE | re.DOTALL)[1]
-    own = {name for base in module.__mro__ if base.__module__.startswith('svrg_optimization')
+    own = {name for base in trains.__mro__ if base.__module__.startswith('svrg_optimization')
            for name in vars(base) if not name.startswith('_')}
     assert set(re.findall(r'^   \.\. auto\w+:: (\w+)', section, re.MULTILINE)) == own
 

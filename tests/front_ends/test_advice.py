@@ -128,3 +128,33 @@ def test_lr_scheduler_that_is_a_class_or_not_callable_changes_nothing(scheduler)
     assert not fresh.optimizer_initialized
     fresh.fit(problem.iterator(), num_epoch=1, eval_metric='mse')
     assert np.isfinite(fresh.get_params()[0]['fc_weight'].asnumpy()).all()
+
+
+def fit_without_convergence(folder):
+    problem = Problem()
+    problem.module(tol=1e-9).fit(problem.iterator(), eval_metric='mse', num_epoch=1)
+
+
+def step_without_a_snapshot(folder):
+    problem = Problem()
+    train(ready(problem), problem.iterator())
+
+
+def fit_of_mxnet(folder):
+    """SequentialModule calls our update from MXNet's fit."""
+    chain = mx.mod.SequentialModule().add(Problem().module(), take_labels=True)
+    chain.fit(Problem().iterator(), eval_metric='mse', num_epoch=1)
+
+
+def load_without_the_schedule(folder):
+    module = Problem().bound(alpha=lambda _: 0.5)
+    module.save_checkpoint(folder / 'model', 0)
+    SVRGModule.load(folder / 'model', 0, label_names=('label',))
+
+
+@pytest.mark.parametrize('warns', [fit_without_convergence, step_without_a_snapshot, fit_of_mxnet,
+                                   load_without_the_schedule])
+def test_a_warning_is_of_the_users_line(warns, tmp_path):
+    with pytest.warns(UserWarning) as caught:
+        warns(tmp_path)
+    assert {warning.filename for warning in caught} == {__file__}

@@ -115,6 +115,20 @@ def test_the_rate_is_found_and_the_norm_is_that_of_the_gradient_mapping(front_en
 
 
 @both
+def test_tol_is_compared_at_each_snapshot(front_end):
+    model = front_end({'learning_rate': RATE})
+    trains = model.trains
+    for tol, expected in ((None, False), (1e3, True), (1e-3, False), (1e3, True), (None, False)):
+        trains.tol = tol
+        assert trains.tol == tol
+        trains.update_full_grads(model.data)
+        assert trains.has_converged is expected
+    with pytest.raises(ValueError, match='tol must be None or a number above 0, not -1'):
+        trains.tol = -1
+    assert trains.tol is None
+
+
+@both
 def test_the_variance_is_that_of_float64(front_end):
     model = front_end({'learning_rate': RATE}, alpha=1)
     model.trains.update_full_grads(model.data)

@@ -6,6 +6,7 @@ import mxnet as mx
 import numpy as np
 import pytest
 
+from problems import assert_close
 from sequences import LENGTHS, SETTINGS, BucketIter, Sequences
 from svrg_optimization import SVRGBucketingModule
 from svrg_optimization.module.at_snapshot import AtSnapshot
@@ -117,6 +118,21 @@ def test_a_bucket_may_first_appear_after_the_snapshot():
         svrg.step(rows)
     assert sorted(module._buckets) == sorted(LENGTHS)
     problem.assert_weights(module, svrg.weights)
+
+
+def test_a_learning_rate_and_convergence_are_of_all_buckets():
+    problem = Sequences()
+    module = fit(problem, problem.module(1), 0, 2, optimizer_params={'learning_rate': 0.1})
+    weights, _ = module.get_params()
+    weights = {name: value.asnumpy() for name, value in weights.items()}
+    module.learning_rate, module.tol = 0, 1e-9
+    with pytest.warns(UserWarning, match='did not converge'):
+        fit(problem, module, 2, 3)
+    assert_close({name: value.asnumpy() for name, value in module.get_params()[0].items()}, weights)
+    assert module.learning_rate == 0 and not module.has_converged
+    module.tol = 1e9
+    fit(problem, module, 3, 4)
+    assert module.has_converged
 
 
 def test_set_params_keeps_and_forced_init_params_drops_the_snapshot():

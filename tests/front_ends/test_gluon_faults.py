@@ -45,6 +45,7 @@ class StopError(Exception):
     pass
 
 
+@pytest.mark.usefixtures('signals_are_heard')
 @pytest.mark.parametrize('where', ['data', 'objective'])
 @pytest.mark.parametrize('error', [StopError, KeyboardInterrupt])
 def test_an_error_in_the_pass_leaves_weights_gradients_and_the_snapshot(where, error):

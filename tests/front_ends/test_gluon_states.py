@@ -1,5 +1,6 @@
 """Files of SVRGTrainer's states: damaged ones, those of others, and other names of parameters."""
 
+import logging
 import pickle
 import random
 
@@ -133,6 +134,32 @@ def test_files_of_something_else_are_refused(save, tmp_path):
     assert are_equal(state_of(trainer), before)
 
 
+def test_states_are_loaded_after_shapes_are_known(tmp_path):
+    """Before, the error says so, and not that the file is damaged."""
+    path, rng = str(tmp_path / 'states'), np.random.RandomState(0)
+    data, label = mx.nd.array(rng.normal(size=(8, 3))), mx.nd.array(rng.normal(size=(8, 1)))
+
+    def trainer_of(net):
+        return SVRGTrainer(net.collect_params(), 'sgd', {'momentum': 0.9}, objective=(
+            lambda data, label: gluon.loss.L2Loss()(net(data), label)))
+
+    saved = gluon.nn.Dense(1, prefix='fc_')
+    saved.initialize()
+    saver = trainer_of(saved)
+    saver.update_full_grads([(data, label)])
+    saver.save_states(path)
+    saved.save_parameters(path + '.params')
+    net = gluon.nn.Dense(1, prefix='fc_')
+    net.initialize()
+    loader = trainer_of(net)
+    with pytest.raises(RuntimeError, match='load_states needs parameters whose shapes are known: '
+                                           'call net.load_parameters before it, or net once'):
+        loader.load_states(path)
+    net.load_parameters(path + '.params')
+    loader.load_states(path)
+    assert loader.gradient_norm == saver.gradient_norm
+
+
 def with_counters(first, weights=None):
     """Return a network whose layers of one shape have counters, as Gluon gives them."""
     net = gluon.nn.HybridSequential(prefix='')
@@ -199,3 +226,35 @@ def test_a_rate_found_goes_on_in_a_network_with_other_counters(tmp_path):
     rule, norm = resumed._optimizer.lr_scheduler, resumed.gradient_norm
     train_epochs(resumed, 3, 40)
     assert rule.ways_back > 0 and resumed.gradient_norm < norm / 10
+
+
+@pytest.mark.filterwarnings('ignore:the learning rate was too large since the last snapshot')
+def test_a_finished_run_that_is_resumed_ends_at_the_same_weights(tmp_path, caplog):
+    """Its last snapshot, after the last file, has set the weights back."""
+    path, problem = str(tmp_path / 'states'), Blocks(rows=40)
+    caplog.set_level(logging.INFO)
+
+    def run(begin):
+        net = problem.net()
+        trainer = problem.trainer(net, settings={
+            'lr_scheduler': BarzilaiBorwein(1e3, bounded=False)})
+        if begin:
+            net.load_parameters(path + '.params')
+            trainer.load_states(path)
+        for batches in trainer.epochs(problem.loader(), 2, 2, begin_epoch=begin):
+            for data, label in batches:
+                trainer.backward(data, label)
+                trainer.step(len(data))
+            net.save_parameters(path + '.params')
+            trainer.save_states(path)
+        return weights_of(net)
+
+    finished = run(0)
+    caplog.clear()
+    resumed = run(2)
+    assert caplog.text.count('Epoch[1] Full gradient norm=') == 1
+    saved = problem.net()
+    saved.load_parameters(path + '.params')
+    for name, value in finished.items():
+        np.testing.assert_array_equal(resumed[name], value)
+        assert (weights_of(saved)[name] != value).any()

@@ -10,7 +10,7 @@ import pytest
 import bad_input
 import oracle
 from problems import Problem
-from svrg_optimization import SVRGModule
+from svrg_optimization import BarzilaiBorwein, SVRGModule
 from svrg_optimization.diagnostics import gradient_variance
 from trainings import HeadGradients, fit
 
@@ -48,6 +48,42 @@ def test_repeated_init_optimizer_is_ignored_and_logged(caplog):
     assert module._optimizer is optimizer and 'already initialized' in caplog.text
     module.init_optimizer(optimizer='adam', force_init=True)
     assert type(module._optimizer.default_opt) is mx.optimizer.Adam
+
+
+@pytest.mark.parametrize('devices, kvstore', [(1, None), (2, 'local'), (2, 'device')])
+def test_the_learning_rate_may_be_set_between_two_steps(devices, kvstore):
+    problem = Problem()
+    module = problem.bound(context=[mx.cpu(i) for i in range(devices)])
+    assert module.learning_rate is None
+    with pytest.raises(RuntimeError, match='learning_rate needs an optimizer: call init_optimizer'):
+        module.learning_rate = 0.1
+    module.init_optimizer(kvstore)
+    svrg = problem.svrg(learning_rate=lambda updates: 0.1 if updates <= 4 else 0.05)
+    for rate in (0.1, np.float32(0.05)):
+        module.learning_rate = rate
+        assert module.learning_rate == rate
+        module.update_full_grads(problem.iterator())
+        svrg.take_snapshot()
+        problem.train_epoch(module, svrg)
+    problem.assert_weights(module, svrg.weights)
+
+
+@pytest.mark.parametrize('rate, error', [('0.1', TypeError), (None, TypeError), (True, TypeError),
+                                         (float('nan'), ValueError), (float('inf'), ValueError)])
+def test_a_learning_rate_that_cannot_be_changes_nothing(rate, error):
+    module = Problem().bound()
+    module.init_optimizer()
+    with pytest.raises(error, match='learning_rate must be a finite number, not'):
+        module.learning_rate = rate
+    assert module.learning_rate == 0.01
+
+
+def test_a_learning_rate_beside_a_scheduler_is_refused():
+    module = Problem().bound()
+    module.init_optimizer(optimizer_params={'lr_scheduler': BarzilaiBorwein(0.2)})
+    with pytest.raises(ValueError, match='learning_rate must not be set, to 0.1, beside the lr_s'):
+        module.learning_rate = 0.1
+    assert module.learning_rate == 0.2
 
 
 def test_rescale_grad_is_warned_of_only_for_an_instance():

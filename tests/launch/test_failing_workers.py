@@ -38,6 +38,7 @@ def slow(*case):
          'exited with status 130: ending the others. Its error: KeyboardInterrupt\n'),
     slow('exit_at_once', 3, 'exited with status 3: ending the others'),
     slow('terminate', 143, 'was killed by SIGTERM: ending the others\n'),
+    slow('kill_in_real_time', 163, 'was killed by signal 35: ending the others\n'),
     slow('crash', 134, 'was killed by SIGABRT: ending the others\n')])  # by MXNet's handler
 def test_a_worker_that_fails_ends_the_job_within_two_seconds(tmp_path, place, status, says):
     log = tmp_path / 'log'
@@ -53,7 +54,7 @@ def test_a_worker_that_fails_ends_the_job_within_two_seconds(tmp_path, place, st
         assert '[%s] Traceback (most recent call last):' % failed in running.output
     if place == 'exit_with_message':
         assert '[%s] no such option' % failed in running.output
-    if place not in ('exit_at_once', 'terminate', 'crash'):
+    if place not in ('exit_at_once', 'terminate', 'kill_in_real_time', 'crash'):
         assert '[%s] own exit handler' % failed in running.output
         assert log.read_text() == 'last words'
 

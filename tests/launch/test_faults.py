@@ -121,6 +121,7 @@ def test_a_resumed_asynchronous_job_reaches_the_optimum(data, tmp_path, victim, 
 
 @pytest.mark.cluster
 @pytest.mark.slow
+@pytest.mark.usefixtures('signals_are_heard')
 @pytest.mark.parametrize('number, expected', [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_launcher_that_is_ended_ends_all(data, tmp_path, number, expected):
     with training(data, tmp_path / 'model', epochs=1000) as running:

@@ -182,6 +182,7 @@ STATEMENTS = {raise_error: 'raise ValueError("the reason")', leave: 'sys.exit(3)
 
 
 @on_several_hosts
+@pytest.mark.usefixtures('signals_are_heard')
 @pytest.mark.parametrize('fault', [
     raise_error, leave, kill_worker, interrupt, kill_mpirun, take_link_of_worker_down, reboot] + [
     pytest.param(fault, marks=pytest.mark.exhaustive)

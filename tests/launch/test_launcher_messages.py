@@ -62,6 +62,7 @@ def pids_of(running):
     return [int(running.stdout.readline().split()[-1]) for _ in range(3)]
 
 
+@pytest.mark.usefixtures('signals_are_heard')
 @pytest.mark.parametrize('number', [signal.SIGTERM] + [
     pytest.param(number, marks=pytest.mark.slow) for number in (signal.SIGINT, signal.SIGHUP)])
 def test_a_signal_ends_a_job_whose_output_nobody_reads(launch, number):
@@ -86,11 +87,10 @@ def test_a_job_ends_within_seconds_when_its_reader_is_gone(launch):
     assert time.monotonic() - tic < 10
 
 
+@pytest.mark.usefixtures('signals_are_heard')
 @pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_that_ends_the_job_is_named(launch, number):
-    # Below nohup the tests, and what they start, ignore SIGHUP.
-    running = launch(*LOCAL, 'sleep', '60',
-                     preexec_fn=lambda: signal.signal(number, signal.SIG_DFL))
+    running = launch(*LOCAL, 'sleep', '60')
     pids_of(running)
     running.send_signal(number)
     assert running.stdout.read() == '[launcher] received %s: ending all\n' % number.name

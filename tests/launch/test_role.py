@@ -128,6 +128,21 @@ def test_workers_of_a_host_share_its_cores(tell):
         assert json.loads(told[2])[-1]['OMP_NUM_THREADS'] == expected
 
 
+@pytest.mark.cluster
+@pytest.mark.parametrize('script', ['raise SystemExit', *(
+    pytest.param(script, marks=pytest.mark.slow) for script in ('', 'import mxnet'))])
+def test_a_job_without_a_kvstore_ends(tmp_path, script):
+    """As with --help: rank 0 and the servers wait for workers that never come."""
+    path = tmp_path / 'script.py'
+    path.write_text(script)
+    with ByVariables({**SLURM, 'SLURM_NTASKS': '5'}, [path], 5, ['-s', '2']) as running:
+        ended = running.wait()
+    assert [status for status, _ in ended] == [0] * 5, ended
+    assert ended[0][1].splitlines()[-2:] == [
+        'All workers have ended, and none has made a KVStore: ending the servers', SUCCESS % 5]
+    assert not any(said for _, said in ended[1:]), ended
+
+
 def training(prefix):
     return [TRAIN, '--prefix', prefix, '--epochs', '3']
 
@@ -182,6 +197,7 @@ def test_a_worker_that_fails_ends_the_job_of_mpirun(tmp_path, place, status):
 
 @pytest.mark.cluster
 @pytest.mark.slow
+@pytest.mark.usefixtures('signals_are_heard')
 @needs_mpirun
 @pytest.mark.parametrize('victim, number, expected', [
     (0, signal.SIGKILL, 137), (1, signal.SIGKILL, 137), (3, signal.SIGKILL, 137),

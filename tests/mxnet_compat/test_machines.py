@@ -76,3 +76,19 @@ def test_make_notes_newer_pythons_and_refuses_only_older_ones(tmp_path, version,
     assert expected in shown
     assert refused or ('newer than' in shown) == bool(expected)
     assert refused or ('--no-deps' in shown)
+
+
+@pytest.mark.process
+@pytest.mark.parametrize('fails, packages', [
+    ('ensurepip', 'python3.97-venv'), ('libgomp', 'libgomp1'), ('libquadmath', 'libquadmath0'),
+    ('import', 'python3.97-venv libgomp1 libquadmath0')])
+def test_make_names_what_the_system_lacks_before_it_installs_anything(tmp_path, fails, packages):
+    root, python = Path(__file__).parents[2], tmp_path / 'python'
+    python.write_text('#!/bin/sh\ncase "$*" in *version_info*) echo 3.97; exit;; *%s*) exit 1;; '
+                      '*CDLL* | *ensurepip*) exit;; esac\ntouch %s/installs\n' % (fails, tmp_path))
+    python.chmod(0o755)
+    made = subprocess.run(['make', 'demo', 'PYTHON=%s' % python], cwd=root, text=True,
+                          capture_output=True, check=False)
+    assert made.returncode == 2 and 'Installing' not in made.stdout
+    assert '    apt-get install --yes %s\n' % packages in made.stderr
+    assert not (tmp_path / 'installs').exists() and not (root / '.venv' / '3.97').exists()

@@ -305,7 +305,7 @@ def fit_until_converged(kvstore, problem, sizes, batch_size, tols):
         arg_params=problem.arg_params(), eval_metric='mse', num_epoch=200, optimizer='nag',
         epoch_end_callback=lambda epoch, *_: epochs.append(epoch),
         optimizer_params={'momentum': 0.9, 'wd': 0.05, 'lr_scheduler': BarzilaiBorwein()}))
-    return message or (weights_of(module), module.gradient_norm, len(epochs))
+    return message or (weights_of(module), module.gradient_norm * module.has_converged, len(epochs))
 
 
 def fit_again(kvstore, problem, sizes, batch_size, optimizer):
@@ -356,7 +356,7 @@ class Unpicklable(mx.optimizer.SGD):
 def init_optimizer_twice(kvstore):
     """Install an optimizer that fails, and then one by the KVStore's name; return a full gradient.
 
-    The KVStore by its name must be the one that there is.
+    The KVStore by its name must be the one that there is. A rate does not reach its servers.
     """
     problem = Problem(rows=24)
     module = problem.bound(4)
@@ -366,7 +366,8 @@ def init_optimizer_twice(kvstore):
         message = str(error)
     module.init_optimizer(kvstore.type, 'sgd', {'learning_rate': 0.1})
     module.update_full_grads(shard_of(problem, [12, 12], kvstore.rank, 4))
-    return message, full_gradient_of(module), module._kvstore is kvstore
+    return (message, full_gradient_of(module), module._kvstore is kvstore,
+            error_of(setattr, module, 'learning_rate', 0.2), module.learning_rate)
 
 
 def fit_buckets(kvstore, num_epoch, optimizer, directory):

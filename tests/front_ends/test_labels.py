@@ -1,0 +1,98 @@
+"""Labels that a loss layer cannot learn, and of which MXNet says nothing, are told once."""
+
+import mxnet as mx
+import numpy as np
+import pytest
+
+from svrg_optimization import SVRGModule
+
+DATA, LABEL = mx.sym.Variable('data'), mx.sym.Variable('label')
+
+
+def scores(outputs):
+    return mx.sym.FullyConnected(DATA, num_hidden=outputs, name='fc')
+
+
+def pixels(**settings):
+    """Classify each of four pixels: (n, classes, pixels)."""
+    return mx.sym.SoftmaxOutput(mx.sym.reshape(scores(12), (-1, 3, 4)), LABEL, multi_output=True,
+                                **settings)
+
+
+SOFTMAX = mx.sym.SoftmaxOutput(scores(3), LABEL, name='loss')
+LOGISTIC = mx.sym.LogisticRegressionOutput(scores(1), LABEL, name='loss')
+OF_WORDS = mx.sym.SoftmaxOutput(mx.sym.reshape(scores(12), (-1, 3)), mx.sym.reshape(LABEL, (-1,)),
+                                use_ignore=True, ignore_label=-1)
+
+
+def module_of(symbol, labels, batch_size=10, rows=40, **kwargs):
+    data = mx.io.NDArrayIter(np.random.RandomState(0).normal(size=(rows, 4)),
+                             np.resize(labels, (rows, *np.shape(labels)[1:])), batch_size,
+                             label_name='label')
+    module = SVRGModule(symbol, label_names=('label',), update_freq=1, **kwargs)
+    module.bind(data.provide_data, data.provide_label)
+    module.init_params()
+    return module, data
+
+
+@pytest.mark.parametrize('symbol, labels, says', [
+    (LOGISTIC, [0, 1, -1], r'labels of loss \(LogisticRegressionOutput\) must be from 0 to 1, and '
+                           'not -1: they train another model'),
+    (LOGISTIC, [[1], [2]], 'must be from 0 to 1, and not 2'),
+    (SOFTMAX, [1, 2, 3], r'loss \(SoftmaxOutput\) must be classes from 0 to 2, and not 3'),
+    (SOFTMAX, [-1, 1], 'and not -1'),
+    (SOFTMAX, [0, 0.5], 'and not 0.5'),
+    (SOFTMAX, [[0, -.5, 1.5]], 'must be from 0 to 1, and not -0.5'),
+    (mx.sym.SVMOutput(scores(3), LABEL), [0, 3], 'must be classes from 0 to 2, and not 3'),
+    (pixels(), [[0, 1, 2, 3]], 'classes from 0 to 2, and not 3'),
+    (pixels(use_ignore=False), [[0, 1, 2, -1]], 'classes from 0 to 2, and not -1'),
+    (OF_WORDS, [[0, 1, 2, 12]], 'classes from 0 to 2, and not 12')])
+@pytest.mark.parametrize('rows, batch_size', [(40, 10), (37, 10), (5, 10)])
+def test_labels_that_a_layer_cannot_learn_are_told(symbol, labels, says, rows, batch_size):
+    module, data = module_of(symbol, labels, batch_size, rows)
+    with pytest.warns(UserWarning, match=says) as caught:
+        module.update_full_grads(data)
+        module.update_full_grads(data)
+    assert len(caught) == 1
+
+
+@pytest.mark.parametrize('symbol, labels', [
+    (LOGISTIC, [0, 0.3, 1]), (SOFTMAX, [0, 1, 2]), (SOFTMAX, [[0, 0.5, 0.5]]),
+    (mx.sym.SVMOutput(scores(3), LABEL), [0, 1, 2]), (pixels(), [[0, 1, 2, 0]]),
+    (pixels(use_ignore=True), [[0, 1, 2, -1]]), (OF_WORDS, [[0, 1, 2, -1]]),
+    (mx.sym.SoftmaxOutput(mx.sym.reshape(scores(12), (-1, 4, 3)), LABEL, preserve_shape=True),
+     [[0, 1, 2, 0]]),
+    (mx.sym.LinearRegressionOutput(scores(1), LABEL), [-1, 5]),
+    (mx.sym.MakeLoss(mx.sym.square(scores(1) - mx.sym.reshape(LABEL, (-1, 1)))), [-1, 5])])
+def test_other_labels_are_not(symbol, labels):
+    module, data = module_of(symbol, labels)
+    module.update_full_grads(data)
+
+
+def test_labels_of_padding_are_not_looked_at():
+    module, data = module_of(SOFTMAX, [0, 1, 2])
+    batch = next(data)
+    batch.label[0][7:] = -1
+    batch.pad = 3
+    module.update_full_grads(mx.io.ResizeIter(data, 4))  # as it does, with whole batches
+    fresh, _ = module_of(SOFTMAX, [0, 1, 2])
+
+    class OfOne(mx.io.DataIter):
+        def reset(self):
+            self.left = [batch]
+
+        def next(self):
+            if not self.left:
+                raise StopIteration
+            return self.left.pop()
+
+    fresh.update_full_grads(OfOne(10))
+
+
+def test_on_two_devices_with_stored_batches():
+    module, data = module_of(SOFTMAX, [1, 2, 3], context=[mx.cpu(0), mx.cpu(1)],
+                             store_snapshot_grads=True)
+    with pytest.warns(UserWarning) as caught:
+        module.fit(data, eval_metric=[], num_epoch=2)
+    told = [warning for warning in caught if 'classes from 0 to 2' in str(warning.message)]
+    assert len(told) == 1 and told[0].filename == __file__
