@@ -15,7 +15,7 @@ _FACTOR = 4  # of the formula's rate, where the rate is bounded
 _STABLE = 1.5  # of (1 + momentum) / (1 + 2 momentum) / L, where 2 is not stable any more
 _KEPT = 0.9  # of the largest curvature, from each snapshot to the next
 _SLOWER, _FASTER = 2, 1.1  # what the bound is divided by on the way back, multiplied by on others
-_STATE = 'rate', 'curvature', 'slowdown', 'largest_norm', 'ways_back'
+_STATE = 'rate', 'curvature', 'slowdown', 'largest_norm', 'largest_objective', 'ways_back'
 _FLAT = 1e-8  # of Δw · Δg, relative to its largest value
 _PRECISION = 1e-6  # of float32 gradients: what is smaller, relative to the largest, is noise
 
@@ -250,7 +250,7 @@ class BarzilaiBorwein(LRScheduler):
     def restart(self):
         """Forget all that earlier snapshots have told."""
         self.rate, self.curvature, self.slowdown = None, 0., 1.
-        self.best, self.largest_norm, self.ways_back = None, 0., 0
+        self.best, self.largest_norm, self.largest_objective, self.ways_back = None, 0., 0., 0
         self.moves, self._is_resumed = Moves(), False
         self.begin_anew()
 
@@ -293,10 +293,12 @@ class BarzilaiBorwein(LRScheduler):
         """
         return not math.isfinite(norm) or (change.objective > 0 and not self._begins_anew)
 
-    def accept(self, change, norm):
-        """Go on from a new snapshot, a Change after the one before, with this norm."""
+    def accept(self, change, norm, objective=math.nan):
+        """Go on from a new snapshot, a Change after the one before, with these values."""
         if math.isfinite(norm):
             self.largest_norm = max(self.largest_norm, norm)
+        if math.isfinite(objective):
+            self.largest_objective = max(self.largest_objective, abs(objective))
         compares = self.best and not self._begins_anew and math.isfinite(change.objective)
         self.best = KeptSnapshot(self.best.objective + change.objective if compares else 0., norm)
         self._begins_anew = False

@@ -633,7 +633,7 @@ class SVRGModule(Module):
         A batch of another size is accepted; the full gradient is scaled to it.
         """
         at = self._svrg.at
-        if self._snapshot.jump is not None and (self.for_training if is_train is None
+        if self._svrg.snapshot.jump is not None and (self.for_training if is_train is None
                                                 else is_train):
             begin_steps(self)
         batch_size = at.batch_size

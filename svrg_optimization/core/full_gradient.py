@@ -29,9 +29,9 @@ class Part(NamedTuple):
         Batch to store, whose step has these gradients.
     cut_from : int, optional
         Number of rows of the padded batch that it was cut from.
-    losses : list of list of NDArray, optional
-        For each device arrays whose elements add up to the loss that has these
-        gradients. None if it is not known.
+    losses : list of list of (NDArray, float), optional
+        For each device arrays with factors: the elements, times these, add up to the loss
+        that has these gradients. None if it is not known.
     """
 
     gradients: Any
@@ -129,15 +129,15 @@ class FullGradient:
             For each parameter one gradient per device.
         weights : list of float, optional
             One weight per device, 1 by default.
-        losses : list of list of NDArray, optional
+        losses : list of list of (NDArray, float), optional
             As in Part.
         """
         weights = weights or [1] * len(self.shares)
         if losses is None:
             self.loss = math.nan
         else:
-            self._losses += [(weight, loss) for weight, of_device in zip(weights, losses)
-                             for loss in of_device]
+            self._losses += [(loss, weight * factor) for weight, of_device in zip(weights, losses)
+                             for loss, factor in of_device]
         for device, share in enumerate(self.shares):
             groups, others = self.groups(gradients, fuses=weights[device] == 1)
             for names in groups:
@@ -169,8 +169,8 @@ class FullGradient:
 
     def wait(self):
         """Wait until all gradients and losses so far are added."""
-        for weight, loss in self._losses:
-            self.loss += weight * float(loss.asnumpy().sum(dtype='float64'))
+        for loss, factor in self._losses:
+            self.loss += factor * float(loss.asnumpy().sum(dtype='float64'))
         self._losses = []
         for share in self.shares:
             for total in share.values():

@@ -173,15 +173,14 @@ def _take_snapshot_and_rate(svrg, trained, source, workers, done):
         # Workers decide alike: each with the largest of all workers' numbers.
         norm, curvature, *change = workers.largest([
             norm, nearby.curvature() if measures else 0.,
-            *(move.change(rule.is_noise(norm), not svrg.at.is_repeatable) if move
-              else Change())])
+            *(move.change(rule, norm, not svrg.at.is_repeatable) if move else Change())])
         change = Change(*change)
         if move and move.steps and rule.is_worse(change, norm):
             _go_back(svrg, before, trained)
             rule.slow_down()
             return True
         is_first = not rule.is_begun
-        rule.accept(change, norm)
+        rule.accept(change, norm, gradient.smooth_objective(full_gradient, weights))
         rule.advance(change, move.steps if move else 0, curvature,
                      move.units if move else 1, gradient.momentum)
         if is_first and measures:
@@ -231,7 +230,7 @@ class _Move:
                       for name in gradient.updated(full_gradient)}
         self.changed = gradient.change(full_gradient, before.full_gradient, self.moved)
 
-    def change(self, is_noise, is_random):
+    def change(self, rule, norm, is_random):
         """Return the Change.
 
         Parameters are scaled by the root of their multiplier of the rate, so that all
@@ -239,8 +238,10 @@ class _Move:
 
         Parameters
         ----------
-        is_noise : bool
-            Whether the gradient is too small to tell which objective is the smaller one.
+        rule : BarzilaiBorwein
+            What knows how large gradient and objective have been.
+        norm : float
+            Norm of the gradient.
         is_random : bool
             Whether another pass would find another objective.
         """
@@ -254,14 +255,15 @@ class _Move:
                 changed += multiplier * dot(self.changed[name], self.changed[name])
                 along += dot(by, here[name])
         return Change(squared, product, changed,
-                      self._of_objective(along, product, is_noise, is_random))
+                      self._of_objective(along, product, rule, norm, is_random))
 
-    def _of_objective(self, along, product, is_noise, is_random):
+    def _of_objective(self, along, product, rule, norm, is_random):
         """Return the change of the objective; -inf if the two cannot be compared.
 
         Where both are known it is their difference, if that is more than rounding. If it
         is less, (g + g') · Δw / 2 is exact for a quadratic objective. If one is not known,
-        g' · Δw is an upper bound for a convex one.
+        g' · Δw is an upper bound for a convex one. At a gradient of rounding errors
+        neither tells which objective is the smaller one.
         """
         gradient, before = self._gradient, self._before
         penalties = [gradient.regularizer(weights) for weights in (before.weights, self._now[1])]
@@ -271,15 +273,17 @@ class _Move:
         former = gradient.smooth_objective(before.full_gradient, before.weights)
         latter = gradient.smooth_objective(*self._now)
         if math.isnan(former) or math.isnan(latter):
-            return 0. if is_noise else along + penalty
+            return 0. if rule.is_noise(norm) else along + penalty
+        size = max(abs(former), abs(latter))
         precision = _ROUNDING * max((np.finfo(array.dtype).eps for array in self.moved.values()),
                                     default=0)
         if is_random:
-            precision, is_noise = _CHANCE, True
-        if not (math.isfinite(latter)
-                and abs(latter - former) <= precision * max(abs(former), abs(latter))):
+            precision = _CHANCE
+        elif rule.is_noise(norm):
+            size = max(size, rule.largest_objective)
+        if not (math.isfinite(latter) and abs(latter - former) <= precision * size):
             return latter - former + penalty
-        return 0. if is_noise else along - product / 2 + penalty
+        return 0. if is_random or rule.is_noise(norm) else along - product / 2 + penalty
 
 
 def _jump(moves, move, change, gradient, multipliers, workers):

@@ -196,7 +196,7 @@ class AtSnapshot(GradientsAtSnapshot):
                 full_gradient.batch_size = summed  # most steps need not scale it again
             weights += [0] * (len(full_gradient.shares) - len(batch))
             yield Part(self._gradients(), weights, rows, 1, batch=batch if stores else None,
-                       losses=[[as_nd(_loss_of(output)).detach()] for output in outputs])
+                       losses=[[(as_nd(_loss_of(output)).detach(), 1.)] for output in outputs])
 
     def arrays_of(self, batch):
         """List the arrays among the inputs of all devices."""

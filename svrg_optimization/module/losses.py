@@ -61,9 +61,9 @@ class Losses:
 
         Returns
         -------
-        list of NDArray, or None
-            For each loss layer an array; the sum of all elements of all is the loss of the
-            batch. None if it is not known.
+        list of (NDArray, float), or None
+            For each loss layer an array and a factor; the sum of all elements of all, times
+            their factors, is the loss of the batch. None if it is not known.
         """
         if not self.is_known:
             return None
@@ -99,7 +99,8 @@ def _has_loss_of_its_own(nodes, layers):
                for place, node in enumerate(nodes))
 
 
-# Each of the following takes the attributes of a layer and its inputs.
+# Each of the following takes the attributes of a layer and its inputs, and returns an array and a
+# factor: an operation takes longer than its arithmetic.
 
 def _scale(attrs):
     return float(attrs.get('grad_scale', 1))
@@ -109,13 +110,17 @@ def _is_set(attrs, name):
     return attrs.get(name, 'False') in ('True', '1', 'true')
 
 
-def _of_regression(loss, attrs, scores, labels):
+def _reshaped(labels, shape):
+    return labels if labels.shape == shape else labels.reshape(shape)
+
+
+def _of_regression(loss, factor, attrs, scores, labels):
     outputs = labels.size // labels.shape[0]
-    return loss(scores, labels.reshape(scores.shape)) * (_scale(attrs) / outputs)
+    return loss(scores, _reshaped(labels, scores.shape)), factor * _scale(attrs) / outputs
 
 
-def _half_square(scores, labels):
-    return nd.square(scores - labels) / 2
+def _square(scores, labels):
+    return nd.square(scores - labels)
 
 
 def _logistic(scores, labels):
@@ -133,36 +138,35 @@ def _softmax(attrs, scores, labels):
     axis = 1 if is_spatial else -1
     logs, scale = nd.log_softmax(scores, axis=axis), _scale(attrs)
     if labels.size == scores.size:  # probabilities
-        return labels.reshape(scores.shape) * logs * -scale
+        return _reshaped(labels, scores.shape) * logs, -scale
     classes = scores.shape[axis]
-    labels = labels.reshape([size for place, size in enumerate(scores.shape)
-                             if place != axis % scores.ndim])
-    losses = -nd.pick(logs, labels, axis=axis)
+    labels = _reshaped(labels, tuple(size for place, size in enumerate(scores.shape)
+                                     if place != axis % scores.ndim))
+    logs_of_class = nd.pick(logs, labels, axis=axis)
     smoothed = float(attrs.get('smooth_alpha', 0))
     if smoothed:
-        others = -logs.sum(axis=axis) - losses
-        losses = losses * (1 - smoothed) + others * (smoothed / (classes - 1))
-    counted = nd.ones_like(labels)
+        others = logs.sum(axis=axis) - logs_of_class
+        logs_of_class = logs_of_class * (1 - smoothed) + others * (smoothed / (classes - 1))
+    normalization, counted = attrs.get('normalization', 'null'), labels.size
     if _is_set(attrs, 'use_ignore'):
-        counted = labels != float(attrs.get('ignore_label', -1))
-        losses = nd.where(counted, losses, nd.zeros_like(losses))
-    normalization = attrs.get('normalization', 'null')
-    if normalization == 'valid':
-        return nd.broadcast_div(losses * scale, nd.maximum(counted.sum(), 1))
-    batch = labels.size
-    if is_spatial:
-        batch = labels.shape[0]
-        scale /= labels.size // batch
-    return losses * (scale / (batch if normalization == 'batch' else 1))
+        is_counted = labels != float(attrs.get('ignore_label', -1))
+        logs_of_class = nd.where(is_counted, logs_of_class, nd.zeros_like(logs_of_class))
+        if normalization == 'valid':
+            return nd.broadcast_div(logs_of_class, nd.maximum(is_counted.sum(), 1)), -scale
+    if is_spatial and normalization != 'valid':
+        counted = labels.shape[0]
+        scale /= labels.size // counted
+    return logs_of_class, -scale / (1 if normalization == 'null' else counted)
 
 
 def _of_make_loss(attrs, values):
-    values, normalization = values * _scale(attrs), attrs.get('normalization', 'null')
+    normalization = attrs.get('normalization', 'null')
     if normalization == 'valid':
         counted = (values > float(attrs.get('valid_thresh', 0))).sum()
-        return nd.broadcast_div(values, nd.maximum(counted, 1))
+        values = nd.broadcast_div(values, nd.maximum(counted, 1))
     # MXNet treats a vector of losses as a single row.
-    return values / (values.shape[0] if normalization == 'batch' and values.ndim > 1 else 1)
+    rows = values.shape[0] if normalization == 'batch' and values.ndim > 1 else 1
+    return values.copy(), _scale(attrs) / rows  # the next run overwrites them
 
 
 def _svm(attrs, scores, labels):
@@ -170,13 +174,13 @@ def _svm(attrs, scores, labels):
     strength = float(attrs.get('regularization_coefficient', 1))
     signs = 2 * nd.one_hot(labels.reshape((-1,)), scores.shape[1]).astype(scores.dtype) - 1
     short = nd.relu(margin - signs * scores)
-    return (short if _is_set(attrs, 'use_linear') else nd.square(short)) * strength
+    return short if _is_set(attrs, 'use_linear') else nd.square(short), strength
 
 
 _LOSS_OF = {  # the loss, and how many inputs it needs
-    'LinearRegressionOutput': (functools.partial(_of_regression, _half_square), 2),
-    'LogisticRegressionOutput': (functools.partial(_of_regression, _logistic), 2),
-    'MAERegressionOutput': (functools.partial(_of_regression, _absolute), 2),
+    'LinearRegressionOutput': (functools.partial(_of_regression, _square, 0.5), 2),
+    'LogisticRegressionOutput': (functools.partial(_of_regression, _logistic, 1), 2),
+    'MAERegressionOutput': (functools.partial(_of_regression, _absolute, 1), 2),
     'SoftmaxOutput': (_softmax, 2), 'Softmax': (_softmax, 2), 'SVMOutput': (_svm, 2),
     'MakeLoss': (_of_make_loss, 1), 'make_loss': (_of_make_loss, 1)}
 _LABELLED = 'LogisticRegressionOutput', 'SoftmaxOutput', 'Softmax', 'SVMOutput'
