@@ -388,6 +388,9 @@ class SVRGTrainer(gluon.Trainer):
             self._svrg.warn_once('the snapshot is dropped, since parameters have got other arrays '
                                  '(cast, reset_ctx, grad_req)')
             self._svrg.snapshot.replace(None)
+            rule = rule_of(self._optimizer)
+            if rule is not None:
+                rule.begin_fit()  # the best one lacks them too
 
     @property
     def _devices(self):

@@ -12,6 +12,7 @@ from blocks import BIAS, Blocks, as_blocks_take, assert_weights, train, weights_
 from pairs import in_pairs
 from svrg_bb import SvrgBB
 from svrg_optimization import BarzilaiBorwein
+from svrg_optimization.step_size import KeptSnapshot
 
 TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
 
@@ -29,6 +30,14 @@ def loader_of(problem, dtype='float64', batch_size=10):
         problem.features.astype(dtype), problem.targets.astype(dtype)), batch_size)
 
 
+def float64_net_of(problem, *args):
+    net = problem.net(*args)
+    net.cast('float64')
+    for name, param in net.collect_params().items():
+        param.set_data(as_blocks_take(problem.weights[name], 'float64'))
+    return net
+
+
 @in_pairs({
     'kind': ['linear', 'softmax', 'perceptron'],
     'wd': [0, 0.05],
@@ -40,10 +49,7 @@ def loader_of(problem, dtype='float64', batch_size=10):
 def test_training_is_svrg_bb(kind, wd, rate, bounded, optimizer, momentum, hybridized, contexts):
     wd = 0 if optimizer == 'nag' else wd  # the decay in MXNet's momentum is that of later weights
     problem, rule = Blocks(kind, rows=40), BarzilaiBorwein(rate, bounded)
-    net = problem.net(contexts or mx.cpu(), hybridized)
-    net.cast('float64')
-    for name, param in net.collect_params().items():
-        param.set_data(as_blocks_take(problem.weights[name], 'float64'))
+    net = float64_net_of(problem, contexts or mx.cpu(), hybridized)
     trainer = problem.trainer(net, optimizer=optimizer, settings={
         'wd': wd, 'momentum': momentum, 'lr_scheduler': rule})
     loader = loader_of(problem)
@@ -68,6 +74,52 @@ def test_multipliers_count_in_the_rate():
     trainer.update_full_grads(problem.loader())
     np.testing.assert_allclose(rule.rate, twin.rate, rtol=1e-5)
     assert_weights(net, twin.svrg.weights)
+
+
+@pytest.mark.parametrize('attribute, value', [('grad_req', 'null'), ('lr_mult', 0.)])
+def test_parameters_that_are_not_updated_count_neither_in_the_rate_nor_in_the_norm(
+        attribute, value):
+    problem, fixed, rule = Blocks('softmax'), Blocks('softmax'), BarzilaiBorwein()
+    bias, network = fixed.weights.pop('fc_bias'), fixed.network
+    fixed.network = lambda weights, *rows: {
+        'fc_weight': network({**weights, 'fc_bias': bias}, *rows)['fc_weight']}
+    net = float64_net_of(problem)
+    setattr(net.collect_params()['fc_bias'], attribute, value)
+    trainer = problem.trainer(net, settings={'lr_scheduler': rule, 'wd': 0.05})
+    train(trainer, loader_of(problem), 4)
+    trainer.update_full_grads(loader_of(problem))
+    twin = twin_of(fixed, None, 0.05, True)
+    twin.fit(0, 4, 2, oracle.batches_of(40, 10), ends_at_best=False)
+    np.testing.assert_allclose(rule.rate, twin.rate, rtol=1e-5)
+    np.testing.assert_allclose(trainer.gradient_norm, twin.previous[3], rtol=1e-5)
+    assert_weights(net, {**twin.svrg.weights, 'fc_bias': bias})
+
+
+def test_the_rate_is_found_beside_statistics_of_batch_norm():
+    problem, rule = Blocks('perceptron'), BarzilaiBorwein()
+    net = problem.net(extra=[gluon.nn.BatchNorm(in_channels=5)])
+    trainer = problem.trainer(net, settings={'lr_scheduler': rule})
+    norms = []
+    for _ in range(10):
+        train(trainer, problem.loader(), 1)
+        norms.append(trainer.gradient_norm)
+    assert 0 < rule.rate < 10 and norms[-1] < norms[0] / 2
+
+
+def test_parameters_may_be_fixed_after_the_best_snapshot():
+    """It has an array more than the network that would go back to it."""
+    problem, rule = Blocks('softmax'), BarzilaiBorwein()
+    net = problem.net()
+    trainer = problem.trainer(net, settings={'lr_scheduler': rule})
+    train(trainer, problem.loader(), 1)
+    rule.best = KeptSnapshot(-1e9, 0., trainer._at.copy_of_values(),
+                             trainer._svrg.snapshot.full_gradient)
+    net.collect_params()['fc_bias'].grad_req = 'null'
+    with pytest.warns(UserWarning, match='the snapshot is dropped'):
+        train(trainer, problem.loader(), 1)
+    norm = trainer.gradient_norm
+    train(trainer, problem.loader(), 20)
+    assert trainer.gradient_norm < norm / 10
 
 
 @pytest.mark.filterwarnings('ignore:the full gradient is not finite')
