@@ -23,7 +23,7 @@ class AtSnapshot(GradientsAtSnapshot):
 
     It has a second array for each value that is trained, with a gradient, and
     for each that a forward pass changes, such as BatchNorm's statistics.
-    Parameters that are neither are not copied.
+    Others that a pass changes, such as the statistics of a SymbolBlock, get one then.
 
     Attributes
     ----------
@@ -65,8 +65,11 @@ class AtSnapshot(GradientsAtSnapshot):
                 autograd.mark_variables(values, gradients)
                 self._arrays[param] = values, gradients
             elif not param._differentiable:
-                self._arrays[param] = [value.copy() for value in param.list_data()], None
+                self._own(param)
         self._live = {param: (param._data, param._grad) for param in self._params}
+
+    def _own(self, param):
+        self._arrays[param] = [value.copy() for value in param.list_data()], None
 
     def live_gradients(self):
         """Map each trained parameter to its gradients at the current weights, one a device."""
@@ -177,6 +180,19 @@ class AtSnapshot(GradientsAtSnapshot):
         """Set the values at the snapshot to the current ones."""
         self._allocate()
         super().move_to(live)
+
+    @contextlib.contextmanager
+    def inputs_kept(self, live):
+        """Undo what a pass does to parameters without arrays of their own, and give them some."""
+        kept = [(value, value.copy(), param) for param in self._params
+                if param not in self._arrays for value in param.list_data()]
+        try:
+            yield
+        finally:
+            for value, before, param in kept:
+                if (value != before).max().asscalar():
+                    before.copyto(value)
+                    self._own(param)
 
     def gradients_of_pass(self, batches, live, source, full_gradient, stores):
         """Yield the gradients of the batches of a pass, each as a Part."""
@@ -364,6 +380,9 @@ class AtSnapshot(GradientsAtSnapshot):
         values, full_gradient = packed['values'] or {}, None
         if packed['values'] is not None:
             self._allocate()
+            for param in (self._params[place] for place in values):
+                if param not in self._arrays:
+                    self._own(param)
             shapes = {place: self._arrays[param][0][0].shape
                       for place, param in enumerate(self._params) if param in self._arrays}
             saved = {place: value.shape for place, value in values.items()}
