@@ -29,12 +29,14 @@ class AtSnapshot(GradientsAtSnapshot):
     ----------
     inputs : list of sequence
         Arguments of the objective on each device, in a step.
+    kind : str or None
+        'mean' or 'sum' over the rows, or 'by row', as losses are; None before it is known.
     """
 
     def __init__(self, params, objective, loss_is_mean, axes, warn_once):
         self._params, self._objective, self._axes = params, objective, axes
         self._warn_once = warn_once
-        self._kind = {None: None, True: 'mean', False: 'sum'}[loss_is_mean]  # or 'by row'
+        self.kind = {None: None, True: 'mean', False: 'sum'}[loss_is_mean]
         self._first_loss = None  # its elements and rows, if it is by row
         self._arrays = {}  # of each parameter that has its own: values and gradients, by device
         self._live = {}  # the arrays of all parameters at the snapshot
@@ -316,12 +318,12 @@ class AtSnapshot(GradientsAtSnapshot):
 
     def _count_of(self, loss, inputs):
         """Return the number of rows on one device, and whether the loss is a mean over them."""
-        if loss.size > 1 and self._kind == 'mean':
+        if loss.size > 1 and self.kind == 'mean':
             raise ValueError('objective must return a loss of one element with loss_is_mean=True, '
                              'or after a batch with such a loss of several rows, and not of shape '
                              '%s' % (loss.shape,))
-        if loss.size > 1 or self._kind == 'by row':
-            self._kind = 'by row'
+        if loss.size > 1 or self.kind == 'by row':
+            self.kind = 'by row'
             if not self._axes.is_first:
                 self._warn_of_steps(loss.size, next(iter(self._axes.rows_of(inputs)), None))
             return loss.size, False
@@ -329,9 +331,9 @@ class AtSnapshot(GradientsAtSnapshot):
         if rows is None:
             raise ValueError('objective must return a loss with one element for each row if no '
                              'input is an array with rows along batch_axis')
-        if rows > 1 and self._kind is None:
-            self._kind = 'mean'
-        return rows, self._kind != 'sum'
+        if rows > 1 and self.kind is None:
+            self.kind = 'mean'
+        return rows, self.kind != 'sum'
 
     def _warn_of_steps(self, size, rows):
         """Warn if the loss has an element for each time step, and not for each sequence."""
@@ -346,7 +348,7 @@ class AtSnapshot(GradientsAtSnapshot):
     def pack(self, snapshot):
         """Return the snapshot as values that can be pickled, with parameters by their place."""
         packed = {'counts': {name: getattr(snapshot, name) for name in _COUNTS},
-                  'names': [param.name for param in self._params], 'loss': self._kind,
+                  'names': [param.name for param in self._params], 'loss': self.kind,
                   'random': self._random and self._random.get_state(), 'values': None,
                   'jump': snapshot.jump}
         if snapshot.is_active:
@@ -369,7 +371,7 @@ class AtSnapshot(GradientsAtSnapshot):
         """
         names, counts = [param.name for param in self._params], {
             name: packed['counts'][name] for name in _COUNTS}
-        kind, generator = self._kind or packed.get('loss'), self._random
+        kind, generator = self.kind or packed.get('loss'), self._random
         if structure(packed.get('names', names)) != structure(names):  # 1.0.0 saved no names
             raise ValueError('it has a snapshot of other parameters, or of these in another order: '
                              '%s, and not %s. Give the blocks the prefixes that they had'
@@ -395,7 +397,7 @@ class AtSnapshot(GradientsAtSnapshot):
                                  '%s' % (list(saved.values()), list(shapes.values())))
 
         def restore():
-            self._kind, self._random = kind, generator
+            self.kind, self._random = kind, generator
             for place, value in values.items():
                 for array in as_nd(self._arrays[self._params[place]][0]):
                     array[:] = value

@@ -476,8 +476,8 @@ class SVRGTrainer(gluon.Trainer):
         Warns
         -----
         UserWarning
-            If `batch_size` is another number and a weight decays: short batches then
-            lead to another optimum.
+            If `batch_size` is another number and a weight decays, or there is a proximal
+            operator or a `BarzilaiBorwein`. The warning appears once.
         """
         self._check_step(batch_size)
         super().step(batch_size, ignore_stale_grad)
@@ -524,11 +524,14 @@ class SVRGTrainer(gluon.Trainer):
                                'parameters, with lr_mult; alpha = 0 makes plain steps'
                                % ', '.join(overwritten))
         summed = self._summed * (self._kvstore.num_workers if self._distributed else 1)
-        if batch_size != summed and any(self._optimizer._get_wds(range(len(self._params)))):
+        if batch_size != summed and (any(self._optimizer._get_wds(range(len(self._params))))
+                                     or self._proximal.by_name or rule_of(self._optimizer)):
             svrg.warn_once('batch_size of step is %s, and backward has summed the gradients of %d '
-                           'rows (or words, or means of devices): with weight decay such batches '
-                           'lead to another optimum. Give step the number of each batch, as in '
-                           'step(len(data))' % (batch_size, summed), 'batch_size')
+                           '%s: with weight decay or a proximal operator such steps lead to '
+                           'another optimum, and BarzilaiBorwein finds the rate of others. Give '
+                           'step the number of each batch, as in step(%s)'
+                           % (batch_size, summed, *(('means', summed) if at.kind == 'mean' else (
+                               'rows (or words)', 'len(data)'))), 'batch_size')
         at.set_fresh(True)  # which Trainer demands
         self._summed = None
 

@@ -19,7 +19,9 @@ from blocks import (
     weights_of,
 )
 from interruption import Interruption
+from svrg_optimization import BarzilaiBorwein
 from svrg_optimization.gluon import SVRGTrainer
+from svrg_optimization.proximal import L1
 
 TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
 
@@ -317,8 +319,14 @@ def warnings_of_steps(trainer, batches, batch_size_of):
     return [str(one.message) for one in caught]
 
 
-@pytest.mark.parametrize('means, given, rows', [(False, 10, 7), (True, 10, 1)])
-def test_a_batch_size_that_is_not_the_batchs_warns_once_if_a_weight_decays(means, given, rows):
+@pytest.mark.parametrize('means, says', [
+    (False, '7 rows (or words): '), (True, '1 means: ')])
+@pytest.mark.parametrize('settings, proximal, warns', [
+    ({'learning_rate': 0.1}, None, False), ({'wd': 0.01}, None, True),
+    ({'learning_rate': 0.1}, L1(0.01), True),
+    ({'lr_scheduler': BarzilaiBorwein()}, None, True)])
+def test_a_batch_size_that_is_not_the_batchs_warns_once_if_it_matters(
+        means, says, settings, proximal, warns):
     problem = Blocks('softmax', rows=17)
     net, loss = problem.net(), problem.loss()
 
@@ -327,16 +335,14 @@ def test_a_batch_size_that_is_not_the_batchs_warns_once_if_a_weight_decays(means
         return value.mean() if means else value
 
     batches = list(problem.loader()) * 2
-    for wd in (0, 0.01):
-        trainer = problem.trainer(net, objective=objective,
-                                  settings={'learning_rate': 0.1, 'wd': wd})
-        trainer.update_full_grads(batches)
-        assert not warnings_of_steps(trainer, batches,
-                                     lambda batch: 1 if means else len(batch[0]))
-        messages = warnings_of_steps(trainer, batches, lambda _: given)
-        assert len(messages) == bool(wd)
-    assert 'batch_size of step is 10, and backward has summed the gradients of %d rows' % rows in (
-        messages[0])
+    trainer = problem.trainer(net, objective=objective, settings=settings, proximal=proximal)
+    trainer.update_full_grads(batches)
+    assert not warnings_of_steps(trainer, batches, lambda batch: 1 if means else len(batch[0]))
+    messages = warnings_of_steps(trainer, batches, lambda _: 10)
+    assert len(messages) == warns
+    for message in messages:
+        assert 'of step is 10, and backward has summed the gradients of ' + says in message
+        assert message.endswith('as in step(1)' if means else 'as in step(len(data))')
 
 
 def test_the_batch_size_is_that_of_all_devices():
