@@ -4,6 +4,8 @@ from .._argument_checks import check_iterator, checked_count, checked_positive
 from ..alpha import checked_alpha
 from ..full_grad_batches import Growing
 
+_SETTINGS = 'update_freq', 'full_grad_batches', 'updates_per_snapshot', 'full_grad_data', 'tol'
+
 
 def setting(name, documentation):
     """Return a property of what has a `_svrg`: a setting of its Schedule."""
@@ -45,8 +47,7 @@ class Schedule:
 
     def __init__(self, stores_batches=False, stream_of=None, *, alpha=1., **settings):
         self._stores_batches, self._stream_of = stores_batches, stream_of
-        self.full_grad_batches = self.updates_per_snapshot = self.full_grad_data = None
-        self.update_freq = self.tol = None
+        vars(self).update(dict.fromkeys(_SETTINGS))
         self.stream = None  # the place in full_grad_data where the next pass goes on
         if settings.get('update_freq') is None and settings.get('updates_per_snapshot') is not None:
             settings['update_freq'] = 1
@@ -54,6 +55,10 @@ class Schedule:
 
     def set(self, **given):
         """Check some settings, together with the others, and set them."""
+        unknown = given.keys() - {'alpha', *_SETTINGS}
+        if unknown:
+            raise TypeError('a setting must be alpha or one of %s, and not %s'
+                            % (', '.join(_SETTINGS), ', '.join(sorted(unknown))))
         settings = {**vars(self), **given}
         if 'alpha' in given:
             settings['alpha'] = checked_alpha(given['alpha'])
