@@ -25,7 +25,7 @@ from .at_snapshot import AtSnapshot
 from .batches import Axes, Batches, as_inputs, with_states
 from .epochs import epochs
 from .numpy_arrays import as_nd
-from .states import pickled, unpickled
+from .states import unpickled, with_snapshot
 from .trained_parameters import TrainedParameters, rule_of
 
 
@@ -578,7 +578,10 @@ class SVRGTrainer(gluon.Trainer):
         return outputs, rows
 
     def save_states(self, fname):
-        """Save the optimizer's states and the snapshot. The file is written whole or not at all."""
+        """Save the optimizer's states, which Trainer can load, and the snapshot.
+
+        The file is written whole or not at all.
+        """
         with files_written_together() as write_as:
             write_as(fname, self._save_states_as)
 
@@ -587,7 +590,7 @@ class SVRGTrainer(gluon.Trainer):
         with open(fname, 'rb') as file:
             states = file.read()
         with open(fname, 'wb') as file:
-            file.write(pickled(states, self._at.pack(self._svrg.snapshot)))
+            file.write(with_snapshot(states, self._at.pack(self._svrg.snapshot)))
 
     def load_states(self, fname):
         """Load what `save_states` of this class or of Trainer has saved.
