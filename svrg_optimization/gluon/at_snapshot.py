@@ -14,7 +14,6 @@ from .states import structure
 
 _COUNTS = 'taken_at', 'is_stale', 'num_update', 'num_taken'
 _GENERATORS = 8  # a multiple of MXNet's number of generators, 4 on a CPU
-_CALL_CACHED_OP = gluon.HybridBlock._call_cached_op
 _BAD_INPUT = AssertionError, AttributeError, TypeError, ValueError  # what a network raises
 
 
@@ -132,16 +131,17 @@ class AtSnapshot(GradientsAtSnapshot):
         live = [(param, param._data, param._grad) for param in self._arrays]
 
         def checked_call(block, *args):
-            outputs = _CALL_CACHED_OP(block, *args)
+            outputs = call_cached_op(block, *args)
             if dict(block._flags).get('static_shape') and any(
                     param in self._arrays for _, param in block._cached_op_args):
                 raise ValueError('the network must not be hybridized with static_shape=True, which '
                                  'keeps the arrays that it saw first: static_alloc=True is '
                                  'possible')
+        call_cached_op = gluon.HybridBlock._call_cached_op
             return outputs
 
         def restore():
-            gluon.HybridBlock._call_cached_op = _CALL_CACHED_OP
+            gluon.HybridBlock._call_cached_op = call_cached_op
             for param, data, gradients in live:
                 param._data, param._grad = data, gradients
 

@@ -239,6 +239,19 @@ def test_a_network_hybridized_with_static_shape_later_is_refused_at_the_next_ste
     assert_weights(net, problem.oracle(2))
 
 
+def test_a_patch_of_anothers_stays(monkeypatch):
+    problem, seen = Blocks('perceptron'), []
+    call = gluon.HybridBlock._call_cached_op
+    monkeypatch.setattr(gluon.HybridBlock, '_call_cached_op',
+                        lambda block, *args: seen.append(block) or call(block, *args))
+    net = problem.net(hybridized={})
+    trainer = problem.trainer(net)
+    for _ in range(2):
+        trainer.update_full_grads(problem.loader())
+        trainer.backward(*next(iter(problem.loader())))
+    assert seen.count(net) == 2 * (4 + 2)
+
+
 def test_what_has_no_parameters_may_have_a_static_shape():
     problem = Blocks('perceptron')
     net, loss = problem.net(hybridized={}), problem.loss()
