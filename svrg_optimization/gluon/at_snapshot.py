@@ -39,7 +39,7 @@ class AtSnapshot(GradientsAtSnapshot):
         self._first_loss = None  # its elements and rows, if it is by row
         self._arrays = {}  # of each parameter that has its own: values and gradients, by device
         self._live = {}  # the arrays of all parameters at the snapshot
-        self.inputs = self._random = self._seed = None
+        self.inputs = self._random = self._seed = self._mark = None
         self._stepped = None  # a small parameter after the latest step
         self._is_random = None  # unknown; to set the seed takes 1.5 ms
 
@@ -120,15 +120,24 @@ class AtSnapshot(GradientsAtSnapshot):
             for value in param._data:
                 value._fresh_grad = is_fresh
 
+    def mark(self):
+        """Mark the gradients as those of this step."""
+        self.set_fresh(False)  # until another backward pass writes to them
+        self._mark = object()
+        for param in self.trained():
+            param._svrg_mark = self._mark
+
     def overwritten(self):
-        """List the parameters whose gradients a backward pass has replaced since `set_fresh`."""
+        """List the parameters whose gradients a backward pass has replaced since `mark`."""
         return [param.name for param in self.trained() if param.grad_req == 'write'
-                and any(value._fresh_grad for value in param._data)]
+                and (getattr(param, '_svrg_mark', None) is not self._mark
+                     or any(value._fresh_grad for value in param._data))]
 
     @contextlib.contextmanager
     def _in_place(self):
         """Let the parameters have the values of the snapshot, and gradients of their own."""
         live = [(param, param._data, param._grad) for param in self._arrays]
+        call_cached_op = gluon.HybridBlock._call_cached_op
 
         def checked_call(block, *args):
             outputs = call_cached_op(block, *args)
@@ -137,7 +146,6 @@ class AtSnapshot(GradientsAtSnapshot):
                 raise ValueError('the network must not be hybridized with static_shape=True, which '
                                  'keeps the arrays that it saw first: static_alloc=True is '
                                  'possible')
-        call_cached_op = gluon.HybridBlock._call_cached_op
             return outputs
 
         def restore():
@@ -204,15 +212,18 @@ class AtSnapshot(GradientsAtSnapshot):
                 self._set_seed(draws_anew=source.draws_random_numbers)
             with self._in_place():
                 outputs = self._run(with_states(batch, source.states))
-            if stores and not number and self._has_drawn():
+            if stores and not number and (self._has_drawn() or live._loss_scale != 1):
                 raise ValueError('store_snapshot_grads must be False for a network with random '
-                                 'layers: they would be others at a step than in the pass')
+                                 'layers, and with amp.scale_loss: they would be others at a step '
+                                 'than in the pass')
             if any(source.states):
                 source.states = [_detached(output[1:]) for output in outputs]
             weights, rows, summed = self._count(outputs, batch)
             if not number:
                 full_gradient.batch_size = summed  # most steps need not scale it again
-            weights += [0] * (len(full_gradient.shares) - len(batch))
+            if live._loss_scale != 1:
+                weights = [weight / live._loss_scale for weight in weights]
+            weights += [1] * (len(full_gradient.shares) - len(batch))
             yield Part(self._gradients(), weights, rows, 1, batch=batch if stores else None,
                        losses=[[as_nd(_loss_of(output)).detach()] for output in outputs])
 
@@ -274,8 +285,14 @@ class AtSnapshot(GradientsAtSnapshot):
         with autograd.record():
             outputs = self.outputs(inputs)
         autograd.backward([_loss_of(output) for output in outputs])
+        for param in self.trained():
+            of_live = param._grad is not self._arrays.get(param, (None, None))[1]
+            for value, gradient in list(zip(param._data, param._grad))[len(inputs):]:
+                value._fresh_grad = True  # of a device without rows
+                if not (of_live and param.grad_req == 'add'):
+                    nd.zeros_like(gradient, out=gradient)
         stale = [param.name for param in self.trained() if checks
-                 and not all(value._fresh_grad for value in param._data[:len(inputs)])]
+                 and not all(value._fresh_grad for value in param._data)]
         if stale:
             raise ValueError('objective must use all parameters that are trained, and not leave '
                              "out %s: grad_req = 'null' fixes a parameter" % ', '.join(stale))
@@ -334,6 +351,17 @@ class AtSnapshot(GradientsAtSnapshot):
         if rows > 1 and self.kind is None:
             self.kind = 'mean'
         return rows, self.kind != 'sum'
+
+    def check_axes(self, split, whole):
+        """Raise a ValueError if a batch has another loss when it is split over devices."""
+        sizes = [[_loss_of(output).size for output in self.outputs(inputs)]
+                 for inputs in (split, [whole])]
+        parts, (size,) = sum(sizes[0]), sizes[1]
+        if size > 1 and parts != size:
+            raise ValueError('batch_axis must be the axis of the rows in each input, 1 for '
+                             '(T, N, C), and objective must return a loss with one element for '
+                             'each row: it has %d elements for a batch, and %d where the batch is '
+                             'split over devices' % (size, parts))
 
     def _warn_of_steps(self, size, rows):
         """Warn if the loss has an element for each time step, and not for each sequence."""

@@ -265,6 +265,8 @@ class SVRGTrainer(gluon.Trainer):
         source = Batches(train_data, batches, self._devices, self._axes, self._of_devices(states))
         if source.first and any(param._deferred_init for param in self._params):
             self._at.outputs(with_states(source.first, source.states))  # finds the shapes
+        if source.whole and not (any(states) or self._svrg.snapshot.num_taken):
+            self._at.check_axes(source.first, source.whole)
         if not self._kv_initialized:
             self._init_kvstore()
         if self._params_to_init:
@@ -374,7 +376,7 @@ class SVRGTrainer(gluon.Trainer):
             stored = self._svrg.store.shuffled(train_data, self._svrg.warn_once)
         if stored is None:
             stored = Batches(train_data, None, self._devices, self._axes).batches()
-        return map(as_inputs, stored)
+        return (as_inputs(batch, len(self._devices)) for batch in stored)
 
     def _check_ready(self):
         if autograd.is_recording():
@@ -391,6 +393,11 @@ class SVRGTrainer(gluon.Trainer):
             rule = rule_of(self._optimizer)
             if rule is not None:
                 rule.begin_fit()  # the best one lacks them too
+
+    @property
+    def _loss_scale(self):
+        """What `amp.scale_loss` in the objective has multiplied the latest loss by."""
+        return self._amp_original_scale / self._scale if hasattr(self, '_amp_loss_scaler') else 1
 
     @property
     def _devices(self):
@@ -439,8 +446,9 @@ class SVRGTrainer(gluon.Trainer):
         if not inputs:
             raise TypeError('backward needs the inputs of objective, and got none')
         in_lists = devices > 1 or isinstance(inputs[0], (list, tuple))
-        if in_lists and not all(isinstance(of_devices, (list, tuple))
-                                and len(of_devices) == devices for of_devices in inputs):
+        if in_lists and not all(
+                isinstance(of_devices, (list, tuple)) and 0 < len(of_devices) <= devices
+                and len(of_devices) == len(inputs[0]) for of_devices in inputs):
             raise ValueError('inputs must be lists of one for each of the devices, %s, as '
                              'gluon.utils.split_and_load returns them' % (self._devices,))
         try:
@@ -448,8 +456,8 @@ class SVRGTrainer(gluon.Trainer):
                 list(zip(*inputs)) if in_lists else [inputs])
             before, self._summed = self._summed, None
             if svrg.corrects:
-                svrg.correct(at.live_gradients(), rows)
-                at.set_fresh(False)  # until another backward pass writes to them
+                svrg.correct(at.live_gradients(), rows * self._loss_scale)
+                at.mark()
                 self._summed = rows + (before or 0 if at.adds else 0)
         except BaseException:
             svrg.abandon_step()  # its gradients are no longer what a step needs
@@ -503,10 +511,9 @@ class SVRGTrainer(gluon.Trainer):
         for number, param, are_fresh in stepped:
             apply = ProximalStep(self._proximal.by_name[param.name], param.shape)
             step_size, = self._optimizer._get_lrs([number])
-            for updater, value, is_fresh in zip(
-                    self._updaters, as_nd(param.list_data()), are_fresh):
-                if is_fresh or not ignore_stale_grad:
-                    apply(value, updater.states[number], float(step_size))
+            for updater, value, is_fresh in zip(self._updaters, param.list_data(), are_fresh):
+                if is_fresh and not value._fresh_grad:  # it was updated
+                    apply(as_nd(value), updater.states[number], float(step_size))
 
     def _check_step(self, batch_size):
         svrg, at = self._svrg, self._at
@@ -542,13 +549,12 @@ class SVRGTrainer(gluon.Trainer):
         undo = at.kept_of_live(), at.copy_of_values()
         try:
             for batch in Batches(data, None, self._devices, self._axes).batches():
-                if len(batch) < len(self._devices):
-                    raise ValueError('data must have a row for each device in each batch, and not '
-                                     '%d for %d' % (len(batch), len(self._devices)))
                 at.zero_gradients()
                 rows = self._compute_gradients(batch)[1]
                 gradients = at.live_gradients()
-                yield gradients, rows, 1 / rows, functools.partial(svrg.correct, gradients, rows)
+                scaled = rows * self._loss_scale
+                yield gradients, rows, 1 / scaled, functools.partial(
+                    svrg.correct, gradients, scaled)
         finally:
             for array, value in undo[0]:
                 value.copyto(array)

@@ -276,8 +276,14 @@ def other_trainer(problem, net, batch):
     trainer.backward(*batch)
 
 
+def other_trainer_of_all(problem, net, batch):
+    trainer = problem.trainer(net)
+    trainer.update_full_grads(problem.loader())
+    trainer.backward(*batch)
+
+
 @pytest.mark.parametrize('contexts', [[mx.cpu()], TWO_DEVICES])
-@pytest.mark.parametrize('overwrite', [other_loss, other_trainer])
+@pytest.mark.parametrize('overwrite', [other_loss, other_trainer, other_trainer_of_all])
 def test_gradients_that_are_overwritten_before_the_step_are_an_error(overwrite, contexts):
     problem = Blocks('perceptron')
     net = problem.net(contexts)
@@ -485,6 +491,30 @@ def test_axes_that_the_inputs_do_not_have_are_an_error(batch_axis, says):
     trainer = problem.trainer(problem.net(TWO_DEVICES), batch_axis=batch_axis)
     with pytest.raises(ValueError, match='batch_axis must .*' + says):
         trainer.update_full_grads(problem.loader())
+
+
+@pytest.mark.parametrize('layout', ['NDArray', 'NumPy'])
+def test_a_batch_that_is_split_along_time_is_an_error(layout):
+    data = np.random.RandomState(0).normal(size=(8, 6, 3)).astype('float32')
+    batches = [(mx.nd.array(data) if layout == 'NDArray' else data,)]
+    net, loss = gluon.nn.Dense(1, in_units=3, flatten=False), gluon.loss.L2Loss(batch_axis=1)
+    net.initialize(ctx=TWO_DEVICES)
+
+    def trainer_of(objective, axis):
+        return SVRGTrainer(net.collect_params(), 'sgd', objective=objective, batch_axis=axis)
+
+    def by_sequence(data):
+        return loss(net(data), data[:, :, :1])
+
+    trainer = trainer_of(by_sequence, 0)
+    with pytest.raises(ValueError, match=r'batch_axis must be the axis of the rows in each input, '
+                                         r'1 for .T, N, C.*: it has 6 elements for a batch, and 12'):
+        trainer.update_full_grads(batches)
+    assert not trainer._svrg.snapshot.is_active
+    trainer_of(by_sequence, 1).update_full_grads(batches)
+    for axis in (0, 1):  # these count what they should: words, and a mean
+        trainer_of(lambda data: (net(data) - data[:, :, :1]) ** 2, axis).update_full_grads(batches)
+        trainer_of(lambda data: by_sequence(data).mean(), axis).update_full_grads(batches)
 
 
 def test_inputs_without_rows_are_given_to_each_device_whole():

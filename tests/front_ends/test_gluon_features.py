@@ -4,6 +4,7 @@ import mxnet as mx
 import numpy as np
 import pytest
 from mxnet import gluon
+from mxnet.contrib import amp
 
 import oracle
 from blocks import Blocks, assert_weights, train, weights_of
@@ -36,6 +37,99 @@ def test_proximal_steps_are_those_of_float64(kind, contexts, one_for_all):
     train(trainer, problem.loader(), 4, contexts=contexts if contexts is TWO_DEVICES else None)
     svrg = problem.svrg(learning_rate=rate, proximal={'fc_weight': oracle.soft_threshold(strength)})
     assert_weights(net, svrg.fit(4, 2))
+
+
+def scaling(trainer_of, loss, net, monkeypatch):
+    """Return a trainer as AMP wants it, without AMP's changes of the process's operators."""
+    monkeypatch.setattr(amp.amp, '_amp_initialized', True)
+    monkeypatch.setattr(amp.amp, '_amp_loss_scale_initialized', True)
+
+    def objective(data, label):
+        with amp.scale_loss(loss(net(data), label), trainer) as scaled:
+            return scaled
+
+    trainer = trainer_of(objective)
+    amp.init_trainer(trainer)
+    return trainer
+
+
+@pytest.mark.parametrize('contexts', [None, TWO_DEVICES])
+def test_the_scale_of_amp_may_change_between_snapshot_and_step(contexts, monkeypatch):
+    problem, rule = Blocks('softmax'), BarzilaiBorwein()
+    nets = [problem.net(contexts or mx.cpu()) for _ in range(2)]
+    settings = {'momentum': 0.5, 'wd': 0.01, 'lr_scheduler': rule}
+    trainer = scaling(lambda objective: problem.trainer(
+        nets[0], objective=objective, settings=settings), problem.loss(), nets[0], monkeypatch)
+    plain = problem.trainer(nets[1], settings={**settings, 'lr_scheduler': BarzilaiBorwein()})
+    for epoch in range(5):
+        trainer._amp_loss_scaler._next_loss_scale = 2. ** (10 + epoch)
+        for one in (trainer, plain):
+            train(one, problem.loader(), epoch + 1, begin=epoch, contexts=contexts)
+    np.testing.assert_allclose(trainer.gradient_norm, plain.gradient_norm, rtol=1e-5)
+    np.testing.assert_allclose(rule.rate, plain._optimizer.lr_scheduler.rate, rtol=1e-4)
+    assert_weights(nets[0], weights_of(nets[1]))
+    loader = problem.loader()
+    np.testing.assert_allclose(gradient_variance(trainer, loader)[:2],
+                               gradient_variance(plain, loader)[:2], rtol=1e-4)
+
+
+def test_gradients_that_amp_has_scaled_are_not_stored(monkeypatch):
+    problem = Blocks('softmax')
+    net = problem.net()
+    trainer = scaling(lambda objective: problem.trainer(
+        net, objective=objective, store_snapshot_grads=True), problem.loss(), net, monkeypatch)
+    with pytest.raises(ValueError, match='store_snapshot_grads must be False .* amp.scale_loss'):
+        trainer.update_full_grads(problem.loader())
+
+
+@pytest.mark.parametrize('steps_before', [0, 1])
+def test_no_operator_is_applied_where_amp_skips_a_step(steps_before, monkeypatch):
+    problem = Blocks('softmax')
+    net = problem.net()
+    trainer = scaling(lambda objective: problem.trainer(
+        net, objective=objective, proximal=L1(0.3),
+        settings={'learning_rate': 0.2}), problem.loss(), net, monkeypatch)
+    trainer.update_full_grads(problem.loader())
+    data, label = next(iter(problem.loader()))
+    for _ in range(steps_before):
+        trainer.backward(data, label)
+        trainer.step(10)
+    before = weights_of(net)
+    trainer.backward(data * np.inf, label)
+    trainer.step(10)
+    for name, value in before.items():
+        np.testing.assert_array_equal(weights_of(net)[name], value)
+    trainer.backward(data, label)
+    trainer.step(10)
+    assert (weights_of(net)['fc_weight'] != before['fc_weight']).any()
+
+
+@pytest.mark.parametrize('grad_req', ['write', 'add'])
+@pytest.mark.parametrize('stores', [False, True])
+@pytest.mark.parametrize('alpha', [1, 0])
+def test_a_batch_of_fewer_rows_than_devices_is_trained(alpha, stores, grad_req):
+    problem = Blocks('softmax', rows=21)
+    net = problem.net(TWO_DEVICES)
+    net.collect_params().setattr('grad_req', grad_req)
+    trainer = problem.trainer(net, store_snapshot_grads=stores and alpha > 0, alpha=alpha,
+                              settings={'learning_rate': 0.2})
+    svrg = problem.svrg(learning_rate=0.2)
+    loader = problem.loader()
+    for _ in range(2):
+        trainer.update_full_grads(loader)
+        if alpha:
+            svrg.take_snapshot()
+        rows = 0
+        for data, label in trainer.training_batches(loader):
+            trainer.backward(data, label)
+            trainer.step(10)
+            net.collect_params().zero_grad()
+            position = [int(np.flatnonzero((problem.features.astype('float32') == row).all(1))[0])
+                        for part in data for row in part.asnumpy()]
+            svrg.step(np.array(position))
+            rows += len(position)
+        assert rows == 21
+    assert_weights(net, svrg.weights)
 
 
 @pytest.mark.parametrize('contexts', [mx.cpu(), TWO_DEVICES])
