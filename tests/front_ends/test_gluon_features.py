@@ -104,6 +104,39 @@ def test_no_operator_is_applied_where_amp_skips_a_step(steps_before, monkeypatch
     assert (weights_of(net)['fc_weight'] != before['fc_weight']).any()
 
 
+class ReusesArrays:
+    """Batches that are always in the same arrays."""
+
+    def __init__(self, problem):
+        self.loader = problem.loader()
+        self.arrays = mx.nd.zeros((10, 4)), mx.nd.zeros(10)
+
+    def __iter__(self):
+        for batch in self.loader:
+            for array, value in zip(self.arrays, batch):
+                value.copyto(array)
+            yield self.arrays
+
+
+def test_arrays_that_are_used_again_are_copied():
+    """The stored batches are those of the pass, and the curvature is that of a batch of them."""
+    problem = Blocks('softmax')
+    rules, nets = [], []
+    for data in (problem.loader(), ReusesArrays(problem)):
+        rules.append(BarzilaiBorwein())
+        nets.append(problem.net())
+        trainer = problem.trainer(nets[-1], settings={'lr_scheduler': rules[-1]},
+                                  store_snapshot_grads=True)
+        np.random.seed(0)
+        for _ in range(3):
+            trainer.update_full_grads(data)
+            for batch in trainer.training_batches(data):
+                trainer.backward(*batch)
+                trainer.step(10)
+    assert rules[0].curvature == rules[1].curvature
+    assert_weights(nets[1], weights_of(nets[0]), 1e-7)
+
+
 @pytest.mark.parametrize('grad_req', ['write', 'add'])
 @pytest.mark.parametrize('stores', [False, True])
 @pytest.mark.parametrize('alpha', [1, 0])
@@ -155,6 +188,20 @@ def test_the_norm_is_that_of_the_gradient_mapping(contexts):
     weight = weights['fc_weight'].ravel()
     np.testing.assert_allclose(weight, soft(weight - gradient, 0.3), atol=3e-5)
     assert np.abs(gradient).max() > 0.1 and abs(error.mean()) < 3e-5
+
+
+def test_the_gradient_mapping_is_at_the_rate_of_each_parameter():
+    problem = Blocks('linear')
+    net = problem.net()
+    net.collect_params()['fc_weight'].lr_mult = 3.
+    trainer = problem.trainer(net, settings={'learning_rate': 0.2}, proximal=L1(0.9))
+    trainer.update_full_grads(problem.loader())
+    gradients = {name: value / 40 for name, value in problem.network(
+        problem.weights, problem.features, problem.targets).items()}
+    weight, rate = problem.weights['fc_weight'], 0.2 * 3
+    mapping = (weight - soft(weight - rate * gradients['fc_weight'], rate * 0.9)) / rate
+    expected = max(np.abs(mapping).max(), np.abs(gradients['fc_bias']).max())
+    np.testing.assert_allclose(trainer.gradient_norm, expected, rtol=1e-5)
 
 
 @pytest.mark.parametrize('optimizer, settings, given', [

@@ -12,6 +12,8 @@ from blocks import BIAS, Blocks, as_blocks_take, assert_weights, train, weights_
 from pairs import in_pairs
 from svrg_bb import SvrgBB
 from svrg_optimization import BarzilaiBorwein
+from svrg_optimization.core import rate
+from svrg_optimization.gluon.trained_parameters import TrainedParameters
 from svrg_optimization.step_size import KeptSnapshot
 
 TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
@@ -144,6 +146,35 @@ def test_a_rate_that_led_astray_is_halved_at_the_best_snapshot(rate, contexts):
     assert all(not updater.states for updater in trainer._updaters)
     for name, value in weights_of(net).items():
         np.testing.assert_array_equal(value, good[name])
+
+
+@pytest.mark.filterwarnings('ignore:the full gradient is not finite')
+def test_there_is_no_way_back_from_weights_that_no_step_has_made():
+    problem, rule = Blocks('linear'), BarzilaiBorwein()
+    net = problem.net()
+    trainer = problem.trainer(net, settings={'lr_scheduler': rule})
+    trainer.update_full_grads(problem.loader())
+    net.collect_params()['fc_bias'].set_data(mx.nd.array([np.nan]))
+    trainer.update_full_grads(problem.loader())
+    assert rule.ways_back == 0 and np.isnan(weights_of(net)['fc_bias']).all()
+
+
+@pytest.mark.parametrize('is_noise', [False, True])
+def test_the_end_is_at_the_best_snapshot_with_half_the_rate(is_noise):
+    """The objective of the last one is above, though its gradient is smaller."""
+    problem, rule = Blocks('linear'), BarzilaiBorwein()
+    net = problem.net()
+    trainer = problem.trainer(net, settings={'lr_scheduler': rule})
+    trainer.update_full_grads(problem.loader())
+    best, norm = trainer._at.copy_of_values(), trainer.gradient_norm
+    rule.best = KeptSnapshot(-1., norm, best, trainer._svrg.snapshot.full_gradient)
+    train(trainer, problem.loader(), 1, update_freq=2, begin=1)
+    here, before = weights_of(net), rule.rate
+    rate.end_at_best(trainer._svrg, TrainedParameters(trainer), 1e-9 * norm if is_noise else norm)
+    assert (rule.rate, rule.slowdown, rule.ways_back) == (
+        (before, 1, 0) if is_noise else (before / 2, 2, 1))
+    for name, value in weights_of(net).items():
+        np.testing.assert_array_equal(value, here[name] if is_noise else best[name][0].asnumpy())
 
 
 def test_it_ends_at_the_optimum_without_a_number():
