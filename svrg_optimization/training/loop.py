@@ -275,6 +275,7 @@ class _Epochs:
                 or svrg.schedule.update_freq is None or svrg.schedule.stream is not None
                 or svrg.schedule.full_grad_batches is not None
                 or leaves_out_other_rows(self._train_data)
+                or svrg.at.executors.loss_reduction.mask  # labels were counted
                 or is_distributed(kvstore_of(self._of_snapshot))):
             return
         rows = svrg.snapshot.full_gradient.rows
