@@ -236,8 +236,8 @@ class SVRGTrainer(gluon.Trainer):
         ValueError
             If `batches` is below 1 or given with a `BarzilaiBorwein` or a `tol`, if there
             is no batch, if `states` are given with `store_snapshot_grads` or the network
-            has random layers with it, if `states` or a batch is not as `batch_axis` and
-            the devices demand, if no parameter is trained, if one is not part of the
+            has random layers or a loss of `amp.scale_loss` with it, if `states` or a batch
+            is not as `batch_axis` and the devices demand, if no parameter is trained, if one is not part of the
             objective, if its network is hybridized with static_shape=True, or if workers
             have different numbers of batches or a KVStore that compresses.
         RuntimeError
@@ -390,9 +390,7 @@ class SVRGTrainer(gluon.Trainer):
             self._svrg.warn_once('the snapshot is dropped, since parameters have got other arrays '
                                  '(cast, reset_ctx, grad_req)')
             self._svrg.snapshot.replace(None)
-            rule = rule_of(self._optimizer)
-            if rule is not None:
-                rule.begin_fit()  # the best one lacks them too
+            self._svrg.weights_are_others(TrainedParameters(self))
 
     @property
     def _loss_scale(self):
@@ -419,7 +417,7 @@ class SVRGTrainer(gluon.Trainer):
         *inputs
             Arguments of `objective`, or, on several devices, a list of one for
             each device in the place of each, as ``gluon.utils.split_and_load``
-            returns it.
+            returns it; shorter lists for a batch of fewer rows than devices.
 
         Returns
         -------
