@@ -237,9 +237,10 @@ class SVRGTrainer(gluon.Trainer):
             If `batches` is below 1 or given with a `BarzilaiBorwein` or a `tol`, if there
             is no batch, if `states` are given with `store_snapshot_grads` or the network
             has random layers or a loss of `amp.scale_loss` with it, if `states` or a batch
-            is not as `batch_axis` and the devices demand, if no parameter is trained, if one is not part of the
-            objective, if its network is hybridized with static_shape=True, or if workers
-            have different numbers of batches or a KVStore that compresses.
+            is not as `batch_axis` and the devices demand, if no parameter is trained, if
+            one is not part of the objective, if its network is hybridized with
+            static_shape=True, or if workers have different numbers of batches or a KVStore
+            that compresses.
         RuntimeError
             Within ``autograd.record()``.
         FloatingPointError

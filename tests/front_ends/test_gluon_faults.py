@@ -507,8 +507,8 @@ def test_a_batch_that_is_split_along_time_is_an_error(layout):
         return loss(net(data), data[:, :, :1])
 
     trainer = trainer_of(by_sequence, 0)
-    with pytest.raises(ValueError, match=r'batch_axis must be the axis of the rows in each input, '
-                                         r'1 for .T, N, C.*: it has 6 elements for a batch, and 12'):
+    with pytest.raises(ValueError, match='batch_axis must be the axis of the rows in each input, 1 '
+                                         'for .T, N, C.*: it has 6 elements for a batch, and 12'):
         trainer.update_full_grads(batches)
     assert not trainer._svrg.snapshot.is_active
     trainer_of(by_sequence, 1).update_full_grads(batches)
