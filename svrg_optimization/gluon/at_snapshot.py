@@ -285,18 +285,23 @@ class AtSnapshot(GradientsAtSnapshot):
         with autograd.record():
             outputs = self.outputs(inputs)
         autograd.backward([_loss_of(output) for output in outputs])
-        for param in self.trained():
-            of_live = param._grad is not self._arrays.get(param, (None, None))[1]
-            for value, gradient in list(zip(param._data, param._grad))[len(inputs):]:
-                value._fresh_grad = True  # of a device without rows
-                if not (of_live and param.grad_req == 'add'):
-                    nd.zeros_like(gradient, out=gradient)
+        if len(inputs) < len(self.trained()[0]._data):
+            self._clear_from(len(inputs))
         stale = [param.name for param in self.trained() if checks
                  and not all(value._fresh_grad for value in param._data)]
         if stale:
             raise ValueError('objective must use all parameters that are trained, and not leave '
                              "out %s: grad_req = 'null' fixes a parameter" % ', '.join(stale))
         return outputs
+
+    def _clear_from(self, device):
+        """Set the gradients of devices without rows to 0, unless they add up over batches."""
+        for param in self.trained():
+            is_live = param._grad is not self._arrays.get(param, (None, None))[1]
+            for value, gradient in zip(param._data[device:], param._grad[device:]):
+                value._fresh_grad = True
+                if not (is_live and param.grad_req == 'add'):
+                    nd.zeros_like(gradient, out=gradient)
 
     def outputs(self, inputs):
         """Return what the objective returns on each device."""

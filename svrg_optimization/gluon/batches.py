@@ -35,13 +35,11 @@ class Batches(BatchesOfPass):
     ----------
     first : list or None
         The first batch, which is read already; None without any.
-    whole : list or None
-        The same batch on the first device, if it was split.
     """
 
     def __init__(self, train_data, count, devices, axes, states=()):
         super().__init__(train_data, count)
-        self.states, self._devices, self._axes, self.whole = states, devices, axes, None
+        self.states, self._devices, self._axes, self._split_first = states, devices, axes, None
         self.rewind()
         read = map(self._split, itertools.islice(train_data, count))
         self.first = next(read, None)
@@ -51,6 +49,11 @@ class Batches(BatchesOfPass):
         """Set a DataIter to its beginning."""
         if hasattr(self.train_data, 'reset'):
             rewind(self.train_data)
+
+    def first_unsplit(self):
+        """Return the first batch that was split, on the first device; None without any."""
+        return self._split_first and [self._parts_of(value, axis, self._devices[:1])[0]
+                                      for value, axis in self._split_first]
 
     def batches(self, **_):
         """Return an iterator over the batches."""
@@ -83,8 +86,8 @@ class Batches(BatchesOfPass):
         in_lists = any(isinstance(value, (list, tuple)) for value in batch)
         if len(devices) == 1 or not in_lists and (not rows or rows[0] < len(devices)):
             return [[moved(value, devices[0]) for value in batch]]
-        if self.whole is None and not in_lists:
-            self.whole = [self._parts_of(*each, devices[:1])[0] for each in zip(batch, axes)]
+        if self._split_first is None and not in_lists:
+            self._split_first = list(zip(batch, axes))
         return list(zip(*(self._parts_of(*each, devices) for each in zip(batch, axes))))
 
     @staticmethod

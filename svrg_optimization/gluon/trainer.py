@@ -266,8 +266,9 @@ class SVRGTrainer(gluon.Trainer):
         source = Batches(train_data, batches, self._devices, self._axes, self._of_devices(states))
         if source.first and any(param._deferred_init for param in self._params):
             self._at.outputs(with_states(source.first, source.states))  # finds the shapes
-        if source.whole and not (any(states) or self._svrg.snapshot.num_taken):
-            self._at.check_axes(source.first, source.whole)
+        whole = source.first_unsplit()
+        if whole and not (any(states) or self._svrg.snapshot.num_taken):
+            self._at.check_axes(source.first, whole)
         if not self._kv_initialized:
             self._init_kvstore()
         if self._params_to_init:
