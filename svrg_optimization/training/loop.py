@@ -2,6 +2,7 @@
 
 import inspect
 import itertools
+import math
 import time
 from types import SimpleNamespace
 
@@ -16,10 +17,8 @@ from ..data.batch_rows import count_rows
 from ..data.iterators import leaves_out_other_rows, rewind, rewind_for_pass
 from ..data.ndarray_iter import reset, views_of_batches
 from ..data.passes import Pass
-from ..kvstore.kinds import is_distributed
 from ..module import executor_group
 from ..module.loss_reduction import NoLossError
-from ..module.optimizer_states import kvstore_of
 from .snapshots import has_converged, is_at_snapshot, store_again
 from .trained_module import TrainedModule
 
@@ -274,16 +273,15 @@ class _Epochs:
         if (self._rows is None or not svrg.snapshot.is_active
                 or svrg.schedule.update_freq is None or svrg.schedule.stream is not None
                 or svrg.schedule.full_grad_batches is not None
-                or leaves_out_other_rows(self._train_data)
-                or svrg.at.executors.loss_reduction.mask  # labels were counted
-                or is_distributed(kvstore_of(self._of_snapshot))):
+                or svrg.at.executors.loss_reduction.mask):  # labels were counted
             return
-        rows = svrg.snapshot.full_gradient.rows
-        if rows != self._rows:
+        rows, module = svrg.snapshot.full_gradient.rows, self._of_snapshot
+        found = module._membership.total(module, math.nan if leaves_out_other_rows(
+            self._train_data) else self._rows)
+        if not math.isnan(found) and found != rows:
             svrg.snapshot.is_stale = True
             svrg.warn_once('train_data had %d rows in epoch %d, and the snapshot before it %d: the '
-                           'next epoch begins with a snapshot' % (self._rows, svrg.epoch, rows),
-                           'rows')
+                           'next epoch begins with a snapshot' % (found, svrg.epoch, rows), 'rows')
 
     def end_epoch(self):
         """Reset the data, unless they have not been read."""
