@@ -38,7 +38,7 @@ class Schedule:
     Raises
     ------
     TypeError
-        If a setting is of another type.
+        If a setting is of another type or has another name.
     ValueError
         If a number is out of its range, if `updates_per_snapshot` has no
         `full_grad_data`, if batches of other data would be stored, or if `tol`
@@ -46,6 +46,10 @@ class Schedule:
     """
 
     def __init__(self, stores_batches=False, stream_of=None, *, alpha=1., **settings):
+        unknown = sorted(settings.keys() - set(_SETTINGS))
+        if unknown:
+            raise TypeError('a setting must be alpha or one of %s, and not %s'
+                            % (', '.join(_SETTINGS), ', '.join(unknown)))
         self._stores_batches, self._stream_of = stores_batches, stream_of
         vars(self).update(dict.fromkeys(_SETTINGS))
         self.stream = None  # the place in full_grad_data where the next pass goes on
@@ -55,10 +59,6 @@ class Schedule:
 
     def set(self, **given):
         """Check some settings, together with the others, and set them."""
-        unknown = given.keys() - {'alpha', *_SETTINGS}
-        if unknown:
-            raise TypeError('a setting must be alpha or one of %s, and not %s'
-                            % (', '.join(_SETTINGS), ', '.join(sorted(unknown))))
         settings = {**vars(self), **given}
         if 'alpha' in given:
             settings['alpha'] = checked_alpha(given['alpha'])
