@@ -195,7 +195,7 @@ class AtSnapshot(GradientsAtSnapshot):
     def inputs_kept(self, live):
         """Undo what a pass does to parameters without arrays of their own, and give them some."""
         kept = [(value, value.copy(), param) for param in self._params
-                if param not in self._arrays for value in param.list_data()]
+                if param not in self._arrays for value in as_nd(param.list_data())]
         try:
             yield
         finally:
@@ -301,7 +301,7 @@ class AtSnapshot(GradientsAtSnapshot):
             for value, gradient in zip(param._data[device:], param._grad[device:]):
                 value._fresh_grad = True
                 if not (is_live and param.grad_req == 'add'):
-                    nd.zeros_like(gradient, out=gradient)
+                    nd.zeros_like(as_nd(gradient), out=as_nd(gradient))
 
     def outputs(self, inputs):
         """Return what the objective returns on each device."""
