@@ -243,6 +243,7 @@ def test_statistics_of_batch_norm_are_those_of_the_live_weights():
             np.testing.assert_array_equal(weights_of(net)[name], weights_of(plain)[name])
 
 
+@pytest.mark.nd_arrays
 @pytest.mark.filterwarnings('ignore:Cannot decide type')
 @pytest.mark.parametrize('contexts', [mx.cpu(), TWO_DEVICES])
 def test_statistics_of_a_symbol_block_are_those_of_the_live_weights(contexts, tmp_path):

@@ -493,6 +493,7 @@ def test_axes_that_the_inputs_do_not_have_are_an_error(batch_axis, says):
         trainer.update_full_grads(problem.loader())
 
 
+@pytest.mark.nd_arrays
 @pytest.mark.parametrize('layout', ['NDArray', 'NumPy'])
 def test_a_batch_that_is_split_along_time_is_an_error(layout):
     data = np.random.RandomState(0).normal(size=(8, 6, 3)).astype('float32')

@@ -7,7 +7,7 @@ from mxnet import gluon
 from mxnet.contrib import amp
 
 import oracle
-from blocks import Blocks, assert_weights, train, weights_of
+from blocks import Blocks, as_blocks_take, assert_weights, train, weights_of
 from pairs import in_pairs
 from svrg_optimization import BarzilaiBorwein
 from svrg_optimization.diagnostics import gradient_variance
@@ -53,6 +53,7 @@ def scaling(trainer_of, loss, net, monkeypatch):
     return trainer
 
 
+@pytest.mark.nd_arrays
 @pytest.mark.parametrize('contexts', [None, TWO_DEVICES])
 def test_the_scale_of_amp_may_change_between_snapshot_and_step(contexts, monkeypatch):
     problem, rule = Blocks('softmax'), BarzilaiBorwein()
@@ -82,6 +83,7 @@ def test_gradients_that_amp_has_scaled_are_not_stored(monkeypatch):
         trainer.update_full_grads(problem.loader())
 
 
+@pytest.mark.nd_arrays
 @pytest.mark.parametrize('steps_before', [0, 1])
 def test_no_operator_is_applied_where_amp_skips_a_step(steps_before, monkeypatch):
     problem = Blocks('softmax')
@@ -109,7 +111,7 @@ class ReusesArrays:
 
     def __init__(self, problem):
         self.loader = problem.loader()
-        self.arrays = mx.nd.zeros((10, 4)), mx.nd.zeros(10)
+        self.arrays = as_blocks_take(np.zeros((10, 4))), as_blocks_take(np.zeros(10))
 
     def __iter__(self):
         for batch in self.loader:
