@@ -172,9 +172,11 @@ def _read_svrg_file(name):
         known, facts = facts.pop('format'), {**_FACTS_ADDED, **facts}
     except (zipfile.BadZipFile, ValueError, KeyError, EOFError, TypeError, AttributeError) as error:
         raise ValueError('%s is truncated or no checkpoint of SVRG: %s' % (name, error)) from error
-    if known != _FORMAT:
-        raise ValueError('%s has format %r, and this version reads format %d' % (
-            name, known, _FORMAT))
+    newer = set(facts) - _FACTS_OF_FORMAT
+    if known != _FORMAT or newer:
+        raise ValueError('%s was saved by a newer version: it has format %r%s, and this one reads '
+                         'format %d' % (name, known, ''.join(
+                             ' with ' + fact for fact in sorted(newer)), _FORMAT))
     if set(facts) != _FACTS_OF_FORMAT:
         raise ValueError('%s is no checkpoint of SVRG: it has the facts %s' % (
             name, ', '.join(sorted(facts))))

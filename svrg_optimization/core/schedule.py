@@ -4,6 +4,8 @@ from .._argument_checks import check_iterator, checked_count, checked_positive
 from ..alpha import checked_alpha
 from ..full_grad_batches import Growing
 
+_SETTINGS = 'update_freq', 'full_grad_batches', 'updates_per_snapshot', 'full_grad_data', 'tol'
+
 
 def setting(name, documentation):
     """Return a property of what has a `_svrg`: a setting of its Schedule."""
@@ -36,7 +38,7 @@ class Schedule:
     Raises
     ------
     TypeError
-        If a setting is of another type.
+        If a setting is of another type or has another name.
     ValueError
         If a number is out of its range, if `updates_per_snapshot` has no
         `full_grad_data`, if batches of other data would be stored, or if `tol`
@@ -44,9 +46,12 @@ class Schedule:
     """
 
     def __init__(self, stores_batches=False, stream_of=None, *, alpha=1., **settings):
+        unknown = sorted(settings.keys() - set(_SETTINGS))
+        if unknown:
+            raise TypeError('a setting must be alpha or one of %s, and not %s'
+                            % (', '.join(_SETTINGS), ', '.join(unknown)))
         self._stores_batches, self._stream_of = stores_batches, stream_of
-        self.full_grad_batches = self.updates_per_snapshot = self.full_grad_data = None
-        self.update_freq = self.tol = None
+        vars(self).update(dict.fromkeys(_SETTINGS))
         self.stream = None  # the place in full_grad_data where the next pass goes on
         if settings.get('update_freq') is None and settings.get('updates_per_snapshot') is not None:
             settings['update_freq'] = 1

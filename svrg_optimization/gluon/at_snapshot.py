@@ -14,7 +14,6 @@ from .states import structure
 
 _COUNTS = 'taken_at', 'is_stale', 'num_update', 'num_taken'
 _GENERATORS = 8  # a multiple of MXNet's number of generators, 4 on a CPU
-_CALL_CACHED_OP = gluon.HybridBlock._call_cached_op
 _BAD_INPUT = AssertionError, AttributeError, TypeError, ValueError  # what a network raises
 
 
@@ -23,22 +22,24 @@ class AtSnapshot(GradientsAtSnapshot):
 
     It has a second array for each value that is trained, with a gradient, and
     for each that a forward pass changes, such as BatchNorm's statistics.
-    Parameters that are neither are not copied.
+    Others that a pass changes, such as the statistics of a SymbolBlock, get one then.
 
     Attributes
     ----------
     inputs : list of sequence
         Arguments of the objective on each device, in a step.
+    kind : str or None
+        'mean' or 'sum' over the rows, or 'by row', as losses are; None before it is known.
     """
 
     def __init__(self, params, objective, loss_is_mean, axes, warn_once):
         self._params, self._objective, self._axes = params, objective, axes
         self._warn_once = warn_once
-        self._kind = {None: None, True: 'mean', False: 'sum'}[loss_is_mean]  # or 'by row'
+        self.kind = {None: None, True: 'mean', False: 'sum'}[loss_is_mean]
         self._first_loss = None  # its elements and rows, if it is by row
         self._arrays = {}  # of each parameter that has its own: values and gradients, by device
         self._live = {}  # the arrays of all parameters at the snapshot
-        self.inputs = self._random = self._seed = None
+        self.inputs = self._random = self._seed = self._mark = None
         self._stepped = None  # a small parameter after the latest step
         self._is_random = None  # unknown; to set the seed takes 1.5 ms
 
@@ -65,8 +66,11 @@ class AtSnapshot(GradientsAtSnapshot):
                 autograd.mark_variables(values, gradients)
                 self._arrays[param] = values, gradients
             elif not param._differentiable:
-                self._arrays[param] = [value.copy() for value in param.list_data()], None
+                self._own(param)
         self._live = {param: (param._data, param._grad) for param in self._params}
+
+    def _own(self, param):
+        self._arrays[param] = [value.copy() for value in param.list_data()], None
 
     def live_gradients(self):
         """Map each trained parameter to its gradients at the current weights, one a device."""
@@ -116,18 +120,27 @@ class AtSnapshot(GradientsAtSnapshot):
             for value in param._data:
                 value._fresh_grad = is_fresh
 
+    def mark(self):
+        """Mark the gradients as those of this step."""
+        self.set_fresh(False)  # until another backward pass writes to them
+        self._mark = object()
+        for param in self.trained():
+            param._svrg_mark = self._mark
+
     def overwritten(self):
-        """List the parameters whose gradients a backward pass has replaced since `set_fresh`."""
+        """List the parameters whose gradients a backward pass has replaced since `mark`."""
         return [param.name for param in self.trained() if param.grad_req == 'write'
-                and any(value._fresh_grad for value in param._data)]
+                and (getattr(param, '_svrg_mark', None) is not self._mark
+                     or any(value._fresh_grad for value in param._data))]
 
     @contextlib.contextmanager
     def _in_place(self):
         """Let the parameters have the values of the snapshot, and gradients of their own."""
         live = [(param, param._data, param._grad) for param in self._arrays]
+        call_cached_op = gluon.HybridBlock._call_cached_op
 
         def checked_call(block, *args):
-            outputs = _CALL_CACHED_OP(block, *args)
+            outputs = call_cached_op(block, *args)
             if dict(block._flags).get('static_shape') and any(
                     param in self._arrays for _, param in block._cached_op_args):
                 raise ValueError('the network must not be hybridized with static_shape=True, which '
@@ -136,7 +149,7 @@ class AtSnapshot(GradientsAtSnapshot):
             return outputs
 
         def restore():
-            gluon.HybridBlock._call_cached_op = _CALL_CACHED_OP
+            gluon.HybridBlock._call_cached_op = call_cached_op
             for param, data, gradients in live:
                 param._data, param._grad = data, gradients
 
@@ -178,6 +191,19 @@ class AtSnapshot(GradientsAtSnapshot):
         self._allocate()
         super().move_to(live)
 
+    @contextlib.contextmanager
+    def inputs_kept(self, live):
+        """Undo what a pass does to parameters without arrays of their own, and give them some."""
+        kept = [(value, value.copy(), param) for param in self._params
+                if param not in self._arrays for value in as_nd(param.list_data())]
+        try:
+            yield
+        finally:
+            for value, before, param in kept:
+                if (value != before).max().asscalar():
+                    before.copyto(value)
+                    self._own(param)
+
     def gradients_of_pass(self, batches, live, source, full_gradient, stores):
         """Yield the gradients of the batches of a pass, each as a Part."""
         self._is_random = None
@@ -186,15 +212,18 @@ class AtSnapshot(GradientsAtSnapshot):
                 self._set_seed(draws_anew=source.draws_random_numbers)
             with self._in_place():
                 outputs = self._run(with_states(batch, source.states))
-            if stores and not number and self._has_drawn():
+            if stores and not number and (self._has_drawn() or live._loss_scale != 1):
                 raise ValueError('store_snapshot_grads must be False for a network with random '
-                                 'layers: they would be others at a step than in the pass')
+                                 'layers, and with amp.scale_loss: they would be others at a step '
+                                 'than in the pass')
             if any(source.states):
                 source.states = [_detached(output[1:]) for output in outputs]
             weights, rows, summed = self._count(outputs, batch)
             if not number:
                 full_gradient.batch_size = summed  # most steps need not scale it again
-            weights += [0] * (len(full_gradient.shares) - len(batch))
+            if live._loss_scale != 1:
+                weights = [weight / live._loss_scale for weight in weights]
+            weights += [1] * (len(full_gradient.shares) - len(batch))
             yield Part(self._gradients(), weights, rows, 1, batch=batch if stores else None,
                        losses=[[(as_nd(_loss_of(output)).detach(), 1.)] for output in outputs])
 
@@ -256,12 +285,23 @@ class AtSnapshot(GradientsAtSnapshot):
         with autograd.record():
             outputs = self.outputs(inputs)
         autograd.backward([_loss_of(output) for output in outputs])
+        if len(inputs) < len(self.trained()[0]._data):
+            self._clear_from(len(inputs))
         stale = [param.name for param in self.trained() if checks
-                 and not all(value._fresh_grad for value in param._data[:len(inputs)])]
+                 and not all(value._fresh_grad for value in param._data)]
         if stale:
             raise ValueError('objective must use all parameters that are trained, and not leave '
                              "out %s: grad_req = 'null' fixes a parameter" % ', '.join(stale))
         return outputs
+
+    def _clear_from(self, device):
+        """Set the gradients of devices without rows to 0, unless they add up over batches."""
+        for param in self.trained():
+            is_live = param._grad is not self._arrays.get(param, (None, None))[1]
+            for value, gradient in zip(param._data[device:], param._grad[device:]):
+                value._fresh_grad = True
+                if not (is_live and param.grad_req == 'add'):
+                    nd.zeros_like(as_nd(gradient), out=as_nd(gradient))
 
     def outputs(self, inputs):
         """Return what the objective returns on each device."""
@@ -300,12 +340,12 @@ class AtSnapshot(GradientsAtSnapshot):
 
     def _count_of(self, loss, inputs):
         """Return the number of rows on one device, and whether the loss is a mean over them."""
-        if loss.size > 1 and self._kind == 'mean':
+        if loss.size > 1 and self.kind == 'mean':
             raise ValueError('objective must return a loss of one element with loss_is_mean=True, '
                              'or after a batch with such a loss of several rows, and not of shape '
                              '%s' % (loss.shape,))
-        if loss.size > 1 or self._kind == 'by row':
-            self._kind = 'by row'
+        if loss.size > 1 or self.kind == 'by row':
+            self.kind = 'by row'
             if not self._axes.is_first:
                 self._warn_of_steps(loss.size, next(iter(self._axes.rows_of(inputs)), None))
             return loss.size, False
@@ -313,9 +353,20 @@ class AtSnapshot(GradientsAtSnapshot):
         if rows is None:
             raise ValueError('objective must return a loss with one element for each row if no '
                              'input is an array with rows along batch_axis')
-        if rows > 1 and self._kind is None:
-            self._kind = 'mean'
-        return rows, self._kind != 'sum'
+        if rows > 1 and self.kind is None:
+            self.kind = 'mean'
+        return rows, self.kind != 'sum'
+
+    def check_axes(self, split, whole):
+        """Raise a ValueError if a batch has another loss when it is split over devices."""
+        sizes = [[_loss_of(output).size for output in self.outputs(inputs)]
+                 for inputs in (split, [whole])]
+        parts, (size,) = sum(sizes[0]), sizes[1]
+        if size > 1 and parts != size:
+            raise ValueError('batch_axis must be the axis of the rows in each input, 1 for '
+                             '(T, N, C), and objective must return a loss with one element for '
+                             'each row: it has %d elements for a batch, and %d where the batch is '
+                             'split over devices' % (size, parts))
 
     def _warn_of_steps(self, size, rows):
         """Warn if the loss has an element for each time step, and not for each sequence."""
@@ -330,7 +381,7 @@ class AtSnapshot(GradientsAtSnapshot):
     def pack(self, snapshot):
         """Return the snapshot as values that can be pickled, with parameters by their place."""
         packed = {'counts': {name: getattr(snapshot, name) for name in _COUNTS},
-                  'names': [param.name for param in self._params], 'loss': self._kind,
+                  'names': [param.name for param in self._params], 'loss': self.kind,
                   'random': self._random and self._random.get_state(), 'values': None,
                   'jump': snapshot.jump}
         if snapshot.is_active:
@@ -353,7 +404,7 @@ class AtSnapshot(GradientsAtSnapshot):
         """
         names, counts = [param.name for param in self._params], {
             name: packed['counts'][name] for name in _COUNTS}
-        kind, generator = self._kind or packed.get('loss'), self._random
+        kind, generator = self.kind or packed.get('loss'), self._random
         if structure(packed.get('names', names)) != structure(names):  # 1.0.0 saved no names
             raise ValueError('it has a snapshot of other parameters, or of these in another order: '
                              '%s, and not %s. Give the blocks the prefixes that they had'
@@ -364,6 +415,9 @@ class AtSnapshot(GradientsAtSnapshot):
         values, full_gradient = packed['values'] or {}, None
         if packed['values'] is not None:
             self._allocate()
+            for param in (self._params[place] for place in values):
+                if param not in self._arrays:
+                    self._own(param)
             shapes = {place: self._arrays[param][0][0].shape
                       for place, param in enumerate(self._params) if param in self._arrays}
             saved = {place: value.shape for place, value in values.items()}
@@ -376,7 +430,7 @@ class AtSnapshot(GradientsAtSnapshot):
                                  '%s' % (list(saved.values()), list(shapes.values())))
 
         def restore():
-            self._kind, self._random = kind, generator
+            self.kind, self._random = kind, generator
             for place, value in values.items():
                 for array in as_nd(self._arrays[self._params[place]][0]):
                     array[:] = value

@@ -39,7 +39,7 @@ class Batches(BatchesOfPass):
 
     def __init__(self, train_data, count, devices, axes, states=()):
         super().__init__(train_data, count)
-        self.states, self._devices, self._axes = states, devices, axes
+        self.states, self._devices, self._axes, self._split_first = states, devices, axes, None
         self.rewind()
         read = map(self._split, itertools.islice(train_data, count))
         self.first = next(read, None)
@@ -49,6 +49,11 @@ class Batches(BatchesOfPass):
         """Set a DataIter to its beginning."""
         if hasattr(self.train_data, 'reset'):
             rewind(self.train_data)
+
+    def first_unsplit(self):
+        """Return the first batch that was split, on the first device; None without any."""
+        return self._split_first and [self._parts_of(value, axis, self._devices[:1])[0]
+                                      for value, axis in self._split_first]
 
     def batches(self, **_):
         """Return an iterator over the batches."""
@@ -81,10 +86,12 @@ class Batches(BatchesOfPass):
         in_lists = any(isinstance(value, (list, tuple)) for value in batch)
         if len(devices) == 1 or not in_lists and (not rows or rows[0] < len(devices)):
             return [[moved(value, devices[0]) for value in batch]]
-        return list(zip(*map(self._parts_of, batch, axes)))
+        if self._split_first is None and not in_lists:
+            self._split_first = list(zip(batch, axes))
+        return list(zip(*(self._parts_of(*each, devices) for each in zip(batch, axes))))
 
-    def _parts_of(self, value, axis):
-        devices = self._devices
+    @staticmethod
+    def _parts_of(value, axis, devices):
         if isinstance(value, (list, tuple)):
             if len(value) != len(devices):
                 raise ValueError('train_data must yield lists of one for each of the devices, '
@@ -124,9 +131,9 @@ class Axes:
                 if isinstance(value, ARRAYS) and axis is not None]
 
 
-def as_inputs(batch):
+def as_inputs(batch, devices):
     """Return a batch as `SVRGTrainer.backward` takes it."""
-    return tuple(batch[0]) if len(batch) == 1 else tuple(map(list, zip(*batch)))
+    return tuple(batch[0]) if devices == 1 else tuple(map(list, zip(*batch)))
 
 
 def with_states(batch, states):

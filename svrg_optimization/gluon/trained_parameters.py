@@ -32,7 +32,8 @@ class TrainedParameters(TrainedModel):
         updated = [param for param in trainer._at.trained() if param.lr_mult]
         decays = dict(zip(trainer._params,
                           trainer._optimizer._get_wds(range(len(trainer._params)))))
-        return MeanGradient(lambda full_gradient: trainer._scale / full_gradient.batch_size,
+        scale = trainer._scale * trainer._loss_scale
+        return MeanGradient(lambda full_gradient: scale / full_gradient.batch_size,
                             {param.name: param.lr_mult for param in updated},
                             {param.name: decays[param] for param in updated},
                             trainer._optimizer, trainer._proximal.by_name)

@@ -25,7 +25,7 @@ from .at_snapshot import AtSnapshot
 from .batches import Axes, Batches, as_inputs, with_states
 from .epochs import epochs
 from .numpy_arrays import as_nd
-from .states import pickled, unpickled
+from .states import unpickled, with_snapshot
 from .trained_parameters import TrainedParameters, rule_of
 
 
@@ -236,10 +236,11 @@ class SVRGTrainer(gluon.Trainer):
         ValueError
             If `batches` is below 1 or given with a `BarzilaiBorwein` or a `tol`, if there
             is no batch, if `states` are given with `store_snapshot_grads` or the network
-            has random layers with it, if `states` or a batch is not as `batch_axis` and
-            the devices demand, if no parameter is trained, if one is not part of the
-            objective, if its network is hybridized with static_shape=True, or if workers
-            have different numbers of batches or a KVStore that compresses.
+            has random layers or a loss of `amp.scale_loss` with it, if `states` or a batch
+            is not as `batch_axis` and the devices demand, if no parameter is trained, if
+            one is not part of the objective, if its network is hybridized with
+            static_shape=True, or if workers have different numbers of batches or a KVStore
+            that compresses.
         RuntimeError
             Within ``autograd.record()``.
         FloatingPointError
@@ -265,6 +266,9 @@ class SVRGTrainer(gluon.Trainer):
         source = Batches(train_data, batches, self._devices, self._axes, self._of_devices(states))
         if source.first and any(param._deferred_init for param in self._params):
             self._at.outputs(with_states(source.first, source.states))  # finds the shapes
+        whole = source.first_unsplit()
+        if whole and not (any(states) or self._svrg.snapshot.num_taken):
+            self._at.check_axes(source.first, whole)
         if not self._kv_initialized:
             self._init_kvstore()
         if self._params_to_init:
@@ -374,7 +378,7 @@ class SVRGTrainer(gluon.Trainer):
             stored = self._svrg.store.shuffled(train_data, self._svrg.warn_once)
         if stored is None:
             stored = Batches(train_data, None, self._devices, self._axes).batches()
-        return map(as_inputs, stored)
+        return (as_inputs(batch, len(self._devices)) for batch in stored)
 
     def _check_ready(self):
         if autograd.is_recording():
@@ -388,6 +392,12 @@ class SVRGTrainer(gluon.Trainer):
             self._svrg.warn_once('the snapshot is dropped, since parameters have got other arrays '
                                  '(cast, reset_ctx, grad_req)')
             self._svrg.snapshot.replace(None)
+            self._svrg.weights_are_others(TrainedParameters(self))
+
+    @property
+    def _loss_scale(self):
+        """What `amp.scale_loss` in the objective has multiplied the latest loss by."""
+        return self._amp_original_scale / self._scale if hasattr(self, '_amp_loss_scaler') else 1
 
     @property
     def _devices(self):
@@ -409,7 +419,7 @@ class SVRGTrainer(gluon.Trainer):
         *inputs
             Arguments of `objective`, or, on several devices, a list of one for
             each device in the place of each, as ``gluon.utils.split_and_load``
-            returns it.
+            returns it; shorter lists for a batch of fewer rows than devices.
 
         Returns
         -------
@@ -436,8 +446,9 @@ class SVRGTrainer(gluon.Trainer):
         if not inputs:
             raise TypeError('backward needs the inputs of objective, and got none')
         in_lists = devices > 1 or isinstance(inputs[0], (list, tuple))
-        if in_lists and not all(isinstance(of_devices, (list, tuple))
-                                and len(of_devices) == devices for of_devices in inputs):
+        if in_lists and not all(
+                isinstance(of_devices, (list, tuple)) and 0 < len(of_devices) <= devices
+                and len(of_devices) == len(inputs[0]) for of_devices in inputs):
             raise ValueError('inputs must be lists of one for each of the devices, %s, as '
                              'gluon.utils.split_and_load returns them' % (self._devices,))
         try:
@@ -445,8 +456,8 @@ class SVRGTrainer(gluon.Trainer):
                 list(zip(*inputs)) if in_lists else [inputs])
             before, self._summed = self._summed, None
             if svrg.corrects:
-                svrg.correct(at.live_gradients(), rows)
-                at.set_fresh(False)  # until another backward pass writes to them
+                svrg.correct(at.live_gradients(), rows * self._loss_scale)
+                at.mark()
                 self._summed = rows + (before or 0 if at.adds else 0)
         except BaseException:
             svrg.abandon_step()  # its gradients are no longer what a step needs
@@ -473,8 +484,8 @@ class SVRGTrainer(gluon.Trainer):
         Warns
         -----
         UserWarning
-            If `batch_size` is another number and a weight decays: short batches then
-            lead to another optimum.
+            If `batch_size` is another number and a weight decays, or there is a proximal
+            operator or a `BarzilaiBorwein`. The warning appears once.
         """
         self._check_step(batch_size)
         super().step(batch_size, ignore_stale_grad)
@@ -500,10 +511,9 @@ class SVRGTrainer(gluon.Trainer):
         for number, param, are_fresh in stepped:
             apply = ProximalStep(self._proximal.by_name[param.name], param.shape)
             step_size, = self._optimizer._get_lrs([number])
-            for updater, value, is_fresh in zip(
-                    self._updaters, as_nd(param.list_data()), are_fresh):
-                if is_fresh or not ignore_stale_grad:
-                    apply(value, updater.states[number], float(step_size))
+            for updater, value, is_fresh in zip(self._updaters, param.list_data(), are_fresh):
+                if is_fresh and not value._fresh_grad:  # it was updated
+                    apply(as_nd(value), updater.states[number], float(step_size))
 
     def _check_step(self, batch_size):
         svrg, at = self._svrg, self._at
@@ -521,11 +531,14 @@ class SVRGTrainer(gluon.Trainer):
                                'parameters, with lr_mult; alpha = 0 makes plain steps'
                                % ', '.join(overwritten))
         summed = self._summed * (self._kvstore.num_workers if self._distributed else 1)
-        if batch_size != summed and any(self._optimizer._get_wds(range(len(self._params)))):
+        if batch_size != summed and (any(self._optimizer._get_wds(range(len(self._params))))
+                                     or self._proximal.by_name or rule_of(self._optimizer)):
             svrg.warn_once('batch_size of step is %s, and backward has summed the gradients of %d '
-                           'rows (or words, or means of devices): with weight decay such batches '
-                           'lead to another optimum. Give step the number of each batch, as in '
-                           'step(len(data))' % (batch_size, summed), 'batch_size')
+                           '%s: with weight decay or a proximal operator such steps lead to '
+                           'another optimum, and BarzilaiBorwein finds the rate of others. Give '
+                           'step the number of each batch, as in step(%s)'
+                           % (batch_size, summed, *(('means', summed) if at.kind == 'mean' else (
+                               'rows (or words)', 'len(data)'))), 'batch_size')
         at.set_fresh(True)  # which Trainer demands
         self._summed = None
 
@@ -536,13 +549,12 @@ class SVRGTrainer(gluon.Trainer):
         undo = at.kept_of_live(), at.copy_of_values()
         try:
             for batch in Batches(data, None, self._devices, self._axes).batches():
-                if len(batch) < len(self._devices):
-                    raise ValueError('data must have a row for each device in each batch, and not '
-                                     '%d for %d' % (len(batch), len(self._devices)))
                 at.zero_gradients()
                 rows = self._compute_gradients(batch)[1]
                 gradients = at.live_gradients()
-                yield gradients, rows, 1 / rows, functools.partial(svrg.correct, gradients, rows)
+                scaled = rows * self._loss_scale
+                yield gradients, rows, 1 / scaled, functools.partial(
+                    svrg.correct, gradients, scaled)
         finally:
             for array, value in undo[0]:
                 value.copyto(array)
@@ -572,7 +584,10 @@ class SVRGTrainer(gluon.Trainer):
         return outputs, rows
 
     def save_states(self, fname):
-        """Save the optimizer's states and the snapshot. The file is written whole or not at all."""
+        """Save the optimizer's states, which Trainer can load, and the snapshot.
+
+        The file is written whole or not at all.
+        """
         with files_written_together() as write_as:
             write_as(fname, self._save_states_as)
 
@@ -581,7 +596,7 @@ class SVRGTrainer(gluon.Trainer):
         with open(fname, 'rb') as file:
             states = file.read()
         with open(fname, 'wb') as file:
-            file.write(pickled(states, self._at.pack(self._svrg.snapshot)))
+            file.write(with_snapshot(states, self._at.pack(self._svrg.snapshot)))
 
     def load_states(self, fname):
         """Load what `save_states` of this class or of Trainer has saved.

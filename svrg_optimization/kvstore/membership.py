@@ -1,5 +1,7 @@
 """State of one module in a KVStore, and its exchanges with the other workers."""
 
+import math
+
 from ..data.iterators import rows_left_over, rows_of_batch
 from ..module.optimizer_states import kvstore_of, kvstore_of_weights, update_counts
 from .agreement import (
@@ -8,6 +10,7 @@ from .agreement import (
     check_same,
     check_waits,
     synchronize_weights,
+    told_by_each,
 )
 from .kinds import is_asynchronous, is_distributed, is_synchronous
 
@@ -120,6 +123,13 @@ class Membership:
             self.forget_agreement()
             if is_synchronous(kvstore) and not (batches or has_data):
                 check_batch_counts(kvstore, batches_of_each(kvstore, self.keys.tally, train_data))
+
+    def total(self, module, number):
+        """Return the sum of all workers' numbers; NaN if they do not wait for each other."""
+        kvstore = kvstore_of(module)
+        if is_synchronous(kvstore):
+            return told_by_each(kvstore, self.keys.tally, [number]).sum()
+        return math.nan if is_distributed(kvstore) else number
 
     def synchronize(self, module, num_update):
         """Set all workers to the same weights, once before a pass after `num_update` updates.

@@ -408,6 +408,12 @@ def rows_bound(module):
     return [part.stop - part.start for part in module._exec_group.slices]
 
 
+def labels_bound(module, name, ignored):
+    """Count on each device the labels of the latest batch that are not `ignored`."""
+    return [int((executor.arg_dict[name] != ignored).sum().asscalar())
+            for executor in module._exec_group.execs]
+
+
 def split_rows(module, rows):
     """Split the rows of a batch over a module's devices.
 

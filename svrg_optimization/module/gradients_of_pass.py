@@ -56,7 +56,12 @@ class GradientsOfPass:
         reduction = self._executors.loss_reduction
         weights = reduction.weights(executor_group.rows_bound(self._executors.module), 1,
                                     mu.batch_size)
-        if reduction.is_mixed or mu.row_counts or set(weights) != {1}:
+        if reduction.is_masked and not reduction.mask:
+            self._warn_once("normalization='valid' counts what only the loss knows: the full "
+                            'gradient takes each row for one that counts, so another shuffling '
+                            'has another optimum. Take MakeLoss of the sum, with loss_is_mean='
+                            'False, or one SoftmaxOutput whose label is an input')
+        if reduction.is_mixed or reduction.mask or mu.row_counts or set(weights) != {1}:
             return 0
         if not (self._batches_stay and reduction.is_row_wise):
             return 1
@@ -134,17 +139,22 @@ class GradientsOfPass:
         cut, module, real = self._without_padding(batch, executors, rows, real_rows)
         gradients, losses = executors.gradients(module, cut, live, self._draws_masks,
                                                 self._warn_once)
-        summed = Part(gradients, executors.loss_reduction.weights(
-            executor_group.rows_bound(module), real, mu.batch_size), losses=losses)
+        parts, counted = executor_group.rows_bound(module), real_rows
+        if executors.loss_reduction.mask:
+            parts = executor_group.labels_bound(module, *executors.loss_reduction.mask)
+            counted = round(real * sum(parts))
+            whole = whole._replace(rows=counted)
+        summed = Part(gradients, executors.loss_reduction.weights(parts, real, mu.batch_size),
+                      losses=losses)
         if cut is batch:
             executors.carry_states(module, live)
-            yield summed._replace(rows=real_rows, batches=whole.batches, batch=batch)
+            yield summed._replace(rows=counted, batches=whole.batches, batch=batch)
         elif self._stores and self._at_once > 1:  # a step on the cut batch would bind anew
             yield summed
             yield whole
         elif self._stores and real == 1 and not self._bucket_of and (
                 executor_group.can_reshape(live, real_rows)):
-            yield summed._replace(rows=real_rows, batches=1, batch=cut, cut_from=rows)
+            yield summed._replace(rows=counted, batches=1, batch=cut, cut_from=rows)
         elif self._stores or mu.row_counts or executors.next_states:
             yield summed
             # A step computes the padding rows too, and so does its next state.
@@ -153,7 +163,7 @@ class GradientsOfPass:
             executors.carry_states(padded, live)
             yield whole._replace(gradients=gradients)
         else:
-            yield summed._replace(rows=real_rows, batches=1)
+            yield summed._replace(rows=counted, batches=1)
 
     @staticmethod
     def _module_for(batch, executors):

@@ -103,13 +103,27 @@ class LossReduction:
         Whether some losses are sums and some are means.
     is_row_wise : bool
         Whether the gradient of several batches in one is the sum of theirs.
+    is_masked : bool
+        Whether they are means over some of the rows, as their labels or values say.
+    mask : tuple of (str, float), or None
+        Input that is the label of the only one that is masked, and the value to ignore.
     """
 
     def __init__(self, symbol, nodes, shapes, loss_is_mean=None):
-        means = _means(symbol, nodes, shapes) if loss_is_mean is None else [loss_is_mean]
+        losses = [node for node in nodes
+                  if node['op'] in _LOSSES and float(node.get('attrs', {}).get('grad_scale', 1))
+                  and moves_a_parameter(node, nodes, shapes)]
+        means = ([_is_normalized(node, symbol, shapes) for node in losses]
+                 if loss_is_mean is None else [loss_is_mean])
         self.is_mean = bool(means) and all(means)
         self.is_mixed = any(means) and not self.is_mean
         self.is_row_wise = bool(means) and not any(means) and is_row_wise(nodes, shapes)
+        self.is_masked = self.is_mean and any(map(_is_masked, losses))
+        self.mask = None
+        if self.is_masked and len(losses) == 1 and losses[0]['op'] != 'MakeLoss':
+            label = nodes[losses[0]['inputs'][1][0]]['name']
+            if label in shapes:
+                self.mask = label, float(losses[0]['attrs'].get('ignore_label', -1))
 
     def weights(self, rows, real_part, batch_size):
         """Return the weights of a batch's gradients in the sum over the data.
@@ -139,11 +153,10 @@ class LossReduction:
         return [real_part * len(rows) * part / batch_size for part in rows]
 
 
-def _means(symbol, nodes, shapes):
-    """List for each loss layer with a gradient of a parameter whether its loss is a mean."""
-    return [_is_normalized(node, symbol, shapes) for node in nodes
-            if node['op'] in _LOSSES and float(node.get('attrs', {}).get('grad_scale', 1))
-            and moves_a_parameter(node, nodes, shapes)]
+def _is_masked(node):
+    attrs = node.get('attrs', {})
+    return attrs.get('normalization') == 'valid' and (
+        node['op'] == 'MakeLoss' or attrs.get('use_ignore') in ('True', 'true', '1'))
 
 
 def moves_a_parameter(loss, nodes, inputs):

@@ -2,6 +2,7 @@
 
 import inspect
 import itertools
+import math
 import time
 from types import SimpleNamespace
 
@@ -12,6 +13,7 @@ from mxnet.module import BaseModule
 
 from .._argument_checks import check_callbacks, check_epoch, check_iterator, errors_named
 from ..core import rate
+from ..data.batch_rows import count_rows
 from ..data.iterators import leaves_out_other_rows, rewind, rewind_for_pass
 from ..data.ndarray_iter import reset, views_of_batches
 from ..data.passes import Pass
@@ -79,6 +81,7 @@ def _train_epochs(module, given):
             return
         for name, value in _train(module, given, data, batches, epoch, tic):
             module.logger.info('Epoch[%d] Train-%s=%f', epoch, name, value)
+        data.check_rows()
         module.logger.info('Epoch[%d] Time cost=%.3f', epoch, time.time() - tic)
         given.arg_params, given.aux_params = module.get_params()
         with module._svrg.keeping_comparison():
@@ -129,7 +132,7 @@ def _train(module, given, data, batches, epoch, tic):
         raise ValueError(_NO_BATCH % (given.train_data, epoch))
     for nbatch in itertools.count():
         batch = next_batch
-        data.begin_batch()
+        data.begin_batch(batch)
         if data.has_ended:
             return metric.get_global_name_value()
         if monitor is not None:
@@ -190,6 +193,7 @@ class _Epochs:
         self._of_snapshot = module._default_bucket
         self._svrg = module._svrg
         self._has_loss, self._was_reset, self._is_read = True, False, False
+        self._rows = None  # of an epoch that goes on from an earlier fit's snapshot
         self.has_converged = self.has_ended = False
         self._rule = TrainedModule(self._of_snapshot).rule
         if self._rule is not None:
@@ -227,6 +231,7 @@ class _Epochs:
                 self.has_converged = self.has_ended = module.has_converged
                 if self.has_ended:  # as the run that this one resumes
                     return None
+        self._rows = 0 if is_first and self._takes_snapshots and not takes_snapshot else None
         go_back = None
         if takes_snapshot:
             go_back = self._take_snapshot()
@@ -254,10 +259,29 @@ class _Epochs:
         return (schedule.tol is not None and schedule.stream is None and self._takes_snapshots
                 and leaves_out_other_rows(self._train_data))
 
-    def begin_batch(self):
+    def begin_batch(self, batch):
         """Take a snapshot within an epoch if one is due."""
+        if self._rows is not None:
+            rows, padding = count_rows(batch, self._module.data_shapes)
+            self._rows += rows - padding
         if self._takes_snapshots and self._svrg.schedule.is_due_within_epoch(self._svrg.snapshot):
             self._take_snapshot()
+
+    def check_rows(self):
+        """Let the next epoch begin with a snapshot if the one before was of other rows."""
+        svrg = self._svrg
+        if (self._rows is None or not svrg.snapshot.is_active
+                or svrg.schedule.update_freq is None or svrg.schedule.stream is not None
+                or svrg.schedule.full_grad_batches is not None
+                or svrg.at.executors.loss_reduction.mask):  # labels were counted
+            return
+        rows, module = svrg.snapshot.full_gradient.rows, self._of_snapshot
+        found = module._membership.total(module, math.nan if leaves_out_other_rows(
+            self._train_data) else self._rows)
+        if not math.isnan(found) and found != rows:
+            svrg.snapshot.is_stale = True
+            svrg.warn_once('train_data had %d rows in epoch %d, and the snapshot before it %d: the '
+                           'next epoch begins with a snapshot' % (found, svrg.epoch, rows), 'rows')
 
     def end_epoch(self):
         """Reset the data, unless they have not been read."""

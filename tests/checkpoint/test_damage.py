@@ -83,7 +83,7 @@ def test_a_file_that_holds_no_parameters_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize('facts, message', [
-    ({'format': 99}, 'model-0003.svrg has format 99'),
+    ({'format': 99}, 'model-0003.svrg was saved by a newer version: it has format 99'),
     ({'format': 2, 'update_freq': 2}, 'model-0003.svrg is no checkpoint of SVRG'),
     ({}, 'model-0003.svrg is truncated or no checkpoint of SVRG'),
     ([], 'model-0003.svrg is truncated or no checkpoint of SVRG'),
@@ -95,6 +95,17 @@ def test_other_formats_are_refused(saved, facts, message):
     arrays['facts'] = np.array(json.dumps(facts))
     write_with_checksum(name, **arrays)
     with pytest.raises(ValueError, match=message):
+        load(saved, 3)
+
+
+def test_facts_of_a_newer_version_are_told(saved):
+    name = saved + '-0003.svrg'
+    with np.load(name) as file:
+        arrays = dict(file)
+    facts = {**json.loads(str(arrays['facts'])), 'temperature': 1, 'phase': 2}
+    write_with_checksum(name, **{**arrays, 'facts': np.array(json.dumps(facts))})
+    with pytest.raises(ValueError, match='model-0003.svrg was saved by a newer version: it has '
+                                         'format 2 with phase with temperature, and this'):
         load(saved, 3)
 
 

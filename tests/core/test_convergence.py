@@ -10,6 +10,7 @@ import oracle
 from pairs import in_pairs
 from problems import Problem, SparseProblem
 from svrg_optimization import BarzilaiBorwein, SVRGModule
+from svrg_optimization.core.schedule import Schedule
 from svrg_optimization.proximal import L1
 
 TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
@@ -325,6 +326,12 @@ def test_bad_settings_are_refused(given, error, message):
     with pytest.raises(error, match=message):
         setattr(module, name, value)
     assert (module.tol, module.alpha, module.full_grad_batches) == before
+
+
+def test_unknown_settings_are_refused():
+    with pytest.raises(TypeError, match='a setting must be alpha or one of update_freq, .*, and '
+                                        'not update_frequency'):
+        Schedule(update_frequency=2)
 
 
 # Divergence

@@ -52,6 +52,61 @@ def test_means_of_several_devices_add_up(rows, work_load_list):
     problem.assert_full_gradient(module, expected)
 
 
+def half_labelled(rows=37, ignored=-1):
+    problem = Problem('softmax', rows=rows)
+    labelled = np.random.RandomState(1).uniform(size=rows) < 0.5
+    labelled[:12] = False  # a batch without any label, and one with few
+    problem.targets[~labelled] = ignored
+    problem.symbol = mx.sym.SoftmaxOutput(
+        mx.sym.FullyConnected(mx.sym.Variable('data'), num_hidden=3, name='fc'),
+        mx.sym.Variable('label'), normalization='valid', use_ignore=True, ignore_label=ignored)
+    return problem, np.flatnonzero(labelled)
+
+
+@pytest.mark.parametrize('context, work_load_list', [
+    (mx.cpu(), None), (TWO_DEVICES, None), (TWO_DEVICES, [1, 3])])
+@pytest.mark.parametrize('rows, ignored', [(40, -1), (37, -1), (31, 7)])
+@pytest.mark.parametrize('stores', [False, True])
+def test_a_mean_over_labelled_rows_has_the_gradient_of_these(
+        context, work_load_list, rows, ignored, stores):
+    problem, labelled = half_labelled(rows, ignored)
+    module = problem.bound(context=context, work_load_list=work_load_list,
+                           store_snapshot_grads=stores)
+    module.init_optimizer(kvstore='device')
+    module.update_full_grads(problem.iterator())
+    problem.assert_full_gradient(module, full_gradient(
+        problem, problem.weights, labelled, len(context) if context is TWO_DEVICES else 1))
+
+
+def test_training_with_ignored_labels_ends_at_the_optimum_of_the_others():
+    problem, labelled = half_labelled()
+    np.random.seed(0)
+    module = problem.module(2, tol=1e-5)
+    module.fit(problem.iterator(shuffle=True), num_epoch=200, arg_params=problem.arg_params(),
+               eval_metric=[], optimizer_params={'learning_rate': 1., 'rescale_grad': 1.,
+                                                 'wd': 0.1})
+    weights = {name: value.asnumpy().astype('float64')
+               for name, value in module.get_params()[0].items()}
+    gradient = full_gradient(problem, weights, labelled, 1)
+    gradient['fc_weight'] += 0.1 * weights['fc_weight']
+    assert max(np.abs(value).max() for value in gradient.values()) < 1.01e-5
+
+
+@pytest.mark.parametrize('kind', ['MakeLoss', 'label of an operation'])
+def test_it_is_said_where_what_counts_is_not_known(kind):
+    problem, _ = half_labelled()
+    score = mx.sym.FullyConnected(mx.sym.Variable('data'), num_hidden=3, name='fc')
+    label = mx.sym.Variable('label')
+    problem.symbol = (
+        mx.sym.MakeLoss(-mx.sym.pick(mx.sym.log_softmax(score), label) * (label >= 0),
+                        normalization='valid') if kind == 'MakeLoss' else
+        mx.sym.SoftmaxOutput(score, label * 1, normalization='valid', use_ignore=True))
+    module = problem.bound()
+    with pytest.warns(UserWarning, match="normalization='valid' counts what only the loss knows"):
+        module.update_full_grads(problem.iterator())
+    module.update_full_grads(problem.iterator())
+
+
 @pytest.mark.parametrize('kind', ['batch', 'operators'])
 def test_training_with_a_mean_loss_is_svrg(kind):
     problem = mean_loss(kind)

@@ -72,6 +72,13 @@ def add(store, batch, gradients=None):
                   'full gradient')
 
 
+def test_a_budget_may_be_used_up():
+    store = Store(24 + 8)
+    add(store, mx.io.DataBatch([mx.nd.ones((2, 2))], [mx.nd.ones((2,))]), {'w': [mx.nd.ones((2,))]})
+    store.complete(object(), 1, pytest.fail)
+    assert store.num_with_gradients == len(store.batches) == 1
+
+
 def test_gradients_go_where_data_need_their_room():
     """Data of 24 bytes a batch and gradients of 8: the latter go where data need their room."""
     made = [mx.io.DataBatch([mx.nd.ones((2, 2))], [mx.nd.ones((2,))], pad) for pad in (0, 1, 0, 0)]

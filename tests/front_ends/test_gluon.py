@@ -243,6 +243,41 @@ def test_statistics_of_batch_norm_are_those_of_the_live_weights():
             np.testing.assert_array_equal(weights_of(net)[name], weights_of(plain)[name])
 
 
+@pytest.mark.nd_arrays
+@pytest.mark.filterwarnings('ignore:Cannot decide type')
+@pytest.mark.parametrize('contexts', [mx.cpu(), TWO_DEVICES])
+def test_statistics_of_a_symbol_block_are_those_of_the_live_weights(contexts, tmp_path):
+    """They are frozen, and differentiable; other frozen parameters have no arrays of their own."""
+    problem, path = Blocks('perceptron'), str(tmp_path / 'net')
+    whole = problem.net(hybridized={},
+                        extra=[gluon.nn.BatchNorm(in_channels=5, prefix='norm_')])
+    whole(mx.nd.ones((2, 4)))
+    whole.export(path)
+    net, plain = (gluon.SymbolBlock.imports(path + '-symbol.json', ['data'], path + '-0000.params',
+                                            contexts) for _ in range(2))
+    for each in (net, plain):
+        each.collect_params()['hidden_bias'].grad_req = 'null'
+    settings = {'learning_rate': 0.}
+    trainer, loss = problem.trainer(net, settings=settings), problem.loss()
+    for number, batch in enumerate(problem.loader()):
+        if number == 2 and contexts is not TWO_DEVICES:  # on which Trainer begins with the first's
+            trainer.save_states(path)
+            trainer = problem.trainer(net, settings=settings)
+            trainer.load_states(path)
+        elif number != 1:
+            trainer.update_full_grads(problem.loader())
+        batch = [gluon.utils.split_and_load(array, trainer._devices) for array in batch]
+        trainer.backward(*batch)
+        trainer.step(10)
+        with autograd.record():
+            losses = [loss(plain(data), label) for data, label in zip(*batch)]
+        autograd.backward(losses)
+        for name, param in net.collect_params().items():
+            for ours, theirs in zip(param.list_data(), plain.collect_params()[name].list_data()):
+                np.testing.assert_array_equal(ours.asnumpy(), theirs.asnumpy(), name)
+    assert 'hidden_bias' not in trainer._at.values()
+
+
 @pytest.mark.parametrize('contexts, on_kvstore', [
     ([mx.cpu()], None), (TWO_DEVICES, True), (TWO_DEVICES, False)])
 def test_a_resumed_run_has_the_same_bits(tmp_path, contexts, on_kvstore):

@@ -19,7 +19,9 @@ from blocks import (
     weights_of,
 )
 from interruption import Interruption
+from svrg_optimization import BarzilaiBorwein
 from svrg_optimization.gluon import SVRGTrainer
+from svrg_optimization.proximal import L1
 
 TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
 
@@ -237,6 +239,19 @@ def test_a_network_hybridized_with_static_shape_later_is_refused_at_the_next_ste
     assert_weights(net, problem.oracle(2))
 
 
+def test_a_patch_of_anothers_stays(monkeypatch):
+    problem, seen = Blocks('perceptron'), []
+    call = gluon.HybridBlock._call_cached_op
+    monkeypatch.setattr(gluon.HybridBlock, '_call_cached_op',
+                        lambda block, *args: seen.append(block) or call(block, *args))
+    net = problem.net(hybridized={})
+    trainer = problem.trainer(net)
+    for _ in range(2):
+        trainer.update_full_grads(problem.loader())
+        trainer.backward(*next(iter(problem.loader())))
+    assert seen.count(net) == 2 * (4 + 2)
+
+
 def test_what_has_no_parameters_may_have_a_static_shape():
     problem = Blocks('perceptron')
     net, loss = problem.net(hybridized={}), problem.loss()
@@ -261,8 +276,14 @@ def other_trainer(problem, net, batch):
     trainer.backward(*batch)
 
 
+def other_trainer_of_all(problem, net, batch):
+    trainer = problem.trainer(net)
+    trainer.update_full_grads(problem.loader())
+    trainer.backward(*batch)
+
+
 @pytest.mark.parametrize('contexts', [[mx.cpu()], TWO_DEVICES])
-@pytest.mark.parametrize('overwrite', [other_loss, other_trainer])
+@pytest.mark.parametrize('overwrite', [other_loss, other_trainer, other_trainer_of_all])
 def test_gradients_that_are_overwritten_before_the_step_are_an_error(overwrite, contexts):
     problem = Blocks('perceptron')
     net = problem.net(contexts)
@@ -317,8 +338,14 @@ def warnings_of_steps(trainer, batches, batch_size_of):
     return [str(one.message) for one in caught]
 
 
-@pytest.mark.parametrize('means, given, rows', [(False, 10, 7), (True, 10, 1)])
-def test_a_batch_size_that_is_not_the_batchs_warns_once_if_a_weight_decays(means, given, rows):
+@pytest.mark.parametrize('means, says', [
+    (False, '7 rows (or words): '), (True, '1 means: ')])
+@pytest.mark.parametrize('settings, proximal, warns', [
+    ({'learning_rate': 0.1}, None, False), ({'wd': 0.01}, None, True),
+    ({'learning_rate': 0.1}, L1(0.01), True),
+    ({'lr_scheduler': BarzilaiBorwein()}, None, True)])
+def test_a_batch_size_that_is_not_the_batchs_warns_once_if_it_matters(
+        means, says, settings, proximal, warns):
     problem = Blocks('softmax', rows=17)
     net, loss = problem.net(), problem.loss()
 
@@ -327,16 +354,14 @@ def test_a_batch_size_that_is_not_the_batchs_warns_once_if_a_weight_decays(means
         return value.mean() if means else value
 
     batches = list(problem.loader()) * 2
-    for wd in (0, 0.01):
-        trainer = problem.trainer(net, objective=objective,
-                                  settings={'learning_rate': 0.1, 'wd': wd})
-        trainer.update_full_grads(batches)
-        assert not warnings_of_steps(trainer, batches,
-                                     lambda batch: 1 if means else len(batch[0]))
-        messages = warnings_of_steps(trainer, batches, lambda _: given)
-        assert len(messages) == bool(wd)
-    assert 'batch_size of step is 10, and backward has summed the gradients of %d rows' % rows in (
-        messages[0])
+    trainer = problem.trainer(net, objective=objective, settings=settings, proximal=proximal)
+    trainer.update_full_grads(batches)
+    assert not warnings_of_steps(trainer, batches, lambda batch: 1 if means else len(batch[0]))
+    messages = warnings_of_steps(trainer, batches, lambda _: 10)
+    assert len(messages) == warns
+    for message in messages:
+        assert 'of step is 10, and backward has summed the gradients of ' + says in message
+        assert message.endswith('as in step(1)' if means else 'as in step(len(data))')
 
 
 def test_the_batch_size_is_that_of_all_devices():
@@ -466,6 +491,32 @@ def test_axes_that_the_inputs_do_not_have_are_an_error(batch_axis, says):
     trainer = problem.trainer(problem.net(TWO_DEVICES), batch_axis=batch_axis)
     with pytest.raises(ValueError, match='batch_axis must .*' + says):
         trainer.update_full_grads(problem.loader())
+
+
+@pytest.mark.nd_arrays
+@pytest.mark.parametrize('layout', ['NDArray', 'NumPy'])
+def test_a_batch_that_is_split_along_time_is_an_error(layout):
+    data = np.random.RandomState(0).normal(size=(8, 6, 3)).astype('float32')
+    batches = [(mx.nd.array(data) if layout == 'NDArray' else data,)]
+    net, loss = gluon.nn.Dense(1, in_units=3, flatten=False), gluon.loss.L2Loss(batch_axis=1)
+    net.initialize(ctx=TWO_DEVICES)
+
+    def trainer_of(objective, axis):
+        return SVRGTrainer(net.collect_params(), 'sgd', objective=objective, batch_axis=axis)
+
+    def by_sequence(data):
+        return loss(net(data), data[:, :, :1])
+
+    trainer = trainer_of(by_sequence, 0)
+    with pytest.raises(ValueError, match='batch_axis must be the axis of the rows in each input, 1 '
+                                         'for .T, N, C.*: it has 6 elements for a batch, and 12'):
+        trainer.update_full_grads(batches)
+    assert not trainer._svrg.snapshot.is_active
+    trainer_of(by_sequence, 1).update_full_grads(batches)
+    for axis in (0, 1):  # these count what they should: words, and a mean
+        for objective in (lambda data: (net(data) - data[:, :, :1]) ** 2,
+                          lambda data: by_sequence(data).mean()):
+            trainer_of(objective, axis).update_full_grads(batches)
 
 
 def test_inputs_without_rows_are_given_to_each_device_whole():

@@ -4,9 +4,10 @@ import mxnet as mx
 import numpy as np
 import pytest
 from mxnet import gluon
+from mxnet.contrib import amp
 
 import oracle
-from blocks import Blocks, assert_weights, train, weights_of
+from blocks import Blocks, as_blocks_take, assert_weights, train, weights_of
 from pairs import in_pairs
 from svrg_optimization import BarzilaiBorwein
 from svrg_optimization.diagnostics import gradient_variance
@@ -38,6 +39,134 @@ def test_proximal_steps_are_those_of_float64(kind, contexts, one_for_all):
     assert_weights(net, svrg.fit(4, 2))
 
 
+def scaling(trainer_of, loss, net, monkeypatch):
+    """Return a trainer as AMP wants it, without AMP's changes of the process's operators."""
+    monkeypatch.setattr(amp.amp, '_amp_initialized', True)
+    monkeypatch.setattr(amp.amp, '_amp_loss_scale_initialized', True)
+
+    def objective(data, label):
+        with amp.scale_loss(loss(net(data), label), trainer) as scaled:
+            return scaled
+
+    trainer = trainer_of(objective)
+    amp.init_trainer(trainer)
+    return trainer
+
+
+@pytest.mark.nd_arrays
+@pytest.mark.parametrize('contexts', [None, TWO_DEVICES])
+def test_the_scale_of_amp_may_change_between_snapshot_and_step(contexts, monkeypatch):
+    problem, rule = Blocks('softmax'), BarzilaiBorwein()
+    nets = [problem.net(contexts or mx.cpu()) for _ in range(2)]
+    settings = {'momentum': 0.5, 'wd': 0.01, 'lr_scheduler': rule}
+    trainer = scaling(lambda objective: problem.trainer(
+        nets[0], objective=objective, settings=settings), problem.loss(), nets[0], monkeypatch)
+    plain = problem.trainer(nets[1], settings={**settings, 'lr_scheduler': BarzilaiBorwein()})
+    for epoch in range(5):
+        trainer._amp_loss_scaler._next_loss_scale = 2. ** (10 + epoch)
+        for one in (trainer, plain):
+            train(one, problem.loader(), epoch + 1, begin=epoch, contexts=contexts)
+    np.testing.assert_allclose(trainer.gradient_norm, plain.gradient_norm, rtol=1e-5)
+    np.testing.assert_allclose(rule.rate, plain._optimizer.lr_scheduler.rate, rtol=1e-4)
+    assert_weights(nets[0], weights_of(nets[1]))
+    loader = problem.loader()
+    np.testing.assert_allclose(gradient_variance(trainer, loader)[:2],
+                               gradient_variance(plain, loader)[:2], rtol=1e-4)
+
+
+def test_gradients_that_amp_has_scaled_are_not_stored(monkeypatch):
+    problem = Blocks('softmax')
+    net = problem.net()
+    trainer = scaling(lambda objective: problem.trainer(
+        net, objective=objective, store_snapshot_grads=True), problem.loss(), net, monkeypatch)
+    with pytest.raises(ValueError, match='store_snapshot_grads must be False .* amp.scale_loss'):
+        trainer.update_full_grads(problem.loader())
+
+
+@pytest.mark.nd_arrays
+@pytest.mark.parametrize('steps_before', [0, 1])
+def test_no_operator_is_applied_where_amp_skips_a_step(steps_before, monkeypatch):
+    problem = Blocks('softmax')
+    net = problem.net()
+    trainer = scaling(lambda objective: problem.trainer(
+        net, objective=objective, proximal=L1(0.3),
+        settings={'learning_rate': 0.2}), problem.loss(), net, monkeypatch)
+    trainer.update_full_grads(problem.loader())
+    data, label = next(iter(problem.loader()))
+    for _ in range(steps_before):
+        trainer.backward(data, label)
+        trainer.step(10)
+    before = weights_of(net)
+    trainer.backward(data * np.inf, label)
+    trainer.step(10)
+    for name, value in before.items():
+        np.testing.assert_array_equal(weights_of(net)[name], value)
+    trainer.backward(data, label)
+    trainer.step(10)
+    assert (weights_of(net)['fc_weight'] != before['fc_weight']).any()
+
+
+class ReusesArrays:
+    """Batches that are always in the same arrays."""
+
+    def __init__(self, problem):
+        self.loader = problem.loader()
+        self.arrays = as_blocks_take(np.zeros((10, 4))), as_blocks_take(np.zeros(10))
+
+    def __iter__(self):
+        for batch in self.loader:
+            for array, value in zip(self.arrays, batch):
+                value.copyto(array)
+            yield self.arrays
+
+
+def test_arrays_that_are_used_again_are_copied():
+    """The stored batches are those of the pass, and the curvature is that of a batch of them."""
+    problem = Blocks('softmax')
+    rules, nets = [], []
+    for data in (problem.loader(), ReusesArrays(problem)):
+        rules.append(BarzilaiBorwein())
+        nets.append(problem.net())
+        trainer = problem.trainer(nets[-1], settings={'lr_scheduler': rules[-1]},
+                                  store_snapshot_grads=True)
+        np.random.seed(0)
+        for _ in range(3):
+            trainer.update_full_grads(data)
+            for batch in trainer.training_batches(data):
+                trainer.backward(*batch)
+                trainer.step(10)
+    assert rules[0].curvature == rules[1].curvature
+    assert_weights(nets[1], weights_of(nets[0]), 1e-7)
+
+
+@pytest.mark.parametrize('grad_req', ['write', 'add'])
+@pytest.mark.parametrize('stores', [False, True])
+@pytest.mark.parametrize('alpha', [1, 0])
+def test_a_batch_of_fewer_rows_than_devices_is_trained(alpha, stores, grad_req):
+    problem = Blocks('softmax', rows=21)
+    net = problem.net(TWO_DEVICES)
+    net.collect_params().setattr('grad_req', grad_req)
+    trainer = problem.trainer(net, store_snapshot_grads=stores and alpha > 0, alpha=alpha,
+                              settings={'learning_rate': 0.2})
+    svrg = problem.svrg(learning_rate=0.2)
+    loader = problem.loader()
+    for _ in range(2):
+        trainer.update_full_grads(loader)
+        if alpha:
+            svrg.take_snapshot()
+        rows = 0
+        for data, label in trainer.training_batches(loader):
+            trainer.backward(data, label)
+            trainer.step(10)
+            net.collect_params().zero_grad()
+            position = [int(np.flatnonzero((problem.features.astype('float32') == row).all(1))[0])
+                        for part in data for row in part.asnumpy()]
+            svrg.step(np.array(position))
+            rows += len(position)
+        assert rows == 21
+    assert_weights(net, svrg.weights)
+
+
 @pytest.mark.parametrize('contexts', [mx.cpu(), TWO_DEVICES])
 def test_the_norm_is_that_of_the_gradient_mapping(contexts):
     """It vanishes at the lasso's solution, where the gradient does not."""
@@ -61,6 +190,20 @@ def test_the_norm_is_that_of_the_gradient_mapping(contexts):
     weight = weights['fc_weight'].ravel()
     np.testing.assert_allclose(weight, soft(weight - gradient, 0.3), atol=3e-5)
     assert np.abs(gradient).max() > 0.1 and abs(error.mean()) < 3e-5
+
+
+def test_the_gradient_mapping_is_at_the_rate_of_each_parameter():
+    problem = Blocks('linear')
+    net = problem.net()
+    net.collect_params()['fc_weight'].lr_mult = 3.
+    trainer = problem.trainer(net, settings={'learning_rate': 0.2}, proximal=L1(0.9))
+    trainer.update_full_grads(problem.loader())
+    gradients = {name: value / 40 for name, value in problem.network(
+        problem.weights, problem.features, problem.targets).items()}
+    weight, rate = problem.weights['fc_weight'], 0.2 * 3
+    mapping = (weight - soft(weight - rate * gradients['fc_weight'], rate * 0.9)) / rate
+    expected = max(np.abs(mapping).max(), np.abs(gradients['fc_bias']).max())
+    np.testing.assert_allclose(trainer.gradient_norm, expected, rtol=1e-5)
 
 
 @pytest.mark.parametrize('optimizer, settings, given', [

@@ -29,6 +29,14 @@ def loader_of(problem, dtype='float64', batch_size=10):
         problem.features.astype(dtype), problem.targets.astype(dtype)), batch_size)
 
 
+def float64_net_of(problem, *args):
+    net = problem.net(*args)
+    net.cast('float64')
+    for name, param in net.collect_params().items():
+        param.set_data(as_blocks_take(problem.weights[name], 'float64'))
+    return net
+
+
 @in_pairs({
     'kind': ['linear', 'softmax', 'perceptron'],
     'wd': [0, 0.05],
@@ -40,10 +48,7 @@ def loader_of(problem, dtype='float64', batch_size=10):
 def test_training_is_svrg_bb(kind, wd, rate, bounded, optimizer, momentum, hybridized, contexts):
     wd = 0 if optimizer == 'nag' else wd  # the decay in MXNet's momentum is that of later weights
     problem, rule = Blocks(kind, rows=40), BarzilaiBorwein(rate, bounded)
-    net = problem.net(contexts or mx.cpu(), hybridized)
-    net.cast('float64')
-    for name, param in net.collect_params().items():
-        param.set_data(as_blocks_take(problem.weights[name], 'float64'))
+    net = float64_net_of(problem, contexts or mx.cpu(), hybridized)
     trainer = problem.trainer(net, optimizer=optimizer, settings={
         'wd': wd, 'momentum': momentum, 'lr_scheduler': rule})
     loader = loader_of(problem)
@@ -70,6 +75,54 @@ def test_multipliers_count_in_the_rate():
     assert_weights(net, twin.svrg.weights)
 
 
+@pytest.mark.parametrize('attribute, value', [('grad_req', 'null'), ('lr_mult', 0.)])
+def test_parameters_that_are_not_updated_count_neither_in_the_rate_nor_in_the_norm(
+        attribute, value):
+    problem, fixed, rule = Blocks('softmax'), Blocks('softmax'), BarzilaiBorwein()
+    bias, network = fixed.weights.pop('fc_bias'), fixed.network
+    fixed.network = lambda weights, *rows: {
+        'fc_weight': network({**weights, 'fc_bias': bias}, *rows)['fc_weight']}
+    net = float64_net_of(problem)
+    setattr(net.collect_params()['fc_bias'], attribute, value)
+    trainer = problem.trainer(net, settings={'lr_scheduler': rule, 'wd': 0.05})
+    train(trainer, loader_of(problem), 4)
+    trainer.update_full_grads(loader_of(problem))
+    twin = twin_of(fixed, None, 0.05, True)
+    twin.objective = lambda weight, rows: 0.05 / 2 * weight @ weight + oracle.loss(
+        network, {'fc_weight': weight.reshape(len(bias), -1), 'fc_bias': bias},
+        problem.features[rows], problem.targets[rows]) / len(rows)
+    twin.fit(0, 4, 2, oracle.batches_of(40, 10))
+    np.testing.assert_allclose(rule.rate, twin.rate, rtol=1e-5)
+    np.testing.assert_allclose(trainer.gradient_norm, abs(twin.previous[1]).max(), rtol=1e-5)
+    assert_weights(net, {**twin.svrg.weights, 'fc_bias': bias})
+
+
+def test_the_rate_is_found_beside_statistics_of_batch_norm():
+    problem, rule = Blocks('perceptron'), BarzilaiBorwein()
+    net = problem.net(extra=[gluon.nn.BatchNorm(in_channels=5)])
+    trainer = problem.trainer(net, settings={'lr_scheduler': rule})
+    norms = []
+    for _ in range(30):
+        train(trainer, problem.loader(), 1)
+        norms.append(trainer.gradient_norm)
+    assert 0 < rule.rate < 10 and norms[-1] < norms[0] / 2
+
+
+def test_parameters_may_be_fixed_after_some_snapshots():
+    """These have an array more than the network."""
+    problem, rule = Blocks('softmax'), BarzilaiBorwein()
+    net = problem.net()
+    trainer = problem.trainer(net, settings={'lr_scheduler': rule})
+    for _ in range(3):
+        train(trainer, problem.loader(), 1)
+    net.collect_params()['fc_bias'].grad_req = 'null'
+    with pytest.warns(UserWarning, match='the snapshot is dropped'):
+        train(trainer, problem.loader(), 1)
+    norm = trainer.gradient_norm
+    train(trainer, problem.loader(), 20)
+    assert trainer.gradient_norm < norm / 10 and not rule.ways_back
+
+
 @pytest.mark.filterwarnings('ignore:the full gradient is not finite')
 @pytest.mark.parametrize('contexts', [None, TWO_DEVICES])
 @pytest.mark.parametrize('rate', [100., 1e30])
@@ -92,6 +145,17 @@ def test_a_rate_that_led_astray_is_halved_at_the_best_snapshot(rate, contexts):
     assert all(not updater.states for updater in trainer._updaters)
     for name, value in weights_of(net).items():
         np.testing.assert_array_equal(value, good[name])
+
+
+@pytest.mark.filterwarnings('ignore:the full gradient is not finite')
+def test_there_is_no_way_back_from_weights_that_no_step_has_made():
+    problem, rule = Blocks('linear'), BarzilaiBorwein()
+    net = problem.net()
+    trainer = problem.trainer(net, settings={'lr_scheduler': rule})
+    trainer.update_full_grads(problem.loader())
+    net.collect_params()['fc_bias'].set_data(as_blocks_take([np.nan]))
+    trainer.update_full_grads(problem.loader())
+    assert rule.ways_back == 0 and np.isnan(weights_of(net)['fc_bias']).all()
 
 
 def test_it_ends_at_the_optimum_without_a_number():

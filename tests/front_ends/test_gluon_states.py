@@ -1,5 +1,6 @@
 """Files of SVRGTrainer's states: damaged ones, those of others, and other names of parameters."""
 
+import hashlib
 import logging
 import pickle
 import random
@@ -11,6 +12,7 @@ from mxnet import gluon
 
 from blocks import Blocks, as_blocks_take, assert_weights, train, weights_of
 from svrg_optimization import BarzilaiBorwein, SVRGTrainer
+from svrg_optimization.gluon.states import unpickled
 
 PROBLEM = Blocks('perceptron')
 
@@ -84,9 +86,47 @@ def test_damaged_files_are_refused_by_name_or_load_the_same(tmp_path):
 
 def without_checksum(path):
     """Write a file as version 1.0.0 did: without names of parameters and without checksum."""
-    content = pickle.loads(path.read_bytes())
-    del content['svrg']['names'], content['svrg']['loss']
-    path.write_bytes(pickle.dumps(content))
+    states, svrg = unpickled(path.read_bytes())
+    del svrg['names'], svrg['loss']
+    path.write_bytes(pickle.dumps({'trainer': states, 'svrg': svrg}))
+
+
+@pytest.mark.parametrize('on_kvstore', [False, True])
+def test_trainer_loads_the_states_of_the_optimizer(on_kvstore, tmp_path):
+    path, contexts = tmp_path / 'states', [mx.cpu(0), mx.cpu(1)]
+    saver = PROBLEM.trainer(PROBLEM.net(contexts), update_on_kvstore=on_kvstore)
+    train(saver, PROBLEM.loader(), 3, contexts=contexts)
+    saver.save_states(str(path))
+    plain = PROBLEM.trainer(PROBLEM.net(contexts), gluon.Trainer, update_on_kvstore=on_kvstore)
+    plain.load_states(str(path))
+    ours, theirs = ((trainer._kvstore._updater if on_kvstore else trainer._updaters[0]).states
+                    for trainer in (saver, plain))
+    assert set(theirs) == set(ours) == {0, 1, 2, 3}
+    for key, momentum in ours.items():
+        assert momentum.asnumpy().any()
+        np.testing.assert_array_equal(theirs[key].asnumpy(), momentum.asnumpy())
+    assert plain.optimizer.num_update == saver.optimizer.num_update
+
+
+def test_files_of_2_0_0_are_loaded(tmp_path):
+    path = tmp_path / 'states'
+    saver = trained(3, path)
+    content = pickle.dumps(dict(zip(('trainer', 'svrg'), unpickled(path.read_bytes()))))
+    path.write_bytes(content + b'sha256:' + hashlib.sha256(content).hexdigest().encode())
+    loader = trained(1)
+    loader.load_states(str(path))
+    assert are_equal(state_of(loader), state_of(saver))
+
+
+def test_states_that_are_loaded_have_not_converged(tmp_path):
+    path = str(tmp_path / 'states')
+    net = PROBLEM.net()
+    trainer = PROBLEM.trainer(net, tol=1e9)
+    trainer.save_states(path)
+    trainer.update_full_grads(PROBLEM.loader())
+    assert trainer.has_converged
+    trainer.load_states(path)
+    assert not trainer.has_converged
 
 
 def test_files_of_1_0_0_are_loaded(tmp_path):

@@ -95,7 +95,7 @@ def fit(kvstore, problem, sizes, batch_size, num_epoch, update_freq=1, devices=1
     if scheduler:
         optimizer['lr_scheduler'] = mx.lr_scheduler.FactorScheduler(**scheduler)
     with warnings.catch_warnings(record=True) as caught:
-        warnings.filterwarnings('always', '.*the states of the optimizer')
+        warnings.filterwarnings('always', '.*the states of the optimizer|train_data had')
         if resume_at:
             module = SVRGModule.load(prefix, resume_at, load_optimizer_states=True,
                                      label_names=('label',), context=context)
