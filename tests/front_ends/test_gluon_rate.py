@@ -238,6 +238,7 @@ def test_only_the_sampled_batch_is_computed_with_a_seed(monkeypatch):
     assert seeds == [True, False, False, False, False]  # two gradients of the first rate
 
 
+@pytest.mark.nd_arrays
 def test_weights_that_a_user_sets_are_not_taken_back():
     problem, rule = Blocks('softmax', rows=40), BarzilaiBorwein()
     net = problem.net()

@@ -174,6 +174,7 @@ def test_files_of_something_else_are_refused(save, tmp_path):
     assert are_equal(state_of(trainer), before)
 
 
+@pytest.mark.nd_arrays
 def test_states_are_loaded_after_shapes_are_known(tmp_path):
     """Before, the error says so, and not that the file is damaged."""
     path, rng = str(tmp_path / 'states'), np.random.RandomState(0)
