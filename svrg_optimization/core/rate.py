@@ -13,7 +13,7 @@ from .sampled_batch import BatchNearby, SampledBatch, dot
 
 # What objectives may differ by, relative to them: by rounding, times the dtype's precision, and
 # by chance where layers draw random numbers anew.
-_ROUNDING, _CHANCE = 25, 0.1
+_ROUNDING, _CHANCE = 25, 0.5
 
 
 class Taken(NamedTuple):

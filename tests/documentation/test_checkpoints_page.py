@@ -45,7 +45,7 @@ def in_cluster(script):
 
 def blocks_before(call):
     """Return the page's blocks of Python that define what this call begins to use."""
-    return [block.split('%s(5)' % call)[0] for block in re.findall(
+    return [block.split('%s(3)' % call)[0] for block in re.findall(
         r'^```python\n(.*?)^```', PAGE.read_text(encoding='utf-8'), re.MULTILINE | re.DOTALL)]
 
 

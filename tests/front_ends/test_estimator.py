@@ -27,6 +27,7 @@ RULE = {'momentum': 0.9}
 def objective_of(net, loss):
     def objective(data, label):
         output = net(data)
+        output.wait_to_read()  # statistics of BatchNorm race where nothing waits
         return loss(output, label), output
     return objective
 

@@ -39,11 +39,16 @@ def test_workers_share_the_largest_curvature_of_their_batches(tmp_path):
     results = run_workers('fit_with_step_size', tmp_path, problem={'kind': 'softmax', 'rows': 48},
                           sizes=[24, 24], batch_size=8, num_epoch=0, wd=0.05, base_lr=None)
     twin = SvrgBB(problem, wd=0.05, bounded=True)
-    curvatures = [twin.curvature_of_batch(np.arange(begin, begin + 24).reshape(3, 8))
-                  for begin in (0, 24)]
+    shards = [np.arange(begin, begin + 24).reshape(3, 8) for begin in (0, 24)]
+    curvatures, rates = [twin.curvature_of_batch(shard) for shard in shards], []
     assert abs(curvatures[0] / curvatures[1] - 1) > 0.01
+    for shard in shards:
+        twin.rate = 1 / max(curvatures)
+        twin.backtracked(twin.batch_of(shard))
+        rates.append(twin.rate)
+    assert rates[0] < rates[1]
     for _, rate, _ in results:
-        np.testing.assert_allclose(rate, 1 / max(curvatures), rtol=1e-3)
+        np.testing.assert_allclose(rate, rates[0], rtol=1e-3)
 
 
 @pytest.mark.parametrize('environment, kind, sparse', [
