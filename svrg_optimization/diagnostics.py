@@ -230,7 +230,8 @@ def _steps_undone(module):
     shapes, batch_size = (module.data_shapes, module.label_shapes), svrg.at.batch_size
     sparse = executor_group.sparse_weights(module) if kvstore else []
     mx.nd.waitall()  # MXNet's BatchNorm writes its states behind the engine's back
-    values = svrg.at.copy_of_values()
+    values, jump = svrg.at.copy_of_values(), svrg.snapshot.jump
+    svrg.snapshot.jump = None
     with executor_group.kept(executor_group.auxiliary_states(module) + sparse
                              + executor_group.added_gradients(module)):
         try:
@@ -240,6 +241,7 @@ def _steps_undone(module):
         finally:
             mx.nd.waitall()
             svrg.at.set_values(values)
+            svrg.snapshot.jump = jump
             svrg.abandon_step()
             if (module.data_shapes, module.label_shapes) != shapes:
                 module.reshape(*shapes)

@@ -28,11 +28,13 @@ device. The loop of a front end, whose gradients are sums over rows::
             svrg.end_step()
 
 With a BarzilaiBorwein, `trained.rule`, the rate is ``rule(None)``. A front end calls
-``rule.restart()`` for another model and ``rule.begin_fit()`` for other data.
+``rule.restart()`` for another model and ``svrg.begin_fit(rule)`` for other data.
 tests/core/test_front_end.py has the smallest front end.
 """
 
 import contextlib
+
+import numpy as np
 
 from .arrays import moved, set_all
 
@@ -74,6 +76,12 @@ class GradientsAtSnapshot:
     def set_values(self, values):
         """Set values at the snapshot, some or all, to copies of others."""
         set_all(self.values(), values)
+
+    def has_weights_of(self, live):
+        """Tell whether the model being trained has the weights of the snapshot."""
+        live = self.values_of(live)
+        return all(np.array_equal(ours[0].asnumpy(), live[name][0].asnumpy())
+                   for name, ours in self.weights().items())
 
     def shift_weights(self, shift):
         """Subtract from the weights a dict of one NDArray a parameter."""

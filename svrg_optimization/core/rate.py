@@ -142,16 +142,20 @@ def objective(svrg, trained):
 
 
 def jump(svrg, trained):
-    """Set the weights to where the steps from a snapshot begin: before the first step."""
+    """Set the weights to where the steps from a snapshot begin: before the first step.
+
+    Where other weights have been set since, or others are updated now, they stay.
+    """
     snapshot, weights = svrg.snapshot, svrg.at.weights()
-    if snapshot.num_update > snapshot.taken_at:  # by steps with alpha=0
-        snapshot.jump = None
-        return
+    way, snapshot.jump = snapshot.jump, None
     names = trained.mean_gradient().updated(snapshot.full_gradient)
-    ways = unflat(snapshot.jump, {name: weights[name][0] for name in names})
-    trained.go_to({name: [moved(array, nd.array(way, dtype=dense(array).dtype))
-                          for array in weights[name]] for name, way in ways.items()})
-    snapshot.jump = None
+    arrays = {name: weights[name][0] for name in names}
+    if (snapshot.num_update > snapshot.taken_at or not svrg.at.has_weights_of(trained.live)
+            or len(way) != sum(np.prod(array.shape, dtype=int) for array in arrays.values())):
+        return
+    trained.go_to({name: [moved(array, nd.array(by, dtype=dense(array).dtype))
+                          for array in weights[name]]
+                   for name, by in unflat(way, arrays).items()})
 
 
 def _take_snapshot_and_rate(svrg, trained, source, workers, done):
@@ -225,7 +229,8 @@ class _Move:
     def __init__(self, gradient, before, full_gradient, weights):
         self._gradient, self._before, self.steps = gradient, before, before.steps
         self._now = full_gradient, weights
-        self.units = gradient.units(full_gradient, before.full_gradient)
+        units = gradient.units(full_gradient, before.full_gradient)
+        self.units = 1 if math.isclose(units, 1, rel_tol=1e-9) else units
         self.moved = {name: dense(weights[name][0]) - dense(before.weights[name][0])
                       for name in gradient.updated(full_gradient)}
         self.changed = gradient.change(full_gradient, before.full_gradient, self.moved)

@@ -184,6 +184,12 @@ class SVRG:
             if done is not None:
                 done(mu.yielded - 1, batch)
 
+    def begin_fit(self, rule):
+        """Compare no snapshot with one of other data; the rule of a resumed run goes on."""
+        self.divergence = Divergence()
+        if rule is not None:
+            rule.begin_fit()
+
     def weights_are_others(self, trained):
         """Begin anew where somebody has set the weights: other snapshots say nothing of them."""
         if not self._keeps_comparison:

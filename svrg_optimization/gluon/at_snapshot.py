@@ -41,6 +41,7 @@ class AtSnapshot(GradientsAtSnapshot):
         self._live = {}  # the arrays of all parameters at the snapshot
         self.inputs = self._random = self._seed = self._mark = None
         self._stepped = None  # a small parameter after the latest step
+        self._was_random = False
         self._is_random = None  # unknown; to set the seed takes 1.5 ms
 
     # Arrays
@@ -170,7 +171,8 @@ class AtSnapshot(GradientsAtSnapshot):
     def disturbances(self):
         """List whether layers draw random numbers, and use a batch's own statistics."""
         has_statistics = not all(param._differentiable for param in self._params)
-        return ['Dropout'] * bool(self._is_random) + ['BatchNorm'] * has_statistics
+        is_random = self._is_random or self._was_random
+        return ['Dropout'] * bool(is_random) + ['BatchNorm'] * has_statistics
 
     def new_full_gradient(self):
         """Return a full gradient that is 0, in the scale of one row."""
@@ -206,6 +208,7 @@ class AtSnapshot(GradientsAtSnapshot):
 
     def gradients_of_pass(self, batches, live, source, full_gradient, stores):
         """Yield the gradients of the batches of a pass, each as a Part."""
+        self._was_random |= bool(self._is_random)
         self._is_random = None
         for number, batch in enumerate(batches):
             if stores and not number or source.is_repeated:
@@ -430,7 +433,7 @@ class AtSnapshot(GradientsAtSnapshot):
                                  '%s' % (list(saved.values()), list(shapes.values())))
 
         def restore():
-            self.kind, self._random = kind, generator
+            self.kind, self._random, self._stepped = kind, generator, None
             for place, value in values.items():
                 for array in as_nd(self._arrays[self._params[place]][0]):
                     array[:] = value

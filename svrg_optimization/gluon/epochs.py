@@ -18,8 +18,7 @@ def epochs(trainer, train_data, num_epoch, update_freq, begin_epoch, states):
 
 def _epochs(trainer, train_data, numbers, update_freq, states):
     svrg, trained = trainer._svrg, TrainedParameters(trainer)
-    if trained.rule is not None:
-        trained.rule.begin_fit()
+    svrg.begin_fit(trained.rule)
     try:
         for svrg.epoch in numbers:
             snapshot = svrg.snapshot
@@ -27,6 +26,7 @@ def _epochs(trainer, train_data, numbers, update_freq, states):
                                              or svrg.epoch % update_freq == 0):
                 _take_snapshot(trainer, train_data, states)
                 if trainer.has_converged or not rate.can_go_on(svrg):
+                    svrg.snapshot.jump = None
                     return
             yield trainer.training_batches(train_data)
         if (numbers or svrg.snapshot.is_active) and not svrg.schedule.is_off and not (
@@ -34,6 +34,7 @@ def _epochs(trainer, train_data, numbers, update_freq, states):
             svrg.epoch = numbers.stop - 1  # to which a run that is resumed may not have come
             _take_snapshot(trainer, train_data, states)
             rate.warn_of_end(svrg, trained)
+            svrg.snapshot.jump = None
     finally:
         svrg.epoch = None
 

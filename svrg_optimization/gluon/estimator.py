@@ -160,9 +160,7 @@ class SnapshotHandler(GradientUpdateHandler, TrainBegin, EpochBegin, EpochEnd, T
                              'the rows of other workers, that a step is divided by')
         estimator.batch_processor.handler = self
         self._epoch, self._taken_in = 0, None
-        rule = TrainedParameters(trainer).rule
-        if rule is not None:
-            rule.begin_fit()
+        trainer._svrg.begin_fit(TrainedParameters(trainer).rule)
 
     def epoch_begin(self, estimator, *args, **kwargs):
         """Take a snapshot if one is due."""
@@ -198,6 +196,7 @@ class SnapshotHandler(GradientUpdateHandler, TrainBegin, EpochBegin, EpochEnd, T
             self._take(estimator)
         if svrg.taken is not None:
             rate.warn_of_end(svrg, trained)
+        svrg.snapshot.jump = None
 
     def _epochs_before(self, trainer):
         """Return the number of epochs since the snapshot there is, infinite if it is of no use."""

@@ -442,6 +442,8 @@ class SVRGTrainer(gluon.Trainer):
         if not svrg.schedule.is_off:
             self._check_ready()
             if svrg.snapshot.jump is not None:
+                self._drop_outdated_snapshot()
+            if svrg.snapshot.jump is not None:
                 rate.jump(svrg, TrainedParameters(self))
         if not inputs:
             raise TypeError('backward needs the inputs of objective, and got none')

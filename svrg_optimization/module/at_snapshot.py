@@ -2,8 +2,6 @@
 
 import contextlib
 
-import numpy as np
-
 from ..core.arrays import is_row_sparse
 from ..core.front_end import GradientsAtSnapshot
 from ..core.full_gradient import FullGradient
@@ -117,11 +115,6 @@ class AtSnapshot(GradientsAtSnapshot):
         if kvstore:
             executor_group.pull_sparse_weights(kvstore, self.executors.module)
         executor_group.weights_have_moved(self.executors.module)
-
-    def has_weights_of(self, live):
-        """Tell whether the live module has the weights of the snapshot."""
-        return all(np.array_equal(ours[0].asnumpy(), theirs[0].asnumpy()) for ours, theirs in zip(
-            executor_group.parameters(live).values(), self.weights().values()))
 
     # A pass
 

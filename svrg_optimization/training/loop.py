@@ -67,6 +67,7 @@ def fit(module, args, kwargs):
         given.eval_metric = mx.metric.create(given.eval_metric)
     try:
         _train_epochs(module, given)
+        module._svrg.snapshot.jump = None
     finally:
         module._svrg.epoch = None
 
@@ -196,8 +197,7 @@ class _Epochs:
         self._rows = None  # of an epoch that goes on from an earlier fit's snapshot
         self.has_converged = self.has_ended = False
         self._rule = TrainedModule(self._of_snapshot).rule
-        if self._rule is not None:
-            self._rule.begin_fit()
+        self._svrg.begin_fit(self._rule)
 
     @property
     def _takes_snapshots(self):

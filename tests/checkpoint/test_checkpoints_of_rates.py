@@ -62,6 +62,9 @@ def test_module_resumed_between_a_snapshot_and_its_jump(tmp_path):
 
     prefix, module = str(tmp_path / 'model'), new_module()
     fit(module, 0, 1, BarzilaiBorwein())
+    assert module._snapshot.jump is None  # after its last snapshot
+    steps(module)
+    module.update_full_grads(iterator())
     assert module._snapshot.jump is not None
     at_snapshot = [value.asnumpy() for value in module.get_params()[0].values()]
     module.save_checkpoint(prefix, 1, True)
