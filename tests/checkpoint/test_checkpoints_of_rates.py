@@ -38,7 +38,8 @@ def assert_same(found, expected):
 
 
 @pytest.mark.filterwarnings('ignore:the learning rate was too large')
-@pytest.mark.parametrize('contexts', [mx.cpu(), [mx.cpu(0), mx.cpu(1)]])
+@pytest.mark.parametrize('contexts', [
+    mx.cpu(), pytest.param([mx.cpu(0), mx.cpu(1)], marks=pytest.mark.slow)])
 def test_module_resumed_after_each_epoch(tmp_path, contexts):
     prefix, rule = str(tmp_path / 'model'), BarzilaiBorwein()
     module, pairs = new_module(contexts), []

@@ -167,7 +167,8 @@ def test_a_batch_of_fewer_rows_than_devices_is_trained(alpha, stores, grad_req):
     assert_weights(net, svrg.weights)
 
 
-@pytest.mark.parametrize('contexts', [mx.cpu(), TWO_DEVICES])
+@pytest.mark.parametrize('contexts', [
+    mx.cpu(), pytest.param(TWO_DEVICES, marks=pytest.mark.slow)])
 def test_the_norm_is_that_of_the_gradient_mapping(contexts):
     """It vanishes at the lasso's solution, where the gradient does not."""
     problem = Blocks('linear', rows=40)

@@ -97,6 +97,7 @@ def test_parameters_that_are_not_updated_count_neither_in_the_rate_nor_in_the_no
     assert_weights(net, {**twin.svrg.weights, 'fc_bias': bias})
 
 
+@pytest.mark.slow
 def test_the_rate_is_found_beside_statistics_of_batch_norm():
     problem, rule = Blocks('perceptron'), BarzilaiBorwein()
     net = problem.net(extra=[gluon.nn.BatchNorm(in_channels=5)])
