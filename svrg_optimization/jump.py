@@ -38,9 +38,16 @@ class Moves:
         """Add a move, and drop the oldest ones that there is no room for."""
         if self.moves and self.moves[0].shape != move.shape:
             self.clear()  # other parameters are updated now
-        room = min(_MOVES, _BYTES // (move.nbytes + change.nbytes))
+        room = self.room_for([move])
         self.moves = [*self.moves, move][-room:] if room else []
         self.changes = [*self.changes, change][-room:] if room else []
+
+    @staticmethod
+    def room_for(arrays):
+        """Return how many moves of some arrays are kept, with their changes."""
+        size = sum(2 * np.prod(array.shape, dtype=int) * np.dtype(array.dtype).itemsize
+                   for array in arrays)
+        return min(_MOVES, _BYTES // size) if size else 0
 
     def clear(self):
         """Forget all moves."""

@@ -171,20 +171,22 @@ def _take_snapshot_and_rate(svrg, trained, source, workers, done):
         svrg.take_snapshot(live, sample, workers, done)
         full_gradient, weights = svrg.snapshot.full_gradient, svrg.at.weights()
         norm = gradient.norm(full_gradient, weights)
+        value = gradient.smooth_objective(full_gradient, weights)
         move = _Move(gradient, before, full_gradient, weights) if before else None
         nearby = BatchNearby(svrg, live, gradient, sample, workers)
         measures = rule.measures_curvature and svrg.at.is_repeatable
         # Workers decide alike: each with the largest of all workers' numbers.
         norm, curvature, *change = workers.largest([
             norm, nearby.curvature() if measures else 0.,
-            *(move.change(rule, norm, not svrg.at.is_repeatable) if move else Change())])
+            *(move.change(rule, norm, value, not svrg.at.is_repeatable) if move
+              else Change())])
         change = Change(*change)
         if move and move.steps and rule.is_worse(change, norm):
             _go_back(svrg, before, trained)
             rule.slow_down()
             return True
         is_first = not rule.is_begun
-        rule.accept(change, norm, gradient.smooth_objective(full_gradient, weights))
+        rule.accept(change, norm, value)
         rule.advance(change, move.steps if move else 0, curvature,
                      move.units if move else 1, gradient.momentum)
         if is_first and measures:
@@ -235,7 +237,7 @@ class _Move:
                       for name in gradient.updated(full_gradient)}
         self.changed = gradient.change(full_gradient, before.full_gradient, self.moved)
 
-    def change(self, rule, norm, is_random):
+    def change(self, rule, norm, value, is_random):
         """Return the Change.
 
         Parameters are scaled by the root of their multiplier of the rate, so that all
@@ -247,6 +249,8 @@ class _Move:
             What knows how large gradient and objective have been.
         norm : float
             Norm of the gradient.
+        value : float
+            The objective without the proximal operators' value; NaN if it is not known.
         is_random : bool
             Whether another pass would find another objective.
         """
@@ -260,9 +264,9 @@ class _Move:
                 changed += multiplier * dot(self.changed[name], self.changed[name])
                 along += dot(by, here[name])
         return Change(squared, product, changed,
-                      self._of_objective(along, product, rule, norm, is_random))
+                      self._of_objective(along, product, rule, norm, value, is_random))
 
-    def _of_objective(self, along, product, rule, norm, is_random):
+    def _of_objective(self, along, product, rule, norm, value, is_random):
         """Return the change of the objective; -inf if the two cannot be compared.
 
         Where both are known it is their difference, if that is more than rounding. If it
@@ -276,18 +280,17 @@ class _Move:
             return -math.inf
         penalty = penalties[1] - penalties[0]
         former = gradient.smooth_objective(before.full_gradient, before.weights)
-        latter = gradient.smooth_objective(*self._now)
-        if math.isnan(former) or math.isnan(latter):
+        if math.isnan(former) or math.isnan(value):
             return 0. if rule.is_noise(norm) else along + penalty
-        size = max(abs(former), abs(latter))
+        size = max(abs(former), abs(value))
         precision = _ROUNDING * max((np.finfo(array.dtype).eps for array in self.moved.values()),
                                     default=0)
         if is_random:
             precision = _CHANCE
         elif rule.is_noise(norm):
             size = max(size, rule.largest_objective)
-        if not (math.isfinite(latter) and abs(latter - former) <= precision * size):
-            return latter - former + penalty
+        if not (math.isfinite(value) and abs(value - former) <= precision * size):
+            return value - former + penalty
         return 0. if is_random or rule.is_noise(norm) else along - product / 2 + penalty
 
 
@@ -307,6 +310,8 @@ def _jump(moves, move, change, gradient, multipliers, workers):
     workers : Workers
         Workers, who jump alike.
     """
+    if not moves.room_for(move.moved.values()):
+        return None
     if move.units != 1:
         moves.clear()
     if move.steps and change.is_curved:

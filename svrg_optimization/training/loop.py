@@ -183,10 +183,9 @@ class _Epochs:
 
     Attributes
     ----------
-    has_converged : bool
-        Whether the latest snapshot has found the gradient to be at most `tol`.
     has_ended : bool
-        Whether it has, or found that no step can lower the objective.
+        Whether the latest snapshot has found convergence, or that no step can lower the
+        objective.
     """
 
     def __init__(self, module, train_data, are_seen):
@@ -195,7 +194,7 @@ class _Epochs:
         self._svrg = module._svrg
         self._has_loss, self._was_reset, self._is_read = True, False, False
         self._rows = None  # of an epoch that goes on from an earlier fit's snapshot
-        self.has_converged = self.has_ended = False
+        self.has_ended = False
         self._rule = TrainedModule(self._of_snapshot).rule
         self._svrg.begin_fit(self._rule)
 
@@ -228,7 +227,7 @@ class _Epochs:
                                           takes_snapshot, stores_again)
             if self._takes_snapshots and not takes_snapshot and is_at_snapshot(module):
                 svrg.snapshot.has_converged = has_converged(module)
-                self.has_converged = self.has_ended = module.has_converged
+                self.has_ended = module.has_converged
                 if self.has_ended:  # as the run that this one resumes
                     return None
         self._rows = 0 if is_first and self._takes_snapshots and not takes_snapshot else None
@@ -338,8 +337,7 @@ class _Epochs:
             svrg.store.train_data = train_data  # a subclass may have passed others on
         rate.log_taken(module.logger, svrg.epoch, time.time() - tic, svrg.taken)
         if svrg.taken is not None:
-            self.has_converged = module.has_converged
-            self.has_ended = self.has_converged or not rate.can_go_on(svrg)
+            self.has_ended = module.has_converged or not rate.can_go_on(svrg)
         if count is not None:
             module.logger.info('Epoch[%d] Full gradient batches=%d', svrg.epoch,
                                svrg.snapshot.full_gradient.batches)
