@@ -40,7 +40,7 @@ class AtSnapshot(GradientsAtSnapshot):
         self._arrays = {}  # of each parameter that has its own: values and gradients, by device
         self._live = {}  # the arrays of all parameters at the snapshot
         self.inputs = self._random = self._seed = self._mark = None
-        self._stepped = None  # a small parameter after the latest step
+        self._smallest = self._stepped = None  # a parameter, and it after the latest step
         self._was_random = False
         self._is_random = None  # unknown; to set the seed takes 1.5 ms
 
@@ -69,6 +69,7 @@ class AtSnapshot(GradientsAtSnapshot):
             elif not param._differentiable:
                 self._own(param)
         self._live = {param: (param._data, param._grad) for param in self._params}
+        self._smallest = min(self.trained(), key=lambda param: param.list_data()[0].size)
 
     def _own(self, param):
         self._arrays[param] = [value.copy() for value in param.list_data()], None
@@ -104,9 +105,10 @@ class AtSnapshot(GradientsAtSnapshot):
         return any(param.grad_req == 'add' for param in self.trained())
 
     def remember_step(self):
-        """Remember what a step has made of a small parameter."""
-        param = min(self.trained(), key=lambda param: param.data(param.list_ctx()[0]).size)
-        self._stepped = param, param._data[0].copy()
+        """Remember what a step from a snapshot has made of the smallest parameter."""
+        if self._smallest is None:
+            return
+        self._stepped = self._smallest, self._smallest._data[0].copy()
 
     def has_been_set(self):
         """Tell whether somebody has set that parameter since, as ``load_parameters`` does."""

@@ -309,3 +309,36 @@ def test_bad_numbers_of_epochs_are_refused_before_anything_is_read(arguments, er
     problem = Blocks('linear')
     with pytest.raises(error, match='num_epoch|update_freq'):
         problem.trainer(problem.net()).epochs(None, *arguments)
+
+
+def test_states_loaded_into_the_same_trainer_forget_its_last_step(tmp_path):
+    """The rule would take the weights that come with them for a user's."""
+    problem, path = Blocks('softmax', rows=40), str(tmp_path / 'states')
+    net = problem.net()
+    trainer, loader = problem.trainer(net, settings={'lr_scheduler': BarzilaiBorwein()}), (
+        problem.loader())
+    train(trainer, loader, 4)
+    trainer.save_states(path)
+    before = weights_of(net)
+
+    def go_on():
+        train(trainer, loader, 8, begin=4)
+        return weights_of(net)
+
+    expected = go_on()
+    for name, param in net.collect_params().items():
+        param.set_data(as_blocks_take(mx.nd.array(before[name])))
+    trainer.load_states(path)
+    for name, value in go_on().items():
+        np.testing.assert_array_equal(value, expected[name])
+
+
+def test_the_last_warning_names_dropout():
+    problem = Blocks('softmax', rows=40)
+    net = problem.net(extra=[gluon.nn.Dropout(0.5)])
+    trainer, loader = problem.trainer(net, tol=1e-9), problem.loader()
+    with pytest.warns(UserWarning, match='did not converge: .* with Dropout each batch has'):
+        for batches in trainer.epochs(loader, 2, 1):
+            for batch in batches:
+                trainer.backward(*batch)
+                trainer.step(10)
