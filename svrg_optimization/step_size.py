@@ -120,14 +120,17 @@ class BarzilaiBorwein(LRScheduler):
 
     decides; where the loss is not known, as with an operator of one's own, its upper bound
     :math:`g_k^T (\tilde w_k - \tilde w_{k-1})` for a convex objective does. So the latest
-    snapshot is the best one. ``fit`` ends with a snapshot.
+    snapshot is the best one. With Dropout, BatchNorm and other layers with which each pass
+    finds another objective, training goes back where it is above by more than a tenth,
+    times `slowdown`. ``fit`` ends with a snapshot.
 
     **Jump.** The last five moves between snapshots, with the changes of the gradient, tell
     where a quadratic objective would be least on their span [2]_. The next steps begin
     there, without momentum, at most three times as far away as the longest of the moves;
     snapshot and full gradient stay. There is no jump with a proximal operator, whose
-    objective is not quadratic. The moves take at most 16 MB, so fewer are kept of more than
-    400,000 weights, and none of more than two million. A way back forgets them.
+    objective is not quadratic, nor with layers such as Dropout and BatchNorm. The moves take
+    at most 16 MB, so fewer are kept of more than 400,000 weights, and none of more than two
+    million. A way back forgets them.
 
     The factors, the bounds, the batches' curvature, the way back and the jump are not part of
     the first paper.

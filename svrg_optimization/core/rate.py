@@ -12,8 +12,8 @@ from .arrays import dense, moved
 from .sampled_batch import BatchNearby, SampledBatch, dot
 
 # What objectives may differ by, relative to them: by rounding, times the dtype's precision, and
-# by chance where layers draw random numbers anew.
-_ROUNDING, _CHANCE = 25, 0.5
+# by chance where each pass finds another one, as with Dropout.
+_ROUNDING, _CHANCE = 25, 0.1
 
 
 class Taken(NamedTuple):
@@ -175,11 +175,11 @@ def _take_snapshot_and_rate(svrg, trained, source, workers, done):
         move = _Move(gradient, before, full_gradient, weights) if before else None
         nearby = BatchNearby(svrg, live, gradient, sample, workers)
         measures = rule.measures_curvature and svrg.at.is_repeatable
+        is_random = bool(svrg.at.disturbances())
         # Workers decide alike: each with the largest of all workers' numbers.
         norm, curvature, *change = workers.largest([
             norm, nearby.curvature() if measures else 0.,
-            *(move.change(rule, norm, value, not svrg.at.is_repeatable) if move
-              else Change())])
+            *(move.change(rule, norm, value, is_random) if move else Change())])
         change = Change(*change)
         if move and move.steps and rule.is_worse(change, norm):
             _go_back(svrg, before, trained)
@@ -192,7 +192,7 @@ def _take_snapshot_and_rate(svrg, trained, source, workers, done):
         if is_first and measures:
             halvings, = workers.largest([nearby.halvings(rule(None) * (1 + gradient.momentum))])
             rule.rate /= 2 ** halvings
-        if move and rule.bounded and gradient.is_smooth:
+        if move and rule.bounded and gradient.is_smooth and not is_random:
             svrg.snapshot.jump = _jump(rule.moves, move, change, gradient.of(
                 full_gradient, weights), gradient.multipliers, workers)
     except BaseException:
@@ -286,7 +286,7 @@ class _Move:
         precision = _ROUNDING * max((np.finfo(array.dtype).eps for array in self.moved.values()),
                                     default=0)
         if is_random:
-            precision = _CHANCE
+            precision = _CHANCE * rule.slowdown  # or all others would be above a lucky one
         elif rule.is_noise(norm):
             size = max(size, rule.largest_objective)
         if not (math.isfinite(value) and abs(value - former) <= precision * size):

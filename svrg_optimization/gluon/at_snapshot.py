@@ -388,7 +388,7 @@ class AtSnapshot(GradientsAtSnapshot):
         packed = {'counts': {name: getattr(snapshot, name) for name in _COUNTS},
                   'names': [param.name for param in self._params], 'loss': self.kind,
                   'random': self._random and self._random.get_state(), 'values': None,
-                  'jump': snapshot.jump}
+                  'was_random': bool(self._is_random or self._was_random), 'jump': snapshot.jump}
         if snapshot.is_active:
             facts, kinds = snapshot.full_gradient.pack()
             places = {param.name: place for place, param in enumerate(self._params)}
@@ -436,6 +436,7 @@ class AtSnapshot(GradientsAtSnapshot):
 
         def restore():
             self.kind, self._random, self._stepped = kind, generator, None
+            self._was_random = packed.get('was_random', False)
             for place, value in values.items():
                 for array in as_nd(self._arrays[self._params[place]][0]):
                     array[:] = value

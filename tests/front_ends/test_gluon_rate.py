@@ -327,7 +327,7 @@ def test_states_loaded_into_the_same_trainer_forget_its_last_step(tmp_path):
 
     expected = go_on()
     for name, param in net.collect_params().items():
-        param.set_data(as_blocks_take(mx.nd.array(before[name])))
+        param.set_data(as_blocks_take(before[name]))
     trainer.load_states(path)
     for name, value in go_on().items():
         np.testing.assert_array_equal(value, expected[name])
