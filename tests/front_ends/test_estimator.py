@@ -79,7 +79,7 @@ class Training:
 def assert_same_bits(found, expected):
     expected = list(weights_of(expected).values())
     for value in weights_of(found).values():
-        np.testing.assert_array_equal(value, expected.pop(0), err_msg=str(weights_of(found).keys()))
+        np.testing.assert_array_equal(value, expected.pop(0))
 
 
 @pytest.mark.parametrize('contexts', [mx.cpu(), TWO_DEVICES])

@@ -3,6 +3,8 @@
 import random
 import sys
 
+from mxnet import autograd
+
 
 class Interruption:
     """Call something, and interrupt it before a given operation of MXNet's Python or of ours.
@@ -26,6 +28,9 @@ class Interruption:
             pass
         finally:
             sys.settrace(self._tracer)
+            # MXNet's scopes leave them on where they are interrupted, for all tests that follow.
+            autograd.set_training(False)
+            autograd.set_recording(False)
 
     def _trace(self, frame, event, _):
         if frame.f_globals.get('__name__', '').partition('.')[0] not in self.packages:
