@@ -352,7 +352,7 @@ def random_block(layer):
     (random_module, mx.sym.Dropout), (random_module, mx.sym.BatchNorm),
     (random_block, lambda: gluon.nn.Dropout(0.5)),
     (random_block, lambda: gluon.nn.BatchNorm(in_channels=4))])
-def test_the_rate_survives_layers_with_which_each_pass_finds_another_objective(trained, layer, seed):
+def test_the_rate_survives_passes_of_which_each_finds_another_objective(trained, layer, seed):
     """Compared to rounding, training went back 20 times of 30, to a rate of 1e-8 or less."""
     np.random.seed(seed)
     mx.random.seed(seed)
