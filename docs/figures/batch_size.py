@@ -1,19 +1,21 @@
-"""Training loss over gradient passes for several batch sizes."""
+"""Training loss over gradient passes for several batch sizes, at one rate and at found rates."""
 
-from common import SVRG, OddDigits, arguments, axes_of_excess, save, settings_of, train
+from common import NEUTRAL, STYLES, SVRG, OddDigits, arguments, axes_of_excess, save, train
 
-RATE = 4.0
+RATE, SIZES = 4.0, (4, 16, 64, 256)
 
 
 def main():
     args = arguments(__file__, passes=60)
     problem = OddDigits()
-    figure, (axes,) = axes_of_excess('Logistic regression, SVRG with constant learning rate %g'
-                                     % RATE)
-    for batch_size, style in zip((4, 16, 64, 256), settings_of(SVRG, 4, 1)):
-        axes.plot(*train(problem, RATE, args.passes, 2, batch_size), **style,
-                  label='batches of %d' % batch_size)
-    axes.legend()
+    figure, axes = axes_of_excess('Logistic regression, SVRG with update_freq=2', columns=2)
+    for one, rate, color, title in ((axes[0], RATE, NEUTRAL, 'sgd, constant rate %g' % RATE),
+                                    (axes[1], None, SVRG, 'nag, BarzilaiBorwein()')):
+        one.set_title(title, fontsize=10)
+        for batch_size, style in zip(SIZES, ('-', *STYLES)):
+            one.plot(*train(problem, rate, args.passes, 2, batch_size), color=color,
+                     linestyle=style, linewidth=1.8, label='batches of %d' % batch_size)
+        one.legend()
     save(figure, args.output)
 
 

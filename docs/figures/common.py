@@ -17,7 +17,7 @@ from scipy.special import expit
 from sklearn.datasets import load_digits
 from sklearn.preprocessing import normalize
 
-from svrg_optimization import SVRGModule
+from svrg_optimization import BarzilaiBorwein, SVRGModule
 
 matplotlib.use('Agg')
 from matplotlib import colors, pyplot  # noqa: E402
@@ -82,8 +82,8 @@ def train(problem, rate, passes, update_freq=None, batch_size=16, after_batch=No
     Parameters
     ----------
     problem : OddDigits
-    rate : float
-        The learning rate, constant.
+    rate : float or None
+        The learning rate of sgd, constant; None for nag with BarzilaiBorwein.
     passes : int
         Gradient passes over the data that the run may take.
     update_freq : int, optional
@@ -120,9 +120,12 @@ def train(problem, rate, passes, update_freq=None, batch_size=16, after_batch=No
             after_batch(module, param.epoch, param.nbatch)
 
     logging.getLogger().setLevel(logging.WARNING)
-    module.fit(train_data, eval_metric=[], optimizer='sgd', initializer=mx.init.Zero(),
-               optimizer_params={'learning_rate': rate, 'wd': L2}, num_epoch=len(passes_after),
-               batch_end_callback=call_after_batch, epoch_end_callback=after_epoch)
+    params = {'learning_rate': rate} if rate else {'momentum': 0.9,
+                                                   'lr_scheduler': BarzilaiBorwein()}
+    module.fit(train_data, eval_metric=[], optimizer='sgd' if rate else 'nag',
+               optimizer_params={**params, 'wd': L2}, initializer=mx.init.Zero(),
+               num_epoch=len(passes_after), batch_end_callback=call_after_batch,
+               epoch_end_callback=after_epoch)
     return [0, *passes_after], excesses
 
 

@@ -14,7 +14,7 @@ def main():
         one.set_title(method, fontsize=10)
         for rate, style in zip(RATES, settings_of(color, 4, RATES.index(best))):
             one.plot(*train(problem, rate, args.passes, update_freq), **style,
-                     label='rate %g' % rate)
+                     label='rate %g%s' % (rate, ', the best' if rate == best else ''))
         one.legend()
     save(figure, args.output)
 

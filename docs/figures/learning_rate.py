@@ -103,6 +103,9 @@ def main():
                       'label': 'other rates of the grid' if rate == GRID[0] else None})
             for axes, values in zip((above, below), curve[1:]):
                 axes.semilogy(curve[0], values, **style)
+                axes.annotate('%.2g' % rate, (curve[0][-1], values[-1]), (3, 0), fontsize=7,
+                              textcoords='offset points', color=NEUTRAL, va='center',
+                              annotation_clip=True)
         passes, *automatic = problem.train(None, args.passes)
         for axes, values in zip((above, below), automatic):
             axes.semilogy(passes, values, color=SVRG, linewidth=2.5, label='BarzilaiBorwein()')
@@ -113,6 +116,7 @@ def main():
         above.set_ylim(1e-8, 10)
         below.set_ylim(1e-7, 1)
         below.set_xlabel('gradient passes over the data')
+        below.set_xlim(-5, 114)
     panels[0][0].legend(fontsize=8, loc='lower left')
     panels[0][0].set_ylabel('objective minus optimum')
     panels[1][0].set_ylabel('largest component of the gradient')

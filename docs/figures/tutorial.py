@@ -1,4 +1,4 @@
-"""The tutorial's training: objective minus optimum over epochs, with Module, Gluon and SGD."""
+"""The tutorial's training: objective minus optimum over passes, with Module, Gluon and SGD."""
 
 import logging
 
@@ -16,7 +16,7 @@ BATCH_SIZE = 32
 
 
 def main():
-    args = arguments(__file__, passes=60)
+    args = arguments(__file__, passes=90)
     logging.disable(logging.WARNING)
     rows, labels = load_breast_cancer(return_X_y=True)
     rows, _, labels, _ = train_test_split(rows, labels, test_size=0.25, random_state=0)
@@ -39,9 +39,8 @@ def main():
         trained, values = made(mx.sym.LogisticRegressionOutput(
             score, mx.sym.Variable('softmax_label'))), []
         trained.fit(mx.io.NDArrayIter(rows, labels, BATCH_SIZE, shuffle=True), eval_metric=[],
-                    initializer=mx.init.Zero(), num_epoch=args.passes,
-                    optimizer_params={'wd': wd, **params},
-                    optimizer='nag' if 'momentum' in params else 'sgd',
+                    initializer=mx.init.Zero(), num_epoch=epochs[made is mx.mod.Module],
+                    optimizer_params={'momentum': 0.9, 'wd': wd, **params}, optimizer='nag',
                     epoch_end_callback=lambda _, __, weights, ___: values.append(
                         above(weights['fc_weight'], weights['fc_bias'])))
         return values
@@ -57,25 +56,30 @@ def main():
         trainer = SVRGTrainer(net.collect_params(), 'nag', {
             'momentum': 0.9, 'wd': wd, 'lr_scheduler': BarzilaiBorwein()},
             objective=lambda data, label: loss(net(data), label))
-        for epoch in range(args.passes):
-            if epoch % 2 == 0:
-                trainer.update_full_grads(batches)
-            for data, label in batches:
+        for batches_of_epoch in trainer.epochs(batches, epochs[0], update_freq=2):
+            for data, label in batches_of_epoch:
                 trainer.backward(data, label)
                 trainer.step(len(data))
             values.append(above(net.weight.data(), net.bias.data()))
         return values
 
+    # Two passes an epoch and one a snapshot, with three gradients of a batch for the rate.
+    snapshot = 1 + 3 * BATCH_SIZE / len(rows)
+    passes = np.cumsum([2 + snapshot * (epoch % 2 == 0) for epoch in range(args.passes)])
+    passes = passes[passes <= args.passes]
+    epochs = len(passes), args.passes  # of SVRG, of SGD
     figure, axes = pyplot.subplots(figsize=(7, 4))
-    epochs = np.arange(1, args.passes + 1)
-    axes.semilogy(epochs, module(lambda symbol: SVRGModule(symbol, update_freq=2), momentum=0.9,
+    axes.semilogy(passes, module(lambda symbol: SVRGModule(symbol, update_freq=2),
                                  lr_scheduler=BarzilaiBorwein()),
                   color=SVRG, linewidth=2.5, label='SVRGModule')
-    axes.semilogy(epochs, block(), color=NEUTRAL, linestyle='--', label='SVRGTrainer')
-    axes.semilogy(epochs, module(mx.mod.Module, learning_rate=0.5), color=SGD,
-                  label='SGD, rate 0.5')
+    axes.semilogy(passes, block(), color=NEUTRAL, linestyle='--', label='SVRGTrainer')
+    rates = 3.0 ** np.arange(-6, 2)
+    curves = {rate: module(mx.mod.Module, learning_rate=rate) for rate in rates}
+    best = min(rates, key=lambda rate: np.mean(curves[rate][-10:]))
+    axes.semilogy(range(1, args.passes + 1), curves[best], color=SGD,
+                  label='SGD, the best of %d rates: %.2g' % (len(rates), best))
     axes.set_ylim(1e-9, 1)
-    axes.set_xlabel('epochs')
+    axes.set_xlabel('gradient passes over the data')
     axes.set_ylabel('objective minus optimum')
     axes.grid(True, which='major', alpha=0.3)
     axes.legend()
