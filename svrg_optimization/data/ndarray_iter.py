@@ -7,8 +7,6 @@ import numpy as np
 from mxnet import ndarray as nd
 from mxnet.io import DataBatch, NDArrayIter
 
-from .large_pages import empty_like
-
 
 def reset(train_data):
     """Reset an iterator.
@@ -82,7 +80,7 @@ def _rows_of(train_data, function):
 
 def _in_order(array, order):
     # A negative index counts from the end, as in NumPy.
-    return nd.take(array, order.as_in_context(array.context), mode='wrap', out=empty_like(array))
+    return nd.take(array, order.as_in_context(array.context), mode='wrap')
 
 
 def _views(train_data):

@@ -1,17 +1,13 @@
 """Resets and batches of NDArrayIter, compared with its own."""
 
-import ctypes
 import functools
 import itertools
-from types import SimpleNamespace
 
 import mxnet as mx
 import numpy as np
 import pytest
-from mxnet.base import _LIB, check_call
 
 from problems import Problem
-from svrg_optimization.data import large_pages
 from svrg_optimization.data.ndarray_iter import (
     joined_views,
     reset,
@@ -72,29 +68,6 @@ def test_rows_before_a_reset_stay():
         reset(train_data)
     for array, values in zip(kept, before):
         np.testing.assert_array_equal(array.asnumpy(), values)
-
-
-@pytest.mark.parametrize('has_large_pages', [True, False])
-def test_large_pages_are_asked_for(has_large_pages, monkeypatch):
-    """For all whole pages of the new array, and only for those."""
-    asked = []
-    monkeypatch.setattr(large_pages, 'mmap', SimpleNamespace(
-        PAGESIZE=4096, **{'MADV_HUGEPAGE': 14} if has_large_pages else {}))
-    monkeypatch.setattr(large_pages.ctypes, 'CDLL', lambda _: SimpleNamespace(
-        madvise=lambda *arguments: asked.append(arguments)))
-    source = mx.nd.ones((1 << 20, 3))
-    new = large_pages.empty_like(source)
-    assert (new.shape, new.dtype, new.context) == (source.shape, source.dtype, source.context)
-    if not has_large_pages:
-        assert not asked
-        return
-    [(begin, length, advice)] = asked
-    address = ctypes.c_void_p()
-    check_call(_LIB.MXNDArrayGetData(new.handle, ctypes.byref(address)))
-    assert 0 <= begin.value - address.value < 4096 and begin.value % 4096 == 0
-    assert begin.value + length.value == address.value + 12 * (1 << 20) and advice == 14
-    large_pages.empty_like(mx.nd.ones((1 << 18,)))
-    assert len(asked) == 1
 
 
 def test_whole_batches_are_views():
