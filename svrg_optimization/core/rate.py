@@ -116,9 +116,14 @@ def warn_of_end(svrg, trained, cause=''):
     tol = svrg.schedule.tol
     if tol is None or svrg.snapshot.has_converged:
         return
-    reason = cause or '%s, or more epochs, may be needed' % (
-        'scaled features' if trained.rule else 'another learning rate')
-    if not cause and svrg.at.disturbances():
+    reason = cause or '%s%s, or more epochs, may be needed' % (
+        'scaled features' if trained.rule else 'another learning rate',
+        '' if trained.mean_gradient().is_smooth else ', larger batches')
+    if not cause and len(svrg.rows_of_passes) > 1:
+        reason = ('passes had %s rows, so that each has another objective: iterators over files leave '
+                  'other rows out with round_batch, unless batch_size divides the rows'
+                  % ' and '.join(map(str, sorted(svrg.rows_of_passes)[:2])))
+    elif not cause and svrg.at.disturbances():
         reason = ('with %s each batch has another objective, so that the gradient may not vanish'
                   % ', '.join(svrg.at.disturbances()))
     svrg.warn_once('training did not converge: gradient %.1e, tol %g; %s'

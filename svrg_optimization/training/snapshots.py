@@ -36,6 +36,7 @@ def take_snapshot(module, train_data, batch_end_callback, batches):
         for _ in source.batches():
             pass
         return
+    svrg.unmoved = svrg.unmoved + 1 if svrg.epoch is None and is_at_snapshot(module) else 0
     module._membership.synchronize(module, svrg.snapshot.num_update)
     svrg.at.warn_of_noise(module)
     callbacks = batch_end_callback or module._full_grad_callback
@@ -43,6 +44,9 @@ def take_snapshot(module, train_data, batch_end_callback, batches):
         svrg, trained, source, _workers(module, source),
         _callback_of_pass(module, source, callbacks) if callbacks else None)
     rate.log_rate(module.logger, svrg, trained, taken)
+    if svrg.unmoved == 2:
+        svrg.warn_once('three snapshots are of the same weights: no step was made between them. A '
+                       'loop of your own calls train_data.reset() before it reads the batches')
     svrg.snapshot.has_converged = svrg.schedule.tol is not None and has_converged(module)
 
 
