@@ -163,6 +163,8 @@ class BarzilaiBorwein(LRScheduler):
         The last moves between snapshots.
     ways_back : int
         How often training went back to it.
+    begins_anew : bool
+        Whether the next snapshot is compared with none.
 
     Raises
     ------
@@ -267,7 +269,7 @@ class BarzilaiBorwein(LRScheduler):
         vars(self).update((name, state[name]) for name in _STATE if name in state)
         self.best = KeptSnapshot(*state['best']) if state.get('best') else None
         self.moves = moves or Moves()
-        self._begins_anew, self._is_resumed = False, True
+        self.begins_anew, self._is_resumed = False, True
 
     def __setstate__(self, state):
         """Restore a rule, of version 2.0.0 too."""
@@ -282,7 +284,7 @@ class BarzilaiBorwein(LRScheduler):
 
     def begin_anew(self):
         """Compare the next snapshot with none: weights or data are others."""
-        self._begins_anew = True
+        self.begins_anew = True
         self.moves.clear()
 
     def is_noise(self, norm):
@@ -294,7 +296,7 @@ class BarzilaiBorwein(LRScheduler):
 
         It is if its objective is above, or if its gradient's norm is not finite.
         """
-        return not math.isfinite(norm) or (change.objective > 0 and not self._begins_anew)
+        return not math.isfinite(norm) or (change.objective > 0 and not self.begins_anew)
 
     def accept(self, change, norm, objective=math.nan):
         """Go on from a new snapshot, a Change after the one before, with these values."""
@@ -302,9 +304,9 @@ class BarzilaiBorwein(LRScheduler):
             self.largest_norm = max(self.largest_norm, norm)
         if math.isfinite(objective):
             self.largest_objective = max(self.largest_objective, abs(objective))
-        compares = self.best and not self._begins_anew and math.isfinite(change.objective)
+        compares = self.best and not self.begins_anew and math.isfinite(change.objective)
         self.best = KeptSnapshot(self.best.objective + change.objective if compares else 0., norm)
-        self._begins_anew = False
+        self.begins_anew = False
 
     def slow_down(self):
         """Reduce the rate and its bound, and forget the moves, where training goes back."""

@@ -182,10 +182,12 @@ def _take_snapshot_and_rate(svrg, trained, source, workers, done):
         measures = rule.measures_curvature and svrg.at.is_repeatable
         is_random = bool(svrg.at.disturbances())
         # Workers decide alike: each with the largest of all workers' numbers.
-        norm, curvature, *change = workers.largest([
-            norm, nearby.curvature() if measures else 0.,
+        norm, curvature, begins_anew, *change = workers.largest([
+            norm, nearby.curvature() if measures else 0., float(rule.begins_anew),
             *(move.change(rule, norm, value, is_random) if move else Change())])
         change = Change(*change)
+        if begins_anew:  # somebody has set the weights of a worker
+            rule.begin_anew()
         if move and move.steps and rule.is_worse(change, norm):
             _go_back(svrg, before, trained)
             rule.slow_down()

@@ -51,6 +51,15 @@ def test_workers_share_the_largest_curvature_of_their_batches(tmp_path):
         np.testing.assert_allclose(rate, rates[0], rtol=1e-3)
 
 
+@pytest.mark.parametrize('setter, ways_back', [(None, 1), (0, 0), (1, 0)])
+def test_workers_begin_anew_together_where_one_has_set_its_weights(tmp_path, setter, ways_back):
+    results = run_workers('set_on_one', tmp_path, problem={'kind': 'softmax', 'rows': 48},
+                          sizes=[24, 24], batch_size=8, setter=setter)
+    for weights, count in results:
+        assert count == ways_back
+        assert_close(weights, results[0][0])
+
+
 @pytest.mark.parametrize('environment, kind, sparse', [
     ({'MXNET_UPDATE_ON_KVSTORE': '1'}, 'dist_sync', False), ({}, 'dist_async', False),
     ({}, 'dist_sync', True)])

@@ -281,6 +281,25 @@ def fit_with_step_size(kvstore, problem, sizes, batch_size, num_epoch, wd, bound
     return message or (weights_of(module), rule.rate, log.getvalue())
 
 
+def set_on_one(kvstore, problem, sizes, batch_size, setter):
+    """Take steps that are too large from a snapshot, and another one; one worker sets its weights.
+
+    Return the weights and how often training went back.
+    """
+    problem, rule = problem_of(problem), BarzilaiBorwein(100., bounded=False)
+    shard = shard_of(problem, sizes, kvstore.rank, batch_size)
+    module = bound(problem, kvstore, shard, optimizer={'lr_scheduler': rule})
+    module.update_full_grads(shard)
+    shard.reset()
+    for batch in shard:
+        module.forward_backward(batch)
+        module.update()
+    if kvstore.rank == setter:
+        module.set_params(*module.get_params())
+    module.update_full_grads(shard)
+    return weights_of(module), rule.ways_back
+
+
 def install_two(kvstore, kinds):
     """Install the optimizers of a plain Module and an SVRGModule; return the error's message."""
     for number, kind in enumerate(kinds):
