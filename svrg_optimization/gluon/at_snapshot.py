@@ -12,7 +12,7 @@ from .batches import ARRAYS, with_states
 from .numpy_arrays import as_nd
 from .states import structure
 
-_COUNTS = 'taken_at', 'is_stale', 'num_update', 'num_taken'
+_COUNTS = 'taken_at', 'is_stale', 'num_update', 'num_taken', 'has_converged'
 _SEEN = 64  # elements of a parameter that tell whether somebody has set it
 _GENERATORS = 8  # a multiple of MXNet's number of generators, 4 on a CPU
 _BAD_INPUT = AssertionError, AttributeError, TypeError, ValueError  # what a network raises
@@ -415,7 +415,7 @@ class AtSnapshot(GradientsAtSnapshot):
         of other parameters.
         """
         names, counts = [param.name for param in self._params], {
-            name: packed['counts'][name] for name in _COUNTS}
+            name: packed['counts'][name] for name in _COUNTS if name in packed['counts']}
         kind, generator = self.kind or packed.get('loss'), self._random
         if structure(packed.get('names', names)) != structure(names):  # 1.0.0 saved no names
             raise ValueError('it has a snapshot of other parameters, or of these in another order: '

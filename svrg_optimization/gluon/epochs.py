@@ -23,6 +23,7 @@ def _epochs(trainer, train_data, numbers, update_freq, states):
         for svrg.epoch in numbers:
             snapshot = svrg.snapshot
             if not svrg.schedule.is_off and (not snapshot.is_active or snapshot.is_stale
+                                             or snapshot.has_converged  # as in a file
                                              or svrg.epoch % update_freq == 0):
                 _take_snapshot(trainer, train_data, states)
                 if trainer.has_converged or not rate.can_go_on(svrg):
