@@ -120,8 +120,8 @@ def warn_of_end(svrg, trained, cause=''):
         'scaled features' if trained.rule else 'another learning rate',
         '' if trained.mean_gradient().is_smooth else ', larger batches')
     if not cause and len(svrg.rows_of_passes) > 1:
-        reason = ('passes had %s rows, so that each has another objective: iterators over files leave '
-                  'other rows out with round_batch, unless batch_size divides the rows'
+        reason = ('passes had %s rows, so that each has another objective: iterators over files '
+                  'leave other rows out with round_batch, unless batch_size divides the rows'
                   % ' and '.join(map(str, sorted(svrg.rows_of_passes)[:2])))
     elif not cause and svrg.at.disturbances():
         reason = ('with %s each batch has another objective, so that the gradient may not vanish'

@@ -68,7 +68,7 @@ class SVRG:
     epoch : int or None
         Epoch of ``fit``; None outside of it.
     unmoved : int
-        Number of latest snapshots outside of ``fit`` that found the weights of the one before.
+        Number of latest snapshots outside of ``fit`` without a step since the one before.
     rows_of_passes : set of int
         Numbers of rows that the passes of ``fit`` had.
     """

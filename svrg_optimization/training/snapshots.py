@@ -36,7 +36,9 @@ def take_snapshot(module, train_data, batch_end_callback, batches):
         for _ in source.batches():
             pass
         return
-    svrg.unmoved = svrg.unmoved + 1 if svrg.epoch is None and is_at_snapshot(module) else 0
+    is_unmoved = (svrg.epoch is None and module.optimizer_initialized and svrg.snapshot.is_active
+                  and svrg.snapshot.taken_at == svrg.snapshot.num_update and is_at_snapshot(module))
+    svrg.unmoved = svrg.unmoved + 1 if is_unmoved else 0
     module._membership.synchronize(module, svrg.snapshot.num_update)
     svrg.at.warn_of_noise(module)
     callbacks = batch_end_callback or module._full_grad_callback
@@ -45,8 +47,8 @@ def take_snapshot(module, train_data, batch_end_callback, batches):
         _callback_of_pass(module, source, callbacks) if callbacks else None)
     rate.log_rate(module.logger, svrg, trained, taken)
     if svrg.unmoved == 2:
-        svrg.warn_once('three snapshots are of the same weights: no step was made between them. A '
-                       'loop of your own calls train_data.reset() before it reads the batches')
+        svrg.warn_once('no step was made between the last three snapshots: a loop of your own '
+                       'calls train_data.reset() before it reads the batches')
     svrg.snapshot.has_converged = svrg.schedule.tol is not None and has_converged(module)
 
 
