@@ -43,6 +43,7 @@ class AtSnapshot(GradientsAtSnapshot):
         self.inputs = self._random = self._seed = self._mark = None
         self._seen, self._stepped = [], None  # elements of each parameter, after the latest step
         self._was_random = False
+        self._dense_of_inputs = None  # unknown; the input's place by weight
         self._is_random = None  # unknown; to set the seed takes 1.5 ms
 
     # Arrays
@@ -174,6 +175,36 @@ class AtSnapshot(GradientsAtSnapshot):
             except BaseException:  # a Ctrl-C in the middle
                 restore()
                 raise
+
+    # Inputs
+
+    def inputs_of_weights(self, batch, source):
+        """List the weights of Dense blocks that get an input, and these inputs."""
+        if self._dense_of_inputs is None:
+            self._dense_of_inputs = self._find_dense(with_states(batch, source.states)[0])
+        return [(name, 1, inputs[place]) for name, place in self._dense_of_inputs.items()
+                for inputs in batch]
+
+    def _find_dense(self, inputs):
+        """Map the weight of each Dense that gets the content of an input to the input's place."""
+        given, (dense, block) = {}, (gluon.nn.Dense, gluon.HybridBlock)
+        hybrid_forward = dense.hybrid_forward
+
+        def seen(layer, F, x, *args, **kwargs):  # noqa: N803
+            given[layer.weight.name] = x.asnumpy().ravel()
+            return hybrid_forward(layer, F, x, *args, **kwargs)
+
+        try:  # with no block compiled
+            dense.hybrid_forward = seen
+            block._active = property(lambda _: False, lambda one, on: vars(one).update(_active=on))
+            self._objective(*inputs)
+        finally:
+            dense.hybrid_forward = hybrid_forward
+            del block._active
+        contents = {place: (value.asnumpy() if isinstance(value, nd.NDArray) else value).ravel()
+                    for place, value in enumerate(inputs) if isinstance(value, ARRAYS)}
+        return {param.name: place for param in self.trained() if param.name in given
+                for place, value in contents.items() if np.array_equal(given[param.name], value)}
 
     # What SVRG asks for
 

@@ -91,6 +91,25 @@ def test_workers_stop_together_at_the_optimum(tmp_path):
         assert norm <= 1e-4 and 0 < epochs < 200
 
 
+@pytest.mark.parametrize('scenario', ['fit_on_raw_columns', 'fit_on_raw_columns_gluon'])
+def test_workers_scale_by_the_columns_of_all_rows(tmp_path, scenario):
+    given, units = {'kind': 'softmax', 'rows': 60}, np.array([1e-3, 1, 30, 1e3])
+    results = run_workers(scenario, tmp_path, 3, 1, problem=given, sizes=[20, 20, 20],
+                          batch_size=5, units=units)
+    problem = Problem(**given)
+    features = problem.features * units
+    scales = 1 / ((features ** 2).mean(axis=0) + 1e-3)
+    for found, norm, weights in results:
+        np.testing.assert_allclose(found[0], scales, rtol=1e-5)
+        gradient = problem.network(weights, features, problem.targets)
+        largest = max(np.abs((gradient['fc_weight'] / 60 + 1e-3 * weights['fc_weight'])
+                             * np.sqrt(scales)).max(), np.abs(gradient['fc_bias']).max() / 60)
+        assert largest <= 1.05e-4
+        np.testing.assert_allclose(norm, largest, rtol=0.05)
+        for name, value in results[0][2].items():
+            np.testing.assert_array_equal(weights[name], value)
+
+
 @pytest.mark.parametrize('kind, tols, message', [
     ('dist_async', [1e-4, 1e-4], "tol must be None with the kvstore 'dist_async'"),
     ('dist_sync', [1e-4, 1e-3], 'tol .* must be the same on all workers .* in the order of ranks')])

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import mxnet as mx
 
-from gluon_workers import converge_gluon, fit_gluon, warn_of_batch_sizes
+from gluon_workers import converge_gluon, fit_gluon, fit_on_raw_columns_gluon, warn_of_batch_sizes
 from own_operators import Unsendable
 from problems import Problem, SparseProblem
 from sampled_workers import fit_sampled, sampled_unlike
@@ -27,7 +27,8 @@ from svrg_optimization import BarzilaiBorwein, SVRGModule
 from svrg_optimization.proximal import GroupLasso
 
 # Scenarios in files of their own.
-ELSEWHERE = converge_gluon, fit_gluon, warn_of_batch_sizes, fit_sampled, sampled_unlike
+ELSEWHERE = (converge_gluon, fit_gluon, fit_on_raw_columns_gluon, warn_of_batch_sizes,
+             fit_sampled, sampled_unlike)
 
 
 def bound(problem, kvstore, train_data, devices=1, seed=None, optimizer=None, update_freq=1,
@@ -325,6 +326,17 @@ def fit_until_converged(kvstore, problem, sizes, batch_size, tols):
         epoch_end_callback=lambda epoch, *_: epochs.append(epoch),
         optimizer_params={'momentum': 0.9, 'wd': 0.05, 'lr_scheduler': BarzilaiBorwein()}))
     return message or (weights_of(module), module.gradient_norm * module.has_converged, len(epochs))
+
+
+def fit_on_raw_columns(kvstore, problem, sizes, batch_size, units):
+    """Train with scaled steps on columns in some units; return D, the norm and the weights."""
+    problem, rule = problem_of(problem), BarzilaiBorwein(scaled=True)
+    problem.features *= units
+    module = problem.module(2, tol=1e-4)
+    module.fit(shard_of(problem, sizes, kvstore.rank, batch_size), kvstore=kvstore,
+               initializer=mx.init.Zero(), eval_metric='mse', num_epoch=200, optimizer='nag',
+               optimizer_params={'momentum': 0.9, 'wd': 1e-3, 'lr_scheduler': rule})
+    return rule.column_scales.by_name['fc_weight'], module.gradient_norm, weights_of(module)
 
 
 def fit_again(kvstore, problem, sizes, batch_size, optimizer):
