@@ -54,7 +54,7 @@ class Scales:
         factor : NDArray or float
             The factor.
         like : NDArray, optional
-            Has the context and dtype of D, by default the factor.
+            Has the shape, context and dtype of D, by default the factor.
         power : float
             The power.
         """
@@ -63,7 +63,8 @@ class Scales:
         like = factor if like is None else like
         key = name, like.context, np.dtype(like.dtype), power
         if key not in self._arrays:
-            self._arrays[key] = nd.array(self.by_name[name] ** power, like.context, like.dtype)
+            self._arrays[key] = nd.array(  # as large as the weight: broadcasting is slow
+                np.broadcast_to(self.by_name[name] ** power, like.shape), like.context, like.dtype)
         return factor * self._arrays[key]
 
     @contextlib.contextmanager
@@ -78,8 +79,9 @@ class Scales:
             if name in self.by_name:
                 if gradient.stype != 'default':
                     gradient = gradient.tostype('default')
-                own = weight * (decays[key] / optimizer.rescale_grad)
-                scaled[key], decays[key] = self.times(name, gradient + own, weight), 0.
+                if decays[key]:
+                    gradient = gradient + weight * (decays[key] / optimizer.rescale_grad)
+                scaled[key], decays[key] = self.times(name, gradient, weight), 0.
         optimizer._get_wds = lambda indices: [decays[key] for key in indices]
         try:
             yield [scaled.get(key, gradient) for key, gradient in zip(keys, gradients)]
