@@ -118,7 +118,8 @@ def warn_of_end(svrg, trained, cause=''):
     if tol is None or svrg.snapshot.has_converged:
         return
     reason = cause or '%s%s, or more epochs, may be needed' % (
-        'scaled features' if trained.rule else 'another learning rate',
+        'another learning rate' if trained.rule is None else
+        'centred features' if trained.rule.scaled else 'BarzilaiBorwein(scaled=True)',
         '' if trained.mean_gradient().is_smooth else ', larger batches')
     if not cause and len(svrg.rows_of_passes) > 1:
         reason = ('passes had %s rows, so that each has another objective: iterators over files '

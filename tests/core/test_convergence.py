@@ -222,7 +222,7 @@ def test_a_tol_below_what_float32_can_reach_ends_with_the_warning():
 @pytest.mark.filterwarnings('ignore:tol may not be reached', 'ignore:.*since the last snapshot')
 @pytest.mark.parametrize('handle, shuffle, scheduler, advice', [
     ('pad', True, None, 'another learning rate'),
-    ('pad', False, BarzilaiBorwein, 'scaled features'),
+    ('pad', False, BarzilaiBorwein, r'BarzilaiBorwein\(scaled=True\)'),
     ('discard', False, None, 'another learning rate'), ('discard', True, None, 'without rows left'),
     ('roll_over', False, BarzilaiBorwein, 'without rows left')])
 def test_the_advice_names_what_keeps_it_from_convergence(handle, shuffle, scheduler, advice):
