@@ -127,22 +127,23 @@ class Columns:
         workers : Workers
             Devices and workers of the pass.
         """
+        names = [name for name in gradient.updated(full_gradient) if name in self._sums]
         totals, scales, others = [], {}, []
         for place in range(2):
             part = self._at.new_full_gradient()  # which workers can sum
             part.rows = 1
-            for name, sums in self._sums.items():
+            for name in names:
                 share = part.shares[0][name]
-                share[:] = nd.array(sums[place], share.context, share.dtype).broadcast_to(
-                    share.shape)
+                share[:] = nd.array(np.broadcast_to(self._sums[name][place], share.shape),
+                                    share.context, share.dtype)
             part.divide(workers)
             totals.append(part.totals())
-        for name in self._sums:
+        for name in names:
             weight, operator = self._at.weights()[name][0], gradient.proximal.get(name)
             if (weight.stype != 'default' or weight.dtype == np.float16
                     or not (operator is None or is_ours(operator))):
                 others.append(name)
-            elif name in gradient.multipliers:
+            else:
                 corner = tuple(map(slice, self._sums[name].shape[1:]))
                 squares, counts = (total[name].asnumpy()[corner] for total in totals)
                 if isinstance(operator, GroupLasso):  # one D for each group

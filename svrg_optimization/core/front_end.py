@@ -57,6 +57,8 @@ class GradientsAtSnapshot:
     def inputs_of_weights(self, batch, source):
         """List the weights that inputs of the model are multiplied by, and these inputs.
 
+        Their steps must be scaled, by the rule's `column_scales`.
+
         Parameters
         ----------
         batch : object

@@ -286,6 +286,41 @@ def test_buckets_have_the_columns_of_all():
                                1 / ((rows ** 2).sum(0) / (rows != 0).sum(0)), rtol=1e-5)
 
 
+def test_padding_and_fixed_weights_are_left_out():
+    class Padded:
+        batch_size, provide_data = BATCH, [('data', (BATCH, 5))]
+        provide_label = [('label', (BATCH,))]
+
+        def __iter__(self):
+            for begin, padding in (0, 0), (20, 7), (40, 20):
+                features = FEATURES[begin:begin + BATCH].copy()
+                features[BATCH - padding:] = np.nan
+                yield mx.io.DataBatch([nd.array(features)], [nd.array(
+                    LABELS[begin:begin + BATCH])], padding)
+
+        def reset(self):
+            pass
+
+    hidden = mx.sym.FullyConnected(mx.sym.Variable('data'), num_hidden=2, name='hidden')
+    symbol = mx.sym.LogisticRegressionOutput(mx.sym.FullyConnected(
+        mx.sym.tanh(hidden), num_hidden=1), mx.sym.Variable('label'))
+    for fixed in [], ['hidden_weight']:
+        rule = BarzilaiBorwein(scaled=True)
+        module = SVRGModule(symbol, label_names=('label',), update_freq=2, fixed_param_names=fixed)
+        module.bind(Padded.provide_data, Padded.provide_label)
+        module.init_params(mx.init.Normal(0.1))
+        module.init_optimizer(optimizer_params={'lr_scheduler': rule})
+        if fixed:
+            with pytest.warns(UserWarning, match='does not scale the steps of any weight'):
+                module.update_full_grads(Padded())
+            assert not rule.column_scales
+        else:
+            module.update_full_grads(Padded())
+            rows = EXACT[:33]
+            np.testing.assert_allclose(rule.column_scales.by_name['hidden_weight'][0],
+                                       1 / ((rows ** 2).sum(0) / (rows != 0).sum(0)), rtol=1e-6)
+
+
 def test_borrowed_optimizer():
     lender = module_of(BarzilaiBorwein(scaled=True), epochs=2, tol=None, kvstore=None)
     data, modules = mx.sym.Variable('data'), []
