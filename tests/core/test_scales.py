@@ -66,11 +66,12 @@ def weights_of(module):
     return params['fc_weight'], params['fc_bias']
 
 
-def trainer_of(rule, optimizer='nag', hybridizes=False, prefix='net_', tol=1e-5, **arguments):
+def trainer_of(rule, optimizer='nag', hybridizes=False, prefix='net_', tol=1e-5,
+               context=mx.cpu(), **arguments):
     net = gluon.nn.HybridSequential(prefix=prefix)
     with net.name_scope():
         net.add(gluon.nn.Flatten(), gluon.nn.Dense(1, in_units=5))
-    net.initialize(mx.init.Zero())
+    net.initialize(mx.init.Zero(), ctx=context)
     net[1].bias.set_data(nd.array([0.1]))  # the loss has another gradient where scores are 0
     net[1].bias.wd_mult = 0
     if hybridizes:
@@ -86,7 +87,7 @@ def train(trainer, epochs=60, begin=0, features=FEATURES, labels=LABELS):
     for batches in trainer.epochs(data, epochs, begin_epoch=begin):
         for batch in batches:
             trainer.backward(*batch)
-            trainer.step(len(batch[0]))
+            trainer.step(sum(map(len, batch[0])) if isinstance(batch[0], list) else len(batch[0]))
 
 
 @pytest.mark.parametrize('optimizer', ['sgd', 'nag'])
@@ -122,14 +123,16 @@ def test_module_finds_the_optimum_on_raw_columns(given):
                                atol=1e-4 * np.abs(optimum()).max())
 
 
-@pytest.mark.parametrize('hybridizes', [False, True])
-def test_gluon_finds_the_optimum_on_raw_columns(hybridizes):
+@pytest.mark.parametrize('given', [
+    {}, {'hybridizes': True}, {'context': [mx.cpu(0), mx.cpu(1)]}])
+def test_gluon_finds_the_optimum_on_raw_columns(given):
     rule = BarzilaiBorwein(scaled=True)
-    dense, trainer = trainer_of(rule, hybridizes=hybridizes)
+    dense, trainer = trainer_of(rule, **given)
     train(trainer)
     assert trainer.has_converged
     np.testing.assert_allclose(rule.column_scales.by_name[dense.weight.name], D[None], rtol=1e-6)
-    np.testing.assert_allclose(in_one_scale(dense.weight.data(), dense.bias.data()), optimum(),
+    np.testing.assert_allclose(in_one_scale(
+        dense.weight.list_data()[-1], dense.bias.list_data()[-1]), optimum(),
                                atol=1e-4 * np.abs(optimum()).max())
 
 
