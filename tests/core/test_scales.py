@@ -158,8 +158,10 @@ OPERATORS = {
 
 
 @pytest.mark.parametrize('name, front_end', [
-    *((name, SVRGModule) for name in OPERATORS), ('L1', SVRGTrainer),
-    ('groups of columns', SVRGTrainer)])
+    ('L1', SVRGModule), ('L1', SVRGTrainer), ('groups of columns', SVRGModule),
+    *(pytest.param(name, SVRGModule, marks=pytest.mark.slow) for name in OPERATORS
+      if name not in ('L1', 'groups of columns')),
+    pytest.param('groups of columns', SVRGTrainer, marks=pytest.mark.slow)])
 def test_proximal_solutions_on_raw_columns(name, front_end):
     """A step of the scaled proximal gradient in float64 leaves the solution where it is."""
     operator, prox = OPERATORS[name]
