@@ -356,6 +356,16 @@ def test_tolerance_does_not_depend_on_the_units():
                                rtol=1e-5)
 
 
+def test_tolerance_on_standard_columns_is_that_without_scales():
+    features, norms = STANDARD - STANDARD.mean(axis=0), []
+    features = (features / features.std(axis=0)).astype('float32')
+    for scaled in False, True:
+        module = module_of(BarzilaiBorwein(scaled=scaled), epochs=0, tol=None, features=features)
+        module.update_full_grads(mx.io.NDArrayIter(features, LABELS, BATCH, label_name='label'))
+        norms.append(module.gradient_norm)
+    np.testing.assert_allclose(norms[1] * np.sqrt(1 + WD), norms[0], rtol=1e-5)
+
+
 def test_other_data_leave_the_scales():
     rule = BarzilaiBorwein(scaled=True)
     module = module_of(rule, epochs=2, tol=None)
