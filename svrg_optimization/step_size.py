@@ -271,7 +271,7 @@ class BarzilaiBorwein(LRScheduler):
     @property
     def finds_scales(self):
         """Whether the next snapshot is to find the scales of columns."""
-        return self.scaled and self.rate is None and not self.column_scales
+        return self.scaled and self.rate is None
 
     @property
     def measures_curvature(self):

@@ -56,7 +56,8 @@ def module_of(rule, optimizer='nag', epochs=60, begin=0, loaded=None, tol=1e-5, 
                                   **arguments)
     module.fit(mx.io.NDArrayIter(features, LABELS, BATCH, label_name='label'), eval_metric=[],
                optimizer=optimizer, initializer=mx.init.Zero(), begin_epoch=begin,
-               optimizer_params={'momentum': 0.9, 'wd': wd, 'lr_scheduler': rule},
+               optimizer_params={'momentum': 0. if 'proximal' in arguments else 0.9, 'wd': wd,
+                                 'lr_scheduler': rule},
                num_epoch=epochs, **fit)
     return module
 
@@ -201,6 +202,20 @@ def test_proximal_solutions_on_raw_columns(name, front_end):
     assert np.abs(error.sum(axis=0)).max() < 2e-5 and weight.any()
     if name != 'groups of rows':
         assert np.isin(weight, [0, -1, 0.5]).any()
+
+
+def test_gradient_mapping_of_scaled_steps():
+    """Its largest component, times the root of D, in float64."""
+    rule, strength = BarzilaiBorwein(scaled=True), 1e-2
+    module = module_of(rule, 'sgd', epochs=2, tol=None, proximal=L1(strength))
+    module.update_full_grads(mx.io.NDArrayIter(FEATURES, LABELS, BATCH, label_name='label'))
+    weight, bias = (value.asnumpy().ravel().astype('float64') for value in weights_of(module))
+    error = (1 / (1 + np.exp(-EXACT @ weight - bias)) - LABELS) / ROWS
+    rates = rule.rate * D
+    stepped = soft(weight - rates * (EXACT.T @ error + WD * weight), rates * strength)
+    mapping = np.abs((weight - stepped) / rates * np.sqrt(D)).max()
+    assert mapping > abs(error.sum()) and (stepped == 0).any()
+    np.testing.assert_allclose(module.gradient_norm, mapping, rtol=1e-4)
 
 
 class OwnOperator(ProximalOperator):
