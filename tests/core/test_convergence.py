@@ -250,8 +250,8 @@ def test_the_advice_names_rows_that_a_file_iterator_leaves_out(tmp_path):
 
 
 @pytest.mark.parametrize('strength, advice', [
-    (None, 'scaled features, or more epochs'),
-    (L1(.1), 'scaled features, larger batches, or more epochs')])
+    (None, r'BarzilaiBorwein\(scaled=True\), or more epochs'),
+    (L1(.1), r'BarzilaiBorwein\(scaled=True\), larger batches, or more epochs')])
 def test_the_advice_with_a_proximal_operator_names_larger_batches(strength, advice):
     problem = Problem('softmax')
     with pytest.warns(UserWarning, match='converge: .*; ' + advice):
