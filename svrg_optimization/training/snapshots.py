@@ -10,6 +10,8 @@ from ..data.passes import Pass, Stream
 from ..kvstore.workers import workers_of
 from .trained_module import TrainedModule
 
+_UNMOVED = 5  # snapshots after the first: whoever compares some gradients takes fewer
+
 
 def take_snapshot(module, train_data, batch_end_callback, batches):
     """Do what ``SVRGModule.update_full_grads`` says; of several buckets with the default one."""
@@ -46,8 +48,8 @@ def take_snapshot(module, train_data, batch_end_callback, batches):
         svrg, trained, source, _workers(module, source),
         _callback_of_pass(module, source, callbacks) if callbacks else None)
     rate.log_rate(module.logger, svrg, trained, taken)
-    if svrg.unmoved == 2:
-        svrg.warn_once('no step was made between the last three snapshots: a loop of your own '
+    if svrg.unmoved == _UNMOVED:
+        svrg.warn_once('no step was made between the last six snapshots: a loop of your own '
                        'calls train_data.reset() before it reads the batches')
     svrg.snapshot.has_converged = svrg.schedule.tol is not None and has_converged(module)
 

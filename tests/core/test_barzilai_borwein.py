@@ -104,7 +104,6 @@ def test_sparse_parameters_train_with_the_rate_of_dense_ones():
     problem.assert_weights(module, twin.svrg.weights)
 
 
-@pytest.mark.filterwarnings('ignore:no step was made')
 def test_the_rate_stays_where_nothing_is_learnt():
     problem = Problem(rows=40)
     module, rule = problem.bound(), BarzilaiBorwein()

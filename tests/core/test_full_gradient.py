@@ -134,7 +134,6 @@ def test_a_short_batch_without_pad_counts_its_rows():
         problem.assert_full_gradient(module, full_gradient(problem, problem.weights, np.arange(37)))
 
 
-@pytest.mark.filterwarnings('ignore:no step was made')
 def test_the_unit_is_the_batch_size_that_is_bound():
     """Neither a batch's size nor the iterator's, whatever ran last."""
     problem = Problem(rows=37)

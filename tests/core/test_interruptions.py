@@ -197,7 +197,6 @@ def with_nan(problem, value):
     return mx.io.NDArrayIter(features, problem.targets, 10, label_name='label')
 
 
-@pytest.mark.filterwarnings('ignore:no step was made')
 @pytest.mark.parametrize('value', [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize('context', [mx.cpu(), TWO_DEVICES])
 def test_full_gradient_that_is_not_finite_is_reported_once(value, context):

@@ -71,7 +71,7 @@ def test_a_chain_trains_as_plain_module_with_a_warning():
     assert len(messages) == 1
 
 
-def test_a_loop_without_reset_is_told_at_its_third_snapshot_without_a_step():
+def test_a_loop_without_reset_is_told_at_its_sixth_snapshot_without_a_step():
     problem = Problem()
     module, data = ready(problem), problem.iterator()
 
@@ -81,8 +81,8 @@ def test_a_loop_without_reset_is_told_at_its_third_snapshot_without_a_step():
             module.forward_backward(batch)
             module.update()
 
-    epoch()
-    epoch()
+    for _ in range(5):
+        epoch()
     with pytest.warns(UserWarning, match=r'no step was made.*train_data\.reset\(\)') as caught:
         epoch()
         epoch()
@@ -93,8 +93,8 @@ def test_a_loop_with_reset_says_nothing_of_it():
     problem = Problem()
     module, data = ready(problem), problem.iterator()
     for _ in range(4):
-        module.update_full_grads(data)
-        module.update_full_grads(data)  # twice is no loop
+        for _ in range(5):
+            module.update_full_grads(data)  # five are no loop
         train(module, data)
 
 
