@@ -10,8 +10,9 @@ from mxnet.lr_scheduler import LRScheduler
 from ._argument_checks import checked_bool, checked_positive
 from .jump import Moves
 from .scales import Scales
-from .svrg_optimizer import described
+from .svrg_optimizer import _register, described
 
+_MODULES_DEFAULT = (('learning_rate', 0.01),)  # of `fit` and `init_optimizer`: nobody has given it
 _FIRST_RATE = 0.01  # where it cannot be measured
 _FACTOR = 4  # of the formula's rate, where the rate is bounded
 _STABLE = 1.5  # of (1 + momentum) / (1 + 2 momentum) / L, where 2 is not stable any more
@@ -382,6 +383,42 @@ class BarzilaiBorwein(LRScheduler):
         self.rate, self.curvature = rate, largest
 
 
+@_register
+class SVRG_BB(mx.optimizer.NAG):  # noqa: N801 (MXNet registers the name in lower case)
+    """Optimizer 'svrg_bb', which finds its learning rate: nag with a BarzilaiBorwein.
+
+    It is ``optimizer='nag'`` with ``{'momentum': 0.9, 'lr_scheduler': BarzilaiBorwein()}``.
+    SVRGModule and SVRGTrainer give it its rates.
+
+    Parameters
+    ----------
+    momentum : float
+        As in ``mxnet.optimizer.NAG``.
+    lr_scheduler : BarzilaiBorwein, optional
+        By default a new one.
+    **others
+        As in ``mxnet.optimizer.NAG``, for example `wd`. A `learning_rate` is the first one.
+    """
+
+    def __init__(self, momentum=0.9, lr_scheduler=None, **others):
+        super().__init__(momentum=momentum, lr_scheduler=lr_scheduler or BarzilaiBorwein(),
+                         **others)
+
+
+def spelled_out(optimizer, optimizer_params):
+    """Return the arguments of an optimizer, with those that 'svrg_bb' has by default.
+
+    Parameters
+    ----------
+    optimizer, optimizer_params
+        As ``Module.init_optimizer`` or Trainer takes them.
+    """
+    if not (isinstance(optimizer, str) and optimizer.lower() == SVRG_BB.__name__.lower()):
+        return optimizer_params or {}
+    given = {} if optimizer_params == _MODULES_DEFAULT else dict(optimizer_params or {})
+    return {'momentum': 0.9, 'lr_scheduler': BarzilaiBorwein(), **given}
+
+
 def check_step_size(optimizer, optimizer_params, alpha, on_servers, full_grad_batches=None):
     """Raise an error for a bad `lr_scheduler`, or a BarzilaiBorwein whose rate cannot be used.
 
@@ -412,7 +449,7 @@ def check_step_size(optimizer, optimizer_params, alpha, on_servers, full_grad_ba
                         % (rule,))
     if not isinstance(rule, BarzilaiBorwein):
         return
-    is_allowed = klass in (mx.optimizer.SGD, mx.optimizer.NAG)
+    is_allowed = klass in (mx.optimizer.SGD, mx.optimizer.NAG, SVRG_BB)
     for argument in ('momentum', 'clip_gradient'):
         value = arguments.get(argument)
         if value:

@@ -35,7 +35,7 @@ from .module import executor_group
 from .module.at_snapshot import AtSnapshot
 from .module.dropout_masks import DropoutMasks
 from .proximal import ProximalOperators, weights_of
-from .step_size import check_step_size
+from .step_size import check_step_size, spelled_out
 from .svrg_optimizer import _SVRGOptimizer, check_learning_rate
 from .training import loop
 from .training.snapshots import begin_steps, take_snapshot
@@ -577,6 +577,7 @@ class SVRGModule(Module):
                 self.optimizer_initialized and not force_init):
             super().init_optimizer(kvstore, optimizer, optimizer_params, force_init)
             return
+        optimizer_params = spelled_out(optimizer, optimizer_params)
         with optimizer_kept_on_error(self):
             init_optimizer = super().init_optimizer
             install(self, kvstore, optimizer, optimizer_params,

@@ -21,7 +21,7 @@ from ..kvstore.operations import open_distributed
 from ..kvstore.workers import workers_of_trainer
 from ..proximal import ProximalOperators, ProximalStep
 from ..scales import Scales
-from ..step_size import check_step_size
+from ..step_size import check_step_size, spelled_out
 from .at_snapshot import AtSnapshot
 from .batches import Axes, Batches, as_inputs, with_states
 from .epochs import epochs
@@ -137,7 +137,8 @@ class SVRGTrainer(gluon.Trainer):
         schedule = Schedule(store.budget > 0, alpha=alpha, tol=tol)
         loss_is_mean = checked_bool('loss_is_mean', loss_is_mean, or_none=True)
         axes = Axes(batch_axis)
-        check_step_size(optimizer, optimizer_params or {}, schedule.alpha, bool(update_on_kvstore))
+        optimizer_params = spelled_out(optimizer, optimizer_params)
+        check_step_size(optimizer, optimizer_params, schedule.alpha, bool(update_on_kvstore))
         rule = rule_of(optimizer, optimizer_params)
         if rule is not None:
             rule.restart()
@@ -158,7 +159,7 @@ class SVRGTrainer(gluon.Trainer):
         trained = [param.name for param in self._params if param.grad_req != 'null']
         self._proximal = ProximalOperators(
             proximal, trained, [name for name in trained if name.endswith('weight')])
-        self._proximal.check_optimizer(optimizer, optimizer_params or {}, {
+        self._proximal.check_optimizer(optimizer, optimizer_params, {
             param.name: param.shape or (0, 0) for param in self._params})
         warn_once = WarnOnce()
         if is_unwrapped:
