@@ -1,6 +1,6 @@
 """When a snapshot is due, over how many batches, and with which α."""
 
-from .._argument_checks import check_iterator, checked_count, checked_positive
+from .._argument_checks import check_iterator, checked_bool, checked_count, checked_positive
 from ..alpha import checked_alpha
 from ..full_grad_batches import Growing
 
@@ -32,6 +32,8 @@ class Schedule:
 
     Attributes
     ----------
+    local_steps : bool
+        Whether workers make their steps alone.
     is_off : bool
         Whether α is the number 0, so that no step needs a snapshot.
 
@@ -45,10 +47,12 @@ class Schedule:
         has no full gradient of all data to look at.
     """
 
-    def __init__(self, stores_batches=False, stream_of=None, *, alpha=1., **settings):
+    def __init__(self, stores_batches=False, stream_of=None, *, alpha=1., local_steps=False,
+                 **settings):
+        self.local_steps = checked_bool('local_steps', local_steps)
         unknown = sorted(settings.keys() - set(_SETTINGS))
         if unknown:
-            raise TypeError('a setting must be alpha or one of %s, and not %s'
+            raise TypeError('a setting must be alpha, local_steps or one of %s, and not %s'
                             % (', '.join(_SETTINGS), ', '.join(unknown)))
         self._stores_batches, self._stream_of = stores_batches, stream_of
         vars(self).update(dict.fromkeys(_SETTINGS))
@@ -81,6 +85,8 @@ class Schedule:
         if self._stores_batches and data is not None:
             raise ValueError('full_grad_data must be None with store_snapshot_grads, since fit '
                              'trains on the stored batches, and not %r' % (data,))
+        if self.local_steps and settings['is_off']:
+            raise ValueError('alpha must not be 0 with local_steps: workers talk at snapshots')
         if 'tol' in given:
             settings['tol'] = checked_positive('tol', given['tol'])
         if settings['tol'] is not None:
@@ -138,4 +144,5 @@ class Schedule:
         return {'update_freq': self.update_freq,
                 'alpha': None if callable(self.alpha) else float(self.alpha),
                 'full_grad_batches': batches, 'updates_per_snapshot': self.updates_per_snapshot,
-                'full_grad_data': self.full_grad_data is not None, 'tol': self.tol}
+                'full_grad_data': self.full_grad_data is not None, 'tol': self.tol,
+                'local_steps': self.local_steps}

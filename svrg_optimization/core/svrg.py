@@ -108,6 +108,7 @@ class SVRG:
             self.at.copy_auxiliary_states_of(live)
             self.snapshot.replace(mu)
         self.snapshot.num_taken += 1
+        self.snapshot.averaged_at = None
 
     def store_again(self, live, source, workers):
         """Compute μ anew, and store the batches of its pass, which no checkpoint contains."""

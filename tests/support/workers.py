@@ -17,7 +17,7 @@ from pathlib import Path
 
 import mxnet as mx
 
-from gluon_workers import converge_gluon, fit_gluon, warn_of_batch_sizes
+from gluon_workers import converge_gluon, fit_gluon, fit_gluon_alone, warn_of_batch_sizes
 from own_operators import Unsendable
 from problems import Problem, SparseProblem
 from sampled_workers import fit_sampled, sampled_unlike
@@ -27,7 +27,7 @@ from svrg_optimization import BarzilaiBorwein, SVRGModule
 from svrg_optimization.proximal import GroupLasso
 
 # Scenarios in files of their own.
-ELSEWHERE = converge_gluon, fit_gluon, warn_of_batch_sizes, fit_sampled, sampled_unlike
+ELSEWHERE = converge_gluon, fit_gluon, fit_gluon_alone, warn_of_batch_sizes, fit_sampled, sampled_unlike
 
 
 def bound(problem, kvstore, train_data, devices=1, seed=None, optimizer=None, update_freq=1,
