@@ -66,7 +66,8 @@ def take_snapshot(svrg, trained, source, workers, done=None):
     UserWarning
         Without a BarzilaiBorwein, if training diverges.
     """
-    average(svrg, trained, workers)
+    if workers.step_alone:
+        average(svrg, trained, workers)
     if trained.rule is not None:
         went_back = _take_snapshot_and_rate(svrg, trained, source, workers, done)
         svrg.taken = Taken(gradient_norm(svrg, trained), objective(svrg, trained), went_back)
@@ -83,11 +84,10 @@ def average(svrg, trained, workers):
     Before the first snapshot these are the weights of rank 0.
     """
     snapshot = svrg.snapshot
-    if not workers.step_alone or snapshot.averaged_at == snapshot.num_update:
-        return
-    trained.go_to(workers.average(svrg.at.values_of(trained.live),
-                                  snapshot.full_gradient if snapshot.is_active else None))
-    snapshot.averaged_at = snapshot.num_update
+    if snapshot.averaged_at != snapshot.num_update:
+        trained.go_to(workers.average(svrg.at.values_of(trained.live),
+                                      snapshot.full_gradient if snapshot.is_active else None))
+        snapshot.averaged_at = snapshot.num_update
 
 
 def log_rate(logger, svrg, trained, taken):
