@@ -255,7 +255,7 @@ class Workers:
             Values of this worker, one array per device.
         full_gradient : FullGradient or None
             Full gradient from whose snapshot they have come, which knows the rows of this
-            worker. Without it the values of rank 0 are returned.
+            worker. Where it does not, or without one, the values of rank 0 are returned.
         """
         raise NotImplementedError
 

@@ -81,12 +81,11 @@ def take_snapshot(svrg, trained, source, workers, done=None):
 def average(svrg, trained, workers):
     """Set workers that step alone to the mean of their weights, by rows, without momentum.
 
-    Before the first snapshot these are the weights of rank 0.
+    Before the first snapshot, and from one of a file, these are the weights of rank 0.
     """
     snapshot = svrg.snapshot
     if snapshot.averaged_at != snapshot.num_update:
-        trained.go_to(workers.average(svrg.at.values_of(trained.live),
-                                      snapshot.full_gradient if snapshot.is_active else None))
+        trained.go_to(workers.average(svrg.at.values_of(trained.live), snapshot.full_gradient))
         snapshot.averaged_at = snapshot.num_update
 
 

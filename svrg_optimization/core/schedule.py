@@ -52,7 +52,7 @@ class Schedule:
         self.local_steps = checked_bool('local_steps', local_steps)
         unknown = sorted(settings.keys() - set(_SETTINGS))
         if unknown:
-            raise TypeError('a setting must be alpha, local_steps or one of %s, and not %s'
+            raise TypeError('a setting must be alpha or one of %s, and not %s'
                             % (', '.join(_SETTINGS), ', '.join(unknown)))
         self._stores_batches, self._stream_of = stores_batches, stream_of
         vars(self).update(dict.fromkeys(_SETTINGS))

@@ -50,20 +50,13 @@ class LocalSteps(KVStoreBase):
     def __getattr__(self, name):
         return getattr(self._kvstore, name)
 
+    rank = property(lambda store: store._kvstore.rank)
+    num_workers = property(lambda store: store._kvstore.num_workers)
+
     @property
     def type(self):
         """Kind, without the "_sync" for which Module divides by the rows of all workers."""
         return self._kvstore.type.replace('_sync', '') + LOCAL_STEPS
-
-    @property
-    def rank(self):
-        """Number of this worker."""
-        return self._kvstore.rank
-
-    @property
-    def num_workers(self):
-        """Number of workers."""
-        return self._kvstore.num_workers
 
     @staticmethod
     def is_capable(capability):

@@ -15,6 +15,7 @@ from .agreement import (
 from .kinds import (
     is_asynchronous,
     is_distributed,
+    is_synchronous,
     steps_alone,
     waits_in_steps,
 )

@@ -133,6 +133,7 @@ class OverWorkers(Workers):
     def __init__(self, kvstore, keys, forget_agreement, trains_on_pass):
         self._kvstore, self._keys, self._forget_agreement = kvstore, keys, forget_agreement
         self._trains_on_pass, self._batches = trains_on_pass, []
+        self.step_alone = steps_alone(kvstore)
 
     def sum(self, full_gradient):
         """Give each device its share of the sum, and add the counts.
@@ -173,18 +174,11 @@ class OverWorkers(Workers):
         told = told_by_each(self._kvstore, self._keys.tally, numbers)
         return told.max(axis=0).tolist()
 
-    @property
-    def step_alone(self):
-        """Whether they talk at snapshots alone."""
-        return steps_alone(self._kvstore)
-
     def average(self, values, full_gradient):
         """Return the mean of all workers' values, by rows."""
-        share = float(self._kvstore.rank == 0)
-        if full_gradient is not None:
-            share = full_gradient.share_of_rows
-            if share is None:
-                share = 1 / self._kvstore.num_workers
+        share = full_gradient and full_gradient.share_of_rows
+        if share is None:
+            share = float(self._kvstore.rank == 0)
         parts = {name: [array.astype(dtype_of_sum(array.dtype)) * (share / len(arrays))
                         for array in arrays] for name, arrays in values.items()}
         allreduce(self._kvstore, {self._keys.full[name]: arrays for name, arrays in parts.items()})

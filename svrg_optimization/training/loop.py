@@ -195,6 +195,7 @@ class _Epochs:
         self._module, self._train_data, self._are_seen = module, train_data, are_seen
         self._of_snapshot = module._default_bucket
         self._svrg = module._svrg
+        self._step_alone = steps_alone(kvstore_of(self._of_snapshot))
         self._has_loss, self._was_reset, self._is_read = True, False, False
         self._rows = None  # of an epoch that goes on from an earlier fit's snapshot
         self.has_ended = False
@@ -285,10 +286,6 @@ class _Epochs:
             svrg.snapshot.is_stale = True
             svrg.warn_once('train_data had %d rows in epoch %d, and the snapshot before it %d: the '
                            'next epoch begins with a snapshot' % (found, svrg.epoch, rows), 'rows')
-
-    @property
-    def _step_alone(self):
-        return steps_alone(kvstore_of(self._of_snapshot))
 
     def average(self, epoch, num_epoch):
         """Average the weights of workers that step alone after the last epoch of a snapshot."""
