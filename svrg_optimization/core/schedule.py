@@ -47,9 +47,8 @@ class Schedule:
         has no full gradient of all data to look at.
     """
 
-    def __init__(self, stores_batches=False, stream_of=None, *, alpha=1., local_steps=False,
-                 **settings):
-        self.local_steps = checked_bool('local_steps', local_steps)
+    def __init__(self, stores_batches=False, stream_of=None, *, alpha=1., **settings):
+        self.local_steps = checked_bool('local_steps', settings.pop('local_steps', False))
         unknown = sorted(settings.keys() - set(_SETTINGS))
         if unknown:
             raise TypeError('a setting must be alpha or one of %s, and not %s'
@@ -85,16 +84,14 @@ class Schedule:
         if self._stores_batches and data is not None:
             raise ValueError('full_grad_data must be None with store_snapshot_grads, since fit '
                              'trains on the stored batches, and not %r' % (data,))
-        if self.local_steps and settings['is_off']:
-            raise ValueError('alpha must not be 0 with local_steps: workers talk at snapshots')
         if 'tol' in given:
             settings['tol'] = checked_positive('tol', given['tol'])
-        if settings['tol'] is not None:
-            if settings['is_off']:
-                raise ValueError('alpha must not be 0 with tol: there is no full gradient then')
-            if batches is not None:
-                raise ValueError('full_grad_batches must be None with tol, as the gradient of a '
-                                 'sample does not vanish, and not %r' % (batches,))
+        if settings['is_off'] and (self.local_steps or settings['tol'] is not None):
+            raise ValueError('alpha must not be 0 with %s: there is no full gradient then'
+                             % ('local_steps' if self.local_steps else 'tol'))
+        if settings['tol'] is not None and batches is not None:
+            raise ValueError('full_grad_batches must be None with tol, as the gradient of a '
+                             'sample does not vanish, and not %r' % (batches,))
         if data is not self.full_grad_data:
             settings['stream'] = None if data is None else self._stream_of(data)
         if 'update_freq' in given:

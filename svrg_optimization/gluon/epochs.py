@@ -6,6 +6,7 @@ import time
 
 from .._argument_checks import check_epoch, checked_count
 from ..core import rate
+from ..kvstore.kinds import steps_alone
 from .trained_parameters import TrainedParameters
 
 
@@ -22,7 +23,7 @@ def _epochs(trainer, train_data, numbers, update_freq, states):
     svrg.begin_fit(trained.rule)
     try:
         for svrg.epoch in numbers:
-            snapshot, alone = svrg.snapshot, trainer._step_alone
+            snapshot, alone = svrg.snapshot, steps_alone(trainer._kvstore_params['kvstore'])
             if not svrg.schedule.is_off and (not snapshot.is_active or snapshot.is_stale
                                              or svrg.epoch % update_freq == 0
                                              or alone and svrg.epoch == numbers.start):
@@ -33,7 +34,7 @@ def _epochs(trainer, train_data, numbers, update_freq, states):
             batches = trainer.training_batches(train_data)
             is_last = svrg.epoch + 1 == numbers.stop or (svrg.epoch + 1) % update_freq == 0
             yield itertools.chain(batches, _averaging(trainer)) if alone and is_last else batches
-        if numbers and trainer._step_alone:
+        if numbers and alone:
             trainer._average()  # where a loop has ended before its batches
         if (numbers or svrg.snapshot.is_active) and not svrg.schedule.is_off and not (
                 svrg.schedule.tol is None and trained.rule is None):

@@ -16,7 +16,7 @@ from ..core.schedule import Schedule, setting
 from ..core.store import Store
 from ..core.svrg import COMPUTED, SVRG
 from ..kvstore.horovod import is_wrapped, join
-from ..kvstore.kinds import is_asynchronous, is_distributed, kind_of, waits_in_steps
+from ..kvstore.kinds import is_asynchronous, is_distributed, kind_of, steps_alone, waits_in_steps
 from ..kvstore.local_steps import LocalSteps, check_local_steps
 from ..kvstore.operations import open_distributed
 from ..kvstore.workers import workers_of_trainer
@@ -134,8 +134,7 @@ class SVRGTrainer(gluon.Trainer):
         if compression_params:
             raise ValueError('compression_params must be None: full gradients would be compressed '
                              'too, and not %r' % (compression_params,))
-        if checked_bool('local_steps', local_steps):
-            check_local_steps(kvstore, optimizer)
+        check_local_steps(checked_bool('local_steps', local_steps), kvstore, optimizer)
         is_unwrapped = is_wrapped(optimizer)
         kvstore, optimizer = join(kvstore, optimizer)
         _check_kvstore(kvstore, update_on_kvstore, proximal)
@@ -153,7 +152,7 @@ class SVRGTrainer(gluon.Trainer):
             kvstore = open_distributed(kvstore)
         super().__init__(params, optimizer, optimizer_params, kvstore, None, update_on_kvstore)
         if local_steps and is_distributed(kvstore):
-            kvstore = self._kvstore_params['kvstore'] = LocalSteps(kvstore, range(len(self._params)))
+            self._kvstore_params['kvstore'] = LocalSteps(kvstore)
         for param in self._params:
             if param._stype != 'default':
                 raise ValueError('params must be dense, and %s is %s' % (param.name, param._stype))
@@ -396,10 +395,6 @@ class SVRGTrainer(gluon.Trainer):
         if not self._at.trained():
             raise ValueError("params must have one that is trained, and grad_req is 'null' for all")
 
-    @property
-    def _step_alone(self):
-        return self._svrg.schedule.local_steps and is_distributed(self._kvstore_params['kvstore'])
-
     def _average(self):
         """Set workers that step alone to the mean of their weights."""
         if self._svrg.snapshot.averaged_at != self._svrg.snapshot.num_update:
@@ -424,11 +419,10 @@ class SVRGTrainer(gluon.Trainer):
         return self._params[0].list_ctx()
 
     def _workers(self):
-        arrays_of = self._at.live_gradients()
-        if self._step_alone:
-            arrays_of = {**self._at.values_of(self), **arrays_of}
+        values = self._at.values_of(self) if steps_alone(self._kvstore) else {}
         return workers_of_trainer(self._kvstore, [param.name for param in self._params],
-                                  arrays_of, self._devices[0], self._keys_on_servers)
+                                  {**values, **self._at.live_gradients()}, self._devices[0],
+                                  self._keys_on_servers)
 
     def backward(self, *inputs):
         """Compute the objective of a batch and its SVRG gradients.

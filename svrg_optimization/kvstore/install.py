@@ -66,8 +66,8 @@ def install(module, kvstore, optimizer, optimizer_params, init_optimizer):
     init_optimizer : callable
         Takes `kvstore` and the wrapped optimizer and installs them as Module does.
     """
-    if module._svrg.schedule.local_steps:
-        check_local_steps(kvstore, optimizer, sum(executor_group.sparse_parameters(module), []))
+    check_local_steps(module._svrg.schedule.local_steps, kvstore, optimizer,
+                      sum(executor_group.sparse_parameters(module), []))
     kvstore, optimizer = join(kvstore, optimizer, len(module._context))
     with _workers_updating(module, kvstore, optimizer, optimizer_params) as is_chosen:
         _install(module, kvstore, optimizer, optimizer_params, init_optimizer, is_chosen)
@@ -118,7 +118,7 @@ def _install(module, kvstore, optimizer, optimizer_params, init_optimizer, is_ch
 
     opened, summed = kvstore, module._trainable
     if steps_alone:
-        kvstore = LocalSteps(opened, set(module._param_names))
+        kvstore = LocalSteps(opened)
         summed = module._param_names + module._aux_names
     keys = KVStoreKeys(module._param_names, summed, svrg.at.counted_by_row())
     module._membership = Membership(keys)
@@ -152,9 +152,7 @@ def _install(module, kvstore, optimizer, optimizer_params, init_optimizer, is_ch
         svrg.drop_snapshot()
     kvstore = kvstore_of(module)  # Module may have made it of its name
     if kvstore:
-        for store in kvstore, opened:
-            if not isinstance(store, str):
-                store.set_optimizer = _refuse_optimizer  # of a plain Module
+        (opened if steps_alone else kvstore).set_optimizer = _refuse_optimizer  # of a plain Module
         _create_keys_of_full_gradient(module, kvstore, keys)
 
 

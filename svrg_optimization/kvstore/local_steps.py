@@ -1,4 +1,4 @@
-"""Workers that make their steps alone: a distributed KVStore to which no gradient of a step goes."""
+"""Workers that make their steps alone: no gradient of a step goes to their KVStore."""
 
 from mxnet.kvstore import KVStoreBase
 
@@ -7,11 +7,13 @@ from .kinds import LOCAL_STEPS, is_asynchronous, is_distributed, kind_of
 from .operations import summed
 
 
-def check_local_steps(kvstore, optimizer, sparse=()):
+def check_local_steps(local_steps, kvstore, optimizer, sparse=()):
     """Raise a ValueError if workers cannot make their steps alone.
 
     Parameters
     ----------
+    local_steps : bool
+        Whether they are to.
     kvstore : KVStore or str or None
         KVStore or its name.
     optimizer : Optimizer or str
@@ -19,6 +21,8 @@ def check_local_steps(kvstore, optimizer, sparse=()):
     sparse : list of str
         Parameters that are row_sparse or have such gradients.
     """
+    if not local_steps:
+        return
     if is_wrapped(optimizer):
         raise ValueError("optimizer must not be a DistributedOptimizer with local_steps, as it "
                          "sums over the workers: give the optimizer itself and kvstore='horovod'")
@@ -33,19 +37,17 @@ def check_local_steps(kvstore, optimizer, sparse=()):
 class LocalSteps(KVStoreBase):
     """A distributed KVStore where each worker steps alone.
 
-    What is pushed and pulled in one call under the key of a parameter, as the gradient
-    of a step is, is summed over the devices of this process. All else is done by the KVStore.
+    What is pushed and pulled in one call, as Module and Trainer do with the gradients of a
+    step alone, is summed over the devices of this process. All else is done by the KVStore.
 
     Parameters
     ----------
     kvstore : mxnet.kvstore.KVStoreBase
         Synchronous distributed KVStore.
-    params : container
-        Keys of the parameters.
     """
 
-    def __init__(self, kvstore, params):
-        self._kvstore, self._params = kvstore, params
+    def __init__(self, kvstore):
+        self._kvstore = kvstore
 
     def __getattr__(self, name):
         return getattr(self._kvstore, name)
@@ -68,10 +70,8 @@ class LocalSteps(KVStoreBase):
         self._kvstore.broadcast(key, value, out, priority)
 
     def pushpull(self, key, value, out=None, priority=0):
-        """Sum over the devices of this process, or of all workers."""
-        if key not in self._params:
-            self._kvstore.pushpull(key, value, out, priority)
-        elif len(value) > 1:
+        """Sum over the devices of this process."""
+        if len(value) > 1:
             total = summed(value)
             for array in value if out is None else out:
                 total.copyto(array)

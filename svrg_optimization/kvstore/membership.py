@@ -12,13 +12,7 @@ from .agreement import (
     synchronize_weights,
     told_by_each,
 )
-from .kinds import (
-    is_asynchronous,
-    is_distributed,
-    is_synchronous,
-    steps_alone,
-    waits_in_steps,
-)
+from .kinds import is_asynchronous, is_distributed, is_synchronous, steps_alone, waits_in_steps
 
 
 class Membership:

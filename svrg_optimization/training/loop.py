@@ -289,8 +289,8 @@ class _Epochs:
 
     def average(self, epoch, num_epoch):
         """Average the weights of workers that step alone after the last epoch of a snapshot."""
-        if self._step_alone and (
-                epoch + 1 == num_epoch or self._svrg.schedule.is_due(self._svrg.snapshot, epoch + 1)):
+        if self._step_alone and (epoch + 1 == num_epoch or self._svrg.schedule.is_due(
+                self._svrg.snapshot, epoch + 1)):
             average(self._of_snapshot)
             executor_group.weights_have_moved(self._module)
 
