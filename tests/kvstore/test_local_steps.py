@@ -59,6 +59,14 @@ def test_workers_converge_with_two_messages_an_epoch(tmp_path, unlike, workers):
         assert told['pushed'] <= 9 * (told['epochs'] + 2)
 
 
+def test_alike_shards_take_the_epochs_of_common_steps(tmp_path):
+    alone, together = (run_workers('converge_alone', tmp_path, 2, unlike=False, rows=4000,
+                                   features=20, tol=1e-6, local_steps=local_steps)[0]
+                       for local_steps in (True, False))
+    assert alone['converged'] and together['converged']
+    assert alone['epochs'] <= together['epochs'] + 2
+
+
 def test_an_l1_norm_keeps_the_zeros_that_all_workers_have(tmp_path):
     results = run_workers('converge_alone', tmp_path, 2, unlike=False, strength=1.)
     for told in results:
