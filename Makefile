@@ -97,7 +97,7 @@ docs: $(VENV)/docs.installed
 	@echo 'The documentation is in docs/_build/index.html.'
 
 figures: $(VENV)/examples.installed
-	for name in method variance update_freq learning_rate constant_rate batch_size lasso_path proximal sampled_full_gradients tutorial; do \
+	for name in method variance update_freq learning_rate raw_columns constant_rate batch_size lasso_path proximal sampled_full_gradients tutorial; do \
 		$(RUN) docs/figures/$$name.py || exit 1; done
 
 lint: $(VENV)/test.installed

@@ -210,8 +210,12 @@ class GroupLasso(ProximalOperator):
 
     def prox(self, weight, step_size):
         """Shorten each group of a weight in place; see `ProximalOperator.prox`."""
-        threshold = float(np.float32(step_size * self.strength))  # as clip rounds it
-        longer = self._norms(weight).clip(max(threshold, _SMALLEST), math.inf)
+        threshold, norms = step_size * self.strength, self._norms(weight)
+        if isinstance(threshold, nd.NDArray):
+            longer = nd.maximum(norms, nd.maximum(threshold, _SMALLEST))
+        else:
+            threshold = float(np.float32(threshold))  # as clip rounds it
+            longer = norms.clip(max(threshold, _SMALLEST), math.inf)
         weight *= 1 - threshold / longer
 
     def value(self, weight):
@@ -353,7 +357,7 @@ def is_ours(operator):
 
 def _soft_threshold(weight, threshold):
     """Move each element of a weight towards 0 by a threshold, and no further than 0."""
-    if weight.size > _SLOW_TO_CLIP:
+    if weight.size > _SLOW_TO_CLIP or isinstance(threshold, nd.NDArray):
         nd.elemwise_add(nd.maximum(weight, threshold), nd.minimum(weight, -threshold), out=weight)
     else:
         # A step of sgd at a rate of 1 along the clipped weight itself.
@@ -398,8 +402,8 @@ class ProximalStep:
             State of sgd without momentum. It is a tuple, with a float32 copy of
             the weight as its second element, if the weight is float16 and the
             optimizer has `multi_precision`.
-        step_size : float
-            Learning rate of the step.
+        step_size : float or NDArray
+            Learning rate of the step, or those of the weight's columns.
         """
         if isinstance(state, tuple):
             self._apply(state[1], step_size)

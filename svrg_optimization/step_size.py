@@ -4,10 +4,12 @@ import math
 from typing import Any, NamedTuple
 
 import mxnet as mx
+import numpy as np
 from mxnet.lr_scheduler import LRScheduler
 
 from ._argument_checks import checked_bool, checked_positive
 from .jump import Moves
+from .scales import Scales
 from .svrg_optimizer import described
 
 _FIRST_RATE = 0.01  # where it cannot be measured
@@ -132,8 +134,22 @@ class BarzilaiBorwein(LRScheduler):
     at most 16 MB, so fewer are kept of more than 400,000 weights, and none of more than two
     million. A way back forgets them.
 
-    The factors, the bounds, the batches' curvature, the way back and the jump are not part of
-    the first paper.
+    **Scaled columns.** With `scaled` the data need not be scaled. The first pass finds for each
+    weight on column j of an input
+
+    .. math:: D_j = 1 / (\sum_i x_{ij}^2 / |\{i: x_{ij} \ne 0\}| + wd),
+
+    which stays, and steps are :math:`w \leftarrow w - \eta D (g + wd \cdot w)`. It is the
+    training on columns divided by the root of their mean square, with the objective as it was.
+    Proximal operators use :math:`\eta D`; `gradient_norm`, and so `tol`, is that of
+    :math:`\sqrt D` times the gradient, which does not depend on the scale of columns. The
+    weights are those of FullyConnected and ``dot`` (Module) and Dense (Gluon) on an input, or
+    on one that is flattened, reshaped or cast. All other parameters have D = 1, and so do
+    float16 and row_sparse weights, and those with a proximal operator of one's own. With a
+    GroupLasso whose groups have several columns, these have one D: that of all their numbers.
+
+    The factors, the bounds, the batches' curvature, the way back, the jump and D are not part
+    of the first paper.
 
     Parameters
     ----------
@@ -148,6 +164,8 @@ class BarzilaiBorwein(LRScheduler):
     with_momentum : bool
         Without effect: the optimizer's momentum is known. It was needed before
         version 1.0.
+    scaled : bool
+        Whether steps are scaled by the columns of the inputs.
 
     Attributes
     ----------
@@ -161,14 +179,18 @@ class BarzilaiBorwein(LRScheduler):
         The best snapshot so far, which is the latest one.
     moves : Moves
         The last moves between snapshots.
+    column_scales : Scales
+        D of each weight that has one.
     ways_back : int
         How often training went back to it.
+    begins_anew : bool
+        Whether the next snapshot is compared with none.
 
     Raises
     ------
     TypeError
-        If `base_lr` is not a number, or if `bounded` or `with_momentum` is not
-        a bool.
+        If `base_lr` is not a number, or if `bounded`, `with_momentum` or `scaled` is
+        not a bool.
     ValueError
         If `base_lr` is not above 0, or is infinite.
 
@@ -208,10 +230,11 @@ class BarzilaiBorwein(LRScheduler):
     [[1.0, -2.0, 3.0]]
     """
 
-    def __init__(self, base_lr=None, bounded=True, with_momentum=False):
+    def __init__(self, base_lr=None, bounded=True, with_momentum=False, scaled=False):
         rate = checked_positive('base_lr', base_lr)
         self.bounded = checked_bool('bounded', bounded)
         self.with_momentum = checked_bool('with_momentum', with_momentum)
+        self.scaled = checked_bool('scaled', scaled)
         super().__init__(rate or 1.)
         self.base_lr = rate
         self.restart()
@@ -246,6 +269,11 @@ class BarzilaiBorwein(LRScheduler):
         return not (self.rate is None and self.base_lr is None)
 
     @property
+    def finds_scales(self):
+        """Whether the next snapshot is to find the scales of columns."""
+        return self.scaled and self.rate is None
+
+    @property
     def measures_curvature(self):
         """Whether the curvature of batches is needed at the next snapshot."""
         return self.bounded or not self.is_begun
@@ -254,23 +282,28 @@ class BarzilaiBorwein(LRScheduler):
         """Forget all that earlier snapshots have told."""
         self.rate, self.curvature, self.slowdown = None, 0., 1.
         self.best, self.largest_norm, self.largest_objective, self.ways_back = None, 0., 0., 0
-        self.moves, self._is_resumed = Moves(), False
+        self.moves, self.column_scales, self._is_resumed = Moves(), Scales(), False
         self.begin_anew()
 
     def state(self):
         """Return what a checkpoint contains, as values of types that JSON supports."""
         return {**{name: getattr(self, name) for name in _STATE},
-                'best': self.best and self.best[:2]}
+                'best': self.best and self.best[:2],
+                'scales': {name: scale.tolist()
+                           for name, scale in self.column_scales.by_name.items()}}
 
     def resume(self, state, moves=None):
         """Go on with a `state` and the moves that belong to it."""
         vars(self).update((name, state[name]) for name in _STATE if name in state)
         self.best = KeptSnapshot(*state['best']) if state.get('best') else None
         self.moves = moves or Moves()
-        self._begins_anew, self._is_resumed = False, True
+        self.column_scales = Scales({name: np.array(scale)
+                                     for name, scale in state.get('scales', {}).items()})
+        self.begins_anew, self._is_resumed = False, True
 
     def __setstate__(self, state):
         """Restore a rule, of version 2.0.0 too."""
+        self.scaled = False
         self.restart()
         vars(self).update(state, _is_resumed=True)
 
@@ -282,7 +315,7 @@ class BarzilaiBorwein(LRScheduler):
 
     def begin_anew(self):
         """Compare the next snapshot with none: weights or data are others."""
-        self._begins_anew = True
+        self.begins_anew = True
         self.moves.clear()
 
     def is_noise(self, norm):
@@ -294,7 +327,7 @@ class BarzilaiBorwein(LRScheduler):
 
         It is if its objective is above, or if its gradient's norm is not finite.
         """
-        return not math.isfinite(norm) or (change.objective > 0 and not self._begins_anew)
+        return not math.isfinite(norm) or (change.objective > 0 and not self.begins_anew)
 
     def accept(self, change, norm, objective=math.nan):
         """Go on from a new snapshot, a Change after the one before, with these values."""
@@ -302,9 +335,9 @@ class BarzilaiBorwein(LRScheduler):
             self.largest_norm = max(self.largest_norm, norm)
         if math.isfinite(objective):
             self.largest_objective = max(self.largest_objective, abs(objective))
-        compares = self.best and not self._begins_anew and math.isfinite(change.objective)
+        compares = self.best and not self.begins_anew and math.isfinite(change.objective)
         self.best = KeptSnapshot(self.best.objective + change.objective if compares else 0., norm)
-        self._begins_anew = False
+        self.begins_anew = False
 
     def slow_down(self):
         """Reduce the rate and its bound, and forget the moves, where training goes back."""

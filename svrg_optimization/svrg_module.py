@@ -380,6 +380,8 @@ class SVRGModule(Module):
 
         .. math:: (\tilde w - \mathrm{prox}_{\eta R}(\tilde w - \eta \nabla F(\tilde w)))
                   / \eta.
+
+        With ``BarzilaiBorwein(scaled=True)`` each component is multiplied by :math:`\sqrt D`.
         """
         return rate.gradient_norm(self._svrg, TrainedModule(self._default_bucket))
 
@@ -600,7 +602,8 @@ class SVRGModule(Module):
             If it has no optimizer yet.
         ValueError
             If it is a plain Module with a distributed KVStore or Horovod, if `BarzilaiBorwein` does
-            not support its optimizer, or if `proximal` is not the same.
+            not support its optimizer or is scaled for other parameters, or if `proximal` is not
+            the same.
         """
         if not isinstance(shared_module, Module):
             raise TypeError('shared_module must be a Module, not %r' % (shared_module,))
@@ -608,9 +611,12 @@ class SVRGModule(Module):
             raise RuntimeError('shared_module must have its optimizer initialized')
         check_step_size(shared_module._optimizer, {}, self.alpha, on_servers=False,
                         full_grad_batches=self.full_grad_batches)
-        self._proximal.check_borrowed(
-            getattr(shared_module, '_proximal', None),
-            shared_module._update_on_kvstore or shared_module._param_names == self._param_names)
+        has_same_keys = (shared_module._update_on_kvstore
+                         or shared_module._param_names == self._param_names)
+        self._proximal.check_borrowed(getattr(shared_module, '_proximal', None), has_same_keys)
+        if not has_same_keys and getattr(shared_module._optimizer.lr_scheduler, 'scaled', False):
+            raise ValueError('shared_module must have the same parameters with BarzilaiBorwein('
+                             'scaled=True): MXNet numbers others otherwise')
         if not isinstance(shared_module, SVRGModule):
             if is_distributed(shared_module._kvstore) or is_wrapped(shared_module._optimizer):
                 raise ValueError('shared_module must be an SVRGModule where its kvstore is '

@@ -4,6 +4,7 @@ Only ``mxnet.optimizer`` may be imported from MXNet here: parameter servers
 unpickle these classes before the rest of MXNet is imported.
 """
 
+import contextlib
 import math
 import numbers
 
@@ -330,9 +331,13 @@ class _SVRGOptimizer(opt.Optimizer):
         self._route('update_multi_precision', index, weight, grad, state)
 
     def _route(self, method, index, weight, grad, state):
+        scales = getattr(self.default_opt.lr_scheduler, 'column_scales', None)
         if not isinstance(index, (list, tuple)):
-            steps = [(self._keys_by_number.get(index, index), weight, grad, state)]
-            getattr(self._optimizer_of(steps[0][0]), method)(*steps[0])
+            key = self._keys_by_number.get(index, index)
+            steps = [(key, weight, grad, state)]
+            with scales.applied(self.default_opt, [key], [weight], [grad]) if scales else (
+                    contextlib.nullcontext([grad])) as (scaled,):
+                getattr(self._optimizer_of(key), method)(key, weight, scaled, state)
         else:
             steps, full_keys = [], self._full_keys
             if full_keys is None:
@@ -345,12 +350,15 @@ class _SVRGOptimizer(opt.Optimizer):
                     steps.append(step)
             if steps:
                 *arguments, states = zip(*steps)
-                getattr(self.default_opt, method)(*arguments, list(states))
+                with scales.applied(self.default_opt, *arguments) if scales else (
+                        contextlib.nullcontext(arguments[2])) as gradients:
+                    getattr(self.default_opt, method)(*arguments[:2], gradients, list(states))
         for key, of_key, _, state_of_key in steps if self._proximal else ():
             if key in self._proximal:
                 # The count of updates is that of the step, and so is the rate.
                 rate, = self.default_opt._get_lrs([key])
-                self._proximal[key](of_key, state_of_key, float(rate))
+                self._proximal[key](of_key, state_of_key, scales.step_size(
+                    self.default_opt, key, of_key) if scales else float(rate))
 
     def _optimizer_of(self, key):
         full_keys = self._full_keys_by_name() if self._full_keys is None else self._full_keys

@@ -32,8 +32,8 @@ def dense(array):
 
 def moved(array, by):
     """Return an array plus a dense one, in its dtype, storage type and context."""
-    total = dense(array) + by.as_in_context(array.context)
-    return total.astype(array.dtype).tostype(array.stype)
+    total = (dense(array) + by.as_in_context(array.context)).astype(array.dtype)
+    return with_all_rows(total) if is_row_sparse(array) else total  # zeros too, as sgd demands
 
 
 def set_all(targets, values):

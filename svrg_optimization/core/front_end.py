@@ -54,6 +54,26 @@ class GradientsAtSnapshot:
         """List what makes the objective another one in each batch, as Dropout does."""
         return []
 
+    def inputs_of_weights(self, batch, source):
+        """List the weights that inputs of the model are multiplied by, and these inputs.
+
+        Their steps must be scaled, by the rule's `column_scales`.
+
+        Parameters
+        ----------
+        batch : object
+            A batch of the pass.
+        source : BatchesOfPass
+            The pass.
+
+        Returns
+        -------
+        list of (str, int, NDArray)
+            Name of a weight, its axis that has one element for each column, and an input,
+            whose last axis, or the last ones together, are the columns.
+        """
+        return []
+
     # The weights
 
     def weights(self):

@@ -29,11 +29,17 @@ class MeanGradient:
         The optimizer.
     proximal : dict of str to operator
         Proximal operators.
+
+    Attributes
+    ----------
+    multipliers, proximal : dict
+        The arguments.
     """
 
     def __init__(self, scale_of, multipliers, decays, optimizer=None, proximal=()):
         self._scale_of, self.multipliers, self._decays = scale_of, multipliers, decays
-        self._optimizer, self._proximal = optimizer, dict(proximal)
+        self._optimizer, self.proximal = optimizer, dict(proximal)
+        self._scales = getattr(optimizer and optimizer.lr_scheduler, 'column_scales', None)
 
     @property
     def momentum(self):
@@ -81,15 +87,23 @@ class MeanGradient:
                     ctx=array.context, dtype=array.dtype)
         return decays
 
+    def scaled(self, name, factor, like=None, power=1):
+        """Return a factor times a power of the D by which steps of a parameter are scaled."""
+        return self._scales.times(name, factor, like, power) if self._scales else factor
+
+    def decay_per_row(self, name, full_gradient):
+        """Return the weight decay of a parameter, in units of the objective per row."""
+        return self._decays[name] / self._per_row(full_gradient)
+
     @property
     def is_smooth(self):
         """Whether there is no proximal operator."""
-        return not self._proximal
+        return not self.proximal
 
     def regularizer(self, weights):
         """Return the sum of what the proximal operators stand for."""
         return sum(float(operator.value(weights[name][0]))
-                   for name, operator in self._proximal.items() if name in self._decays)
+                   for name, operator in self.proximal.items() if name in self._decays)
 
     def smooth_objective(self, full_gradient, weights):
         r"""Return the function whose gradient is G; NaN if the loss is not known.
@@ -127,22 +141,27 @@ class MeanGradient:
 
         .. math:: (w - \mathrm{prox}_{\eta R}(w - \eta G)) / \eta,
 
-        at the current learning rate. Arguments are those of `of`.
+        at the current learning rate. Where steps are scaled, it is that of :math:`\sqrt D` times
+        these. Arguments are those of `of`.
         """
         gradients = self.of(full_gradient, weights)
-        for name in self._proximal if self._optimizer else ():
+        for name in self.proximal if self._optimizer else ():
             if name in gradients:
                 gradients[name] = self._mapping(name, dense(weights[name][0]), gradients[name])
+        for name in self._scales.by_name if self._scales else ():
+            if name in gradients:
+                gradients[name] = self.scaled(name, gradients[name], power=0.5)
         largest = [gradient.abs().max() for gradient in gradients.values()]
         return float(np.max([value.asscalar() for value in largest] or [0.])
                      / self._per_row(full_gradient))
 
     def _mapping(self, name, weight, gradient):
-        proximal, rate = self._proximal[name], 1.
+        proximal, rate = self.proximal[name], 1.
         if getattr(self._optimizer.lr_scheduler, 'is_begun', True):
             rate = self._optimizer.learning_rate * self.multipliers[name] or 1.
         if is_ours(proximal):  # others may need the dtype of the parameter
             weight, gradient = weight.astype('float64'), gradient.astype('float64')
+        rate = self.scaled(name, rate, like=weight)
         stepped = weight - rate * gradient
         proximal.prox(stepped, rate)
         return (weight - stepped) / rate

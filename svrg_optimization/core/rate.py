@@ -7,6 +7,7 @@ import numpy as np
 from mxnet import ndarray as nd
 
 from ..jump import flat, unflat
+from ..scales import Columns
 from ..step_size import Change
 from .arrays import dense, moved
 from .sampled_batch import BatchNearby, SampledBatch, dot
@@ -129,9 +130,15 @@ def warn_of_end(svrg, trained, cause=''):
     tol = svrg.schedule.tol
     if tol is None or svrg.snapshot.has_converged:
         return
-    reason = cause or '%s, or more epochs, may be needed' % (
-        'scaled features' if trained.rule else 'another learning rate')
-    if not cause and svrg.at.disturbances():
+    reason = cause or '%s%s, or more epochs, may be needed' % (
+        'another learning rate' if trained.rule is None else
+        'centred features' if trained.rule.scaled else 'BarzilaiBorwein(scaled=True)',
+        '' if trained.mean_gradient().is_smooth else ', larger batches')
+    if not cause and len(svrg.rows_of_passes) > 1:
+        reason = ('passes had %s rows, so that each has another objective: iterators over files '
+                  'leave other rows out with round_batch, unless batch_size divides the rows'
+                  % ' and '.join(map(str, sorted(svrg.rows_of_passes)[:2])))
+    elif not cause and svrg.at.disturbances():
         reason = ('with %s each batch has another objective, so that the gradient may not vanish'
                   % ', '.join(svrg.at.disturbances()))
     svrg.warn_once('training did not converge: gradient %.1e, tol %g; %s'
@@ -178,11 +185,20 @@ def _take_snapshot_and_rate(svrg, trained, source, workers, done):
     if negative:
         raise ValueError('lr_mult must be 0 or more with BarzilaiBorwein, and not %s' % negative)
     before = _Before(svrg) if svrg.snapshot.is_active else None
-    sample = SampledBatch(source, svrg.snapshot.num_taken)
+    columns = Columns(svrg.at, source) if rule.finds_scales else None
+    sample = SampledBatch(source, svrg.snapshot.num_taken, columns and columns.add)
     former = svrg.snapshot.full_gradient
     try:
         svrg.take_snapshot(live, sample, workers, done)
         full_gradient, weights = svrg.snapshot.full_gradient, svrg.at.weights()
+        if columns:
+            rule.column_scales, others = columns.scales(gradient, full_gradient, workers)
+            gradient = trained.mean_gradient()
+            if others or not rule.column_scales.by_name:
+                svrg.warn_once('BarzilaiBorwein(scaled=True) does not scale the steps of %s: it is '
+                               'for dense float32 and float64 weights that an input is multiplied '
+                               "by, and for this package's proximal operators"
+                               % (', '.join(others) or 'any weight'))
         norm = gradient.norm(full_gradient, weights)
         value = gradient.smooth_objective(full_gradient, weights)
         move = _Move(gradient, before, full_gradient, weights) if before else None
@@ -190,10 +206,13 @@ def _take_snapshot_and_rate(svrg, trained, source, workers, done):
         measures = rule.measures_curvature and svrg.at.is_repeatable
         is_random = bool(svrg.at.disturbances())
         # Workers decide alike: each with the largest of all workers' numbers.
-        norm, curvature, steps, *change = workers.largest([
+        norm, curvature, steps, begins_anew, *change = workers.largest([
             norm, nearby.curvature() if measures else 0., move.steps if move else 0,
+            float(rule.begins_anew),
             *(move.change(rule, norm, value, is_random) if move else Change())])
         change = Change(*change)
+        if begins_anew:  # somebody has set the weights of a worker
+            rule.begin_anew()
         if steps and rule.is_worse(change, norm):
             _go_back(svrg, before, trained)
             rule.slow_down()
@@ -206,8 +225,8 @@ def _take_snapshot_and_rate(svrg, trained, source, workers, done):
             halvings, = workers.largest([nearby.halvings(rule(None) * (1 + gradient.momentum))])
             rule.rate /= 2 ** halvings
         if move and rule.bounded and gradient.is_smooth and not is_random:
-            svrg.snapshot.jump = _jump(rule.moves, move, change, gradient.of(
-                full_gradient, weights), gradient.multipliers, workers)
+            svrg.snapshot.jump = _jump(rule.moves, move, change, gradient, gradient.of(
+                full_gradient, weights), workers)
     except BaseException:
         if svrg.snapshot.full_gradient is not former:
             svrg.snapshot.is_stale = True  # the next one sets the rate
@@ -270,11 +289,13 @@ class _Move:
         gradient, here = self._gradient, self._gradient.of(*self._now)
         squared = product = changed = along = 0.
         for name, by in self.moved.items():
-            own, multiplier = dot(by, by), gradient.multipliers[name]
+            own, multiplier = (dot(by, gradient.scaled(name, by, power=-1)),
+                               gradient.multipliers[name])
             if own:  # a parameter that is never updated says nothing
                 squared += own / multiplier
                 product += dot(by, self.changed[name])
-                changed += multiplier * dot(self.changed[name], self.changed[name])
+                changed += multiplier * dot(self.changed[name], gradient.scaled(
+                    name, self.changed[name]))
                 along += dot(by, here[name])
         return Change(squared, product, changed,
                       self._of_objective(along, product, rule, norm, value, is_random))
@@ -307,7 +328,7 @@ class _Move:
         return 0. if is_random or rule.is_noise(norm) else along - product / 2 + penalty
 
 
-def _jump(moves, move, change, gradient, multipliers, workers):
+def _jump(moves, move, change, mean_gradient, gradient, workers):
     """Return where the steps from a snapshot begin, as the way from there; None if there.
 
     Parameters
@@ -316,10 +337,10 @@ def _jump(moves, move, change, gradient, multipliers, workers):
         The moves so far, to which this one is added.
     move, change : _Move, Change
         The move to the snapshot, and its scalar products.
+    mean_gradient : MeanGradient
+        What the optimizer makes of a gradient.
     gradient : dict of str to NDArray
         Gradient there.
-    multipliers : dict of str to float
-        Multipliers of the rate.
     workers : Workers
         Workers, who jump alike.
     """
@@ -329,8 +350,10 @@ def _jump(moves, move, change, gradient, multipliers, workers):
         moves.clear()
     if move.steps and change.is_curved:
         moves.add(flat(move.moved), flat(move.changed))
-    scales = np.concatenate([np.full(array.size, multipliers[name] ** -0.5)
+    scales = np.concatenate([np.full(array.size, mean_gradient.multipliers[name] ** -0.5)
                              for name, array in gradient.items()])
+    scales *= flat({name: mean_gradient.scaled(name, nd.ones_like(array), power=-0.5)
+                    for name, array in gradient.items()})
     return moves.jump(flat(gradient), scales, workers.largest)
 
 

@@ -22,6 +22,8 @@ class SampledBatch(BatchesOfPass):
         The pass.
     seed : int
         Seed of the choice. NumPy's own generator stays as it is.
+    look : callable, optional
+        Called with each batch.
 
     Attributes
     ----------
@@ -29,14 +31,16 @@ class SampledBatch(BatchesOfPass):
         The batch.
     """
 
-    def __init__(self, source, seed):
+    def __init__(self, source, seed, look=None):
         super().__init__(source.train_data, source.count)
         self.states, self.batch, self._source = source.states, None, source
-        self._generator = np.random.RandomState(seed)
+        self._generator, self._look = np.random.RandomState(seed), look
 
     def batches(self, **how):
         """Yield the batches; keep one, by reservoir sampling, and the states before it."""
         for number, batch in enumerate(self._source.batches(**how), 1):
+            if self._look:
+                self._look(batch)
             if self._generator.randint(number) == 0:
                 self.batch, states = self._source.kept(batch), self.states
             yield batch
@@ -82,6 +86,20 @@ class BatchNearby:
         self._sample.is_repeated = True
         return self._svrg.gradients_nearby(self._live, self._sample, self._workers)
 
+    def _along(self, gradients, step_size=1.):
+        """Return the step of a size along gradients by name."""
+        return {name: self._gradient.scaled(
+            name, array * (step_size * self._gradient.multipliers[name]))
+                for name, array in gradients.items()}
+
+    def _squared(self, arrays, multipliers, power=1):
+        """Return the sum of the squares of arrays, times multipliers and a power of D."""
+        return sum(multipliers[name] * dot(array, self._gradient.scaled(name, array, power=power))
+                   for name, array in arrays.items())
+
+    def _length(self, arrays, multipliers, power=1):
+        return math.sqrt(self._squared(arrays, multipliers, power))
+
     def curvature(self):
         """Return the largest curvature of the batch at the snapshot; 0 if it cannot be measured.
 
@@ -92,22 +110,21 @@ class BatchNearby:
         if not lengths:  # nothing is updated
             return largest
         with self._gradients() as gradient_of:
-            distance = max(_SHIFT, math.sqrt(self._precision)) * max(1., length(
-                {name: dense(self._weights[name][0]) for name in lengths}, lengths))
+            distance = max(_SHIFT, math.sqrt(self._precision)) * max(1., self._length(
+                {name: dense(self._weights[name][0]) for name in lengths}, lengths, -1))
             here = gradient_of(self._sample.batch)
             if here is None:
                 return largest
             self._sample.draws_random_numbers = False
             direction = gradient.of(here, self._weights)
             for _ in range(_ITERATIONS):
-                along = {name: array * gradient.multipliers[name]
-                         for name, array in direction.items()}
-                size = length(along, lengths)
+                along = self._along(direction)
+                size = self._length(along, lengths, -1)
                 if not 0 < size < math.inf:
                     break
                 shift = {name: array * (distance / size) for name, array in along.items()}
                 direction = gradient.change(here, gradient_of(self._sample.batch, shift), shift)
-                curvature = length(direction, gradient.multipliers) / distance
+                curvature = self._length(direction, gradient.multipliers) / distance
                 if not math.isfinite(curvature):
                     break
                 largest = max(largest, curvature)
@@ -126,14 +143,12 @@ class BatchNearby:
                 return 0
             value = gradient.smooth_objective(here, self._weights)
             direction = gradient.of(here, self._weights)
-            slope = sum(gradient.multipliers[name] * dot(array, array)
-                        for name, array in direction.items())
+            slope = self._squared(direction, gradient.multipliers)
             halvings = 0
             while halvings < _MOST_HALVINGS:
                 if not step_size * slope > self._precision * abs(value):
                     break
-                shift = {name: array * (step_size * gradient.multipliers[name])
-                         for name, array in direction.items()}
+                shift = self._along(direction, step_size)
                 moved = {name: [dense(self._weights[name][0]) - by]
                          for name, by in shift.items()}
                 after = gradient.smooth_objective(gradient_of(self._sample.batch, shift), moved)
@@ -147,9 +162,3 @@ class BatchNearby:
 def dot(first, second):
     """Return the scalar product of two NDArrays, summed in float64."""
     return float(np.vdot(first.asnumpy().astype('float64'), second.asnumpy().astype('float64')))
-
-
-def length(arrays, multipliers):
-    """Return the Euclidean norm of NDArrays by name, whose squares have multipliers."""
-    return math.sqrt(sum(multipliers[name] * dot(array, array)
-                         for name, array in arrays.items()))

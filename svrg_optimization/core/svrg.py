@@ -67,6 +67,10 @@ class SVRG:
         What the latest snapshot has found; None before the first.
     epoch : int or None
         Epoch of ``fit``; None outside of it.
+    unmoved : int
+        Number of latest snapshots outside of ``fit`` without a step since the one before.
+    rows_of_passes : set of int
+        Numbers of rows that the passes of ``fit`` had.
     """
 
     def __init__(self, at, schedule, store, warn_once, raises_if_nonfinite=False):
@@ -74,6 +78,7 @@ class SVRG:
         self.warn_once = warn_once
         self.snapshot, self.divergence = Snapshot(), Divergence()
         self.step, self.taken, self.epoch = Step(), None, None
+        self.unmoved, self.rows_of_passes = 0, set()
         self._keeps_comparison = False
         self._raises_if_nonfinite = raises_if_nonfinite
 
@@ -109,6 +114,7 @@ class SVRG:
             self.snapshot.replace(mu)
         self.snapshot.num_taken += 1
         self.snapshot.averaged_at = None
+        self.rows_of_passes.add(mu.rows)
 
     def store_again(self, live, source, workers):
         """Compute μ anew, and store the batches of its pass, which no checkpoint contains."""
@@ -187,7 +193,7 @@ class SVRG:
 
     def begin_fit(self, rule):
         """Compare no snapshot with one of other data; the rule of a resumed run goes on."""
-        self.divergence = Divergence()
+        self.divergence, self.rows_of_passes = Divergence(), set()
         if rule is not None:
             rule.begin_fit()
 

@@ -12,7 +12,8 @@ from .batches import ARRAYS, with_states
 from .numpy_arrays import as_nd
 from .states import structure
 
-_COUNTS = 'taken_at', 'is_stale', 'num_update', 'num_taken'
+_COUNTS = 'taken_at', 'is_stale', 'num_update', 'num_taken', 'has_converged'
+_SEEN = 64  # elements of a parameter that tell whether somebody has set it
 _GENERATORS = 8  # a multiple of MXNet's number of generators, 4 on a CPU
 _BAD_INPUT = AssertionError, AttributeError, TypeError, ValueError  # what a network raises
 
@@ -40,8 +41,9 @@ class AtSnapshot(GradientsAtSnapshot):
         self._arrays = {}  # of each parameter that has its own: values and gradients, by device
         self._live = {}  # the arrays of all parameters at the snapshot
         self.inputs = self._random = self._seed = self._mark = None
-        self._smallest = self._stepped = None  # a parameter, and it after the latest step
+        self._seen, self._stepped = [], None  # elements of each parameter, after the latest step
         self._was_random = False
+        self._dense_of_inputs = None  # unknown; the input's place by weight
         self._is_random = None  # unknown; to set the seed takes 1.5 ms
 
     # Arrays
@@ -69,7 +71,12 @@ class AtSnapshot(GradientsAtSnapshot):
             elif not param._differentiable:
                 self._own(param)
         self._live = {param: (param._data, param._grad) for param in self._params}
-        self._smallest = min(self.trained(), key=lambda param: param.list_data()[0].size)
+        views = {}
+        for param in self.trained():
+            value = as_nd(param.list_data())[0].reshape(-1)
+            middle = max(0, value.size - _SEEN) // 2
+            views.setdefault(value.dtype, []).append(value[middle:middle + _SEEN])
+        self._seen = list(views.values())
 
     def _own(self, param):
         self._arrays[param] = [value.copy() for value in param.list_data()], None
@@ -105,17 +112,18 @@ class AtSnapshot(GradientsAtSnapshot):
         return any(param.grad_req == 'add' for param in self.trained())
 
     def remember_step(self):
-        """Remember what a step from a snapshot has made of the smallest parameter."""
-        if self._smallest is None:
-            return
-        self._stepped = self._smallest, self._smallest._data[0].copy()
+        """Remember what a step from a snapshot has made of some elements of each parameter."""
+        self._stepped = self._elements()
 
     def has_been_set(self):
-        """Tell whether somebody has set that parameter since, as ``load_parameters`` does."""
-        if self._stepped is None:
-            return False
-        (param, value), self._stepped = self._stepped, None
-        return not np.array_equal(param._data[0].asnumpy(), value.asnumpy(), equal_nan=True)
+        """Tell whether somebody has set a parameter since, as ``load_parameters`` does."""
+        stepped, self._stepped = self._stepped, None
+        return bool(stepped) and not all(
+            np.array_equal(now.asnumpy(), before.asnumpy(), equal_nan=True)
+            for now, before in zip(self._elements(), stepped))
+
+    def _elements(self):  # one operation for all, as a step cannot wait for more
+        return [nd.concat(*views, dim=0) for views in self._seen]
 
     def set_fresh(self, is_fresh):
         """Set what MXNet sets when a backward pass writes to the gradient of a value."""
@@ -167,6 +175,36 @@ class AtSnapshot(GradientsAtSnapshot):
             except BaseException:  # a Ctrl-C in the middle
                 restore()
                 raise
+
+    # Inputs
+
+    def inputs_of_weights(self, batch, source):
+        """List the weights of Dense blocks that get an input, and these inputs."""
+        if self._dense_of_inputs is None:
+            self._dense_of_inputs = self._find_dense(with_states(batch, source.states)[0])
+        return [(name, 1, inputs[place]) for name, place in self._dense_of_inputs.items()
+                for inputs in batch]
+
+    def _find_dense(self, inputs):
+        """Map the weight of each Dense that gets the content of an input to the input's place."""
+        given, (dense, block) = {}, (gluon.nn.Dense, gluon.HybridBlock)
+        hybrid_forward = dense.hybrid_forward
+
+        def seen(layer, F, x, *args, **kwargs):  # noqa: N803
+            given[layer.weight.name] = x.asnumpy().ravel()
+            return hybrid_forward(layer, F, x, *args, **kwargs)
+
+        try:  # with no block compiled
+            dense.hybrid_forward = seen
+            block._active = property(lambda _: False, lambda one, on: vars(one).update(_active=on))
+            self._objective(*inputs)
+        finally:
+            dense.hybrid_forward = hybrid_forward
+            del block._active
+        contents = {place: (value.asnumpy() if isinstance(value, nd.NDArray) else value).ravel()
+                    for place, value in enumerate(inputs) if isinstance(value, ARRAYS)}
+        return {param.name: place for param in self.trained() if param.name in given
+                for place, value in contents.items() if np.array_equal(given[param.name], value)}
 
     # What SVRG asks for
 
@@ -404,7 +442,7 @@ class AtSnapshot(GradientsAtSnapshot):
         of other parameters.
         """
         names, counts = [param.name for param in self._params], {
-            name: packed['counts'][name] for name in _COUNTS}
+            name: packed['counts'][name] for name in _COUNTS if name in packed['counts']}
         kind, generator = self.kind or packed.get('loss'), self._random
         if structure(packed.get('names', names)) != structure(names):  # 1.0.0 saved no names
             raise ValueError('it has a snapshot of other parameters, or of these in another order: '

@@ -25,6 +25,7 @@ def _epochs(trainer, train_data, numbers, update_freq, states):
         for svrg.epoch in numbers:
             snapshot, alone = svrg.snapshot, steps_alone(trainer._kvstore_params['kvstore'])
             if not svrg.schedule.is_off and (not snapshot.is_active or snapshot.is_stale
+                                             or snapshot.has_converged  # as in a file
                                              or svrg.epoch % update_freq == 0
                                              or alone and svrg.epoch == numbers.start):
                 _take_snapshot(trainer, train_data, states)

@@ -1,5 +1,7 @@
 """Gluon's parameters as the rate and the gradient's norm see them: what Trainer does with them."""
 
+from mxnet.optimizer import Updater
+
 from ..core.arrays import set_all
 from ..core.front_end import TrainedModel
 from ..core.optimality import MeanGradient
@@ -44,6 +46,20 @@ class TrainedParameters(TrainedModel):
         for updater in self.live._updaters:
             updater.states.clear()
             updater.states_synced.clear()
+
+
+class ScalingUpdater(Updater):
+    """An Updater that scales steps as a BarzilaiBorwein demands."""
+
+    def __call__(self, index, grad, weight):
+        """Update weights."""
+        rule = rule_of(self.optimizer)
+        if rule is None or not rule.column_scales:
+            super().__call__(index, grad, weight)
+        else:
+            grad, weight = as_nd(grad), as_nd(weight)
+            with rule.column_scales.applied(self.optimizer, index, weight, grad) as gradients:
+                super().__call__(index, gradients, weight)
 
 
 def rule_of(optimizer, optimizer_params=None):

@@ -21,13 +21,14 @@ from ..kvstore.local_steps import LocalSteps, check_local_steps
 from ..kvstore.operations import open_distributed
 from ..kvstore.workers import workers_of_trainer
 from ..proximal import ProximalOperators, ProximalStep
+from ..scales import Scales
 from ..step_size import check_step_size
 from .at_snapshot import AtSnapshot
 from .batches import Axes, Batches, as_inputs, with_states
 from .epochs import epochs
 from .numpy_arrays import as_nd
 from .states import unpickled, with_snapshot
-from .trained_parameters import TrainedParameters, rule_of
+from .trained_parameters import ScalingUpdater, TrainedParameters, rule_of
 
 
 def _check_kvstore(kvstore, update_on_kvstore, proximal):
@@ -520,18 +521,25 @@ class SVRGTrainer(gluon.Trainer):
             self._at.remember_step()
         self._svrg.end_step()
 
+    def _init_optimizer(self, optimizer, optimizer_params):
+        super()._init_optimizer(optimizer, optimizer_params)
+        self._updaters = [ScalingUpdater(self._optimizer) for _ in self._updaters]
+
     def _update(self, ignore_stale_grad=False):
         """Update the weights, and apply the proximal operators to those that were updated."""
         stepped = [(number, param, [value._fresh_grad for value in param.list_data()])
                    for number, param in enumerate(self._params)
                    if param.name in self._proximal.by_name and param.grad_req != 'null']
         super()._update(ignore_stale_grad)
+        rule = rule_of(self._optimizer)
+        scales = rule.column_scales if rule else Scales()
         for number, param, are_fresh in stepped:
             apply = ProximalStep(self._proximal.by_name[param.name], param.shape)
-            step_size, = self._optimizer._get_lrs([number])
             for updater, value, is_fresh in zip(self._updaters, param.list_data(), are_fresh):
                 if is_fresh and not value._fresh_grad:  # it was updated
-                    apply(as_nd(value), updater.states[number], float(step_size))
+                    value = as_nd(value)
+                    apply(value, updater.states[number],
+                          scales.step_size(self._optimizer, number, value))
 
     def _check_step(self, batch_size):
         svrg, at = self._svrg, self._at
@@ -654,5 +662,9 @@ class SVRGTrainer(gluon.Trainer):
         if restore:
             restore()
             self._svrg.snapshot.averaged_at = self._svrg.snapshot.num_update
+            rule, names = rule_of(self._optimizer), svrg.get('names')
+            if rule is not None and rule.column_scales:
+                rule.column_scales = rule.column_scales.renamed(dict(zip(names, (
+                    param.name for param in self._params))))
 
 

@@ -2,13 +2,17 @@
 
 import contextlib
 
+import numpy as np
+
 from ..core.arrays import is_row_sparse
 from ..core.front_end import GradientsAtSnapshot
 from ..core.full_gradient import FullGradient
-from ..data.batch_rows import as_list, labels_of
+from ..data.batch_rows import as_list, count_rows, labels_of, without_padding
+from ..data.iterators import pads_in_front
 from . import executor_group
 from .executors import Executors
 from .gradients_of_pass import GradientsOfPass
+from .inputs import weights_of_inputs
 from .optimizer_states import kvstore_of_weights
 
 
@@ -44,6 +48,7 @@ class AtSnapshot(GradientsAtSnapshot):
     def __init__(self, live, masks, nodes, warn_once, loss_is_mean, sparse_full_grad, next_states):
         self.executors = Executors(live, masks, nodes, loss_is_mean, next_states)
         self.warn_once, self._devices = warn_once, len(live._context)
+        self._weights_of_inputs = weights_of_inputs(nodes, live._data_names)
         self._declares_states, self._sparse_full_grad = next_states is not None, sparse_full_grad
 
     def bind(self, live, shared=None):
@@ -135,6 +140,17 @@ class AtSnapshot(GradientsAtSnapshot):
         """Yield the gradients of the batches of a pass, each as a Part."""
         return GradientsOfPass(self.executors, self.bucket_of, source, full_gradient, stores,
                                self.warn_once).parts(batches, live)
+
+    def inputs_of_weights(self, batch, source):
+        """List the weights that inputs are multiplied by, and these without padding."""
+        at = self.bucket_of(batch)._svrg.at if self.bucket_of else self
+        shapes = at.executors.module.data_shapes
+        rows, padding = count_rows(batch, shapes)
+        if 0 < padding < rows:
+            batch = without_padding(batch, shapes, None, pads_in_front(source.train_data))
+        return [(name, axis, piece.data[place] if padding < rows else np.empty(0))
+                for piece in as_list(batch)
+                for name, (place, axis) in at._weights_of_inputs.items() if name in self.weights()]
 
     def arrays_of(self, batch):
         """List the data and labels of a batch."""

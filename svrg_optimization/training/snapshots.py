@@ -10,6 +10,8 @@ from ..data.passes import Pass, Stream
 from ..kvstore.workers import workers_of
 from .trained_module import TrainedModule
 
+_UNMOVED = 5  # snapshots after the first: whoever compares some gradients takes fewer
+
 
 def take_snapshot(module, train_data, batch_end_callback, batches):
     """Do what ``SVRGModule.update_full_grads`` says; of several buckets with the default one."""
@@ -36,6 +38,9 @@ def take_snapshot(module, train_data, batch_end_callback, batches):
         for _ in source.batches():
             pass
         return
+    is_unmoved = (svrg.epoch is None and module.optimizer_initialized and svrg.snapshot.is_active
+                  and svrg.snapshot.taken_at == svrg.snapshot.num_update and is_at_snapshot(module))
+    svrg.unmoved = svrg.unmoved + 1 if is_unmoved else 0
     module._membership.synchronize(module, svrg.snapshot.num_update)
     svrg.at.warn_of_noise(module)
     callbacks = batch_end_callback or module._full_grad_callback
@@ -43,6 +48,9 @@ def take_snapshot(module, train_data, batch_end_callback, batches):
         svrg, trained, source, _workers(module, source),
         _callback_of_pass(module, source, callbacks) if callbacks else None)
     rate.log_rate(module.logger, svrg, trained, taken)
+    if svrg.unmoved == _UNMOVED:
+        svrg.warn_once('no step was made between the last six snapshots: a loop of your own '
+                       'calls train_data.reset() before it reads the batches')
     svrg.snapshot.has_converged = svrg.schedule.tol is not None and has_converged(module)
 
 

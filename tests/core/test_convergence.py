@@ -222,7 +222,7 @@ def test_a_tol_below_what_float32_can_reach_ends_with_the_warning():
 @pytest.mark.filterwarnings('ignore:tol may not be reached', 'ignore:.*since the last snapshot')
 @pytest.mark.parametrize('handle, shuffle, scheduler, advice', [
     ('pad', True, None, 'another learning rate'),
-    ('pad', False, BarzilaiBorwein, 'scaled features'),
+    ('pad', False, BarzilaiBorwein, r'BarzilaiBorwein\(scaled=True\)'),
     ('discard', False, None, 'another learning rate'), ('discard', True, None, 'without rows left'),
     ('roll_over', False, BarzilaiBorwein, 'without rows left')])
 def test_the_advice_names_what_keeps_it_from_convergence(handle, shuffle, scheduler, advice):
@@ -234,6 +234,30 @@ def test_the_advice_names_what_keeps_it_from_convergence(handle, shuffle, schedu
                                      optimizer_params=params)
     messages = [str(one.message) for one in caught]
     assert sum('train_data lacks other rows' in one for one in messages) == ('rows' in advice)
+
+
+def test_the_advice_names_rows_that_a_file_iterator_leaves_out(tmp_path):
+    """Three rows more each pass: with round_batch MXNet begins after those that it padded with."""
+    problem, path = Problem('softmax', rows=437), str(tmp_path / 'rows')
+    with open(path, 'w') as file:
+        for target, row in zip(problem.targets, problem.features):
+            file.write('%d %s\n' % (target, ' '.join('%d:%.9g' % one for one in enumerate(row))))
+    train_data = mx.io.LibSVMIter(data_libsvm=path, data_shape=(4,), batch_size=10)
+    module = SVRGModule(problem.symbol, label_names=('label',), update_freq=1, tol=1e-9)
+    module.bind(train_data.provide_data, [mx.io.DataDesc('label', (10,))])
+    with pytest.warns(UserWarning, match='converge: .*; passes had .* rows, .* batch_size divides'):
+        module.fit(train_data, eval_metric=[], num_epoch=2)
+
+
+@pytest.mark.parametrize('strength, advice', [
+    (None, r'BarzilaiBorwein\(scaled=True\), or more epochs'),
+    (L1(.1), r'BarzilaiBorwein\(scaled=True\), larger batches, or more epochs')])
+def test_the_advice_with_a_proximal_operator_names_larger_batches(strength, advice):
+    problem = Problem('softmax')
+    with pytest.warns(UserWarning, match='converge: .*; ' + advice):
+        problem.module(tol=1e-9, proximal=strength).fit(
+            problem.iterator(), eval_metric=[], num_epoch=2,
+            optimizer_params={'lr_scheduler': BarzilaiBorwein()})
 
 
 def test_without_epochs_nothing_is_done():

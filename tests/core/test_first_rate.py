@@ -293,6 +293,7 @@ def test_stored_batches_are_measured_and_not_the_data_again(rows):
     assert len(passes) == 2  # one at the end
 
 
+@pytest.mark.filterwarnings('ignore:the learning rate was too large')  # as chance may have it
 def test_random_layers_begin_with_a_rate_that_is_not_measured():
     data = mx.sym.Variable('data') + mx.sym.random.normal(shape=(10, 4))
     symbol = mx.sym.LinearRegressionOutput(

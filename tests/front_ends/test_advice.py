@@ -71,6 +71,33 @@ def test_a_chain_trains_as_plain_module_with_a_warning():
     assert len(messages) == 1
 
 
+def test_a_loop_without_reset_is_told_at_its_sixth_snapshot_without_a_step():
+    problem = Problem()
+    module, data = ready(problem), problem.iterator()
+
+    def epoch():
+        module.update_full_grads(data)
+        for batch in data:  # which the pass has left at their end
+            module.forward_backward(batch)
+            module.update()
+
+    for _ in range(5):
+        epoch()
+    with pytest.warns(UserWarning, match=r'no step was made.*train_data\.reset\(\)') as caught:
+        epoch()
+        epoch()
+    assert len(caught) == 1
+
+
+def test_a_loop_with_reset_says_nothing_of_it():
+    problem = Problem()
+    module, data = ready(problem), problem.iterator()
+    for _ in range(4):
+        for _ in range(5):
+            module.update_full_grads(data)  # five are no loop
+        train(module, data)
+
+
 def noisy():
     data = mx.sym.Variable('data')
     problem = Problem()

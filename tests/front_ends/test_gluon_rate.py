@@ -258,6 +258,21 @@ def test_weights_that_a_user_sets_are_not_taken_back():
     assert trainer.objective > 2 * before and not rule.ways_back
 
 
+@pytest.mark.nd_arrays
+@pytest.mark.parametrize('name', ['hidden_weight', 'hidden_bias', 'fc_weight', 'fc_bias'])
+def test_a_layer_that_a_user_sets_is_not_taken_back(name):
+    problem, rule = Blocks('perceptron', rows=40), BarzilaiBorwein()
+    net = problem.net()
+    trainer = problem.trainer(net, settings={'lr_scheduler': rule})
+    train(trainer, problem.loader(), 4)
+    before, param = trainer.objective, net.collect_params()[name]
+    worse = 50 * param.data() + 50 * (mx.nd.arange(param.data().size).reshape(param.shape) % 2)
+    param.set_data(worse)
+    trainer.update_full_grads(problem.loader())
+    np.testing.assert_array_equal(param.data().asnumpy(), worse.asnumpy())
+    assert trainer.objective > before and not rule.ways_back
+
+
 @pytest.mark.parametrize('num_epoch, contexts', [(3, None), (60, None), (60, TWO_DEVICES)])
 def test_epochs_take_the_snapshots_and_end(num_epoch, contexts, caplog):
     """As the loop by hand: to the bit."""

@@ -129,6 +129,35 @@ def test_states_that_are_loaded_have_not_converged(tmp_path):
     assert not trainer.has_converged
 
 
+def test_a_converged_training_that_is_loaded_makes_no_step(tmp_path):
+    path, problem = str(tmp_path / 'states'), Blocks('softmax')
+
+    def trainer_of(net):
+        return problem.trainer(net, tol=1e-2, settings={'lr_scheduler': BarzilaiBorwein()})
+
+    def trained_on(trainer, begin):
+        epochs = 0
+        for batches in trainer.epochs(problem.loader(), 100, 2, begin_epoch=begin):
+            epochs += 1
+            for data, label in batches:
+                trainer.backward(data, label)
+                trainer.step(len(data))
+        return epochs
+
+    net, again = problem.net(), problem.net()
+    saver, loader = trainer_of(net), trainer_of(again)
+    epochs = trained_on(saver, 0)
+    assert saver.has_converged and 2 < epochs < 100
+    saver.save_states(path)
+    weights = weights_of(net)
+    for name, param in again.collect_params().items():
+        param.set_data(as_blocks_take(weights[name]))
+    loader.load_states(path)
+    assert loader.has_converged
+    assert trained_on(loader, epochs + 1) == 0  # at an odd epoch no snapshot is due
+    assert_weights(again, weights)
+
+
 def test_files_of_1_0_0_are_loaded(tmp_path):
     path = tmp_path / 'states'
     saver = trained(3, path)

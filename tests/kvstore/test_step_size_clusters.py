@@ -51,6 +51,15 @@ def test_workers_share_the_largest_curvature_of_their_batches(tmp_path):
         np.testing.assert_allclose(rate, rates[0], rtol=1e-3)
 
 
+@pytest.mark.parametrize('setter, ways_back', [(None, 1), (0, 0), (1, 0)])
+def test_workers_begin_anew_together_where_one_has_set_its_weights(tmp_path, setter, ways_back):
+    results = run_workers('set_on_one', tmp_path, problem={'kind': 'softmax', 'rows': 48},
+                          sizes=[24, 24], batch_size=8, setter=setter)
+    for weights, count in results:
+        assert count == ways_back
+        assert_close(weights, results[0][0])
+
+
 @pytest.mark.parametrize('environment, kind, sparse', [
     ({'MXNET_UPDATE_ON_KVSTORE': '1'}, 'dist_sync', False), ({}, 'dist_async', False),
     ({}, 'dist_sync', True)])
@@ -80,6 +89,25 @@ def test_workers_stop_together_at_the_optimum(tmp_path):
         largest = max(np.abs(value).max() for value in summed.values()) / 60
         np.testing.assert_allclose(norm, largest, rtol=1e-2)
         assert norm <= 1e-4 and 0 < epochs < 200
+
+
+@pytest.mark.parametrize('scenario', ['fit_on_raw_columns', 'fit_on_raw_columns_gluon'])
+def test_workers_scale_by_the_columns_of_all_rows(tmp_path, scenario):
+    given, units = {'kind': 'softmax', 'rows': 60}, np.array([1e-3, 1, 30, 1e3])
+    results = run_workers(scenario, tmp_path, 3, 1, problem=given, sizes=[20, 20, 20],
+                          batch_size=5, units=units)
+    problem = Problem(**given)
+    features = problem.features * units
+    scales = 1 / ((features ** 2).mean(axis=0) + 1e-3)
+    for found, norm, weights in results:
+        np.testing.assert_allclose(found[0], scales, rtol=1e-5)
+        gradient = problem.network(weights, features, problem.targets)
+        largest = max(np.abs((gradient['fc_weight'] / 60 + 1e-3 * weights['fc_weight'])
+                             * np.sqrt(scales)).max(), np.abs(gradient['fc_bias']).max() / 60)
+        assert largest <= 1.05e-4
+        np.testing.assert_allclose(norm, largest, rtol=0.05)
+        for name, value in results[0][2].items():
+            np.testing.assert_array_equal(weights[name], value)
 
 
 @pytest.mark.parametrize('kind, tols, message', [

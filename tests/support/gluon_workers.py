@@ -95,3 +95,19 @@ def converge_gluon(kvstore, problem, sizes, batch_size, tols, strength):
             trainer.step(batch_size * len(sizes))
         epochs += 1
     return epochs, trainer.gradient_norm, weights_of(net)
+
+
+def fit_on_raw_columns_gluon(kvstore, problem, sizes, batch_size, units):
+    """Train with scaled steps on columns in some units; return D, the norm and the weights."""
+    problem, rule = Blocks(**problem), BarzilaiBorwein(scaled=True)
+    problem.features *= units
+    net = problem.net()
+    net.initialize(mx.init.Zero(), force_reinit=True)
+    net[0].bias.wd_mult = 0
+    trainer = problem.trainer(net, optimizer='nag', kvstore=kvstore, tol=1e-4, settings={
+        'momentum': 0.9, 'wd': 1e-3, 'lr_scheduler': rule})
+    for batches in trainer.epochs(shard_of(problem, sizes, kvstore.rank, batch_size), 200):
+        for data, label in batches:
+            trainer.backward(data, label)
+            trainer.step(batch_size * len(sizes))
+    return rule.column_scales.by_name['fc_weight'], trainer.gradient_norm, weights_of(net)

@@ -17,7 +17,8 @@ from pathlib import Path
 
 import mxnet as mx
 
-from gluon_workers import converge_gluon, fit_gluon, fit_gluon_alone, warn_of_batch_sizes
+from gluon_workers import (converge_gluon, fit_gluon, fit_gluon_alone, fit_on_raw_columns_gluon,
+                           warn_of_batch_sizes)
 from local_workers import converge_alone, refused_alone, statistics_alone
 from own_operators import Unsendable
 from problems import Problem, SparseProblem
@@ -28,8 +29,8 @@ from svrg_optimization import BarzilaiBorwein, SVRGModule
 from svrg_optimization.proximal import GroupLasso
 
 # Scenarios in files of their own.
-ELSEWHERE = (converge_alone, converge_gluon, fit_gluon, fit_gluon_alone, fit_sampled,
-             refused_alone, sampled_unlike, statistics_alone, warn_of_batch_sizes)
+ELSEWHERE = (converge_alone, converge_gluon, fit_gluon, fit_gluon_alone, fit_on_raw_columns_gluon,
+             fit_sampled, refused_alone, sampled_unlike, statistics_alone, warn_of_batch_sizes)
 
 
 def bound(problem, kvstore, train_data, devices=1, seed=None, optimizer=None, update_freq=1,
@@ -283,6 +284,25 @@ def fit_with_step_size(kvstore, problem, sizes, batch_size, num_epoch, wd, bound
     return message or (weights_of(module), rule.rate, log.getvalue())
 
 
+def set_on_one(kvstore, problem, sizes, batch_size, setter):
+    """Take steps that are too large from a snapshot, and another one; one worker sets its weights.
+
+    Return the weights and how often training went back.
+    """
+    problem, rule = problem_of(problem), BarzilaiBorwein(100., bounded=False)
+    shard = shard_of(problem, sizes, kvstore.rank, batch_size)
+    module = bound(problem, kvstore, shard, optimizer={'lr_scheduler': rule})
+    module.update_full_grads(shard)
+    shard.reset()
+    for batch in shard:
+        module.forward_backward(batch)
+        module.update()
+    if kvstore.rank == setter:
+        module.set_params(*module.get_params())
+    module.update_full_grads(shard)
+    return weights_of(module), rule.ways_back
+
+
 def install_two(kvstore, kinds):
     """Install the optimizers of a plain Module and an SVRGModule; return the error's message."""
     for number, kind in enumerate(kinds):
@@ -308,6 +328,17 @@ def fit_until_converged(kvstore, problem, sizes, batch_size, tols):
         epoch_end_callback=lambda epoch, *_: epochs.append(epoch),
         optimizer_params={'momentum': 0.9, 'wd': 0.05, 'lr_scheduler': BarzilaiBorwein()}))
     return message or (weights_of(module), module.gradient_norm * module.has_converged, len(epochs))
+
+
+def fit_on_raw_columns(kvstore, problem, sizes, batch_size, units):
+    """Train with scaled steps on columns in some units; return D, the norm and the weights."""
+    problem, rule = problem_of(problem), BarzilaiBorwein(scaled=True)
+    problem.features *= units
+    module = problem.module(2, tol=1e-4)
+    module.fit(shard_of(problem, sizes, kvstore.rank, batch_size), kvstore=kvstore,
+               initializer=mx.init.Zero(), eval_metric='mse', num_epoch=200, optimizer='nag',
+               optimizer_params={'momentum': 0.9, 'wd': 1e-3, 'lr_scheduler': rule})
+    return rule.column_scales.by_name['fc_weight'], module.gradient_norm, weights_of(module)
 
 
 def fit_again(kvstore, problem, sizes, batch_size, optimizer):

@@ -1,0 +1,76 @@
+"""Logistic regression on columns of very different scales, with and without scaled steps."""
+
+import logging
+
+import mxnet as mx
+import numpy as np
+from common import NEUTRAL, SGD, SVRG, arguments, axes_of_excess, save
+from scipy.optimize import minimize
+from scipy.special import expit
+
+from svrg_optimization import BarzilaiBorwein, SVRGModule
+
+ROWS, FEATURES, BATCH_SIZE = 4000, 20, 50
+
+
+class Raw:
+    """The rows, whose columns have scales from 0.001 to 1000, the loss and its optimum."""
+
+    def __init__(self):
+        rng = np.random.RandomState(0)
+        self.scales = 10 ** np.linspace(-3, 3, FEATURES)
+        self.standard = rng.normal(size=(ROWS, FEATURES)) + 0.3
+        self.labels = (rng.uniform(size=ROWS) < expit(self.standard @ rng.normal(size=FEATURES)))
+        self.rows = self.standard * self.scales
+
+        def both(weight):
+            error = expit(self.standard @ weight) - self.labels
+            return self.objective(weight, self.standard), self.standard.T @ error / ROWS
+
+        self.optimum = minimize(both, np.zeros(FEATURES), jac=True, method='L-BFGS-B', options={
+            'maxiter': 10000, 'maxfun': 20000, 'ftol': 0, 'gtol': 1e-11}).fun  # of both kinds
+
+    def objective(self, weight, rows):
+        scores = rows @ weight
+        return (np.logaddexp(0, scores) - self.labels * scores).mean()
+
+    def train(self, rows, scaled, epochs):
+        """Return the objective minus the optimum at the start and after each epoch."""
+        np.random.seed(0)
+        score = mx.sym.FullyConnected(mx.sym.Variable('data'), num_hidden=1, no_bias=True,
+                                      name='fc')
+        module = SVRGModule(mx.sym.LogisticRegressionOutput(score, mx.sym.Variable('label')),
+                            label_names=('label',), update_freq=2)
+        values = [self.objective(np.zeros(FEATURES), rows) - self.optimum]
+
+        def record(_, __, weights, ___):
+            weight = weights['fc_weight'].asnumpy().ravel().astype(float)
+            values.append(self.objective(weight, rows) - self.optimum)
+
+        module.fit(mx.io.NDArrayIter(rows.astype('float32'), self.labels.astype('float32'),
+                                     BATCH_SIZE, shuffle=True, label_name='label'),
+                   eval_metric=[], initializer=mx.init.Zero(), num_epoch=epochs,
+                   optimizer='nag', epoch_end_callback=record, optimizer_params={
+                       'momentum': 0.9, 'lr_scheduler': BarzilaiBorwein(scaled=scaled)})
+        return values
+
+
+def main():
+    args = arguments(__file__, passes=60)
+    logging.disable(logging.WARNING)
+    problem = Raw()
+    cost = np.cumsum([0] + [2 + (epoch % 2 == 0) for epoch in range(args.passes)])
+    passes = cost[cost <= args.passes]
+    figure, (axes,) = axes_of_excess('Logistic regression, columns of scales from 0.001 to 1000')
+    for rows, scaled, color, style, label in (
+            (problem.rows, False, SGD, '-', 'raw columns'),
+            (problem.rows, True, SVRG, '-', 'raw columns, scaled=True'),
+            (problem.standard, False, NEUTRAL, '--', 'scaled columns')):
+        axes.plot(passes, problem.train(rows, scaled, len(passes) - 1), color=color,
+                  linestyle=style, linewidth=2, label=label)
+    axes.legend()
+    save(figure, args.output)
+
+
+if __name__ == '__main__':
+    main()

@@ -1,0 +1,33 @@
+"""Weights of a symbol that its inputs are multiplied by."""
+
+# Operators that leave the columns of an input as they are, in their order.
+_ORDER_STAYS = 'Flatten', 'flatten', 'Reshape', 'reshape', 'identity', '_copy', 'Cast', 'cast'
+
+
+def weights_of_inputs(nodes, data_names):
+    """Map each weight that inputs are multiplied by to the input's place and its own axis.
+
+    Parameters
+    ----------
+    nodes : list of dict
+        Nodes of the symbol.
+    data_names : list of str
+        Names of the inputs.
+
+    Returns
+    -------
+    dict of str to (int, int)
+        The place among the inputs, and the axis that has one element for each column.
+    """
+    weights = {}
+    for node in nodes:
+        attributes = node.get('attrs', {})
+        is_dense = node['op'] == 'FullyConnected'
+        if is_dense or (node['op'] == 'dot' and not {'transpose_a', 'transpose_b'} & {
+                name for name, value in attributes.items() if value in ('True', 'true', '1')}):
+            place, weight = node['inputs'][0][0], nodes[node['inputs'][1][0]]
+            while nodes[place]['op'] in _ORDER_STAYS:
+                place = nodes[place]['inputs'][0][0]
+            if nodes[place]['name'] in data_names and weight['op'] == 'null':
+                weights[weight['name']] = data_names.index(nodes[place]['name']), int(is_dense)
+    return weights
