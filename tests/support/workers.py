@@ -17,8 +17,13 @@ from pathlib import Path
 
 import mxnet as mx
 
-from gluon_workers import (converge_gluon, fit_gluon, fit_gluon_alone, fit_on_raw_columns_gluon,
-                           warn_of_batch_sizes)
+from gluon_workers import (
+    converge_gluon,
+    fit_gluon,
+    fit_gluon_alone,
+    fit_on_raw_columns_gluon,
+    warn_of_batch_sizes,
+)
 from local_workers import converge_alone, refused_alone, statistics_alone
 from own_operators import Unsendable
 from problems import Problem, SparseProblem
