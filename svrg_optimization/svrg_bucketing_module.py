@@ -69,7 +69,7 @@ class SVRGBucketingModule(BucketingModule):
                  compression_params=None, update_freq=None, *, loss_is_mean=None,
                  full_grad_callback=None, sparse_full_grad=False, store_snapshot_grads=False,
                  alpha=1.0, nonfinite='warn', full_grad_batches=None, updates_per_snapshot=None,
-                 full_grad_data=None, proximal=None, next_states=None, tol=None):
+                 full_grad_data=None, proximal=None, next_states=None, tol=None, local_steps=False):
         super().__init__(sym_gen, default_bucket_key, logger, context, work_load_list,
                          fixed_param_names, state_names, group2ctxs, compression_params)
         self._svrg_arguments = {'loss_is_mean': loss_is_mean, 'nonfinite': nonfinite,
@@ -79,7 +79,8 @@ class SVRGBucketingModule(BucketingModule):
         self._buckets[default_bucket_key] = self._new_bucket(
             default_bucket_key, update_freq=update_freq, alpha=alpha, proximal=proximal,
             full_grad_callback=full_grad_callback, full_grad_batches=full_grad_batches,
-            updates_per_snapshot=updates_per_snapshot, full_grad_data=full_grad_data, tol=tol)
+            updates_per_snapshot=updates_per_snapshot, full_grad_data=full_grad_data, tol=tol,
+            local_steps=local_steps)
 
     def _new_bucket(self, bucket_key, symbol=None, **arguments):
         generated, data_names, label_names = self._call_sym_gen(bucket_key)

@@ -168,6 +168,11 @@ class SVRGModule(Module):
         `fit` ends at the first snapshot at which `gradient_norm` is at most this,
         with the weights of that snapshot. `num_epoch` stays the limit. It may be
         set later as an attribute.
+    local_steps : bool
+        Whether the workers of a synchronous distributed KVStore, or of Horovod, make their steps
+        alone, each with its own rows and the full gradient of all [9]_. They talk at snapshots
+        alone, where their weights are averaged, by rows, and momentum begins anew. `update_freq`
+        counts epochs of a worker's own data, of any number of batches.
     next_states : dict of str to str, optional
         For each state that is carried from batch to batch the name of the output
         that it becomes. A pass then begins with 0 in these states, carries them
@@ -226,6 +231,8 @@ class SVRGModule(Module):
        ALT 2020.
     .. [8] L. Xiao and T. Zhang, "A Proximal Stochastic Gradient Method with
        Progressive Variance Reduction", SIAM J. Optim. 24(4), 2014.
+    .. [9] J. Konecny, H. B. McMahan, D. Ramage and P. Richtarik, "Federated Optimization:
+       Distributed Machine Learning for On-Device Intelligence", arXiv:1610.02527, 2016.
 
     Examples
     --------
@@ -252,11 +259,12 @@ class SVRGModule(Module):
                  loss_is_mean=None, full_grad_callback=None, sparse_full_grad=False,
                  store_snapshot_grads=False, alpha=1.0, nonfinite='warn',
                  full_grad_batches=None, updates_per_snapshot=None, full_grad_data=None,
-                 proximal=None, next_states=None, tol=None):
+                 proximal=None, next_states=None, tol=None, local_steps=False):
         store = Store(store_snapshot_grads)
         schedule = Schedule(store.budget > 0, Stream, alpha=alpha, update_freq=update_freq,
                             full_grad_batches=full_grad_batches, full_grad_data=full_grad_data,
-                            updates_per_snapshot=updates_per_snapshot, tol=tol)
+                            updates_per_snapshot=updates_per_snapshot, tol=tol,
+                            local_steps=local_steps)
         check_callbacks('full_grad_callback', full_grad_callback)
         loss_is_mean = checked_bool('loss_is_mean', loss_is_mean, or_none=True)
         sparse_full_grad = checked_bool('sparse_full_grad', sparse_full_grad)
@@ -985,6 +993,7 @@ class SVRGModule(Module):
         self._preload_opt_states = checkpoint.states
         self._snapshot.num_update = checkpoint.facts['num_update'] if checkpoint.facts else 0
         self._snapshot.num_taken = checkpoint.num_taken
+        self._snapshot.averaged_at = self._snapshot.num_update
         self._loaded = Loaded.from_checkpoint(checkpoint)
 
     def load_optimizer_states(self, fname):

@@ -27,7 +27,7 @@ _FACTS = 'facts'
 _DIGITS = 64  # of a checksum
 # Facts that older checkpoints of this format lack.
 _FACTS_ADDED = {'num_taken': None, 'full_grad_batches': None, 'updates_per_snapshot': None,
-                'full_grad_data': False, 'proximal': {}, 'tol': None}
+                'full_grad_data': False, 'proximal': {}, 'tol': None, 'local_steps': False}
 # Settings that a file cannot contain: what it says of them, what they were, and what is without.
 _NOT_IN_FILES = {
     'alpha': (None, 'a schedule of alpha', 'it is 1'),
@@ -293,6 +293,7 @@ class Checkpoint:
             updates = None
         return {'alpha': 1. if saved['alpha'] is None else saved['alpha'],
                 'proximal': operators_from_json(saved['proximal'] or {}), 'tol': saved['tol'],
+                'local_steps': saved['local_steps'],
                 'full_grad_batches': Growing(**batches) if isinstance(batches, dict)
                 else None if batches == 'schedule' else batches,
                 'updates_per_snapshot': updates, **given,

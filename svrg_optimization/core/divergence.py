@@ -16,7 +16,7 @@ class Divergence:
     def __init__(self):
         self._first = None  # Taken, and the norm of the weights
 
-    def look_at(self, taken, weights, trained, warn_once):
+    def look_at(self, taken, weights, trained, workers, warn_once):
         """Warn once if training diverges.
 
         Parameters
@@ -27,6 +27,8 @@ class Divergence:
             The weights there.
         trained : TrainedModel
             The model.
+        workers : Workers
+            Workers of the pass.
         warn_once : WarnOnce
             Warnings of the model.
         """
@@ -40,9 +42,12 @@ class Divergence:
             before, now = first.norm, taken.norm
         if not (now <= growth * abs(before) or _length_of(weights) <= growth * length):
             warn_once('training diverges: the %s has grown from %.1e to %.1e. The learning rate%s '
-                      'is too large: see the page "The learning rate" of the documentation'
+                      'is too large%s: see the page "The learning rate" of the documentation'
                       % (what, before, now,
-                         '' if trained.rate is None else ', %g,' % trained.rate),
+                         '' if trained.rate is None else ', %g,' % trained.rate,
+                         ', or the rows of the workers, who step alone, are unlike (shuffle the '
+                         'rows before they are sharded, or use BarzilaiBorwein)'
+                         if workers.step_alone else ''),
                       'divergence')
 
 

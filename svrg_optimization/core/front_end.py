@@ -245,7 +245,14 @@ class Workers:
 
     By default there is one worker, whose devices train by themselves: each keeps
     its own sum as its share.
+
+    Attributes
+    ----------
+    step_alone : bool
+        Whether there are several, which talk at snapshots alone.
     """
+
+    step_alone = False
 
     def sum(self, full_gradient):
         """Give each device its share of the sum; return B, the rows that μ is scaled to."""
@@ -258,6 +265,19 @@ class Workers:
     def largest(self, numbers):
         """Return for each number the largest of all workers, so that they decide alike."""
         return numbers
+
+    def average(self, values, full_gradient):
+        """Return the mean of all workers' values, where they step alone.
+
+        Parameters
+        ----------
+        values : dict of str to list of NDArray
+            Values of this worker, one array per device.
+        full_gradient : FullGradient or None
+            Full gradient from whose snapshot they have come, which knows the rows of this
+            worker. Where it does not, or without one, the values of rank 0 are returned.
+        """
+        raise NotImplementedError
 
     def within_process(self):
         """Return what sums over the devices of this process alone."""

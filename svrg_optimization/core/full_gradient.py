@@ -85,6 +85,8 @@ class FullGradient:
         Number of batches of this worker's pass, with those that are all padding.
     rows : int
         n, the number of rows in the mean.
+    share_of_rows : float or None
+        This worker's share of these rows; None in a full gradient from a file.
     loss : float
         The loss, summed and divided as its gradients; NaN if it is not known.
     small : list of list of str
@@ -114,7 +116,7 @@ class FullGradient:
         self.may_be_written = False
         self.batches = 0
         self.yielded = 0
-        self.rows = 0
+        self.rows, self.share_of_rows = 0, None
         self.loss, self._losses = 0., []
         self.finished = self.shares_differ = False
         self.batch_size = batch_size

@@ -67,14 +67,27 @@ def take_snapshot(svrg, trained, source, workers, done=None):
     UserWarning
         Without a BarzilaiBorwein, if training diverges.
     """
+    if workers.step_alone:
+        average(svrg, trained, workers)
     if trained.rule is not None:
         went_back = _take_snapshot_and_rate(svrg, trained, source, workers, done)
         svrg.taken = Taken(gradient_norm(svrg, trained), objective(svrg, trained), went_back)
     else:
         svrg.take_snapshot(trained.live, source, workers, done)
         svrg.taken = Taken(gradient_norm(svrg, trained), objective(svrg, trained))
-        svrg.divergence.look_at(svrg.taken, svrg.at.weights(), trained, svrg.warn_once)
+        svrg.divergence.look_at(svrg.taken, svrg.at.weights(), trained, workers, svrg.warn_once)
     return svrg.taken
+
+
+def average(svrg, trained, workers):
+    """Set workers that step alone to the mean of their weights, by rows, without momentum.
+
+    Before the first snapshot, and from one of a file, these are the weights of rank 0.
+    """
+    snapshot = svrg.snapshot
+    if snapshot.averaged_at != snapshot.num_update:
+        trained.go_to(workers.average(svrg.at.values_of(trained.live), snapshot.full_gradient))
+        snapshot.averaged_at = snapshot.num_update
 
 
 def log_rate(logger, svrg, trained, taken):
@@ -193,19 +206,20 @@ def _take_snapshot_and_rate(svrg, trained, source, workers, done):
         measures = rule.measures_curvature and svrg.at.is_repeatable
         is_random = bool(svrg.at.disturbances())
         # Workers decide alike: each with the largest of all workers' numbers.
-        norm, curvature, begins_anew, *change = workers.largest([
-            norm, nearby.curvature() if measures else 0., float(rule.begins_anew),
+        norm, curvature, steps, begins_anew, *change = workers.largest([
+            norm, nearby.curvature() if measures else 0., move.steps if move else 0,
+            float(rule.begins_anew),
             *(move.change(rule, norm, value, is_random) if move else Change())])
         change = Change(*change)
         if begins_anew:  # somebody has set the weights of a worker
             rule.begin_anew()
-        if move and move.steps and rule.is_worse(change, norm):
+        if steps and rule.is_worse(change, norm):
             _go_back(svrg, before, trained)
             rule.slow_down()
             return True
         is_first = not rule.is_begun
         rule.accept(change, norm, value)
-        rule.advance(change, move.steps if move else 0, curvature,
+        rule.advance(change, steps, curvature,
                      move.units if move else 1, gradient.momentum)
         if is_first and measures:
             halvings, = workers.largest([nearby.halvings(rule(None) * (1 + gradient.momentum))])

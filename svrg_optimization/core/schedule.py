@@ -1,6 +1,6 @@
 """When a snapshot is due, over how many batches, and with which α."""
 
-from .._argument_checks import check_iterator, checked_count, checked_positive
+from .._argument_checks import check_iterator, checked_bool, checked_count, checked_positive
 from ..alpha import checked_alpha
 from ..full_grad_batches import Growing
 
@@ -32,6 +32,8 @@ class Schedule:
 
     Attributes
     ----------
+    local_steps : bool
+        Whether workers make their steps alone.
     is_off : bool
         Whether α is the number 0, so that no step needs a snapshot.
 
@@ -46,6 +48,7 @@ class Schedule:
     """
 
     def __init__(self, stores_batches=False, stream_of=None, *, alpha=1., **settings):
+        self.local_steps = checked_bool('local_steps', settings.pop('local_steps', False))
         unknown = sorted(settings.keys() - set(_SETTINGS))
         if unknown:
             raise TypeError('a setting must be alpha or one of %s, and not %s'
@@ -83,12 +86,12 @@ class Schedule:
                              'trains on the stored batches, and not %r' % (data,))
         if 'tol' in given:
             settings['tol'] = checked_positive('tol', given['tol'])
-        if settings['tol'] is not None:
-            if settings['is_off']:
-                raise ValueError('alpha must not be 0 with tol: there is no full gradient then')
-            if batches is not None:
-                raise ValueError('full_grad_batches must be None with tol, as the gradient of a '
-                                 'sample does not vanish, and not %r' % (batches,))
+        if settings['is_off'] and (self.local_steps or settings['tol'] is not None):
+            raise ValueError('alpha must not be 0 with %s: there is no full gradient then'
+                             % ('local_steps' if self.local_steps else 'tol'))
+        if settings['tol'] is not None and batches is not None:
+            raise ValueError('full_grad_batches must be None with tol, as the gradient of a '
+                             'sample does not vanish, and not %r' % (batches,))
         if data is not self.full_grad_data:
             settings['stream'] = None if data is None else self._stream_of(data)
         if 'update_freq' in given:
@@ -138,4 +141,5 @@ class Schedule:
         return {'update_freq': self.update_freq,
                 'alpha': None if callable(self.alpha) else float(self.alpha),
                 'full_grad_batches': batches, 'updates_per_snapshot': self.updates_per_snapshot,
-                'full_grad_data': self.full_grad_data is not None, 'tol': self.tol}
+                'full_grad_data': self.full_grad_data is not None, 'tol': self.tol,
+                'local_steps': self.local_steps}

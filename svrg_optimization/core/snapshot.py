@@ -25,6 +25,9 @@ class Snapshot:
         Number of updates by all modules that share the snapshot.
     num_taken : int
         Number of snapshots that were taken so far.
+    averaged_at : int or None
+        Number of updates after which the weights of workers that step alone were averaged;
+        None if they have not been since the snapshot.
     jump : numpy.ndarray or None
         Where the steps begin, as the way from the snapshot, all parameters that are
         updated in one; None if they begin at the snapshot, and after the first one.
@@ -34,7 +37,7 @@ class Snapshot:
         self.full_gradient = None
         self.taken_at = self.num_update = self.num_taken = 0
         self.is_active = self.is_stale = self.has_converged = False
-        self.jump = None
+        self.jump = self.averaged_at = None
 
     def replace(self, full_gradient, taken_at=None):
         """Set the full gradient of a new snapshot, which is active if that is finished."""

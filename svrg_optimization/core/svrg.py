@@ -113,6 +113,7 @@ class SVRG:
             self.at.copy_auxiliary_states_of(live)
             self.snapshot.replace(mu)
         self.snapshot.num_taken += 1
+        self.snapshot.averaged_at = None
         self.rows_of_passes.add(mu.rows)
 
     def store_again(self, live, source, workers):

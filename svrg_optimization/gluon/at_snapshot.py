@@ -226,12 +226,8 @@ class AtSnapshot(GradientsAtSnapshot):
 
     def values_of(self, live):
         """Map the same names to the current arrays."""
-        return {param.name: as_nd(param._data) for param in self._arrays}
-
-    def move_to(self, live):
-        """Set the values at the snapshot to the current ones."""
         self._allocate()
-        super().move_to(live)
+        return {param.name: as_nd(param._data) for param in self._arrays}
 
     @contextlib.contextmanager
     def inputs_kept(self, live):

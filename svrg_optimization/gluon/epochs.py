@@ -1,10 +1,12 @@
 """The loop of an SVRGTrainer: epochs with their snapshots, until training has converged."""
 
+import itertools
 import logging
 import time
 
 from .._argument_checks import check_epoch, checked_count
 from ..core import rate
+from ..kvstore.kinds import steps_alone
 from .trained_parameters import TrainedParameters
 
 
@@ -21,15 +23,20 @@ def _epochs(trainer, train_data, numbers, update_freq, states):
     svrg.begin_fit(trained.rule)
     try:
         for svrg.epoch in numbers:
-            snapshot = svrg.snapshot
+            snapshot, alone = svrg.snapshot, steps_alone(trainer._kvstore_params['kvstore'])
             if not svrg.schedule.is_off and (not snapshot.is_active or snapshot.is_stale
                                              or snapshot.has_converged  # as in a file
-                                             or svrg.epoch % update_freq == 0):
+                                             or svrg.epoch % update_freq == 0
+                                             or alone and svrg.epoch == numbers.start):
                 _take_snapshot(trainer, train_data, states)
                 if trainer.has_converged or not rate.can_go_on(svrg):
                     svrg.snapshot.jump = None
                     return
-            yield trainer.training_batches(train_data)
+            batches = trainer.training_batches(train_data)
+            is_last = svrg.epoch + 1 == numbers.stop or (svrg.epoch + 1) % update_freq == 0
+            yield itertools.chain(batches, _averaging(trainer)) if alone and is_last else batches
+        if numbers and alone:
+            trainer._average()  # where a loop has ended before its batches
         if (numbers or svrg.snapshot.is_active) and not svrg.schedule.is_off and not (
                 svrg.schedule.tol is None and trained.rule is None):
             svrg.epoch = numbers.stop - 1  # to which a run that is resumed may not have come
@@ -38,6 +45,12 @@ def _epochs(trainer, train_data, numbers, update_freq, states):
             svrg.snapshot.jump = None
     finally:
         svrg.epoch = None
+
+
+def _averaging(trainer):
+    """Yield no batch; average the weights of workers that step alone."""
+    trainer._average()
+    yield from ()
 
 
 def _take_snapshot(trainer, train_data, states):

@@ -16,7 +16,8 @@ from ..core.schedule import Schedule, setting
 from ..core.store import Store
 from ..core.svrg import COMPUTED, SVRG
 from ..kvstore.horovod import is_wrapped, join
-from ..kvstore.kinds import is_asynchronous, is_distributed, kind_of
+from ..kvstore.kinds import is_asynchronous, is_distributed, kind_of, steps_alone, waits_in_steps
+from ..kvstore.local_steps import LocalSteps, check_local_steps
 from ..kvstore.operations import open_distributed
 from ..kvstore.workers import workers_of_trainer
 from ..proximal import ProximalOperators, ProximalStep
@@ -96,6 +97,10 @@ class SVRGTrainer(gluon.Trainer):
         the limit in bytes, as in SVRGModule. `training_batches` yields them.
     tol : float, optional
         Bound of `gradient_norm` for `has_converged`. It may be set later as an attribute.
+    local_steps : bool
+        Whether the workers of a distributed `kvstore` step alone, and talk at snapshots alone,
+        as in SVRGModule. `step` then takes the rows of this worker. After the last step of a
+        loop of one's own `update_full_grads` averages the weights.
 
     Raises
     ------
@@ -121,7 +126,7 @@ class SVRGTrainer(gluon.Trainer):
     def __init__(self, params, optimizer, optimizer_params=None, kvstore='device',
                  compression_params=None, update_on_kvstore=None, *, objective,
                  loss_is_mean=None, batch_axis=0, alpha=1.0, nonfinite='warn', proximal=None,
-                 store_snapshot_grads=False, tol=None):
+                 store_snapshot_grads=False, tol=None, local_steps=False):
         if not callable(objective):
             raise TypeError('objective must be a function of a batch that returns its loss, not %r'
                             % (objective,))
@@ -130,11 +135,12 @@ class SVRGTrainer(gluon.Trainer):
         if compression_params:
             raise ValueError('compression_params must be None: full gradients would be compressed '
                              'too, and not %r' % (compression_params,))
+        check_local_steps(checked_bool('local_steps', local_steps), kvstore, optimizer)
         is_unwrapped = is_wrapped(optimizer)
         kvstore, optimizer = join(kvstore, optimizer)
         _check_kvstore(kvstore, update_on_kvstore, proximal)
         store = Store(store_snapshot_grads)
-        schedule = Schedule(store.budget > 0, alpha=alpha, tol=tol)
+        schedule = Schedule(store.budget > 0, alpha=alpha, tol=tol, local_steps=local_steps)
         loss_is_mean = checked_bool('loss_is_mean', loss_is_mean, or_none=True)
         axes = Axes(batch_axis)
         optimizer_params = spelled_out(optimizer, optimizer_params)
@@ -147,6 +153,8 @@ class SVRGTrainer(gluon.Trainer):
         if isinstance(kvstore, str) and is_distributed(kvstore):
             kvstore = open_distributed(kvstore)
         super().__init__(params, optimizer, optimizer_params, kvstore, None, update_on_kvstore)
+        if local_steps and is_distributed(kvstore):
+            self._kvstore_params['kvstore'] = LocalSteps(kvstore)
         for param in self._params:
             if param._stype != 'default':
                 raise ValueError('params must be dense, and %s is %s' % (param.name, param._stype))
@@ -389,6 +397,13 @@ class SVRGTrainer(gluon.Trainer):
         if not self._at.trained():
             raise ValueError("params must have one that is trained, and grad_req is 'null' for all")
 
+    def _average(self):
+        """Set workers that step alone to the mean of their weights."""
+        if self._svrg.snapshot.averaged_at != self._svrg.snapshot.num_update:
+            rate.average(self._svrg, TrainedParameters(self), self._workers())
+            if rule_of(self._optimizer) is not None:
+                self._at.remember_step()
+
     def _drop_outdated_snapshot(self):
         if self._svrg.snapshot.is_active and self._at.is_outdated():
             self._svrg.warn_once('the snapshot is dropped, since parameters have got other arrays '
@@ -406,8 +421,9 @@ class SVRGTrainer(gluon.Trainer):
         return self._params[0].list_ctx()
 
     def _workers(self):
+        values = self._at.values_of(self) if steps_alone(self._kvstore) else {}
         return workers_of_trainer(self._kvstore, [param.name for param in self._params],
-                                  self._at.live_gradients(), self._devices[0],
+                                  {**values, **self._at.live_gradients()}, self._devices[0],
                                   self._keys_on_servers)
 
     def backward(self, *inputs):
@@ -541,7 +557,8 @@ class SVRGTrainer(gluon.Trainer):
                                'has overwritten those of %s. One SVRGTrainer can train all '
                                'parameters, with lr_mult; alpha = 0 makes plain steps'
                                % ', '.join(overwritten))
-        summed = self._summed * (self._kvstore.num_workers if self._distributed else 1)
+        summed = self._summed * (
+            self._kvstore.num_workers if waits_in_steps(self._kvstore) else 1)
         if batch_size != summed and (any(self._optimizer._get_wds(range(len(self._params))))
                                      or self._proximal.by_name or rule_of(self._optimizer)):
             svrg.warn_once('batch_size of step is %s, and backward has summed the gradients of %d '
@@ -645,6 +662,7 @@ class SVRGTrainer(gluon.Trainer):
         self._data_of_snapshot = None
         if restore:
             restore()
+            self._svrg.snapshot.averaged_at = self._svrg.snapshot.num_update
             rule, names = rule_of(self._optimizer), svrg.get('names')
             if rule is not None and rule.column_scales:
                 rule.column_scales = rule.column_scales.renamed(dict(zip(names, (

@@ -5,7 +5,7 @@ from mxnet import ndarray as nd
 
 from ..data.iterators import rewind_for_pass
 from ..module import executor_group
-from .kinds import is_asynchronous, is_distributed, is_synchronous, kind_of
+from .kinds import is_asynchronous, is_distributed, kind_of, waits_in_steps
 from .operations import allreduce, broadcast, wait_for_all_workers
 
 _MOST_NUMBERS = 35  # that a worker tells the others: of a jump along five moves
@@ -67,7 +67,7 @@ def batches_of_each(kvstore, key, train_data):
 def check_batch_counts(kvstore, batches_of_workers):
     """Raise a ValueError if a worker would have no batch, or others would wait forever."""
     told = [int(batches) for batches in batches_of_workers]
-    if is_synchronous(kvstore) and len(set(told)) > 1:
+    if waits_in_steps(kvstore) and len(set(told)) > 1:
         raise ValueError('train_data must have as many batches on each worker with the kvstore '
                          '%r, and it has, in the order of ranks, %s' % (kvstore.type, told))
     if is_distributed(kvstore) and not all(told):

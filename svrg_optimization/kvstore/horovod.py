@@ -8,6 +8,7 @@ from mxnet import nd
 from mxnet.kvstore import KVStoreBase
 
 from .kinds import HOROVOD, is_distributed, kind_of
+from .operations import summed
 
 _numbers = itertools.count()
 
@@ -117,9 +118,7 @@ class Horovod(KVStoreBase):
 
     def push(self, key, value, priority=0):
         """Sum one array per device over all devices and workers."""
-        total, *others = value if isinstance(value, list) else [value]
-        for other in others:
-            total = total + other.as_in_context(total.context)
+        total = summed(value if isinstance(value, list) else [value])
         self._values[key] = self._hvd.allreduce_(
             total, op=self._hvd.Sum, name=self._name(key), priority=priority)
 

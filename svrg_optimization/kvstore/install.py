@@ -29,6 +29,7 @@ from .kinds import (
     size_split_on_servers,
     will_update,
 )
+from .local_steps import LocalSteps, check_local_steps
 from .membership import Membership
 from .operations import number_of_new_key, open_distributed, probe_of_compression
 from .worker_exit import prepare_exit
@@ -65,6 +66,8 @@ def install(module, kvstore, optimizer, optimizer_params, init_optimizer):
     init_optimizer : callable
         Takes `kvstore` and the wrapped optimizer and installs them as Module does.
     """
+    check_local_steps(module._svrg.schedule.local_steps, kvstore, optimizer,
+                      sum(executor_group.sparse_parameters(module), []))
     kvstore, optimizer = join(kvstore, optimizer, len(module._context))
     with _workers_updating(module, kvstore, optimizer, optimizer_params) as is_chosen:
         _install(module, kvstore, optimizer, optimizer_params, init_optimizer, is_chosen)
@@ -95,11 +98,12 @@ def _workers_updating(module, kvstore, optimizer, optimizer_params):
 
 def _install(module, kvstore, optimizer, optimizer_params, init_optimizer, is_chosen):
     svrg, devices = module._svrg, len(module._context)
-    updates = will_update(kvstore, devices, module._arg_params)
+    distributed = is_distributed(kvstore)
+    steps_alone = distributed and svrg.schedule.local_steps
+    updates = not steps_alone and will_update(kvstore, devices, module._arg_params)
     check_usable(kvstore, updates, devices, module._compression_params,
                  *executor_group.sparse_parameters(module),
                  loads_states=module._preload_opt_states is not None)
-    distributed = is_distributed(kvstore)
     if isinstance(kvstore, str) and distributed:
         kvstore = open_distributed(kvstore)
     _check_unused(kvstore, updates)
@@ -112,18 +116,22 @@ def _install(module, kvstore, optimizer, optimizer_params, init_optimizer, is_ch
         {name: array.shape for name, array in module._arg_params.items()},
         size_split_on_servers(kvstore) if on_servers else None)
 
-    keys = KVStoreKeys(module._param_names, module._trainable, svrg.at.counted_by_row())
+    opened, summed = kvstore, module._trainable
+    if steps_alone:
+        kvstore = LocalSteps(opened)
+        summed = module._param_names + module._aux_names
+    keys = KVStoreKeys(module._param_names, summed, svrg.at.counted_by_row())
     module._membership = Membership(keys)
     wrapped = module._create_optimizer(_SVRGOptimizer.__name__, optimizer, kvstore,
                                        optimizer_params)
     check_learning_rate(wrapped)
     if on_servers:
         pickle.dumps(wrapped, 0)  # MXNet does so too, but after keys are created
-    if isinstance(kvstore, KVStore):
-        _used.add(kvstore)
+    if isinstance(opened, KVStore):
+        _used.add(opened)
     if has_servers(kvstore):
         prepare_exit(kvstore)
-        _create_first_key(kvstore, keys.first, updates or is_chosen)
+        _create_first_key(kvstore, keys.first, updates or is_chosen or steps_alone)
         if on_servers:  # which know keys by their numbers
             wrapped.place_on_servers(dict(enumerate(keys.on_servers)),
                                      kvstore.num_workers if is_asynchronous(kvstore) else 1)
@@ -144,7 +152,7 @@ def _install(module, kvstore, optimizer, optimizer_params, init_optimizer, is_ch
         svrg.drop_snapshot()
     kvstore = kvstore_of(module)  # Module may have made it of its name
     if kvstore:
-        kvstore.set_optimizer = _refuse_optimizer  # of a plain Module
+        (opened if steps_alone else kvstore).set_optimizer = _refuse_optimizer  # of a plain Module
         _create_keys_of_full_gradient(module, kvstore, keys)
 
 
@@ -177,7 +185,7 @@ def _refuse_optimizer(_=None):
 
 
 def _create_keys_of_full_gradient(module, kvstore, keys):
-    weights = module._arg_params
+    weights = {**module._aux_params, **module._arg_params}
     values = {key: mx.nd.zeros(weights[name].shape, dtype=dtype_of_sum(weights[name].dtype))
               for name, key in keys.full.items()}
     if is_distributed(kvstore):

@@ -14,7 +14,7 @@ class KVStoreKeys:
     param_names : list of str
         All parameters of the module, in its order.
     trainable : iterable of str
-        Parameters with a full gradient.
+        Parameters with a full gradient; all whose values are summed, where workers step alone.
     counted : iterable of str
         Parameters whose rows are counted.
 

@@ -12,7 +12,7 @@ from .agreement import (
     synchronize_weights,
     told_by_each,
 )
-from .kinds import is_asynchronous, is_distributed, is_synchronous
+from .kinds import is_asynchronous, is_distributed, is_synchronous, steps_alone, waits_in_steps
 
 
 class Membership:
@@ -104,11 +104,12 @@ class Membership:
             'begin_epoch': svrg.epoch,
             'a snapshot when fit begins (0 if there is one, 1 if fit takes it)': takes_snapshot,
             'full_grad_batches (0 for None, the next value of a schedule)': batches or 0,
+            'local_steps (0 for False)': steps_alone(kvstore),
             **{name + ' (0 for None)': value or 0 for name, value in waits.items()},
             'full_grad_data (1 if they are given, 0 if not)': has_data,
             'store_snapshot_grads (1 if fit begins between two snapshots and has to store the '
             'batches of its train_data, 0 if not)': stores_again}
-        if is_synchronous(kvstore):
+        if waits_in_steps(kvstore):
             plan['the batch size of train_data'] = rows_of_batch(train_data, module.data_shapes)
             plan['rescale_grad of the optimizer (by default 1 over the rows that the module was '
                  'bound for, 0 where servers update)'] = (
@@ -121,7 +122,7 @@ class Membership:
             self._plan = plan
         if not (takes_snapshot or stores_again):
             self.forget_agreement()
-            if is_synchronous(kvstore) and not (batches or has_data):
+            if waits_in_steps(kvstore) and not (batches or has_data):
                 check_batch_counts(kvstore, batches_of_each(kvstore, self.keys.tally, train_data))
 
     def total(self, module, number):
@@ -138,7 +139,8 @@ class Membership:
         must not wait for the others again.
         """
         kvstore = kvstore_of(module)
-        if is_distributed(kvstore) and self._synchronized_at != num_update:
+        if is_distributed(kvstore) and not steps_alone(kvstore) and (
+                self._synchronized_at != num_update):
             synchronize_weights(kvstore, module, kvstore_of_weights(module) is not None)
             self._synchronized_at = num_update
 

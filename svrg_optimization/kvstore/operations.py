@@ -98,6 +98,14 @@ def quantizes(kvstore, key, contexts):
     return bool((values[0].asnumpy() != pushes * pushed).any())
 
 
+def summed(arrays):
+    """Return the sum of one array per device on the first device; of one array itself."""
+    total, *others = arrays
+    for other in others:
+        total = total + other.as_in_context(total.context)
+    return total
+
+
 def allreduce(kvstore, values):
     """Sum values over the devices of all workers.
 

@@ -9,7 +9,7 @@ from ..module.optimizer_states import kvstore_of
 from ..svrg_optimizer import _SVRGOptimizer
 from .agreement import check_batch_counts, tally, told_by_each
 from .keys import NumberedKeys
-from .kinds import is_distributed
+from .kinds import is_distributed, steps_alone
 from .operations import allreduce, compresses, probe_of_compression, quantizes
 from .worker_exit import prepare_exit
 
@@ -43,7 +43,7 @@ def workers_of(module, membership, trains_on_pass=False):
     return OverDevices() if kvstore is not None else Workers()
 
 
-def workers_of_trainer(kvstore, names, gradients, context, created):
+def workers_of_trainer(kvstore, names, arrays_of, context, created):
     """Return what the full gradient of a Gluon trainer is summed over.
 
     Parameters
@@ -52,8 +52,9 @@ def workers_of_trainer(kvstore, names, gradients, context, created):
         KVStore of the trainer.
     names : list of str
         All its parameters, whose places are their keys.
-    gradients : dict of str to list of NDArray
-        Gradients of those that are trained.
+    arrays_of : dict of str to list of NDArray
+        Arrays like those that are summed: of those that are trained, and where workers
+        step alone of all.
     context : Context
         A device.
     created : set of int
@@ -69,7 +70,7 @@ def workers_of_trainer(kvstore, names, gradients, context, created):
             raise ValueError('kvstore must not compress gradients (set_gradient_compression): '
                              'it would compress the full gradient too')
     values = {keys.tally: tally(kvstore)}
-    for name, arrays in gradients.items():
+    for name, arrays in arrays_of.items():
         values[keys.full[name]] = nd.zeros(arrays[0].shape, dtype=dtype_of_sum(arrays[0].dtype))
     for key, value in values.items():
         if key not in created:
@@ -132,6 +133,7 @@ class OverWorkers(Workers):
     def __init__(self, kvstore, keys, forget_agreement, trains_on_pass):
         self._kvstore, self._keys, self._forget_agreement = kvstore, keys, forget_agreement
         self._trains_on_pass, self._batches = trains_on_pass, []
+        self.step_alone = steps_alone(kvstore)
 
     def sum(self, full_gradient):
         """Give each device its share of the sum, and add the counts.
@@ -155,6 +157,7 @@ class OverWorkers(Workers):
         exchange(self._kvstore, keys, full_gradient, values, counted)
         rows, batches, self._batches, losses, *_ = told.asnumpy().T
         full_gradient.loss = float(losses.sum())
+        full_gradient.share_of_rows = full_gradient.rows / max(rows.sum(), 1)
         full_gradient.rows, full_gradient.batches = int(rows.sum()), int(batches.sum())
         for name in full_gradient.row_counts:
             full_gradient.row_counts[name] = (
@@ -170,6 +173,17 @@ class OverWorkers(Workers):
         """Return for each number the largest of all workers."""
         told = told_by_each(self._kvstore, self._keys.tally, numbers)
         return told.max(axis=0).tolist()
+
+    def average(self, values, full_gradient):
+        """Return the mean of all workers' values, by rows."""
+        share = full_gradient and full_gradient.share_of_rows
+        if share is None:
+            share = float(self._kvstore.rank == 0)
+        parts = {name: [array.astype(dtype_of_sum(array.dtype)) * (share / len(arrays))
+                        for array in arrays] for name, arrays in values.items()}
+        allreduce(self._kvstore, {self._keys.full[name]: arrays for name, arrays in parts.items()})
+        return {name: [total.astype(arrays[0].dtype) for total in parts[name]]
+                for name, arrays in values.items()}
 
     def within_process(self):
         """Return what sums over the devices of this process, without a KVStore."""

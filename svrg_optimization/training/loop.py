@@ -17,9 +17,11 @@ from ..data.batch_rows import count_rows
 from ..data.iterators import leaves_out_other_rows, rewind, rewind_for_pass
 from ..data.ndarray_iter import reset, views_of_batches
 from ..data.passes import Pass
+from ..kvstore.kinds import steps_alone
 from ..module import executor_group
 from ..module.loss_reduction import NoLossError
-from .snapshots import has_converged, is_at_snapshot, store_again
+from ..module.optimizer_states import kvstore_of
+from .snapshots import average, has_converged, is_at_snapshot, store_again
 from .trained_module import TrainedModule
 
 _END = object()
@@ -84,6 +86,7 @@ def _train_epochs(module, given):
             module.logger.info('Epoch[%d] Train-%s=%f', epoch, name, value)
         data.check_rows()
         module.logger.info('Epoch[%d] Time cost=%.3f', epoch, time.time() - tic)
+        data.average(epoch, given.num_epoch)
         given.arg_params, given.aux_params = module.get_params()
         with module._svrg.keeping_comparison():
             module.set_params(given.arg_params, given.aux_params)  # the same on all devices
@@ -192,6 +195,7 @@ class _Epochs:
         self._module, self._train_data, self._are_seen = module, train_data, are_seen
         self._of_snapshot = module._default_bucket
         self._svrg = module._svrg
+        self._step_alone = steps_alone(kvstore_of(self._of_snapshot))
         self._has_loss, self._was_reset, self._is_read = True, False, False
         self._rows = None  # of an epoch that goes on from an earlier fit's snapshot
         self.has_ended = False
@@ -215,7 +219,8 @@ class _Epochs:
                            "gradient vanishes only where the model fits every row. With 'pad' it "
                            "lacks none")
         wants_batches = stores_again = False
-        takes_snapshot = self._takes_snapshots and svrg.schedule.is_due(svrg.snapshot, epoch)
+        takes_snapshot = self._takes_snapshots and (
+            svrg.schedule.is_due(svrg.snapshot, epoch) or is_first and self._step_alone)
         if is_first:
             wants_batches = (self._takes_snapshots and not takes_snapshot
                              and store.lacks(train_data))
@@ -282,6 +287,13 @@ class _Epochs:
             svrg.warn_once('train_data had %d rows in epoch %d, and the snapshot before it %d: the '
                            'next epoch begins with a snapshot' % (found, svrg.epoch, rows), 'rows')
 
+    def average(self, epoch, num_epoch):
+        """Average the weights of workers that step alone after the last epoch of a snapshot."""
+        if self._step_alone and (epoch + 1 == num_epoch or self._svrg.schedule.is_due(
+                self._svrg.snapshot, epoch + 1)):
+            average(self._of_snapshot)
+            executor_group.weights_have_moved(self._module)
+
     def end_epoch(self):
         """Reset the data, unless they have not been read."""
         if self._is_read:
@@ -330,6 +342,8 @@ class _Epochs:
             with errors_named(name):
                 module.update_full_grads(source)
         except NoLossError as error:
+            if self._step_alone:
+                raise
             self._has_loss = False
             svrg.warn_once('%s: fit trains as plain Module' % error, 'plain Module')
             return go_back

@@ -54,6 +54,11 @@ def take_snapshot(module, train_data, batch_end_callback, batches):
     svrg.snapshot.has_converged = svrg.schedule.tol is not None and has_converged(module)
 
 
+def average(module):
+    """Set workers that step alone to the mean of their weights."""
+    rate.average(module._svrg, TrainedModule(module), workers_of(module, module._membership))
+
+
 def store_again(module, source):
     """Store the batches of a pass at the snapshot, which a checkpoint does not contain."""
     module._svrg.store_again(module, source, _workers(module, source))

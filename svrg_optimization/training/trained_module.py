@@ -3,7 +3,7 @@
 from ..core.arrays import set_all
 from ..core.front_end import TrainedModel
 from ..core.optimality import MeanGradient
-from ..kvstore.kinds import is_synchronous
+from ..kvstore.kinds import waits_in_steps
 from ..module import executor_group
 from ..module.optimizer_states import (
     begin_anew,
@@ -40,7 +40,7 @@ class TrainedModule(TrainedModel):
         if not module.optimizer_initialized:
             return MeanGradient(lambda _: 1., dict.fromkeys(names, 1.), dict.fromkeys(names, 0.))
         optimizer, kvstore = module._optimizer, kvstore_of(module)
-        scale = optimizer.rescale_grad * (kvstore.num_workers if is_synchronous(kvstore) else 1)
+        scale = optimizer.rescale_grad * (kvstore.num_workers if waits_in_steps(kvstore) else 1)
         return MeanGradient(lambda _: scale, *multipliers_and_decays(
             optimizer, names, by_number=kvstore_of_weights(module) is None),
                             optimizer, module._proximal.by_name)

@@ -36,6 +36,27 @@ def fit_gluon(kvstore, problem, sizes, batch_size, num_epoch, optimizer, base_lr
     return weights_of(net)
 
 
+def fit_gluon_alone(kvstore, problem, sizes, batch_size, num_epoch, optimizer, with_np=False,
+                    **arguments):
+    """Train on one shard with steps of its own rows and return the weights."""
+    if with_np:
+        mx.npx.set_np()
+    problem, rank = Blocks(**problem), kvstore.rank
+    net = problem.net()
+    if rank:
+        for param in net.collect_params().values():
+            param.set_data(as_blocks_take(np.zeros(param.shape)))  # the first worker's count
+    trainer = problem.trainer(net, settings=optimizer, kvstore=kvstore.type, local_steps=True,
+                              **arguments)
+    with warnings.catch_warnings():
+        warnings.filterwarnings('ignore', 'batch_size of step is')
+        for batches in trainer.epochs(shard_of(problem, sizes, rank, batch_size), num_epoch):
+            for data, label in batches:
+                trainer.backward(data, label)
+                trainer.step(batch_size)
+    return weights_of(net)
+
+
 def shard_of(problem, sizes, rank, batch_size):
     rows = slice(sum(sizes[:rank]), sum(sizes[:rank + 1]))
     return gluon.data.DataLoader(gluon.data.ArrayDataset(

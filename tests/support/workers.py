@@ -17,7 +17,14 @@ from pathlib import Path
 
 import mxnet as mx
 
-from gluon_workers import converge_gluon, fit_gluon, fit_on_raw_columns_gluon, warn_of_batch_sizes
+from gluon_workers import (
+    converge_gluon,
+    fit_gluon,
+    fit_gluon_alone,
+    fit_on_raw_columns_gluon,
+    warn_of_batch_sizes,
+)
+from local_workers import converge_alone, refused_alone, statistics_alone
 from own_operators import Unsendable
 from problems import Problem, SparseProblem
 from sampled_workers import fit_sampled, sampled_unlike
@@ -27,8 +34,8 @@ from svrg_optimization import BarzilaiBorwein, SVRGModule
 from svrg_optimization.proximal import GroupLasso
 
 # Scenarios in files of their own.
-ELSEWHERE = (converge_gluon, fit_gluon, fit_on_raw_columns_gluon, warn_of_batch_sizes,
-             fit_sampled, sampled_unlike)
+ELSEWHERE = (converge_alone, converge_gluon, fit_gluon, fit_gluon_alone, fit_on_raw_columns_gluon,
+             fit_sampled, refused_alone, sampled_unlike, statistics_alone, warn_of_batch_sizes)
 
 
 def bound(problem, kvstore, train_data, devices=1, seed=None, optimizer=None, update_freq=1,

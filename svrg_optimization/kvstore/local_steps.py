@@ -1,0 +1,77 @@
+"""Workers that make their steps alone: no gradient of a step goes to their KVStore."""
+
+from mxnet.kvstore import KVStoreBase
+
+from .horovod import is_wrapped
+from .kinds import LOCAL_STEPS, is_asynchronous, is_distributed, kind_of
+from .operations import summed
+
+
+def check_local_steps(local_steps, kvstore, optimizer, sparse=()):
+    """Raise a ValueError if workers cannot make their steps alone.
+
+    Parameters
+    ----------
+    local_steps : bool
+        Whether they are to.
+    kvstore : KVStore or str or None
+        KVStore or its name.
+    optimizer : Optimizer or str
+        Optimizer as the user gave it.
+    sparse : list of str
+        Parameters that are row_sparse or have such gradients.
+    """
+    if not local_steps:
+        return
+    if is_wrapped(optimizer):
+        raise ValueError("optimizer must not be a DistributedOptimizer with local_steps, as it "
+                         "sums over the workers: give the optimizer itself and kvstore='horovod'")
+    if is_asynchronous(kvstore):
+        raise ValueError("kvstore must be synchronous with local_steps, as 'dist_sync' is, since "
+                         'workers wait for each other at a snapshot, and not %r' % kind_of(kvstore))
+    if is_distributed(kvstore) and sparse:
+        raise ValueError('local_steps must be False where parameters or their gradients are '
+                         'row_sparse, as %s' % ', '.join(sparse))
+
+
+class LocalSteps(KVStoreBase):
+    """A distributed KVStore where each worker steps alone.
+
+    What is pushed and pulled in one call, as Module and Trainer do with the gradients of a
+    step alone, is summed over the devices of this process. All else is done by the KVStore.
+
+    Parameters
+    ----------
+    kvstore : mxnet.kvstore.KVStoreBase
+        Synchronous distributed KVStore.
+    """
+
+    def __init__(self, kvstore):
+        self._kvstore = kvstore
+
+    def __getattr__(self, name):
+        return getattr(self._kvstore, name)
+
+    rank = property(lambda store: store._kvstore.rank)
+    num_workers = property(lambda store: store._kvstore.num_workers)
+
+    @property
+    def type(self):
+        """Kind, without the "_sync" for which Module divides by the rows of all workers."""
+        return self._kvstore.type.replace('_sync', '') + LOCAL_STEPS
+
+    @staticmethod
+    def is_capable(capability):
+        """Tell that it updates no weights."""
+        return False
+
+    def broadcast(self, key, value, out, priority=0):
+        """Set the array of each device to the value of rank 0."""
+        self._kvstore.broadcast(key, value, out, priority)
+
+    def pushpull(self, key, value, out=None, priority=0):
+        """Sum over the devices of this process."""
+        if len(value) > 1:
+            total = summed(value)
+            for array in value if out is None else out:
+                total.copyto(array)
