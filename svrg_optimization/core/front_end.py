@@ -11,9 +11,9 @@
 on. Gradients and weights are dicts of parameter name to a list of NDArrays, one per
 device. The loop of a front end, whose gradients are sums over rows::
 
-    svrg = SVRG(at, Schedule(update_freq=2), Store(False), WarnOnce())
+    svrg = SVRG(at, Settings(MODULE, update_freq=2), WarnOnce())
     for epoch in range(epochs):
-        if svrg.schedule.is_due(svrg.snapshot, epoch):
+        if svrg.settings.is_due(svrg.snapshot, epoch):
             rate.take_snapshot(svrg, trained, BatchesOfPass(...), Workers())
             if rate.gradient_norm(svrg, trained) <= tol:
                 break

@@ -127,7 +127,7 @@ def warn_of_end(svrg, trained, cause=''):
     if svrg.taken.went_back:
         svrg.warn_once('the learning rate was too large since the last snapshot: the weights are '
                        'those of the best snapshot')
-    tol = svrg.schedule.tol
+    tol = svrg.settings.tol
     if tol is None or svrg.snapshot.has_converged:
         return
     reason = cause or '%s%s, or more epochs, may be needed' % (

@@ -116,6 +116,11 @@ class Stream(_Source):
         self._place = None  # number of batches since the beginning, NaN if unknown
         self._length = batches_in(train_data)
 
+    def going_on(self, count):
+        """Return the source of the next pass, of at most `count` batches."""
+        self.count = count
+        return self
+
     def reset(self):
         """Let the next pass begin: it goes on where this one stopped."""
         self._own = None

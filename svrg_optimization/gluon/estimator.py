@@ -182,7 +182,7 @@ class SnapshotHandler(GradientUpdateHandler, TrainBegin, EpochBegin, EpochEnd, T
         """Stop if training has converged, by a snapshot if one is due."""
         trainer = estimator.trainer
         self._epoch += 1
-        if trainer._svrg.schedule.tol is not None and self._is_due(trainer):
+        if trainer._svrg.settings.tol is not None and self._is_due(trainer):
             self._take(estimator)
         return _has_ended(trainer)
 
@@ -190,7 +190,7 @@ class SnapshotHandler(GradientUpdateHandler, TrainBegin, EpochBegin, EpochEnd, T
         """Let a last snapshot decide whether training has converged, and which weights are best."""
         estimator.batch_processor.handler = None
         svrg, trained = estimator.trainer._svrg, TrainedParameters(estimator.trainer)
-        if svrg.schedule.is_off or svrg.schedule.tol is None and trained.rule is None:
+        if svrg.settings.is_off or svrg.settings.tol is None and trained.rule is None:
             return
         if svrg.snapshot.num_update > svrg.snapshot.taken_at:
             self._take(estimator)
@@ -207,8 +207,8 @@ class SnapshotHandler(GradientUpdateHandler, TrainBegin, EpochBegin, EpochEnd, T
         return round((snapshot.num_update - snapshot.taken_at) / snapshot.full_gradient.batches)
 
     def _is_due(self, trainer):
-        snapshot, schedule = trainer._svrg.snapshot, trainer._svrg.schedule
-        return not schedule.is_off and (
+        snapshot, settings = trainer._svrg.snapshot, trainer._svrg.settings
+        return not settings.is_off and (
             not snapshot.is_active or snapshot.is_stale
             or self._epoch - self._taken_in >= self._update_freq)
 

@@ -66,7 +66,7 @@ def install(module, kvstore, optimizer, optimizer_params, init_optimizer):
     init_optimizer : callable
         Takes `kvstore` and the wrapped optimizer and installs them as Module does.
     """
-    check_local_steps(module._svrg.schedule.local_steps, kvstore, optimizer,
+    check_local_steps(module._svrg.settings.local_steps, kvstore, optimizer,
                       sum(executor_group.sparse_parameters(module), []))
     kvstore, optimizer = join(kvstore, optimizer, len(module._context))
     with _workers_updating(module, kvstore, optimizer, optimizer_params) as is_chosen:
@@ -99,7 +99,7 @@ def _workers_updating(module, kvstore, optimizer, optimizer_params):
 def _install(module, kvstore, optimizer, optimizer_params, init_optimizer, is_chosen):
     svrg, devices = module._svrg, len(module._context)
     distributed = is_distributed(kvstore)
-    steps_alone = distributed and svrg.schedule.local_steps
+    steps_alone = distributed and svrg.settings.local_steps
     updates = not steps_alone and will_update(kvstore, devices, module._arg_params)
     check_usable(kvstore, updates, devices, module._compression_params,
                  *executor_group.sparse_parameters(module),

@@ -83,7 +83,7 @@ class Membership:
         train_data : DataIter
             Its data.
         svrg : SVRG
-            Its schedule, snapshot and epoch.
+            Its settings, snapshot and epoch.
         takes_snapshots : bool
             Whether ``fit`` takes snapshots at all.
         takes_snapshot : bool
@@ -92,21 +92,14 @@ class Membership:
             Whether it begins with a pass that stores batches for the snapshot
             before.
         """
-        kvstore, schedule = kvstore_of(module), svrg.schedule
+        kvstore, settings = kvstore_of(module), svrg.settings
         if not is_distributed(kvstore):
             return
-        batches, has_data = (schedule.batches_after(svrg.snapshot.num_taken),
-                             schedule.full_grad_data is not None) if takes_snapshots else (None, 0)
-        waits = {name: getattr(schedule, name) if takes_snapshots else None
-                 for name in ('updates_per_snapshot', 'tol')}
+        agreed = settings.plan(svrg.snapshot.num_taken)
         plan = {
-            'update_freq (0 for alpha=0)': schedule.update_freq if takes_snapshots else 0,
+            **(agreed if takes_snapshots else dict.fromkeys(agreed, 0)),
             'begin_epoch': svrg.epoch,
             'a snapshot when fit begins (0 if there is one, 1 if fit takes it)': takes_snapshot,
-            'full_grad_batches (0 for None, the next value of a schedule)': batches or 0,
-            'local_steps (0 for False)': steps_alone(kvstore),
-            **{name + ' (0 for None)': value or 0 for name, value in waits.items()},
-            'full_grad_data (1 if they are given, 0 if not)': has_data,
             'store_snapshot_grads (1 if fit begins between two snapshots and has to store the '
             'batches of its train_data, 0 if not)': stores_again}
         if waits_in_steps(kvstore):
@@ -118,11 +111,15 @@ class Membership:
                 rows_left_over(train_data))
         if self._plan != plan:
             check_same(kvstore, self.keys.tally, plan)
-            check_waits(kvstore, **waits)
+            if takes_snapshots:
+                check_waits(kvstore, tol=settings.tol,
+                            updates_per_snapshot=settings.updates_per_snapshot)
             self._plan = plan
         if not (takes_snapshot or stores_again):
             self.forget_agreement()
-            if waits_in_steps(kvstore) and not (batches or has_data):
+            samples = takes_snapshots and (settings.full_grad_batches is not None
+                                           or settings.full_grad_data is not None)
+            if waits_in_steps(kvstore) and not samples:
                 check_batch_counts(kvstore, batches_of_each(kvstore, self.keys.tally, train_data))
 
     def total(self, module, number):

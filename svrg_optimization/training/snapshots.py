@@ -3,7 +3,7 @@
 from mxnet.base import _as_list
 from mxnet.model import BatchEndParam
 
-from .._argument_checks import check_callbacks, check_iterator, checked_count
+from .._argument_checks import checked_callbacks, checked_count, checked_iterator
 from ..core import rate
 from ..data.iterators import rewind
 from ..data.passes import Pass, Stream
@@ -18,8 +18,8 @@ def take_snapshot(module, train_data, batch_end_callback, batches):
     if not (module.binded and module.for_training and module.params_initialized):
         raise RuntimeError('update_full_grads needs a module that is bound with '
                            'for_training=True and has its parameters initialized')
-    check_iterator('train_data', train_data)
-    check_callbacks('batch_end_callback', batch_end_callback)
+    checked_iterator('train_data', train_data)
+    checked_callbacks('batch_end_callback', batch_end_callback)
     svrg, trained = module._svrg, TrainedModule(module)
     source, name = train_data, 'full_grad_batches'
     if not isinstance(train_data, (Pass, Stream)):
@@ -34,7 +34,7 @@ def take_snapshot(module, train_data, batch_end_callback, batches):
         source.reset()  # an override may have read it
     else:
         rewind(train_data)
-    if svrg.schedule.is_off:
+    if svrg.settings.is_off:
         for _ in source.batches():
             pass
         return
@@ -43,7 +43,7 @@ def take_snapshot(module, train_data, batch_end_callback, batches):
     svrg.unmoved = svrg.unmoved + 1 if is_unmoved else 0
     module._membership.synchronize(module, svrg.snapshot.num_update)
     svrg.at.warn_of_noise(module)
-    callbacks = batch_end_callback or module._full_grad_callback
+    callbacks = batch_end_callback or svrg.settings.full_grad_callback
     taken = rate.take_snapshot(
         svrg, trained, source, _workers(module, source),
         _callback_of_pass(module, source, callbacks) if callbacks else None)
@@ -51,7 +51,7 @@ def take_snapshot(module, train_data, batch_end_callback, batches):
     if svrg.unmoved == _UNMOVED:
         svrg.warn_once('no step was made between the last six snapshots: a loop of your own '
                        'calls train_data.reset() before it reads the batches')
-    svrg.snapshot.has_converged = svrg.schedule.tol is not None and has_converged(module)
+    svrg.snapshot.has_converged = svrg.settings.tol is not None and has_converged(module)
 
 
 def average(module):

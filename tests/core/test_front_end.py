@@ -15,8 +15,7 @@ from svrg_optimization.core.front_end import (
 )
 from svrg_optimization.core.full_gradient import FullGradient, Part
 from svrg_optimization.core.optimality import MeanGradient
-from svrg_optimization.core.schedule import Schedule
-from svrg_optimization.core.store import Store
+from svrg_optimization.core.settings import MODULE, Settings
 from svrg_optimization.core.svrg import SVRG
 
 WD, RATE = 0.1, 0.02
@@ -74,7 +73,7 @@ class Model(TrainedModel):
 
 def train(epochs, rule=None):
     """Return the weights and the gradient's norm at a last snapshot."""
-    model, svrg = Model(rule), SVRG(AtSnapshot(), Schedule(), Store(False), WarnOnce())
+    model, svrg = Model(rule), SVRG(AtSnapshot(), Settings(MODULE), WarnOnce())
     batches = [np.arange(begin, min(begin + 5, 23)) for begin in range(0, 23, 5)]
     for _ in range(epochs):
         rate.take_snapshot(svrg, model, Batches(batches), Workers())
