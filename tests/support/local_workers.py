@@ -24,7 +24,7 @@ def counting_pushes(kvstore):
 
 
 def converge_alone(kvstore, unlike, seed=0, rows=400, features=10, batch_size=20, tol=1e-5,
-                   num_epoch=100, local_steps=True, sleeps=0., strength=0.):
+                   num_epoch=100, local_steps=True, sleeps=0., strength=0., dtype='float32'):
     """Train least squares with BarzilaiBorwein on alike or unlike shards.
 
     Returns the epochs, the norm, the weights, the rows of all workers with their targets, and
@@ -41,8 +41,9 @@ def converge_alone(kvstore, unlike, seed=0, rows=400, features=10, batch_size=20
     if unlike:
         targets += np.repeat(rng.normal(size=workers) * 2, rows // workers)
     own = np.array_split(np.arange(rows), workers)[rank]
-    train_data = mx.io.NDArrayIter(data[own], targets[own], batch_size, shuffle=True,
-                                   label_name='label')
+    train_data = mx.io.NDArrayIter(
+        mx.nd.array(data[own], dtype=dtype), mx.nd.array(targets[own], dtype=dtype), batch_size,
+        shuffle=dtype == 'float32', label_name='label')  # a shuffle makes float32 of float64
     symbol = mx.sym.LinearRegressionOutput(mx.sym.FullyConnected(
         mx.sym.Variable('data'), num_hidden=1, no_bias=True, name='fc'), mx.sym.Variable('label'))
     module = SVRGModule(symbol, label_names=('label',), update_freq=1, tol=tol,

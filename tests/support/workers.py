@@ -450,6 +450,15 @@ def kvstore_of_plain_module(kvstore):
     return weights_of(module)
 
 
+def sum_of_thirds(kvstore):
+    """Return the sum of a third from each worker, as servers add it in float64."""
+    third, total = mx.nd.full((3,), 1 / 3, dtype='float64'), mx.nd.zeros((3,), dtype='float64')
+    kvstore.init('third', total)
+    kvstore.push('third', third)
+    kvstore.pull('third', out=total)
+    return total.asnumpy()
+
+
 def compressing_kvstore(kvstore):
     """Give a module a KVStore that was told to compress; return the message."""
     problem = Problem(rows=24)
