@@ -104,7 +104,7 @@ lint: $(VENV)/test.installed
 	$(RUN) -m ruff check
 
 clean:
-	rm -rf .venv .nox build docs/_build docs/repository docs/jupyter_execute mutants .coverage \
+	rm -rf .venv .nox build dist docs/_build docs/repository docs/jupyter_execute mutants .coverage \
 		svrg_optimization.egg-info svrg_vs_sgd.png made.svm checkpoints \
 		examples/distributed/run .pytest_cache .ruff_cache .hypothesis
 

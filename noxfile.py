@@ -27,7 +27,7 @@ VERSIONS += [('3.8', '1.8.0.post0', '<1.24'), ('3.8', '1.8.0.post0', ''),
 NEEDED_BY_MXNET = ['requests<3', 'graphviz<0.9']
 QUIET = {'MXNET_SUBGRAPH_VERBOSE': '0', 'PYTHONPATH': None}
 NEEDED_BY_TESTS = ['tests', 'docs', 'examples', 'README.md', 'CONTRIBUTING.md', 'LICENSE',
-                   'Makefile', 'pyproject.toml']
+                   'Makefile', 'pyproject.toml', 'setup.py']
 
 
 @nox.session
@@ -49,9 +49,10 @@ def installed(session, kind):
     """Build the package, install it outside of the source tree, and test what is installed."""
     with tempfile.TemporaryDirectory() as folder:
         folder = Path(folder)
-        session.install('build')
+        session.install('build', 'twine')
         session.run('python', '-m', 'build', '--' + kind, '--outdir', str(folder / 'dist'))
         built, = (folder / 'dist').iterdir()
+        session.run('python', '-m', 'twine', 'check', '--strict', str(built))
         source = Path.cwd()
         if kind == 'sdist':  # it has all that its tests need
             with tarfile.open(built) as archive:

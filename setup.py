@@ -9,10 +9,26 @@ HERE = Path(__file__).parent
 VERSION = re.search(r"^__version__ = '(.+)'$",
                     (HERE / 'svrg_optimization' / '__init__.py').read_text(encoding='utf-8'),
                     re.MULTILINE).group(1)
+README = (HERE / 'README.md').read_text(encoding='utf-8')
+# Whoever publishes sets it, in the README.
+ADDRESS = re.search(r'^git clone (\S+)', README, re.MULTILINE).group(1)
+IS_SET = ADDRESS.startswith('https://')
 EXAMPLES = ['ipykernel', 'matplotlib', 'nbclient', 'scikit-learn', 'scipy']
 # With pytest 9.2 pytest-xdist 3.8 overlooks the groups of tests that run in one process.
 TEST = ['hypothesis>=6.100', 'psutil', 'pytest>=8,<9.2', 'pytest-timeout', 'pytest-xdist',
         'ruff==0.17.5', *EXAMPLES]
+
+
+def at_address(path):
+    """Return the address of a file of the repository."""
+    page = ADDRESS[:-len('.git')] if ADDRESS.endswith('.git') else ADDRESS
+    return '%s/%s/HEAD/%s' % (page.rstrip('/'), 'raw' if path.endswith('.png') else 'blob', path)
+
+
+def with_whole_links(text):
+    """Return a page of the repository as PyPI shows it, where relative links lead nowhere."""
+    return re.sub(r'\]\((?!https?://|#)([^()\s]+)\)',
+                  lambda link: '](%s)' % at_address(link.group(1)), text) if IS_SET else text
 
 
 class BuildWithStart(build_py):
@@ -35,9 +51,15 @@ setup(
     name='svrg-optimization',
     version=VERSION,
     description='SVRG, stochastic variance reduced gradient, for MXNet: SVRGModule and SVRGTrainer',
-    long_description=(HERE / 'README.md').read_text(encoding='utf-8'),
+    long_description=with_whole_links(README),
     long_description_content_type='text/markdown',
+    author='The svrg-optimization authors',
     license='Apache-2.0',
+    keywords=['MXNet', 'SVRG', 'stochastic variance reduced gradient', 'variance reduction',
+              'optimization', 'convex optimization', 'Gluon'],
+    url=ADDRESS if IS_SET else None,
+    project_urls={name: at_address(path) for name, path in (
+        ('Documentation', 'docs/index.md'), ('Changelog', 'docs/changelog.md'))} if IS_SET else {},
     packages=find_packages(include=['svrg_optimization', 'svrg_optimization.*']),
     cmdclass={'build_py': BuildWithStart},
     python_requires='>=3.8',
@@ -58,8 +80,11 @@ setup(
         'docs': ['sphinx', 'furo', 'myst-nb', 'numpydoc', 'sphinx-mathjax-offline'],
     },
     classifiers=[
-        'License :: OSI Approved :: Apache Software License',
-        'Programming Language :: Python :: 3',
+        'Development Status :: 5 - Production/Stable',
+        'Intended Audience :: Developers',
+        'Intended Audience :: Science/Research',
+        'Operating System :: POSIX :: Linux',
+        'Programming Language :: Python :: 3 :: Only',
         'Programming Language :: Python :: 3.8',
         'Programming Language :: Python :: 3.9',
         'Programming Language :: Python :: 3.10',
@@ -69,5 +94,6 @@ setup(
         'Programming Language :: Python :: 3.14',
         'Programming Language :: Python :: 3.15',
         'Topic :: Scientific/Engineering :: Artificial Intelligence',
+        'Topic :: Scientific/Engineering :: Mathematics',
     ],
 )

@@ -89,6 +89,16 @@ def problems():
             '4000 sparse rows': Classes(sparse, kind)}
 
 
+def label_ends(axes, ends, passes):
+    """Write each rate beside the end of its curve, and above the rate below it."""
+    lowest = 0
+    for rate, end in sorted(ends.items(), key=lambda item: item[1]):
+        place = max(end, lowest)
+        axes.annotate('%.2g' % rate, (passes, place), (3, 0), fontsize=7, color=NEUTRAL,
+                      textcoords='offset points', va='center', annotation_clip=True)
+        lowest = 2 * place
+
+
 def main():
     args = arguments(__file__, passes=100)
     logging.disable(logging.WARNING)
@@ -103,9 +113,9 @@ def main():
                       'label': 'other rates of the grid' if rate == GRID[0] else None})
             for axes, values in zip((above, below), curve[1:]):
                 axes.semilogy(curve[0], values, **style)
-                axes.annotate('%.2g' % rate, (curve[0][-1], values[-1]), (3, 0), fontsize=7,
-                              textcoords='offset points', color=NEUTRAL, va='center',
-                              annotation_clip=True)
+        for axes, number in ((above, 1), (below, 2)):
+            label_ends(axes, {rate: curve[number][-1] for rate, curve in curves.items()},
+                       curves[best][0][-1])
         passes, *automatic = problem.train(None, args.passes)
         for axes, values in zip((above, below), automatic):
             axes.semilogy(passes, values, color=SVRG, linewidth=2.5, label='BarzilaiBorwein()')

@@ -294,7 +294,9 @@ class Checkpoint:
         return {'alpha': 1. if saved['alpha'] is None else saved['alpha'],
                 'proximal': operators_from_json(saved['proximal'] or {}), 'tol': saved['tol'],
                 'local_steps': saved['local_steps'],
-                'full_grad_batches': Growing(**batches) if isinstance(batches, dict)
+                # Before 2.0 it had no limit.
+                'full_grad_batches': Growing(**{'limit': None, **batches})
+                if isinstance(batches, dict)
                 else None if batches == 'schedule' else batches,
                 'updates_per_snapshot': updates, **given,
                 'update_freq': saved['update_freq'] if update_freq is None else update_freq}

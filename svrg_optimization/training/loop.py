@@ -17,6 +17,7 @@ from ..data.batch_rows import count_rows
 from ..data.iterators import leaves_out_other_rows, rewind, rewind_for_pass
 from ..data.ndarray_iter import reset, views_of_batches
 from ..data.passes import Pass
+from ..full_grad_batches import Growing
 from ..kvstore.kinds import steps_alone
 from ..module import executor_group
 from ..module.loss_reduction import NoLossError
@@ -337,6 +338,10 @@ class _Epochs:
         else:
             source, name = schedule.stream, 'full_grad_data'
             source.count = count
+        growing = schedule.full_grad_batches
+        if isinstance(growing, Growing) and growing.reaches_limit(svrg.snapshot.num_taken):
+            module.logger.info('Epoch[%d] Full gradient: from here on over at most %d batches, the '
+                               'limit of %r', svrg.epoch, count, growing)
         svrg.taken = None
         try:
             with errors_named(name):

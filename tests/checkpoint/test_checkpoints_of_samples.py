@@ -87,7 +87,7 @@ def test_buckets_on_samples_go_on_with_the_same_bits_after_a_stop(tmp_path):
         prefix, 2, problem.sym_gen, problem.iterator().default_bucket_key, True,
         full_grad_data=moved(problem.iterator(), stopped._snapshot.num_taken))
     assert (loaded.updates_per_snapshot, repr(loaded.full_grad_batches)) == (
-        25, 'Growing(1, factor=2)')
+        25, 'Growing(1, factor=2, limit=10000)')
     assert stopped._snapshot.num_taken == 1
     assert bits(fitted(loaded, 2, 4)) == bits(unbroken)
 
@@ -108,10 +108,10 @@ def test_a_checkpoint_keeps_all_but_data_and_schedules(tmp_path):
         saved(full_grad_batches=np.int64(2))
         assert load() == (3, 2, None)
         assert load(full_grad_batches=None) == (3, None, None)
-        saved(full_grad_batches=Growing(2, np.float32(1.5)), updates_per_snapshot=7,
+        saved(full_grad_batches=Growing(2, np.float32(1.5), 50), updates_per_snapshot=7,
               full_grad_data=problem.iterator())
         freq, growing, updates = load(full_grad_data=data)
-        assert (freq, repr(growing), updates) == (3, 'Growing(2, factor=1.5)', 7)
+        assert (freq, repr(growing), updates) == (3, 'Growing(2, factor=1.5, limit=50)', 7)
         assert load(full_grad_data=data, full_grad_batches=5, updates_per_snapshot=8) == (3, 5, 8)
         assert load(full_grad_data=None, full_grad_batches=5) == (3, 5, None)
     with pytest.warns(UserWarning, match='saved with full_grad_data, which it cannot hold'):
@@ -144,6 +144,21 @@ def test_older_checkpoints_count_their_snapshots(tmp_path, monkeypatch, epochs, 
     loaded = SVRGModule.load(prefix, 1, label_names=('label',))
     assert loaded._snapshot.num_taken == expected
     assert loaded.full_grad_batches is loaded.updates_per_snapshot is None
+
+
+def test_a_growing_sample_of_an_older_checkpoint_has_no_limit(tmp_path, monkeypatch):
+    problem, prefix = Problem(rows=40), str(tmp_path / 'model')
+    module = fit(problem, problem.module(full_grad_batches=Growing(2)), 1)
+    facts_and_arrays = save._facts_and_arrays
+
+    def older(*args):
+        facts, arrays = facts_and_arrays(*args)
+        return {**facts, 'full_grad_batches': {'first': 2, 'factor': 2}}, arrays
+
+    monkeypatch.setattr(save, '_facts_and_arrays', older)
+    module.save_checkpoint(prefix, 1)
+    loaded = SVRGModule.load(prefix, 1, label_names=('label',))
+    assert repr(loaded.full_grad_batches) == 'Growing(2, factor=2, limit=None)'
 
 
 def test_a_checkpoint_of_plain_module_has_no_samples(tmp_path):

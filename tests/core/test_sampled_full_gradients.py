@@ -341,9 +341,32 @@ def test_growing_grows_by_its_factor():
     assert [Growing(3)(number) for number in range(5)] == [3, 6, 12, 24, 48]
     assert [Growing(10, 1.1)(number) for number in range(4)] == [10, 11, 13, 14]
     assert [Growing(5, 1)(number) for number in (0, 10 ** 9)] == [5, 5]
-    assert Growing(1)(10 ** 9) == Growing(10 ** 300)(10 ** 9) == 2 ** 62
+    assert Growing(1, limit=None)(10 ** 9) == Growing(10 ** 300, limit=None)(10 ** 9) == 2 ** 62
     assert type(Growing(np.int64(3), np.float32(1.5))(2)) is int
-    assert repr(Growing(np.int64(3), np.int64(4))) == 'Growing(3, factor=4)'
+    assert repr(Growing(np.int64(3), np.int64(4))) == 'Growing(3, factor=4, limit=10000)'
     for factor in (np.float32(1.5), np.longdouble(1.5), Fraction(3, 2)):
-        assert repr(Growing(3, factor)) == 'Growing(3, factor=1.5)'
+        assert repr(Growing(3, factor, None)) == 'Growing(3, factor=1.5, limit=None)'
         assert type(Growing(3, factor).factor) is float  # which JSON supports
+
+
+def test_growing_grows_to_its_limit():
+    assert [Growing(3, limit=10)(number) for number in range(4)] == [3, 6, 10, 10]
+    assert [Growing(4000)(number) for number in (0, 1, 2, 10 ** 9)] == [4000, 8000, 10000, 10000]
+    assert [Growing(3, limit=6).reaches_limit(number) for number in range(4)] == [
+        False, True, False, False]
+    assert [Growing(3, 1, limit=3).reaches_limit(number) for number in range(2)] == [True, False]
+    assert not any(Growing(1, limit=None).reaches_limit(number) for number in range(100))
+
+
+def test_samples_of_a_stream_without_an_end_stay_within_the_limit(caplog):
+    problem, stream = Problem(rows=40), Endless()
+    module = problem.module(full_grad_batches=Growing(3, limit=7), full_grad_data=stream)
+    with caplog.at_level(logging.INFO):
+        fit(problem, module, 5)
+    lines = [record.getMessage() for record in caplog.records]
+    assert [line for line in lines if 'batches' in line] == [
+        'Epoch[0] Full gradient batches=3', 'Epoch[1] Full gradient batches=6',
+        'Epoch[2] Full gradient: from here on over at most 7 batches, the limit of '
+        'Growing(3, factor=2, limit=7)',
+        *('Epoch[%d] Full gradient batches=7' % epoch for epoch in (2, 3, 4))]
+    assert stream.yielded == 3 + 6 + 3 * 7

@@ -88,6 +88,8 @@ ROWS = {
     'growing factor': (lambda *_: Growing(2, 0.5), ValueError, '^factor must be a number of 1 or'),
     'growing inf': (lambda *_: Growing(2, np.inf), ValueError, '^factor must be .* not inf'),
     'growing str': (lambda *_: Growing(2, '2'), TypeError, "^factor must be .* not '2'"),
+    'growing limit': (lambda *_: Growing(9, limit=8), ValueError, '^limit must be .* of 9 .first'),
+    'growing limit float': (lambda *_: Growing(9, limit=9.5), TypeError, '^limit must be .* 9.5'),
 }
 
 

@@ -1,0 +1,54 @@
+"""What setup.py says of the package, before and after its address is set in the README."""
+
+import re
+import runpy
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from urllib.parse import urlsplit
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def metadata(tmp_path, monkeypatch):
+    """Return a function that returns what setup.py gives setuptools, with this address."""
+    def of(address):
+        readme = (ROOT / 'README.md').read_text(encoding='utf-8')
+        (tmp_path / 'README.md').write_text(
+            re.sub(r'(?m)^git clone \S+', 'git clone ' + address, readme), encoding='utf-8')
+        (tmp_path / 'setup.py').write_bytes((ROOT / 'setup.py').read_bytes())
+        (tmp_path / 'svrg_optimization').mkdir(exist_ok=True)
+        (tmp_path / 'svrg_optimization' / '__init__.py').write_text("__version__ = '1.2.3'\n")
+        given = {}
+        for name, module in {
+                'setuptools': SimpleNamespace(find_packages=lambda **_: [], setup=given.update),
+                'setuptools.command': SimpleNamespace(),
+                'setuptools.command.build_py': SimpleNamespace(build_py=object)}.items():
+            monkeypatch.setitem(sys.modules, name, module)
+        runpy.run_path(str(tmp_path / 'setup.py'))
+        return given
+    return of
+
+
+def links_of(text):
+    return re.findall(r'\]\(([^()\s]+)\)', text)
+
+
+@pytest.mark.parametrize('address', ['https://host.org/team/svrg.git', 'https://host.org/team/svrg/'])
+def test_urls_and_the_links_of_pypis_page_come_from_the_readmes_address(metadata, address):
+    given = metadata(address)
+    assert given['version'] == '1.2.3' and given['url'] == address
+    links = links_of(given['long_description'])
+    assert 'https://host.org/team/svrg/raw/HEAD/docs/images/svrg_vs_sgd.png' in links
+    files = [urlsplit(link).path.split('/HEAD/')[1] for link in [
+        *links, *given['project_urls'].values()]]
+    assert len(files) > 10 and all((ROOT / file).is_file() for file in files)
+
+
+def test_without_an_address_there_are_no_urls(metadata):
+    given = metadata('ADDRESS')
+    assert given['url'] is None and given['project_urls'] == {}
+    assert 'docs/images/svrg_vs_sgd.png' in links_of(given['long_description'])
