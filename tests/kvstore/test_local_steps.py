@@ -63,6 +63,17 @@ def test_options_of_steps_alone(tmp_path, arguments, in_float64, sizes=(16, 24))
         assert_close(told['weights'], expected[-1])
 
 
+def test_updates_from_snapshot_to_snapshot_may_be_counted(tmp_path, sizes=(24, 20)):
+    """Of as many batches; the snapshots come where those of `update_freq=1` do."""
+    problem = {'kind': 'perceptron', 'rows': sum(sizes)}
+    results = run_workers('fit_sampled', tmp_path, problem=problem, sizes=sizes, full_sizes=sizes,
+                          full_batch_sizes=[8, 8], batches=None, updates=3, num_epoch=3,
+                          optimizer=SGD, local_steps=True)
+    expected = oracle.train_alone(Problem(**problem), shards_of(sizes), 8, 3, 1, **SGD)
+    for weights, _ in results:
+        assert_close(weights, expected[-1])
+
+
 def test_buckets_step_alone(tmp_path, rate=0.02):
     """Steps are linear in the targets: their average is the step to the mean targets."""
     results = run_workers('fit_buckets', tmp_path, num_epoch=5, directory=tmp_path,
