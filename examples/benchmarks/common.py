@@ -124,15 +124,15 @@ def quiet():
     warnings.filterwarnings('ignore', 'Optimizer created manually')
 
 
-def environment():
+def environment(dtype='float32'):
     """Tell what the figures were measured on."""
     settings = ['%s=%s' % (name, os.environ[name]) for name in SETTINGS if name in os.environ]
-    return 'mxnet %s, NumPy %s, Python %s, %s, %d cores, float32, %s' % (
+    return 'mxnet %s, NumPy %s, Python %s, %s, %d cores, %s, %s' % (
         mx.__version__, np.__version__, platform.python_version(), platform.machine(), CORES,
-        ' '.join(settings) or "MXNet's default threads")
+        dtype, ' '.join(settings) or "MXNet's default threads")
 
 
-def write(output, name, setting, header, rows, new=True):
+def write(output, name, setting, header, rows, new=True, dtype='float32'):
     """Print a table and write it as Markdown, with the setting and the environment below.
 
     It is a new file, or the end of the last one.
@@ -141,7 +141,7 @@ def write(output, name, setting, header, rows, new=True):
     lines += ['| %s |' % ' | '.join(map(str, row)) for row in rows]
     text = '\n'.join(lines) + '\n\n%s\n' % setting
     if new:
-        text += '(`python examples/benchmarks/%s.py`; %s.)\n' % (name, environment())
+        text += '(`python examples/benchmarks/%s.py`; %s.)\n' % (name, environment(dtype))
     print('\n' + text)
     output.mkdir(parents=True, exist_ok=True)
     with open(output / (name + '.md'), 'w' if new else 'a', encoding='utf-8') as file:

@@ -10,11 +10,6 @@ With --link MEGABITS each process has a host of its own, which is a network
 namespace (Linux, root, iproute2, sshd, mpirun), and a link of that speed. Then the
 table has what the link alone should take, too, by the model in
 docs/measurements.md.
-
-With --to-tol it trains least squares with BarzilaiBorwein until the gradient is 1e-6
-instead, with steps of all workers together and with local_steps=True, on alike and on
-unlike shards. --delays are milliseconds that each worker sleeps in each push and in each
-pull, as a network would delay them.
 """
 
 import argparse
@@ -33,7 +28,7 @@ from pathlib import Path
 import mxnet as mx
 import numpy as np
 
-from svrg_optimization import BarzilaiBorwein, SVRGModule
+from svrg_optimization import SVRGModule
 
 # The namespaces are those of the tests.
 sys.path.append(str(Path(__file__).resolve().parents[2] / 'tests' / 'support'))
@@ -115,83 +110,10 @@ def work(args):
             'step_ms': 1e3 * step_seconds, 'step_bytes': step_bytes}))
 
 
-def delayed(kvstore, seconds):
-    """Let each push and each pull sleep before it; return a list that grows with each push."""
-    push, pull, pushed = kvstore.push, kvstore.pull, []
-
-    def slow_push(key, value, priority=0):
-        time.sleep(seconds)
-        pushed.append(key)
-        push(key, value, priority)
-
-    def slow_pull(key, out=None, priority=0, ignore_sparse=True):
-        time.sleep(seconds)
-        pull(key, out, priority, ignore_sparse)
-
-    def slow_pushpull(key, value, out=None, priority=0):
-        slow_push(key, value, priority)
-        slow_pull(key, value if out is None else out, priority)
-
-    kvstore.push, kvstore.pull, kvstore.pushpull = slow_push, slow_pull, slow_pushpull
-    return pushed
-
-
-def least_squares(rows, features, workers, unlike):
-    """Return features and targets, in the order of the workers' shards."""
-    rng = np.random.RandomState(0)
-    data, shard = rng.normal(size=(rows, features)), rows // workers
-    shift = np.zeros(workers)
-    if unlike:
-        data += np.repeat(rng.normal(size=(workers, features)), shard, 0)
-        data *= np.repeat(np.exp(.5 * rng.normal(size=(workers, 1))), shard, 0)
-        shift = 2 * rng.normal(size=workers)
-    weights = rng.normal(size=features) * 2 / np.sqrt(features)
-    return data, data @ weights + np.repeat(shift, shard) + rng.normal(size=rows)
-
-
-def converge(args):
-    """Train to the tolerance as one worker; the one of rank 0 prints what it found."""
-    kvstore = mx.kv.create(args.kind)
-    data, targets = least_squares(args.rows, 20, kvstore.num_workers, args.unlike)
-    own = np.array_split(np.arange(args.rows), kvstore.num_workers)[kvstore.rank]
-    train_data = mx.io.NDArrayIter(data[own], targets[own], args.batch_size, shuffle=True,
-                                   label_name='label')
-    output = mx.sym.FullyConnected(mx.sym.Variable('data'), num_hidden=1, name='fc')
-    module = SVRGModule(mx.sym.LinearRegressionOutput(output, mx.sym.Variable('label')),
-                        label_names=('label',), update_freq=1, tol=1e-6,
-                        local_steps=args.local_steps)
-    pushed = delayed(kvstore, args.delay / 1e3)
-    kvstore._barrier()
-    before, tic = bytes_of_worker(kvstore.num_workers), time.perf_counter()
-    module.fit(train_data, kvstore=kvstore, initializer=mx.init.Zero(), eval_metric='mse',
-               num_epoch=100, optimizer_params={'lr_scheduler': BarzilaiBorwein(), 'wd': 1e-3})
-    seconds, sent = time.perf_counter() - tic, bytes_of_worker(kvstore.num_workers) - before
-    kvstore._barrier()
-    if kvstore.rank == 0:
-        print(json.dumps({'epochs': module._snapshot.num_taken - 1, 'seconds': seconds,
-                          'converged': module.has_converged, 'pushes': len(pushed),
-                          'megabytes': sent / 1e6}))
-
-
-def print_convergence(args):
-    """Print the table of --to-tol."""
-    print('| shards | workers | steps | delay, ms | epochs | seconds | pushes of a worker | MB |')
-    print('|---' * 8 + '|')
-    for unlike, workers, delay, alone in itertools.product(
-            (False, True), args.workers, args.delays, (False, True)):
-        args.delay = delay
-        found = run_cluster('dist_sync', workers, 1, args, None, ['--to-tol'] + [
-            '--local-steps'] * alone + ['--unlike'] * unlike)
-        print('| %s | %d | %s | %g | %s%d | %.1f | %d | %.1f |' % (
-            'unlike' if unlike else 'alike', workers, 'alone' if alone else 'together', delay,
-            '' if found['converged'] else '>', found['epochs'], found['seconds'],
-            found['pushes'], found['megabytes']), flush=True)
-
-
-def run_cluster(kind, workers, servers, args, hosts, more=()):
+def run_cluster(kind, workers, servers, args, hosts):
     """Measure in a cluster, on hosts of their own if there are any; return what rank 0 found."""
-    measured = [__file__, '--kind', kind, *more]
-    for name in ('rows', 'batch_size', 'hidden', 'times', 'delay'):
+    measured = [__file__, '--kind', kind]
+    for name in ('rows', 'batch_size', 'hidden', 'times'):
         measured += ['--' + name.replace('_', '-'), str(getattr(args, name))]
     command = [sys.executable, '-m', 'svrg_optimization.launch', '-n', str(workers), '-s',
                str(servers), '--', sys.executable, *measured]
@@ -243,15 +165,10 @@ def main():
     parser.add_argument('--batch-size', type=int, default=64, help='of each worker')
     parser.add_argument('--hidden', type=int, default=512)
     parser.add_argument('--times', type=int, default=9)
-    parser.add_argument('--to-tol', action='store_true', help='train until the gradient is 1e-6')
-    parser.add_argument('--delays', type=float, nargs='+', default=[0, 1, 10, 50])
     parser.add_argument('--kind', help=argparse.SUPPRESS)
-    parser.add_argument('--delay', type=float, default=0, help=argparse.SUPPRESS)
-    parser.add_argument('--local-steps', action='store_true', help=argparse.SUPPRESS)
-    parser.add_argument('--unlike', action='store_true', help=argparse.SUPPRESS)
     args = parser.parse_args()
     if os.environ.get('DMLC_ROLE') == 'worker':
-        (converge if args.to_tol else work)(args)
+        work(args)
         return
     if not COUNTERS.exists():
         sys.exit('The bytes are read from %s, which only Linux has.' % COUNTERS)
@@ -261,9 +178,6 @@ def main():
         args.rows, args.batch_size, mx.__version__, platform.python_version(),
         platform.machine(), os.cpu_count()))
     bytes_, link = ['its bytes, over those of the weights'], ['of the link'] * bool(args.link)
-    if args.to_tol:
-        print_convergence(args)
-        return
     titles = ['kvstore', 'workers', 'servers', 'snapshot, ms', *link, *bytes_, 'barriers',
               'step, ms', *link, *bytes_]
     print('| %s |\n%s' % (' | '.join(titles), '|---' * len(titles) + '|'))

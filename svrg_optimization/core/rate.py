@@ -225,8 +225,10 @@ def _take_snapshot_and_rate(svrg, trained, source, workers, done):
             halvings, = workers.largest([nearby.halvings(rule(None) * (1 + gradient.momentum))])
             rule.rate /= 2 ** halvings
         if move and rule.bounded and gradient.is_smooth and not is_random:
-            svrg.snapshot.jump = _jump(rule.moves, move, change, gradient, gradient.of(
-                full_gradient, weights), workers)
+            # Alone, jumps may differ by rounding, as the steps after them do.
+            svrg.snapshot.jump = _jump(
+                rule.moves, move, change, gradient, gradient.of(full_gradient, weights),
+                workers.within_process() if workers.step_alone else workers)
     except BaseException:
         if svrg.snapshot.full_gradient is not former:
             svrg.snapshot.is_stale = True  # the next one sets the rate

@@ -46,6 +46,8 @@ class TrainedParameters(TrainedModel):
         for updater in self.live._updaters:
             updater.states.clear()
             updater.states_synced.clear()
+        if self.rule is not None:
+            self.live._at.remember_step()
 
 
 class ScalingUpdater(Updater):

@@ -391,10 +391,7 @@ class SVRGTrainer(gluon.Trainer):
 
     def _average(self):
         """Set workers that step alone to the mean of their weights."""
-        if self._svrg.snapshot.averaged_at != self._svrg.snapshot.num_update:
-            rate.average(self._svrg, TrainedParameters(self), self._workers())
-            if rule_of(self._optimizer) is not None:
-                self._at.remember_step()
+        rate.average(self._svrg, TrainedParameters(self), self._workers())
 
     def _drop_outdated_snapshot(self):
         if self._svrg.snapshot.is_active and self._at.is_outdated():

@@ -54,20 +54,13 @@ class LocalSteps(KVStoreBase):
 
     rank = property(lambda store: store._kvstore.rank)
     num_workers = property(lambda store: store._kvstore.num_workers)
+    broadcast = property(lambda store: store._kvstore.broadcast)
+    is_capable = staticmethod(lambda capability: False)  # it updates no weights
 
     @property
     def type(self):
         """Kind, without the "_sync" for which Module divides by the rows of all workers."""
         return self._kvstore.type.replace('_sync', '') + LOCAL_STEPS
-
-    @staticmethod
-    def is_capable(capability):
-        """Tell that it updates no weights."""
-        return False
-
-    def broadcast(self, key, value, out, priority=0):
-        """Set the array of each device to the value of rank 0."""
-        self._kvstore.broadcast(key, value, out, priority)
 
     def pushpull(self, key, value, out=None, priority=0):
         """Sum over the devices of this process."""

@@ -403,3 +403,10 @@ def test_fit_ignores_the_batch_size_that_a_worker_has_scored_with(tmp_path):
         assert_close(weights, train_on_union(Problem(rows=24), [12, 12], 4, 4, 2,
                                              learning_rate=0.1))
         assert message.endswith(BY_RANK + '[4, 6]')
+
+
+@pytest.mark.slow
+def test_servers_add_float64_values_in_float64(tmp_path):
+    """Whatever their memory was: malloc fills it, and MXNet leaves it so."""
+    for total in run_workers('sum_of_thirds', tmp_path, environment={'MALLOC_PERTURB_': '1'}):
+        np.testing.assert_array_equal(total, 2 / 3)

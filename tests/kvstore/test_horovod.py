@@ -65,6 +65,7 @@ def of_two(tmp_path_factory):
                                'settings': {'learning_rate': 0.05}}),
               ('proximal', 'fit', {'problem': SOFTMAX, 'sizes': SIZES, 'proximal': L1(0.05),
                                    'settings': {'learning_rate': 0.2}}),
+              ('alone', 'fit', {**fits(SIZES)['by name'], 'local_steps': True}),
               ('rule', 'fit_by_rule', by_rule),
               ('rule, by name', 'fit_with_step_size', {**by_rule, 'batch_size': 8, 'wd': 0.05,
                                                        'bounded': False}),
@@ -90,6 +91,8 @@ def of_two(tmp_path_factory):
                                      'prefix': str(folder / 'model')}),
               ('gluon', 'fit_gluon', gluon),
               ('gluon, on two devices', 'fit_gluon', {**gluon, 'devices': 2}),
+              ('gluon alone', 'fit_gluon_alone', {
+                  **gluon, 'batch_size': 8, 'num_epoch': 5, 'optimizer': SETTINGS}),
               ('gluon, wrapped', 'fit_gluon', {**gluon, 'is_wrapped': True, 'kvstore': 'device'}),
               ('gluon, wrapped by name', 'fit_gluon', {**gluon, 'is_wrapped': True}),
               ('gluon converges', 'converge_gluon', {
@@ -157,6 +160,15 @@ def assert_blocks(results):
 @pytest.mark.parametrize('name', fits(SIZES))
 def test_modules_train_on_all_rows(of_two, name):
     assert_svrg(of_two[name], SIZES, fits(SIZES)[name])
+
+
+@pytest.mark.parametrize('name, given', [('alone', SGD), ('gluon alone', {**SETTINGS, **BIAS})])
+def test_workers_step_alone(of_two, name, given):
+    problem = Problem(**{**GIVEN, 'features': 4 if 'gluon' in name else GIVEN['features']})
+    shards = np.split(np.arange(sum(SIZES)), SIZES[:1])
+    expected = oracle.train_alone(problem, shards, 8, 5, 2, pads=name == 'alone', **given)
+    for weights in of_two[name]:
+        assert_close(weights[0] if name == 'alone' else weights, expected[-1])
 
 
 def test_adam_steps_along_the_mean_over_all_rows(of_two):
@@ -337,6 +349,7 @@ def test_what_cannot_be_trained_is_refused(of_two):
         'dist_sync beside it': "and not 'dist_sync'",
         'a process set': r'process_set .* must have all 2 workers, and not the ranks \[1\]',
         'compression': 'compression_params must be None',
+        'wrapped, alone': 'optimizer must not be a DistributedOptimizer with local_steps',
         'adam by the rule': 'optimizer must be sgd or nag.*, not adam',
         'borrowed': 'shared_module must be an SVRGModule where .* of Horovod',
         'sparse gradients in Gluon': 'params must have dense gradients'}

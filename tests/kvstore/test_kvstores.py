@@ -240,3 +240,24 @@ def test_a_kvstore_is_refused_after_an_init_optimizer_that_failed(tmp_path):
     with pytest.raises(ValueError, match='nor of an init_optimizer that has failed'):
         module.init_optimizer(kvstore)
     module.init_optimizer(mx.kv.create('local'))
+
+
+def test_local_steps_of_one_process_are_those_of_all():
+    problem, found = Problem('perceptron', rows=30), []
+    for local_steps in (False, True):
+        module = problem.module(2, local_steps=local_steps)
+        module.fit(problem.iterator(), arg_params=problem.arg_params(), eval_metric='mse',
+                   num_epoch=4, optimizer_params={'learning_rate': 0.1, 'momentum': 0.5})
+        found.append(module.get_params()[0])
+    for name, value in found[0].items():
+        np.testing.assert_array_equal(value.asnumpy(), found[1][name].asnumpy())
+
+
+def test_bad_local_steps_are_refused():
+    problem = Problem()
+    with pytest.raises(TypeError, match='local_steps must be True or False, not 1'):
+        problem.module(local_steps=1)
+    with pytest.raises(ValueError, match='alpha must not be 0 with local_steps'):
+        problem.module(local_steps=True, alpha=0)
+    with pytest.raises(ValueError, match="kvstore must be synchronous .*, and not 'dist_async'"):
+        problem.bound(local_steps=True).init_optimizer('dist_async')

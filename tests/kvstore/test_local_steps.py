@@ -1,12 +1,17 @@
 """Workers that make their steps alone, against float64."""
 
+import pickle
+import sys
+
 import numpy as np
 import pytest
 
 import oracle
 from blocks import BIAS
-from cluster import run_workers
+from cluster import HERE, job, run_workers
 from problems import Problem, assert_close
+from sequences import Sequences
+from svrg_optimization.proximal import L1
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 SGD = {'learning_rate': 0.1, 'momentum': 0.5, 'wd': 0.01}
@@ -41,11 +46,53 @@ def test_trainers_step_alone(tmp_path, sizes, servers, with_np):
         assert_close(weights, expected[-1])
 
 
-@pytest.mark.parametrize('unlike, workers', [(False, 2), (True, 2), (True, 3)])
-def test_workers_converge_with_two_messages_an_epoch(tmp_path, unlike, workers):
+@pytest.mark.parametrize('arguments, in_float64', [
+    ({'alpha': 0.4}, {'alpha': 0.4}),
+    ({'proximal': L1(0.05)}, {'proximal': {'fc_weight': oracle.soft_threshold(0.05)}}),
+    ({'store_snapshot_grads': True}, {})], ids=['alpha', 'proximal', 'stored'])
+def test_options_of_steps_alone(tmp_path, arguments, in_float64, sizes=(16, 24)):
+    """Of one batch an epoch each, since stored batches come in random order."""
+    problem = {'kind': 'softmax', 'rows': sum(sizes)}
+    given = {'learning_rate': 0.5, 'wd': 0.01}
+    results = run_workers('fit', tmp_path, problem=problem, sizes=sizes, batch_size=24,
+                          num_epoch=4, update_freq=2, optimizer=given, local_steps=True,
+                          **arguments)
+    expected = oracle.train_alone(Problem(**problem), shards_of(sizes), 24, 4, 2, **given,
+                                  **in_float64)
+    for told in results:
+        assert_close(told['weights'], expected[-1])
+
+
+def test_updates_from_snapshot_to_snapshot_may_be_counted(tmp_path, sizes=(24, 20)):
+    """Of as many batches; the snapshots come where those of `update_freq=1` do."""
+    problem = {'kind': 'perceptron', 'rows': sum(sizes)}
+    results = run_workers('fit_sampled', tmp_path, problem=problem, sizes=sizes, full_sizes=sizes,
+                          full_batch_sizes=[8, 8], batches=None, updates=3, num_epoch=3,
+                          optimizer=SGD, local_steps=True)
+    expected = oracle.train_alone(Problem(**problem), shards_of(sizes), 8, 3, 1, **SGD)
+    for weights, _ in results:
+        assert_close(weights, expected[-1])
+
+
+def test_buckets_step_alone(tmp_path, rate=0.02):
+    """Steps are linear in the targets: their average is the step to the mean targets."""
+    results = run_workers('fit_buckets', tmp_path, num_epoch=5, directory=tmp_path,
+                          optimizer={'learning_rate': rate, 'wd': 0.01}, local_steps=True)
+    problem = Sequences()
+    problem.targets += 0.5
+    for weights, _ in results:
+        assert_close(weights, problem.expect(5, 2, learning_rate=rate, wd=0.01).weights)
+
+
+@pytest.mark.parametrize('workers, given', [
+    (2, {'unlike': False}), (2, {'unlike': True}), (3, {'unlike': True}),
+    # Rates for unlike shards are so small that float32 holds no step where the gradient is 1e-6.
+    *((2, {'unlike': True, 'dtype': 'float64', 'rows': 4000, 'features': 20, 'tol': 1e-6,
+           'seed': seed}) for seed in (0, 1))], ids=str)
+def test_workers_converge_with_two_messages_an_epoch(tmp_path, workers, given):
     """With BarzilaiBorwein also on unlike shards, though one of them is late."""
-    results = run_workers('converge_alone', tmp_path, workers, unlike=unlike, rows=480,
-                          sleeps=0.05)
+    results = run_workers('converge_alone', tmp_path, workers,
+                          **{'rows': 480, 'sleeps': 0.05, **given})
     data, targets = results[0]['data'], results[0]['targets']
     hessian = data.T @ data / len(data) + 1e-3 * np.eye(data.shape[1])
     optimum = np.linalg.solve(hessian, data.T @ targets / len(data))
@@ -53,14 +100,15 @@ def test_workers_converge_with_two_messages_an_epoch(tmp_path, unlike, workers):
         assert told['converged'] and told['epochs'] == results[0]['epochs'] < 100
         np.testing.assert_array_equal(told['weights'], results[0]['weights'])
         residual = hessian @ (told['weights'] - optimum)
-        assert np.abs(residual).max() < 2e-5
+        assert np.abs(residual).max() < 2 * given.get('tol', 1e-5)
         assert not told['within']
-        # The full gradient, the weights, and the numbers of seven agreements.
-        assert told['pushed'] <= 9 * (told['epochs'] + 2)
+        # The full gradient and the weights; and its counts, the rate and whether to end.
+        assert told['pushed'] <= 5 * (told['epochs'] + 2)
 
 
-def test_alike_shards_take_the_epochs_of_common_steps(tmp_path):
-    alone, together = (run_workers('converge_alone', tmp_path, 2, unlike=False, rows=4000,
+@pytest.mark.parametrize('seed', [0, 1])
+def test_alike_shards_take_the_epochs_of_common_steps(tmp_path, seed):
+    alone, together = (run_workers('converge_alone', tmp_path, unlike=False, rows=4000, seed=seed,
                                    features=20, tol=1e-6, local_steps=local_steps)[0]
                        for local_steps in (True, False))
     assert alone['converged'] and together['converged']
@@ -90,12 +138,38 @@ def test_a_resumed_run_goes_on_to_the_bit(tmp_path, sizes=(24, 40)):
             np.testing.assert_array_equal(second['weights'][name], value)
 
 
-def test_statistics_of_batches_are_averaged(tmp_path):
-    results = run_workers('statistics_alone', tmp_path, sizes=[16, 48])
+def test_a_resumed_trainer_goes_on_to_the_bit(tmp_path):
+    whole, resumed = (run_workers(
+        'resume_gluon_alone', tmp_path, sizes=[24, 40], prefix=str(tmp_path / 'files'),
+        problem={'kind': 'perceptron', 'features': 4, 'rows': 64}, begin=begin)
+        for begin in (0, 2))
+    for first, second in zip(whole, resumed):
+        for name, value in first.items():
+            np.testing.assert_array_equal(second[name], value)
+
+
+@pytest.mark.parametrize('scenario', ['statistics_alone', 'statistics_gluon_alone'])
+def test_statistics_of_batches_are_averaged(tmp_path, scenario):
+    results = run_workers(scenario, tmp_path, sizes=[16, 48])
     own = [told[0] for told in results]
     assert np.abs(own[0] - own[1]).max() > 1e-2
     for _, averaged in results:
         np.testing.assert_allclose(averaged, own[0] / 4 + own[1] * 3 / 4, rtol=1e-5)
+
+
+def test_unlike_shards_at_a_constant_rate_are_told(tmp_path, rate=0.15):
+    for norm, messages in run_workers('diverge_alone', tmp_path, rate=rate, local_steps=False):
+        assert norm < 1e-3 and not messages
+    for _, messages in run_workers('diverge_alone', tmp_path, rate=rate, local_steps=True):
+        assert len(messages) == 1
+        assert 'who step alone, are unlike (shuffle the rows before they are sharded' in messages[0]
+
+
+def test_a_killed_worker_ends_the_job(tmp_path):
+    (tmp_path / 'arguments').write_bytes(pickle.dumps({}))
+    with job([sys.executable, str(HERE / 'workers.py'), 'die_alone', str(tmp_path)]) as running:
+        assert running.exit_status() != 0
+    assert 'SIGKILL' in running.output and 'Traceback' not in running.output, running.output
 
 
 def test_what_needs_all_workers_in_a_step_is_refused(tmp_path):

@@ -175,6 +175,7 @@ def refusals():
     install('a process set', None,
             hvd.DistributedOptimizer(mx.optimizer.SGD(), process_set=ONE_RANK))
     install('compression', 'horovod', compression_params={'type': '2bit', 'threshold': 0.5})
+    install('wrapped, alone', None, wrapped(), local_steps=True)
     install('adam by the rule', None, wrapped('adam', lr_scheduler=BarzilaiBorwein()))
     plain = mx.mod.Module(problem.symbol, label_names=('label',))
     plain.bind(problem.iterator(8).provide_data, problem.iterator(8).provide_label)
@@ -193,7 +194,8 @@ ELSEWHERE = {name: getattr(module, name) for module, names in (
     (workers, ('fit_with_step_size', 'fit_until_converged', 'fit_unlike', 'snapshots', 'fit_held',
                'fit_buckets', 'fit_tried_again')),
     (sampled_workers, ('fit_sampled',)),
-    (gluon_workers, ('converge_gluon', 'warn_of_batch_sizes'))) for name in names}
+    (gluon_workers, ('converge_gluon', 'fit_gluon_alone',
+                     'warn_of_batch_sizes'))) for name in names}
 
 
 def leave(how):

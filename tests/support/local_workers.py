@@ -1,14 +1,23 @@
 """What the workers of the distributed tests do that make their steps alone."""
 
+import os
+import signal
 import time
+import warnings
 
 import mxnet as mx
 import numpy as np
+from mxnet import gluon
 
+import gluon_workers
+from blocks import Blocks
 from shards import error_of, problem_of, shard_of, weights_of
 from svrg_optimization import BarzilaiBorwein, SVRGModule
 from svrg_optimization.gluon import SVRGTrainer
 from svrg_optimization.proximal import L1
+
+LINEAR = mx.sym.LinearRegressionOutput(mx.sym.FullyConnected(
+    mx.sym.Variable('data'), num_hidden=1, no_bias=True, name='fc'), mx.sym.Variable('label'))
 
 
 def counting_pushes(kvstore):
@@ -23,15 +32,8 @@ def counting_pushes(kvstore):
     return pushed
 
 
-def converge_alone(kvstore, unlike, seed=0, rows=400, features=10, batch_size=20, tol=1e-5,
-                   num_epoch=100, local_steps=True, sleeps=0., strength=0.):
-    """Train least squares with BarzilaiBorwein on alike or unlike shards.
-
-    Returns the epochs, the norm, the weights, the rows of all workers with their targets, and
-    how often something was pushed within an epoch and elsewhere. The last worker sleeps in its
-    second epoch.
-    """
-    workers, rank = kvstore.num_workers, kvstore.rank
+def least_squares(workers, unlike, seed=0, rows=400, features=10):
+    """Return rows and targets, which have other means and scales in each shard if `unlike`."""
     rng = np.random.RandomState(seed)
     data = rng.normal(size=(rows, features))
     if unlike:
@@ -40,12 +42,29 @@ def converge_alone(kvstore, unlike, seed=0, rows=400, features=10, batch_size=20
     targets = data @ rng.normal(size=features) + rng.normal(size=rows)
     if unlike:
         targets += np.repeat(rng.normal(size=workers) * 2, rows // workers)
-    own = np.array_split(np.arange(rows), workers)[rank]
-    train_data = mx.io.NDArrayIter(data[own], targets[own], batch_size, shuffle=True,
-                                   label_name='label')
-    symbol = mx.sym.LinearRegressionOutput(mx.sym.FullyConnected(
-        mx.sym.Variable('data'), num_hidden=1, no_bias=True, name='fc'), mx.sym.Variable('label'))
-    module = SVRGModule(symbol, label_names=('label',), update_freq=1, tol=tol,
+    return data, targets
+
+
+def own_rows(kvstore, data, targets, batch_size=20, dtype='float32'):
+    """Return the iterator over the shard of this worker."""
+    own = np.array_split(np.arange(len(data)), kvstore.num_workers)[kvstore.rank]
+    return mx.io.NDArrayIter(
+        mx.nd.array(data[own], dtype=dtype), mx.nd.array(targets[own], dtype=dtype), batch_size,
+        shuffle=dtype == 'float32', label_name='label')  # a shuffle makes float32 of float64
+
+
+def converge_alone(kvstore, unlike, seed=0, rows=400, features=10, batch_size=20, tol=1e-5,
+                   num_epoch=100, local_steps=True, sleeps=0., strength=0., dtype='float32'):
+    """Train least squares with BarzilaiBorwein on alike or unlike shards.
+
+    Returns the epochs, the norm, the weights, the rows of all workers with their targets, and
+    how often something was pushed within an epoch and elsewhere. The last worker sleeps in its
+    second epoch.
+    """
+    workers, rank = kvstore.num_workers, kvstore.rank
+    data, targets = least_squares(workers, unlike, seed, rows, features)
+    train_data = own_rows(kvstore, data, targets, batch_size, dtype)
+    module = SVRGModule(LINEAR, label_names=('label',), update_freq=1, tol=tol,
                         local_steps=local_steps, proximal=L1(strength) if strength else None)
     pushed, within, last = counting_pushes(kvstore), [0], [None, 0]
 
@@ -100,3 +119,64 @@ def refused_alone(kvstore, problem, sizes):
 
     found = [error_of(lambda: fit(1 if kvstore.type == 'dist_async' or kvstore.rank else 2))]
     return found + [error_of(trainer)] if kvstore.type == 'dist_async' else found
+
+
+def diverge_alone(kvstore, rate, local_steps):
+    """Train at a constant rate on unlike shards; return the norm and what is warned of."""
+    data, targets = least_squares(kvstore.num_workers, True)
+    module = SVRGModule(LINEAR, label_names=('label',), update_freq=1, local_steps=local_steps)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter('always')
+        module.fit(own_rows(kvstore, data, targets), kvstore=kvstore, initializer=mx.init.Zero(),
+                   eval_metric='mse', num_epoch=20, optimizer_params={'learning_rate': rate})
+    return module.gradient_norm, [str(one.message) for one in caught]
+
+
+def die_alone(kvstore):
+    """Train until the worker of rank 1 is killed, between two snapshots."""
+    def kill(param):
+        if kvstore.rank == 1 and param.epoch == 2 and param.nbatch == 3:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    data, targets = least_squares(kvstore.num_workers, False)
+    SVRGModule(LINEAR, label_names=('label',), update_freq=1, local_steps=True).fit(
+        own_rows(kvstore, data, targets), kvstore=kvstore, eval_metric='mse', num_epoch=10 ** 6,
+        batch_end_callback=kill, optimizer_params={'learning_rate': 0.01})
+
+
+def statistics_gluon_alone(kvstore, sizes):
+    """As `statistics_alone`, with a block."""
+    data = np.random.RandomState(0).normal(2, 3, (sum(sizes), 4)).astype('float32')
+    own = slice(sum(sizes[:kvstore.rank]), sum(sizes[:kvstore.rank + 1]))
+    net, loss = gluon.nn.HybridSequential(prefix=''), gluon.loss.L2Loss()
+    net.add(gluon.nn.BatchNorm(in_channels=4, prefix='bn_'), gluon.nn.Dense(1, in_units=4))
+    net.initialize()
+    trainer = SVRGTrainer(net.collect_params(), 'sgd', {'learning_rate': 0.01}, kvstore=kvstore,
+                          objective=lambda rows, label: loss(net(rows), label), local_steps=True)
+    loader = gluon.data.DataLoader(gluon.data.ArrayDataset(data[own], data[own, 0]), 8)
+    found, mean = None, net[0].running_mean
+    for batches in trainer.epochs(loader, 1):
+        for batch in batches:
+            trainer.backward(*batch)
+            trainer.step(8)
+            found = mean.data().asnumpy()
+    return found, mean.data().asnumpy()
+
+
+def resume_gluon_alone(kvstore, problem, sizes, prefix, begin):
+    """Train a block to epoch 4, from the files of rank 0 after epoch 2 or to write them."""
+    problem = Blocks(**problem)
+    net = problem.net()
+    trainer = problem.trainer(net, kvstore=kvstore, local_steps=True)
+    if begin:
+        net.load_parameters(prefix + '.params')
+        trainer.load_states(prefix + '.states')
+    shard = gluon_workers.shard_of(problem, sizes, kvstore.rank, 8)
+    for epoch, batches in enumerate(trainer.epochs(shard, 4, begin_epoch=begin), begin):
+        for data, label in batches:
+            trainer.backward(data, label)
+            trainer.step(8)
+        if not begin and epoch == 1 and kvstore.rank == 0:
+            net.save_parameters(prefix + '.params')
+            trainer.save_states(prefix + '.states')
+    return gluon_workers.weights_of(net)

@@ -146,7 +146,7 @@ class Svrg:
         return self.weights
 
 
-def train_alone(problem, shards, batch_size, epochs, update_freq, pads=True, **sgd):
+def train_alone(problem, shards, batch_size, epochs, update_freq, pads=True, alpha=1, **sgd):
     """Train in float64 as workers do that step alone, each on the rows of its shard, in order.
 
     Where a snapshot is due, and at the end, their weights are averaged by rows, and momentum
@@ -161,7 +161,7 @@ def train_alone(problem, shards, batch_size, epochs, update_freq, pads=True, **s
             workers = []
             for _ in shards:
                 one = Svrg(problem.network, weights, problem.features, problem.targets, batch_size,
-                           Sgd(rescale=1 / batch_size, **sgd))
+                           Sgd(rescale=1 / batch_size, **sgd), alpha=lambda _: alpha)
                 one.snapshot, one.full_gradient = at.snapshot, at.full_gradient
                 workers.append(one)
         for one, shard in zip(workers, shards):

@@ -7,12 +7,12 @@ from shards import error_of, shard_of, weights_of
 
 
 def fit_sampled(kvstore, problem, sizes, full_sizes, full_batch_sizes, batches, updates, num_epoch,
-                optimizer):
+                optimizer, **arguments):
     """Train on full gradients over data of each worker's own; return weights and snapshots."""
     problem, rank = Problem(**problem), kvstore.rank
     module = problem.module(full_grad_batches=batches, updates_per_snapshot=updates,
                             full_grad_data=shard_of(problem, full_sizes, rank,
-                                                    full_batch_sizes[rank]))
+                                                    full_batch_sizes[rank]), **arguments)
     module.fit(shard_of(problem, sizes, rank, 8), kvstore=kvstore, eval_metric='mse',
                arg_params=problem.arg_params(), optimizer_params=optimizer, num_epoch=num_epoch)
     return weights_of(module), module._snapshot.num_taken

@@ -24,7 +24,15 @@ from gluon_workers import (
     fit_on_raw_columns_gluon,
     warn_of_batch_sizes,
 )
-from local_workers import converge_alone, refused_alone, statistics_alone
+from local_workers import (
+    converge_alone,
+    die_alone,
+    diverge_alone,
+    refused_alone,
+    resume_gluon_alone,
+    statistics_alone,
+    statistics_gluon_alone,
+)
 from own_operators import Unsendable
 from problems import Problem, SparseProblem
 from sampled_workers import fit_sampled, sampled_unlike
@@ -34,8 +42,9 @@ from svrg_optimization import BarzilaiBorwein, SVRGModule
 from svrg_optimization.proximal import GroupLasso
 
 # Scenarios in files of their own.
-ELSEWHERE = (converge_alone, converge_gluon, fit_gluon, fit_gluon_alone, fit_on_raw_columns_gluon,
-             fit_sampled, refused_alone, sampled_unlike, statistics_alone, warn_of_batch_sizes)
+ELSEWHERE = (converge_alone, converge_gluon, die_alone, diverge_alone, fit_gluon, fit_gluon_alone,
+             fit_on_raw_columns_gluon, fit_sampled, refused_alone, resume_gluon_alone,
+             sampled_unlike, statistics_alone, statistics_gluon_alone, warn_of_batch_sizes)
 
 
 def bound(problem, kvstore, train_data, devices=1, seed=None, optimizer=None, update_freq=1,
@@ -408,11 +417,11 @@ def init_optimizer_twice(kvstore):
             error_of(setattr, module, 'learning_rate', 0.2), module.learning_rate)
 
 
-def fit_buckets(kvstore, num_epoch, optimizer, directory):
+def fit_buckets(kvstore, num_epoch, optimizer, directory, **arguments):
     """Train a bucketing module, on targets that are greater by the worker's rank, and save it."""
     problem = Sequences()
     problem.targets += kvstore.rank
-    module = problem.module(2)
+    module = problem.module(2, **arguments)
     module.fit(problem.iterator(), kvstore=kvstore, arg_params=problem.arg_params(),
                eval_metric='mse', optimizer_params=optimizer, num_epoch=num_epoch)
     with warnings.catch_warnings(record=True) as caught:
@@ -448,6 +457,15 @@ def kvstore_of_plain_module(kvstore):
         return str(error)
     module.fit(shard, num_epoch=2, eval_metric='mse')
     return weights_of(module)
+
+
+def sum_of_thirds(kvstore):
+    """Return the sum of a third from each worker, as servers add it in float64."""
+    third, total = mx.nd.full((3,), 1 / 3, dtype='float64'), mx.nd.zeros((3,), dtype='float64')
+    kvstore.init('third', total)
+    kvstore.push('third', third)
+    kvstore.pull('third', out=total)
+    return total.asnumpy()
 
 
 def compressing_kvstore(kvstore):
