@@ -88,7 +88,8 @@ def check_epoch(name, epoch):
 
 def checked_iterator(name, data, or_none=False):
     """Return an iterator over data; raise a TypeError for all else."""
-    is_iterator = all(callable(getattr(data, name, None)) for name in ('reset', '__iter__'))
+    is_iterator = (callable(getattr(data, 'reset', None))
+                   and callable(getattr(data, '__iter__', None)))
     if not is_iterator and not (data is None and or_none):
         raise TypeError('%s must be a DataIter, not %s' % (name, reprlib.repr(data)))
     return data

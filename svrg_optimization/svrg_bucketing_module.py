@@ -13,10 +13,10 @@ from .checkpoint.files import save_arrays
 from .checkpoint.format import Checkpoint, file_names, name_of_symbol
 from .checkpoint.save import save
 from .core.settings import MODULE, takes_settings
-from .kvstore.install import optimizer_kept_on_error
+from .module import loop
+from .module.install import optimizer_kept_on_error
+from .module.snapshots import begin_steps, take_snapshot
 from .svrg_module import SVRGModule
-from .training import loop
-from .training.snapshots import begin_steps, take_snapshot
 
 
 @takes_settings(MODULE)

@@ -16,28 +16,27 @@ from ._warn_once import WarnOnce
 from .checkpoint.format import Checkpoint, file_names
 from .checkpoint.resume import Loaded, load_optimizer_states
 from .checkpoint.save import save
-from .core import rate
+from .core import snapshots
 from .core.arrays import is_row_sparse
 from .core.correction import correct
 from .core.settings import MODULE, Settings, takes_settings
 from .core.svrg import SVRG
 from .data.iterators import rewind
 from .kvstore.horovod import is_wrapped
-from .kvstore.install import install, optimizer_kept_on_error
 from .kvstore.keys import KVStoreKeys
 from .kvstore.kinds import is_distributed
-from .kvstore.membership import Membership, servers_hold_states
 from .kvstore.workers import exchange
-from .kvstore.wrapped_optimizer import wrapped_optimizer
-from .module import executor_group
+from .module import executor_group, loop
 from .module.at_snapshot import AtSnapshot
 from .module.dropout_masks import DropoutMasks
+from .module.install import install, optimizer_kept_on_error
+from .module.membership import Membership, servers_hold_states
+from .module.snapshots import begin_steps, take_snapshot
+from .module.trained_module import TrainedModule
+from .module.wrapped_optimizer import wrapped_optimizer
 from .proximal import ProximalOperators, weights_of
 from .step_size import check_step_size, spelled_out
 from .svrg_optimizer import _SVRGOptimizer, check_learning_rate
-from .training import loop
-from .training.snapshots import begin_steps, take_snapshot
-from .training.trained_module import TrainedModule
 
 
 def _check_next_states(next_states, states, outputs):
@@ -354,7 +353,7 @@ class SVRGModule(Module):
 
         With ``BarzilaiBorwein(scaled=True)`` each component is multiplied by :math:`\sqrt D`.
         """
-        return rate.gradient_norm(self._svrg, TrainedModule(self._default_bucket))
+        return snapshots.gradient_norm(self._svrg, TrainedModule(self._default_bucket))
 
     @property
     def _default_bucket(self):
@@ -368,7 +367,7 @@ class SVRGModule(Module):
         plus the proximal operators' value. None before the first snapshot, and for a loss
         that is not known: an operator of one's own.
         """
-        return rate.objective(self._svrg, TrainedModule(self._default_bucket))
+        return snapshots.objective(self._svrg, TrainedModule(self._default_bucket))
 
     @property
     def _snapshot(self):

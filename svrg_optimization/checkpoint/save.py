@@ -2,9 +2,9 @@
 
 import functools
 
-from ..kvstore.membership import servers_hold_states
+from ..module.membership import servers_hold_states
 from ..module.optimizer_states import devices_that_update
-from ..training.trained_module import TrainedModule
+from ..module.trained_module import TrainedModule
 from .files import save_arrays, save_symbol
 from .format import with_prefix, write_checkpoint
 

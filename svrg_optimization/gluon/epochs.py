@@ -5,7 +5,7 @@ import logging
 import time
 
 from .._argument_checks import check_epoch, checked_count
-from ..core import rate
+from ..core import snapshots
 from ..kvstore.kinds import steps_alone
 from .trained_parameters import TrainedParameters
 
@@ -29,7 +29,7 @@ def _epochs(trainer, train_data, numbers, update_freq, states):
                                              or svrg.epoch % update_freq == 0
                                              or alone and svrg.epoch == numbers.start):
                 _take_snapshot(trainer, train_data, states)
-                if trainer.has_converged or not rate.can_go_on(svrg):
+                if trainer.has_converged or not snapshots.can_go_on(svrg):
                     svrg.snapshot.jump = None
                     return
             batches = trainer.training_batches(train_data)
@@ -41,7 +41,7 @@ def _epochs(trainer, train_data, numbers, update_freq, states):
                 svrg.settings.tol is None and trained.rule is None):
             svrg.epoch = numbers.stop - 1  # to which a run that is resumed may not have come
             _take_snapshot(trainer, train_data, states)
-            rate.warn_of_end(svrg, trained)
+            snapshots.warn_of_end(svrg, trained)
             svrg.snapshot.jump = None
     finally:
         svrg.epoch = None
@@ -56,4 +56,4 @@ def _averaging(trainer):
 def _take_snapshot(trainer, train_data, states):
     tic, epoch = time.time(), trainer._svrg.epoch
     trainer.update_full_grads(train_data, states=states)
-    rate.log_taken(logging, epoch, time.time() - tic, trainer._svrg.taken)
+    snapshots.log_taken(logging, epoch, time.time() - tic, trainer._svrg.taken)

@@ -13,7 +13,7 @@ from mxnet.gluon.contrib.estimator import (
 )
 
 from .._argument_checks import checked_count
-from ..core import rate
+from ..core import snapshots
 from ..kvstore.kinds import is_distributed
 from .batches import Batches
 from .numpy_arrays import as_nd
@@ -195,7 +195,7 @@ class SnapshotHandler(GradientUpdateHandler, TrainBegin, EpochBegin, EpochEnd, T
         if svrg.snapshot.num_update > svrg.snapshot.taken_at:
             self._take(estimator)
         if svrg.taken is not None:
-            rate.warn_of_end(svrg, trained)
+            snapshots.warn_of_end(svrg, trained)
         svrg.snapshot.jump = None
 
     def _epochs_before(self, trainer):
@@ -220,9 +220,9 @@ class SnapshotHandler(GradientUpdateHandler, TrainBegin, EpochBegin, EpochEnd, T
         finally:
             svrg.epoch = None
         self._taken_in = self._epoch
-        rate.log_taken(estimator.logger, self._epoch, time.time() - tic, svrg.taken)
+        snapshots.log_taken(estimator.logger, self._epoch, time.time() - tic, svrg.taken)
 
 
 def _has_ended(trainer):
-    return trainer.has_converged or trainer._svrg.taken is not None and not rate.can_go_on(
+    return trainer.has_converged or trainer._svrg.taken is not None and not snapshots.can_go_on(
         trainer._svrg)

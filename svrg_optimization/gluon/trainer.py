@@ -11,7 +11,7 @@ from mxnet import autograd, gluon, util
 from .._argument_checks import checked_count
 from .._warn_once import WarnOnce
 from ..checkpoint.files import files_written_together
-from ..core import rate
+from ..core import snapshots
 from ..core.settings import GLUON, Settings, takes_settings
 from ..core.svrg import COMPUTED, SVRG
 from ..kvstore.horovod import is_wrapped, join
@@ -27,7 +27,7 @@ from .batches import Axes, Batches, as_inputs, with_states
 from .epochs import epochs
 from .numpy_arrays import as_nd
 from .states import unpickled, with_snapshot
-from .trained_parameters import ScalingUpdater, TrainedParameters, rule_of
+from .trained_parameters import ScalingUpdater, TrainedParameters, rule_of_optimizer
 
 
 def _check_kvstore(kvstore, update_on_kvstore, proximal):
@@ -140,7 +140,7 @@ class SVRGTrainer(gluon.Trainer):
         axes = Axes(settings.batch_axis)
         optimizer_params = spelled_out(optimizer, optimizer_params)
         check_step_size(optimizer, optimizer_params, settings.alpha, bool(update_on_kvstore))
-        rule = rule_of(optimizer, optimizer_params)
+        rule = rule_of_optimizer(optimizer, optimizer_params)
         if rule is not None:
             rule.restart()
         if is_distributed(kvstore) or not (settings.proximal is None and rule is None):
@@ -179,7 +179,7 @@ class SVRGTrainer(gluon.Trainer):
     @property
     def learning_rate(self):
         """Learning rate of the optimizer; NaN before a `BarzilaiBorwein` has one."""
-        rule = rule_of(self._optimizer)
+        rule = rule_of_optimizer(self._optimizer)
         return super().learning_rate if rule is None or rule.is_begun else float('nan')
 
     @property
@@ -192,7 +192,7 @@ class SVRGTrainer(gluon.Trainer):
         divided by it. With `proximal` it is that of the gradient mapping, as in
         SVRGModule.
         """
-        return rate.gradient_norm(self._svrg, TrainedParameters(self))
+        return snapshots.gradient_norm(self._svrg, TrainedParameters(self))
 
     @property
     def objective(self):
@@ -201,7 +201,7 @@ class SVRGTrainer(gluon.Trainer):
         It is the mean of what `objective` returned for all rows, plus half the weight decay
         times the squared weights, plus the proximal operators' value.
         """
-        return rate.objective(self._svrg, TrainedParameters(self))
+        return snapshots.objective(self._svrg, TrainedParameters(self))
 
     @property
     def has_converged(self):
@@ -279,8 +279,8 @@ class SVRGTrainer(gluon.Trainer):
         if self._at.has_been_set():
             self._svrg.weights_are_others(trained)
         workers = self._workers()
-        taken = rate.take_snapshot(self._svrg, trained, source, workers)
-        rate.log_rate(logging, self._svrg, trained, taken)
+        taken = snapshots.take_snapshot(self._svrg, trained, source, workers)
+        snapshots.log_rate(logging, self._svrg, trained, taken)
         self._data_of_snapshot = train_data
         tol = self._svrg.settings.tol or 0.
         if tol or is_distributed(self._kvstore):
@@ -391,7 +391,7 @@ class SVRGTrainer(gluon.Trainer):
 
     def _average(self):
         """Set workers that step alone to the mean of their weights."""
-        rate.average(self._svrg, TrainedParameters(self), self._workers())
+        snapshots.average(self._svrg, TrainedParameters(self), self._workers())
 
     def _drop_outdated_snapshot(self):
         if self._svrg.snapshot.is_active and self._at.is_outdated():
@@ -451,7 +451,7 @@ class SVRGTrainer(gluon.Trainer):
             if svrg.snapshot.jump is not None:
                 self._drop_outdated_snapshot()
             if svrg.snapshot.jump is not None:
-                rate.jump(svrg, TrainedParameters(self))
+                snapshots.jump(svrg, TrainedParameters(self))
         if not inputs:
             raise TypeError('backward needs the inputs of objective, and got none')
         in_lists = devices > 1 or isinstance(inputs[0], (list, tuple))
@@ -507,7 +507,7 @@ class SVRGTrainer(gluon.Trainer):
         self._end_step()
 
     def _end_step(self):
-        if rule_of(self._optimizer) is not None:
+        if rule_of_optimizer(self._optimizer) is not None:
             self._at.remember_step()
         self._svrg.end_step()
 
@@ -521,7 +521,7 @@ class SVRGTrainer(gluon.Trainer):
                    for number, param in enumerate(self._params)
                    if param.name in self._proximal.by_name and param.grad_req != 'null']
         super()._update(ignore_stale_grad)
-        rule = rule_of(self._optimizer)
+        rule = rule_of_optimizer(self._optimizer)
         scales = rule.column_scales if rule else Scales()
         for number, param, are_fresh in stepped:
             apply = ProximalStep(self._proximal.by_name[param.name], param.shape)
@@ -548,8 +548,9 @@ class SVRGTrainer(gluon.Trainer):
                                % ', '.join(overwritten))
         summed = self._summed * (
             self._kvstore.num_workers if waits_in_steps(self._kvstore) else 1)
-        if batch_size != summed and (any(self._optimizer._get_wds(range(len(self._params))))
-                                     or self._proximal.by_name or rule_of(self._optimizer)):
+        if batch_size != summed and (
+                any(self._optimizer._get_wds(range(len(self._params))))
+                or self._proximal.by_name or rule_of_optimizer(self._optimizer)):
             svrg.warn_once('batch_size of step is %s, and backward has summed the gradients of %d '
                            '%s: with weight decay or a proximal operator such steps lead to '
                            'another optimum, and BarzilaiBorwein finds the rate of others. Give '
@@ -652,7 +653,7 @@ class SVRGTrainer(gluon.Trainer):
         if restore:
             restore()
             self._svrg.snapshot.averaged_at = self._svrg.snapshot.num_update
-            rule, names = rule_of(self._optimizer), svrg.get('names')
+            rule, names = rule_of_optimizer(self._optimizer), svrg.get('names')
             if rule is not None and rule.column_scales:
                 rule.column_scales = rule.column_scales.renamed(dict(zip(names, (
                     param.name for param in self._params))))

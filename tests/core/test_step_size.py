@@ -10,8 +10,9 @@ from pairs import in_pairs
 from problems import Problem
 from svrg_bb import fit
 from svrg_optimization import BarzilaiBorwein
+from svrg_optimization.core.rule import Change
 from svrg_optimization.jump import Moves
-from svrg_optimization.step_size import Change, KeptSnapshot, check_step_size
+from svrg_optimization.step_size import KeptSnapshot, check_step_size
 
 
 @pytest.mark.parametrize('optimizer, params, message', [

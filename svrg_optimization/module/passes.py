@@ -4,9 +4,9 @@ import itertools
 import math
 
 from ..core.front_end import BatchesOfPass
-from .batch_rows import held
-from .iterators import batches_in, batches_read, batches_stay, rewind, rewind_for_pass
-from .ndarray_iter import reset, views_of_batches
+from ..data.batch_rows import held
+from ..data.iterators import batches_in, batches_read, batches_stay, rewind, rewind_for_pass
+from ..data.ndarray_iter import reset, views_of_batches
 
 _END = object()
 

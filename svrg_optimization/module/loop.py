@@ -12,16 +12,16 @@ from mxnet.model import BatchEndParam
 from mxnet.module import BaseModule
 
 from .._argument_checks import check_epoch, checked_callbacks, checked_iterator, errors_named
-from ..core import rate
+from ..core import snapshots
 from ..data.batch_rows import count_rows
 from ..data.iterators import leaves_out_other_rows, rewind, rewind_for_pass
 from ..data.ndarray_iter import reset, views_of_batches
-from ..data.passes import Pass, Stream
 from ..full_grad_batches import Growing
 from ..kvstore.kinds import steps_alone
-from ..module import executor_group
-from ..module.loss_reduction import NoLossError
-from ..module.optimizer_states import kvstore_of
+from . import executor_group
+from .loss_reduction import NoLossError
+from .optimizer_states import kvstore_of
+from .passes import Pass, Stream
 from .snapshots import average, has_converged, is_at_snapshot, store_again
 from .trained_module import TrainedModule
 
@@ -319,7 +319,7 @@ class _Epochs:
         if svrg.taken is not None and self._takes_snapshots:
             if svrg.taken.went_back:
                 executor_group.weights_have_moved(self._module)
-            rate.warn_of_end(svrg, TrainedModule(self._of_snapshot), self._may_not_converge and
+            snapshots.warn_of_end(svrg, TrainedModule(self._of_snapshot), self._may_not_converge and
                              "passes without rows left out, as last_batch_handle='pad' has, may be "
                              'needed')
 
@@ -355,9 +355,9 @@ class _Epochs:
             return go_back
         if svrg.store.train_data is not None:
             svrg.store.train_data = train_data  # a subclass may have passed others on
-        rate.log_taken(module.logger, svrg.epoch, time.time() - tic, svrg.taken)
+        snapshots.log_taken(module.logger, svrg.epoch, time.time() - tic, svrg.taken)
         if svrg.taken is not None:
-            self.has_ended = module.has_converged or not rate.can_go_on(svrg)
+            self.has_ended = module.has_converged or not snapshots.can_go_on(svrg)
         if count is not None:
             module.logger.info('Epoch[%d] Full gradient batches=%d', svrg.epoch,
                                svrg.snapshot.full_gradient.batches)

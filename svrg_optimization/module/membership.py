@@ -2,17 +2,27 @@
 
 import math
 
+from ..core.front_end import Workers
 from ..data.iterators import rows_left_over, rows_of_batch
-from ..module.optimizer_states import kvstore_of, kvstore_of_weights, update_counts
-from .agreement import (
+from ..kvstore.agreement import (
     batches_of_each,
     check_batch_counts,
     check_same,
     check_waits,
-    synchronize_weights,
     told_by_each,
 )
-from .kinds import is_asynchronous, is_distributed, is_synchronous, steps_alone, waits_in_steps
+from ..kvstore.kinds import (
+    is_asynchronous,
+    is_distributed,
+    is_synchronous,
+    steps_alone,
+    waits_in_steps,
+)
+from ..kvstore.operations import broadcast, compresses, wait_for_all_workers
+from ..kvstore.workers import ByKVStore, OverDevices, OverWorkers
+from ..svrg_optimizer import _SVRGOptimizer
+from . import executor_group
+from .optimizer_states import kvstore_of, kvstore_of_weights, update_counts
 
 
 class Membership:
@@ -138,12 +148,46 @@ class Membership:
         kvstore = kvstore_of(module)
         if is_distributed(kvstore) and not steps_alone(kvstore) and (
                 self._synchronized_at != num_update):
-            synchronize_weights(kvstore, module, kvstore_of_weights(module) is not None)
+            if is_asynchronous(kvstore):
+                wait_for_all_workers(kvstore)
+            if kvstore_of_weights(module) is not None:
+                executor_group.pull_dense_weights(kvstore, module)
+            else:
+                broadcast(kvstore, executor_group.parameters(module))
+                executor_group.weights_have_moved(module)
             self._synchronized_at = num_update
 
     def forget_agreement(self):
         """Forget the plan and the synchronization, once all workers are past them."""
         self._synchronized_at = self._plan = None
+
+
+def workers_of(module, trains_on_pass=False):
+    """Return what the full gradient of a module is summed over.
+
+    A KVStore with compression would quantize it. The KVStore of an optimizer
+    that was borrowed from a plain Module has no keys for it.
+
+    Parameters
+    ----------
+    module : mxnet.module.Module
+        Module being trained.
+    trains_on_pass : bool
+        Whether ``fit`` trains on the data of the pass.
+
+    Returns
+    -------
+    Workers
+    """
+    kvstore, membership = kvstore_of(module), module._membership
+    keys = membership.keys
+    if is_distributed(kvstore):
+        return OverWorkers(kvstore, keys, membership.forget_agreement, trains_on_pass)
+    has_keys = kvstore is not None and isinstance(module._optimizer, _SVRGOptimizer) and not (
+        module._compression_params or compresses(kvstore, keys.first, module._context))
+    if has_keys:
+        return ByKVStore(kvstore, keys)
+    return OverDevices() if kvstore is not None else Workers()
 
 
 def servers_hold_states(module):
