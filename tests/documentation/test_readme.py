@@ -22,7 +22,7 @@ def test_the_script_of_the_readme_converges():
 def test_pages_have_rows_of_the_tables_that_the_benchmarks_wrote():
     docs = README.parent / 'docs'
     page = ''.join((docs / name).read_text(encoding='utf-8')
-                   for name in ('measurements.md', 'sparse.md'))
+                   for name in ('measurements.md', 'sparse.md', 'learning-rate.md'))
     results = sorted((docs / 'benchmarks').glob('*.md'))
     assert results
     for result in results:
