@@ -8,6 +8,7 @@ import logging
 import math
 
 import mxnet as mx
+import numpy as np
 from mxnet.base import _as_list
 from mxnet.module import Module
 
@@ -22,6 +23,7 @@ from .core.correction import correct
 from .core.settings import MODULE, Settings, takes_settings
 from .core.svrg import SVRG
 from .data.iterators import rewind
+from .data.ndarray_iter import BatchesOfArray
 from .kvstore.horovod import is_wrapped
 from .kvstore.keys import KVStoreKeys
 from .kvstore.kinds import is_distributed
@@ -629,6 +631,27 @@ class SVRGModule(Module):
         self._svrg.begin_step(data_batch, self.for_training if is_train is None else is_train)
         if at.executors.shares_pool:
             at.keep_outputs(self)
+
+    def predict(self, eval_data, *args, **kwargs):
+        """Predict the outputs for the batches of an iterator, or for the rows of an array.
+
+        An array may have any number of rows. Plain Module takes it for a single batch,
+        which it computes as in training. If that has another number of rows than the
+        bound batches, it raises an error and cannot train afterwards.
+
+        Raises
+        ------
+        ValueError
+            If `eval_data` is an array and the network has several inputs, or rows of
+            another shape.
+        """
+        if not isinstance(eval_data, (np.ndarray, mx.nd.NDArray)):
+            return super().predict(eval_data, *args, **kwargs)
+        assert self.binded and self.params_initialized
+        return super().predict(BatchesOfArray('eval_data', eval_data, self.data_shapes),
+                               *args, **kwargs)
+
+    predict.__signature__ = inspect.signature(Module.predict)
 
     def backward(self, out_grads=None):
         """Compute the SVRG gradients of the batch.

@@ -22,7 +22,7 @@ def test_the_script_of_the_readme_converges():
 def test_pages_have_rows_of_the_tables_that_the_benchmarks_wrote():
     docs = README.parent / 'docs'
     page = ''.join((docs / name).read_text(encoding='utf-8')
-                   for name in ('distributed.md', 'measurements.md', 'sparse.md'))
+                   for name in ('distributed.md', 'learning-rate.md', 'measurements.md', 'sparse.md'))
     results = sorted((docs / 'benchmarks').glob('*.md'))
     assert results
     for result in results:
