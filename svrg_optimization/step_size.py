@@ -65,7 +65,7 @@ class BarzilaiBorwein(Rule):
     - it is at most three quarters of the rate from which on nag is not stable where L,
       the largest curvature so far, is that of a quadratic function:
       :math:`\frac{3}{4} \frac{2 (1 + \beta)}{1 + 2 \beta} \frac{1}{L}` with the momentum
-      :math:`\beta` of the optimizer. L counts a tenth less at each snapshot;
+      :math:`\beta` of the optimizer. L loses a tenth at each snapshot;
     - without a step, or where the curvature is not positive, as with losses that are
       not convex, the rate stays as it is.
 

@@ -1,4 +1,4 @@
-"""The way of an optimizer into a module and its KVStore, from the checks to the keys."""
+"""Installs the optimizer of a module and its keys in a KVStore, after all checks."""
 
 import contextlib
 import math
