@@ -8,6 +8,7 @@ import numpy as np
 
 from ._argument_checks import checked_bool, checked_positive
 from .core.guard import take_guarded_snapshot
+from .core.requirements import ALL_ROWS, SNAPSHOTS, require
 from .core.rule import Rule, rule_of
 from .jump import Moves
 from .scales import Scales
@@ -415,10 +416,9 @@ def check_step_size(optimizer, optimizer_params, alpha, on_servers, full_grad_ba
         raise ValueError('optimizer must be sgd or nag, with a momentum from 0 to below 1 and '
                          'without clip_gradient, for BarzilaiBorwein, not %s' % name)
     if not callable(alpha) and alpha == 0:
-        raise ValueError('alpha must not be 0 for BarzilaiBorwein: there is no snapshot then')
+        require(SNAPSHOTS, {'rule': scheduler}, 'alpha', alpha)
     if full_grad_batches is not None:
-        raise ValueError('full_grad_batches must be None for BarzilaiBorwein, as differences of '
-                         'samples are noise, and not %r' % (full_grad_batches,))
+        require(ALL_ROWS, {'rule': scheduler}, 'full_grad_batches', full_grad_batches)
     if on_servers:
         raise ValueError('kvstore must leave the updates to the workers for BarzilaiBorwein, whose '
                          'rate would not reach the servers. They keep them with '

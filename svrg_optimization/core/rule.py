@@ -6,6 +6,7 @@ from typing import NamedTuple
 from mxnet.lr_scheduler import LRScheduler
 
 from ..jump import Moves
+from .requirements import ALL_ROWS, SNAPSHOTS
 
 _FLAT = 1e-8  # of Δw · Δg, relative to its largest value
 
@@ -48,11 +49,14 @@ class Rule(LRScheduler):
         Arrays that a checkpoint has beside `state`.
     column_scales : Scales or None
         What steps are scaled by.
+    needs : tuple of str
+        What `requirements.py` refuses other settings for.
     advice : str
         What may help where training has not converged, for a warning.
     """
 
     column_scales, advice = None, 'more snapshots'
+    needs = ALL_ROWS, SNAPSHOTS
 
     def __init__(self, base_lr=None):
         super().__init__(base_lr or 1.)

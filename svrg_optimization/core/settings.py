@@ -18,6 +18,7 @@ from .._argument_checks import (
 from ..alpha import checked_alpha
 from ..full_grad_batches import Growing
 from ..proximal import operators_as_json, operators_from_json
+from .requirements import ALL_ROWS, SNAPSHOTS, require
 from .store import checked_budget
 
 MODULE, GLUON = 'SVRGModule', 'SVRGTrainer'
@@ -247,14 +248,10 @@ class Settings:
             raise ValueError('full_grad_data must be None with store_snapshot_grads, since fit '
                              'trains on the stored batches, and not %r'
                              % (settings['full_grad_data'],))
-        for name in ('local_steps', 'tol'):
-            if settings[name] and settings['is_off']:
-                raise ValueError('alpha must not be 0 with %s: there is no full gradient then'
-                                 % name)
-        if settings['tol'] is not None and settings['full_grad_batches'] is not None:
-            raise ValueError('full_grad_batches must be None with tol, as the gradient of a '
-                             'sample does not vanish, and not %r'
-                             % (settings['full_grad_batches'],))
+        if settings['is_off']:
+            require(SNAPSHOTS, settings, 'alpha', alpha)
+        if settings['full_grad_batches'] is not None:
+            require(ALL_ROWS, settings, 'full_grad_batches', settings['full_grad_batches'])
         vars(self).update(settings)
 
     def is_due(self, snapshot, epoch):

@@ -12,6 +12,7 @@ from .._argument_checks import checked_count
 from .._warn_once import WarnOnce
 from ..checkpoint.files import files_written_together
 from ..core import snapshots
+from ..core.requirements import ALL_ROWS, COMPRESSED, require
 from ..core.settings import GLUON, Settings, takes_settings
 from ..core.svrg import COMPUTED, SVRG
 from ..kvstore.horovod import is_wrapped, join
@@ -131,8 +132,8 @@ class SVRGTrainer(gluon.Trainer):
                             % (objective,))
         settings = Settings(GLUON, **settings)
         if compression_params:
-            raise ValueError('compression_params must be None: full gradients would be compressed '
-                             'too, and not %r' % (compression_params,))
+            raise ValueError('compression_params must be None, and not %r: %s'
+                             % (compression_params, COMPRESSED))
         check_local_steps(settings.local_steps, kvstore, optimizer)
         is_unwrapped = is_wrapped(optimizer)
         kvstore, optimizer = join(kvstore, optimizer)
@@ -257,11 +258,8 @@ class SVRGTrainer(gluon.Trainer):
         trained = TrainedParameters(self)
         if batches is not None:
             batches = checked_count('batches', batches, 'None or an int of 1 or more')
-            for given, name in ((trained.rule, 'BarzilaiBorwein, as differences of samples are '
-                                'noise,'), (self._svrg.settings.tol, 'tol, as the gradient of a '
-                                            'sample does not vanish,')):
-                if given is not None:
-                    raise ValueError('batches must be None with %s and not %d' % (name, batches))
+            require(ALL_ROWS, {'rule': trained.rule, 'tol': self._svrg.settings.tol}, 'batches',
+                    batches)
         if self._svrg.settings.is_off:
             return
         self._check_ready()

@@ -5,6 +5,7 @@ from mxnet import ndarray as nd
 
 from ..core.arrays import dtype_of_sum
 from ..core.front_end import Workers
+from ..core.requirements import COMPRESSED
 from .agreement import check_batch_counts, tally, told_by_each
 from .keys import NumberedKeys
 from .kinds import is_distributed, steps_alone
@@ -36,8 +37,7 @@ def workers_of_trainer(kvstore, names, arrays_of, context, created):
         prepare_exit(kvstore)
         kvstore.init(keys.first, probe_of_compression())
         if quantizes(kvstore, keys.first, [context]):
-            raise ValueError('kvstore must not compress gradients (set_gradient_compression): '
-                             'it would compress the full gradient too')
+            raise ValueError('kvstore must not compress gradients: ' + COMPRESSED)
     values = {keys.tally: tally(kvstore)}
     for name, arrays in arrays_of.items():
         values[keys.full[name]] = nd.zeros(arrays[0].shape, dtype=dtype_of_sum(arrays[0].dtype))

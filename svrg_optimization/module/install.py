@@ -11,6 +11,7 @@ import mxnet as mx
 from mxnet.kvstore import KVStore
 
 from ..core.arrays import dtype_of_sum
+from ..core.requirements import COMPRESSED
 from ..core.rule import rule_of
 from ..kvstore.agreement import check_waits, tally
 from ..kvstore.horovod import join
@@ -174,8 +175,7 @@ def _create_first_key(kvstore, key, must_be_first):
     """Create the first key on the servers, and raise a ValueError if they are not usable."""
     number = number_of_new_key(kvstore, key)
     if number is None:
-        raise ValueError('kvstore must not compress gradients (set_gradient_compression): it '
-                         'would compress the full gradient too')
+        raise ValueError('kvstore must not compress gradients: ' + COMPRESSED)
     if number and must_be_first:
         _refuse_optimizer()
 

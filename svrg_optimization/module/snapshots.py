@@ -5,6 +5,7 @@ from mxnet.model import BatchEndParam
 
 from .._argument_checks import checked_callbacks, checked_count, checked_iterator
 from ..core import snapshots
+from ..core.requirements import ALL_ROWS, require
 from ..data.iterators import rewind
 from .membership import workers_of
 from .passes import Pass, Stream
@@ -27,9 +28,8 @@ def take_snapshot(module, train_data, batch_end_callback, batches):
         if batches is not None:
             batches = checked_count('batches', batches, 'None or an int of 1 or more')
         source = Pass(train_data, batches)
-    if source.count is not None and trained.rule is not None:
-        raise ValueError('%s must be None with BarzilaiBorwein, as differences of samples '
-                         'are noise, and not %d' % (name, source.count))
+    if source.count is not None:
+        require(ALL_ROWS, {'rule': trained.rule}, name, source.count)
     if source is train_data:
         source.reset()  # an override may have read it
     else:

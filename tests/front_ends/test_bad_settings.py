@@ -82,7 +82,7 @@ ROWS = {
                        '^batches must be None with BarzilaiBorwein'),
     'step size': (lambda module, problem: problem.bound(full_grad_batches=2).init_optimizer(
         optimizer_params={'lr_scheduler': BarzilaiBorwein()}), ValueError,
-        '^full_grad_batches must be None for BarzilaiBorwein'),
+        '^full_grad_batches must be None with BarzilaiBorwein'),
     'growing first': (lambda *_: Growing(0), ValueError, '^first must be an int of 1 or more'),
     'growing factor': (lambda *_: Growing(2, 0.5), ValueError, '^factor must be a number of 1 or'),
     'growing inf': (lambda *_: Growing(2, np.inf), ValueError, '^factor must be .* not inf'),
