@@ -140,9 +140,6 @@ class BarzilaiBorwein(Rule):
         Whether the rate is four times that of the formula, and bounded. With False the
         formula alone is used, after a first rate as always, with the way back and without
         jumps.
-    with_momentum : bool
-        Without effect: the optimizer's momentum is known. It was needed before
-        version 1.0.
     scaled : bool
         Whether steps are scaled by the columns of the inputs.
 
@@ -168,8 +165,7 @@ class BarzilaiBorwein(Rule):
     Raises
     ------
     TypeError
-        If `base_lr` is not a number, or if `bounded`, `with_momentum` or `scaled` is
-        not a bool.
+        If `base_lr` is not a number, or if `bounded` or `scaled` is not a bool.
     ValueError
         If `base_lr` is not above 0, or is infinite.
 
@@ -209,10 +205,9 @@ class BarzilaiBorwein(Rule):
     [[1.0, -2.0, 3.0]]
     """
 
-    def __init__(self, base_lr=None, bounded=True, with_momentum=False, scaled=False):
+    def __init__(self, base_lr=None, bounded=True, scaled=False):
         rate = checked_positive('base_lr', base_lr)
         self.bounded = checked_bool('bounded', bounded)
-        self.with_momentum = checked_bool('with_momentum', with_momentum)
         self.scaled = checked_bool('scaled', scaled)
         super().__init__(rate)
 

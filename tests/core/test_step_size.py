@@ -211,7 +211,7 @@ def test_a_rate_is_for_sgd_and_nag_of_the_workers(optimizer, params, named, on_s
     ('sgd', {'momentum': 1.5, 'clip_gradient': None}, 'sgd with momentum 1.5'),
     ('adam', {}, 'adam'), ('signum', {'momentum': 0.9}, 'signum with momentum 0.9')])
 def test_a_rate_with_momentum_is_for_sgd_and_nag(optimizer, params, named):
-    params = {**params, 'lr_scheduler': BarzilaiBorwein(with_momentum=True)}
+    params = {**params, 'lr_scheduler': BarzilaiBorwein()}
     made = optimizer if isinstance(optimizer, str) else optimizer(**params)
     if named is None:
         check_step_size(made, params, 1, False)
