@@ -20,7 +20,7 @@ def trainer(rule=None, batches=None, **settings):
     net = gluon.nn.Dense(1, in_units=1)
     net.initialize()
     made = SVRGTrainer(net.collect_params(), 'sgd', {'lr_scheduler': rule},
-                       objective=lambda data: net(data), **settings)
+                       objective=net, **settings)
     made.update_full_grads([mx.nd.ones((2, 1))] * 4, batches)
 
 
