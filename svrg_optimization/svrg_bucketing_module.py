@@ -66,6 +66,8 @@ class SVRGBucketingModule(BucketingModule):
     ('perplexity', 1.0)
     """
 
+    _only_reads_batches = True
+
     def __init__(self, sym_gen, default_bucket_key=None, logger=logging, context=mx.cpu(),
                  work_load_list=None, fixed_param_names=None, state_names=None, group2ctxs=None,
                  compression_params=None, update_freq=None, **settings):

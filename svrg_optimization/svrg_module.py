@@ -251,6 +251,8 @@ class SVRGModule(Module):
     [[1.0, -2.0, 3.0]]
     """
 
+    _only_reads_batches = True
+
     def __init__(self, symbol, data_names=('data',), label_names=('softmax_label',),
                  logger=logging, context=mx.cpu(), work_load_list=None,
                  fixed_param_names=None, state_names=None, group2ctxs=None,
