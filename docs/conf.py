@@ -32,8 +32,6 @@ smartquotes = False  # it would curl the quotes of code in docstrings
 
 # Methods are listed on the page itself, for MXNet's would come with them.
 numpydoc_show_class_members = False
-# A default is shown as it is written, and not with paths of this machine.
-autodoc_preserve_defaults = True
 
 # Files outside of this folder that are pages too: they are copied for the build.
 DOCS = Path(__file__).resolve().parent
@@ -110,7 +108,16 @@ def adapt_links(app, docname, source):
     source[0] = re.sub(r'\]\(([^()\s#]+)(#[^()\s]*|)\)', rewrite, source[0])
 
 
+def name_defaults(app, what, name, obj, options, signature, returned):
+    """Name the modules and objects among the defaults, without paths and addresses."""
+    if signature:
+        signature = re.sub(r"<(?:module '(\w+)' from '[^']*'|[\w.]*?(\w+) object at \w+)>",
+                           lambda match: match.group(1) or match.group(2), signature)
+    return signature, returned
+
+
 def setup(app):
+    app.connect('autodoc-process-signature', name_defaults)
     app.connect('config-inited', copy_pages)
     app.connect('source-read', adapt_links)
     app.connect('build-finished', remove_copies)

@@ -17,6 +17,7 @@ from .proximal import GroupLasso, is_ours
 
 _LARGEST = 1e30  # D that float32 can hold, and its inverse
 
+
 class Scales:
     """D of each weight that has one, as an array that broadcasts to it.
 
