@@ -8,12 +8,20 @@ import numpy as np
 from mxnet.base import _as_list
 
 
-def check_callbacks(name, callbacks):
-    """Raise a TypeError if an argument is not None, a callable or a list of callables."""
+def checked_callbacks(name, callbacks):
+    """Return None, a callable or a list of callables; raise a TypeError for all else."""
     for callback in _as_list(callbacks) if callbacks is not None else []:
         if not callable(callback):
             raise TypeError('%s must be callable, a list of callables or None, not %r'
                             % (name, callbacks))
+    return callbacks
+
+
+def checked_choice(name, value, choices):
+    """Return one of two choices; raise a ValueError for all else."""
+    if value not in choices:
+        raise ValueError('%s must be %r or %r, not %r' % (name, *choices, value))
+    return value
 
 
 def checked_bool(name, value, or_none=False):
@@ -59,9 +67,12 @@ def checked_number(name, value, allowed, is_allowed, kind=numbers.Real):
     return number
 
 
-def checked_count(name, value, allowed='an int of 1 or more', least=1):
+def checked_count(name, value, allowed='an int of 1 or more', least=1, or_none=False):
     """Return an integer as an int; raise an error unless it is 1 or more."""
-    return checked_number(name, value, allowed, lambda count: count >= least, numbers.Integral)
+    if value is None and or_none:
+        return None
+    return checked_number(name, value, 'None or ' + allowed if or_none else allowed,
+                          lambda count: count >= least, numbers.Integral)
 
 
 def checked_positive(name, value):
@@ -75,18 +86,13 @@ def check_epoch(name, epoch):
     checked_count(name, epoch, 'an int of 0 or more', least=0)
 
 
-def check_iterator(name, data):
-    """Raise a TypeError if an argument is not an iterator over data.
-
-    Parameters
-    ----------
-    name : str
-        Name of the argument.
-    data : object
-        Value of the argument.
-    """
-    if not (callable(getattr(data, 'reset', None)) and callable(getattr(data, '__iter__', None))):
+def checked_iterator(name, data, or_none=False):
+    """Return an iterator over data; raise a TypeError for all else."""
+    is_iterator = (callable(getattr(data, 'reset', None))
+                   and callable(getattr(data, '__iter__', None)))
+    if not is_iterator and not (data is None and or_none):
         raise TypeError('%s must be a DataIter, not %s' % (name, reprlib.repr(data)))
+    return data
 
 
 @contextlib.contextmanager

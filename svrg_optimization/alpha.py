@@ -8,11 +8,13 @@ from ._argument_checks import checked_count, checked_number
 _ALLOWED = 'a number from 0 to 1 or a callable that returns one'
 
 
-def checked_alpha(alpha, updates=None):
+def checked_alpha(name, alpha, updates=None):
     """Check SVRGModule's `alpha`.
 
     Parameters
     ----------
+    name : str
+        'alpha'.
     alpha : float or callable
         A number in [0, 1], or a schedule that is called with the number of
         updates so far and returns one.
@@ -32,8 +34,8 @@ def checked_alpha(alpha, updates=None):
         If it is a number outside [0, 1].
     """
     if updates is None:
-        return alpha if callable(alpha) else _checked('alpha', alpha, _ALLOWED)
-    return float(_checked('alpha', alpha(updates), '%s (here after %d updates)'
+        return alpha if callable(alpha) else _checked(name, alpha, _ALLOWED)
+    return float(_checked(name, alpha(updates), '%s (here after %d updates)'
                           % (_ALLOWED, updates)))
 
 

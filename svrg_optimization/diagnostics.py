@@ -6,7 +6,7 @@ from typing import Dict, NamedTuple
 import mxnet as mx
 import numpy as np
 
-from ._argument_checks import check_iterator
+from ._argument_checks import checked_iterator
 from .data.iterators import rewind
 from .gluon import SVRGTrainer
 from .module import executor_group
@@ -190,12 +190,12 @@ def _steps_of(mod, data):
     function that corrects them.
     """
     if isinstance(mod, SVRGTrainer):
-        if not mod._svrg.corrects and not mod._svrg.schedule.is_off:
+        if not mod._svrg.corrects and not mod._svrg.settings.is_off:
             raise RuntimeError('mod must have a snapshot: call update_full_grads first')
         return mod._steps_undone(data)
     if not isinstance(mod, SVRGModule):
         raise TypeError('mod must be an SVRGModule or an SVRGTrainer, not %r' % (mod,))
-    check_iterator('data', data)
+    checked_iterator('data', data)
     _check_stands_between_steps(mod)
     return _steps_of_module(mod, data)
 
@@ -216,7 +216,7 @@ def _check_stands_between_steps(mod):
         raise RuntimeError('mod must be bound with for_training=True and have its parameters '
                            'initialized')
     svrg = mod._svrg
-    if not (svrg.snapshot.is_active or svrg.schedule.is_off):
+    if not (svrg.snapshot.is_active or svrg.settings.is_off):
         raise RuntimeError('mod must have a snapshot: call update_full_grads first')
     if svrg.step.awaits:
         raise RuntimeError('mod must not stand between forward and update: call %s first'
@@ -313,7 +313,7 @@ class VarianceCallback:
     def __init__(self, mod, data):
         if not isinstance(mod, SVRGModule):
             raise TypeError('mod must be an SVRGModule, not %r' % (mod,))
-        check_iterator('data', data)
+        checked_iterator('data', data)
         self.history = []
         self._module, self._data = mod, data
 

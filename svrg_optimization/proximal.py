@@ -543,7 +543,8 @@ class ProximalOperators:
             If the operators or the keys differ.
         """
         is_equal = self.by_name == (lent.by_name if lent else {}) or (
-            lent is not None and self.as_json() is not None and self.as_json() == lent.as_json())
+            lent is not None and None is not operators_as_json(self.given)
+            == operators_as_json(lent.given))
         if not is_equal:
             raise ValueError('proximal must be that of shared_module, whose optimizer has the '
                              'operators, not %r' % (self.given,))
@@ -571,15 +572,6 @@ class ProximalOperators:
         return {**steps, **{number: steps[name] for number, name in idx2name.items()
                             if name in steps}}
 
-    def as_json(self):
-        """Return the argument as types that JSON supports; None if an operator is not ours."""
-        given = self.given
-        parts = given if isinstance(given, dict) else {'': given}
-        if not all(map(is_ours, parts.values())):
-            return None
-        parts = {name: _as_json(part) for name, part in parts.items()}
-        return parts if isinstance(given, dict) else parts['']
-
 
 def _as_json(value):
     """Return an operator as its name and arguments, which may be operators; all else as it is."""
@@ -588,8 +580,19 @@ def _as_json(value):
     return [type(value).__name__, {name: _as_json(part) for name, part in vars(value).items()}]
 
 
+def operators_as_json(given):
+    """Return the argument `proximal` as types that JSON supports; None if one is not ours."""
+    if given is None:
+        return {}
+    parts = given if isinstance(given, dict) else {'': given}
+    if not all(map(is_ours, parts.values())):
+        return None
+    parts = {name: _as_json(part) for name, part in parts.items()}
+    return parts if isinstance(given, dict) else parts['']
+
+
 def operators_from_json(saved):
-    """Return the argument that `ProximalOperators.as_json` was called for."""
+    """Return the argument that `operators_as_json` was called with; {} for None."""
     if isinstance(saved, list):
         return _OURS[saved[0]](**operators_from_json(saved[1]))
     if isinstance(saved, dict):

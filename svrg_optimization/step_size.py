@@ -5,9 +5,11 @@ from typing import Any, NamedTuple
 
 import mxnet as mx
 import numpy as np
-from mxnet.lr_scheduler import LRScheduler
 
 from ._argument_checks import checked_bool, checked_positive
+from .core.guard import take_guarded_snapshot
+from .core.requirements import ALL_ROWS, SNAPSHOTS, require
+from .core.rule import Rule, rule_of
 from .jump import Moves
 from .scales import Scales
 from .svrg_optimizer import _register, described
@@ -19,7 +21,6 @@ _STABLE = 1.5  # of (1 + momentum) / (1 + 2 momentum) / L, where 2 is not stable
 _KEPT = 0.9  # of the largest curvature, from each snapshot to the next
 _SLOWER, _FASTER = 2, 1.1  # what the bound is divided by on the way back, multiplied by on others
 _STATE = 'rate', 'curvature', 'slowdown', 'largest_norm', 'largest_objective', 'ways_back'
-_FLAT = 1e-8  # of Δw · Δg, relative to its largest value
 _PRECISION = 1e-6  # of float32 gradients: what is smaller, relative to the largest, is noise
 
 
@@ -40,30 +41,7 @@ class KeptSnapshot(NamedTuple):
     full_gradient: Any = None
 
 
-class Change(NamedTuple):
-    """What two snapshots tell, with Δw and Δg the changes of weights and gradient.
-
-    Attributes
-    ----------
-    squared, product, changed : float
-        The scalar products Δw · Δw, Δw · Δg and Δg · Δg.
-    objective : float
-        Change of the objective; -inf if it is not known.
-    """
-
-    squared: float = 0.
-    product: float = 0.
-    changed: float = 0.
-    objective: float = -math.inf
-
-    @property
-    def is_curved(self):
-        """Whether the objective is convex along Δw, beyond rounding."""
-        return math.isfinite(self.changed) and (
-            self.product > _FLAT * math.sqrt(self.squared * self.changed))
-
-
-class BarzilaiBorwein(LRScheduler):
+class BarzilaiBorwein(Rule):
     r"""Learning rate for SVRG that needs no tuning.
 
     Use it as the optimizer's scheduler: ``optimizer_params={'lr_scheduler':
@@ -88,7 +66,7 @@ class BarzilaiBorwein(LRScheduler):
     - it is at most three quarters of the rate from which on nag is not stable where L,
       the largest curvature so far, is that of a quadratic function:
       :math:`\frac{3}{4} \frac{2 (1 + \beta)}{1 + 2 \beta} \frac{1}{L}` with the momentum
-      :math:`\beta` of the optimizer. L counts a tenth less at each snapshot;
+      :math:`\beta` of the optimizer. L loses a tenth at each snapshot;
     - without a step, or where the curvature is not positive, as with losses that are
       not convex, the rate stays as it is.
 
@@ -162,9 +140,6 @@ class BarzilaiBorwein(LRScheduler):
         Whether the rate is four times that of the formula, and bounded. With False the
         formula alone is used, after a first rate as always, with the way back and without
         jumps.
-    with_momentum : bool
-        Without effect: the optimizer's momentum is known. It was needed before
-        version 1.0.
     scaled : bool
         Whether steps are scaled by the columns of the inputs.
 
@@ -190,8 +165,7 @@ class BarzilaiBorwein(LRScheduler):
     Raises
     ------
     TypeError
-        If `base_lr` is not a number, or if `bounded`, `with_momentum` or `scaled` is
-        not a bool.
+        If `base_lr` is not a number, or if `bounded` or `scaled` is not a bool.
     ValueError
         If `base_lr` is not above 0, or is infinite.
 
@@ -231,43 +205,20 @@ class BarzilaiBorwein(LRScheduler):
     [[1.0, -2.0, 3.0]]
     """
 
-    def __init__(self, base_lr=None, bounded=True, with_momentum=False, scaled=False):
+    def __init__(self, base_lr=None, bounded=True, scaled=False):
         rate = checked_positive('base_lr', base_lr)
         self.bounded = checked_bool('bounded', bounded)
-        self.with_momentum = checked_bool('with_momentum', with_momentum)
         self.scaled = checked_bool('scaled', scaled)
-        super().__init__(rate or 1.)
-        self.base_lr = rate
-        self.restart()
+        super().__init__(rate)
 
-    def __call__(self, num_update):
-        """Return the current rate.
-
-        Parameters
-        ----------
-        num_update : int
-            Number of updates so far; the rate does not depend on it.
-
-        Returns
-        -------
-        float
-            The rate, above 0.
-
-        Raises
-        ------
-        RuntimeError
-            If it is not known before the first snapshot.
-        """
-        if not self.is_begun:
-            raise RuntimeError('BarzilaiBorwein has no learning rate before the first snapshot: '
-                               'call update_full_grads(train_data) before the first update, or '
-                               'give base_lr')
-        return self.base_lr if self.rate is None else self.rate
+    def take_snapshot(self, svrg, trained, source, workers, done):
+        """Take a snapshot, and set the rate or go back."""
+        return take_guarded_snapshot(self, svrg, trained, source, workers, done)
 
     @property
-    def is_begun(self):
-        """Whether there is a rate."""
-        return not (self.rate is None and self.base_lr is None)
+    def advice(self):
+        """What may help where training has not converged."""
+        return 'centred features' if self.scaled else 'BarzilaiBorwein(scaled=True)'
 
     @property
     def finds_scales(self):
@@ -281,9 +232,10 @@ class BarzilaiBorwein(LRScheduler):
 
     def restart(self):
         """Forget all that earlier snapshots have told."""
-        self.rate, self.curvature, self.slowdown = None, 0., 1.
+        super().restart()
+        self.curvature, self.slowdown = 0., 1.
         self.best, self.largest_norm, self.largest_objective, self.ways_back = None, 0., 0., 0
-        self.moves, self.column_scales, self._is_resumed = Moves(), Scales(), False
+        self.column_scales, self._is_resumed = Scales(), False
         self.begin_anew()
 
     def state(self):
@@ -443,11 +395,11 @@ def check_step_size(optimizer, optimizer_params, alpha, on_servers, full_grad_ba
         As described in the notes on `BarzilaiBorwein`.
     """
     klass, name, arguments = described(optimizer, optimizer_params)
-    rule = arguments.get('lr_scheduler')
-    if rule is not None and (isinstance(rule, type) or not callable(rule)):
+    scheduler = arguments.get('lr_scheduler')
+    if scheduler is not None and (isinstance(scheduler, type) or not callable(scheduler)):
         raise TypeError('lr_scheduler must be an object like BarzilaiBorwein(), or None, not %r'
-                        % (rule,))
-    if not isinstance(rule, BarzilaiBorwein):
+                        % (scheduler,))
+    if rule_of(scheduler) is None:
         return
     is_allowed = klass in (mx.optimizer.SGD, mx.optimizer.NAG, SVRG_BB)
     for argument in ('momentum', 'clip_gradient'):
@@ -459,10 +411,9 @@ def check_step_size(optimizer, optimizer_params, alpha, on_servers, full_grad_ba
         raise ValueError('optimizer must be sgd or nag, with a momentum from 0 to below 1 and '
                          'without clip_gradient, for BarzilaiBorwein, not %s' % name)
     if not callable(alpha) and alpha == 0:
-        raise ValueError('alpha must not be 0 for BarzilaiBorwein: there is no snapshot then')
+        require(SNAPSHOTS, {'rule': scheduler}, 'alpha', alpha)
     if full_grad_batches is not None:
-        raise ValueError('full_grad_batches must be None for BarzilaiBorwein, as differences of '
-                         'samples are noise, and not %r' % (full_grad_batches,))
+        require(ALL_ROWS, {'rule': scheduler}, 'full_grad_batches', full_grad_batches)
     if on_servers:
         raise ValueError('kvstore must leave the updates to the workers for BarzilaiBorwein, whose '
                          'rate would not reach the servers. They keep them with '

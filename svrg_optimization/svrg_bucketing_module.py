@@ -12,12 +12,14 @@ from mxnet.module import BucketingModule
 from .checkpoint.files import save_arrays
 from .checkpoint.format import Checkpoint, file_names, name_of_symbol
 from .checkpoint.save import save
-from .kvstore.install import optimizer_kept_on_error
+from .core.settings import MODULE, takes_settings
+from .module import loop
+from .module.install import optimizer_kept_on_error
+from .module.snapshots import begin_steps, take_snapshot
 from .svrg_module import SVRGModule
-from .training import loop
-from .training.snapshots import begin_steps, take_snapshot
 
 
+@takes_settings(MODULE)
 class SVRGBucketingModule(BucketingModule):
     """Train a BucketingModule with SVRG.
 
@@ -66,34 +68,22 @@ class SVRGBucketingModule(BucketingModule):
 
     def __init__(self, sym_gen, default_bucket_key=None, logger=logging, context=mx.cpu(),
                  work_load_list=None, fixed_param_names=None, state_names=None, group2ctxs=None,
-                 compression_params=None, update_freq=None, *, loss_is_mean=None,
-                 full_grad_callback=None, sparse_full_grad=False, store_snapshot_grads=False,
-                 alpha=1.0, nonfinite='warn', full_grad_batches=None, updates_per_snapshot=None,
-                 full_grad_data=None, proximal=None, next_states=None, tol=None, local_steps=False):
+                 compression_params=None, update_freq=None, **settings):
         super().__init__(sym_gen, default_bucket_key, logger, context, work_load_list,
                          fixed_param_names, state_names, group2ctxs, compression_params)
-        self._svrg_arguments = {'loss_is_mean': loss_is_mean, 'nonfinite': nonfinite,
-                                'sparse_full_grad': sparse_full_grad,
-                                'store_snapshot_grads': store_snapshot_grads,
-                                'next_states': next_states}
-        self._buckets[default_bucket_key] = self._new_bucket(
-            default_bucket_key, update_freq=update_freq, alpha=alpha, proximal=proximal,
-            full_grad_callback=full_grad_callback, full_grad_batches=full_grad_batches,
-            updates_per_snapshot=updates_per_snapshot, full_grad_data=full_grad_data, tol=tol,
-            local_steps=local_steps)
+        self._settings = {'update_freq': update_freq, **settings}
+        self._buckets[default_bucket_key] = self._new_bucket(default_bucket_key)
 
-    def _new_bucket(self, bucket_key, symbol=None, **arguments):
+    def _new_bucket(self, bucket_key, symbol=None):
         generated, data_names, label_names = self._call_sym_gen(bucket_key)
         symbol = generated if symbol is None else symbol
         default = self._buckets.get(self._default_bucket_key)
-        if default is not None:
-            arguments.setdefault('update_freq', 1)  # replaced below, with all of the schedule
+        settings = self._settings if default is None else {**self._settings, 'proximal': None}
         bucket = SVRGModule(symbol, data_names, label_names, self.logger, self._context,
                             self._work_load_list, self._fixed_param_names, self._state_names,
-                            self._group2ctxs, self._compression_params, **arguments,
-                            **self._svrg_arguments)
+                            self._group2ctxs, self._compression_params, **settings)
         if default is not None:
-            for name in ('schedule', 'store', 'warn_once'):
+            for name in ('settings', 'store', 'warn_once'):
                 setattr(bucket._svrg, name, getattr(default._svrg, name))
             bucket._svrg.at.warn_once = default._svrg.warn_once
             bucket._proximal = default._proximal
@@ -107,10 +97,6 @@ class SVRGBucketingModule(BucketingModule):
     def _svrg(self):
         return self._default_bucket._svrg
 
-    update_freq, alpha = SVRGModule.update_freq, SVRGModule.alpha
-    full_grad_batches = SVRGModule.full_grad_batches
-    updates_per_snapshot = SVRGModule.updates_per_snapshot
-    full_grad_data, tol = SVRGModule.full_grad_data, SVRGModule.tol
     gradient_norm, has_converged = SVRGModule.gradient_norm, SVRGModule.has_converged
     _snapshot, training_batches = SVRGModule._snapshot, SVRGModule.training_batches
     learning_rate, objective = SVRGModule.learning_rate, SVRGModule.objective

@@ -8,38 +8,37 @@ import logging
 import math
 
 import mxnet as mx
+import numpy as np
 from mxnet.base import _as_list
 from mxnet.module import Module
 
-from ._argument_checks import check_callbacks, check_iterator, checked_bool, checked_number
+from ._argument_checks import checked_iterator, checked_number
 from ._warn_once import WarnOnce
 from .checkpoint.format import Checkpoint, file_names
 from .checkpoint.resume import Loaded, load_optimizer_states
 from .checkpoint.save import save
-from .core import rate
+from .core import snapshots
 from .core.arrays import is_row_sparse
 from .core.correction import correct
-from .core.schedule import Schedule, setting
-from .core.store import Store
+from .core.settings import MODULE, Settings, takes_settings
 from .core.svrg import SVRG
 from .data.iterators import rewind
-from .data.passes import Stream
+from .data.ndarray_iter import BatchesOfArray
 from .kvstore.horovod import is_wrapped
-from .kvstore.install import install, optimizer_kept_on_error
 from .kvstore.keys import KVStoreKeys
 from .kvstore.kinds import is_distributed
-from .kvstore.membership import Membership, servers_hold_states
 from .kvstore.workers import exchange
-from .kvstore.wrapped_optimizer import wrapped_optimizer
-from .module import executor_group
+from .module import executor_group, loop
 from .module.at_snapshot import AtSnapshot
 from .module.dropout_masks import DropoutMasks
+from .module.install import install, optimizer_kept_on_error
+from .module.membership import Membership, servers_hold_states
+from .module.snapshots import begin_steps, take_snapshot
+from .module.trained_module import TrainedModule
+from .module.wrapped_optimizer import wrapped_optimizer
 from .proximal import ProximalOperators, weights_of
 from .step_size import check_step_size, spelled_out
 from .svrg_optimizer import _SVRGOptimizer, check_learning_rate
-from .training import loop
-from .training.snapshots import begin_steps, take_snapshot
-from .training.trained_module import TrainedModule
 
 
 def _check_next_states(next_states, states, outputs):
@@ -59,6 +58,7 @@ def _check_batches_can_be_stored(masks, state_names):
                              % (kind, ', '.join(names)))
 
 
+@takes_settings(MODULE)
 class SVRGModule(Module):
     r"""Train a Module with SVRG, the stochastic variance reduced gradient.
 
@@ -97,10 +97,9 @@ class SVRGModule(Module):
     compression_params : dict, optional
         Gradient compression between devices, as in Module. The full gradient
         is not compressed. A distributed KVStore does not accept it.
-    update_freq : int
-        Epochs from one snapshot to the next, 1 or more. It is required without
-        `updates_per_snapshot`; the signature has a default because mxnet.contrib
-        has one. It may be set later as an attribute.
+    update_freq : int, optional
+        Epochs from one snapshot to the next, 1 or more; by default 2, and 1 with
+        `updates_per_snapshot`. It may be set later as an attribute.
     loss_is_mean : bool, optional
         Whether the loss is a mean over the rows of a batch rather than a sum.
         By default this is read from the loss layers of the symbol
@@ -255,40 +254,27 @@ class SVRGModule(Module):
     def __init__(self, symbol, data_names=('data',), label_names=('softmax_label',),
                  logger=logging, context=mx.cpu(), work_load_list=None,
                  fixed_param_names=None, state_names=None, group2ctxs=None,
-                 compression_params=None, update_freq=None, *,
-                 loss_is_mean=None, full_grad_callback=None, sparse_full_grad=False,
-                 store_snapshot_grads=False, alpha=1.0, nonfinite='warn',
-                 full_grad_batches=None, updates_per_snapshot=None, full_grad_data=None,
-                 proximal=None, next_states=None, tol=None, local_steps=False):
-        store = Store(store_snapshot_grads)
-        schedule = Schedule(store.budget > 0, Stream, alpha=alpha, update_freq=update_freq,
-                            full_grad_batches=full_grad_batches, full_grad_data=full_grad_data,
-                            updates_per_snapshot=updates_per_snapshot, tol=tol,
-                            local_steps=local_steps)
-        check_callbacks('full_grad_callback', full_grad_callback)
-        loss_is_mean = checked_bool('loss_is_mean', loss_is_mean, or_none=True)
-        sparse_full_grad = checked_bool('sparse_full_grad', sparse_full_grad)
+                 compression_params=None, update_freq=None, **settings):
+        settings = Settings(MODULE, update_freq=update_freq, **settings)
         if not isinstance(symbol, mx.sym.Symbol):
             raise TypeError('symbol must be an mxnet Symbol, not %r' % (symbol,))
-        if nonfinite not in ('warn', 'raise'):
-            raise ValueError("nonfinite must be 'warn' or 'raise', not %r" % (nonfinite,))
         contexts = _as_list(context)
         if not contexts or not all(isinstance(device, mx.Context) for device in contexts):
             raise TypeError('context must be a Context or a list of Contexts, not %r' % (context,))
         super().__init__(symbol, data_names, label_names, logger, context, work_load_list,
                          fixed_param_names, state_names, group2ctxs, compression_params)
         self._proximal = ProximalOperators(
-            proximal, self._trainable, weights_of(symbol, self._trainable), sparse_full_grad)
-        _check_next_states(next_states, self._state_names, self.output_names)
+            settings.proximal, self._trainable, weights_of(symbol, self._trainable),
+            settings.sparse_full_grad)
+        _check_next_states(settings.next_states, self._state_names, self.output_names)
         graph = json.loads(symbol.tojson())  # once: each call leaks three times the JSON in MXNet
         self._masks = DropoutMasks(symbol, graph)
-        if store.budget:
+        if settings.store_snapshot_grads:
             _check_batches_can_be_stored(self._masks, self._state_names)
         warn_once = WarnOnce()
-        at = AtSnapshot(self, self._masks, graph['nodes'], warn_once, loss_is_mean,
-                        sparse_full_grad, next_states)
-        self._svrg = SVRG(at, schedule, store, warn_once, nonfinite == 'raise')
-        self._full_grad_callback = full_grad_callback
+        at = AtSnapshot(self, self._masks, graph['nodes'], warn_once, settings.loss_is_mean,
+                        settings.sparse_full_grad, settings.next_states)
+        self._svrg = SVRG(at, settings, warn_once)
         self._ctx_len = len(self._context)  # for code written for mxnet.contrib
         self._membership = Membership(KVStoreKeys(self._param_names, self._trainable))
         self._loaded = Loaded()
@@ -308,20 +294,6 @@ class SVRGModule(Module):
                     rule(module)
             correct_once._corrects_once = True
             cls._update_svrg_gradients = correct_once
-
-    update_freq = setting('update_freq', 'Epochs from one snapshot to the next, 1 or more.')
-    alpha = setting('alpha', 'Coefficient of the variance reduction, a number in [0, 1] or a '
-                    'schedule of it. In a resumed run a schedule counts the updates before.')
-    full_grad_batches = setting(
-        'full_grad_batches', 'Number of batches that `fit` computes a full gradient over, a '
-        'schedule of it or None for all. In a resumed run a schedule counts the snapshots before.')
-    updates_per_snapshot = setting(
-        'updates_per_snapshot', 'Updates from one snapshot to the next; '
-        'None if `update_freq` counts epochs.')
-    full_grad_data = setting(
-        'full_grad_data', 'Data that `fit` computes full gradients over; '
-        'None for its training data.')
-    tol = setting('tol', 'Gradient norm at which `fit` ends; None if it does not.')
 
     @property
     def has_converged(self):
@@ -383,7 +355,7 @@ class SVRGModule(Module):
 
         With ``BarzilaiBorwein(scaled=True)`` each component is multiplied by :math:`\sqrt D`.
         """
-        return rate.gradient_norm(self._svrg, TrainedModule(self._default_bucket))
+        return snapshots.gradient_norm(self._svrg, TrainedModule(self._default_bucket))
 
     @property
     def _default_bucket(self):
@@ -397,7 +369,7 @@ class SVRGModule(Module):
         plus the proximal operators' value. None before the first snapshot, and for a loss
         that is not known: an operator of one's own.
         """
-        return rate.objective(self._svrg, TrainedModule(self._default_bucket))
+        return snapshots.objective(self._svrg, TrainedModule(self._default_bucket))
 
     @property
     def _snapshot(self):
@@ -660,6 +632,27 @@ class SVRGModule(Module):
         if at.executors.shares_pool:
             at.keep_outputs(self)
 
+    def predict(self, eval_data, *args, **kwargs):
+        """Predict the outputs for the batches of an iterator, or for the rows of an array.
+
+        An array may have any number of rows. Plain Module takes it for a single batch,
+        which it computes as in training. If that has another number of rows than the
+        bound batches, it raises an error and cannot train afterwards.
+
+        Raises
+        ------
+        ValueError
+            If `eval_data` is an array and the network has several inputs, or rows of
+            another shape.
+        """
+        if not isinstance(eval_data, (np.ndarray, mx.nd.NDArray)):
+            return super().predict(eval_data, *args, **kwargs)
+        assert self.binded and self.params_initialized
+        return super().predict(BatchesOfArray('eval_data', eval_data, self.data_shapes),
+                               *args, **kwargs)
+
+    predict.__signature__ = inspect.signature(Module.predict)
+
     def backward(self, out_grads=None):
         """Compute the SVRG gradients of the batch.
 
@@ -883,9 +876,9 @@ class SVRGModule(Module):
             If the stored batches are of another iterator. The warning appears
             once.
         """
-        check_iterator('train_data', train_data)
+        checked_iterator('train_data', train_data)
         batches = None
-        if not self._svrg.schedule.is_off:
+        if not self._svrg.settings.is_off:
             batches = self._svrg.store.shuffled(train_data, self._svrg.warn_once)
         if batches is None:
             rewind(train_data)
@@ -955,8 +948,7 @@ class SVRGModule(Module):
             By default the value in the checkpoint; 1 for one of plain Module.
         **kwargs
             Further arguments of the constructor, also for another number of devices.
-            `alpha`, `full_grad_batches`, `updates_per_snapshot`, `tol` and `proximal`
-            default to the saved values.
+            Settings default to the saved values.
 
         Returns
         -------

@@ -12,8 +12,7 @@ import numpy as np
 
 from .._argument_checks import check_epoch, checked_bool
 from .._warn_once import warn
-from ..full_grad_batches import Growing
-from ..proximal import operators_from_json
+from ..core.settings import arguments_from, default_facts
 from .files import (
     check_exists,
     checksum_of,
@@ -26,18 +25,9 @@ _FORMAT = 2
 _FACTS = 'facts'
 _DIGITS = 64  # of a checksum
 # Facts that older checkpoints of this format lack.
-_FACTS_ADDED = {'num_taken': None, 'full_grad_batches': None, 'updates_per_snapshot': None,
-                'full_grad_data': False, 'proximal': {}, 'tol': None, 'local_steps': False}
-# Settings that a file cannot contain: what it says of them, what they were, and what is without.
-_NOT_IN_FILES = {
-    'alpha': (None, 'a schedule of alpha', 'it is 1'),
-    'proximal': (None, 'a proximal operator of another class', 'there is none'),
-    'full_grad_batches': ('schedule', 'a schedule of full_grad_batches',
-                          'full gradients are over all batches'),
-    'full_grad_data': (True, 'full_grad_data',
-                       'full gradients are over the data of fit, every update_freq epochs')}
-_FACTS_OF_FORMAT = {'update_freq', 'alpha', 'num_update', 'step_size', 'optimizer', 'snapshot',
-                    'symbol', 'checksums', *_FACTS_ADDED}
+_FACTS_ADDED = {'num_taken': None, **default_facts()}
+_FACTS_OF_FORMAT = {'num_update', 'step_size', 'optimizer', 'snapshot', 'symbol', 'checksums',
+                    *_FACTS_ADDED}
 
 
 def file_names(prefix, epoch, bucket_key=None):
@@ -283,23 +273,9 @@ class Checkpoint:
         dict
             Arguments by name.
         """
-        saved = {**_FACTS_ADDED, 'update_freq': 1, 'alpha': 1., **(self.facts or {})}
-        for name, (told, what, without) in _NOT_IN_FILES.items():
-            if saved[name] == told and name not in given:
-                warn('the checkpoint was saved with %s, which it cannot hold: give %s=, or %s'
-                     % (what, name, without))
-        batches, updates = saved['full_grad_batches'], saved['updates_per_snapshot']
-        if saved['full_grad_data'] and given.get('full_grad_data') is None:
-            updates = None
-        return {'alpha': 1. if saved['alpha'] is None else saved['alpha'],
-                'proximal': operators_from_json(saved['proximal'] or {}), 'tol': saved['tol'],
-                'local_steps': saved['local_steps'],
-                # Before 2.0 it had no limit.
-                'full_grad_batches': Growing(**{'limit': None, **batches})
-                if isinstance(batches, dict)
-                else None if batches == 'schedule' else batches,
-                'updates_per_snapshot': updates, **given,
-                'update_freq': saved['update_freq'] if update_freq is None else update_freq}
+        if update_freq is not None:
+            given = {**given, 'update_freq': update_freq}
+        return arguments_from({**_FACTS_ADDED, 'update_freq': 1, **(self.facts or {})}, given, warn)
 
 
 def _read_symbol(name):

@@ -16,7 +16,6 @@ from ..module.optimizer_states import (
     updater_keys,
     updater_of,
 )
-from ..step_size import BarzilaiBorwein
 from .format import arrays_of_kind, errors_of_states
 
 
@@ -34,7 +33,7 @@ class Loaded(NamedTuple):
     continues_counts : bool
         Whether the next optimizer continues these counts.
     step_size : dict, optional
-        State of a BarzilaiBorwein.
+        State of a Rule.
     moves : Moves
         The moves that belong to it.
     """
@@ -101,8 +100,8 @@ class Loaded(NamedTuple):
         return self._replace(continues_counts=False)
 
     def restore_step_size(self, rule):
-        """Continue with the rate, or restart, if an optimizer's scheduler is a BarzilaiBorwein."""
-        if isinstance(rule, BarzilaiBorwein):
+        """Let the Rule of an optimizer, or None, go on or restart."""
+        if rule is not None:
             rule.restart()
             if self.step_size:
                 rule.resume(self.step_size, self.moves)

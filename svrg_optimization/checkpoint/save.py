@@ -2,9 +2,9 @@
 
 import functools
 
-from ..kvstore.membership import servers_hold_states
+from ..module.membership import servers_hold_states
 from ..module.optimizer_states import devices_that_update
-from ..training.trained_module import TrainedModule
+from ..module.trained_module import TrainedModule
 from .files import save_arrays, save_symbol
 from .format import with_prefix, write_checkpoint
 
@@ -59,8 +59,8 @@ def _facts_and_arrays(module):
     """
     rule, svrg, loaded = TrainedModule(module).rule, module._svrg, module._loaded
     snapshot = svrg.snapshot
-    facts = {**svrg.schedule.facts(), 'proximal': module._proximal.as_json(),
-             'num_update': snapshot.num_update, 'num_taken': snapshot.num_taken,
+    facts = {**svrg.settings.facts(), 'num_update': snapshot.num_update,
+             'num_taken': snapshot.num_taken,
              'optimizer': loaded.counts, 'snapshot': None, 'step_size': loaded.step_size}
     moves = loaded.moves
     if rule is not None:

@@ -3,23 +3,23 @@
 | base class | Module | Gluon |
 |---|---|---|
 | GradientsAtSnapshot | module/at_snapshot.py | gluon/at_snapshot.py |
-| TrainedModel | training/trained_module.py | gluon/trained_parameters.py |
-| BatchesOfPass | data/passes.py | gluon/batches.py |
+| TrainedModel | module/trained_module.py | gluon/trained_parameters.py |
+| BatchesOfPass | module/passes.py | gluon/batches.py |
 | Workers | kvstore/workers.py | kvstore/workers.py |
 
 `live` is the front end's own object for what is trained, which the algorithm only hands
 on. Gradients and weights are dicts of parameter name to a list of NDArrays, one per
 device. The loop of a front end, whose gradients are sums over rows::
 
-    svrg = SVRG(at, Schedule(update_freq=2), Store(False), WarnOnce())
+    svrg = SVRG(at, Settings(MODULE, update_freq=2), WarnOnce())
     for epoch in range(epochs):
-        if svrg.schedule.is_due(svrg.snapshot, epoch):
-            rate.take_snapshot(svrg, trained, BatchesOfPass(...), Workers())
-            if rate.gradient_norm(svrg, trained) <= tol:
+        if svrg.settings.is_due(svrg.snapshot, epoch):
+            snapshots.take_snapshot(svrg, trained, BatchesOfPass(...), Workers())
+            if snapshots.gradient_norm(svrg, trained) <= tol:
                 break
         for batch in batches:
             if svrg.snapshot.jump is not None:
-                rate.jump(svrg, trained)
+                snapshots.jump(svrg, trained)
             svrg.begin_step(batch, is_training=True)
             ...                                       # the gradients at the current weights
             svrg.compute_at_snapshot(live)            # of the batch that `live` remembers
@@ -27,7 +27,7 @@ device. The loop of a front end, whose gradients are sums over rows::
             ...                # w - rate * (gradient / rows + wd * w), as `mean_gradient` says
             svrg.end_step()
 
-With a BarzilaiBorwein, `trained.rule`, the rate is ``rule(None)``. A front end calls
+With a Rule, `trained.rule`, the rate is ``rule(None)``. A front end calls
 ``rule.restart()`` for another model and ``svrg.begin_fit(rule)`` for other data.
 tests/core/test_front_end.py has the smallest front end.
 """
@@ -172,7 +172,7 @@ class TrainedModel:
     ----------
     live : object
         The argument.
-    rule : BarzilaiBorwein or None
+    rule : Rule or None
         What sets the learning rate from snapshots.
     rate : float or None
         Learning rate, if it is known, for a warning.

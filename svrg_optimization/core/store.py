@@ -36,8 +36,8 @@ class Store:
 
     Parameters
     ----------
-    store_snapshot_grads : bool or int
-        Constructor argument of this name.
+    budget : bool or int
+        Bytes, or whether they are 1 GiB.
 
     Attributes
     ----------
@@ -52,8 +52,8 @@ class Store:
         Iterator whose batches they are.
     """
 
-    def __init__(self, store_snapshot_grads):
-        self.budget = _bytes_to_store(store_snapshot_grads)
+    def __init__(self, budget):
+        self.budget = budget * 2 ** 30 if isinstance(budget, bool) else budget
         self.train_data = self._generator = None
         self.drop()
 
@@ -167,8 +167,8 @@ def _bytes_of_all(gradients):
     return sum(bytes_of(array) for arrays in gradients.values() for array in arrays)
 
 
-def _bytes_to_store(store_snapshot_grads):
-    if isinstance(store_snapshot_grads, (bool, np.bool_)):
-        return int(store_snapshot_grads) * 2 ** 30
-    return checked_count('store_snapshot_grads', store_snapshot_grads,
-                         'True, False or an int of 1 or more')
+def checked_budget(name, value):
+    """Return True, False or a number of bytes, 1 or more; raise an error for all else."""
+    if isinstance(value, (bool, np.bool_)):
+        return bool(value)
+    return checked_count(name, value, 'True, False or an int of 1 or more')

@@ -28,6 +28,7 @@ from typing import Any, Optional
 from .correction import correct_batch
 from .divergence import Divergence
 from .snapshot import Snapshot
+from .store import Store
 
 NOT_BEGUN, FORWARDED, COMPUTED, CORRECTING, UPDATED = (
     '', 'forwarded', 'computed', 'correcting', 'updated')
@@ -46,19 +47,19 @@ class SVRG:
     ----------
     at : GradientsAtSnapshot
         Computes gradients at the snapshot.
-    schedule : Schedule
-        When snapshots are due, and α.
-    store : Store
-        Store of batches and their gradients.
+    settings : Settings
+        When snapshots are due, α, and the memory for batches.
     warn_once : WarnOnce
         Warnings of the model.
-    raises_if_nonfinite : bool
-        Whether a full gradient that is not finite is an error.
 
     Attributes
     ----------
     snapshot : Snapshot
         The snapshot, which models with the same weights share.
+    store : Store
+        Store of batches and their gradients.
+    stream : Stream or None
+        The place in `full_grad_data` where the next pass of ``fit`` goes on.
     divergence : Divergence
         What warns if training diverges.
     step : Step
@@ -73,14 +74,13 @@ class SVRG:
         Numbers of rows that the passes of ``fit`` had.
     """
 
-    def __init__(self, at, schedule, store, warn_once, raises_if_nonfinite=False):
-        self.at, self.schedule, self.store = at, schedule, store
-        self.warn_once = warn_once
+    def __init__(self, at, settings, warn_once):
+        self.at, self.settings, self.warn_once = at, settings, warn_once
+        self.store, self.stream = Store(settings.store_snapshot_grads), None
         self.snapshot, self.divergence = Snapshot(), Divergence()
         self.step, self.taken, self.epoch = Step(), None, None
         self.unmoved, self.rows_of_passes = 0, set()
         self._keeps_comparison = False
-        self._raises_if_nonfinite = raises_if_nonfinite
 
     # A snapshot
 
@@ -162,7 +162,7 @@ class SVRG:
             message = 'the full gradient is not finite: %s' % ', '.join(nonfinite)
             if not self.snapshot.num_update:
                 message += '. No step has been made: look at the data and the first weights'
-            if self._raises_if_nonfinite:
+            if self.settings.nonfinite == 'raise':
                 raise FloatingPointError(message)
             self.warn_once(message, 'nonfinite')
         if store and source.is_whole(mu.yielded):
@@ -235,7 +235,7 @@ class SVRG:
     @property
     def corrects(self):
         """Whether gradients are corrected: there is a snapshot, and α is not the number 0."""
-        return self.snapshot.is_active and not self.schedule.is_off
+        return self.snapshot.is_active and not self.settings.is_off
 
     def begin_step(self, batch, is_training):
         """Begin a step on a batch, and look it up in the store."""
@@ -281,7 +281,7 @@ class SVRG:
                                'the correction of these gradients')
         if step.stored is not None and step.stored.cut_from:
             rows = step.stored.cut_from
-        alpha = self.schedule.alpha_after(self.snapshot.num_update)
+        alpha = self.settings.alpha_after(self.snapshot.num_update)
         step.stage = CORRECTING
         correct_batch(gradients, step.at_snapshot, self.snapshot.full_gradient, rows, alpha,
                       rule)                                            # ∇f(w) − α (∇f(w̃) − μ)
@@ -298,7 +298,7 @@ class SVRG:
         if self.step.stage:
             self.step.stage = UPDATED
         self.snapshot.num_update += 1
-        if self.schedule.is_off:
+        if self.settings.is_off:
             self.snapshot.is_stale = True
         elif not (self.snapshot.is_active or self.snapshot.is_stale or self.step.has_out_grads):
             self.warn_once('steps without a snapshot are plain steps: call '

@@ -5,7 +5,7 @@ import logging
 import time
 
 from .._argument_checks import check_epoch, checked_count
-from ..core import rate
+from ..core import snapshots
 from ..kvstore.kinds import steps_alone
 from .trained_parameters import TrainedParameters
 
@@ -24,12 +24,12 @@ def _epochs(trainer, train_data, numbers, update_freq, states):
     try:
         for svrg.epoch in numbers:
             snapshot, alone = svrg.snapshot, steps_alone(trainer._kvstore_params['kvstore'])
-            if not svrg.schedule.is_off and (not snapshot.is_active or snapshot.is_stale
+            if not svrg.settings.is_off and (not snapshot.is_active or snapshot.is_stale
                                              or snapshot.has_converged  # as in a file
                                              or svrg.epoch % update_freq == 0
                                              or alone and svrg.epoch == numbers.start):
                 _take_snapshot(trainer, train_data, states)
-                if trainer.has_converged or not rate.can_go_on(svrg):
+                if trainer.has_converged or not snapshots.can_go_on(svrg):
                     svrg.snapshot.jump = None
                     return
             batches = trainer.training_batches(train_data)
@@ -37,11 +37,11 @@ def _epochs(trainer, train_data, numbers, update_freq, states):
             yield itertools.chain(batches, _averaging(trainer)) if alone and is_last else batches
         if numbers and alone:
             trainer._average()  # where a loop has ended before its batches
-        if (numbers or svrg.snapshot.is_active) and not svrg.schedule.is_off and not (
-                svrg.schedule.tol is None and trained.rule is None):
+        if (numbers or svrg.snapshot.is_active) and not svrg.settings.is_off and not (
+                svrg.settings.tol is None and trained.rule is None):
             svrg.epoch = numbers.stop - 1  # to which a run that is resumed may not have come
             _take_snapshot(trainer, train_data, states)
-            rate.warn_of_end(svrg, trained)
+            snapshots.warn_of_end(svrg, trained)
             svrg.snapshot.jump = None
     finally:
         svrg.epoch = None
@@ -56,4 +56,4 @@ def _averaging(trainer):
 def _take_snapshot(trainer, train_data, states):
     tic, epoch = time.time(), trainer._svrg.epoch
     trainer.update_full_grads(train_data, states=states)
-    rate.log_taken(logging, epoch, time.time() - tic, trainer._svrg.taken)
+    snapshots.log_taken(logging, epoch, time.time() - tic, trainer._svrg.taken)

@@ -13,7 +13,7 @@ from mxnet.gluon.contrib.estimator import (
 )
 
 from .._argument_checks import checked_count
-from ..core import rate
+from ..core import snapshots
 from ..kvstore.kinds import is_distributed
 from .batches import Batches
 from .numpy_arrays import as_nd
@@ -182,7 +182,7 @@ class SnapshotHandler(GradientUpdateHandler, TrainBegin, EpochBegin, EpochEnd, T
         """Stop if training has converged, by a snapshot if one is due."""
         trainer = estimator.trainer
         self._epoch += 1
-        if trainer._svrg.schedule.tol is not None and self._is_due(trainer):
+        if trainer._svrg.settings.tol is not None and self._is_due(trainer):
             self._take(estimator)
         return _has_ended(trainer)
 
@@ -190,12 +190,12 @@ class SnapshotHandler(GradientUpdateHandler, TrainBegin, EpochBegin, EpochEnd, T
         """Let a last snapshot decide whether training has converged, and which weights are best."""
         estimator.batch_processor.handler = None
         svrg, trained = estimator.trainer._svrg, TrainedParameters(estimator.trainer)
-        if svrg.schedule.is_off or svrg.schedule.tol is None and trained.rule is None:
+        if svrg.settings.is_off or svrg.settings.tol is None and trained.rule is None:
             return
         if svrg.snapshot.num_update > svrg.snapshot.taken_at:
             self._take(estimator)
         if svrg.taken is not None:
-            rate.warn_of_end(svrg, trained)
+            snapshots.warn_of_end(svrg, trained)
         svrg.snapshot.jump = None
 
     def _epochs_before(self, trainer):
@@ -207,8 +207,8 @@ class SnapshotHandler(GradientUpdateHandler, TrainBegin, EpochBegin, EpochEnd, T
         return round((snapshot.num_update - snapshot.taken_at) / snapshot.full_gradient.batches)
 
     def _is_due(self, trainer):
-        snapshot, schedule = trainer._svrg.snapshot, trainer._svrg.schedule
-        return not schedule.is_off and (
+        snapshot, settings = trainer._svrg.snapshot, trainer._svrg.settings
+        return not settings.is_off and (
             not snapshot.is_active or snapshot.is_stale
             or self._epoch - self._taken_in >= self._update_freq)
 
@@ -220,9 +220,9 @@ class SnapshotHandler(GradientUpdateHandler, TrainBegin, EpochBegin, EpochEnd, T
         finally:
             svrg.epoch = None
         self._taken_in = self._epoch
-        rate.log_taken(estimator.logger, self._epoch, time.time() - tic, svrg.taken)
+        snapshots.log_taken(estimator.logger, self._epoch, time.time() - tic, svrg.taken)
 
 
 def _has_ended(trainer):
-    return trainer.has_converged or trainer._svrg.taken is not None and not rate.can_go_on(
+    return trainer.has_converged or trainer._svrg.taken is not None and not snapshots.can_go_on(
         trainer._svrg)

@@ -5,7 +5,7 @@ from mxnet.optimizer import Updater
 from ..core.arrays import set_all
 from ..core.front_end import TrainedModel
 from ..core.optimality import MeanGradient
-from ..step_size import BarzilaiBorwein
+from ..core.rule import rule_of
 from .numpy_arrays import as_nd
 
 
@@ -20,8 +20,8 @@ class TrainedParameters(TrainedModel):
 
     @property
     def rule(self):
-        """The BarzilaiBorwein of the optimizer, None without."""
-        return rule_of(self.live._optimizer)
+        """The Rule of the optimizer, None without."""
+        return rule_of_optimizer(self.live._optimizer)
 
     @property
     def rate(self):
@@ -55,7 +55,7 @@ class ScalingUpdater(Updater):
 
     def __call__(self, index, grad, weight):
         """Update weights."""
-        rule = rule_of(self.optimizer)
+        rule = rule_of_optimizer(self.optimizer)
         if rule is None or not rule.column_scales:
             super().__call__(index, grad, weight)
         else:
@@ -64,7 +64,7 @@ class ScalingUpdater(Updater):
                 super().__call__(index, gradients, weight)
 
 
-def rule_of(optimizer, optimizer_params=None):
-    """Return the BarzilaiBorwein of an optimizer, which may be given by name; None without."""
-    rule = (optimizer_params or {}).get('lr_scheduler', getattr(optimizer, 'lr_scheduler', None))
-    return rule if isinstance(rule, BarzilaiBorwein) else None
+def rule_of_optimizer(optimizer, optimizer_params=None):
+    """Return the Rule of an optimizer, which may be given by name; None without."""
+    return rule_of((optimizer_params or {}).get('lr_scheduler',
+                                                getattr(optimizer, 'lr_scheduler', None)))

@@ -8,12 +8,12 @@ import tempfile
 
 from mxnet import autograd, gluon, util
 
-from .._argument_checks import checked_bool, checked_count
+from .._argument_checks import checked_count
 from .._warn_once import WarnOnce
 from ..checkpoint.files import files_written_together
-from ..core import rate
-from ..core.schedule import Schedule, setting
-from ..core.store import Store
+from ..core import snapshots
+from ..core.requirements import ALL_ROWS, COMPRESSED, require
+from ..core.settings import GLUON, Settings, takes_settings
 from ..core.svrg import COMPUTED, SVRG
 from ..kvstore.horovod import is_wrapped, join
 from ..kvstore.kinds import is_asynchronous, is_distributed, kind_of, steps_alone, waits_in_steps
@@ -28,7 +28,7 @@ from .batches import Axes, Batches, as_inputs, with_states
 from .epochs import epochs
 from .numpy_arrays import as_nd
 from .states import unpickled, with_snapshot
-from .trained_parameters import ScalingUpdater, TrainedParameters, rule_of
+from .trained_parameters import ScalingUpdater, TrainedParameters, rule_of_optimizer
 
 
 def _check_kvstore(kvstore, update_on_kvstore, proximal):
@@ -43,6 +43,7 @@ def _check_kvstore(kvstore, update_on_kvstore, proximal):
             raise ValueError('update_on_kvstore must be None or False with %s, not True' % what)
 
 
+@takes_settings(GLUON)
 class SVRGTrainer(gluon.Trainer):
     r"""Train Gluon blocks with SVRG, the stochastic variance reduced gradient.
 
@@ -125,35 +126,30 @@ class SVRGTrainer(gluon.Trainer):
 
     def __init__(self, params, optimizer, optimizer_params=None, kvstore='device',
                  compression_params=None, update_on_kvstore=None, *, objective,
-                 loss_is_mean=None, batch_axis=0, alpha=1.0, nonfinite='warn', proximal=None,
-                 store_snapshot_grads=False, tol=None, local_steps=False):
+                 **settings):
         if not callable(objective):
             raise TypeError('objective must be a function of a batch that returns its loss, not %r'
                             % (objective,))
-        if nonfinite not in ('warn', 'raise'):
-            raise ValueError("nonfinite must be 'warn' or 'raise', not %r" % (nonfinite,))
+        settings = Settings(GLUON, **settings)
         if compression_params:
-            raise ValueError('compression_params must be None: full gradients would be compressed '
-                             'too, and not %r' % (compression_params,))
-        check_local_steps(checked_bool('local_steps', local_steps), kvstore, optimizer)
+            raise ValueError('compression_params must be None, and not %r: %s'
+                             % (compression_params, COMPRESSED))
+        check_local_steps(settings.local_steps, kvstore, optimizer)
         is_unwrapped = is_wrapped(optimizer)
         kvstore, optimizer = join(kvstore, optimizer)
-        _check_kvstore(kvstore, update_on_kvstore, proximal)
-        store = Store(store_snapshot_grads)
-        schedule = Schedule(store.budget > 0, alpha=alpha, tol=tol, local_steps=local_steps)
-        loss_is_mean = checked_bool('loss_is_mean', loss_is_mean, or_none=True)
-        axes = Axes(batch_axis)
+        _check_kvstore(kvstore, update_on_kvstore, settings.proximal)
+        axes = Axes(settings.batch_axis)
         optimizer_params = spelled_out(optimizer, optimizer_params)
-        check_step_size(optimizer, optimizer_params, schedule.alpha, bool(update_on_kvstore))
-        rule = rule_of(optimizer, optimizer_params)
+        check_step_size(optimizer, optimizer_params, settings.alpha, bool(update_on_kvstore))
+        rule = rule_of_optimizer(optimizer, optimizer_params)
         if rule is not None:
             rule.restart()
-        if is_distributed(kvstore) or not (proximal is None and rule is None):
+        if is_distributed(kvstore) or not (settings.proximal is None and rule is None):
             update_on_kvstore = False
         if isinstance(kvstore, str) and is_distributed(kvstore):
             kvstore = open_distributed(kvstore)
         super().__init__(params, optimizer, optimizer_params, kvstore, None, update_on_kvstore)
-        if local_steps and is_distributed(kvstore):
+        if settings.local_steps and is_distributed(kvstore):
             self._kvstore_params['kvstore'] = LocalSteps(kvstore)
         for param in self._params:
             if param._stype != 'default':
@@ -166,7 +162,7 @@ class SVRGTrainer(gluon.Trainer):
                              % sorted(param.name for param in self._params))
         trained = [param.name for param in self._params if param.grad_req != 'null']
         self._proximal = ProximalOperators(
-            proximal, trained, [name for name in trained if name.endswith('weight')])
+            settings.proximal, trained, [name for name in trained if name.endswith('weight')])
         self._proximal.check_optimizer(optimizer, optimizer_params, {
             param.name: param.shape or (0, 0) for param in self._params})
         warn_once = WarnOnce()
@@ -174,20 +170,17 @@ class SVRGTrainer(gluon.Trainer):
             self._scale *= kvstore.num_workers
             warn_once('optimizer is a DistributedOptimizer, which is unwrapped: the kvstore '
                       "'horovod' sums, and step takes the rows of all workers")
-        self._at = AtSnapshot(self._params, objective, loss_is_mean, axes, warn_once)
-        self._svrg = SVRG(self._at, schedule, store, warn_once, nonfinite == 'raise')
+        self._at = AtSnapshot(self._params, objective, settings.loss_is_mean, axes,
+                             warn_once)
+        self._svrg = SVRG(self._at, settings, warn_once)
         self._axes, self._summed = axes, None  # rows whose SVRG gradients `step` is to find
         self._keys_on_servers = set()
         self._data_of_snapshot = None  # what it is the mean over; not known of a file's
 
-    alpha = setting('alpha', 'Coefficient of the variance reduction, a number in [0, 1] or a '
-                    'schedule of it.')
-    tol = setting('tol', 'Bound of `gradient_norm` for `has_converged`; None without.')
-
     @property
     def learning_rate(self):
         """Learning rate of the optimizer; NaN before a `BarzilaiBorwein` has one."""
-        rule = rule_of(self._optimizer)
+        rule = rule_of_optimizer(self._optimizer)
         return super().learning_rate if rule is None or rule.is_begun else float('nan')
 
     @property
@@ -200,7 +193,7 @@ class SVRGTrainer(gluon.Trainer):
         divided by it. With `proximal` it is that of the gradient mapping, as in
         SVRGModule.
         """
-        return rate.gradient_norm(self._svrg, TrainedParameters(self))
+        return snapshots.gradient_norm(self._svrg, TrainedParameters(self))
 
     @property
     def objective(self):
@@ -209,7 +202,7 @@ class SVRGTrainer(gluon.Trainer):
         It is the mean of what `objective` returned for all rows, plus half the weight decay
         times the squared weights, plus the proximal operators' value.
         """
-        return rate.objective(self._svrg, TrainedParameters(self))
+        return snapshots.objective(self._svrg, TrainedParameters(self))
 
     @property
     def has_converged(self):
@@ -265,12 +258,9 @@ class SVRGTrainer(gluon.Trainer):
         trained = TrainedParameters(self)
         if batches is not None:
             batches = checked_count('batches', batches, 'None or an int of 1 or more')
-            for given, name in ((trained.rule, 'BarzilaiBorwein, as differences of samples are '
-                                'noise,'), (self._svrg.schedule.tol, 'tol, as the gradient of a '
-                                            'sample does not vanish,')):
-                if given is not None:
-                    raise ValueError('batches must be None with %s and not %d' % (name, batches))
-        if self._svrg.schedule.is_off:
+            require(ALL_ROWS, {'rule': trained.rule, 'tol': self._svrg.settings.tol}, 'batches',
+                    batches)
+        if self._svrg.settings.is_off:
             return
         self._check_ready()
         source = Batches(train_data, batches, self._devices, self._axes, self._of_devices(states))
@@ -287,10 +277,10 @@ class SVRGTrainer(gluon.Trainer):
         if self._at.has_been_set():
             self._svrg.weights_are_others(trained)
         workers = self._workers()
-        taken = rate.take_snapshot(self._svrg, trained, source, workers)
-        rate.log_rate(logging, self._svrg, trained, taken)
+        taken = snapshots.take_snapshot(self._svrg, trained, source, workers)
+        snapshots.log_rate(logging, self._svrg, trained, taken)
         self._data_of_snapshot = train_data
-        tol = self._svrg.schedule.tol or 0.
+        tol = self._svrg.settings.tol or 0.
         if tol or is_distributed(self._kvstore):
             # Workers decide alike: with the largest norm and the smallest tol, 0 for none.
             norm, negative = workers.largest([taken.norm, -tol])
@@ -384,7 +374,7 @@ class SVRGTrainer(gluon.Trainer):
             If the stored batches are of another iterable. The warning appears once.
         """
         stored = None
-        if not self._svrg.schedule.is_off:
+        if not self._svrg.settings.is_off:
             stored = self._svrg.store.shuffled(train_data, self._svrg.warn_once)
         if stored is None:
             stored = Batches(train_data, None, self._devices, self._axes).batches()
@@ -399,7 +389,7 @@ class SVRGTrainer(gluon.Trainer):
 
     def _average(self):
         """Set workers that step alone to the mean of their weights."""
-        rate.average(self._svrg, TrainedParameters(self), self._workers())
+        snapshots.average(self._svrg, TrainedParameters(self), self._workers())
 
     def _drop_outdated_snapshot(self):
         if self._svrg.snapshot.is_active and self._at.is_outdated():
@@ -454,12 +444,12 @@ class SVRGTrainer(gluon.Trainer):
             Within ``autograd.record()``.
         """
         svrg, at, devices = self._svrg, self._at, len(self._devices)
-        if not svrg.schedule.is_off:
+        if not svrg.settings.is_off:
             self._check_ready()
             if svrg.snapshot.jump is not None:
                 self._drop_outdated_snapshot()
             if svrg.snapshot.jump is not None:
-                rate.jump(svrg, TrainedParameters(self))
+                snapshots.jump(svrg, TrainedParameters(self))
         if not inputs:
             raise TypeError('backward needs the inputs of objective, and got none')
         in_lists = devices > 1 or isinstance(inputs[0], (list, tuple))
@@ -515,7 +505,7 @@ class SVRGTrainer(gluon.Trainer):
         self._end_step()
 
     def _end_step(self):
-        if rule_of(self._optimizer) is not None:
+        if rule_of_optimizer(self._optimizer) is not None:
             self._at.remember_step()
         self._svrg.end_step()
 
@@ -529,7 +519,7 @@ class SVRGTrainer(gluon.Trainer):
                    for number, param in enumerate(self._params)
                    if param.name in self._proximal.by_name and param.grad_req != 'null']
         super()._update(ignore_stale_grad)
-        rule = rule_of(self._optimizer)
+        rule = rule_of_optimizer(self._optimizer)
         scales = rule.column_scales if rule else Scales()
         for number, param, are_fresh in stepped:
             apply = ProximalStep(self._proximal.by_name[param.name], param.shape)
@@ -556,8 +546,9 @@ class SVRGTrainer(gluon.Trainer):
                                % ', '.join(overwritten))
         summed = self._summed * (
             self._kvstore.num_workers if waits_in_steps(self._kvstore) else 1)
-        if batch_size != summed and (any(self._optimizer._get_wds(range(len(self._params))))
-                                     or self._proximal.by_name or rule_of(self._optimizer)):
+        if batch_size != summed and (
+                any(self._optimizer._get_wds(range(len(self._params))))
+                or self._proximal.by_name or rule_of_optimizer(self._optimizer)):
             svrg.warn_once('batch_size of step is %s, and backward has summed the gradients of %d '
                            '%s: with weight decay or a proximal operator such steps lead to '
                            'another optimum, and BarzilaiBorwein finds the rate of others. Give '
@@ -660,7 +651,7 @@ class SVRGTrainer(gluon.Trainer):
         if restore:
             restore()
             self._svrg.snapshot.averaged_at = self._svrg.snapshot.num_update
-            rule, names = rule_of(self._optimizer), svrg.get('names')
+            rule, names = rule_of_optimizer(self._optimizer), svrg.get('names')
             if rule is not None and rule.column_scales:
                 rule.column_scales = rule.column_scales.renamed(dict(zip(names, (
                     param.name for param in self._params))))

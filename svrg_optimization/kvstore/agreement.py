@@ -4,9 +4,8 @@ import numpy as np
 from mxnet import ndarray as nd
 
 from ..data.iterators import rewind_for_pass
-from ..module import executor_group
 from .kinds import is_asynchronous, is_distributed, kind_of, waits_in_steps
-from .operations import allreduce, broadcast, wait_for_all_workers
+from .operations import allreduce
 
 _MOST_NUMBERS = 35  # that a worker tells the others: of a jump along five moves
 
@@ -23,17 +22,6 @@ def told_by_each(kvstore, key, numbers):
     told = tally(kvstore, numbers)
     allreduce(kvstore, {key: [told]})
     return told.asnumpy()[:, :len(numbers)]
-
-
-def synchronize_weights(kvstore, module, servers_update):
-    """Give all workers the weights of the servers, or of rank 0 if workers update them."""
-    if is_asynchronous(kvstore):
-        wait_for_all_workers(kvstore)
-    if servers_update:
-        executor_group.pull_dense_weights(kvstore, module)
-    else:
-        broadcast(kvstore, executor_group.parameters(module))
-        executor_group.weights_have_moved(module)
 
 
 def check_same(kvstore, key, plan):

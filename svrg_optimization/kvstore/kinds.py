@@ -5,6 +5,8 @@ import os
 
 from mxnet.model import _create_kvstore
 
+from ..core.requirements import COMPRESSED
+
 HOROVOD = 'horovod'
 LOCAL_STEPS = '_local_steps'
 
@@ -90,8 +92,7 @@ def check_usable(kvstore, updates, devices, compression_params, sparse_weights, 
     distributed = is_distributed(kvstore)
     if distributed and compression_params:
         raise ValueError('compression_params must be None with the distributed kvstore %r, not %r: '
-                         'it would compress the full gradient too'
-                         % (kind_of(kvstore), compression_params))
+                         '%s' % (kind_of(kvstore), compression_params, COMPRESSED))
     if is_asynchronous(kvstore) and not updates:
         raise ValueError('kvstore %r needs MXNET_UPDATE_ON_KVSTORE=1: its servers must update the '
                          'weights' % kind_of(kvstore))

@@ -5,42 +5,12 @@ from mxnet import ndarray as nd
 
 from ..core.arrays import dtype_of_sum
 from ..core.front_end import Workers
-from ..module.optimizer_states import kvstore_of
-from ..svrg_optimizer import _SVRGOptimizer
+from ..core.requirements import COMPRESSED
 from .agreement import check_batch_counts, tally, told_by_each
 from .keys import NumberedKeys
 from .kinds import is_distributed, steps_alone
-from .operations import allreduce, compresses, probe_of_compression, quantizes
+from .operations import allreduce, probe_of_compression, quantizes
 from .worker_exit import prepare_exit
-
-
-def workers_of(module, membership, trains_on_pass=False):
-    """Return what the full gradient of a module is summed over.
-
-    A KVStore with compression would quantize it. The KVStore of an optimizer
-    that was borrowed from a plain Module has no keys for it.
-
-    Parameters
-    ----------
-    module : mxnet.module.Module
-        Module being trained.
-    membership : Membership
-        What it has in its KVStore.
-    trains_on_pass : bool
-        Whether ``fit`` trains on the data of the pass.
-
-    Returns
-    -------
-    Workers
-    """
-    kvstore, keys = kvstore_of(module), membership.keys
-    if is_distributed(kvstore):
-        return OverWorkers(kvstore, keys, membership.forget_agreement, trains_on_pass)
-    has_keys = kvstore is not None and isinstance(module._optimizer, _SVRGOptimizer) and not (
-        module._compression_params or compresses(kvstore, keys.first, module._context))
-    if has_keys:
-        return ByKVStore(kvstore, keys)
-    return OverDevices() if kvstore is not None else Workers()
 
 
 def workers_of_trainer(kvstore, names, arrays_of, context, created):
@@ -67,8 +37,7 @@ def workers_of_trainer(kvstore, names, arrays_of, context, created):
         prepare_exit(kvstore)
         kvstore.init(keys.first, probe_of_compression())
         if quantizes(kvstore, keys.first, [context]):
-            raise ValueError('kvstore must not compress gradients (set_gradient_compression): '
-                             'it would compress the full gradient too')
+            raise ValueError('kvstore must not compress gradients: ' + COMPRESSED)
     values = {keys.tally: tally(kvstore)}
     for name, arrays in arrays_of.items():
         values[keys.full[name]] = nd.zeros(arrays[0].shape, dtype=dtype_of_sum(arrays[0].dtype))

@@ -1,4 +1,5 @@
 """Start of a distributed job on this machine, and the role of a process that others start.
 
-This folder uses Python's standard library alone, before a script runs.
+The launcher uses Python's standard library alone; the role imports the package, as its servers
+do.
 """

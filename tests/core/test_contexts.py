@@ -114,10 +114,10 @@ def row_sparse(context):
 
 
 def step_sizes(context):
-    for with_momentum in (False, True):
-        rule = BarzilaiBorwein(with_momentum=with_momentum)
+    for momentum in (0, 0.5):
+        rule = BarzilaiBorwein()
         fit(Problem(rows=37), context, 1, num_epoch=4,
-            sgd={'lr_scheduler': rule, 'momentum': 0.5 * with_momentum})
+            sgd={'lr_scheduler': rule, 'momentum': momentum})
         assert rule.rate is not None
 
 

@@ -6,7 +6,7 @@ from mxnet import nd
 
 from svrg_optimization import BarzilaiBorwein
 from svrg_optimization._warn_once import WarnOnce
-from svrg_optimization.core import rate
+from svrg_optimization.core import snapshots
 from svrg_optimization.core.front_end import (
     BatchesOfPass,
     GradientsAtSnapshot,
@@ -15,8 +15,7 @@ from svrg_optimization.core.front_end import (
 )
 from svrg_optimization.core.full_gradient import FullGradient, Part
 from svrg_optimization.core.optimality import MeanGradient
-from svrg_optimization.core.schedule import Schedule
-from svrg_optimization.core.store import Store
+from svrg_optimization.core.settings import MODULE, Settings
 from svrg_optimization.core.svrg import SVRG
 
 WD, RATE = 0.1, 0.02
@@ -74,10 +73,10 @@ class Model(TrainedModel):
 
 def train(epochs, rule=None):
     """Return the weights and the gradient's norm at a last snapshot."""
-    model, svrg = Model(rule), SVRG(AtSnapshot(), Schedule(), Store(False), WarnOnce())
+    model, svrg = Model(rule), SVRG(AtSnapshot(), Settings(MODULE), WarnOnce())
     batches = [np.arange(begin, min(begin + 5, 23)) for begin in range(0, 23, 5)]
     for _ in range(epochs):
-        rate.take_snapshot(svrg, model, Batches(batches), Workers())
+        snapshots.take_snapshot(svrg, model, Batches(batches), Workers())
         for model.rows in batches:
             svrg.begin_step(model.rows, True)
             gradients = gradient(model.weights, model.rows)
@@ -87,8 +86,8 @@ def train(epochs, rule=None):
             weight -= (rule(None) if rule else RATE) * (
                 gradients['w'][0] / len(model.rows) + WD * weight)
             svrg.end_step()
-    rate.take_snapshot(svrg, model, Batches(batches), Workers())
-    return model.weights['w'][0].asnumpy(), rate.gradient_norm(svrg, model)
+    snapshots.take_snapshot(svrg, model, Batches(batches), Workers())
+    return model.weights['w'][0].asnumpy(), snapshots.gradient_norm(svrg, model)
 
 
 def test_steps_are_those_of_the_paper():

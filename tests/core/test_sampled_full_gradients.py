@@ -296,7 +296,7 @@ def test_buckets_train_on_samples_of_other_data(context, kvstore, updates):
         svrg.step(rows)
     problem.assert_weights(module, svrg.weights)
     problem.assert_full_gradient(module, svrg.full_gradient)
-    with pytest.raises(ValueError, match='^full_grad_batches must be None for BarzilaiBorwein'):
+    with pytest.raises(ValueError, match='^full_grad_batches must be None with BarzilaiBorwein'):
         module.init_optimizer(optimizer_params={'lr_scheduler': BarzilaiBorwein()},
                               force_init=True)
 

@@ -10,8 +10,9 @@ from pairs import in_pairs
 from problems import Problem
 from svrg_bb import fit
 from svrg_optimization import BarzilaiBorwein
+from svrg_optimization.core.rule import Change
 from svrg_optimization.jump import Moves
-from svrg_optimization.step_size import Change, KeptSnapshot, check_step_size
+from svrg_optimization.step_size import KeptSnapshot, check_step_size
 
 
 @pytest.mark.parametrize('optimizer, params, message', [
@@ -210,7 +211,7 @@ def test_a_rate_is_for_sgd_and_nag_of_the_workers(optimizer, params, named, on_s
     ('sgd', {'momentum': 1.5, 'clip_gradient': None}, 'sgd with momentum 1.5'),
     ('adam', {}, 'adam'), ('signum', {'momentum': 0.9}, 'signum with momentum 0.9')])
 def test_a_rate_with_momentum_is_for_sgd_and_nag(optimizer, params, named):
-    params = {**params, 'lr_scheduler': BarzilaiBorwein(with_momentum=True)}
+    params = {**params, 'lr_scheduler': BarzilaiBorwein()}
     made = optimizer if isinstance(optimizer, str) else optimizer(**params)
     if named is None:
         check_step_size(made, params, 1, False)

@@ -12,7 +12,7 @@ from svrg_optimization import SVRGModule
 from svrg_optimization.core.arrays import bytes_of
 from svrg_optimization.core.full_gradient import Part
 from svrg_optimization.core.store import Store
-from svrg_optimization.data import passes
+from svrg_optimization.module import passes
 
 TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
 

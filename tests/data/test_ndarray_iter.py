@@ -13,7 +13,7 @@ from svrg_optimization.data.ndarray_iter import (
     reset,
     views_of_batches,
 )
-from svrg_optimization.data.passes import Stream
+from svrg_optimization.module.passes import Stream
 
 
 def several_inputs(rows=23):

@@ -12,7 +12,7 @@ import oracle
 from problems import Problem
 from samples import SETTINGS, Endless, fit, stream_of
 from svrg_optimization import SVRGModule
-from svrg_optimization.data.passes import Pass, Stream
+from svrg_optimization.module.passes import Pass, Stream
 from trainings import CountedResets
 
 

@@ -69,7 +69,6 @@ def load_pickled(states):
 INT = 'must be an int of 1 or more'
 ROWS = {
     # The constructor
-    'update_freq none': (made(update_freq=None), TypeError, 'update_freq ' + INT),
     'update_freq zero': (made(update_freq=0), ValueError, 'update_freq ' + INT + ', not 0'),
     'update_freq negative': (made(update_freq=-3), ValueError, 'update_freq ' + INT + ', not -3'),
     'update_freq float': (made(update_freq=1.5), TypeError, 'update_freq ' + INT + ', not 1.5'),

@@ -65,7 +65,6 @@ ROWS = {
     'data': (given(full_grad_data=3), TypeError, '^full_grad_data must be a DataIter, not 3'),
     'data stored': (given(full_grad_data=GOOD, store_snapshot_grads=True), ValueError,
                     '^full_grad_data must be None with store_snapshot_grads'),
-    'update_freq': (given(update_freq=None, full_grad_data=GOOD), TypeError, '^update_freq must'),
     'buckets': (bad_input.bucketing(updates_per_snapshot=5), ValueError, '^full_grad_data'),
     'set batches': (bad_input.attribute('full_grad_batches', 0), ValueError, '^full_grad_b'),
     'set updates': (bad_input.attribute('updates_per_snapshot', 3), ValueError,
@@ -83,7 +82,7 @@ ROWS = {
                        '^batches must be None with BarzilaiBorwein'),
     'step size': (lambda module, problem: problem.bound(full_grad_batches=2).init_optimizer(
         optimizer_params={'lr_scheduler': BarzilaiBorwein()}), ValueError,
-        '^full_grad_batches must be None for BarzilaiBorwein'),
+        '^full_grad_batches must be None with BarzilaiBorwein'),
     'growing first': (lambda *_: Growing(0), ValueError, '^first must be an int of 1 or more'),
     'growing factor': (lambda *_: Growing(2, 0.5), ValueError, '^factor must be a number of 1 or'),
     'growing inf': (lambda *_: Growing(2, np.inf), ValueError, '^factor must be .* not inf'),

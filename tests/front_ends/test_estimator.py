@@ -72,7 +72,7 @@ class Training:
                 trainer.step(sum(len(loss) for loss, _ in outputs))
             self.epochs += 1
         else:
-            if trainer._svrg.schedule.tol is not None:
+            if trainer._svrg.settings.tol is not None:
                 trainer.update_full_grads(self.data)
 
 

@@ -15,9 +15,9 @@ from svrg_optimization.diagnostics import gradient_variance
 from trainings import HeadGradients, fit
 
 
-def test_update_freq_has_no_default():
-    with pytest.raises(TypeError, match='update_freq'):
-        SVRGModule(Problem().symbol)
+def test_update_freq_is_2_by_default():
+    problem = Problem()
+    assert SVRGModule(problem.symbol, label_names=('label',)).update_freq == 2
 
 
 def test_module_errors_stay_as_they_are():

@@ -4,9 +4,9 @@ import itertools
 import math
 
 from ..core.front_end import BatchesOfPass
-from .batch_rows import held
-from .iterators import batches_in, batches_read, batches_stay, rewind, rewind_for_pass
-from .ndarray_iter import reset, views_of_batches
+from ..data.batch_rows import held
+from ..data.iterators import batches_in, batches_read, batches_stay, rewind, rewind_for_pass
+from ..data.ndarray_iter import reset, views_of_batches
 
 _END = object()
 
@@ -115,6 +115,11 @@ class Stream(_Source):
         self._batches = None
         self._place = None  # number of batches since the beginning, NaN if unknown
         self._length = batches_in(train_data)
+
+    def going_on(self, count):
+        """Return the source of the next pass, of at most `count` batches."""
+        self.count = count
+        return self
 
     def reset(self):
         """Let the next pass begin: it goes on where this one stopped."""

@@ -1,9 +1,9 @@
 """The optimizer of a module, wrapped for the keys that the module has in its KVStore."""
 
-from ..module import executor_group
-from ..module.optimizer_states import updater_keys
+from ..kvstore.kinds import batches_of_rescaling, will_update
 from ..svrg_optimizer import _SVRGOptimizer
-from .kinds import batches_of_rescaling, will_update
+from . import executor_group
+from .optimizer_states import updater_keys
 
 
 def wrapped_optimizer(module, keys, proximal, default_opt, kvstore, optimizer_params):

@@ -11,17 +11,17 @@ from mxnet.base import _as_list
 from mxnet.model import BatchEndParam
 from mxnet.module import BaseModule
 
-from .._argument_checks import check_callbacks, check_epoch, check_iterator, errors_named
-from ..core import rate
+from .._argument_checks import check_epoch, checked_callbacks, checked_iterator, errors_named
+from ..core import snapshots
 from ..data.batch_rows import count_rows
 from ..data.iterators import leaves_out_other_rows, rewind, rewind_for_pass
 from ..data.ndarray_iter import reset, views_of_batches
-from ..data.passes import Pass
 from ..full_grad_batches import Growing
 from ..kvstore.kinds import steps_alone
-from ..module import executor_group
-from ..module.loss_reduction import NoLossError
-from ..module.optimizer_states import kvstore_of
+from . import executor_group
+from .loss_reduction import NoLossError
+from .optimizer_states import kvstore_of
+from .passes import Pass, Stream
 from .snapshots import average, has_converged, is_at_snapshot, store_again
 from .trained_module import TrainedModule
 
@@ -35,17 +35,17 @@ _NO_BATCH = ('train_data must yield at least one batch in each epoch, and %r yie
 def _check_arguments(module, arguments):
     """Raise a TypeError or a ValueError for arguments of ``fit`` that are not usable."""
     train_data = arguments['train_data']
-    check_iterator('train_data', train_data)
+    checked_iterator('train_data', train_data)
     if train_data is module.full_grad_data:
         raise ValueError('full_grad_data must be another iterator than train_data, which a '
                          'pass would move, and not %r' % (train_data,))
     for name, value in arguments.items():
         if name.endswith('_callback'):
-            check_callbacks(name, value)
+            checked_callbacks(name, value)
         elif name.endswith('_epoch') and value is not None:
             check_epoch(name, value)
         elif name == 'eval_data' and value is not None:
-            check_iterator(name, value)
+            checked_iterator(name, value)
     assert arguments['num_epoch'] is not None, 'num_epoch must be given, a number of epochs'
 
 
@@ -205,7 +205,7 @@ class _Epochs:
 
     @property
     def _takes_snapshots(self):
-        return self._has_loss and not self._svrg.schedule.is_off
+        return self._has_loss and not self._svrg.settings.is_off
 
     def begin_epoch(self, epoch, is_first):
         """Take a snapshot if one is due, and return an iterator over the epoch's batches.
@@ -221,13 +221,13 @@ class _Epochs:
                            "lacks none")
         wants_batches = stores_again = False
         takes_snapshot = self._takes_snapshots and (
-            svrg.schedule.is_due(svrg.snapshot, epoch) or is_first and self._step_alone)
+            svrg.settings.is_due(svrg.snapshot, epoch) or is_first and self._step_alone)
         if is_first:
             wants_batches = (self._takes_snapshots and not takes_snapshot
                              and store.lacks(train_data))
             module = self._of_snapshot
             # With full_grad_batches a whole pass would be stored, and no sample.
-            stores_again = (wants_batches and svrg.schedule.full_grad_batches is None
+            stores_again = (wants_batches and svrg.settings.full_grad_batches is None
                             and module is self._module)  # no pass over buckets without a snapshot
             module._membership.check_plan(module, train_data, svrg, self._takes_snapshots,
                                           takes_snapshot, stores_again)
@@ -260,8 +260,9 @@ class _Epochs:
 
     @property
     def _may_not_converge(self):
-        schedule = self._svrg.schedule
-        return (schedule.tol is not None and schedule.stream is None and self._takes_snapshots
+        settings = self._svrg.settings
+        return (settings.tol is not None and settings.full_grad_data is None
+                and self._takes_snapshots
                 and leaves_out_other_rows(self._train_data))
 
     def begin_batch(self, batch):
@@ -269,15 +270,15 @@ class _Epochs:
         if self._rows is not None:
             rows, padding = count_rows(batch, self._module.data_shapes)
             self._rows += rows - padding
-        if self._takes_snapshots and self._svrg.schedule.is_due_within_epoch(self._svrg.snapshot):
+        if self._takes_snapshots and self._svrg.settings.is_due_within_epoch(self._svrg.snapshot):
             self._take_snapshot()
 
     def check_rows(self):
         """Let the next epoch begin with a snapshot if the one before was of other rows."""
         svrg = self._svrg
         if (self._rows is None or not svrg.snapshot.is_active
-                or svrg.schedule.update_freq is None or svrg.schedule.stream is not None
-                or svrg.schedule.full_grad_batches is not None
+                or svrg.settings.update_freq is None or svrg.settings.full_grad_data is not None
+                or svrg.settings.full_grad_batches is not None
                 or svrg.at.executors.loss_reduction.mask):  # labels were counted
             return
         rows, module = svrg.snapshot.full_gradient.rows, self._of_snapshot
@@ -290,7 +291,7 @@ class _Epochs:
 
     def average(self, epoch, num_epoch):
         """Average the weights of workers that step alone after the last epoch of a snapshot."""
-        if self._step_alone and (epoch + 1 == num_epoch or self._svrg.schedule.is_due(
+        if self._step_alone and (epoch + 1 == num_epoch or self._svrg.settings.is_due(
                 self._svrg.snapshot, epoch + 1)):
             average(self._of_snapshot)
             executor_group.weights_have_moved(self._module)
@@ -309,7 +310,7 @@ class _Epochs:
         """
         svrg = self._svrg
         svrg.epoch = epoch
-        if not self._takes_snapshots or (svrg.schedule.tol is None and self._rule is None):
+        if not self._takes_snapshots or (svrg.settings.tol is None and self._rule is None):
             return
         if not svrg.snapshot.is_active or svrg.snapshot.num_update > svrg.snapshot.taken_at:
             go_back = self._take_snapshot()
@@ -318,7 +319,7 @@ class _Epochs:
         if svrg.taken is not None and self._takes_snapshots:
             if svrg.taken.went_back:
                 executor_group.weights_have_moved(self._module)
-            rate.warn_of_end(svrg, TrainedModule(self._of_snapshot), self._may_not_converge and
+            snapshots.warn_of_end(svrg, TrainedModule(self._of_snapshot), self._may_not_converge and
                              "passes without rows left out, as last_batch_handle='pad' has, may be "
                              'needed')
 
@@ -329,16 +330,16 @@ class _Epochs:
         """
         tic = time.time()
         svrg, train_data, module = self._svrg, self._train_data, self._module
-        schedule = svrg.schedule
-        count = schedule.batches_after(svrg.snapshot.num_taken)
+        full_grad_data, growing = svrg.settings.full_grad_data, svrg.settings.full_grad_batches
+        count = svrg.settings.batches_after(svrg.snapshot.num_taken)
         go_back = None
-        if schedule.stream is None:
+        if full_grad_data is None:
             go_back = rewind_for_pass(train_data, self._was_reset)
             source, name = Pass(train_data, count, are_seen_later=self._are_seen), 'train_data'
         else:
-            source, name = schedule.stream, 'full_grad_data'
-            source.count = count
-        growing = schedule.full_grad_batches
+            if svrg.stream is None or svrg.stream.train_data is not full_grad_data:
+                svrg.stream = Stream(full_grad_data)
+            source, name = svrg.stream.going_on(count), 'full_grad_data'
         if isinstance(growing, Growing) and growing.reaches_limit(svrg.snapshot.num_taken):
             module.logger.info('Epoch[%d] Full gradient: from here on over at most %d batches, the '
                                'limit of %r', svrg.epoch, count, growing)
@@ -354,9 +355,9 @@ class _Epochs:
             return go_back
         if svrg.store.train_data is not None:
             svrg.store.train_data = train_data  # a subclass may have passed others on
-        rate.log_taken(module.logger, svrg.epoch, time.time() - tic, svrg.taken)
+        snapshots.log_taken(module.logger, svrg.epoch, time.time() - tic, svrg.taken)
         if svrg.taken is not None:
-            self.has_ended = module.has_converged or not rate.can_go_on(svrg)
+            self.has_ended = module.has_converged or not snapshots.can_go_on(svrg)
         if count is not None:
             module.logger.info('Epoch[%d] Full gradient batches=%d', svrg.epoch,
                                svrg.snapshot.full_gradient.batches)

@@ -2,17 +2,27 @@
 
 import math
 
+from ..core.front_end import Workers
 from ..data.iterators import rows_left_over, rows_of_batch
-from ..module.optimizer_states import kvstore_of, kvstore_of_weights, update_counts
-from .agreement import (
+from ..kvstore.agreement import (
     batches_of_each,
     check_batch_counts,
     check_same,
     check_waits,
-    synchronize_weights,
     told_by_each,
 )
-from .kinds import is_asynchronous, is_distributed, is_synchronous, steps_alone, waits_in_steps
+from ..kvstore.kinds import (
+    is_asynchronous,
+    is_distributed,
+    is_synchronous,
+    steps_alone,
+    waits_in_steps,
+)
+from ..kvstore.operations import broadcast, compresses, wait_for_all_workers
+from ..kvstore.workers import ByKVStore, OverDevices, OverWorkers
+from ..svrg_optimizer import _SVRGOptimizer
+from . import executor_group
+from .optimizer_states import kvstore_of, kvstore_of_weights, update_counts
 
 
 class Membership:
@@ -83,7 +93,7 @@ class Membership:
         train_data : DataIter
             Its data.
         svrg : SVRG
-            Its schedule, snapshot and epoch.
+            Its settings, snapshot and epoch.
         takes_snapshots : bool
             Whether ``fit`` takes snapshots at all.
         takes_snapshot : bool
@@ -92,21 +102,14 @@ class Membership:
             Whether it begins with a pass that stores batches for the snapshot
             before.
         """
-        kvstore, schedule = kvstore_of(module), svrg.schedule
+        kvstore, settings = kvstore_of(module), svrg.settings
         if not is_distributed(kvstore):
             return
-        batches, has_data = (schedule.batches_after(svrg.snapshot.num_taken),
-                             schedule.full_grad_data is not None) if takes_snapshots else (None, 0)
-        waits = {name: getattr(schedule, name) if takes_snapshots else None
-                 for name in ('updates_per_snapshot', 'tol')}
+        agreed = settings.plan(svrg.snapshot.num_taken)
         plan = {
-            'update_freq (0 for alpha=0)': schedule.update_freq if takes_snapshots else 0,
+            **(agreed if takes_snapshots else dict.fromkeys(agreed, 0)),
             'begin_epoch': svrg.epoch,
             'a snapshot when fit begins (0 if there is one, 1 if fit takes it)': takes_snapshot,
-            'full_grad_batches (0 for None, the next value of a schedule)': batches or 0,
-            'local_steps (0 for False)': steps_alone(kvstore),
-            **{name + ' (0 for None)': value or 0 for name, value in waits.items()},
-            'full_grad_data (1 if they are given, 0 if not)': has_data,
             'store_snapshot_grads (1 if fit begins between two snapshots and has to store the '
             'batches of its train_data, 0 if not)': stores_again}
         if waits_in_steps(kvstore):
@@ -118,11 +121,15 @@ class Membership:
                 rows_left_over(train_data))
         if self._plan != plan:
             check_same(kvstore, self.keys.tally, plan)
-            check_waits(kvstore, **waits)
+            if takes_snapshots:
+                check_waits(kvstore, tol=settings.tol,
+                            updates_per_snapshot=settings.updates_per_snapshot)
             self._plan = plan
         if not (takes_snapshot or stores_again):
             self.forget_agreement()
-            if waits_in_steps(kvstore) and not (batches or has_data):
+            samples = takes_snapshots and (settings.full_grad_batches is not None
+                                           or settings.full_grad_data is not None)
+            if waits_in_steps(kvstore) and not samples:
                 check_batch_counts(kvstore, batches_of_each(kvstore, self.keys.tally, train_data))
 
     def total(self, module, number):
@@ -141,12 +148,46 @@ class Membership:
         kvstore = kvstore_of(module)
         if is_distributed(kvstore) and not steps_alone(kvstore) and (
                 self._synchronized_at != num_update):
-            synchronize_weights(kvstore, module, kvstore_of_weights(module) is not None)
+            if is_asynchronous(kvstore):
+                wait_for_all_workers(kvstore)
+            if kvstore_of_weights(module) is not None:
+                executor_group.pull_dense_weights(kvstore, module)
+            else:
+                broadcast(kvstore, executor_group.parameters(module))
+                executor_group.weights_have_moved(module)
             self._synchronized_at = num_update
 
     def forget_agreement(self):
         """Forget the plan and the synchronization, once all workers are past them."""
         self._synchronized_at = self._plan = None
+
+
+def workers_of(module, trains_on_pass=False):
+    """Return what the full gradient of a module is summed over.
+
+    A KVStore with compression would quantize it. The KVStore of an optimizer
+    that was borrowed from a plain Module has no keys for it.
+
+    Parameters
+    ----------
+    module : mxnet.module.Module
+        Module being trained.
+    trains_on_pass : bool
+        Whether ``fit`` trains on the data of the pass.
+
+    Returns
+    -------
+    Workers
+    """
+    kvstore, membership = kvstore_of(module), module._membership
+    keys = membership.keys
+    if is_distributed(kvstore):
+        return OverWorkers(kvstore, keys, membership.forget_agreement, trains_on_pass)
+    has_keys = kvstore is not None and isinstance(module._optimizer, _SVRGOptimizer) and not (
+        module._compression_params or compresses(kvstore, keys.first, module._context))
+    if has_keys:
+        return ByKVStore(kvstore, keys)
+    return OverDevices() if kvstore is not None else Workers()
 
 
 def servers_hold_states(module):

@@ -1,15 +1,14 @@
-"""A snapshot, and what a rule of the learning rate takes from it: the rate, the guard, the jump."""
+"""A snapshot with a BarzilaiBorwein: the rate, the guard by the objective, the jump."""
 
 import math
-from typing import NamedTuple
 
 import numpy as np
 from mxnet import ndarray as nd
 
-from ..jump import flat, unflat
+from ..jump import flat
 from ..scales import Columns
-from ..step_size import Change
-from .arrays import dense, moved
+from .arrays import dense
+from .rule import Change
 from .sampled_batch import BatchNearby, SampledBatch, dot
 
 # What objectives may differ by, relative to them: by rounding, times the dtype's precision, and
@@ -17,25 +16,7 @@ from .sampled_batch import BatchNearby, SampledBatch, dot
 _ROUNDING, _CHANCE = 25, 0.1
 
 
-class Taken(NamedTuple):
-    """What a snapshot has found.
-
-    Attributes
-    ----------
-    norm : float
-        As `gradient_norm`.
-    objective : float or None
-        As `objective`.
-    went_back : bool
-        Whether the snapshot was worse than the one before, to which training went back.
-    """
-
-    norm: float
-    objective: float
-    went_back: bool = False
-
-
-class _Before:
+class Before:
     """The snapshot that the next one replaces, and the number of steps from it."""
 
     def __init__(self, svrg):
@@ -43,148 +24,13 @@ class _Before:
         self.steps = svrg.snapshot.num_update - svrg.snapshot.taken_at
 
 
-def take_snapshot(svrg, trained, source, workers, done=None):
-    """Take a snapshot; where the optimizer has a BarzilaiBorwein, let it set the rate there.
-
-    If the objective is above that of the snapshot before, training goes back to that
-    one instead, with a smaller rate.
-
-    Parameters
-    ----------
-    svrg : SVRG
-        The snapshot of the model.
-    trained : TrainedModel
-        The model.
-    source, workers, done
-        As in ``SVRG.take_snapshot``.
-
-    Returns
-    -------
-    Taken
-
-    Warns
-    -----
-    UserWarning
-        Without a BarzilaiBorwein, if training diverges.
-    """
-    if workers.step_alone:
-        average(svrg, trained, workers)
-    if trained.rule is not None:
-        went_back = _take_snapshot_and_rate(svrg, trained, source, workers, done)
-        svrg.taken = Taken(gradient_norm(svrg, trained), objective(svrg, trained), went_back)
-    else:
-        svrg.take_snapshot(trained.live, source, workers, done)
-        svrg.taken = Taken(gradient_norm(svrg, trained), objective(svrg, trained))
-        svrg.divergence.look_at(svrg.taken, svrg.at.weights(), trained, workers, svrg.warn_once)
-    return svrg.taken
-
-
-def average(svrg, trained, workers):
-    """Set workers that step alone to the mean of their weights, by rows, without momentum.
-
-    Before the first snapshot, and from one of a file, these are the weights of rank 0.
-    """
-    snapshot = svrg.snapshot
-    if snapshot.averaged_at != snapshot.num_update:
-        trained.go_to(workers.average(svrg.at.values_of(trained.live), snapshot.full_gradient))
-        snapshot.averaged_at = snapshot.num_update
-
-
-def log_rate(logger, svrg, trained, taken):
-    """Log what a snapshot has made of the learning rate of a rule."""
-    if trained.rule is not None:
-        if taken.went_back:
-            logger.info('Epoch[%d] The learning rate was too large: back to the best snapshot',
-                        svrg.epoch or 0)
-        logger.info('Epoch[%d] Learning rate=%g', svrg.epoch or 0, trained.rule(None))
-
-
-def log_taken(logger, epoch, seconds, taken):
-    """Log the seconds that a snapshot took, the gradient's norm and the objective there."""
-    logger.info('Epoch[%d] Full gradient time=%.3f', epoch, seconds)
-    if taken is None:  # an override has taken no snapshot
-        return
-    logger.info('Epoch[%d] Full gradient norm=%.1e', epoch, taken.norm)
-    if taken.objective is not None:
-        logger.info('Epoch[%d] Full objective=%g', epoch, taken.objective)
-
-
-def can_go_on(svrg):
-    """Tell whether steps from the latest snapshot can lower the objective: no row has a NaN."""
-    return math.isfinite(svrg.taken.norm) or svrg.snapshot.num_update > 0
-
-
-def warn_of_end(svrg, trained, cause=''):
-    """Warn where a last snapshot went back, or found that training has not converged.
-
-    Parameters
-    ----------
-    svrg, trained : SVRG, TrainedModel
-        The snapshot and the model.
-    cause : str
-        Why it has not converged, where that is known of the data.
-    """
-    if svrg.taken.went_back:
-        svrg.warn_once('the learning rate was too large since the last snapshot: the weights are '
-                       'those of the best snapshot')
-    tol = svrg.schedule.tol
-    if tol is None or svrg.snapshot.has_converged:
-        return
-    reason = cause or '%s%s, or more epochs, may be needed' % (
-        'another learning rate' if trained.rule is None else
-        'centred features' if trained.rule.scaled else 'BarzilaiBorwein(scaled=True)',
-        '' if trained.mean_gradient().is_smooth else ', larger batches')
-    if not cause and len(svrg.rows_of_passes) > 1:
-        reason = ('passes had %s rows, so that each has another objective: iterators over files '
-                  'leave other rows out with round_batch, unless batch_size divides the rows'
-                  % ' and '.join(map(str, sorted(svrg.rows_of_passes)[:2])))
-    elif not cause and svrg.at.disturbances():
-        reason = ('with %s each batch has another objective, so that the gradient may not vanish'
-                  % ', '.join(svrg.at.disturbances()))
-    svrg.warn_once('training did not converge: gradient %.1e, tol %g; %s'
-                   % (svrg.taken.norm, tol, reason))
-
-
-def gradient_norm(svrg, trained):
-    """Return the norm of the mean gradient at the snapshot, None without one."""
-    snapshot = svrg.snapshot
-    if not snapshot.is_active:
-        return None
-    return trained.mean_gradient().norm(snapshot.full_gradient, svrg.at.weights())
-
-
-def objective(svrg, trained):
-    """Return the mean objective at the snapshot, None without one or if it is not known."""
-    snapshot = svrg.snapshot
-    if not snapshot.is_active:
-        return None
-    return trained.mean_gradient().objective(snapshot.full_gradient, svrg.at.weights())
-
-
-def jump(svrg, trained):
-    """Set the weights to where the steps from a snapshot begin: before the first step.
-
-    Where other weights have been set since, or others are updated now, they stay.
-    """
-    snapshot, weights = svrg.snapshot, svrg.at.weights()
-    way, snapshot.jump = snapshot.jump, None
-    names = trained.mean_gradient().updated(snapshot.full_gradient)
-    arrays = {name: weights[name][0] for name in names}
-    if (snapshot.num_update > snapshot.taken_at or not svrg.at.has_weights_of(trained.live)
-            or len(way) != sum(np.prod(array.shape, dtype=int) for array in arrays.values())):
-        return
-    trained.go_to({name: [moved(array, nd.array(by, dtype=dense(array).dtype))
-                          for array in weights[name]]
-                   for name, by in unflat(way, arrays).items()})
-
-
-def _take_snapshot_and_rate(svrg, trained, source, workers, done):
-    """Take a snapshot and set the rate; return whether training went back."""
-    live, rule, gradient = trained.live, trained.rule, trained.mean_gradient()
+def take_guarded_snapshot(rule, svrg, trained, source, workers, done):
+    """Do what ``Rule.take_snapshot`` says, for a BarzilaiBorwein."""
+    live, gradient = trained.live, trained.mean_gradient()
     negative = {name: value for name, value in gradient.multipliers.items() if value < 0}
     if negative:
         raise ValueError('lr_mult must be 0 or more with BarzilaiBorwein, and not %s' % negative)
-    before = _Before(svrg) if svrg.snapshot.is_active else None
+    before = Before(svrg) if svrg.snapshot.is_active else None
     columns = Columns(svrg.at, source) if rule.finds_scales else None
     sample = SampledBatch(source, svrg.snapshot.num_taken, columns and columns.add)
     former = svrg.snapshot.full_gradient
@@ -214,7 +60,7 @@ def _take_snapshot_and_rate(svrg, trained, source, workers, done):
         if begins_anew:  # somebody has set the weights of a worker
             rule.begin_anew()
         if steps and rule.is_worse(change, norm):
-            _go_back(svrg, before, trained)
+            go_back(svrg, before, trained)
             rule.slow_down()
             return True
         is_first = not rule.is_begun
@@ -247,7 +93,7 @@ class _Move:
     ----------
     gradient : MeanGradient
         What the optimizer makes of a gradient.
-    before : _Before
+    before : Before
         The snapshot before.
     full_gradient, weights
         The new one.
@@ -359,8 +205,8 @@ def _jump(moves, move, change, mean_gradient, gradient, workers):
     return moves.jump(flat(gradient), scales, workers.largest)
 
 
-def _go_back(svrg, before, trained):
-    """Set a model and its snapshot to the snapshot before.
+def go_back(svrg, before, trained):
+    """Set a model and its snapshot to a Before.
 
     Stored batches stay; their gradients are of another snapshot, and no step takes them.
     """

@@ -3,15 +3,15 @@
 from ..core.arrays import set_all
 from ..core.front_end import TrainedModel
 from ..core.optimality import MeanGradient
+from ..core.rule import rule_of
 from ..kvstore.kinds import waits_in_steps
-from ..module import executor_group
-from ..module.optimizer_states import (
+from . import executor_group
+from .optimizer_states import (
     begin_anew,
     kvstore_of,
     kvstore_of_weights,
     multipliers_and_decays,
 )
-from ..step_size import BarzilaiBorwein
 
 
 class TrainedModule(TrainedModel):
@@ -25,9 +25,9 @@ class TrainedModule(TrainedModel):
 
     @property
     def rule(self):
-        """The BarzilaiBorwein of the optimizer, None without."""
+        """The Rule of the optimizer, None without."""
         scheduler = self.live._optimizer.lr_scheduler if self.live.optimizer_initialized else None
-        return scheduler if isinstance(scheduler, BarzilaiBorwein) else None
+        return rule_of(scheduler)
 
     @property
     def rate(self):

@@ -1,4 +1,4 @@
-"""The way of an optimizer into a module and its KVStore, from the checks to the keys."""
+"""Installs the optimizer of a module and its keys in a KVStore, after all checks."""
 
 import contextlib
 import math
@@ -11,14 +11,12 @@ import mxnet as mx
 from mxnet.kvstore import KVStore
 
 from ..core.arrays import dtype_of_sum
-from ..module import executor_group
-from ..module.optimizer_states import kvstore_of
-from ..step_size import BarzilaiBorwein, check_step_size
-from ..svrg_optimizer import _SVRGOptimizer, check_learning_rate, described
-from .agreement import check_waits, tally
-from .horovod import join
-from .keys import KVStoreKeys
-from .kinds import (
+from ..core.requirements import COMPRESSED
+from ..core.rule import rule_of
+from ..kvstore.agreement import check_waits, tally
+from ..kvstore.horovod import join
+from ..kvstore.keys import KVStoreKeys
+from ..kvstore.kinds import (
     batches_of_rescaling,
     check_usable,
     has_servers,
@@ -29,10 +27,14 @@ from .kinds import (
     size_split_on_servers,
     will_update,
 )
-from .local_steps import LocalSteps, check_local_steps
+from ..kvstore.local_steps import LocalSteps, check_local_steps
+from ..kvstore.operations import number_of_new_key, open_distributed, probe_of_compression
+from ..kvstore.worker_exit import prepare_exit
+from ..step_size import check_step_size
+from ..svrg_optimizer import _SVRGOptimizer, check_learning_rate, described
+from . import executor_group
 from .membership import Membership
-from .operations import number_of_new_key, open_distributed, probe_of_compression
-from .worker_exit import prepare_exit
+from .optimizer_states import kvstore_of
 
 _VARIABLE = 'MXNET_UPDATE_ON_KVSTORE'
 _used = weakref.WeakSet()  # KVStores with keys of a module
@@ -66,7 +68,7 @@ def install(module, kvstore, optimizer, optimizer_params, init_optimizer):
     init_optimizer : callable
         Takes `kvstore` and the wrapped optimizer and installs them as Module does.
     """
-    check_local_steps(module._svrg.schedule.local_steps, kvstore, optimizer,
+    check_local_steps(module._svrg.settings.local_steps, kvstore, optimizer,
                       sum(executor_group.sparse_parameters(module), []))
     kvstore, optimizer = join(kvstore, optimizer, len(module._context))
     with _workers_updating(module, kvstore, optimizer, optimizer_params) as is_chosen:
@@ -82,7 +84,7 @@ def _workers_updating(module, kvstore, optimizer, optimizer_params):
     """
     _, _, arguments = described(optimizer, optimizer_params)
     is_needed = (has_servers(kvstore) and is_synchronous(kvstore)
-                 and isinstance(arguments.get('lr_scheduler'), BarzilaiBorwein)
+                 and rule_of(arguments.get('lr_scheduler')) is not None
                  and not any(executor_group.sparse_parameters(module)))
     if _VARIABLE in os.environ or not is_needed:
         yield False
@@ -99,7 +101,7 @@ def _workers_updating(module, kvstore, optimizer, optimizer_params):
 def _install(module, kvstore, optimizer, optimizer_params, init_optimizer, is_chosen):
     svrg, devices = module._svrg, len(module._context)
     distributed = is_distributed(kvstore)
-    steps_alone = distributed and svrg.schedule.local_steps
+    steps_alone = distributed and svrg.settings.local_steps
     updates = not steps_alone and will_update(kvstore, devices, module._arg_params)
     check_usable(kvstore, updates, devices, module._compression_params,
                  *executor_group.sparse_parameters(module),
@@ -143,9 +145,9 @@ def _install(module, kvstore, optimizer, optimizer_params, init_optimizer, is_ch
             # Module compares rescale_grad only where the user made the optimizer, digit by digit.
             warnings.filterwarnings('ignore', 'Optimizer created manually outside Module')
         init_optimizer(kvstore, wrapped)
-    rule = wrapped.lr_scheduler
+    rule = rule_of(wrapped.lr_scheduler)
     module._loaded = module._loaded.restore_step_size(rule)
-    if isinstance(rule, BarzilaiBorwein) and not rule.is_begun and svrg.snapshot.is_active:
+    if rule is not None and not rule.is_begun and svrg.snapshot.is_active:
         svrg.snapshot.is_stale = True  # a new one gives it its first rate
     module._membership.begin_counting(wrapped, svrg.snapshot.num_update)
     if not svrg.snapshot.is_active:
@@ -173,8 +175,7 @@ def _create_first_key(kvstore, key, must_be_first):
     """Create the first key on the servers, and raise a ValueError if they are not usable."""
     number = number_of_new_key(kvstore, key)
     if number is None:
-        raise ValueError('kvstore must not compress gradients (set_gradient_compression): it '
-                         'would compress the full gradient too')
+        raise ValueError('kvstore must not compress gradients: ' + COMPRESSED)
     if number and must_be_first:
         _refuse_optimizer()
 

@@ -3,11 +3,12 @@
 from mxnet.base import _as_list
 from mxnet.model import BatchEndParam
 
-from .._argument_checks import check_callbacks, check_iterator, checked_count
-from ..core import rate
+from .._argument_checks import checked_callbacks, checked_count, checked_iterator
+from ..core import snapshots
+from ..core.requirements import ALL_ROWS, require
 from ..data.iterators import rewind
-from ..data.passes import Pass, Stream
-from ..kvstore.workers import workers_of
+from .membership import workers_of
+from .passes import Pass, Stream
 from .trained_module import TrainedModule
 
 _UNMOVED = 5  # snapshots after the first: whoever compares some gradients takes fewer
@@ -18,8 +19,8 @@ def take_snapshot(module, train_data, batch_end_callback, batches):
     if not (module.binded and module.for_training and module.params_initialized):
         raise RuntimeError('update_full_grads needs a module that is bound with '
                            'for_training=True and has its parameters initialized')
-    check_iterator('train_data', train_data)
-    check_callbacks('batch_end_callback', batch_end_callback)
+    checked_iterator('train_data', train_data)
+    checked_callbacks('batch_end_callback', batch_end_callback)
     svrg, trained = module._svrg, TrainedModule(module)
     source, name = train_data, 'full_grad_batches'
     if not isinstance(train_data, (Pass, Stream)):
@@ -27,14 +28,13 @@ def take_snapshot(module, train_data, batch_end_callback, batches):
         if batches is not None:
             batches = checked_count('batches', batches, 'None or an int of 1 or more')
         source = Pass(train_data, batches)
-    if source.count is not None and trained.rule is not None:
-        raise ValueError('%s must be None with BarzilaiBorwein, as differences of samples '
-                         'are noise, and not %d' % (name, source.count))
+    if source.count is not None:
+        require(ALL_ROWS, {'rule': trained.rule}, name, source.count)
     if source is train_data:
         source.reset()  # an override may have read it
     else:
         rewind(train_data)
-    if svrg.schedule.is_off:
+    if svrg.settings.is_off:
         for _ in source.batches():
             pass
         return
@@ -43,30 +43,30 @@ def take_snapshot(module, train_data, batch_end_callback, batches):
     svrg.unmoved = svrg.unmoved + 1 if is_unmoved else 0
     module._membership.synchronize(module, svrg.snapshot.num_update)
     svrg.at.warn_of_noise(module)
-    callbacks = batch_end_callback or module._full_grad_callback
-    taken = rate.take_snapshot(
-        svrg, trained, source, _workers(module, source),
+    callbacks = batch_end_callback or svrg.settings.full_grad_callback
+    taken = snapshots.take_snapshot(
+        svrg, trained, source, workers_of(module, svrg.epoch is not None and source.is_of_training),
         _callback_of_pass(module, source, callbacks) if callbacks else None)
-    rate.log_rate(module.logger, svrg, trained, taken)
+    snapshots.log_rate(module.logger, svrg, trained, taken)
     if svrg.unmoved == _UNMOVED:
         svrg.warn_once('no step was made between the last six snapshots: a loop of your own '
                        'calls train_data.reset() before it reads the batches')
-    svrg.snapshot.has_converged = svrg.schedule.tol is not None and has_converged(module)
+    svrg.snapshot.has_converged = svrg.settings.tol is not None and has_converged(module)
 
 
 def average(module):
     """Set workers that step alone to the mean of their weights."""
-    rate.average(module._svrg, TrainedModule(module), workers_of(module, module._membership))
+    snapshots.average(module._svrg, TrainedModule(module), workers_of(module))
 
 
 def store_again(module, source):
     """Store the batches of a pass at the snapshot, which a checkpoint does not contain."""
-    module._svrg.store_again(module, source, _workers(module, source))
+    module._svrg.store_again(module, source, workers_of(module, trains_on_pass=True))
 
 
 def begin_steps(module):
     """Set a module to where the steps from its snapshot begin: before the first step."""
-    rate.jump(module._svrg, TrainedModule(module))
+    snapshots.jump(module._svrg, TrainedModule(module))
 
 
 def is_at_snapshot(module):
@@ -81,12 +81,7 @@ def has_converged(module):
     """Tell whether the gradient at the snapshot is at most `tol`, on all workers alike."""
     norm = None if module.tol is None else module.gradient_norm
     return norm is not None and (
-        workers_of(module, module._membership).largest([norm])[0] <= module.tol)
-
-
-def _workers(module, source):
-    trains_on_pass = module._svrg.epoch is not None and source.is_of_training
-    return workers_of(module, module._membership, trains_on_pass)
+        workers_of(module).largest([norm])[0] <= module.tol)
 
 
 def _callback_of_pass(module, source, callbacks):

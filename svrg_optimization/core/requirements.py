@@ -1,0 +1,28 @@
+"""What features need of each other: one place refuses, with one wording a reason."""
+
+ALL_ROWS, SNAPSHOTS = 'all rows', 'snapshots'
+_WORDINGS = {ALL_ROWS: 'must be None with %s, as samples are noise',
+             SNAPSHOTS: 'must not be 0 with %s, as there is no full gradient then'}
+# A Rule of the rate says in `needs` what it does.
+_NEEDS = {'tol': (ALL_ROWS, SNAPSHOTS), 'local_steps': (SNAPSHOTS,)}
+COMPRESSED = 'it would compress the full gradient too'  # a KVStore with compression
+
+
+def require(need, features, argument, given):
+    """Raise a ValueError if a feature needs what the value of an argument takes away.
+
+    Parameters
+    ----------
+    need : str
+        ALL_ROWS or SNAPSHOTS.
+    features : dict of str to object
+        What is used, None or False if it is not: settings by name, and as 'rule' a Rule.
+    argument, given : str, object
+        Name of the argument and its value.
+    """
+    for name, feature in features.items():
+        needs = feature.needs if name == 'rule' and feature else _NEEDS.get(name, ())
+        if feature and need in needs:
+            raise ValueError('%s %s, and not %r' % (
+                argument, _WORDINGS[need] % (type(feature).__name__ if name == 'rule' else name),
+                given))

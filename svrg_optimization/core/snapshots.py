@@ -1,0 +1,165 @@
+"""What both front ends do at a snapshot: take it, with a rule of the learning rate; tell of it."""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from mxnet import ndarray as nd
+
+from ..jump import unflat
+from .arrays import dense, moved
+
+
+class Taken(NamedTuple):
+    """What a snapshot has found.
+
+    Attributes
+    ----------
+    norm : float
+        As `gradient_norm`.
+    objective : float or None
+        As `objective`.
+    went_back : bool
+        Whether the snapshot was worse than the one before, to which training went back.
+    """
+
+    norm: float
+    objective: float
+    went_back: bool = False
+
+
+def take_snapshot(svrg, trained, source, workers, done=None):
+    """Take a snapshot; where the optimizer has a rule, let it set the rate there.
+
+    If the objective is above that of the snapshot before, training goes back to that
+    one instead, with a smaller rate.
+
+    Parameters
+    ----------
+    svrg : SVRG
+        The snapshot of the model.
+    trained : TrainedModel
+        The model.
+    source, workers, done
+        As in ``SVRG.take_snapshot``.
+
+    Returns
+    -------
+    Taken
+
+    Warns
+    -----
+    UserWarning
+        Without a rule, if training diverges.
+    """
+    if workers.step_alone:
+        average(svrg, trained, workers)
+    rule = trained.rule
+    if rule is None:
+        svrg.take_snapshot(trained.live, source, workers, done)
+    went_back = rule is not None and rule.take_snapshot(svrg, trained, source, workers, done)
+    svrg.taken = Taken(gradient_norm(svrg, trained), objective(svrg, trained), went_back)
+    if rule is None:
+        svrg.divergence.look_at(svrg.taken, svrg.at.weights(), trained, workers, svrg.warn_once)
+    return svrg.taken
+
+
+def average(svrg, trained, workers):
+    """Set workers that step alone to the mean of their weights, by rows, without momentum.
+
+    Before the first snapshot, and from one of a file, these are the weights of rank 0.
+    """
+    snapshot = svrg.snapshot
+    if snapshot.averaged_at != snapshot.num_update:
+        trained.go_to(workers.average(svrg.at.values_of(trained.live), snapshot.full_gradient))
+        snapshot.averaged_at = snapshot.num_update
+
+
+def log_rate(logger, svrg, trained, taken):
+    """Log what a snapshot has made of the learning rate of a rule."""
+    if trained.rule is not None:
+        if taken.went_back:
+            logger.info('Epoch[%d] The learning rate was too large: back to the best snapshot',
+                        svrg.epoch or 0)
+        logger.info('Epoch[%d] Learning rate=%g', svrg.epoch or 0, trained.rule(None))
+
+
+def log_taken(logger, epoch, seconds, taken):
+    """Log the seconds that a snapshot took, the gradient's norm and the objective there."""
+    logger.info('Epoch[%d] Full gradient time=%.3f', epoch, seconds)
+    if taken is None:  # an override has taken no snapshot
+        return
+    logger.info('Epoch[%d] Full gradient norm=%.1e', epoch, taken.norm)
+    if taken.objective is not None:
+        logger.info('Epoch[%d] Full objective=%g', epoch, taken.objective)
+
+
+def can_go_on(svrg):
+    """Tell whether steps from the latest snapshot can lower the objective: no row has a NaN."""
+    return math.isfinite(svrg.taken.norm) or svrg.snapshot.num_update > 0
+
+
+def warn_of_end(svrg, trained, cause=''):
+    """Warn where a last snapshot went back, or found that training has not converged.
+
+    Parameters
+    ----------
+    svrg, trained : SVRG, TrainedModel
+        The snapshot and the model.
+    cause : str
+        Why it has not converged, where that is known of the data.
+    """
+    if svrg.taken.went_back:
+        svrg.warn_once('the learning rate was too large since the last snapshot: the weights are '
+                       'those of the best snapshot')
+    tol = svrg.settings.tol
+    if tol is None or svrg.snapshot.has_converged:
+        return
+    if cause:
+        reason = cause
+    elif len(svrg.rows_of_passes) > 1:
+        reason = ('passes had %s rows, so that each has another objective: iterators over files '
+                  'leave other rows out with round_batch, unless batch_size divides the rows'
+                  % ' and '.join(map(str, sorted(svrg.rows_of_passes)[:2])))
+    elif svrg.at.disturbances():
+        reason = ('with %s each batch has another objective, so that the gradient may not vanish'
+                  % ', '.join(svrg.at.disturbances()))
+    else:
+        reason = '%s%s, or more epochs, may be needed' % (
+            'another learning rate' if trained.rule is None else trained.rule.advice,
+            '' if trained.mean_gradient().is_smooth else ', larger batches')
+    svrg.warn_once('training did not converge: gradient %.1e, tol %g; %s'
+                   % (svrg.taken.norm, tol, reason))
+
+
+def gradient_norm(svrg, trained):
+    """Return the norm of the mean gradient at the snapshot, None without one."""
+    snapshot = svrg.snapshot
+    if not snapshot.is_active:
+        return None
+    return trained.mean_gradient().norm(snapshot.full_gradient, svrg.at.weights())
+
+
+def objective(svrg, trained):
+    """Return the mean objective at the snapshot, None without one or if it is not known."""
+    snapshot = svrg.snapshot
+    if not snapshot.is_active:
+        return None
+    return trained.mean_gradient().objective(snapshot.full_gradient, svrg.at.weights())
+
+
+def jump(svrg, trained):
+    """Set the weights to where the steps from a snapshot begin: before the first step.
+
+    Where other weights have been set since, or others are updated now, they stay.
+    """
+    snapshot, weights = svrg.snapshot, svrg.at.weights()
+    way, snapshot.jump = snapshot.jump, None
+    names = trained.mean_gradient().updated(snapshot.full_gradient)
+    arrays = {name: weights[name][0] for name in names}
+    if (snapshot.num_update > snapshot.taken_at or not svrg.at.has_weights_of(trained.live)
+            or len(way) != sum(np.prod(array.shape, dtype=int) for array in arrays.values())):
+        return
+    trained.go_to({name: [moved(array, nd.array(by, dtype=dense(array).dtype))
+                          for array in weights[name]]
+                   for name, by in unflat(way, arrays).items()})

@@ -1,1 +1,0 @@
-"""Training of a Module: the loop, its snapshots, and what the optimizer does."""
