@@ -8,7 +8,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import mxnet as mx
 import pytest
 
 from svrg_optimization import SVRGBucketingModule, SVRGModule, SVRGTrainer, __version__
@@ -57,19 +56,11 @@ def named(pages):
     return [pytest.param(page, id=page.name) for page in pages]
 
 
-@pytest.fixture
-def with_nd_arrays():
-    """Undo the ``set_np`` of a page."""
-    yield
-    mx.npx.reset_np()
-
-
 @pytest.mark.parametrize('page', named(page for page in PAGES if blocks_of(page)))
 @pytest.mark.filterwarnings('ignore:Optimizer created manually outside Module',
                             'ignore:WARNING. New optimizer',
                             'ignore:training did not converge')  # checkpoints.md stops early
-def test_python_blocks_print_what_the_page_shows(page, with_nd_arrays, tmp_path, monkeypatch,
-                                                 capsys):
+def test_python_blocks_print_what_the_page_shows(page, tmp_path, monkeypatch, capsys):
     """They run one after the other, as a reader copies them, in an empty folder."""
     monkeypatch.chdir(tmp_path)
     namespace = {}
