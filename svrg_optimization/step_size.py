@@ -15,6 +15,7 @@ from .scales import Scales
 from .svrg_optimizer import _register, described
 
 _MODULES_DEFAULT = (('learning_rate', 0.01),)  # of `fit` and `init_optimizer`: nobody has given it
+_MOMENTUM = 0.9  # of svrg_bb
 _FIRST_RATE = 0.01  # where it cannot be measured
 _FACTOR = 4  # of the formula's rate, where the rate is bounded
 _STABLE = 1.5  # of (1 + momentum) / (1 + 2 momentum) / L, where 2 is not stable any more
@@ -352,7 +353,7 @@ class SVRG_BB(mx.optimizer.NAG):  # noqa: N801 (MXNet registers the name in lowe
         As in ``mxnet.optimizer.NAG``, for example `wd`. A `learning_rate` is the first one.
     """
 
-    def __init__(self, momentum=0.9, lr_scheduler=None, **others):
+    def __init__(self, momentum=_MOMENTUM, lr_scheduler=None, **others):
         super().__init__(momentum=momentum, lr_scheduler=lr_scheduler or BarzilaiBorwein(),
                          **others)
 
@@ -368,7 +369,7 @@ def spelled_out(optimizer, optimizer_params):
     if not (isinstance(optimizer, str) and optimizer.lower() == SVRG_BB.__name__.lower()):
         return optimizer_params or {}
     given = {} if optimizer_params == _MODULES_DEFAULT else dict(optimizer_params or {})
-    return {'momentum': 0.9, 'lr_scheduler': BarzilaiBorwein(), **given}
+    return {'momentum': _MOMENTUM, 'lr_scheduler': BarzilaiBorwein(), **given}
 
 
 def check_step_size(optimizer, optimizer_params, alpha, on_servers, full_grad_batches=None):
