@@ -112,7 +112,7 @@ class FullGradient:
         self.small = fusable_parameters(gradients)
         self.row_counts = {name: np.zeros(gradients[name][0].shape[0], np.int64)
                            for name in counted}
-        self._counters, self._with_all_rows = {}, {}
+        self._counters, self._with_all_rows, self._groups = {}, {}, {}
         self.may_be_written = False
         self.batches = 0
         self.yielded = 0
@@ -165,9 +165,13 @@ class FullGradient:
         fuses : bool
             Whether there are groups at all.
         """
-        groups = [[name for name in group if name in names] for group in self.small if fuses]
-        grouped = set().union(*groups)
-        return list(filter(None, groups)), [name for name in names if name not in grouped]
+        key = (*names, fuses)
+        if key not in self._groups:
+            groups = [[name for name in group if name in names] for group in self.small if fuses]
+            grouped = set().union(*groups)
+            self._groups[key] = (list(filter(None, groups)),
+                                 [name for name in names if name not in grouped])
+        return self._groups[key]
 
     def wait(self):
         """Wait until all gradients and losses so far are added."""

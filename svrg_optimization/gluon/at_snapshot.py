@@ -1,6 +1,7 @@
 """What computes gradients at the snapshot: the objective itself, on other arrays."""
 
 import contextlib
+import operator
 import reprlib
 
 import numpy as np
@@ -16,6 +17,7 @@ _COUNTS = 'taken_at', 'is_stale', 'num_update', 'num_taken', 'has_converged'
 _SEEN = 64  # elements of a parameter that tell whether somebody has set it
 _GENERATORS = 8  # a multiple of MXNet's number of generators, 4 on a CPU
 _BAD_INPUT = AssertionError, AttributeError, TypeError, ValueError  # what a network raises
+_is_fresh = operator.attrgetter('_fresh_grad')
 
 
 class AtSnapshot(GradientsAtSnapshot):
@@ -39,7 +41,9 @@ class AtSnapshot(GradientsAtSnapshot):
         self.kind = {None: None, True: 'mean', False: 'sum'}[loss_is_mean]
         self._first_loss = None  # its elements and rows, if it is by row
         self._arrays = {}  # of each parameter that has its own: values and gradients, by device
-        self._live = {}  # the arrays of all parameters at the snapshot
+        self._live, self._trained, self._values = [], [], []  # of all parameters, see `look_up`
+        self._values_there = self._gradients = None  # all at the snapshot, and by name
+        self._blocks = None  # of the objective; unknown
         self.inputs = self._random = self._seed = self._mark = None
         self._seen, self._stepped = [], None  # elements of each parameter, after the latest step
         self._was_random = False
@@ -48,19 +52,38 @@ class AtSnapshot(GradientsAtSnapshot):
 
     # Arrays
 
+    def look_up(self):
+        """Look up the arrays of all parameters, where one has got others since the last look.
+
+        The arrays at the snapshot are then dropped, as ``cast``, ``reset_ctx`` and another
+        ``grad_req`` demand.
+        """
+        for param, values, gradients, request in self._live:
+            if (param._data is not values or param._grad is not gradients
+                    or param.grad_req != request):
+                break
+        else:
+            if self._live:
+                return
+        self._arrays, self._live = {}, [(param, param._data, param._grad, param.grad_req)
+                                        for param in self._params]
+        self._trained = [param for param in self._params if param.grad_req != 'null']
+        self._values = [value for param in self._trained for value in param._data or ()]
+        self._live_gradients = {param.name: as_nd(param._grad) for param in self._trained}
+
     def trained(self):
         """List the parameters that are trained."""
-        return [param for param in self._params if param.grad_req != 'null']
+        self.look_up()
+        return self._trained
 
     def is_outdated(self):
-        """Tell whether a parameter has other arrays than when the snapshot was taken."""
-        return any(param._data is not values or param._grad is not gradients
-                   for param, (values, gradients) in self._live.items())
+        """Tell whether there are no arrays at the snapshot for those that the parameters have."""
+        self.look_up()
+        return not self._arrays
 
     def _allocate(self):
-        if self._live and not self.is_outdated():
+        if not self.is_outdated():
             return
-        self._arrays = {}
         for param in self._params:
             if param.grad_req != 'null':
                 values = [value.copy() for value in param.list_data()]
@@ -70,9 +93,11 @@ class AtSnapshot(GradientsAtSnapshot):
                 self._arrays[param] = values, gradients
             elif not param._differentiable:
                 self._own(param)
-        self._live = {param: (param._data, param._grad) for param in self._params}
+        self._values_there = [value for param in self._trained for value in self._arrays[param][0]]
+        self._gradients = {param.name: self._arrays[param][1] for param in self._trained}
+        self._blocks = None
         views = {}
-        for param in self.trained():
+        for param in self._trained:
             value = as_nd(param.list_data())[0].reshape(-1)
             middle = max(0, value.size - _SEEN) // 2
             views.setdefault(value.dtype, []).append(value[middle:middle + _SEEN])
@@ -83,7 +108,7 @@ class AtSnapshot(GradientsAtSnapshot):
 
     def live_gradients(self):
         """Map each trained parameter to its gradients at the current weights, one a device."""
-        return {param.name: as_nd(param.list_grad()) for param in self.trained()}
+        return self._live_gradients
 
     def zero_gradients(self):
         """Set those gradients to 0. `Parameter.zero_grad` cannot do that to mx.np arrays."""
@@ -99,17 +124,14 @@ class AtSnapshot(GradientsAtSnapshot):
             arrays += [array for param in self.trained() for array in param.list_grad()]
         return [(array, array.copy()) for array in arrays]
 
-    def _gradients(self):
-        return {param.name: self._arrays[param][1] for param in self.trained()}
-
     def weights(self):
         """Map each trained parameter to a list of its values at the snapshot, one a device."""
-        return {param.name: as_nd(self._arrays[param][0]) for param in self.trained()}
+        return {param.name: as_nd(self._arrays[param][0]) for param in self._trained}
 
     @property
     def adds(self):
         """Whether gradients add up over batches."""
-        return any(param.grad_req == 'add' for param in self.trained())
+        return 'add' in (request for *_, request in self._live)
 
     def remember_step(self):
         """Remember what a step from a snapshot has made of some elements of each parameter."""
@@ -127,45 +149,45 @@ class AtSnapshot(GradientsAtSnapshot):
 
     def set_fresh(self, is_fresh):
         """Set what MXNet sets when a backward pass writes to the gradient of a value."""
-        for param in self.trained():
-            for value in param._data:
-                value._fresh_grad = is_fresh
+        for value in self._values:
+            value._fresh_grad = is_fresh
 
     def mark(self):
         """Mark the gradients as those of this step."""
         self.set_fresh(False)  # until another backward pass writes to them
         self._mark = object()
-        for param in self.trained():
+        for param in self._trained:
             param._svrg_mark = self._mark
 
     def overwritten(self):
         """List the parameters whose gradients a backward pass has replaced since `mark`."""
         return [param.name for param in self.trained() if param.grad_req == 'write'
                 and (getattr(param, '_svrg_mark', None) is not self._mark
-                     or any(value._fresh_grad for value in param._data))]
+                     or any(map(_is_fresh, param._data)))]
 
     @contextlib.contextmanager
     def _in_place(self):
         """Let the parameters have the values of the snapshot, and gradients of their own."""
         live = [(param, param._data, param._grad) for param in self._arrays]
-        call_cached_op = gluon.HybridBlock._call_cached_op
-
-        def checked_call(block, *args):
-            outputs = call_cached_op(block, *args)
-            if dict(block._flags).get('static_shape') and any(
-                    param in self._arrays for _, param in block._cached_op_args):
-                raise ValueError('the network must not be hybridized with static_shape=True, which '
-                                 'keeps the arrays that it saw first: static_alloc=True is '
-                                 'possible')
-            return outputs
+        call, seen = None, set()
 
         def restore():
-            gluon.HybridBlock._call_cached_op = call_cached_op
             for param, data, gradients in live:
                 param._data, param._grad = data, gradients
+            if call is not None:
+                gluon.Block.__call__ = call
+
+        def seeing(block, *args):
+            self._check_shape(block)
+            seen.add(block)
+            return call(block, *args)
 
         try:
-            gluon.HybridBlock._call_cached_op = checked_call
+            for block in self._blocks or ():
+                self._check_shape(block)
+            if self._blocks is None:  # one look is enough
+                call = gluon.Block.__call__
+                gluon.Block.__call__ = seeing
             for param, (data, gradients) in self._arrays.items():
                 param._data, param._grad = data, gradients
             yield
@@ -175,6 +197,14 @@ class AtSnapshot(GradientsAtSnapshot):
             except BaseException:  # a Ctrl-C in the middle
                 restore()
                 raise
+        if call is not None:
+            self._blocks = [block for block in seen if isinstance(block, gluon.HybridBlock)]
+
+    def _check_shape(self, block):
+        if getattr(block, '_active', False) and dict(block._flags).get('static_shape') and not (
+                self._arrays.keys().isdisjoint(block.collect_params().values())):
+            raise ValueError('the network must not be hybridized with static_shape=True, which '
+                             'keeps the arrays that it saw first: static_alloc=True is possible')
 
     # Inputs
 
@@ -203,7 +233,7 @@ class AtSnapshot(GradientsAtSnapshot):
             del block._active
         contents = {place: (value.asnumpy() if isinstance(value, nd.NDArray) else value).ravel()
                     for place, value in enumerate(inputs) if isinstance(value, ARRAYS)}
-        return {param.name: place for param in self.trained() if param.name in given
+        return {param.name: place for param in self._trained if param.name in given
                 for place, value in contents.items() if np.array_equal(given[param.name], value)}
 
     # What SVRG asks for
@@ -217,8 +247,8 @@ class AtSnapshot(GradientsAtSnapshot):
     def new_full_gradient(self):
         """Return a full gradient that is 0, in the scale of one row."""
         self._allocate()
-        gradients = self._gradients()
-        return FullGradient(gradients, len(next(iter(gradients.values()))), batch_size=1)
+        return FullGradient(self._gradients, len(next(iter(self._gradients.values()))),
+                            batch_size=1)
 
     def values(self):
         """Map each parameter that has arrays of its own at the snapshot to these."""
@@ -245,26 +275,26 @@ class AtSnapshot(GradientsAtSnapshot):
     def gradients_of_pass(self, batches, live, source, full_gradient, stores):
         """Yield the gradients of the batches of a pass, each as a Part."""
         self._was_random |= bool(self._is_random)
-        self._is_random = None
+        self._is_random = self._blocks = None
         for number, batch in enumerate(batches):
             if stores and not number or source.is_repeated:
                 self._set_seed(draws_anew=source.draws_random_numbers)
             with self._in_place():
-                outputs = self._run(with_states(batch, source.states))
+                outputs, losses = self._run(with_states(batch, source.states), self._values_there)
             if stores and not number and (self._has_drawn() or live._loss_scale != 1):
                 raise ValueError('store_snapshot_grads must be False for a network with random '
                                  'layers, and with amp.scale_loss: they would be others at a step '
                                  'than in the pass')
             if any(source.states):
                 source.states = [_detached(output[1:]) for output in outputs]
-            weights, rows, summed = self._count(outputs, batch)
+            weights, rows, summed = self._count(losses, batch)
             if not number:
                 full_gradient.batch_size = summed  # most steps need not scale it again
             if live._loss_scale != 1:
                 weights = [weight / live._loss_scale for weight in weights]
             weights += [1] * (len(full_gradient.shares) - len(batch))
-            yield Part(self._gradients(), weights, rows, 1, batch=batch if stores else None,
-                       losses=[[(as_nd(_loss_of(output)).detach(), 1.)] for output in outputs])
+            yield Part(self._gradients, weights, rows, 1, batch=batch if stores else None,
+                       losses=[[(as_nd(loss).detach(), 1.)] for loss in losses])
 
     def arrays_of(self, batch):
         """List the arrays among the inputs of all devices."""
@@ -275,8 +305,8 @@ class AtSnapshot(GradientsAtSnapshot):
         if self._is_random:
             random.seed(self._seed)
         with self._in_place():
-            self._run(self.inputs, checks=False)
-        return self._gradients()
+            self._run(self.inputs)
+        return self._gradients
 
     # A step
 
@@ -292,11 +322,10 @@ class AtSnapshot(GradientsAtSnapshot):
         """
         if draws_masks_again and self._is_random is not False:
             self._set_seed()
-        outputs = self._run(self.inputs, draws_masks_again)
+        outputs, losses = self._run(self.inputs, self._values if draws_masks_again else ())
         if draws_masks_again and self._is_random is None:
             self._is_random = self._has_drawn()
-        _, _, summed = self._count(outputs, self.inputs)
-        return outputs, summed
+        return outputs, self._count(losses, self.inputs)[2]
 
     def _set_seed(self, draws_anew=True):
         """Set MXNet's seed, to a new number or to the last one."""
@@ -308,7 +337,7 @@ class AtSnapshot(GradientsAtSnapshot):
 
     def _has_drawn(self):
         """Tell whether random numbers have been drawn since the seed was set."""
-        context = self.trained()[0].list_ctx()[0]
+        context = self._trained[0].list_ctx()[0]
 
         def draw():  # from each of MXNet's generators, which take turns
             return sorted(random.uniform(ctx=context).asscalar() for _ in range(_GENERATORS))
@@ -317,25 +346,24 @@ class AtSnapshot(GradientsAtSnapshot):
         random.seed(self._seed)
         return draw() != numbers
 
-    def _run(self, inputs, checks=True):
-        """Compute the gradients of a batch; check that they are of all trained parameters."""
-        if checks:
-            self.set_fresh(False)
+    def _run(self, inputs, values=()):
+        """Compute the gradients of a batch; check that they are of all of these values."""
+        for value in values:
+            value._fresh_grad = False
         with autograd.record():
-            outputs = self.outputs(inputs)
-        autograd.backward([_loss_of(output) for output in outputs])
-        if len(inputs) < len(self.trained()[0]._data):
+            outputs, losses = self.outputs(inputs)
+        autograd.backward(losses)
+        if len(inputs) < len(self._trained[0]._data):
             self._clear_from(len(inputs))
-        stale = [param.name for param in self.trained() if checks
-                 and not all(value._fresh_grad for value in param._data)]
-        if stale:
+        if not all(map(_is_fresh, values)):
+            stale = [param.name for param in self._trained if not all(map(_is_fresh, param._data))]
             raise ValueError('objective must use all parameters that are trained, and not leave '
                              "out %s: grad_req = 'null' fixes a parameter" % ', '.join(stale))
-        return outputs
+        return outputs, losses
 
     def _clear_from(self, device):
         """Set the gradients of devices without rows to 0, unless they add up over batches."""
-        for param in self.trained():
+        for param in self._trained:
             is_live = param._grad is not self._arrays.get(param, (None, None))[1]
             for value, gradient in zip(param._data[device:], param._grad[device:]):
                 value._fresh_grad = True
@@ -343,7 +371,7 @@ class AtSnapshot(GradientsAtSnapshot):
                     nd.zeros_like(as_nd(gradient), out=as_nd(gradient))
 
     def outputs(self, inputs):
-        """Return what the objective returns on each device."""
+        """Return what the objective returns on each device, and the loss of each."""
         try:
             outputs = [self._objective(*of_device) for of_device in inputs]
         except _BAD_INPUT as error:
@@ -351,15 +379,16 @@ class AtSnapshot(GradientsAtSnapshot):
                 raise TypeError('train_data and backward must give objective NDArrays, or it has '
                                 'to turn NumPy arrays into them: %s' % error) from error
             raise
-        for loss in map(_loss_of, outputs):
+        losses = list(map(_loss_of, outputs))
+        for loss in losses:
             if not isinstance(loss, nd.NDArray):
                 raise TypeError('objective must return the loss, an NDArray, or a tuple or list '
                                 'that begins with it, not %s' % reprlib.repr(loss))
-        return outputs
+        return outputs, losses
 
     # Rows
 
-    def _count(self, outputs, inputs):
+    def _count(self, losses, inputs):
         """Return how the gradients of each device count in a sum over rows.
 
         Returns
@@ -371,11 +400,13 @@ class AtSnapshot(GradientsAtSnapshot):
         summed : int
             Number of rows whose gradients are summed; a mean counts as one.
         """
-        counts = [self._count_of(_loss_of(output), of_device)
-                  for output, of_device in zip(outputs, inputs)]
-        return ([rows if is_mean else 1 for rows, is_mean in counts],
-                sum(rows for rows, _ in counts),
-                sum(1 if is_mean else rows for rows, is_mean in counts))
+        weights, rows, summed = [], 0, 0
+        for loss, of_device in zip(losses, inputs):
+            count, is_mean = self._count_of(loss, of_device)
+            weights.append(count if is_mean else 1)
+            rows += count
+            summed += 1 if is_mean else count
+        return weights, rows, summed
 
     def _count_of(self, loss, inputs):
         """Return the number of rows on one device, and whether the loss is a mean over them."""
@@ -398,8 +429,7 @@ class AtSnapshot(GradientsAtSnapshot):
 
     def check_axes(self, split, whole):
         """Raise a ValueError if a batch has another loss when it is split over devices."""
-        sizes = [[_loss_of(output).size for output in self.outputs(inputs)]
-                 for inputs in (split, [whole])]
+        sizes = [[loss.size for loss in self.outputs(inputs)[1]] for inputs in (split, [whole])]
         parts, (size,) = sum(sizes[0]), sizes[1]
         if size > 1 and parts != size:
             raise ValueError('batch_axis must be the axis of the rows in each input, 1 for '

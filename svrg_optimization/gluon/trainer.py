@@ -392,7 +392,7 @@ class SVRGTrainer(gluon.Trainer):
         snapshots.average(self._svrg, TrainedParameters(self), self._workers())
 
     def _drop_outdated_snapshot(self):
-        if self._svrg.snapshot.is_active and self._at.is_outdated():
+        if self._at.is_outdated() and self._svrg.snapshot.is_active:
             self._svrg.warn_once('the snapshot is dropped, since parameters have got other arrays '
                                  '(cast, reset_ctx, grad_req)')
             self._svrg.snapshot.replace(None)
@@ -515,6 +515,9 @@ class SVRGTrainer(gluon.Trainer):
 
     def _update(self, ignore_stale_grad=False):
         """Update the weights, and apply the proximal operators to those that were updated."""
+        if not self._proximal.by_name:
+            super()._update(ignore_stale_grad)
+            return
         stepped = [(number, param, [value._fresh_grad for value in param.list_data()])
                    for number, param in enumerate(self._params)
                    if param.name in self._proximal.by_name and param.grad_req != 'null']
