@@ -1,4 +1,4 @@
-r"""The SVRG gradient of a batch, in dense, fused and row_sparse form.
+r"""The SVRG gradient of a batch: the formula, and faster forms of it for each kind of array.
 
 .. math:: g = \nabla f_{batch}(w) - \alpha (\nabla f_{batch}(\tilde w) - \mu)
 """
@@ -10,6 +10,108 @@ from mxnet import ndarray as nd
 
 from .arrays import is_row_sparse, ones_in_rows_of, with_all_rows
 from .fused import add_fused
+
+
+def svrg_gradient(g, g_snapshot, mu, alpha=1):
+    """Return g - α (g̃ - μ), of dense arrays of one dtype: what all other forms compute."""
+    return g - alpha * g_snapshot + alpha * mu
+
+
+def correct(gradient, at_snapshot, full, alpha=1):
+    """Turn one gradient into the SVRG gradient, in place.
+
+    Parameters
+    ----------
+    gradient : NDArray
+        Gradient of the batch at the current weights, dense or row_sparse;
+        overwritten with the SVRG gradient.
+    at_snapshot : NDArray
+        Gradient of the batch at the snapshot, of the same shape and dtype.
+    full : NDArray
+        Full gradient of the same shape in the scale of a batch gradient, float32
+        for float16 gradients; dense, or row_sparse with all rows where the gradient
+        is row_sparse.
+    alpha : float
+        α; 1 in plain SVRG.
+    """
+    if is_row_sparse(gradient):
+        _correct_all_rows(gradient, at_snapshot, full, alpha)
+    elif gradient.dtype != full.dtype:
+        gradient[:] = svrg_gradient(gradient.astype(full.dtype), at_snapshot.astype(full.dtype),
+                                    full, alpha)
+    elif alpha == 1:
+        _correct_in_place(gradient, at_snapshot, full)
+    elif _is_float32(gradient):
+        _correct_by_steps(gradient, at_snapshot, full, alpha)
+    else:
+        gradient[:] = svrg_gradient(gradient, at_snapshot, full, alpha)
+
+
+def _correct_in_place(gradient, at_snapshot, full):
+    """Do without arrays for results in between; α is 1."""
+    gradient -= at_snapshot
+    gradient += full
+
+
+def _correct_by_steps(gradient, at_snapshot, full, alpha):
+    """Do without arrays for the products: a step of sgd, whose rate is a float32, adds each."""
+    nd.sgd_update(gradient, at_snapshot, lr=alpha, wd=0, out=gradient)
+    nd.sgd_update(gradient, full, lr=-alpha, wd=0, out=gradient)
+
+
+def _correct_all_rows(gradient, at_snapshot, full, alpha):
+    """Store all rows, even zeros, and add the difference to its rows alone, by a step of sgd.
+
+    An optimizer updates only stored rows, but momentum and weight decay must reach every row.
+    """
+    at_snapshot, full = _times(alpha, at_snapshot, full)
+    difference = gradient - at_snapshot
+    (full if is_row_sparse(full) else with_all_rows(full)).copyto(gradient)
+    nd.sgd_update(gradient, difference, lr=-1, wd=0, out=gradient)
+
+
+def correct_fused(gradients, at_snapshot, full, alpha=1):
+    """Turn several gradients into SVRG gradients, in place; bit-identical to `correct`.
+
+    Parameters
+    ----------
+    gradients, at_snapshot, full : list of NDArray
+        As in `correct`, but dense arrays of a group, on one device.
+    alpha : float
+        As in `correct`.
+    """
+    if alpha == 1:
+        # A step of sgd with momentum: the weight is `full`, and the momentum the gradient.
+        count = len(gradients)
+        nd.multi_sgd_mom_update(
+            *itertools.chain(*zip(full, at_snapshot, gradients)), lrs=(1,) * count,
+            wds=(0,) * count, momentum=1, num_weights=count, out=gradients)
+    elif _is_float32(*gradients):
+        add_fused(gradients, at_snapshot, -alpha)
+        add_fused(gradients, full, alpha)
+    else:
+        for arrays in zip(gradients, at_snapshot, full):
+            correct(*arrays, alpha)
+
+
+def correct_rows_of_batch(gradient, at_snapshot, full_by_row, alpha=1):
+    """Turn a row_sparse gradient into an SVRG gradient of the batch's rows, in place.
+
+    Parameters
+    ----------
+    gradient : RowSparseNDArray
+        Gradient of the batch at the current weights; overwritten.
+    at_snapshot : RowSparseNDArray
+        Gradient of the batch at the snapshot.
+    full_by_row : NDArray
+        Full gradient, dense. Each row is divided by the fraction of the batches
+        that contain it.
+    alpha : float
+        α; 1 in plain SVRG.
+    """
+    difference = gradient - (at_snapshot if alpha == 1 else at_snapshot * alpha)
+    full = nd.elemwise_mul(ones_in_rows_of(difference), full_by_row)
+    nd.elemwise_add(difference, full if alpha == 1 else full * alpha, out=gradient)
 
 
 def correct_batch(gradients, at_snapshot, full_gradient, rows, alpha=1, rule=None):
@@ -62,91 +164,9 @@ def correct_batch(gradients, at_snapshot, full_gradient, rows, alpha=1, rule=Non
                     corrected.copyto(gradient)
 
 
-def correct(gradient, at_snapshot, full, alpha=1):
-    """Turn one gradient into the SVRG gradient, in place.
-
-    Parameters
-    ----------
-    gradient : NDArray
-        Gradient of the batch at the current weights, dense or row_sparse;
-        overwritten with the SVRG gradient.
-    at_snapshot : NDArray
-        Gradient of the batch at the snapshot, of the same shape and dtype.
-    full : NDArray
-        Full gradient of the same shape in the scale of a batch gradient, float32
-        for float16 gradients; dense, or row_sparse with all rows where the gradient
-        is row_sparse.
-    alpha : float
-        α; 1 in plain SVRG.
-    """
-    if alpha != 1 and gradient.stype == 'default' and _is_float32(gradient, full):
-        # Steps of sgd: one operation each, without arrays for the products.
-        nd.sgd_update(gradient, at_snapshot, lr=alpha, wd=0, out=gradient)
-        nd.sgd_update(gradient, full, lr=-alpha, wd=0, out=gradient)
-        return
-    at_snapshot, full = _times(alpha, at_snapshot, full)
-    if is_row_sparse(gradient):
-        # All rows are stored, even zeros: an optimizer updates only stored rows, but momentum
-        # and weight decay must reach every row. The difference is added to its rows alone, by a
-        # step of sgd.
-        difference = gradient - at_snapshot
-        (full if is_row_sparse(full) else with_all_rows(full)).copyto(gradient)
-        nd.sgd_update(gradient, difference, lr=-1, wd=0, out=gradient)
-    elif gradient.dtype == full.dtype:
-        gradient -= at_snapshot
-        gradient += full
-    else:
-        gradient[:] = gradient.astype(full.dtype) - at_snapshot.astype(full.dtype) + full
-
-
-def correct_fused(gradients, at_snapshot, full, alpha=1):
-    """Turn several gradients into SVRG gradients, in place; bit-identical to `correct`.
-
-    Parameters
-    ----------
-    gradients, at_snapshot, full : list of NDArray
-        As in `correct`, but dense arrays of a group, on one device.
-    alpha : float
-        As in `correct`.
-    """
-    if alpha == 1:
-        # A step of sgd with momentum: the weight is `full`, and the momentum the gradient.
-        count = len(gradients)
-        nd.multi_sgd_mom_update(
-            *itertools.chain(*zip(full, at_snapshot, gradients)), lrs=(1,) * count,
-            wds=(0,) * count, momentum=1, num_weights=count, out=gradients)
-    elif _is_float32(*gradients):
-        add_fused(gradients, at_snapshot, -alpha)
-        add_fused(gradients, full, alpha)
-    else:
-        for arrays in zip(gradients, at_snapshot, full):
-            correct(*arrays, alpha)
-
-
-def correct_rows_of_batch(gradient, at_snapshot, full_by_row, alpha=1):
-    """Turn a row_sparse gradient into an SVRG gradient of the batch's rows, in place.
-
-    Parameters
-    ----------
-    gradient : RowSparseNDArray
-        Gradient of the batch at the current weights; overwritten.
-    at_snapshot : RowSparseNDArray
-        Gradient of the batch at the snapshot.
-    full_by_row : NDArray
-        Full gradient, dense. Each row is divided by the fraction of the batches
-        that contain it.
-    alpha : float
-        α; 1 in plain SVRG.
-    """
-    difference = gradient - (at_snapshot if alpha == 1 else at_snapshot * alpha)
-    full = nd.elemwise_mul(ones_in_rows_of(difference), full_by_row)
-    nd.elemwise_add(difference, full if alpha == 1 else full * alpha, out=gradient)
-
-
 def _times(alpha, *arrays):
     return arrays if alpha == 1 else [array * alpha for array in arrays]
 
 
 def _is_float32(*arrays):
-    """Tell whether a step of sgd, whose rate is a float32, can scale these arrays."""
     return all(array.dtype == np.float32 for array in arrays)

@@ -7,7 +7,12 @@ import pytest
 from pairs import in_pairs
 from problems import Problem
 from svrg_optimization import SVRGModule
-from svrg_optimization.core.correction import correct, correct_fused
+from svrg_optimization.core.correction import (
+    correct,
+    correct_fused,
+    correct_rows_of_batch,
+    svrg_gradient,
+)
 from svrg_optimization.core.fused import add_fused, fusable_parameters
 
 
@@ -141,10 +146,11 @@ def test_correction_leaves_the_other_gradients_as_they_are(dtype, stype, alpha):
               mx.nd.array([[1], [0], [0]], dtype=dtype).tostype(stype),
               mx.nd.array([[3], [3], [4]], dtype='float32' if dtype == 'float16' else dtype)]
     before = values_of(arrays)
+    plain = svrg_gradient(*(array.tostype('default').astype('float64') for array in arrays), alpha)
     correct(*arrays, alpha)
     now, then, full = values_of(arrays)
-    np.testing.assert_allclose(now, before[0] - alpha * (before[1] - before[2]),
-                               rtol=1e-3 if dtype == 'float16' else 1e-6)
+    for expected in (before[0] - alpha * (before[1] - before[2]), plain.asnumpy()):
+        np.testing.assert_allclose(now, expected, rtol=1e-3 if dtype == 'float16' else 1e-6)
     assert (then == before[1]).all() and (full == before[2]).all()
     assert arrays[0].dtype == np.dtype(dtype) and arrays[0].stype == stype
 
@@ -160,3 +166,14 @@ def test_small_dense_parameters_of_a_dtype_are_taken_together():
         'sparse': gradient(3, stype='row_sparse'), 'b': gradient(1)}) == [
             ['a', 'most', 'b'], ['wide']]
     assert fusable_parameters({'half': gradient(3, 'float16')}) == []
+
+
+@pytest.mark.parametrize('alpha', [1, 0.3])
+def test_the_rows_of_a_batch_are_corrected_by_the_formula(alpha):
+    """The other rows stay empty."""
+    arrays = [mx.nd.array(value).tostype('row_sparse')
+              for value in ([[5], [0], [2]], [[1], [0], [4]])]
+    full = mx.nd.array([[3], [7], [4]])
+    plain = svrg_gradient(*(array.tostype('default') for array in arrays), full, alpha).asnumpy()
+    correct_rows_of_batch(*arrays, full, alpha)
+    np.testing.assert_allclose(arrays[0].asnumpy(), plain * [[1], [0], [1]], rtol=1e-6)
