@@ -312,18 +312,14 @@ def _with_interpolation(function):
     return wrapper
 
 
-def _text(value):
-    """Return the text of an argument, with scalars written as in NumPy 1."""
-    if isinstance(value, list):
-        return '[%s]' % ', '.join(map(_text_in_list, value))
-    if isinstance(value, tuple):
-        return '(%s%s)' % (', '.join(map(_text_in_list, value)), ',' * (len(value) == 1))
-    return str(value)
-
-
 class _TypeOfText(type):
     def __call__(cls, value=''):
-        return _text(value)
+        """Return the text of an argument, with scalars written as in NumPy 1."""
+        if isinstance(value, list):
+            return '[%s]' % ', '.join(map(_text_in_list, value))
+        if isinstance(value, tuple):
+            return '(%s%s)' % (', '.join(map(_text_in_list, value)), ',' * (len(value) == 1))
+        return str(value)
 
     def __instancecheck__(cls, value):
         return isinstance(value, str)
@@ -336,7 +332,7 @@ class _Text(metaclass=_TypeOfText):
 def _text_in_list(value):
     import numpy  # noqa: PLC0415
     if isinstance(value, (list, tuple, numpy.number, numpy.bool_)):
-        return _text(value)
+        return _Text(value)
     return repr(value)
 
 

@@ -31,6 +31,8 @@ class AtSnapshot(GradientsAtSnapshot):
     ----------
     inputs : list of sequence
         Arguments of the objective on each device, in a step.
+    adds : bool
+        Whether gradients add up over batches.
     kind : str or None
         'mean' or 'sum' over the rows, or 'by row', as losses are; None before it is known.
     """
@@ -69,6 +71,7 @@ class AtSnapshot(GradientsAtSnapshot):
                                         for param in self._params]
         self._trained = [param for param in self._params if param.grad_req != 'null']
         self._values = [value for param in self._trained for value in param._data or ()]
+        self.adds = 'add' in {request for *_, request in self._live}
         self._live_gradients = {param.name: as_nd(param._grad) for param in self._trained}
 
     def trained(self):
@@ -127,11 +130,6 @@ class AtSnapshot(GradientsAtSnapshot):
     def weights(self):
         """Map each trained parameter to a list of its values at the snapshot, one a device."""
         return {param.name: as_nd(self._arrays[param][0]) for param in self._trained}
-
-    @property
-    def adds(self):
-        """Whether gradients add up over batches."""
-        return 'add' in (request for *_, request in self._live)
 
     def remember_step(self):
         """Remember what a step from a snapshot has made of some elements of each parameter."""

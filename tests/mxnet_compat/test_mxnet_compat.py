@@ -254,7 +254,7 @@ def test_ndarrays_take_axes_as_tuples_and_integers_of_numpy():
 ])
 def test_arguments_are_written_as_numpy_1_wrote_them(value, text):
     """NumPy 1 wrote it so, and MXNet's library reads it."""
-    assert _mxnet_compat._text(value) == text
+    assert _mxnet_compat._Text(value) == text
 
 
 def test_mxnet_takes_scalars_of_numpy_as_arguments(tmp_path):
