@@ -227,10 +227,10 @@ def _check_stands_between_steps(mod):
 def _steps_undone(module):
     """Undo all that passes without updates change, except outputs and gradients."""
     svrg, kvstore = module._svrg, kvstore_of_weights(module)
-    shapes, batch_size = (module.data_shapes, module.label_shapes), svrg.at.batch_size
+    shapes, batch_size = (module.data_shapes, module.label_shapes), svrg.reference.batch_size
     sparse = executor_group.sparse_weights(module) if kvstore else []
     mx.nd.waitall()  # MXNet's BatchNorm writes its states behind the engine's back
-    values, jump = svrg.at.copy_of_values(), svrg.snapshot.jump
+    values, jump = svrg.reference.copy_of_values(), svrg.snapshot.jump
     svrg.snapshot.jump = None
     with executor_group.kept(executor_group.auxiliary_states(module) + sparse
                              + executor_group.added_gradients(module)):
@@ -240,12 +240,12 @@ def _steps_undone(module):
             yield
         finally:
             mx.nd.waitall()
-            svrg.at.set_values(values)
+            svrg.reference.set_values(values)
             svrg.snapshot.jump = jump
             svrg.abandon_step()
             if (module.data_shapes, module.label_shapes) != shapes:
                 module.reshape(*shapes)
-                svrg.at.batch_size = batch_size
+                svrg.reference.batch_size = batch_size
 
 
 def _summed(gradients, scale):
@@ -261,12 +261,12 @@ def _corrections(svrg, rows, scale):
     one size it is a constant, except where `sparse_full_grad` applies it to
     the rows of the batch alone.
     """
-    if svrg.step.at_snapshot is None:
+    if svrg.step.snapshot_gradients is None:
         return None
     full_gradient = svrg.snapshot.full_gradient
-    units = full_gradient.units_for(rows)
+    units = full_gradient.scale_for(rows)
     corrections = {}
-    for name, arrays in svrg.step.at_snapshot.items():
+    for name, arrays in svrg.step.snapshot_gradients.items():
         corrections[name] = 0.
         for device, array in enumerate(arrays):
             if name in full_gradient.by_row[device]:

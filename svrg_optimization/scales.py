@@ -99,20 +99,20 @@ class Columns:
 
     Parameters
     ----------
-    at : GradientsAtSnapshot
+    reference : Reference
         Knows the inputs of weights.
     source : BatchesOfPass
         The pass.
     """
 
-    def __init__(self, at, source):
-        self._at, self._source, self._sums = at, source, {}
+    def __init__(self, reference, source):
+        self._reference, self._source, self._sums = reference, source, {}
 
     def add(self, batch):
         """Add a batch of the pass."""
-        for name, axis, inputs in self._at.inputs_of_weights(batch, self._source):
-            shape = [1] * len(self._at.weights()[name][0].shape)
-            shape[axis] = self._at.weights()[name][0].shape[axis]
+        for name, axis, inputs in self._reference.inputs_of_weights(batch, self._source):
+            shape = [1] * len(self._reference.weights()[name][0].shape)
+            shape[axis] = self._reference.weights()[name][0].shape[axis]
             self._sums[name] = self._sums.get(name, 0.) + np.array([
                 each.reshape(shape) for each in _squares_and_counts(inputs, shape[axis])])
 
@@ -131,7 +131,7 @@ class Columns:
         names = [name for name in gradient.updated(full_gradient) if name in self._sums]
         totals, scales, others = [], {}, []
         for place in range(2):
-            part = self._at.new_full_gradient()  # which workers can sum
+            part = self._reference.new_full_gradient()  # which workers can sum
             part.rows = 1
             for name in names:
                 share = part.shares[0][name]
@@ -140,7 +140,7 @@ class Columns:
             part.divide(workers)
             totals.append(part.totals())
         for name in names:
-            weight, operator = self._at.weights()[name][0], gradient.proximal.get(name)
+            weight, operator = self._reference.weights()[name][0], gradient.proximal.get(name)
             if (weight.stype != 'default' or weight.dtype == np.float16
                     or not (operator is None or is_ours(operator))):
                 others.append(name)

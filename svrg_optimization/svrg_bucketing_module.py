@@ -87,7 +87,7 @@ class SVRGBucketingModule(BucketingModule):
         if default is not None:
             for name in ('settings', 'store', 'warn_once'):
                 setattr(bucket._svrg, name, getattr(default._svrg, name))
-            bucket._svrg.at.warn_once = default._svrg.warn_once
+            bucket._svrg.reference.warn_once = default._svrg.warn_once
             bucket._proximal = default._proximal
         return bucket
 
@@ -219,13 +219,13 @@ class SVRGBucketingModule(BucketingModule):
             As in `SVRGModule.update_full_grads`.
         """
         current = self._curr_bucket_key if self.binded else None
-        at = self._svrg.at
+        reference = self._svrg.reference
         try:
-            at.bucket_of = self._bucket_of
+            reference.bucket_of = self._bucket_of
             take_snapshot(self._default_bucket, train_data, batch_end_callback, batches)
             self._params_dirty = True  # BarzilaiBorwein may have gone back
         finally:
-            at.bucket_of = None
+            reference.bucket_of = None
             if current is not None:
                 self.switch_bucket(current, None, None)
 

@@ -29,10 +29,10 @@ from .kvstore.keys import KVStoreKeys
 from .kvstore.kinds import is_distributed
 from .kvstore.workers import exchange
 from .module import executor_group, loop
-from .module.at_snapshot import AtSnapshot
 from .module.dropout_masks import DropoutMasks
 from .module.install import install, optimizer_kept_on_error
 from .module.membership import Membership, servers_hold_states
+from .module.reference import ModuleReference
 from .module.snapshots import begin_steps, take_snapshot
 from .module.trained_module import TrainedModule
 from .module.wrapped_optimizer import wrapped_optimizer
@@ -274,9 +274,10 @@ class SVRGModule(Module):
         if settings.store_snapshot_grads:
             _check_batches_can_be_stored(self._masks, self._state_names)
         warn_once = WarnOnce()
-        at = AtSnapshot(self, self._masks, graph['nodes'], warn_once, settings.loss_is_mean,
-                        settings.sparse_full_grad, settings.next_states)
-        self._svrg = SVRG(at, settings, warn_once)
+        reference = ModuleReference(self, self._masks, graph['nodes'], warn_once,
+                                    settings.loss_is_mean, settings.sparse_full_grad,
+                                    settings.next_states)
+        self._svrg = SVRG(reference, settings, warn_once)
         self._ctx_len = len(self._context)  # for code written for mxnet.contrib
         self._membership = Membership(KVStoreKeys(self._param_names, self._trainable))
         self._loaded = Loaded()
@@ -292,7 +293,7 @@ class SVRGModule(Module):
         if rule is not SVRGModule._update_svrg_gradients and not hasattr(rule, '_corrects_once'):
             @functools.wraps(rule)
             def correct_once(module):
-                if module._svrg.step.at_snapshot is not None:
+                if module._svrg.step.snapshot_gradients is not None:
                     rule(module)
             correct_once._corrects_once = True
             cls._update_svrg_gradients = correct_once
@@ -383,7 +384,7 @@ class SVRGModule(Module):
 
     @property
     def _mod_aux(self):
-        return self._svrg.at.executors.module
+        return self._svrg.reference.executors.module
 
     @property
     def _param_dict(self):
@@ -395,7 +396,7 @@ class SVRGModule(Module):
 
     @_param_dict.setter
     def _param_dict(self, shares):
-        full_gradient = self._svrg.at.new_full_gradient()
+        full_gradient = self._svrg.reference.new_full_gradient()
         full_gradient.shares, full_gradient.may_be_written = shares, True
         full_gradient.finished = full_gradient.shares_differ = True
         self._snapshot.replace(full_gradient)
@@ -443,16 +444,16 @@ class SVRGModule(Module):
                      shared_module, grad_req)
         self._symbol = self._masks.symbol
         executor_group.hide_outputs_behind(self, self._symbol)
-        executor_group.check_shapes_of_next_states(self, self._svrg.at.executors.next_states)
+        executor_group.check_shapes_of_next_states(self, self._svrg.reference.executors.next_states)
         shared = None
         if isinstance(shared_module, SVRGModule) and shared_module._mod_aux.binded:
             shared = shared_module._svrg
-        self._svrg.at.bind(self, shared and shared.at)
+        self._svrg.reference.bind(self, shared and shared.reference)
         if not for_training:
             return
         if shared:
             self._svrg.snapshot = shared.snapshot
-        counted = self._svrg.at.counted_by_row()
+        counted = self._svrg.reference.counted_by_row()
         if counted and not self._has_our_rule:
             raise ValueError('sparse_full_grad must be False with a _svrg_grads_update_rule of '
                              'your own, which is for dense full gradients, and not for %s'
@@ -464,7 +465,7 @@ class SVRGModule(Module):
         super()._reset_bind()
         if not self.params_initialized:
             executor_group.forget_parameters(self)
-        self._svrg.at.executors.reset_bind()
+        self._svrg.reference.executors.reset_bind()
 
     def reshape(self, data_shapes, label_shapes=None):
         """Reshape the module for batches of another shape.
@@ -472,7 +473,7 @@ class SVRGModule(Module):
         The module at the snapshot is reshaped when its gradients are next needed.
         """
         super().reshape(data_shapes, label_shapes)
-        self._svrg.at.batch_size = executor_group.batch_size(self)
+        self._svrg.reference.batch_size = executor_group.batch_size(self)
 
     def init_params(self, initializer=mx.init.Uniform(0.01), arg_params=None, aux_params=None,
                     allow_missing=False, force_init=False, allow_extra=False):
@@ -621,18 +622,18 @@ class SVRGModule(Module):
 
         A batch of another size is accepted; the full gradient is scaled to it.
         """
-        at = self._svrg.at
+        reference = self._svrg.reference
         if self._svrg.snapshot.jump is not None and (self.for_training if is_train is None
                                                 else is_train):
             begin_steps(self)
-        batch_size = at.batch_size
+        batch_size = reference.batch_size
         try:
             super().forward(data_batch, is_train)
         finally:
-            at.batch_size = batch_size  # a batch of another size does not change B
+            reference.batch_size = batch_size  # a batch of another size does not change B
         self._svrg.begin_step(data_batch, self.for_training if is_train is None else is_train)
-        if at.executors.shares_pool:
-            at.keep_outputs(self)
+        if reference.executors.shares_pool:
+            reference.keep_outputs(self)
 
     def predict(self, eval_data, *args, **kwargs):
         """Predict the outputs for the batches of an iterator, or for the rows of an array.
@@ -678,16 +679,16 @@ class SVRGModule(Module):
         svrg = self._svrg
         if not svrg.step.stage:
             raise RuntimeError('backward needs a forward before it')
-        svrg.step.at_snapshot = None  # also if an error stops this
-        svrg.at.restore_activations(self, svrg.step.is_training)
+        svrg.step.snapshot_gradients = None  # also if an error stops this
+        svrg.reference.restore_activations(self, svrg.step.is_training)
         super().backward(out_grads)
-        svrg.compute_at_snapshot(self, out_grads)
+        svrg.compute_snapshot_gradients(self, out_grads)
 
     def _correct_gradients(self):
         """Correct the gradients of the latest backward pass, unless they are corrected."""
-        if self._svrg.step.at_snapshot is not None:
+        if self._svrg.step.snapshot_gradients is not None:
             self._update_svrg_gradients()
-            self._svrg.step.at_snapshot = None  # a subclass may not have called ours
+            self._svrg.step.snapshot_gradients = None  # a subclass may not have called ours
 
     def update(self):
         """Update the weights with the SVRG gradients.

@@ -56,10 +56,10 @@ def measure(network, stored=None):
     module.fit(train_data, num_epoch=2,
                optimizer_params={'learning_rate': 1e-3, 'momentum': 0.9})
     pools = bytes_of_pool(module)
-    if stored is not None and not module._svrg.at.executors.shares_pool:
+    if stored is not None and not module._svrg.reference.executors.shares_pool:
         pools += bytes_of_pool(module._mod_aux)
-    if stored is False and module._svrg.at.executors._merged:
-        pools += bytes_of_pool(module._svrg.at.executors._merged)
+    if stored is False and module._svrg.reference.executors._merged:
+        pools += bytes_of_pool(module._svrg.reference.executors._merged)
     return bytes_of_arrays() - before, pools
 
 

@@ -64,12 +64,12 @@ class Loaded(NamedTuple):
         if self.snapshot is None:
             return self
         facts, arrays = self.snapshot
-        full_gradient = svrg.at.new_full_gradient()
+        full_gradient = svrg.reference.new_full_gradient()
         lacking = full_gradient.unpack(facts, functools.partial(arrays_of_kind, arrays=arrays))
         if lacking:
             svrg.warn_of_dropped_snapshot(lacking)
             return self.without_snapshot()
-        svrg.at.executors.module.set_params(
+        svrg.reference.executors.module.set_params(
             *({name: mx.nd.array(value, dtype=value.dtype)
                for name, value in arrays_of_kind(kind, arrays).items()} for kind in ('arg', 'aux')))
         svrg.snapshot.replace(full_gradient, facts['taken_at'])

@@ -77,7 +77,7 @@ def _facts_and_arrays(module):
     packed, kinds = snapshot.full_gradient.pack()
     facts['snapshot'] = {**packed, 'taken_at': snapshot.taken_at, 'is_stale': snapshot.is_stale,
                          'epoch': None}  # which version 1.0.0 reads
-    kinds['arg'], kinds['aux'] = svrg.at.params()
+    kinds['arg'], kinds['aux'] = svrg.reference.params()
     kinds['move'], kinds['change'] = (dict(enumerate(arrays))
                                       for arrays in (moves.moves, moves.changes))
     kinds['jump'] = {} if snapshot.jump is None else {'all': snapshot.jump}

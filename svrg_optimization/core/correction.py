@@ -17,7 +17,7 @@ def svrg_gradient(g, g_snapshot, mu, alpha=1):
     return g - alpha * g_snapshot + alpha * mu
 
 
-def correct(gradient, at_snapshot, full, alpha=1):
+def correct(gradient, snapshot_gradient, full, alpha=1):
     """Turn one gradient into the SVRG gradient, in place.
 
     Parameters
@@ -25,7 +25,7 @@ def correct(gradient, at_snapshot, full, alpha=1):
     gradient : NDArray
         Gradient of the batch at the current weights, dense or row_sparse;
         overwritten with the SVRG gradient.
-    at_snapshot : NDArray
+    snapshot_gradient : NDArray
         Gradient of the batch at the snapshot, of the same shape and dtype.
     full : NDArray
         Full gradient of the same shape in the scale of a batch gradient, float32
@@ -35,47 +35,47 @@ def correct(gradient, at_snapshot, full, alpha=1):
         α; 1 in plain SVRG.
     """
     if is_row_sparse(gradient):
-        _correct_all_rows(gradient, at_snapshot, full, alpha)
+        _correct_all_rows(gradient, snapshot_gradient, full, alpha)
     elif gradient.dtype != full.dtype:
-        gradient[:] = svrg_gradient(gradient.astype(full.dtype), at_snapshot.astype(full.dtype),
-                                    full, alpha)
+        gradient[:] = svrg_gradient(gradient.astype(full.dtype),
+                                    snapshot_gradient.astype(full.dtype), full, alpha)
     elif alpha == 1:
-        _correct_in_place(gradient, at_snapshot, full)
+        _correct_in_place(gradient, snapshot_gradient, full)
     elif _is_float32(gradient):
-        _correct_by_steps(gradient, at_snapshot, full, alpha)
+        _correct_by_steps(gradient, snapshot_gradient, full, alpha)
     else:
-        gradient[:] = svrg_gradient(gradient, at_snapshot, full, alpha)
+        gradient[:] = svrg_gradient(gradient, snapshot_gradient, full, alpha)
 
 
-def _correct_in_place(gradient, at_snapshot, full):
+def _correct_in_place(gradient, snapshot_gradient, full):
     """Do without arrays for results in between; α is 1."""
-    gradient -= at_snapshot
+    gradient -= snapshot_gradient
     gradient += full
 
 
-def _correct_by_steps(gradient, at_snapshot, full, alpha):
+def _correct_by_steps(gradient, snapshot_gradient, full, alpha):
     """Do without arrays for the products: a step of sgd, whose rate is a float32, adds each."""
-    nd.sgd_update(gradient, at_snapshot, lr=alpha, wd=0, out=gradient)
+    nd.sgd_update(gradient, snapshot_gradient, lr=alpha, wd=0, out=gradient)
     nd.sgd_update(gradient, full, lr=-alpha, wd=0, out=gradient)
 
 
-def _correct_all_rows(gradient, at_snapshot, full, alpha):
+def _correct_all_rows(gradient, snapshot_gradient, full, alpha):
     """Store all rows, even zeros, and add the difference to its rows alone, by a step of sgd.
 
     An optimizer updates only stored rows, but momentum and weight decay must reach every row.
     """
-    at_snapshot, full = _times(alpha, at_snapshot, full)
-    difference = gradient - at_snapshot
+    snapshot_gradient, full = _times(alpha, snapshot_gradient, full)
+    difference = gradient - snapshot_gradient
     (full if is_row_sparse(full) else with_all_rows(full)).copyto(gradient)
     nd.sgd_update(gradient, difference, lr=-1, wd=0, out=gradient)
 
 
-def correct_fused(gradients, at_snapshot, full, alpha=1):
+def correct_fused(gradients, snapshot_gradient, full, alpha=1):
     """Turn several gradients into SVRG gradients, in place; bit-identical to `correct`.
 
     Parameters
     ----------
-    gradients, at_snapshot, full : list of NDArray
+    gradients, snapshot_gradient, full : list of NDArray
         As in `correct`, but dense arrays of a group, on one device.
     alpha : float
         As in `correct`.
@@ -84,24 +84,24 @@ def correct_fused(gradients, at_snapshot, full, alpha=1):
         # A step of sgd with momentum: the weight is `full`, and the momentum the gradient.
         count = len(gradients)
         nd.multi_sgd_mom_update(
-            *itertools.chain(*zip(full, at_snapshot, gradients)), lrs=(1,) * count,
+            *itertools.chain(*zip(full, snapshot_gradient, gradients)), lrs=(1,) * count,
             wds=(0,) * count, momentum=1, num_weights=count, out=gradients)
     elif _is_float32(*gradients):
-        add_fused(gradients, at_snapshot, -alpha)
+        add_fused(gradients, snapshot_gradient, -alpha)
         add_fused(gradients, full, alpha)
     else:
-        for arrays in zip(gradients, at_snapshot, full):
+        for arrays in zip(gradients, snapshot_gradient, full):
             correct(*arrays, alpha)
 
 
-def correct_rows_of_batch(gradient, at_snapshot, full_by_row, alpha=1):
+def correct_rows_of_batch(gradient, snapshot_gradient, full_by_row, alpha=1):
     """Turn a row_sparse gradient into an SVRG gradient of the batch's rows, in place.
 
     Parameters
     ----------
     gradient : RowSparseNDArray
         Gradient of the batch at the current weights; overwritten.
-    at_snapshot : RowSparseNDArray
+    snapshot_gradient : RowSparseNDArray
         Gradient of the batch at the snapshot.
     full_by_row : NDArray
         Full gradient, dense. Each row is divided by the fraction of the batches
@@ -109,12 +109,12 @@ def correct_rows_of_batch(gradient, at_snapshot, full_by_row, alpha=1):
     alpha : float
         α; 1 in plain SVRG.
     """
-    difference = gradient - (at_snapshot if alpha == 1 else at_snapshot * alpha)
+    difference = gradient - (snapshot_gradient if alpha == 1 else snapshot_gradient * alpha)
     full = nd.elemwise_mul(ones_in_rows_of(difference), full_by_row)
     nd.elemwise_add(difference, full if alpha == 1 else full * alpha, out=gradient)
 
 
-def correct_batch(gradients, at_snapshot, full_gradient, rows, alpha=1, rule=None):
+def correct_batch(gradients, snapshot_gradient, full_gradient, rows, alpha=1, rule=None):
     """Turn all gradients of a batch into SVRG gradients, in place.
 
     Parameters
@@ -122,7 +122,7 @@ def correct_batch(gradients, at_snapshot, full_gradient, rows, alpha=1, rule=Non
     gradients : dict of str to list of NDArray
         For each parameter one gradient per device, at the current weights;
         overwritten with the SVRG gradients.
-    at_snapshot : dict of str to list of NDArray
+    snapshot_gradient : dict of str to list of NDArray
         Gradients of the batch at the snapshot.
     full_gradient : FullGradient
         Full gradient of the snapshot.
@@ -135,12 +135,12 @@ def correct_batch(gradients, at_snapshot, full_gradient, rows, alpha=1, rule=Non
         gradient times α, and returns the SVRG gradient. By default it is
         `correct`.
     """
-    units = full_gradient.units_for(rows)
+    units = full_gradient.scale_for(rows)
     groups, others = full_gradient.groups(gradients, fuses=rule is None and units == 1)
     for device, share in enumerate(full_gradient.shares):
         for names in groups:
             correct_fused([gradients[name][device] for name in names],
-                          [at_snapshot[name][device] for name in names],
+                          [snapshot_gradient[name][device] for name in names],
                           [share[name] for name in names], alpha)
     for name in others:
         for device, gradient in enumerate(gradients[name]):
@@ -153,7 +153,7 @@ def correct_batch(gradients, at_snapshot, full_gradient, rows, alpha=1, rule=Non
                 full = full_gradient.shares[device][name]
             if units != 1:
                 full = full * units
-            then = at_snapshot[name][device]
+            then = snapshot_gradient[name][device]
             if name in by_row:
                 correct_rows_of_batch(gradient, then, full, alpha)
             elif rule is None:

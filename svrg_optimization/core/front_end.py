@@ -2,7 +2,7 @@
 
 | base class | Module | Gluon |
 |---|---|---|
-| GradientsAtSnapshot | module/at_snapshot.py | gluon/at_snapshot.py |
+| Reference | module/reference.py | gluon/reference.py |
 | TrainedModel | module/trained_module.py | gluon/trained_parameters.py |
 | BatchesOfPass | module/passes.py | gluon/batches.py |
 | Workers | kvstore/workers.py | kvstore/workers.py |
@@ -11,7 +11,7 @@
 on. Gradients and weights are dicts of parameter name to a list of NDArrays, one per
 device. The loop of a front end, whose gradients are sums over rows::
 
-    svrg = SVRG(at, Settings(MODULE, update_freq=2), WarnOnce())
+    svrg = SVRG(reference, Settings(MODULE, update_freq=2), WarnOnce())
     for epoch in range(epochs):
         if svrg.settings.is_due(svrg.snapshot, epoch):
             snapshots.take_snapshot(svrg, trained, BatchesOfPass(...), Workers())
@@ -22,7 +22,7 @@ device. The loop of a front end, whose gradients are sums over rows::
                 snapshots.jump(svrg, trained)
             svrg.begin_step(batch, is_training=True)
             ...                                       # the gradients at the current weights
-            svrg.compute_at_snapshot(live)            # of the batch that `live` remembers
+            svrg.compute_snapshot_gradients(live)   # of the batch that `live` remembers
             svrg.correct(gradients, rows=len(batch))  # in place
             ...                # w - rate * (gradient / rows + wd * w), as `mean_gradient` says
             svrg.end_step()
@@ -39,7 +39,7 @@ import numpy as np
 from .arrays import moved, set_all
 
 
-class GradientsAtSnapshot:
+class Reference:
     """What has the weights w̃ of the snapshot and computes gradients there.
 
     Attributes

@@ -298,7 +298,7 @@ class FullGradient:
         lacking = (set(self.shares[0]) - set(saved[0])) | (set(self.row_counts) - set(row_counts))
         if lacking:
             return lacking
-        units = 1 / self.units_for(facts['batch_size'])
+        units = 1 / self.scale_for(facts['batch_size'])
         for device, share in enumerate(self.shares):
             for name, value in share.items():
                 if len(saved) == len(self.shares):
@@ -313,7 +313,7 @@ class FullGradient:
         self._divide_by_row()
         return lacking
 
-    def units_for(self, batch_size):
+    def scale_for(self, batch_size):
         """Return the factor that scales it to the gradient of a batch of `batch_size` rows."""
         return 1 if self.loss_is_mean else batch_size / self.batch_size
 

@@ -20,7 +20,8 @@ class Before:
     """The snapshot that the next one replaces, and the number of steps from it."""
 
     def __init__(self, svrg):
-        self.weights, self.full_gradient = svrg.at.copy_of_values(), svrg.snapshot.full_gradient
+        self.weights = svrg.reference.copy_of_values()
+        self.full_gradient = svrg.snapshot.full_gradient
         self.steps = svrg.snapshot.num_update - svrg.snapshot.taken_at
 
 
@@ -31,12 +32,12 @@ def take_guarded_snapshot(rule, svrg, trained, source, workers, done):
     if negative:
         raise ValueError('lr_mult must be 0 or more with BarzilaiBorwein, and not %s' % negative)
     before = Before(svrg) if svrg.snapshot.is_active else None
-    columns = Columns(svrg.at, source) if rule.finds_scales else None
+    columns = Columns(svrg.reference, source) if rule.finds_scales else None
     sample = SampledBatch(source, svrg.snapshot.num_taken, columns and columns.add)
     former = svrg.snapshot.full_gradient
     try:
         svrg.take_snapshot(live, sample, workers, done)
-        full_gradient, weights = svrg.snapshot.full_gradient, svrg.at.weights()
+        full_gradient, weights = svrg.snapshot.full_gradient, svrg.reference.weights()
         if columns:
             rule.column_scales, others = columns.scales(gradient, full_gradient, workers)
             gradient = trained.mean_gradient()
@@ -49,8 +50,8 @@ def take_guarded_snapshot(rule, svrg, trained, source, workers, done):
         value = gradient.smooth_objective(full_gradient, weights)
         move = _Move(gradient, before, full_gradient, weights) if before else None
         nearby = BatchNearby(svrg, live, gradient, sample, workers)
-        measures = rule.measures_curvature and svrg.at.is_repeatable
-        is_random = bool(svrg.at.disturbances())
+        measures = rule.measures_curvature and svrg.reference.is_repeatable
+        is_random = bool(svrg.reference.disturbances())
         # Workers decide alike: each with the largest of all workers' numbers.
         norm, curvature, steps, begins_anew, *change = workers.largest([
             norm, nearby.curvature() if measures else 0., move.steps if move else 0,
@@ -211,6 +212,6 @@ def go_back(svrg, before, trained):
     Stored batches stay; their gradients are of another snapshot, and no step takes them.
     """
     svrg.snapshot.replace(None)  # until it is whole again
-    svrg.at.set_values(before.weights)
+    svrg.reference.set_values(before.weights)
     trained.go_to(before.weights)
     svrg.snapshot.replace(before.full_gradient)

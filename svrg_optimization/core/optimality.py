@@ -56,7 +56,7 @@ class MeanGradient:
     def change(self, full_gradient, full_before, moved):
         """Map each parameter to the change of G where weights have moved by a dict of arrays."""
         totals, before = full_gradient.totals(), full_before.totals()
-        units = full_before.units_for(full_gradient.batch_size)
+        units = full_before.scale_for(full_gradient.batch_size)
         decays, scale = self._decays_of(full_gradient), self._scale_of(full_gradient)
         return {name: scale * (totals[name] - units * before[name]) + decays[name] * by
                 for name, by in moved.items()}
@@ -64,7 +64,7 @@ class MeanGradient:
     def units(self, full_gradient, full_before):
         """Return the factor from the scale of an earlier G to that of a later one."""
         return (self._scale_of(full_gradient) / self._scale_of(full_before)
-                * full_before.units_for(full_gradient.batch_size))
+                * full_before.scale_for(full_gradient.batch_size))
 
     def updated(self, full_gradient):
         """List the parameters that are updated and have a full gradient."""

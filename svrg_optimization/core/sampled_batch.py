@@ -76,7 +76,7 @@ class BatchNearby:
     def __init__(self, svrg, live, gradient, sample, workers):
         self._svrg, self._live, self._gradient = svrg, live, gradient
         self._sample, self._workers = sample, workers.within_process()
-        self._weights = svrg.at.weights()
+        self._weights = svrg.reference.weights()
         self._lengths = {name: 1 / each for name, each in gradient.multipliers.items()}
         # A smaller difference is lost in rounding.
         self._precision = max([np.finfo(self._weights[name][0].dtype).eps

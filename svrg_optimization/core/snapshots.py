@@ -60,7 +60,8 @@ def take_snapshot(svrg, trained, source, workers, done=None):
     went_back = rule is not None and rule.take_snapshot(svrg, trained, source, workers, done)
     svrg.taken = Taken(gradient_norm(svrg, trained), objective(svrg, trained), went_back)
     if rule is None:
-        svrg.divergence.look_at(svrg.taken, svrg.at.weights(), trained, workers, svrg.warn_once)
+        svrg.divergence.look_at(svrg.taken, svrg.reference.weights(), trained, workers,
+                                svrg.warn_once)
     return svrg.taken
 
 
@@ -71,7 +72,8 @@ def average(svrg, trained, workers):
     """
     snapshot = svrg.snapshot
     if snapshot.averaged_at != snapshot.num_update:
-        trained.go_to(workers.average(svrg.at.values_of(trained.live), snapshot.full_gradient))
+        values = svrg.reference.values_of(trained.live)
+        trained.go_to(workers.average(values, snapshot.full_gradient))
         snapshot.averaged_at = snapshot.num_update
 
 
@@ -121,9 +123,9 @@ def warn_of_end(svrg, trained, cause=''):
         reason = ('passes had %s rows, so that each has another objective: iterators over files '
                   'leave other rows out with round_batch, unless batch_size divides the rows'
                   % ' and '.join(map(str, sorted(svrg.rows_of_passes)[:2])))
-    elif svrg.at.disturbances():
+    elif svrg.reference.disturbances():
         reason = ('with %s each batch has another objective, so that the gradient may not vanish'
-                  % ', '.join(svrg.at.disturbances()))
+                  % ', '.join(svrg.reference.disturbances()))
     else:
         reason = '%s%s, or more epochs, may be needed' % (
             'another learning rate' if trained.rule is None else trained.rule.advice,
@@ -137,7 +139,7 @@ def gradient_norm(svrg, trained):
     snapshot = svrg.snapshot
     if not snapshot.is_active:
         return None
-    return trained.mean_gradient().norm(snapshot.full_gradient, svrg.at.weights())
+    return trained.mean_gradient().norm(snapshot.full_gradient, svrg.reference.weights())
 
 
 def objective(svrg, trained):
@@ -145,7 +147,7 @@ def objective(svrg, trained):
     snapshot = svrg.snapshot
     if not snapshot.is_active:
         return None
-    return trained.mean_gradient().objective(snapshot.full_gradient, svrg.at.weights())
+    return trained.mean_gradient().objective(snapshot.full_gradient, svrg.reference.weights())
 
 
 def jump(svrg, trained):
@@ -153,11 +155,11 @@ def jump(svrg, trained):
 
     Where other weights have been set since, or others are updated now, they stay.
     """
-    snapshot, weights = svrg.snapshot, svrg.at.weights()
+    snapshot, weights = svrg.snapshot, svrg.reference.weights()
     way, snapshot.jump = snapshot.jump, None
     names = trained.mean_gradient().updated(snapshot.full_gradient)
     arrays = {name: weights[name][0] for name in names}
-    if (snapshot.num_update > snapshot.taken_at or not svrg.at.has_weights_of(trained.live)
+    if (snapshot.num_update > snapshot.taken_at or not svrg.reference.has_weights_of(trained.live)
             or len(way) != sum(np.prod(array.shape, dtype=int) for array in arrays.values())):
         return
     trained.go_to({name: [moved(array, nd.array(by, dtype=dense(array).dtype))

@@ -13,7 +13,7 @@ class StoredBatch:
     ----------
     batch : object
         The front end's batch, which stays as it is.
-    at_snapshot : dict of str to list of NDArray, or None
+    snapshot_gradients : dict of str to list of NDArray, or None
         For each parameter the gradients of the batch at the snapshot, one a
         device. None if they have to be computed again.
     full_gradient : FullGradient
@@ -26,7 +26,7 @@ class StoredBatch:
 
     def __init__(self, batch, full_gradient, cut_from):
         self.batch, self.full_gradient, self.cut_from = batch, full_gradient, cut_from
-        self.at_snapshot = None
+        self.snapshot_gradients = None
 
 
 class Store:
@@ -94,8 +94,8 @@ class Store:
         self._left -= sum(map(bytes_of, arrays))
         while self._left < 0 and self._with_gradients:
             latest = self._with_gradients.pop()
-            self._left += _bytes_of_all(latest.at_snapshot)
-            latest.at_snapshot, self._lacks_room = None, True
+            self._left += _bytes_of_all(latest.snapshot_gradients)
+            latest.snapshot_gradients, self._lacks_room = None, True
         if self._left < 0:
             self._exceeded_at, self._of_pass = len(self._of_pass), {}
             return
@@ -104,7 +104,7 @@ class Store:
         size = _bytes_of_all(gradients)
         self._lacks_room |= size > self._left
         if size <= self._left:
-            stored.at_snapshot = {name: [array.copy() for array in arrays]
+            stored.snapshot_gradients = {name: [array.copy() for array in arrays]
                                   for name, arrays in gradients.items()}
             self._left -= size
             self._with_gradients.append(stored)

@@ -40,12 +40,12 @@ class SVRG:
     """The snapshot of a model being trained, and the step under way.
 
     The model (`live` below) is an argument of the methods and is only handed on
-    to `at`. An attribute would be a reference cycle, and the memory of both
+    to `reference`. An attribute would make a cycle of references, and the memory of both
     would be freed late.
 
     Parameters
     ----------
-    at : GradientsAtSnapshot
+    reference : Reference
         Computes gradients at the snapshot.
     settings : Settings
         When snapshots are due, α, and the memory for batches.
@@ -74,8 +74,8 @@ class SVRG:
         Numbers of rows that the passes of ``fit`` had.
     """
 
-    def __init__(self, at, settings, warn_once):
-        self.at, self.settings, self.warn_once = at, settings, warn_once
+    def __init__(self, reference, settings, warn_once):
+        self.reference, self.settings, self.warn_once = reference, settings, warn_once
         self.store, self.stream = Store(settings.store_snapshot_grads), None
         self.snapshot, self.divergence = Snapshot(), Divergence()
         self.step, self.taken, self.epoch = Step(), None, None
@@ -106,11 +106,11 @@ class SVRG:
             If the full gradient is not finite and that is an error. As after
             all errors, the previous snapshot stays active.
         """
-        before = self.at.copy_of_values() if self.snapshot.is_active else {}
-        with self.snapshot.being_replaced(lambda: self.at.set_values(before)):
-            self.at.move_to(live)                                                    # w̃ ← w
+        before = self.reference.copy_of_values() if self.snapshot.is_active else {}
+        with self.snapshot.being_replaced(lambda: self.reference.set_values(before)):
+            self.reference.move_to(live)                                                    # w̃ ← w
             mu = self._full_gradient(live, source, workers, done)
-            self.at.copy_auxiliary_states_of(live)
+            self.reference.copy_auxiliary_states_of(live)
             self.snapshot.replace(mu)
         self.snapshot.num_taken += 1
         self.snapshot.averaged_at = None
@@ -118,11 +118,11 @@ class SVRG:
 
     def store_again(self, live, source, workers):
         """Compute μ anew, and store the batches of its pass, which no checkpoint contains."""
-        before = self.at.copy_of_values()
+        before = self.reference.copy_of_values()
         try:
             self.snapshot.full_gradient = self._full_gradient(live, source, workers)
         finally:
-            self.at.set_values(before)
+            self.reference.set_values(before)
 
     @contextlib.contextmanager
     def gradients_nearby(self, live, source, workers):
@@ -131,23 +131,23 @@ class SVRG:
         A gradient is a FullGradient of one batch, None for a batch that is all
         padding. A shift is a dict of one NDArray a parameter.
         """
-        snapshot, before = self.snapshot, self.at.copy_of_values()
+        snapshot, before = self.snapshot, self.reference.copy_of_values()
 
         def gradient_of(batch, shift=None):
             if shift is not None:
-                self.at.shift_weights(shift)
-            mu = self.at.new_full_gradient()
+                self.reference.shift_weights(shift)
+            mu = self.reference.new_full_gradient()
             self._add_gradients(mu, [batch], live, source)
             mu.divide(workers)
-            self.at.set_values(before)
+            self.reference.set_values(before)
             return mu if mu.finished else None
 
-        with snapshot.being_replaced(lambda: self.at.set_values(before)):
+        with snapshot.being_replaced(lambda: self.reference.set_values(before)):
             yield gradient_of
             snapshot.replace(snapshot.full_gradient, snapshot.taken_at)
 
     def _full_gradient(self, live, source, workers, done=None):
-        mu = self.at.new_full_gradient()                                             # μ ← 0
+        mu = self.reference.new_full_gradient()                                             # μ ← 0
         store = self.store if self.store.budget else None
         self.store.drop()
         batches = source.batches(are_seen=done is not None, are_kept=store is not None)
@@ -170,15 +170,16 @@ class SVRG:
         return mu
 
     def _add_gradients(self, mu, batches, live, source, store=None):
-        with self.at.inputs_kept(live):
-            for part in self.at.gradients_of_pass(batches, live, source, mu, store is not None):
+        reference, stores = self.reference, store is not None
+        with reference.inputs_kept(live):
+            for part in reference.gradients_of_pass(batches, live, source, mu, stores):
                 if part.is_summed:
                     mu.add(part.gradients, part.weights, part.losses)         # μ ← μ + ∇f_b(w̃)
                 if part.batches:
                     mu.count(part.gradients, part.rows, part.batches)
                 if store and part.batch is not None and not store.is_exceeded:
                     batch = source.kept(part.batch)
-                    store.add(batch, self.at.arrays_of(batch), part, mu)
+                    store.add(batch, reference.arrays_of(batch), part, mu)
 
     @staticmethod
     def _counted(batches, mu, done):
@@ -215,7 +216,7 @@ class SVRG:
 
     def drop_snapshot(self):
         """Deactivate the snapshot. Steps are plain steps until the next one."""
-        self.snapshot.replace(self.at.new_full_gradient())
+        self.snapshot.replace(self.reference.new_full_gradient())
 
     def drop_snapshot_without(self, names):
         """Drop the snapshot if its full gradient lacks one of these parameters."""
@@ -239,10 +240,10 @@ class SVRG:
 
     def begin_step(self, batch, is_training):
         """Begin a step on a batch, and look it up in the store."""
-        stored = self.store.found(self.at.arrays_of(batch)) if self.store.batches else None
+        stored = self.store.found(self.reference.arrays_of(batch)) if self.store.batches else None
         self.step = Step(stored, is_training, FORWARDED)
 
-    def compute_at_snapshot(self, live, out_grads=None):
+    def compute_snapshot_gradients(self, live, out_grads=None):
         """Compute or look up the gradient of the step's batch at the snapshot."""
         step, stored = self.step, self.step.stored
         step.stage, step.has_out_grads = COMPUTED, out_grads is not None
@@ -250,9 +251,10 @@ class SVRG:
             return
         if (stored is not None and out_grads is None and step.is_training
                 and stored.full_gradient is self.snapshot.full_gradient):
-            step.at_snapshot = stored.at_snapshot
-        if step.at_snapshot is None:
-            step.at_snapshot = self.at.gradients_of_step(live, step.is_training, out_grads)
+            step.snapshot_gradients = stored.snapshot_gradients
+        if step.snapshot_gradients is None:
+            step.snapshot_gradients = self.reference.gradients_of_step(live, step.is_training,
+                                                                       out_grads)
 
     def correct(self, gradients, rows, rule=None):
         """Turn the gradients of the step at the current weights into SVRG gradients, in place.
@@ -274,7 +276,7 @@ class SVRG:
             If an error has stopped the last call in the middle.
         """
         step = self.step
-        if step.at_snapshot is None:
+        if step.snapshot_gradients is None:
             return
         if step.stage == CORRECTING:
             raise RuntimeError('update needs another forward and backward: an error has stopped '
@@ -283,13 +285,13 @@ class SVRG:
             rows = step.stored.cut_from
         alpha = self.settings.alpha_after(self.snapshot.num_update)
         step.stage = CORRECTING
-        correct_batch(gradients, step.at_snapshot, self.snapshot.full_gradient, rows, alpha,
+        correct_batch(gradients, step.snapshot_gradients, self.snapshot.full_gradient, rows, alpha,
                       rule)                                            # ∇f(w) − α (∇f(w̃) − μ)
-        step.at_snapshot, step.stage = None, COMPUTED
+        step.snapshot_gradients, step.stage = None, COMPUTED
 
     def abandon_step(self):
         """Forget the step: its update is not to come."""
-        self.step.at_snapshot = None
+        self.step.snapshot_gradients = None
         if self.step.stage:
             self.step.stage = UPDATED
 
@@ -319,7 +321,7 @@ class Step:
     stage : str
         What was done last: FORWARDED, COMPUTED (both gradients), CORRECTING
         (only after an error) or UPDATED; NOT_BEGUN before the first step.
-    at_snapshot : dict of str to list of NDArray, or None
+    snapshot_gradients : dict of str to list of NDArray, or None
         Gradient of the batch at the snapshot, until it has corrected the other.
     has_out_grads : bool
         Whether its backward pass got gradients of the outputs.
@@ -328,7 +330,7 @@ class Step:
     stored: Any = None
     is_training: bool = False
     stage: str = NOT_BEGUN
-    at_snapshot: Optional[dict] = None
+    snapshot_gradients: Optional[dict] = None
     has_out_grads: bool = False
 
     @property

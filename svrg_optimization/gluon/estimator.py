@@ -81,7 +81,7 @@ class SVRGBatchProcessor(BatchProcessor):
                                'besides the SVRGBatchProcessor of the Estimator')
         batch = Batches([train_batch], None, trainer._devices, trainer._axes).first
         inputs = list(map(list, zip(*batch)))
-        outputs = (trainer._at.outputs(batch)[0] if _has_ended(trainer)  # no step follows
+        outputs = (trainer._reference.outputs(batch)[0] if _has_ended(trainer)  # no step follows
                    else trainer.backward(*inputs))
         if not all(isinstance(output, (list, tuple)) and len(output) > 1 for output in outputs):
             raise TypeError('objective must return the loss and the output of the network, as in '

@@ -31,7 +31,7 @@ class TrainedParameters(TrainedModel):
     def mean_gradient(self):
         """Return the gradient that a step follows, whatever the size of its batch."""
         trainer = self.live
-        updated = [param for param in trainer._at.trained() if param.lr_mult]
+        updated = [param for param in trainer._reference.trained() if param.lr_mult]
         decays = dict(zip(trainer._params,
                           trainer._optimizer._get_wds(range(len(trainer._params)))))
         scale = trainer._scale * trainer._loss_scale
@@ -47,7 +47,7 @@ class TrainedParameters(TrainedModel):
             updater.states.clear()
             updater.states_synced.clear()
         if self.rule is not None:
-            self.live._at.remember_step()
+            self.live._reference.remember_step()
 
 
 class ScalingUpdater(Updater):

@@ -23,10 +23,10 @@ from ..kvstore.workers import workers_of_trainer
 from ..proximal import ProximalOperators, ProximalStep
 from ..scales import Scales
 from ..step_size import check_step_size, spelled_out
-from .at_snapshot import AtSnapshot
 from .batches import Axes, Batches, as_inputs, with_states
 from .epochs import epochs
 from .numpy_arrays import as_nd
+from .reference import GluonReference
 from .states import unpickled, with_snapshot
 from .trained_parameters import ScalingUpdater, TrainedParameters, rule_of_optimizer
 
@@ -170,9 +170,9 @@ class SVRGTrainer(gluon.Trainer):
             self._scale *= kvstore.num_workers
             warn_once('optimizer is a DistributedOptimizer, which is unwrapped: the kvstore '
                       "'horovod' sums, and step takes the rows of all workers")
-        self._at = AtSnapshot(self._params, objective, settings.loss_is_mean, axes,
+        self._reference = GluonReference(self._params, objective, settings.loss_is_mean, axes,
                              warn_once)
-        self._svrg = SVRG(self._at, settings, warn_once)
+        self._svrg = SVRG(self._reference, settings, warn_once)
         self._axes, self._summed = axes, None  # rows whose SVRG gradients `step` is to find
         self._keys_on_servers = set()
         self._data_of_snapshot = None  # what it is the mean over; not known of a file's
@@ -265,16 +265,16 @@ class SVRGTrainer(gluon.Trainer):
         self._check_ready()
         source = Batches(train_data, batches, self._devices, self._axes, self._of_devices(states))
         if source.first and any(param._deferred_init for param in self._params):
-            self._at.outputs(with_states(source.first, source.states))  # finds the shapes
+            self._reference.outputs(with_states(source.first, source.states))  # finds the shapes
         whole = source.first_unsplit()
         if whole and not (any(states) or self._svrg.snapshot.num_taken):
-            self._at.check_axes(source.first, whole)
+            self._reference.check_axes(source.first, whole)
         if not self._kv_initialized:
             self._init_kvstore()
         if self._params_to_init:
             self._init_params()
         self._drop_outdated_snapshot()
-        if self._at.has_been_set():
+        if self._reference.has_been_set():
             self._svrg.weights_are_others(trained)
         workers = self._workers()
         taken = snapshots.take_snapshot(self._svrg, trained, source, workers)
@@ -384,7 +384,7 @@ class SVRGTrainer(gluon.Trainer):
         if autograd.is_recording():
             raise RuntimeError('SVRGTrainer records by itself: call its methods outside of '
                                'autograd.record()')
-        if not self._at.trained():
+        if not self._reference.trained():
             raise ValueError("params must have one that is trained, and grad_req is 'null' for all")
 
     def _average(self):
@@ -392,7 +392,7 @@ class SVRGTrainer(gluon.Trainer):
         snapshots.average(self._svrg, TrainedParameters(self), self._workers())
 
     def _drop_outdated_snapshot(self):
-        if self._at.is_outdated() and self._svrg.snapshot.is_active:
+        if self._reference.is_outdated() and self._svrg.snapshot.is_active:
             self._svrg.warn_once('the snapshot is dropped, since parameters have got other arrays '
                                  '(cast, reset_ctx, grad_req)')
             self._svrg.snapshot.replace(None)
@@ -408,9 +408,9 @@ class SVRGTrainer(gluon.Trainer):
         return self._params[0].list_ctx()
 
     def _workers(self):
-        values = self._at.values_of(self) if steps_alone(self._kvstore) else {}
+        values = self._reference.values_of(self) if steps_alone(self._kvstore) else {}
         return workers_of_trainer(self._kvstore, [param.name for param in self._params],
-                                  {**values, **self._at.live_gradients()}, self._devices[0],
+                                  {**values, **self._reference.live_gradients()}, self._devices[0],
                                   self._keys_on_servers)
 
     def backward(self, *inputs):
@@ -443,7 +443,7 @@ class SVRGTrainer(gluon.Trainer):
         RuntimeError
             Within ``autograd.record()``.
         """
-        svrg, at, devices = self._svrg, self._at, len(self._devices)
+        svrg, reference, devices = self._svrg, self._reference, len(self._devices)
         if not svrg.settings.is_off:
             self._check_ready()
             if svrg.snapshot.jump is not None:
@@ -463,9 +463,9 @@ class SVRGTrainer(gluon.Trainer):
                 list(zip(*inputs)) if in_lists else [inputs])
             before, self._summed = self._summed, None
             if svrg.corrects:
-                svrg.correct(at.live_gradients(), rows * self._loss_scale)
-                at.mark()
-                self._summed = rows + (before or 0 if at.adds else 0)
+                svrg.correct(reference.live_gradients(), rows * self._loss_scale)
+                reference.mark()
+                self._summed = rows + (before or 0 if reference.adds else 0)
         except BaseException:
             svrg.abandon_step()  # its gradients are no longer what a step needs
             self._summed = None
@@ -506,7 +506,7 @@ class SVRGTrainer(gluon.Trainer):
 
     def _end_step(self):
         if rule_of_optimizer(self._optimizer) is not None:
-            self._at.remember_step()
+            self._reference.remember_step()
         self._svrg.end_step()
 
     def _init_optimizer(self, optimizer, optimizer_params):
@@ -533,14 +533,14 @@ class SVRGTrainer(gluon.Trainer):
                           scales.step_size(self._optimizer, number, value))
 
     def _check_step(self, batch_size):
-        svrg, at = self._svrg, self._at
+        svrg, reference = self._svrg, self._reference
         if svrg.corrects and svrg.step.stage != COMPUTED:
             raise RuntimeError('a step needs trainer.backward(...) of its batch before it: '
                                'the gradients of loss.backward() are not SVRG gradients. '
                                'Set alpha = 0 for steps of plain Trainer')
         if self._summed is None:
             return
-        overwritten = at.overwritten()
+        overwritten = reference.overwritten()
         if overwritten:
             raise RuntimeError('a step needs the SVRG gradients of trainer.backward(...), and '
                                'another backward pass, of loss.backward() or of another trainer, '
@@ -556,28 +556,29 @@ class SVRGTrainer(gluon.Trainer):
                            '%s: with weight decay or a proximal operator such steps lead to '
                            'another optimum, and BarzilaiBorwein finds the rate of others. Give '
                            'step the number of each batch, as in step(%s)'
-                           % (batch_size, summed, *(('means', summed) if at.kind == 'mean' else (
-                               'rows (or words)', 'len(data)'))), 'batch_size')
-        at.set_fresh(True)  # which Trainer demands
+                           % (batch_size, summed, *(
+                               ('means', summed) if reference.kind == 'mean' else (
+                                   'rows (or words)', 'len(data)'))), 'batch_size')
+        reference.set_fresh(True)  # which Trainer demands
         self._summed = None
 
     def _steps_undone(self, data):
         """Yield what `diagnostics` measures of each batch, and undo all but gradients."""
         self._check_ready()
-        svrg, at = self._svrg, self._at
-        undo = at.kept_of_live(), at.copy_of_values()
+        svrg, reference = self._svrg, self._reference
+        undo = reference.kept_of_live(), reference.copy_of_values()
         try:
             for batch in Batches(data, None, self._devices, self._axes).batches():
-                at.zero_gradients()
+                reference.zero_gradients()
                 rows = self._compute_gradients(batch)[1]
-                gradients = at.live_gradients()
+                gradients = reference.live_gradients()
                 scaled = rows * self._loss_scale
                 yield gradients, rows, 1 / scaled, functools.partial(
                     svrg.correct, gradients, scaled)
         finally:
             for array, value in undo[0]:
                 value.copyto(array)
-            at.set_values(undo[1])
+            reference.set_values(undo[1])
             svrg.abandon_step()
             self._summed = None
 
@@ -591,15 +592,15 @@ class SVRGTrainer(gluon.Trainer):
         rows : int
             Number of rows whose gradients are summed.
         """
-        svrg, at = self._svrg, self._at
+        svrg, reference = self._svrg, self._reference
         try:
-            at.inputs = inputs
+            reference.inputs = inputs
             svrg.begin_step(inputs, is_training=True)
             self._drop_outdated_snapshot()
-            outputs, rows = at.run_live(svrg.corrects)
-            svrg.compute_at_snapshot(self)
+            outputs, rows = reference.run_live(svrg.corrects)
+            svrg.compute_snapshot_gradients(self)
         finally:
-            at.inputs = None
+            reference.inputs = None
         return outputs, rows
 
     def save_states(self, fname):
@@ -615,7 +616,7 @@ class SVRGTrainer(gluon.Trainer):
         with open(fname, 'rb') as file:
             states = file.read()
         with open(fname, 'wb') as file:
-            file.write(with_snapshot(states, self._at.pack(self._svrg.snapshot)))
+            file.write(with_snapshot(states, self._reference.pack(self._svrg.snapshot)))
 
     def load_states(self, fname):
         """Load what `save_states` of this class or of Trainer has saved.
@@ -636,7 +637,7 @@ class SVRGTrainer(gluon.Trainer):
             saved = file.read()
         try:
             states, svrg = unpickled(saved)
-            restore = svrg and self._at.unpack(svrg, self._svrg.snapshot)
+            restore = svrg and self._reference.unpack(svrg, self._svrg.snapshot)
         except gluon.parameter.DeferredInitializationError as error:
             raise RuntimeError('load_states needs parameters whose shapes are known: call '
                                'net.load_parameters before it, or net once') from error

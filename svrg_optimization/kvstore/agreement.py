@@ -46,9 +46,9 @@ def check_waits(kvstore, **settings):
 
 def batches_of_each(kvstore, key, train_data):
     """Read an iterator to its end and rewind it; return the batches of each worker, by rank."""
-    go_back = rewind_for_pass(train_data)
+    rewind_data = rewind_for_pass(train_data)
     yielded = sum(1 for _ in train_data)
-    go_back()
+    rewind_data()
     return told_by_each(kvstore, key, [yielded])[:, 0]
 
 

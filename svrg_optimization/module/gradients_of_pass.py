@@ -79,8 +79,8 @@ class GradientsOfPass:
         for batch in batches:
             if self._bucket_of:
                 bucket = self._bucket_of(batch)
-                used.add(bucket._svrg.at.executors)
-                yield from self._others(batch, bucket, bucket._svrg.at.executors)
+                used.add(bucket._svrg.reference.executors)
+                yield from self._others(batch, bucket, bucket._svrg.reference.executors)
             elif self._at_once == 1 and self._is_whole(batch):
                 yield self._whole(batch, live)
             elif self._at_once and self._is_whole(batch):

@@ -122,7 +122,7 @@ def _install(module, kvstore, optimizer, optimizer_params, init_optimizer, is_ch
     if steps_alone:
         kvstore = LocalSteps(opened)
         summed = module._param_names + module._aux_names
-    keys = KVStoreKeys(module._param_names, summed, svrg.at.counted_by_row())
+    keys = KVStoreKeys(module._param_names, summed, svrg.reference.counted_by_row())
     module._membership = Membership(keys)
     wrapped = module._create_optimizer(_SVRGOptimizer.__name__, optimizer, kvstore,
                                        optimizer_params)

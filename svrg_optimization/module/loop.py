@@ -237,22 +237,22 @@ class _Epochs:
                 if self.has_ended:  # as the run that this one resumes
                     return None
         self._rows = 0 if is_first and self._takes_snapshots and not takes_snapshot else None
-        go_back = None
+        rewind_data = None
         if takes_snapshot:
-            go_back = self._take_snapshot()
+            rewind_data = self._take_snapshot()
             if self.has_ended:
-                if go_back:
-                    go_back()
+                if rewind_data:
+                    rewind_data()
                 return None
         elif wants_batches and stores_again:
-            go_back = rewind_for_pass(train_data)
+            rewind_data = rewind_for_pass(train_data)
             store_again(self._of_snapshot, Pass(train_data, are_seen_later=self._are_seen))
         elif wants_batches:
             store.drop()
         stored = store.shuffled(train_data, svrg.warn_once) if self._takes_snapshots else None
-        if stored is None and go_back:
-            go_back()
-        self._is_read = stored is None or go_back is not None
+        if stored is None and rewind_data:
+            rewind_data()
+        self._is_read = stored is None or rewind_data is not None
         self._was_reset = False
         if stored is not None:
             return iter(stored)
@@ -279,7 +279,7 @@ class _Epochs:
         if (self._rows is None or not svrg.snapshot.is_active
                 or svrg.settings.update_freq is None or svrg.settings.full_grad_data is not None
                 or svrg.settings.full_grad_batches is not None
-                or svrg.at.executors.loss_reduction.mask):  # labels were counted
+                or svrg.reference.executors.loss_reduction.mask):  # labels were counted
             return
         rows, module = svrg.snapshot.full_gradient.rows, self._of_snapshot
         found = module._membership.total(module, math.nan if leaves_out_other_rows(
@@ -313,9 +313,9 @@ class _Epochs:
         if not self._takes_snapshots or (svrg.settings.tol is None and self._rule is None):
             return
         if not svrg.snapshot.is_active or svrg.snapshot.num_update > svrg.snapshot.taken_at:
-            go_back = self._take_snapshot()
-            if go_back:
-                go_back()
+            rewind_data = self._take_snapshot()
+            if rewind_data:
+                rewind_data()
         if svrg.taken is not None and self._takes_snapshots:
             if svrg.taken.went_back:
                 executor_group.weights_have_moved(self._module)
@@ -332,9 +332,9 @@ class _Epochs:
         svrg, train_data, module = self._svrg, self._train_data, self._module
         full_grad_data, growing = svrg.settings.full_grad_data, svrg.settings.full_grad_batches
         count = svrg.settings.batches_after(svrg.snapshot.num_taken)
-        go_back = None
+        rewind_data = None
         if full_grad_data is None:
-            go_back = rewind_for_pass(train_data, self._was_reset)
+            rewind_data = rewind_for_pass(train_data, self._was_reset)
             source, name = Pass(train_data, count, are_seen_later=self._are_seen), 'train_data'
         else:
             if svrg.stream is None or svrg.stream.train_data is not full_grad_data:
@@ -352,7 +352,7 @@ class _Epochs:
                 raise
             self._has_loss = False
             svrg.warn_once('%s: fit trains as plain Module' % error, 'plain Module')
-            return go_back
+            return rewind_data
         if svrg.store.train_data is not None:
             svrg.store.train_data = train_data  # a subclass may have passed others on
         snapshots.log_taken(module.logger, svrg.epoch, time.time() - tic, svrg.taken)
@@ -361,4 +361,4 @@ class _Epochs:
         if count is not None:
             module.logger.info('Epoch[%d] Full gradient batches=%d', svrg.epoch,
                                svrg.snapshot.full_gradient.batches)
-        return go_back
+        return rewind_data

@@ -42,7 +42,7 @@ def take_snapshot(module, train_data, batch_end_callback, batches):
                   and svrg.snapshot.taken_at == svrg.snapshot.num_update and is_at_snapshot(module))
     svrg.unmoved = svrg.unmoved + 1 if is_unmoved else 0
     module._membership.synchronize(module, svrg.snapshot.num_update)
-    svrg.at.warn_of_noise(module)
+    svrg.reference.warn_of_noise(module)
     callbacks = batch_end_callback or svrg.settings.full_grad_callback
     taken = snapshots.take_snapshot(
         svrg, trained, source, workers_of(module, svrg.epoch is not None and source.is_of_training),
@@ -74,7 +74,7 @@ def is_at_snapshot(module):
     snapshot = module._snapshot
     return (snapshot.is_active and not snapshot.is_stale
             and snapshot.taken_at == snapshot.num_update
-            and module._svrg.at.has_weights_of(module))
+            and module._svrg.reference.has_weights_of(module))
 
 
 def has_converged(module):

@@ -5,8 +5,8 @@ import pytest
 
 from problems import Problem
 from stepping import Training
-from svrg_optimization.module.at_snapshot import AtSnapshot
 from svrg_optimization.module.executors import Executors
+from svrg_optimization.module.reference import ModuleReference
 
 TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
 
@@ -30,7 +30,7 @@ def merged(monkeypatch):
 def runs(monkeypatch):
     """Count how often gradients at the snapshot are computed outside of a pass."""
     calls = []
-    compute = AtSnapshot.gradients_of_step
-    monkeypatch.setattr(AtSnapshot, 'gradients_of_step',
+    compute = ModuleReference.gradients_of_step
+    monkeypatch.setattr(ModuleReference, 'gradients_of_step',
                         lambda *args: (calls.append(None), compute(*args))[1])
     return calls

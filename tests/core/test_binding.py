@@ -179,7 +179,7 @@ def test_bind_that_fails_forgets_what_it_was_to_share(monkeypatch):
     first.init_optimizer()
     first.update_full_grads(problem.iterator())
     with monkeypatch.context() as patch:
-        patch.setattr(type(second._svrg.at), 'bind', fail)
+        patch.setattr(type(second._svrg.reference), 'bind', fail)
         with pytest.raises(MemoryError):
             second.bind([('data', (10, 4))], [('label', (10,))], shared_module=first)
     assert not second.binded and not second._snapshot.is_active

@@ -14,7 +14,7 @@ from problems import Problem, SparseProblem
 from samples import Lengths
 from svrg_bb import SvrgBB, float64
 from svrg_optimization import BarzilaiBorwein, SVRGModule
-from svrg_optimization.module.at_snapshot import AtSnapshot
+from svrg_optimization.module.reference import ModuleReference
 
 TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
 
@@ -263,7 +263,7 @@ def test_an_interrupted_measurement_is_made_up_for(monkeypatch):
     problem, rule, train_data = Problem('linear'), BarzilaiBorwein(), Problem('linear').iterator()
     module = problem.module(update_freq=100)
     with pytest.raises(KeyboardInterrupt), monkeypatch.context() as patch:
-        patch.setattr(AtSnapshot, 'shift_weights', Mock(side_effect=KeyboardInterrupt))
+        patch.setattr(ModuleReference, 'shift_weights', Mock(side_effect=KeyboardInterrupt))
         module.fit(train_data, eval_metric='mse', num_epoch=1, arg_params=problem.arg_params(),
                    optimizer_params={'lr_scheduler': rule})
     module.fit(train_data, eval_metric='mse', begin_epoch=1, num_epoch=2)

@@ -9,7 +9,7 @@ from svrg_optimization._warn_once import WarnOnce
 from svrg_optimization.core import snapshots
 from svrg_optimization.core.front_end import (
     BatchesOfPass,
-    GradientsAtSnapshot,
+    Reference,
     TrainedModel,
     Workers,
 )
@@ -31,7 +31,7 @@ def gradient(weights, rows):
     return {'w': [nd.dot(features, error, transpose_a=True)]}
 
 
-class AtSnapshot(GradientsAtSnapshot):
+class OneWeight(Reference):
     def __init__(self):
         self.arrays = {'w': [nd.zeros(3, dtype='float64')]}
 
@@ -73,14 +73,14 @@ class Model(TrainedModel):
 
 def train(epochs, rule=None):
     """Return the weights and the gradient's norm at a last snapshot."""
-    model, svrg = Model(rule), SVRG(AtSnapshot(), Settings(MODULE), WarnOnce())
+    model, svrg = Model(rule), SVRG(OneWeight(), Settings(MODULE), WarnOnce())
     batches = [np.arange(begin, min(begin + 5, 23)) for begin in range(0, 23, 5)]
     for _ in range(epochs):
         snapshots.take_snapshot(svrg, model, Batches(batches), Workers())
         for model.rows in batches:
             svrg.begin_step(model.rows, True)
             gradients = gradient(model.weights, model.rows)
-            svrg.compute_at_snapshot(model)
+            svrg.compute_snapshot_gradients(model)
             svrg.correct(gradients, len(model.rows))
             weight = model.weights['w'][0]
             weight -= (rule(None) if rule else RATE) * (

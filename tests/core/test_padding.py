@@ -190,6 +190,6 @@ def test_a_batch_of_padding_alone_does_not_count(stored):
     problem.assert_full_gradient(module, svrg.full_gradient)
     assert module._snapshot.full_gradient.batches == 4
     if stored:
-        assert [batch.at_snapshot is None for batch in module._svrg.store.batches] == [
+        assert [batch.snapshot_gradients is None for batch in module._svrg.store.batches] == [
             False, False, True, False, False]
         assert [stored.batch.pad for stored in module._svrg.store.batches] == [0, 0, 10, 0, 0]

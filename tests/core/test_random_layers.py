@@ -96,7 +96,7 @@ def test_gradients_at_the_snapshot_cancel(context, is_train):
         module.forward(batch, is_train)
         module._compute_gradients()
         for current, snapshot in zip(module._exec_group.grad_arrays,
-                                     module._svrg.at.executors.for_inputs_of(module)[0]._exec_group.grad_arrays):
+                                     module._svrg.reference.executors.for_inputs_of(module)[0]._exec_group.grad_arrays):
             for left, right in zip(current, snapshot):
                 np.testing.assert_array_equal(left.asnumpy(), right.asnumpy())
                 assert left.asnumpy().any()
@@ -127,7 +127,7 @@ def test_training_is_svrg_under_the_masks_that_were_drawn():
     def masks_of_pass(param):
         executor = module._mod_aux._exec_group.execs[0]
         if param.nbatch == 3:
-            executor = module._svrg.at.executors._other._exec_group.execs[0]
+            executor = module._svrg.reference.executors._other._exec_group.execs[0]
         pass_masks.append([executor.arg_dict[name].asnumpy().astype(float)
                            for name in ('first_mask', 'second_mask')])
 
@@ -223,7 +223,7 @@ def test_layers_of_one_name_have_masks_of_their_own():
     for left, right in zip(module._exec_group.execs[0].outputs[1:], module._masks.names):
         np.testing.assert_array_equal(
             left.asnumpy(),
-            module._svrg.at.executors.for_inputs_of(module)[0]._exec_group.execs[0].arg_dict[right].asnumpy())
+            module._svrg.reference.executors.for_inputs_of(module)[0]._exec_group.execs[0].arg_dict[right].asnumpy())
     assert len(module._masks.names) == 2
 
 
@@ -259,7 +259,7 @@ def test_buckets_have_masks_of_their_shapes():
             bucket = module._curr_module
             np.testing.assert_array_equal(
                 bucket._exec_group.execs[0].outputs[-1].asnumpy(),
-                bucket._svrg.at.executors.for_inputs_of(bucket)[0]._exec_group.execs[0].arg_arrays[1].asnumpy())
+                bucket._svrg.reference.executors.for_inputs_of(bucket)[0]._exec_group.execs[0].arg_arrays[1].asnumpy())
             module.update()
 
 

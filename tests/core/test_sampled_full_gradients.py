@@ -208,7 +208,7 @@ def test_callbacks_see_a_batch_before_a_snapshot_as_without_one(monkeypatch, con
                    arg_params=problem.arg_params(), monitor=monitor,
                    optimizer_params={'learning_rate': 1e-30})
         runs.append((module._snapshot.num_taken, [str(one) for one in seen]))
-    assert module._svrg.at.executors.shares_pool
+    assert module._svrg.reference.executors.shares_pool
     assert [taken for taken, _ in runs] == [1, 2]
     assert runs[0][1] == runs[1][1]
 

@@ -37,7 +37,7 @@ def test_outputs_and_input_gradients_stay_valid(context):
     module.bind(iterator.provide_data, iterator.provide_label, inputs_need_grad=True)
     module.init_params(arg_params=problem.arg_params())
     module.init_optimizer(optimizer_params=SETTINGS)
-    assert module._svrg.at.executors.shares_pool
+    assert module._svrg.reference.executors.shares_pool
     plain = mx.mod.Module(problem.symbol, label_names=('label',), context=context)
     plain.bind(iterator.provide_data, iterator.provide_label, inputs_need_grad=True)
     plain.init_params()
@@ -151,8 +151,8 @@ def test_random_layers_and_statistics_share_no_pool(layer):
         getattr(mx.sym, layer)(hidden), num_hidden=1), mx.sym.Variable('label'))
     module = SVRGModule(symbol, label_names=('label',), update_freq=1)
     module.bind([('data', (4, 2))], [('label', (4,))])
-    assert module._svrg.at.executors.shares_inputs == (layer == 'BatchNorm')
-    assert not module._svrg.at.executors.shares_pool
+    assert module._svrg.reference.executors.shares_inputs == (layer == 'BatchNorm')
+    assert not module._svrg.reference.executors.shares_pool
 
 
 def test_a_second_backward_after_one_forward_is_modules():

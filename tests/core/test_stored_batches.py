@@ -28,11 +28,11 @@ def test_the_budget_is_kept(runs):
         total = sum(bytes_of(array) for stored in held
                     for array in stored.batch.data + stored.batch.label)
         total += sum(bytes_of(array) for batch in held for arrays in
-                     (batch.at_snapshot or {}).values() for array in arrays)
+                     (batch.snapshot_gradients or {}).values() for array in arrays)
         assert total <= budget
         if held:
             room = budget - total
-            stored = sum(batch.at_snapshot is not None for batch in held)
+            stored = sum(batch.snapshot_gradients is not None for batch in held)
             assert stored == 20 or room < cost_of_gradient(problem)
 
 
@@ -92,16 +92,16 @@ def test_gradients_go_where_data_need_their_room():
         said, data = [], object()
         store.complete(data, count, lambda _, kind, said=said: said.append(kind))
         expected = [[], [True], [True, True], [True, False, False], []][count]
-        assert [batch.at_snapshot is not None for batch in store.batches] == expected
+        assert [batch.snapshot_gradients is not None for batch in store.batches] == expected
         assert store.num_with_gradients == sum(expected)
         assert said == [[], [], [], ['not all stored'], ['nothing stored']][count]
         for stored, batch in zip(store.batches, made):
             assert stored.batch is batch and stored.full_gradient == 'full gradient'
             assert store.found([*batch.data, *batch.label]) is stored
             assert store.found([batch.data[0].copy(), *batch.label]) is None
-            if stored.at_snapshot:
-                assert stored.at_snapshot['w'][0] is not gradients['w'][0]
-                assert (stored.at_snapshot['w'][0].asnumpy() == 1).all()
+            if stored.snapshot_gradients:
+                assert stored.snapshot_gradients['w'][0] is not gradients['w'][0]
+                assert (stored.snapshot_gradients['w'][0].asnumpy() == 1).all()
 
 
 def test_sparse_batches_of_one_shape_cost_what_they_have():

@@ -9,7 +9,7 @@ import pytest
 from problems import assert_close
 from sequences import LENGTHS, SETTINGS, BucketIter, Sequences
 from svrg_optimization import SVRGBucketingModule
-from svrg_optimization.module.at_snapshot import AtSnapshot
+from svrg_optimization.module.reference import ModuleReference
 
 TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
 def fit(problem, module, begin, end, **kwargs):
@@ -60,7 +60,7 @@ def test_steps_on_stored_batches_compute_nothing_at_the_snapshot(monkeypatch, co
     rows_of = {np.float32(problem.targets[rows]).tobytes(): rows
                for _, rows, _ in problem.plan(4)}
     steps, computed = [], []
-    monkeypatch.setattr(AtSnapshot, 'gradients_of_step', lambda *_: computed.append(None))
+    monkeypatch.setattr(ModuleReference, 'gradients_of_step', lambda *_: computed.append(None))
     module = problem.module(2, context=context, store_snapshot_grads=True)
     fit(problem, module, 0, 4, batch_end_callback=lambda param: steps.append(
         (param.epoch, param.nbatch, param.locals['data_batch'].label[0].asnumpy().tobytes())))

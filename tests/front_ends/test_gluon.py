@@ -275,7 +275,7 @@ def test_statistics_of_a_symbol_block_are_those_of_the_live_weights(contexts, tm
         for name, param in net.collect_params().items():
             for ours, theirs in zip(param.list_data(), plain.collect_params()[name].list_data()):
                 np.testing.assert_array_equal(ours.asnumpy(), theirs.asnumpy(), name)
-    assert 'hidden_bias' not in trainer._at.values()
+    assert 'hidden_bias' not in trainer._reference.values()
 
 
 @pytest.mark.parametrize('contexts, on_kvstore', [

@@ -83,7 +83,7 @@ def test_an_error_in_the_pass_leaves_weights_gradients_and_the_snapshot(where, e
                 for array in (param.data(), param.grad())], [
                     share.asnumpy() for share in
                     trainer._svrg.snapshot.full_gradient.shares[0].values()], [
-                        value.asnumpy() for values in trainer._at.copy_of_values().values()
+                        value.asnumpy() for values in trainer._reference.copy_of_values().values()
                         for value in values]
 
     before = state()

@@ -247,8 +247,9 @@ def test_steps_on_stored_batches_are_those_without(kind, contexts, budget, rows)
         trainers.append(problem.trainer(net, settings={'learning_rate': 0.1},
                                         store_snapshot_grads=stored))
         trainers[-1].update_full_grads(loader)
-    computed, again = [], trainers[0]._at.gradients_of_step
-    trainers[0]._at.gradients_of_step = lambda *step: (computed.append(step), again(*step))[1]
+    reference = trainers[0]._reference
+    computed, again = [], reference.gradients_of_step
+    reference.gradients_of_step = lambda *step: (computed.append(step), again(*step))[1]
     batches = list(trainers[0].training_batches(loader))
     for data, label in batches:
         trainers[0].backward(data, label)

@@ -29,10 +29,10 @@ def trained(epochs, path=None):
 
 def state_of(trainer):
     """Return all that a file contains, as lists of arrays and numbers."""
-    snapshot, generator = trainer._svrg.snapshot, trainer._at._random
+    snapshot, generator = trainer._svrg.snapshot, trainer._reference._random
     momenta = trainer._updaters[0].states
     return ([momenta[place].asnumpy() for place in sorted(momenta)],
-            [value.asnumpy() for values in trainer._at.copy_of_values().values()
+            [value.asnumpy() for values in trainer._reference.copy_of_values().values()
              for value in values],
             [share.asnumpy() for share in snapshot.full_gradient.shares[0].values()],
             [snapshot.full_gradient.batch_size, snapshot.full_gradient.rows, snapshot.num_taken,

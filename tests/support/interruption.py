@@ -19,7 +19,7 @@ class Interruption:
 
     def __init__(self, call, at=None, functions=None):
         self.operations = 0
-        self._at, self._functions = at, functions
+        self._reference, self._functions = at, functions
         self._tracer = sys.gettrace()  # that of coverage
         sys.settrace(self._trace)
         try:
@@ -40,7 +40,7 @@ class Interruption:
         frame.f_trace_opcodes = self.event == 'opcode'
         if event == self.event:
             self.operations += 1
-            if self.operations == self._at:
+            if self.operations == self._reference:
                 sys.settrace(self._tracer)
                 raise KeyboardInterrupt
         return self._trace

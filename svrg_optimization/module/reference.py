@@ -5,7 +5,7 @@ import contextlib
 import numpy as np
 
 from ..core.arrays import is_row_sparse
-from ..core.front_end import GradientsAtSnapshot
+from ..core.front_end import Reference
 from ..core.full_gradient import FullGradient
 from ..data.batch_rows import as_list, count_rows, labels_of, without_padding
 from ..data.iterators import pads_in_front
@@ -16,7 +16,7 @@ from .inputs import weights_of_inputs
 from .optimizer_states import kvstore_of_weights
 
 
-class AtSnapshot(GradientsAtSnapshot):
+class ModuleReference(Reference):
     """Gradients at the snapshot of a Module that is being trained, the "live" one.
 
     Parameters
@@ -52,7 +52,7 @@ class AtSnapshot(GradientsAtSnapshot):
         self._declares_states, self._sparse_full_grad = next_states is not None, sparse_full_grad
 
     def bind(self, live, shared=None):
-        """Bind as the live module is; `shared`, an AtSnapshot, has the parameters, if given."""
+        """Bind as the live module is; another one, `shared`, has the parameters, if given."""
         self.batch_size = executor_group.batch_size(live)
         self._activations_are_live = True
         self.executors.bind(live, shared and shared.executors)
@@ -143,14 +143,15 @@ class AtSnapshot(GradientsAtSnapshot):
 
     def inputs_of_weights(self, batch, source):
         """List the weights that inputs are multiplied by, and these without padding."""
-        at = self.bucket_of(batch)._svrg.at if self.bucket_of else self
-        shapes = at.executors.module.data_shapes
+        bucket = self.bucket_of(batch)._svrg.reference if self.bucket_of else self
+        shapes = bucket.executors.module.data_shapes
         rows, padding = count_rows(batch, shapes)
         if 0 < padding < rows:
             batch = without_padding(batch, shapes, None, pads_in_front(source.train_data))
         return [(name, axis, piece.data[place] if padding < rows else np.empty(0))
                 for piece in as_list(batch)
-                for name, (place, axis) in at._weights_of_inputs.items() if name in self.weights()]
+                for name, (place, axis) in bucket._weights_of_inputs.items()
+                if name in self.weights()]
 
     def arrays_of(self, batch):
         """List the data and labels of a batch."""

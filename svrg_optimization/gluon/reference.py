@@ -7,7 +7,7 @@ import reprlib
 import numpy as np
 from mxnet import autograd, gluon, nd, random
 
-from ..core.front_end import GradientsAtSnapshot
+from ..core.front_end import Reference
 from ..core.full_gradient import FullGradient, Part
 from .batches import ARRAYS, with_states
 from .numpy_arrays import as_nd
@@ -20,7 +20,7 @@ _BAD_INPUT = AssertionError, AttributeError, TypeError, ValueError  # what a net
 _is_fresh = operator.attrgetter('_fresh_grad')
 
 
-class AtSnapshot(GradientsAtSnapshot):
+class GluonReference(Reference):
     """Gradients of an objective at the snapshot, whose arrays take the place of the live ones.
 
     It has a second array for each value that is trained, with a gradient, and
