@@ -1,5 +1,6 @@
 """NDArrayIter with fewer copies of its rows, and an array of any number of rows in batches."""
 
+import functools
 import itertools
 from types import SimpleNamespace
 
@@ -50,12 +51,16 @@ def views_of_batches(train_data):
 
 def joined_views(batches):
     """Return views of consecutive rows as one batch in a list, and other batches as they are."""
-    first = batches[0]
-    if isinstance(first, _View) and all(
-            isinstance(batch, _View) and batch.rows is first.rows and batch.begin == before.end
-            for before, batch in zip(batches, batches[1:])):
-        return [_View(first.rows, first.begin, batches[-1].end)]
-    return batches
+    joined = None
+    for batch in batches:
+        if not isinstance(batch, _View):
+            return batches
+        if joined is None:
+            joined = _View(batch.rows, batch.begin, batch.end)
+        elif batch.rows is not joined.rows or batch.begin != joined.end:
+            return batches
+        joined.end = batch.end
+    return [joined]
 
 
 def _is_plain(train_data):
@@ -108,11 +113,11 @@ class _View(DataBatch):
         self.pad = 0
         self.index = self.bucket_key = self.provide_data = self.provide_label = None
 
-    @property
+    @functools.cached_property
     def data(self):
         return [array[self.begin:self.end] for _, array in self.rows.data]
 
-    @property
+    @functools.cached_property
     def label(self):
         return [array[self.begin:self.end] for _, array in self.rows.label]
 
