@@ -1,6 +1,5 @@
 """Checks of arguments, shared by several methods."""
 
-import contextlib
 import numbers
 import reprlib
 
@@ -93,15 +92,3 @@ def checked_iterator(name, data, or_none=False):
     if not is_iterator and not (data is None and or_none):
         raise TypeError('%s must be a DataIter, not %s' % (name, reprlib.repr(data)))
     return data
-
-
-@contextlib.contextmanager
-def errors_named(name):
-    """Let errors about ``train_data`` within the block name another argument instead."""
-    try:
-        yield
-    except (TypeError, ValueError) as error:
-        subject, _, rest = str(error).partition(' ')
-        if subject == 'train_data':
-            error.args = ('%s %s' % (name, rest),)
-        raise

@@ -206,6 +206,8 @@ class BatchesOfPass:
     ----------
     train_data, count
         The arguments.
+    argument_name : str
+        What the user calls the data.
     states : object
         What the model carries from batch to batch.
     is_repeated : bool
@@ -215,6 +217,7 @@ class BatchesOfPass:
     """
 
     is_repeated, draws_random_numbers, states = False, True, ()
+    argument_name = 'train_data'
 
     def __init__(self, train_data, count=None):
         self.train_data, self.count = train_data, count

@@ -9,24 +9,29 @@ from mxnet import ndarray as nd
 from .arrays import dtype_of_sum, is_row_sparse, ones_in_rows_of, with_all_rows
 from .fused import add_fused, fusable_parameters
 
+BATCH, SUM, STEP = 'batch', 'sum', 'step'
+
 
 class Part(NamedTuple):
-    """Gradients of one batch or of several, for the full gradient and for the store.
+    """Gradients from one run, and what they are part of.
 
-    The next run overwrites the gradients.
+    Those of a BATCH are in the sum, and the batch's step has the same. Those of a SUM are
+    in the sum alone: of several batches at once, or of one without its padding. Those of a
+    STEP are in no sum. The next run overwrites them.
 
     Attributes
     ----------
     gradients : dict of str to list of NDArray
-        For each parameter one gradient per device; empty if the batch is all padding.
+        For each parameter one gradient per device. Empty for a STEP that has to compute
+        them itself.
     weights : list of float, or None
         Weight of each device's gradients in the sum; 1 each by default.
     rows, batches : int
-        Number of rows without padding and of batches that the mean counts here.
-    is_summed : bool
-        Whether the gradients are part of the sum.
+        Number of rows without padding, and of batches, that the sum counts here.
+    kind : str
+        BATCH, SUM or STEP.
     batch : object, optional
-        Batch to store, whose step has these gradients.
+        The batch, to store, of a BATCH or a STEP.
     cut_from : int, optional
         Number of rows of the padded batch that it was cut from.
     losses : list of list of (NDArray, float), optional
@@ -38,7 +43,7 @@ class Part(NamedTuple):
     weights: Optional[List[float]] = None
     rows: int = 0
     batches: int = 0
-    is_summed: bool = True
+    kind: str = BATCH
     batch: Any = None
     cut_from: Optional[int] = None
     losses: Optional[List[list]] = None
@@ -122,23 +127,17 @@ class FullGradient:
         self.batch_size = batch_size
         self.loss_is_mean = loss_is_mean
 
-    def add(self, gradients, weights=None, losses=None):
-        """Add the gradients and losses of one batch, each times the weight of its device.
-
-        Parameters
-        ----------
-        gradients : dict of str to list of NDArray
-            For each parameter one gradient per device.
-        weights : list of float, optional
-            One weight per device, 1 by default.
-        losses : list of list of (NDArray, float), optional
-            As in Part.
-        """
-        weights = weights or [1] * len(self.shares)
-        if losses is None:
+    def add(self, part):
+        """Add the gradients and losses of a Part, each times the weight of its device."""
+        gradients = part.gradients
+        weights = part.weights or [1] * len(self.shares)
+        self.rows += part.rows
+        self.batches += part.batches
+        if part.losses is None:
             self.loss = math.nan
         else:
-            self._losses += [(loss, weight * factor) for weight, of_device in zip(weights, losses)
+            self._losses += [(loss, weight * factor)
+                             for weight, of_device in zip(weights, part.losses)
                              for loss, factor in of_device]
         for device, share in enumerate(self.shares):
             groups, others = self.groups(gradients, fuses=weights[device] == 1)
@@ -182,21 +181,9 @@ class FullGradient:
             for total in share.values():
                 total.wait_to_read()
 
-    def count(self, gradients, rows, batches=1):
-        """Count batches, their rows, and the rows of row_sparse gradients.
-
-        Parameters
-        ----------
-        gradients : dict of str to list of NDArray
-            Gradients of one batch.
-        rows : int
-            Number of rows without padding.
-        batches : int
-            Number of batches; 1 if rows of row_sparse gradients are counted.
-        """
-        self.batches += batches
-        self.rows += rows
-        for name in self.row_counts:
+    def count_rows(self, gradients):
+        """Count the rows that the row_sparse gradients of a batch store, as its step has them."""
+        for name in self.row_counts if gradients else ():
             counters = self._counters.setdefault(name, [])
             for device, gradient in enumerate(gradients[name]):
                 if device == len(counters):

@@ -33,7 +33,8 @@ class SampledBatch(BatchesOfPass):
 
     def __init__(self, source, seed, look=None):
         super().__init__(source.train_data, source.count)
-        self.states, self.batch, self._source = source.states, None, source
+        self.states, self.argument_name = source.states, source.argument_name
+        self.batch, self._source = None, source
         self._generator, self._look = np.random.RandomState(seed), look
 
     def batches(self, **how):

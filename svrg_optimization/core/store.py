@@ -105,7 +105,7 @@ class Store:
         self._lacks_room |= size > self._left
         if size <= self._left:
             stored.snapshot_gradients = {name: [array.copy() for array in arrays]
-                                  for name, arrays in gradients.items()}
+                                         for name, arrays in gradients.items()}
             self._left -= size
             self._with_gradients.append(stored)
 
@@ -135,6 +135,11 @@ class Store:
         self.batches = list(self._by_arrays.values())
         if self.batches and self._generator is None:
             self._generator = np.random.RandomState(np.random.randint(2 ** 31))
+
+    def say_data(self, train_data):
+        """Say which iterator the batches are of, if there are any: an override may read others."""
+        if self.train_data is not None:
+            self.train_data = train_data
 
     def lacks(self, train_data):
         """Tell whether batches are to be stored, and the latest pass was not over this iterator."""

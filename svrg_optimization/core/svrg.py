@@ -27,6 +27,7 @@ from typing import Any, Optional
 
 from .correction import correct_batch
 from .divergence import Divergence
+from .full_gradient import STEP, SUM
 from .snapshot import Snapshot
 from .store import Store
 
@@ -154,8 +155,8 @@ class SVRG:
         self._add_gradients(mu, self._counted(batches, mu, done), live, source, store)
         mu.divide(workers)                                                      # μ ← (B/n) μ
         if not mu.finished:
-            raise ValueError('train_data must yield at least one row of data, and %r yielded none'
-                             % (source.train_data,))
+            raise ValueError('%s must yield at least one row of data, and %r yielded none'
+                             % (source.argument_name, source.train_data))
         workers.check_batches()
         nonfinite = mu.nonfinite()
         if nonfinite:
@@ -173,10 +174,10 @@ class SVRG:
         reference, stores = self.reference, store is not None
         with reference.inputs_kept(live):
             for part in reference.gradients_of_pass(batches, live, source, mu, stores):
-                if part.is_summed:
-                    mu.add(part.gradients, part.weights, part.losses)         # μ ← μ + ∇f_b(w̃)
-                if part.batches:
-                    mu.count(part.gradients, part.rows, part.batches)
+                if part.kind != STEP:
+                    mu.add(part)                                              # μ ← μ + ∇f_b(w̃)
+                if part.kind != SUM:
+                    mu.count_rows(part.gradients)
                 if store and part.batch is not None and not store.is_exceeded:
                     batch = source.kept(part.batch)
                     store.add(batch, reference.arrays_of(batch), part, mu)

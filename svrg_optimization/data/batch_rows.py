@@ -77,11 +77,13 @@ def shapes_of(batch, data_shapes, label_shapes):
     return describe('data', data_shapes), label_shapes and describe('label', label_shapes)
 
 
-def check_batch(batch, data_shapes, label_shapes):
+def check_batch(name, batch, data_shapes, label_shapes):
     """Raise an error unless a batch has the described inputs.
 
     Parameters
     ----------
+    name : str
+        What the user calls the data that yielded it.
     batch : DataBatch or list of DataBatch
         The batch, or one batch for each device.
     data_shapes, label_shapes : list of DataDesc
@@ -98,32 +100,32 @@ def check_batch(batch, data_shapes, label_shapes):
     """
     for piece in as_list(batch):
         if not isinstance(getattr(piece, 'data', None), (list, tuple)):
-            raise TypeError('train_data must yield DataBatches, not %s' % reprlib.repr(piece))
+            raise TypeError('%s must yield DataBatches, not %s' % (name, reprlib.repr(piece)))
         for kind, arrays, descriptions in (('data', piece.data, data_shapes),
                                            ('label', labels_of(piece), label_shapes)):
             if descriptions and len(arrays) != len(descriptions):
-                raise ValueError('train_data must yield batches with the %s %s, not with %d arrays'
-                                 % (kind, [description.name for description in descriptions],
+                raise ValueError('%s must yield batches with the %s %s, not with %d arrays'
+                                 % (name, kind, [description.name for description in descriptions],
                                     len(arrays)))
             for array, description in zip(arrays, descriptions):
                 if len(array.shape) <= batch_axis(description):
-                    raise ValueError('train_data must yield batches with %s in the layout %s, and '
-                                     'not of the shape %s'
-                                     % (description.name, description.layout, array.shape))
+                    raise ValueError('%s must yield batches with %s in the layout %s, and not of '
+                                     'the shape %s' % (name, description.name, description.layout,
+                                                       array.shape))
         if not isinstance(padding_of(piece), numbers.Integral):
-            raise TypeError('train_data must yield batches whose pad is an int, not %s'
-                            % reprlib.repr(piece.pad))
+            raise TypeError('%s must yield batches whose pad is an int, not %s'
+                            % (name, reprlib.repr(piece.pad)))
         rows, padding = count_rows(piece, data_shapes)
         if not 0 <= padding <= rows:
-            raise ValueError('train_data must yield batches whose pad is from 0 to their %d rows, '
-                             'not %r' % (rows, padding))
+            raise ValueError('%s must yield batches whose pad is from 0 to their %d rows, not %r'
+                             % (name, rows, padding))
         for array, description in zip([*piece.data, *labels_of(piece)],
                                       [*data_shapes, *label_shapes]):
             axis = batch_axis(description)
             if axis >= 0 and array.shape[axis] != rows:
-                raise ValueError('train_data must yield batches with as many rows of %s as of the '
-                                 'others, %d, and not the shape %s'
-                                 % (description.name, rows, array.shape))
+                raise ValueError('%s must yield batches with as many rows of %s as of the others, '
+                                 '%d, and not the shape %s'
+                                 % (name, description.name, rows, array.shape))
 
 
 def count_rows(batch, data_shapes):

@@ -1,14 +1,7 @@
 """Gradients at the snapshot of the batches of a pass, without their padding."""
 
-from ..core.full_gradient import Part
-from ..data.batch_rows import (
-    as_list,
-    check_batch,
-    count_rows,
-    padding_of,
-    repeated,
-    without_padding,
-)
+from ..core.full_gradient import BATCH, STEP, SUM, Part
+from ..data.batch_rows import as_list, check_batch, count_rows, repeated, without_padding
 from ..data.iterators import batches_stay, pads_in_front
 from . import executor_group
 
@@ -69,8 +62,9 @@ class GradientsOfPass:
         whole = data.num_data // data.batch_size
         whole = whole if source.count is None else min(whole, source.count)
         # With as few runs as possible; batches that are left over run one by one.
-        count = min(range(self._executors.most_to_merge, 0, -1),
-                    key=lambda count: whole // count + whole % count)
+        _, count = min([(whole // count + whole % count, -count)
+                        for count in range(1, self._executors.most_to_merge + 1)])
+        count = -count
         return 1 if self._stores and count < _WORTH_RECOMPUTING else count
 
     def parts(self, batches, live):
@@ -89,10 +83,9 @@ class GradientsOfPass:
                     rows = len(waiting) * self._full_gradient.batch_size
                     gradients, losses = self._executors.gradients_of_merged(
                         waiting, self._warn_once)
-                    yield Part(gradients, None, rows, len(waiting), losses=losses)
+                    yield Part(gradients, None, rows, len(waiting), SUM, losses=losses)
                     if self._stores:
-                        yield from (Part({}, is_summed=False, batch=one)
-                                    for one in waiting)
+                        yield from (Part({}, kind=STEP, batch=one) for one in waiting)
                     waiting = []
             else:
                 yield from self._others(batch, live, self._executors)
@@ -106,11 +99,12 @@ class GradientsOfPass:
 
         The batches of an NDArrayIter are alike, so only its first one is compared.
         """
-        if isinstance(batch, list) or padding_of(batch):
+        if isinstance(batch, list) or getattr(batch, 'pad', None):
             return False
         if self._first_is_whole is None or not self._batches_stay:
             module = self._executors.module
-            check_batch(batch, module.data_shapes, module.label_shapes or [])
+            check_batch(self._source.argument_name, batch, module.data_shapes,
+                        module.label_shapes or [])
             self._first_is_whole = executor_group.is_bound_for(module, batch)
         return self._first_is_whole
 
@@ -129,48 +123,47 @@ class GradientsOfPass:
             raise ValueError('store_snapshot_grads must be False where train_data yields lists of '
                              'batches')
         bound = executors.module
-        check_batch(batch, bound.data_shapes, bound.label_shapes or [])
+        check_batch(self._source.argument_name, batch, bound.data_shapes, bound.label_shapes or [])
         rows, padding = count_rows(batch, bound.data_shapes)
         real_rows = rows - padding
-        whole = Part({}, None, real_rows, int(real_rows > 0), False, batch)
+        of_step = Part({}, kind=STEP, batch=batch)
         if real_rows <= 0:
-            yield whole
+            yield of_step
             return
         cut, module, real = self._without_padding(batch, executors, rows, real_rows)
         gradients, losses = executors.gradients(module, cut, live, self._draws_masks,
                                                 self._warn_once)
         parts, counted = executor_group.rows_bound(module), real_rows
-        if executors.loss_reduction.mask:
-            parts = executor_group.labels_bound(module, *executors.loss_reduction.mask)
+        mask = executors.loss_reduction.mask
+        if mask:
+            parts = executor_group.labels_bound(module, *mask)
             counted = round(real * sum(parts))
-            whole = whole._replace(rows=counted)
-        summed = Part(gradients, executors.loss_reduction.weights(parts, real, mu.batch_size),
-                      losses=losses)
+        weights = executors.loss_reduction.weights(parts, real, mu.batch_size)
+        summed = Part(gradients, weights, counted, 1, SUM, losses=losses)
         if cut is batch:
             executors.carry_states(module, live)
-            yield summed._replace(rows=counted, batches=whole.batches, batch=batch)
+            yield summed._replace(kind=BATCH, batch=batch)
         elif self._stores and self._at_once > 1:  # a step on the cut batch would bind anew
             yield summed
-            yield whole
+            yield of_step
         elif self._stores and real == 1 and not self._bucket_of and (
                 executor_group.can_reshape(live, real_rows)):
-            yield summed._replace(rows=counted, batches=1, batch=cut, cut_from=rows)
-        elif self._stores or mu.row_counts or executors.next_states:
-            yield summed
-            # A step computes the padding rows too, and so does its next state.
-            padded = self._module_for(batch, executors)
-            gradients, _ = executors.gradients(padded, batch, live, self._draws_masks)
-            executors.carry_states(padded, live)
-            yield whole._replace(gradients=gradients)
+            yield summed._replace(kind=BATCH, batch=cut, cut_from=rows)
         else:
-            yield summed._replace(rows=counted, batches=1)
+            yield summed
+            if self._stores or mu.row_counts or executors.next_states:
+                # A step computes the padding rows too, and so does its next state.
+                padded = self._module_for(batch, executors)
+                gradients, _ = executors.gradients(padded, batch, live, self._draws_masks)
+                executors.carry_states(padded, live)
+                yield of_step._replace(gradients=gradients)
 
-    @staticmethod
-    def _module_for(batch, executors):
+    def _module_for(self, batch, executors):
         module = executors.for_batch(batch)
         if module is None:
-            raise ValueError('train_data must yield batches of the shapes that the module is bound '
-                             'for, %s, or such as it can be bound for, and not %s' % (
+            raise ValueError('%s must yield batches of the shapes that the module is bound for, '
+                             '%s, or such as it can be bound for, and not %s' % (
+                                 self._source.argument_name,
                                  [shape for _, shape in executors.module.data_shapes],
                                  [array.shape for piece in as_list(batch)
                                   for array in piece.data]))

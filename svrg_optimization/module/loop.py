@@ -11,7 +11,7 @@ from mxnet.base import _as_list
 from mxnet.model import BatchEndParam
 from mxnet.module import BaseModule
 
-from .._argument_checks import check_epoch, checked_callbacks, checked_iterator, errors_named
+from .._argument_checks import check_epoch, checked_callbacks, checked_iterator
 from ..core import snapshots
 from ..data.batch_rows import count_rows
 from ..data.iterators import leaves_out_other_rows, rewind, rewind_for_pass
@@ -214,49 +214,61 @@ class _Epochs:
         """
         svrg, store, train_data = self._svrg, self._svrg.store, self._train_data
         svrg.epoch = epoch
-        if is_first and self._may_not_converge:
-            svrg.warn_once("tol may not be reached: each pass over train_data lacks other rows "
-                           "(last_batch_handle is 'roll_over', or 'discard' with shuffle), so its "
-                           "gradient vanishes only where the model fits every row. With 'pad' it "
-                           "lacks none")
-        wants_batches = stores_again = False
         takes_snapshot = self._takes_snapshots and (
             svrg.settings.is_due(svrg.snapshot, epoch) or is_first and self._step_alone)
+        goes_on = is_first and self._takes_snapshots and not takes_snapshot
+        # With full_grad_batches a whole pass would be stored, and no sample. No pass is over
+        # buckets without a snapshot.
+        stores_again = (goes_on and store.lacks(train_data)
+                        and svrg.settings.full_grad_batches is None
+                        and self._of_snapshot is self._module)
         if is_first:
-            wants_batches = (self._takes_snapshots and not takes_snapshot
-                             and store.lacks(train_data))
-            module = self._of_snapshot
-            # With full_grad_batches a whole pass would be stored, and no sample.
-            stores_again = (wants_batches and svrg.settings.full_grad_batches is None
-                            and module is self._module)  # no pass over buckets without a snapshot
-            module._membership.check_plan(module, train_data, svrg, self._takes_snapshots,
-                                          takes_snapshot, stores_again)
-            if self._takes_snapshots and not takes_snapshot and is_at_snapshot(module):
-                svrg.snapshot.has_converged = has_converged(module)
-                self.has_ended = module.has_converged
-                if self.has_ended:  # as the run that this one resumes
-                    return None
-        self._rows = 0 if is_first and self._takes_snapshots and not takes_snapshot else None
+            self._begin(takes_snapshot, stores_again)
+        self._rows = 0 if goes_on else None
         rewind_data = None
         if takes_snapshot:
             rewind_data = self._take_snapshot()
-            if self.has_ended:
-                if rewind_data:
-                    rewind_data()
-                return None
-        elif wants_batches and stores_again:
+        elif goes_on and self._had_converged():
+            self.has_ended = True
+        elif stores_again:
             rewind_data = rewind_for_pass(train_data)
-            store_again(self._of_snapshot, Pass(train_data, are_seen_later=self._are_seen))
-        elif wants_batches:
+            store_again(self._of_snapshot, self._pass_over(train_data))
+        elif goes_on and store.lacks(train_data):
             store.drop()
-        stored = store.shuffled(train_data, svrg.warn_once) if self._takes_snapshots else None
+        stored = None
+        if self._takes_snapshots and not self.has_ended:
+            stored = store.shuffled(train_data, svrg.warn_once)
         if stored is None and rewind_data:
             rewind_data()
+        if self.has_ended:
+            return None
         self._is_read = stored is None or rewind_data is not None
         self._was_reset = False
         if stored is not None:
             return iter(stored)
         return iter(train_data) if self._are_seen else views_of_batches(train_data)
+
+    def _begin(self, takes_snapshot, stores_again):
+        """Look at the data and the other workers, before the first epoch."""
+        svrg, module = self._svrg, self._of_snapshot
+        if self._may_not_converge:
+            svrg.warn_once("tol may not be reached: each pass over train_data lacks other rows "
+                           "(last_batch_handle is 'roll_over', or 'discard' with shuffle), so its "
+                           "gradient vanishes only where the model fits every row. With 'pad' it "
+                           "lacks none")
+        module._membership.check_plan(module, self._train_data, svrg, self._takes_snapshots,
+                                      takes_snapshot, stores_again)
+
+    def _had_converged(self):
+        """Tell whether the run that this one resumes ended at its snapshot."""
+        module = self._of_snapshot
+        if is_at_snapshot(module):
+            self._svrg.snapshot.has_converged = has_converged(module)
+            return module.has_converged
+        return False
+
+    def _pass_over(self, train_data, count=None):
+        return Pass(train_data, count, is_of_training=True, are_seen_later=self._are_seen)
 
     @property
     def _may_not_converge(self):
@@ -277,7 +289,7 @@ class _Epochs:
         """Let the next epoch begin with a snapshot if the one before was of other rows."""
         svrg = self._svrg
         if (self._rows is None or not svrg.snapshot.is_active
-                or svrg.settings.update_freq is None or svrg.settings.full_grad_data is not None
+                or svrg.settings.full_grad_data is not None
                 or svrg.settings.full_grad_batches is not None
                 or svrg.reference.executors.loss_reduction.mask):  # labels were counted
             return
@@ -335,26 +347,24 @@ class _Epochs:
         rewind_data = None
         if full_grad_data is None:
             rewind_data = rewind_for_pass(train_data, self._was_reset)
-            source, name = Pass(train_data, count, are_seen_later=self._are_seen), 'train_data'
+            source = self._pass_over(train_data, count)
         else:
             if svrg.stream is None or svrg.stream.train_data is not full_grad_data:
                 svrg.stream = Stream(full_grad_data)
-            source, name = svrg.stream.going_on(count), 'full_grad_data'
+            source = svrg.stream.going_on(count)
         if isinstance(growing, Growing) and growing.reaches_limit(svrg.snapshot.num_taken):
             module.logger.info('Epoch[%d] Full gradient: from here on over at most %d batches, the '
                                'limit of %r', svrg.epoch, count, growing)
         svrg.taken = None
         try:
-            with errors_named(name):
-                module.update_full_grads(source)
+            module.update_full_grads(source)
         except NoLossError as error:
             if self._step_alone:
                 raise
             self._has_loss = False
             svrg.warn_once('%s: fit trains as plain Module' % error, 'plain Module')
             return rewind_data
-        if svrg.store.train_data is not None:
-            svrg.store.train_data = train_data  # a subclass may have passed others on
+        svrg.store.say_data(train_data)
         snapshots.log_taken(module.logger, svrg.epoch, time.time() - tic, svrg.taken)
         if svrg.taken is not None:
             self.has_ended = module.has_converged or not snapshots.can_go_on(svrg)

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import sys
 
 from ..core.front_end import BatchesOfPass
 from ..data.batch_rows import held
@@ -54,16 +55,17 @@ class Pass(_Source):
         Iterator at its beginning.
     count : int, optional
         Largest number of batches, all by default.
+    is_of_training : bool
+        Whether ``fit`` trains on these batches.
     are_seen_later : bool
         Whether others see the batches if they are stored.
     """
 
-    is_of_training = True
     _batches = None
 
-    def __init__(self, train_data, count=None, *, are_seen_later=True):
+    def __init__(self, train_data, count=None, *, is_of_training=False, are_seen_later=True):
         super().__init__(train_data, count)
-        self.are_seen_later = are_seen_later
+        self.is_of_training, self.are_seen_later = is_of_training, are_seen_later
 
     def reset(self):
         """Go to the beginning."""
@@ -72,7 +74,7 @@ class Pass(_Source):
             self._batches = self._own = None
 
     def batches(self, *, are_seen=True, are_kept=False):
-        """Yield the batches.
+        """Return an iterator over the batches.
 
         Parameters
         ----------
@@ -83,12 +85,9 @@ class Pass(_Source):
         """
         are_views = not are_seen and not (are_kept and self.are_seen_later)
         self._batches = views_of_batches(self.train_data) if are_views else iter(self.train_data)
-        # Not "yield from", which calls __iter__ of the data once more.
-        for _ in itertools.repeat(None) if self.count is None else range(self.count):
-            batch = next(self._batches, _END)
-            if batch is _END:
-                return
-            yield batch
+        # The end of the data ends map, too. It calls no __iter__ once more.
+        count = () if self.count is None else (min(self.count, sys.maxsize),)
+        return map(next, itertools.repeat(self._batches, *count))
 
     def is_whole(self, yielded):
         """Tell whether `yielded` batches were all; read one more if that is not known."""
@@ -108,7 +107,7 @@ class Stream(_Source):
         The iterator.
     """
 
-    is_of_training = False
+    is_of_training, argument_name = False, 'full_grad_data'
 
     def __init__(self, train_data):
         super().__init__(train_data)

@@ -45,7 +45,7 @@ def take_snapshot(module, train_data, batch_end_callback, batches):
     svrg.reference.warn_of_noise(module)
     callbacks = batch_end_callback or svrg.settings.full_grad_callback
     taken = snapshots.take_snapshot(
-        svrg, trained, source, workers_of(module, svrg.epoch is not None and source.is_of_training),
+        svrg, trained, source, workers_of(module, source.is_of_training),
         _callback_of_pass(module, source, callbacks) if callbacks else None)
     snapshots.log_rate(module.logger, svrg, trained, taken)
     if svrg.unmoved == _UNMOVED:
@@ -61,7 +61,7 @@ def average(module):
 
 def store_again(module, source):
     """Store the batches of a pass at the snapshot, which a checkpoint does not contain."""
-    module._svrg.store_again(module, source, workers_of(module, trains_on_pass=True))
+    module._svrg.store_again(module, source, workers_of(module, source.is_of_training))
 
 
 def begin_steps(module):
