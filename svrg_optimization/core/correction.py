@@ -70,28 +70,29 @@ def _correct_all_rows(gradient, snapshot_gradient, full, alpha):
     nd.sgd_update(gradient, difference, lr=-1, wd=0, out=gradient)
 
 
-def correct_fused(gradients, snapshot_gradient, full, alpha=1):
+def correct_fused(arrays, alpha=1):
     """Turn several gradients into SVRG gradients, in place; bit-identical to `correct`.
 
     Parameters
     ----------
-    gradients, snapshot_gradient, full : list of NDArray
-        As in `correct`, but dense arrays of a group, on one device.
+    arrays : list of (NDArray, NDArray, NDArray)
+        For each parameter the full gradient, the gradient at the snapshot, and the gradient
+        that is overwritten, as in `correct`, but dense arrays of a group, on one device.
     alpha : float
         As in `correct`.
     """
+    full, snapshot_gradients, gradients = zip(*arrays)
     if alpha == 1:
         # A step of sgd with momentum: the weight is `full`, and the momentum the gradient.
         count = len(gradients)
-        nd.multi_sgd_mom_update(
-            *itertools.chain(*zip(full, snapshot_gradient, gradients)), lrs=(1,) * count,
-            wds=(0,) * count, momentum=1, num_weights=count, out=gradients)
+        nd.multi_sgd_mom_update(*itertools.chain(*arrays), lrs=(1,) * count, wds=(0,) * count,
+                                momentum=1, num_weights=count, out=gradients)
     elif _is_float32(*gradients):
-        add_fused(gradients, snapshot_gradient, -alpha)
+        add_fused(gradients, snapshot_gradients, -alpha)
         add_fused(gradients, full, alpha)
     else:
-        for arrays in zip(gradients, snapshot_gradient, full):
-            correct(*arrays, alpha)
+        for mu, then, gradient in arrays:
+            correct(gradient, then, mu, alpha)
 
 
 def correct_rows_of_batch(gradient, snapshot_gradient, full_by_row, alpha=1):
@@ -114,7 +115,7 @@ def correct_rows_of_batch(gradient, snapshot_gradient, full_by_row, alpha=1):
     nd.elemwise_add(difference, full if alpha == 1 else full * alpha, out=gradient)
 
 
-def correct_batch(gradients, snapshot_gradient, full_gradient, rows, alpha=1, rule=None):
+def correct_batch(gradients, snapshot_gradients, full_gradient, rows, alpha=1, rule=None):
     """Turn all gradients of a batch into SVRG gradients, in place.
 
     Parameters
@@ -122,7 +123,7 @@ def correct_batch(gradients, snapshot_gradient, full_gradient, rows, alpha=1, ru
     gradients : dict of str to list of NDArray
         For each parameter one gradient per device, at the current weights;
         overwritten with the SVRG gradients.
-    snapshot_gradient : dict of str to list of NDArray
+    snapshot_gradients : dict of str to list of NDArray
         Gradients of the batch at the snapshot.
     full_gradient : FullGradient
         Full gradient of the snapshot.
@@ -135,13 +136,12 @@ def correct_batch(gradients, snapshot_gradient, full_gradient, rows, alpha=1, ru
         gradient times α, and returns the SVRG gradient. By default it is
         `correct`.
     """
-    units = full_gradient.scale_for(rows)
-    groups, others = full_gradient.groups(gradients, fuses=rule is None and units == 1)
+    scale = full_gradient.scale_for(rows)
+    groups, others = full_gradient.groups(gradients, fuses=rule is None and scale == 1)
     for device, share in enumerate(full_gradient.shares):
         for names in groups:
-            correct_fused([gradients[name][device] for name in names],
-                          [snapshot_gradient[name][device] for name in names],
-                          [share[name] for name in names], alpha)
+            correct_fused([(share[name], snapshot_gradients[name][device],
+                            gradients[name][device]) for name in names], alpha)
     for name in others:
         for device, gradient in enumerate(gradients[name]):
             by_row = full_gradient.by_row[device]
@@ -151,9 +151,9 @@ def correct_batch(gradients, snapshot_gradient, full_gradient, rows, alpha=1, ru
                 full = full_gradient.with_all_rows(device, name)
             else:
                 full = full_gradient.shares[device][name]
-            if units != 1:
-                full = full * units
-            then = snapshot_gradient[name][device]
+            if scale != 1:
+                full = full * scale
+            then = snapshot_gradients[name][device]
             if name in by_row:
                 correct_rows_of_batch(gradient, then, full, alpha)
             elif rule is None:

@@ -282,7 +282,7 @@ class _Epochs:
         if self._rows is not None:
             rows, padding = count_rows(batch, self._module.data_shapes)
             self._rows += rows - padding
-        if self._takes_snapshots and self._svrg.settings.is_due_within_epoch(self._svrg.snapshot):
+        if self._svrg.settings.is_due_within_epoch(self._svrg.snapshot) and self._takes_snapshots:
             self._take_snapshot()
 
     def check_rows(self):

@@ -114,8 +114,7 @@ def test_many_small_gradients_are_corrected_as_each_by_itself(dtype, tolerance, 
     for three in zip(one_by_one, at_snapshot, mean):
         correct(*three, *alphas)
     for group in fusable_parameters({i: [gradient] for i, gradient in enumerate(gradients)}):
-        correct_fused(*([arrays[i] for i in group] for arrays in (gradients, at_snapshot, mean)),
-                      *alphas)
+        correct_fused([(mean[i], at_snapshot[i], gradients[i]) for i in group], *alphas)
     for one, other in zip(one_by_one, gradients):
         assert (one.asnumpy() == other.asnumpy()).all()
     expected = [now[i] - alpha * (then[i] - full[i]) for i in range(count)]
