@@ -96,7 +96,7 @@ def label_ends(axes, ends, passes):
         place = max(end, lowest)
         axes.annotate('%.2g' % rate, (passes, place), (3, 0), fontsize=7, color=NEUTRAL,
                       textcoords='offset points', va='center', annotation_clip=True)
-        lowest = 2 * place
+        lowest = 3 * place
 
 
 def main():
@@ -118,10 +118,10 @@ def main():
                        curves[best][0][-1])
         passes, *automatic = problem.train(None, args.passes)
         for axes, values in zip((above, below), automatic):
-            axes.semilogy(passes, values, color=SVRG, linewidth=2.5, label='BarzilaiBorwein()')
+            axes.semilogy(passes, values, color=SVRG, linewidth=2.5, label='svrg_bb')
             axes.grid(True, which='major', alpha=0.3)
-        below.axhline(1e-4, color='black', linewidth=0.8, linestyle=':')
-        below.text(0, 0.9e-4, 'tol=1e-4', ha='left', va='top', fontsize=9)
+        below.axhline(1e-5, color='black', linewidth=0.8, linestyle=':')
+        below.text(0, 0.9e-5, 'tol=1e-5', ha='left', va='top', fontsize=9)
         above.set_title('%s, best constant rate %.2g' % (title, best), fontsize=10)
         above.set_ylim(1e-8, 10)
         below.set_ylim(1e-7, 1)

@@ -11,7 +11,7 @@ from scipy.special import logsumexp
 from sklearn.datasets import load_breast_cancer, load_digits, load_wine
 from sklearn.linear_model import LogisticRegression
 
-from svrg_optimization import BarzilaiBorwein, SVRGModule
+from svrg_optimization import SVRGModule
 
 TOLS = 1e-3, 1e-4, 1e-5, 1e-6
 DATA = {'breast cancer': load_breast_cancer, 'wine': load_wine, 'digits': load_digits}
@@ -33,8 +33,7 @@ def train(rows, labels, tol):
     layer = mx.sym.SoftmaxOutput if classes > 2 else mx.sym.LogisticRegressionOutput
     module = SVRGModule(layer(scores, mx.sym.Variable('softmax_label')), update_freq=2, tol=tol)
     module.fit(mx.io.NDArrayIter(rows, labels, 32, shuffle=True), eval_metric=[], num_epoch=1000,
-               optimizer='nag', optimizer_params={'momentum': 0.9, 'wd': 1 / len(rows),
-                                                  'lr_scheduler': BarzilaiBorwein()},
+               optimizer='svrg_bb', optimizer_params={'wd': 1 / len(rows)},
                epoch_end_callback=lambda epoch, *_: epochs.append(epoch))
     assert module.has_converged
     return *(module.get_params()[0][name].asnumpy().astype(float)

@@ -443,6 +443,16 @@ def test_benchmark_of_the_automatic_rate(tmp_path):
 
 @pytest.mark.process
 @pytest.mark.slow
+def test_benchmark_of_the_tolerance(tmp_path):
+    """A tol ten times as small brings the objective closer to scikit-learn's, on each data."""
+    table = table_of(tmp_path, 'tolerance', [])
+    assert [row[0] for row in table] == ['1e-03', '1e-04', '1e-05', '1e-06']
+    for bound, row in zip((1e-2, 5e-4, 2e-5, 2e-7), table):
+        assert all(float(cell.split(',')[0]) <= bound for cell in row[1:])
+
+
+@pytest.mark.process
+@pytest.mark.slow
 @pytest.mark.skipif(not importlib.util.find_spec('torch'),
                     reason='needs torch, of which no other test makes use')
 def test_benchmark_beside_pytorch(tmp_path):
