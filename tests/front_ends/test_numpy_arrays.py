@@ -218,6 +218,7 @@ def train_all(path, kind):
         mx.npx.set_np()
         warnings.simplefilter('error')
         warnings.filterwarnings('ignore', 'ndarray.as_in_context has')  # of split_and_load
+        warnings.filterwarnings('ignore', category=DeprecationWarning)  # of a fork, from 3.12 on
     for training in TRAININGS:
         ended = resumed(path + kind) if training is resumed else training()
         ends.update(('%s:%s' % (training.__name__, name), value) for name, value in ended.items())
