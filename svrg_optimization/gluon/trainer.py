@@ -410,7 +410,7 @@ class SVRGTrainer(gluon.Trainer):
     def _workers(self):
         values = self._reference.values_of(self) if steps_alone(self._kvstore) else {}
         return workers_of_trainer(self._kvstore, [param.name for param in self._params],
-                                  {**values, **self._reference.live_gradients()}, self._devices[0],
+                                  {**values, **self._reference.live_gradients()},
                                   self._keys_on_servers)
 
     def backward(self, *inputs):

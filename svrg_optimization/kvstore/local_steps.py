@@ -4,7 +4,7 @@ from mxnet.kvstore import KVStoreBase
 
 from .horovod import is_wrapped
 from .kinds import LOCAL_STEPS, is_asynchronous, is_distributed, kind_of
-from .operations import summed
+from .operations import sum_over_devices
 
 
 def check_local_steps(local_steps, kvstore, optimizer, sparse=()):
@@ -64,7 +64,4 @@ class LocalSteps(KVStoreBase):
 
     def pushpull(self, key, value, out=None, priority=0):
         """Sum over the devices of this process."""
-        if len(value) > 1:
-            total = summed(value)
-            for array in value if out is None else out:
-                total.copyto(array)
+        sum_over_devices(value, value if out is None else out)

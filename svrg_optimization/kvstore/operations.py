@@ -1,17 +1,15 @@
 """Operations on a KVStore: connect, probe, allreduce, broadcast, wait."""
 
 import atexit
-import contextlib
 import gc
 import os
 import re
-import sys
 
-import numpy as np
 from mxnet import kv as kv_of_mxnet
 from mxnet import ndarray as nd
 from mxnet.base import MXNetError
 
+from ..core.requirements import COMPRESSED
 from .kinds import is_asynchronous, is_distributed
 
 _opened_by_name = []
@@ -52,12 +50,12 @@ def open_distributed(kind):
     return kvstore
 
 
-def number_of_new_key(kvstore, key):
-    """Create a key on the servers and return its number there, None if gradients are compressed.
+def number_of_first_key(kvstore, key):
+    """Create our first key on the servers and return its number there.
 
     Servers number the keys in the order of their creation. MXNet shows the
     number only in the error about a push of another size. That error does not
-    occur in a KVStore with compression.
+    occur in a KVStore with compression, for which this raises a ValueError.
     """
     value = nd.zeros((1,))
     kvstore.init(key, value)
@@ -70,32 +68,7 @@ def number_of_new_key(kvstore, key):
         if number is None:
             raise
         return int(number.group(1))
-    return None
-
-
-def probe_of_compression():
-    """Return the initial value of the key that `compresses` uses."""
-    return nd.zeros((2,))
-
-
-def compresses(kvstore, key, contexts):
-    """Tell whether a KVStore compresses gradients. This can be switched on at any time.
-
-    A distributed KVStore with compression is refused when its keys are created.
-    """
-    if is_distributed(kvstore) or 'device' not in kvstore.type:  # only these compress
-        return False
-    return quantizes(kvstore, key, contexts)
-
-
-def quantizes(kvstore, key, contexts):
-    """Tell whether a KVStore that all workers ask changes what is pushed to a key of a probe."""
-    pushed = np.array([2.0 ** -10, 2.0 ** -11], np.float32)  # not both can be the threshold
-    values = [nd.array(pushed, ctx=context) for context in contexts]
-    kvstore.push(key, values)
-    kvstore.pull(key, out=values)
-    pushes = len(contexts) * kvstore.num_workers
-    return bool((values[0].asnumpy() != pushes * pushed).any())
+    raise ValueError('kvstore must not compress gradients: ' + COMPRESSED)
 
 
 def summed(arrays):
@@ -106,6 +79,14 @@ def summed(arrays):
     return total
 
 
+def sum_over_devices(arrays, out):
+    """Set the array of each device to the sum of one array per device."""
+    total = summed(arrays)
+    for array in out:
+        if array is not total:
+            total.copyto(array)
+
+
 def allreduce(kvstore, values):
     """Sum values over the devices of all workers.
 
@@ -113,42 +94,22 @@ def allreduce(kvstore, values):
 
     Parameters
     ----------
-    kvstore : mxnet.kvstore.KVStore
-        KVStore that assigns what is pushed to these keys.
+    kvstore : mxnet.kvstore.KVStore or None
+        KVStore that assigns what is pushed to these keys; not asked if it is of this
+        process alone.
     values : dict of str to list of NDArray
         For each key one array per device; overwritten with the sum.
     """
-    with _errors_of_callbacks_raised():
-        for priority, (key, arrays) in enumerate(values.items()):
-            kvstore.push(key, arrays, priority=-priority)
+    if not is_distributed(kvstore):
+        for arrays in values.values():
+            sum_over_devices(arrays, arrays)
+        return
+    for priority, (key, arrays) in enumerate(values.items()):
+        kvstore.push(key, arrays, priority=-priority)
     if is_asynchronous(kvstore):
         wait_for_all_workers(kvstore)
     for priority, (key, arrays) in enumerate(values.items()):
         kvstore.pull(key, out=arrays, priority=-priority)
-
-
-@contextlib.contextmanager
-def _errors_of_callbacks_raised():
-    """Raise errors of a KVStore's updater, for example a Ctrl-C, at the end of the block.
-
-    MXNet calls the updater through ctypes, which reports an error and
-    continues without the pushed value.
-    """
-    errors, report = [], sys.unraisablehook
-
-    def keep(unraisable):
-        if 'ctypes callback' in (unraisable.err_msg or ''):
-            errors.append(unraisable.exc_value)
-        else:
-            report(unraisable)
-
-    try:
-        sys.unraisablehook = keep
-        yield
-    finally:
-        sys.unraisablehook = report
-        if errors:
-            raise errors[0]
 
 
 def broadcast(kvstore, values):

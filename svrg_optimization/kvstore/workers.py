@@ -5,15 +5,14 @@ from mxnet import ndarray as nd
 
 from ..core.arrays import dtype_of_sum
 from ..core.front_end import Workers
-from ..core.requirements import COMPRESSED
 from .agreement import check_batch_counts, tally, told_by_each
 from .keys import NumberedKeys
-from .kinds import is_distributed, steps_alone
-from .operations import allreduce, probe_of_compression, quantizes
+from .kinds import has_servers, is_distributed, steps_alone
+from .operations import allreduce, number_of_first_key
 from .worker_exit import prepare_exit
 
 
-def workers_of_trainer(kvstore, names, arrays_of, context, created):
+def workers_of_trainer(kvstore, names, arrays_of, created):
     """Return what the full gradient of a Gluon trainer is summed over.
 
     Parameters
@@ -25,8 +24,6 @@ def workers_of_trainer(kvstore, names, arrays_of, context, created):
     arrays_of : dict of str to list of NDArray
         Arrays like those that are summed: of those that are trained, and where workers
         step alone of all.
-    context : Context
-        A device.
     created : set of int
         Keys that this has created so far; new ones are added.
     """
@@ -35,9 +32,8 @@ def workers_of_trainer(kvstore, names, arrays_of, context, created):
     keys = NumberedKeys(names)
     if not created:
         prepare_exit(kvstore)
-        kvstore.init(keys.first, probe_of_compression())
-        if quantizes(kvstore, keys.first, [context]):
-            raise ValueError('kvstore must not compress gradients: ' + COMPRESSED)
+        if has_servers(kvstore):
+            number_of_first_key(kvstore, keys.first)
     values = {keys.tally: tally(kvstore)}
     for name, arrays in arrays_of.items():
         values[keys.full[name]] = nd.zeros(arrays[0].shape, dtype=dtype_of_sum(arrays[0].dtype))
@@ -58,30 +54,6 @@ class OverDevices(Workers):
                 full_gradient.share_out(name, [
                     total.as_in_context(share[name].context) for share in full_gradient.shares])
         return full_gradient.batch_size
-
-
-class ByKVStore(OverDevices):
-    """Devices of this process, summed by a local KVStore.
-
-    Parameters
-    ----------
-    kvstore : mxnet.kvstore.KVStore
-        The KVStore.
-    keys : KVStoreKeys
-        Keys of the module.
-    """
-
-    def __init__(self, kvstore, keys):
-        self._kvstore, self._keys = kvstore, keys
-
-    def sum(self, full_gradient):
-        """Give each device its share of the sum; return B."""
-        exchange(self._kvstore, self._keys, full_gradient, full_gradient.by_parameter())
-        return full_gradient.batch_size
-
-    def within_process(self):
-        """Return what sums without the KVStore."""
-        return OverDevices()
 
 
 class OverWorkers(Workers):

@@ -11,7 +11,6 @@ import mxnet as mx
 from mxnet.kvstore import KVStore
 
 from ..core.arrays import dtype_of_sum
-from ..core.requirements import COMPRESSED
 from ..core.rule import rule_of
 from ..kvstore.agreement import check_waits, tally
 from ..kvstore.horovod import join
@@ -28,7 +27,7 @@ from ..kvstore.kinds import (
     will_update,
 )
 from ..kvstore.local_steps import LocalSteps, check_local_steps
-from ..kvstore.operations import number_of_new_key, open_distributed, probe_of_compression
+from ..kvstore.operations import number_of_first_key, open_distributed
 from ..kvstore.worker_exit import prepare_exit
 from ..step_size import check_step_size
 from ..svrg_optimizer import _SVRGOptimizer, check_learning_rate, described
@@ -133,7 +132,9 @@ def _install(module, kvstore, optimizer, optimizer_params, init_optimizer, is_ch
         _used.add(opened)
     if has_servers(kvstore):
         prepare_exit(kvstore)
-        _create_first_key(kvstore, keys.first, updates or is_chosen or steps_alone)
+        number = number_of_first_key(kvstore, keys.first)
+        if number and (updates or is_chosen or steps_alone):
+            _refuse_optimizer()
         if on_servers:  # which know keys by their numbers
             wrapped.place_on_servers(dict(enumerate(keys.on_servers)),
                                      kvstore.num_workers if is_asynchronous(kvstore) else 1)
@@ -155,6 +156,7 @@ def _install(module, kvstore, optimizer, optimizer_params, init_optimizer, is_ch
     kvstore = kvstore_of(module)  # Module may have made it of its name
     if kvstore:
         (opened if steps_alone else kvstore).set_optimizer = _refuse_optimizer  # of a plain Module
+    if is_distributed(kvstore):
         _create_keys_of_full_gradient(module, kvstore, keys)
 
 
@@ -171,15 +173,6 @@ def _check_unused(kvstore, updates):
         _refuse_optimizer()
 
 
-def _create_first_key(kvstore, key, must_be_first):
-    """Create the first key on the servers, and raise a ValueError if they are not usable."""
-    number = number_of_new_key(kvstore, key)
-    if number is None:
-        raise ValueError('kvstore must not compress gradients: ' + COMPRESSED)
-    if number and must_be_first:
-        _refuse_optimizer()
-
-
 def _refuse_optimizer(_=None):
     raise ValueError('kvstore must not update the weights of a plain Module and of an SVRGModule: '
                      'it has one optimizer for all its keys')
@@ -189,13 +182,10 @@ def _create_keys_of_full_gradient(module, kvstore, keys):
     weights = {**module._aux_params, **module._arg_params}
     values = {key: mx.nd.zeros(weights[name].shape, dtype=dtype_of_sum(weights[name].dtype))
               for name, key in keys.full.items()}
-    if is_distributed(kvstore):
-        values.update((key, mx.nd.zeros(weights[name].shape[:1], dtype='float64'))
-                      for name, key in keys.row_counts.items())
-        values[keys.tally] = tally(kvstore)
-        # Module does not give the workers rank 0's weights if they update the weights
-        # themselves, and never updates their copies on the host.
-        executor_group.pull_dense_weights(kvstore, module)
-    else:
-        values[keys.first] = probe_of_compression()
+    values.update((key, mx.nd.zeros(weights[name].shape[:1], dtype='float64'))
+                  for name, key in keys.row_counts.items())
+    values[keys.tally] = tally(kvstore)
+    # Module does not give the workers rank 0's weights if they update the weights
+    # themselves, and never updates their copies on the host.
+    executor_group.pull_dense_weights(kvstore, module)
     kvstore.init(list(values), list(values.values()))

@@ -18,9 +18,8 @@ from ..kvstore.kinds import (
     steps_alone,
     waits_in_steps,
 )
-from ..kvstore.operations import broadcast, compresses, wait_for_all_workers
-from ..kvstore.workers import ByKVStore, OverDevices, OverWorkers
-from ..svrg_optimizer import _SVRGOptimizer
+from ..kvstore.operations import broadcast, wait_for_all_workers
+from ..kvstore.workers import OverDevices, OverWorkers
 from . import executor_group
 from .optimizer_states import kvstore_of, kvstore_of_weights, update_counts
 
@@ -165,8 +164,7 @@ class Membership:
 def workers_of(module, trains_on_pass=False):
     """Return what the full gradient of a module is summed over.
 
-    A KVStore with compression would quantize it. The KVStore of an optimizer
-    that was borrowed from a plain Module has no keys for it.
+    A KVStore of one process may compress it, so it is not asked.
 
     Parameters
     ----------
@@ -180,13 +178,8 @@ def workers_of(module, trains_on_pass=False):
     Workers
     """
     kvstore, membership = kvstore_of(module), module._membership
-    keys = membership.keys
     if is_distributed(kvstore):
-        return OverWorkers(kvstore, keys, membership.forget_agreement, trains_on_pass)
-    has_keys = kvstore is not None and isinstance(module._optimizer, _SVRGOptimizer) and not (
-        module._compression_params or compresses(kvstore, keys.first, module._context))
-    if has_keys:
-        return ByKVStore(kvstore, keys)
+        return OverWorkers(kvstore, membership.keys, membership.forget_agreement, trains_on_pass)
     return OverDevices() if kvstore is not None else Workers()
 
 
