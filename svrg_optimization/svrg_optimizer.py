@@ -164,11 +164,11 @@ class _SVRGOptimizer(opt.Optimizer):
     ([-0.05000000074505806, -0.05000000074505806], [1.0, 1.0])
     """
 
-    _OWN = frozenset(['default_opt', 'aux_opt', '_full_keys', '_keys_by_number', '_proximal'])
+    __slots__ = 'default_opt', 'aux_opt', '_full_keys', '_keys_by_number', '_proximal'
 
     def __init__(self, default_optimizer, *, full_keys=None, proximal=None, **kwargs):
-        # Optimizer.__init__ is not called: it would set a second learning rate,
-        # second update counts and so on, beside those of the wrapped optimizer.
+        # Optimizer.__init__ is not called: the learning rate, the update counts and so on
+        # are those of the wrapped optimizer, whose attributes this one has as its own.
         if isinstance(default_optimizer, str):
             default_opt = opt.create(default_optimizer, **_with_python_numbers(kwargs))
         elif isinstance(default_optimizer, opt.Optimizer):
@@ -182,6 +182,7 @@ class _SVRGOptimizer(opt.Optimizer):
             if hasattr(holder, '__dict__'):
                 vars(holder).update(_with_python_numbers(vars(holder)))
         self.default_opt = default_opt
+        super().__setattr__('__dict__', vars(default_opt))
         self.aux_opt = _AssignmentOptimizer()
         self._full_keys = None if full_keys is None else frozenset(full_keys)
         self._keys_by_number = {}
@@ -201,21 +202,21 @@ class _SVRGOptimizer(opt.Optimizer):
         self.aux_opt.pushes_per_sum = pushes_per_sum
 
     def __getattr__(self, name):
-        if name in self._OWN:
-            raise AttributeError(name)
-        return getattr(self.default_opt, name)
+        return getattr(super().__getattribute__('default_opt'), name)
 
     def __setattr__(self, name, value):
-        if name in self._OWN:
+        if name in self.__slots__:
             super().__setattr__(name, value)
         else:
             setattr(self.default_opt, name, _python_number(value))
 
     def __getstate__(self):
-        return dict(vars(self))
+        return {name: getattr(self, name) for name in self.__slots__}
 
     def __setstate__(self, state):
-        vars(self).update(state)
+        for name, value in state.items():
+            setattr(self, name, value)
+        super().__setattr__('__dict__', vars(self.default_opt))
 
     @property
     def learning_rate(self):
@@ -256,9 +257,6 @@ class _SVRGOptimizer(opt.Optimizer):
             Multiplier of each parameter, by name or key.
         """
         self.default_opt.set_wd_mult(_with_python_numbers(args_wd_mult))
-
-    def _set_current_context(self, device_id):
-        self.default_opt._set_current_context(device_id)
 
     def create_state(self, index, weight):
         """Create the state of one key.
@@ -331,28 +329,25 @@ class _SVRGOptimizer(opt.Optimizer):
         self._route('update_multi_precision', index, weight, grad, state)
 
     def _route(self, method, index, weight, grad, state):
+        are_several = isinstance(index, (list, tuple))
+        if not are_several:
+            index, weight, grad, state = [index], [weight], [grad], [state]
+        full_keys, steps = self._all_full_keys(), []
+        for number, *others in zip(index, weight, grad, state):
+            step = self._keys_by_number.get(number, number), *others
+            if step[0] in full_keys:
+                getattr(self.aux_opt, method)(*step)
+            else:
+                steps.append(step)
+        if not steps:
+            return
+        keys, weights, gradients, states = zip(*steps)
         scales = getattr(self.default_opt.lr_scheduler, 'column_scales', None)
-        if not isinstance(index, (list, tuple)):
-            key = self._keys_by_number.get(index, index)
-            steps = [(key, weight, grad, state)]
-            with scales.applied(self.default_opt, [key], [weight], [grad]) if scales else (
-                    contextlib.nullcontext([grad])) as (scaled,):
-                getattr(self._optimizer_of(key), method)(key, weight, scaled, state)
-        else:
-            steps, full_keys = [], self._full_keys
-            if full_keys is None:
-                full_keys = self._full_keys_by_name()
-            for number, *others in zip(index, weight, grad, state):
-                step = self._keys_by_number.get(number, number), *others
-                if step[0] in full_keys:
-                    getattr(self.aux_opt, method)(*step)
-                else:
-                    steps.append(step)
-            if steps:
-                *arguments, states = zip(*steps)
-                with scales.applied(self.default_opt, *arguments) if scales else (
-                        contextlib.nullcontext(arguments[2])) as gradients:
-                    getattr(self.default_opt, method)(*arguments[:2], gradients, list(states))
+        with scales.applied(self.default_opt, keys, weights, gradients) if scales else (
+                contextlib.nullcontext(gradients)) as scaled:
+            step = keys, weights, scaled, list(states)
+            getattr(self.default_opt, method)(
+                *step if are_several else [values[0] for values in step])
         for key, of_key, _, state_of_key in steps if self._proximal else ():
             if key in self._proximal:
                 # The count of updates is that of the step, and so is the rate.
@@ -361,10 +356,11 @@ class _SVRGOptimizer(opt.Optimizer):
                     self.default_opt, key, of_key) if scales else float(rate))
 
     def _optimizer_of(self, key):
-        full_keys = self._full_keys_by_name() if self._full_keys is None else self._full_keys
-        return self.aux_opt if key in full_keys else self.default_opt
+        return self.aux_opt if key in self._all_full_keys() else self.default_opt
 
-    def _full_keys_by_name(self):
+    def _all_full_keys(self):
+        if self._full_keys is not None:
+            return self._full_keys
         names = self.default_opt.idx2name
         full = {'%s%s' % (name, _SUFFIX) for name in names.values()}
         return full.union(number for number, name in names.items() if name in full)
