@@ -27,17 +27,17 @@ _LIBRARIES = {
     'libarmpl|libamath|libastring': 'MXNet for 64-bit ARM needs Arm Performance Libraries: install '
                                     'them, and put the folder of libarmpl_lp64_mp.so, libamath.so '
                                     'and libastring.so into LD_LIBRARY_PATH'}
-# Modules that write the arguments of operators as text.
+_IMPORTS_LATER = 'mxnet.numpy_dispatch_protocol'  # distutils, when it is called
+# Modules that write the arguments of operators as text, and how NumPy 2 writes scalars in lists.
 _WRITERS = ['mxnet._ctypes.ndarray', 'mxnet._ctypes.symbol', 'mxnet.io.io', 'mxnet.symbol.symbol']
+_SCALAR = re.compile(r'\bnp\.(?:\w+\((.*?)\)|(True|False)_)')
 
 
 def find_spec(name, path, target):
     """Return the spec of a module of MXNet, with a loader that supplies what it lacks."""
     spec = PathFinder.find_spec(name, path, target)
     if spec is not None and type(spec.loader) is SourceFileLoader:
-        loader = (_MendingLoader if name in _MENDED else
-                  _JobLoader if name.startswith(('mxnet.kvstore.', 'dmlc_tracker.')) else _Loader)
-        spec.loader = loader(spec.loader.name, spec.loader.path)
+        spec.loader = _Loader(spec.loader.name, spec.loader.path)
     return spec
 
 
@@ -45,19 +45,11 @@ class _Loader(SourceFileLoader):
     """Loader of one module of MXNet."""
 
     def create_module(self, spec):
-        """Return a module with separate builtins if MXNet needs them, otherwise None.
-
-        Modules that a failed import of MXNet has left are removed first.
-        """
+        """Remove modules that a failed import of MXNet has left."""
         if self.name == 'mxnet':
             for name, module in list(sys.modules.items()):
                 if name.startswith('mxnet.') and module is not None:
                     del sys.modules[name]
-        if not _is_needed():
-            return None
-        module = types.ModuleType(self.name)
-        vars(module)['__builtins__'] = _builtins(self.name in _WRITERS)
-        return module
 
     def source_to_code(self, *args, **kwargs):
         """Compile without the warnings of newer Pythons about MXNet's files."""
@@ -74,7 +66,12 @@ class _Loader(SourceFileLoader):
         return code
 
     def exec_module(self, module):
-        """Run the module. Say what to install if the machine lacks a library that MXNet needs."""
+        """Run the module, with builtins of its own if MXNet needs them, and mend it.
+
+        Say what to install if the machine lacks a library that MXNet needs.
+        """
+        if _is_needed():
+            vars(module)['__builtins__'] = _builtins(self.name)
         try:
             super().exec_module(module)
         except OSError as error:
@@ -82,28 +79,11 @@ class _Loader(SourceFileLoader):
                 if self.name == 'mxnet.base' and re.match(names, str(error)):
                     raise OSError('%s. %s.' % (error, advice)) from error
             raise
-
-
-class _MendingLoader(_Loader):
-    """Loader of a module with a name that changes of NumPy or Python have broken."""
-
-    def exec_module(self, module):
-        """Run the module and mend what the name stands for."""
-        super().exec_module(module)
-        name, mend = _MENDED[self.name]
-        setattr(module, name, mend(getattr(module, name)))
-
-
-class _JobLoader(_Loader):
-    """Loader of the modules that a distributed job needs, which are mended with every NumPy."""
-
-    def exec_module(self, module):
-        """Run the module and replace what makes jobs fail or hang."""
-        super().exec_module(module)
-        if self.name == 'mxnet.kvstore.base':
-            module.create = _with_exit(module.create)
-        elif hasattr(module, 'Thread'):
-            module.Thread = _Thread
+        if _is_needed() and self.name != _IMPORTS_LATER:  # others run without a replacement
+            vars(module)['__builtins__']['__import__'] = builtins.__import__
+        if self.name in _MENDED:
+            name, mend = _MENDED[self.name]
+            setattr(module, name, mend(getattr(module, name)))
 
 
 def _with_exit(create):
@@ -198,7 +178,11 @@ def _with_fork(multiprocessing):
                     get_context=lambda: fork)
 
 
-_MENDED = {'mxnet.numpy.multiarray': ('_as_mx_np_array', _with_plain_tuples),
+# What changes of NumPy or Python have broken, or makes jobs fail or hang, by module.
+_MENDED = {'mxnet.kvstore.base': ('create', _with_exit),
+           **{'dmlc_tracker.' + name: ('Thread', lambda thread: _Thread)
+              for name in ('local', 'mesos', 'mpi', 'slurm', 'ssh', 'tracker', 'yarn')},
+           'mxnet.numpy.multiarray': ('_as_mx_np_array', _with_plain_tuples),
            'mxnet.contrib.quantization': ('_get_optimal_threshold', _with_numbers),
            'mxnet.ndarray.ndarray': ('NDArray', _with_array),
            'mxnet.metric': ('EvalMetric', _with_float64),
@@ -216,15 +200,15 @@ def _renamed(code, old, new):
 @functools.lru_cache(maxsize=None)
 def _is_needed():
     import numpy  # noqa: PLC0415
-    return sys.version_info >= (3, 12) or _Version(numpy.__version__) >= '1.24'
+    return sys.version_info >= (3, 12) or _version(numpy.__version__) >= [1, 24]
 
 
-@functools.lru_cache(maxsize=None)
-def _builtins(is_writer):
+def _builtins(name):
+    import numpy  # noqa: PLC0415
     own = {'__import__': _import}
     if sys.version_info >= (3, 13):
         own['locals'] = _locals
-    if is_writer:
+    if name in _WRITERS and _version(numpy.__version__) >= [2]:
         own['str'] = _Text
     return {**vars(builtins), **own}
 
@@ -315,11 +299,8 @@ def _with_interpolation(function):
 class _TypeOfText(type):
     def __call__(cls, value=''):
         """Return the text of an argument, with scalars written as in NumPy 1."""
-        if isinstance(value, list):
-            return '[%s]' % ', '.join(map(_text_in_list, value))
-        if isinstance(value, tuple):
-            return '(%s%s)' % (', '.join(map(_text_in_list, value)), ',' * (len(value) == 1))
-        return str(value)
+        text = str(value)
+        return _SCALAR.sub(r'\1\2', text) if isinstance(value, (list, tuple)) else text
 
     def __instancecheck__(cls, value):
         return isinstance(value, str)
@@ -329,33 +310,10 @@ class _Text(metaclass=_TypeOfText):
     """Replacement of str for the modules that write arguments."""
 
 
-def _text_in_list(value):
-    import numpy  # noqa: PLC0415
-    if isinstance(value, (list, tuple, numpy.number, numpy.bool_)):
-        return _Text(value)
-    return repr(value)
-
-
-@functools.total_ordering
-class _Version:
-    """Replacement of the classes of distutils.version, which Python 3.12 lacks."""
-
-    def __init__(self, text):
-        self.version = [int(number) for number in re.findall(r'\d+', text)]
-
-    def __eq__(self, other):
-        return self.version == _Version.of(other).version
-
-    def __lt__(self, other):
-        return self.version < _Version.of(other).version
-
-    __hash__ = None
-
-    @classmethod
-    def of(cls, version):
-        """Return a version from a version or its text."""
-        return cls(version) if isinstance(version, str) else version
+def _version(text):
+    """Return what replaces the classes of distutils.version, which Python 3.12 lacks."""
+    return [int(number) for number in re.findall(r'\d+', text)]
 
 
 _DISTUTILS_VERSION = types.ModuleType('distutils.version')
-_DISTUTILS_VERSION.LooseVersion = _DISTUTILS_VERSION.StrictVersion = _Version
+_DISTUTILS_VERSION.LooseVersion = _DISTUTILS_VERSION.StrictVersion = _version
