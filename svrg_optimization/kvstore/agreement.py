@@ -1,5 +1,7 @@
 """Agreement of the workers of a distributed training run, in fit and at a snapshot."""
 
+from typing import NamedTuple
+
 import numpy as np
 from mxnet import ndarray as nd
 
@@ -7,29 +9,47 @@ from ..data.iterators import rewind_for_pass
 from .kinds import is_asynchronous, is_distributed, kind_of, waits_in_steps
 from .operations import allreduce
 
-_MOST_NUMBERS = 35  # that a worker tells the others: of a jump along five moves
+_NUMBERS_AT_ONCE = 35  # that a worker tells the others: all of a jump along five moves
+
+
+class Compared(NamedTuple):
+    """A number that must be the same on all workers, and what errors call it."""
+
+    name: str
+    number: float
 
 
 def tally(kvstore, numbers=(), context=None):
     """Return an array with some numbers in this worker's row, to be summed over the workers."""
-    rows = np.zeros((kvstore.num_workers, _MOST_NUMBERS))
+    rows = np.zeros((kvstore.num_workers, _NUMBERS_AT_ONCE))
     rows[kvstore.rank, :len(numbers)] = numbers
     return nd.array(rows, ctx=context, dtype=np.float64)
 
 
 def told_by_each(kvstore, key, numbers):
     """Tell all workers some numbers; return an array with a row for each worker, by rank."""
-    told = tally(kvstore, numbers)
-    allreduce(kvstore, {key: [told]})
-    return told.asnumpy()[:, :len(numbers)]
+    parts = []
+    for begin in range(0, len(numbers), _NUMBERS_AT_ONCE):
+        told = tally(kvstore, numbers[begin:begin + _NUMBERS_AT_ONCE])
+        allreduce(kvstore, {key: [told]})
+        parts.append(told.asnumpy())
+    return np.hstack(parts)[:, :len(numbers)]
 
 
 def check_same(kvstore, key, plan):
-    """Raise a ValueError on all workers if one of these numbers, by name, is not the same on all.
+    """Raise a ValueError on all workers if a number is not the same on all.
 
     They would wait for each other forever or get different weights.
+
+    Parameters
+    ----------
+    kvstore, key
+        KVStore, and its key of numbers that workers tell each other.
+    plan : list of Compared
+        The numbers.
     """
-    for name, told in zip(plan, told_by_each(kvstore, key, list(plan.values())).T):
+    names, numbers = zip(*plan)
+    for name, told in zip(names, told_by_each(kvstore, key, numbers).T):
         if len(set(told)) > 1:
             raise ValueError('%s must be the same on all workers with the kvstore %r, and not, in '
                              'the order of ranks, [%s]'

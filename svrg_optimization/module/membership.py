@@ -5,6 +5,7 @@ import math
 from ..core.front_end import Workers
 from ..data.iterators import rows_left_over, rows_of_batch
 from ..kvstore.agreement import (
+    Compared,
     batches_of_each,
     check_batch_counts,
     check_same,
@@ -22,6 +23,15 @@ from ..kvstore.operations import broadcast, wait_for_all_workers
 from ..kvstore.workers import OverDevices, OverWorkers
 from . import executor_group
 from .optimizer_states import kvstore_of, kvstore_of_weights, update_counts
+
+# What errors call what workers compare beside settings.
+_TAKES_SNAPSHOT = 'a snapshot when fit begins (0 if there is one, 1 if fit takes it)'
+_STORES_AGAIN = ('store_snapshot_grads (1 if fit begins between two snapshots and has to store the '
+                 'batches of its train_data, 0 if not)')
+_BATCH_SIZE = 'the batch size of train_data'
+_RESCALE_GRAD = ('rescale_grad of the optimizer (by default 1 over the rows that the module was '
+                 'bound for, 0 where servers update)')
+_ROWS_LEFT_OVER = "the rows that train_data leave over with last_batch_handle='roll_over'"
 
 
 class Membership:
@@ -105,19 +115,14 @@ class Membership:
         if not is_distributed(kvstore):
             return
         agreed = settings.plan(svrg.snapshot.num_taken)
-        plan = {
-            **(agreed if takes_snapshots else dict.fromkeys(agreed, 0)),
-            'begin_epoch': svrg.epoch,
-            'a snapshot when fit begins (0 if there is one, 1 if fit takes it)': takes_snapshot,
-            'store_snapshot_grads (1 if fit begins between two snapshots and has to store the '
-            'batches of its train_data, 0 if not)': stores_again}
+        plan = [Compared(name, number if takes_snapshots else 0) for name, number in agreed.items()]
+        plan += [Compared('begin_epoch', svrg.epoch), Compared(_TAKES_SNAPSHOT, takes_snapshot),
+                 Compared(_STORES_AGAIN, stores_again)]
         if waits_in_steps(kvstore):
-            plan['the batch size of train_data'] = rows_of_batch(train_data, module.data_shapes)
-            plan['rescale_grad of the optimizer (by default 1 over the rows that the module was '
-                 'bound for, 0 where servers update)'] = (
-                0 if kvstore_of_weights(module) else module._optimizer.rescale_grad)
-            plan["the rows that train_data leave over with last_batch_handle='roll_over'"] = (
-                rows_left_over(train_data))
+            rescale_grad = 0 if kvstore_of_weights(module) else module._optimizer.rescale_grad
+            plan += [Compared(_BATCH_SIZE, rows_of_batch(train_data, module.data_shapes)),
+                     Compared(_RESCALE_GRAD, rescale_grad),
+                     Compared(_ROWS_LEFT_OVER, rows_left_over(train_data))]
         if self._plan != plan:
             check_same(kvstore, self.keys.tally, plan)
             if takes_snapshots:
