@@ -986,8 +986,9 @@ class SVRGModule(Module):
         self._arg_params, self._aux_params = checkpoint.arg_params, checkpoint.aux_params
         self.params_initialized = True
         self._preload_opt_states = checkpoint.states
-        self._snapshot.num_update = checkpoint.facts['num_update'] if checkpoint.facts else 0
-        self._snapshot.num_taken = checkpoint.num_taken
+        if checkpoint.facts:
+            self._snapshot.num_update = checkpoint.facts['num_update']
+            self._snapshot.num_taken = checkpoint.facts['num_taken']
         self._snapshot.averaged_at = self._snapshot.num_update
         self._loaded = Loaded.from_checkpoint(checkpoint)
 

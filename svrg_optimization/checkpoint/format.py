@@ -24,10 +24,8 @@ from .files import (
 _FORMAT = 2
 _FACTS = 'facts'
 _DIGITS = 64  # of a checksum
-# Facts that older checkpoints of this format lack.
-_FACTS_ADDED = {'num_taken': None, **default_facts()}
-_FACTS_OF_FORMAT = {'num_update', 'step_size', 'optimizer', 'snapshot', 'symbol', 'checksums',
-                    *_FACTS_ADDED}
+_FACTS_OF_FORMAT = {'num_update', 'num_taken', 'step_size', 'optimizer', 'snapshot', 'symbol',
+                    'checksums', *default_facts()}
 
 
 def file_names(prefix, epoch, bucket_key=None):
@@ -159,7 +157,7 @@ def _read_svrg_file(name):
         with np.load(name, allow_pickle=False) as file:
             arrays = {key: file[key] for key in file.files}
         facts = json.loads(str(arrays.pop(_FACTS)))
-        known, facts = facts.pop('format'), {**_FACTS_ADDED, **facts}
+        known, facts = facts.pop('format'), {**default_facts(), **facts}
     except (zipfile.BadZipFile, ValueError, KeyError, EOFError, TypeError, AttributeError) as error:
         raise ValueError('%s is truncated or no checkpoint of SVRG: %s' % (name, error)) from error
     newer = set(facts) - _FACTS_OF_FORMAT
@@ -221,7 +219,8 @@ class Checkpoint:
         if os.path.exists(names['svrg']):
             self.facts, self.arrays = _read_svrg_file(names['svrg'])
             checksums = self.facts.pop('checksums')
-            if with_states and checksums['states'] is None and self._states_were_on_servers:
+            were_on_servers = (self.facts['optimizer'] or {}).get('on_servers')
+            if with_states and checksums['states'] is None and were_on_servers:
                 warn('%s was saved without the states of the optimizer, which were on servers: '
                      'they begin anew' % names['svrg'])
                 with_states = False
@@ -246,18 +245,6 @@ class Checkpoint:
             self.symbol = _read_symbol(names['symbol'])
         self.states = names['states'] if with_states else None
 
-    @property
-    def _states_were_on_servers(self):
-        return bool((self.facts['optimizer'] or {}).get('on_servers'))
-
-    @property
-    def num_taken(self):
-        """Number of snapshots that were taken before the checkpoint, as far as it tells."""
-        if not self.facts:
-            return 0
-        told = self.facts['num_taken']
-        return int(self.facts['snapshot'] is not None) if told is None else told
-
     def constructor_arguments(self, update_freq, given):
         """Return constructor arguments: those that are given, and for the others the saved ones.
 
@@ -275,7 +262,8 @@ class Checkpoint:
         """
         if update_freq is not None:
             given = {**given, 'update_freq': update_freq}
-        return arguments_from({**_FACTS_ADDED, 'update_freq': 1, **(self.facts or {})}, given, warn)
+        facts = self.facts or {**default_facts(), 'update_freq': 1}
+        return arguments_from(facts, given, warn)
 
 
 def _read_symbol(name):

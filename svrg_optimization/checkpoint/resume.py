@@ -73,7 +73,7 @@ class Loaded(NamedTuple):
             *({name: mx.nd.array(value, dtype=value.dtype)
                for name, value in arrays_of_kind(kind, arrays).items()} for kind in ('arg', 'aux')))
         svrg.snapshot.replace(full_gradient, facts['taken_at'])
-        svrg.snapshot.is_stale = facts.get('is_stale', False)
+        svrg.snapshot.is_stale = facts['is_stale']
         svrg.snapshot.jump = arrays.get('jump:all')
         return self.without_snapshot()
 

@@ -75,8 +75,8 @@ def _facts_and_arrays(module):
     if not snapshot.is_active:
         return facts, {}
     packed, kinds = snapshot.full_gradient.pack()
-    facts['snapshot'] = {**packed, 'taken_at': snapshot.taken_at, 'is_stale': snapshot.is_stale,
-                         'epoch': None}  # which version 1.0.0 reads
+    facts['snapshot'] = {**packed, 'taken_at': snapshot.taken_at,
+                         'is_stale': snapshot.is_stale}
     kinds['arg'], kinds['aux'] = svrg.reference.params()
     kinds['move'], kinds['change'] = (dict(enumerate(arrays))
                                       for arrays in (moves.moves, moves.changes))
