@@ -43,7 +43,7 @@ def steps_alone(kvstore):
 
 def waits_in_steps(kvstore):
     """Tell whether workers wait for each other in each step."""
-    return is_distributed(kvstore) and not kind_of(kvstore).endswith(('_async', LOCAL_STEPS))
+    return is_synchronous(kvstore) and not steps_alone(kvstore)
 
 
 def batches_of_rescaling(kvstore):
