@@ -92,7 +92,7 @@ def _with_exit(create):
     def wrapper(*args, **kwargs):
         kvstore = create(*args, **kwargs)
         if os.environ.get('DMLC_ROLE') == 'worker':
-            from .kvstore.worker_exit import prepare_exit  # noqa: PLC0415
+            from .kvstore.forced_by_mxnet import prepare_exit  # noqa: PLC0415
             prepare_exit(kvstore)  # a worker that fails must not wait for the others
         elif os.environ.get('DMLC_ROLE') == 'server':
             _zero_free_memory()

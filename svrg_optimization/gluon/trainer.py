@@ -15,10 +15,10 @@ from ..core import snapshots
 from ..core.requirements import ALL_ROWS, COMPRESSED, require
 from ..core.settings import GLUON, Settings, takes_settings
 from ..core.svrg import COMPUTED, SVRG
+from ..kvstore.forced_by_mxnet import open_distributed
 from ..kvstore.horovod import is_wrapped, join
 from ..kvstore.kinds import is_asynchronous, is_distributed, kind_of, steps_alone, waits_in_steps
 from ..kvstore.local_steps import LocalSteps, check_local_steps
-from ..kvstore.operations import open_distributed
 from ..kvstore.workers import workers_of_trainer
 from ..proximal import ProximalOperators, ProximalStep
 from ..scales import Scales

@@ -1,4 +1,4 @@
-"""Workers that make their steps alone: no gradient of a step goes to their KVStore."""
+"""Workers that update the weights themselves, together or each of them alone."""
 
 from mxnet.kvstore import KVStoreBase
 
@@ -34,16 +34,13 @@ def check_local_steps(local_steps, kvstore, optimizer, sparse=()):
                          'row_sparse, as %s' % ', '.join(sparse))
 
 
-class LocalSteps(KVStoreBase):
-    """A distributed KVStore where each worker steps alone.
-
-    What is pushed and pulled in one call, as Module and Trainer do with the gradients of a
-    step alone, is summed over the devices of this process. All else is done by the KVStore.
+class WorkersUpdate(KVStoreBase):
+    """A distributed KVStore whose workers update the weights, not its servers.
 
     Parameters
     ----------
     kvstore : mxnet.kvstore.KVStoreBase
-        Synchronous distributed KVStore.
+        Synchronous distributed KVStore, which does all else.
     """
 
     def __init__(self, kvstore):
@@ -52,10 +49,21 @@ class LocalSteps(KVStoreBase):
     def __getattr__(self, name):
         return getattr(self._kvstore, name)
 
+    # What KVStoreBase has, so that __getattr__ is not asked.
+    type = property(lambda store: store._kvstore.type)
     rank = property(lambda store: store._kvstore.rank)
     num_workers = property(lambda store: store._kvstore.num_workers)
     broadcast = property(lambda store: store._kvstore.broadcast)
+    pushpull = property(lambda store: store._kvstore.pushpull)
     is_capable = staticmethod(lambda capability: False)  # it updates no weights
+
+
+class LocalSteps(WorkersUpdate):
+    """A distributed KVStore where each worker steps alone.
+
+    What is pushed and pulled in one call, as Module and Trainer do with the gradients of a
+    step alone, is summed over the devices of this process.
+    """
 
     @property
     def type(self):

@@ -1,74 +1,8 @@
-"""Operations on a KVStore: connect, probe, allreduce, broadcast, wait."""
+"""Operations on a KVStore: allreduce, broadcast, wait."""
 
-import atexit
-import gc
-import os
-import re
-
-from mxnet import kv as kv_of_mxnet
 from mxnet import ndarray as nd
-from mxnet.base import MXNetError
 
-from ..core.requirements import COMPRESSED
 from .kinds import is_asynchronous, is_distributed
-
-_opened_by_name = []
-
-
-def open_distributed(kind):
-    """Return this worker's connection to the servers.
-
-    A process has only one: MXNet waits forever when a second one is created.
-
-    Parameters
-    ----------
-    kind : str
-        Name of the KVStore, as in ``mxnet.kv.create``.
-
-    Returns
-    -------
-    mxnet.kvstore.KVStore
-        The connection, which is created the first time.
-
-    Raises
-    ------
-    ValueError
-        If there is a connection of another kind already, or no cluster.
-    """
-    if 'DMLC_PS_ROOT_URI' not in os.environ:
-        raise ValueError('kvstore %r needs a cluster, whose scheduler the environment names '
-                         '(DMLC_PS_ROOT_URI): start the script with a launcher' % kind)
-    stores = (known for known in gc.get_objects() if issubclass(type(known), kv_of_mxnet.KVStore))
-    kvstore = next(filter(is_distributed, stores), None)
-    if kvstore is None:
-        kvstore = kv_of_mxnet.create(kind)
-        _opened_by_name.append(kvstore)
-        atexit.register(_opened_by_name.clear)
-    if kvstore.type != kind:
-        raise ValueError('kvstore must be %r, as this process is connected to its servers '
-                         'already, not %r' % (kvstore.type, kind))
-    return kvstore
-
-
-def number_of_first_key(kvstore, key):
-    """Create our first key on the servers and return its number there.
-
-    Servers number the keys in the order of their creation. MXNet shows the
-    number only in the error about a push of another size. That error does not
-    occur in a KVStore with compression, for which this raises a ValueError.
-    """
-    value = nd.zeros((1,))
-    kvstore.init(key, value)
-    kvstore.pull(key, out=value)
-    value.wait_to_read()
-    try:
-        kvstore.push(key, nd.zeros((2,)))
-    except MXNetError as error:
-        number = re.search(r'Key is (\d+)', str(error))
-        if number is None:
-            raise
-        return int(number.group(1))
-    raise ValueError('kvstore must not compress gradients: ' + COMPRESSED)
 
 
 def summed(arrays):

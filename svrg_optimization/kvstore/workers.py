@@ -6,10 +6,10 @@ from mxnet import ndarray as nd
 from ..core.arrays import dtype_of_sum
 from ..core.front_end import Workers
 from .agreement import check_batch_counts, tally, told_by_each
+from .forced_by_mxnet import number_of_first_key, prepare_exit
 from .keys import NumberedKeys
 from .kinds import has_servers, is_distributed, steps_alone
-from .operations import allreduce, number_of_first_key
-from .worker_exit import prepare_exit
+from .operations import allreduce
 
 
 def workers_of_trainer(kvstore, names, arrays_of, created):
@@ -34,14 +34,34 @@ def workers_of_trainer(kvstore, names, arrays_of, created):
         prepare_exit(kvstore)
         if has_servers(kvstore):
             number_of_first_key(kvstore, keys.first)
-    values = {keys.tally: tally(kvstore)}
-    for name, arrays in arrays_of.items():
-        values[keys.full[name]] = nd.zeros(arrays[0].shape, dtype=dtype_of_sum(arrays[0].dtype))
-    for key, value in values.items():
-        if key not in created:
-            kvstore.init(key, value)
-            created.add(key)
+    created.update(create_keys(
+        kvstore, keys, {name: arrays[0] for name, arrays in arrays_of.items()}, created))
     return OverWorkers(kvstore, keys, lambda: None, trains_on_pass=True)
+
+
+def create_keys(kvstore, keys, arrays, created=()):
+    """Create the keys of what workers sum and tell each other; return those that are new.
+
+    Parameters
+    ----------
+    kvstore : mxnet.kvstore.KVStore
+        Distributed KVStore.
+    keys : KVStoreKeys or NumberedKeys
+        Keys in it.
+    arrays : dict of str to NDArray
+        Arrays like those that are summed.
+    created : collection
+        Keys that there are.
+    """
+    values = {key: nd.zeros(arrays[name].shape, dtype=dtype_of_sum(arrays[name].dtype))
+              for name, key in keys.full.items() if name in arrays}
+    values.update((key, nd.zeros(arrays[name].shape[:1], dtype='float64'))
+                  for name, key in keys.row_counts.items())
+    values[keys.tally] = tally(kvstore)
+    values = {key: value for key, value in values.items() if key not in created}
+    if values:
+        kvstore.init(list(values), list(values.values()))
+    return values.keys()
 
 
 class OverDevices(Workers):

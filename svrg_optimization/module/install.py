@@ -5,14 +5,10 @@ import math
 import os
 import pickle
 import warnings
-import weakref
 
-import mxnet as mx
-from mxnet.kvstore import KVStore
-
-from ..core.arrays import dtype_of_sum
 from ..core.rule import rule_of
-from ..kvstore.agreement import check_waits, tally
+from ..kvstore import forced_by_mxnet
+from ..kvstore.agreement import check_waits
 from ..kvstore.horovod import join
 from ..kvstore.keys import KVStoreKeys
 from ..kvstore.kinds import (
@@ -24,19 +20,17 @@ from ..kvstore.kinds import (
     is_synchronous,
     kind_of,
     size_split_on_servers,
+    steps_alone,
     will_update,
 )
-from ..kvstore.local_steps import LocalSteps, check_local_steps
-from ..kvstore.operations import number_of_first_key, open_distributed
-from ..kvstore.worker_exit import prepare_exit
+from ..kvstore.local_steps import LocalSteps, WorkersUpdate, check_local_steps
+from ..kvstore.workers import create_keys
 from ..step_size import check_step_size
 from ..svrg_optimizer import _SVRGOptimizer, check_learning_rate, described
 from . import executor_group
 from .membership import Membership
 from .optimizer_states import kvstore_of
 
-_VARIABLE = 'MXNET_UPDATE_ON_KVSTORE'
-_used = weakref.WeakSet()  # KVStores with keys of a module
 # Attributes that `init_optimizer` sets.
 _INSTALLED = {'_optimizer', '_kvstore', '_update_on_kvstore', '_updater', 'optimizer_initialized',
               '_preload_opt_states', '_membership', '_loaded'}
@@ -56,7 +50,8 @@ def optimizer_kept_on_error(module):
 def install(module, kvstore, optimizer, optimizer_params, init_optimizer):
     """Check, wrap and install the optimizer of a module, and create its keys.
 
-    All checks come before the first key of a weight.
+    All checks come before the first key of a weight. After an error the KVStore may have
+    keys; `optimizer_kept_on_error` restores the module.
 
     Parameters
     ----------
@@ -70,46 +65,66 @@ def install(module, kvstore, optimizer, optimizer_params, init_optimizer):
     check_local_steps(module._svrg.settings.local_steps, kvstore, optimizer,
                       sum(executor_group.sparse_parameters(module), []))
     kvstore, optimizer = join(kvstore, optimizer, len(module._context))
-    with _workers_updating(module, kvstore, optimizer, optimizer_params) as is_chosen:
-        _install(module, kvstore, optimizer, optimizer_params, init_optimizer, is_chosen)
+    may_update = will_update(kvstore, len(module._context), module._arg_params)
+    view = _view_where_workers_update(module, kvstore, optimizer, optimizer_params)
+    updates = may_update and view is None
+    kvstore = _usable(module, kvstore, updates)
+    _check_optimizer(module, kvstore, updates, optimizer, optimizer_params)
+
+    seen = kvstore if view is None else view(kvstore)
+    wrapped = _wrapped(module, seen, optimizer, optimizer_params)
+    if updates and is_distributed(kvstore):
+        pickle.dumps(wrapped, 0)  # MXNet does so too, but after keys are created
+    forced_by_mxnet.mark_used(kvstore)
+    if has_servers(kvstore):
+        _begin_on_servers(module._membership.keys, kvstore, wrapped, updates, may_update)
+    module._loaded = module._loaded.restore_counts(wrapped.default_opt, optimizer,
+                                                   optimizer_params, module._context)
+    with _silent_on_usual_rescaling(module, seen, optimizer, wrapped):
+        init_optimizer(seen, wrapped)
+    _go_on(module, wrapped)
+    if kvstore_of(module):  # Module may have made it of its name
+        forced_by_mxnet.refuse_other_optimizers(kvstore_of(module) if view is None else kvstore)
+    if is_distributed(kvstore):
+        # Module does not give the workers rank 0's weights if they update the weights
+        # themselves, and never updates their copies on the host.
+        executor_group.pull_dense_weights(seen, module)
+        create_keys(seen, module._membership.keys, {**module._aux_params, **module._arg_params})
 
 
-@contextlib.contextmanager
-def _workers_updating(module, kvstore, optimizer, optimizer_params):
-    """Let the workers update the weights in the block, where a BarzilaiBorwein needs it.
+# All of these come before anything has changed.
 
-    The user may have decided, in the environment, which MXNet asks several times.
-    It yields whether this is decided here.
+def _view_where_workers_update(module, kvstore, optimizer, optimizer_params):
+    """Return the class of KVStores whose workers update, None where `kvstore` itself decides.
+
+    For BarzilaiBorwein the workers do, unless the user has decided in the environment.
     """
+    if is_distributed(kvstore) and module._svrg.settings.local_steps:
+        return LocalSteps
     _, _, arguments = described(optimizer, optimizer_params)
-    is_needed = (has_servers(kvstore) and is_synchronous(kvstore)
-                 and rule_of(arguments.get('lr_scheduler')) is not None
-                 and not any(executor_group.sparse_parameters(module)))
-    if _VARIABLE in os.environ or not is_needed:
-        yield False
-        return
+    if (rule_of(arguments.get('lr_scheduler')) is None or not has_servers(kvstore)
+            or not is_synchronous(kvstore) or 'MXNET_UPDATE_ON_KVSTORE' in os.environ
+            or any(executor_group.sparse_parameters(module))):
+        return None
     module.logger.info('The workers update the weights, not the servers of %r: BarzilaiBorwein '
                        'needs it', kind_of(kvstore))
-    os.environ[_VARIABLE] = '0'
-    try:
-        yield True
-    finally:
-        del os.environ[_VARIABLE]
+    return WorkersUpdate
 
 
-def _install(module, kvstore, optimizer, optimizer_params, init_optimizer, is_chosen):
-    svrg, devices = module._svrg, len(module._context)
-    distributed = is_distributed(kvstore)
-    steps_alone = distributed and svrg.settings.local_steps
-    updates = not steps_alone and will_update(kvstore, devices, module._arg_params)
-    check_usable(kvstore, updates, devices, module._compression_params,
+def _usable(module, kvstore, updates):
+    """Return a KVStore that can take the module, connected if it is distributed."""
+    check_usable(kvstore, updates, len(module._context), module._compression_params,
                  *executor_group.sparse_parameters(module),
                  loads_states=module._preload_opt_states is not None)
-    if isinstance(kvstore, str) and distributed:
-        kvstore = open_distributed(kvstore)
-    _check_unused(kvstore, updates)
+    if isinstance(kvstore, str) and is_distributed(kvstore):
+        kvstore = forced_by_mxnet.open_distributed(kvstore)
+    forced_by_mxnet.check_unused(kvstore, updates)
     check_waits(kvstore, tol=module.tol)
-    on_servers = updates and distributed
+    return kvstore
+
+
+def _check_optimizer(module, kvstore, updates, optimizer, optimizer_params):
+    on_servers = updates and is_distributed(kvstore)
     check_step_size(optimizer, optimizer_params, module.alpha, on_servers,
                     module.full_grad_batches)
     module._proximal.check_optimizer(
@@ -117,75 +132,52 @@ def _install(module, kvstore, optimizer, optimizer_params, init_optimizer, is_ch
         {name: array.shape for name, array in module._arg_params.items()},
         size_split_on_servers(kvstore) if on_servers else None)
 
-    opened, summed = kvstore, module._trainable
-    if steps_alone:
-        kvstore = LocalSteps(opened)
-        summed = module._param_names + module._aux_names
-    keys = KVStoreKeys(module._param_names, summed, svrg.reference.counted_by_row())
-    module._membership = Membership(keys)
+
+def _wrapped(module, kvstore, optimizer, optimizer_params):
+    """Return the optimizer, wrapped for new keys of the module."""
+    summed = (module._param_names + module._aux_names if steps_alone(kvstore)
+              else module._trainable)
+    module._membership = Membership(KVStoreKeys(module._param_names, summed,
+                                                module._svrg.reference.counted_by_row()))
     wrapped = module._create_optimizer(_SVRGOptimizer.__name__, optimizer, kvstore,
                                        optimizer_params)
     check_learning_rate(wrapped)
-    if on_servers:
-        pickle.dumps(wrapped, 0)  # MXNet does so too, but after keys are created
-    if isinstance(opened, KVStore):
-        _used.add(opened)
-    if has_servers(kvstore):
-        prepare_exit(kvstore)
-        number = number_of_first_key(kvstore, keys.first)
-        if number and (updates or is_chosen or steps_alone):
-            _refuse_optimizer()
-        if on_servers:  # which know keys by their numbers
-            wrapped.place_on_servers(dict(enumerate(keys.on_servers)),
-                                     kvstore.num_workers if is_asynchronous(kvstore) else 1)
-    module._loaded = module._loaded.restore_counts(wrapped.default_opt, optimizer,
-                                                   optimizer_params, module._context)
+    return wrapped
+
+
+# From here on the KVStore changes.
+
+def _begin_on_servers(keys, kvstore, wrapped, updates, may_update):
+    """Create the first key, and tell the optimizer the numbers that servers give all keys."""
+    forced_by_mxnet.prepare_exit(kvstore)
+    if forced_by_mxnet.number_of_first_key(kvstore, keys.first) and may_update:
+        forced_by_mxnet.refuse_optimizer()
+    if updates:
+        wrapped.place_on_servers(dict(enumerate(keys.on_servers)),
+                                 kvstore.num_workers if is_asynchronous(kvstore) else 1)
+
+
+@contextlib.contextmanager
+def _silent_on_usual_rescaling(module, kvstore, optimizer, wrapped):
+    """Filter Module's warning of rescale_grad, which it compares digit by digit.
+
+    It does so only where the user made the optimizer.
+    """
     usual = 1 / (executor_group.batch_size(module) * batches_of_rescaling(kvstore))
     with warnings.catch_warnings():
         if isinstance(optimizer, str) or math.isclose(wrapped.rescale_grad, usual):
-            # Module compares rescale_grad only where the user made the optimizer, digit by digit.
             warnings.filterwarnings('ignore', 'Optimizer created manually outside Module')
-        init_optimizer(kvstore, wrapped)
-    rule = rule_of(wrapped.lr_scheduler)
+        yield
+
+
+def _go_on(module, wrapped):
+    """Let the rule of the rate, the counts of updates and the snapshot go on or begin."""
+    snapshot, rule = module._svrg.snapshot, rule_of(wrapped.lr_scheduler)
     module._loaded = module._loaded.restore_step_size(rule)
-    if rule is not None and not rule.is_begun and svrg.snapshot.is_active:
-        svrg.snapshot.is_stale = True  # a new one gives it its first rate
-    module._membership.begin_counting(wrapped, svrg.snapshot.num_update)
-    if not svrg.snapshot.is_active:
-        svrg.drop_snapshot()
-    kvstore = kvstore_of(module)  # Module may have made it of its name
-    if kvstore:
-        (opened if steps_alone else kvstore).set_optimizer = _refuse_optimizer  # of a plain Module
-    if is_distributed(kvstore):
-        _create_keys_of_full_gradient(module, kvstore, keys)
+    if rule is not None and not rule.is_begun and snapshot.is_active:
+        snapshot.is_stale = True  # a new one gives it its first rate
+    module._membership.begin_counting(wrapped, snapshot.num_update)
+    if not snapshot.is_active:
+        module._svrg.drop_snapshot()
 
 
-def _check_unused(kvstore, updates):
-    """Raise a ValueError if a KVStore cannot take the keys of a module."""
-    if kvstore in _used:
-        raise ValueError(
-            'kvstore must have no keys of another SVRGModule, nor of an init_optimizer that has '
-            'failed, and %r has: give this module %s'
-            % (kvstore.type, 'a job of its own, as a process has one connection to its servers'
-               if is_distributed(kvstore) else
-               'one of its own, as mx.kv.create(%r) makes' % kvstore.type))
-    if updates and getattr(kvstore, '_updater', None) is not None:
-        _refuse_optimizer()
-
-
-def _refuse_optimizer(_=None):
-    raise ValueError('kvstore must not update the weights of a plain Module and of an SVRGModule: '
-                     'it has one optimizer for all its keys')
-
-
-def _create_keys_of_full_gradient(module, kvstore, keys):
-    weights = {**module._aux_params, **module._arg_params}
-    values = {key: mx.nd.zeros(weights[name].shape, dtype=dtype_of_sum(weights[name].dtype))
-              for name, key in keys.full.items()}
-    values.update((key, mx.nd.zeros(weights[name].shape[:1], dtype='float64'))
-                  for name, key in keys.row_counts.items())
-    values[keys.tally] = tally(kvstore)
-    # Module does not give the workers rank 0's weights if they update the weights
-    # themselves, and never updates their copies on the host.
-    executor_group.pull_dense_weights(kvstore, module)
-    kvstore.init(list(values), list(values.values()))

@@ -13,6 +13,7 @@ from blocks import Blocks
 from problems import Problem, SparseProblem
 from svrg_optimization import SVRGModule
 from svrg_optimization.kvstore import kinds
+from svrg_optimization.kvstore.agreement import told_by_each
 from svrg_optimization.kvstore.keys import KVStoreKeys
 
 DISTRIBUTED = ['dist', 'dist_sync', 'dist_device_sync', 'dist_async', 'dist_async_device']
@@ -79,7 +80,8 @@ def test_distributed_kvstores_need_a_cluster(monkeypatch, kvstore):
 @pytest.mark.parametrize('error, status', [('KeyboardInterrupt', 130), ('ValueError', 1)])
 def test_a_worker_that_raises_has_the_exit_status_of_python(error, status):
     """A shell ends a loop over commands after a Ctrl-C in one of them, whose status is 130."""
-    script = ('import functools, sys\nfrom svrg_optimization.kvstore.worker_exit import _leave\n'
+    script = ('import functools, sys\n'
+              'from svrg_optimization.kvstore.forced_by_mxnet import _leave\n'
               'sys.excepthook = functools.partial(_leave, sys.excepthook)\nraise ' + error)
     done = subprocess.run([sys.executable, '-c', script], stderr=subprocess.PIPE, text=True,
                           check=False)
@@ -138,6 +140,11 @@ def test_a_kvstore_that_updates_a_plain_module_is_refused():
     plain.init_params()
     plain.init_optimizer(kvstore)
     assert_unusable(Problem().bound(), kvstore, 'must not update the weights of a plain Module')
+
+
+def test_workers_tell_each_other_any_number_of_numbers():
+    numbers = list(range(80))
+    assert told_by_each(mx.kv.create('local'), 'key', numbers).tolist() == [numbers]
 
 
 def test_keys_have_the_order_of_their_creation():

@@ -1,0 +1,167 @@
+"""Tricks that MXNet's KVStore forces on us, and the state of this process that they need.
+
+All of them are here, each with its reason, so that no other file reads or changes what is
+not its own: MXNet has no function for what they do. Only ``_mxnet_compat.py``, which mends
+MXNet, has others; one of its changes calls `prepare_exit` for each KVStore of a worker.
+"""
+
+import atexit
+import contextlib
+import functools
+import gc
+import io
+import os
+import re
+import sys
+import weakref
+
+from mxnet import kv as kv_of_mxnet
+from mxnet import ndarray as nd
+from mxnet.base import _LIB, MXNetError, _notify_shutdown, check_call
+
+from ..core.requirements import COMPRESSED
+from .kinds import has_servers, is_distributed
+
+LAUNCHER = 'SVRG_OPTIMIZATION_LAUNCHER'  # which sets it
+_connected = weakref.WeakSet()  # KVStores of this process that have servers
+_used = weakref.WeakSet()  # KVStores with keys of an SVRGModule
+_opened_by_name, _never_freed = [], []
+
+
+# A process has one connection to servers: MXNet waits forever when a second one is created.
+
+def open_distributed(kind):
+    """Return this worker's connection to the servers.
+
+    Parameters
+    ----------
+    kind : str
+        Name of the KVStore, as in ``mxnet.kv.create``.
+
+    Returns
+    -------
+    mxnet.kvstore.KVStore
+        The connection, which is created the first time.
+
+    Raises
+    ------
+    ValueError
+        If there is a connection of another kind already, or no cluster.
+    """
+    if 'DMLC_PS_ROOT_URI' not in os.environ:
+        raise ValueError('kvstore %r needs a cluster, whose scheduler the environment names '
+                         '(DMLC_PS_ROOT_URI): start the script with a launcher' % kind)
+    kvstore = next(iter(_connected), None)
+    if kvstore is None:
+        kvstore = kv_of_mxnet.create(kind)
+        _opened_by_name.append(kvstore)
+        atexit.register(_opened_by_name.clear)
+    if kvstore.type != kind:
+        raise ValueError('kvstore must be %r, as this process is connected to its servers '
+                         'already, not %r' % (kvstore.type, kind))
+    return kvstore
+
+
+# A KVStore has one optimizer for all its keys, and would let a second Module replace it.
+
+def check_unused(kvstore, updates):
+    """Raise a ValueError if a KVStore cannot take the keys of a module."""
+    if kvstore in _used:
+        raise ValueError(
+            'kvstore must have no keys of another SVRGModule, nor of an init_optimizer that has '
+            'failed, and %r has: give this module %s'
+            % (kvstore.type, 'a job of its own, as a process has one connection to its servers'
+               if is_distributed(kvstore) else
+               'one of its own, as mx.kv.create(%r) makes' % kvstore.type))
+    if updates and getattr(kvstore, '_updater', None) is not None:
+        refuse_optimizer()
+
+
+def mark_used(kvstore):
+    """Note that a KVStore has keys of an SVRGModule."""
+    if isinstance(kvstore, kv_of_mxnet.KVStore):
+        _used.add(kvstore)
+
+
+def refuse_other_optimizers(kvstore):
+    """Let a KVStore raise a ValueError if a plain Module gives it an optimizer, as it would."""
+    kvstore.set_optimizer = refuse_optimizer
+
+
+def refuse_optimizer(_=None):
+    """Raise a ValueError."""
+    raise ValueError('kvstore must not update the weights of a plain Module and of an SVRGModule: '
+                     'it has one optimizer for all its keys')
+
+
+# Servers know keys by numbers, in the order of their creation, which no function tells.
+
+def number_of_first_key(kvstore, key):
+    """Create our first key on the servers and return its number there.
+
+    MXNet shows the number only in the error about a push of another size. That error
+    does not occur in a KVStore with compression, for which this raises a ValueError.
+    """
+    value = nd.zeros((1,))
+    kvstore.init(key, value)
+    kvstore.pull(key, out=value)
+    value.wait_to_read()
+    try:
+        kvstore.push(key, nd.zeros((2,)))
+    except MXNetError as error:
+        number = re.search(r'Key is (\d+)', str(error))
+        if number is None:
+            raise
+        return int(number.group(1))
+    raise ValueError('kvstore must not compress gradients: ' + COMPRESSED)
+
+
+# A worker that ends waits for all others, after an exception too, and drops pushes that are not
+# sent yet where its KVStore outlives the exit handlers. So it ends at once after an exception,
+# and otherwise when all its pushes are sent.
+
+def prepare_exit(kvstore):
+    """Let this process leave its cluster without a wait that may have no end.
+
+    Only in a job of our launcher, which ends the servers, may a worker leave
+    before the others without an exception, as with ``sys.exit(1)``. In other jobs
+    the servers end after MXNet's barrier at exit.
+    """
+    if not has_servers(kvstore):
+        return
+    _connected.add(kvstore)
+    if LAUNCHER in os.environ:
+        check_call(_LIB.MXKVStoreSetBarrierBeforeExit(kvstore.handle, 0))
+    if getattr(sys.excepthook, 'func', None) is not _leave:
+        atexit.register(nd.waitall)
+        sys.excepthook = functools.partial(_leave, sys.excepthook)
+
+
+def _leave(report, kind, error, traceback):
+    """Report an exception and end the process as Python would, but wait for no other worker."""
+    if hasattr(sys, 'ps1') or sys.flags.inspect:  # somebody goes on after it
+        report(kind, error, traceback)
+        return
+    try:
+        report(kind, error, traceback)
+    finally:
+        leave(130 if issubclass(kind, KeyboardInterrupt) else 1)
+
+
+def leave(code):
+    """End the process as Python does at a SystemExit, but wait for no other worker."""
+    status = code if isinstance(code, int) else 1
+    if status is not code:
+        print(code, file=sys.stderr)
+    _never_freed.extend(_connected)  # to free them is to wait
+    try:
+        # Both wait for pushes that other workers may never answer.
+        atexit.unregister(nd.waitall)
+        atexit.unregister(_notify_shutdown)
+        atexit._run_exitfuncs()
+        for opened in gc.get_objects():
+            if issubclass(type(opened), (io.TextIOWrapper, io.BufferedWriter)):
+                with contextlib.suppress(OSError, ValueError):  # nobody reads it, or it is closed
+                    opened.flush()
+    finally:
+        os._exit(status)
