@@ -17,7 +17,7 @@ import weakref
 
 from mxnet import kv as kv_of_mxnet
 from mxnet import ndarray as nd
-from mxnet.base import _LIB, MXNetError, _notify_shutdown, check_call
+from mxnet.base import _LIB, MXNetError, _notify_shutdown, check_call, py_str
 
 from ..core.requirements import COMPRESSED
 from .kinds import has_servers, is_distributed
@@ -92,6 +92,28 @@ def refuse_optimizer(_=None):
     """Raise a ValueError."""
     raise ValueError('kvstore must not update the weights of a plain Module and of an SVRGModule: '
                      'it has one optimizer for all its keys')
+
+
+# What is pushed goes to the optimizer, compressed on its way: no function sets a weight.
+
+def set_weights(kvstore, weights, updater):
+    """Set the weights in a KVStore of this process.
+
+    Parameters
+    ----------
+    kvstore : mxnet.kvstore.KVStore
+        KVStore that updates them.
+    weights : dict of str to list of NDArray
+        For each parameter the weight, one array per device.
+    updater : mxnet.optimizer.Updater
+        The updater that it has, and keeps.
+    """
+    kvstore._set_updater(lambda key, _, stored: weights[py_str(key)][0].copyto(stored))
+    try:
+        for name, arrays in weights.items():
+            kvstore.push(name, arrays[0])
+    finally:
+        kvstore._set_updater(updater)
 
 
 # Servers know keys by numbers, in the order of their creation, which no function tells.

@@ -18,22 +18,6 @@ import sys
 from .job import PR_SET_CHILD_SUBREAPER, PR_SET_PDEATHSIG, Job, prctl, processes_below, signal_all
 
 
-def checked(parser, args):
-    """Refuse arguments that cannot be."""
-    if args.hosts is not None:
-        parser.error('argument --hosts: left in 2.0.0; on several hosts start '
-                     'python -m svrg_optimization.launch.role by mpirun or Slurm')
-    if min(args.workers, args.servers) < 1:
-        parser.error('arguments -n and -s: must be 1 or more, not %d and %d'
-                     % (args.workers, args.servers))
-    for text in args.env:
-        name, given, _ = text.partition('=')
-        if not name or not (given or set('*?[') & set(name) or name in os.environ):
-            parser.error('argument --env: must be NAME=VALUE, or the name of a variable that is '
-                         'set, not %s' % text)
-    return args
-
-
 def parse():
     """Return the arguments of the command line."""
     parser = argparse.ArgumentParser(prog='python -m svrg_optimization.launch', description=__doc__,
@@ -46,7 +30,18 @@ def parse():
                         help="Python of scheduler and servers, also first in the workers' PATH")
     parser.add_argument('--hosts', help=argparse.SUPPRESS)
     parser.add_argument('command', nargs='+', help='what each worker runs')
-    return checked(parser, parser.parse_args())
+    args = parser.parse_args()
+    if args.hosts is not None:
+        parser.error('argument --hosts: left in 2.0.0; on several hosts start '
+                     'python -m svrg_optimization.launch.role by mpirun or Slurm')
+    if min(args.workers, args.servers) < 1:
+        parser.error('arguments -n and -s: must be 1 or more, not %d and %d'
+                     % (args.workers, args.servers))
+    for text in args.env:
+        name, given, _ = text.partition('=')
+        if not (name and given):
+            parser.error('argument --env: must be NAME=VALUE, not %s' % text)
+    return args
 
 
 def handle(handler):

@@ -151,7 +151,7 @@ class Job:
         port = free_port()
         path = os.path.dirname(python) + os.pathsep + os.environ.get('PATH', os.defpath)
         common = {'PYTHONUNBUFFERED': '1', **os.environ, 'PATH': path,
-                  **dict(given.split('=', 1) for given in self._args.env if '=' in given),
+                  **dict(given.split('=', 1) for given in self._args.env),
                   'DMLC_PS_ROOT_URI': '127.0.0.1', 'DMLC_PS_ROOT_PORT': str(port),
                   'DMLC_NUM_WORKER': str(workers), 'DMLC_NUM_SERVER': str(servers),
                   'DMLC_INTERFACE': 'lo', 'SVRG_OPTIMIZATION_LAUNCHER': '1'}

@@ -4,7 +4,8 @@ import contextlib
 import copy
 
 import numpy as np
-from mxnet.base import py_str
+
+from ..kvstore.forced_by_mxnet import set_weights
 
 
 def kvstore_of(module):
@@ -175,13 +176,7 @@ def begin_anew(module, weights):
         updater.states.pop(key, None)
         updater.states_synced.pop(key, None)
     if kvstore:
-        # What is pushed may be compressed on its way.
-        kvstore._set_updater(lambda key, _, stored: weights[py_str(key)][0].copyto(stored))
-        try:
-            for name, arrays in weights.items():
-                kvstore.push(name, arrays[0])
-        finally:
-            kvstore._set_updater(updater)
+        set_weights(kvstore, weights, updater)
 
 
 @contextlib.contextmanager
