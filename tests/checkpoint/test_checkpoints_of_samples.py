@@ -124,26 +124,27 @@ def test_a_checkpoint_keeps_all_but_data_and_schedules(tmp_path):
         assert load(full_grad_batches=4) == (3, 4, None)
 
 
-@pytest.mark.parametrize('epochs, expected', [(1, 1), (0, 0)])
-def test_older_checkpoints_count_their_snapshots(tmp_path, monkeypatch, epochs, expected):
-    """They lack the number of snapshots and the new arguments."""
+@pytest.mark.parametrize('epochs', [1, 0])
+def test_checkpoints_of_version_1_0_load(tmp_path, monkeypatch, epochs):
+    """They lack the settings that came later."""
     problem, prefix = Problem(rows=40), str(tmp_path / 'model')
     module = problem.module(2) if epochs else problem.bound()
     if epochs:
         fit(problem, module, epochs)
-    added = ('num_taken', 'full_grad_batches', 'updates_per_snapshot', 'full_grad_data')
+    known = ('update_freq', 'alpha', 'num_update', 'num_taken', 'full_grad_batches',
+             'updates_per_snapshot', 'full_grad_data', 'proximal', 'optimizer', 'snapshot',
+             'step_size')
     facts_and_arrays = save._facts_and_arrays
 
     def older(*args):
         facts, arrays = facts_and_arrays(*args)
-        assert set(added) < set(facts)
-        return {name: value for name, value in facts.items() if name not in added}, arrays
+        return {name: facts[name] for name in known}, arrays
 
     monkeypatch.setattr(save, '_facts_and_arrays', older)
     module.save_checkpoint(prefix, 1)
     loaded = SVRGModule.load(prefix, 1, label_names=('label',))
-    assert loaded._snapshot.num_taken == expected
-    assert loaded.full_grad_batches is loaded.updates_per_snapshot is None
+    assert loaded._snapshot.num_taken == epochs
+    assert loaded.full_grad_batches is loaded.updates_per_snapshot is loaded.tol is None
 
 
 def test_a_growing_sample_of_an_older_checkpoint_has_no_limit(tmp_path, monkeypatch):
