@@ -1,7 +1,5 @@
 """Agreement of the workers of a distributed training run, in fit and at a snapshot."""
 
-from typing import NamedTuple
-
 import numpy as np
 from mxnet import ndarray as nd
 
@@ -10,13 +8,6 @@ from .kinds import is_asynchronous, is_distributed, kind_of, waits_in_steps
 from .operations import allreduce
 
 _NUMBERS_AT_ONCE = 35  # that a worker tells the others: all of a jump along five moves
-
-
-class Compared(NamedTuple):
-    """A number that must be the same on all workers, and what errors call it."""
-
-    name: str
-    number: float
 
 
 def tally(kvstore, numbers=(), context=None):
@@ -45,8 +36,8 @@ def check_same(kvstore, key, plan):
     ----------
     kvstore, key
         KVStore, and its key of numbers that workers tell each other.
-    plan : list of Compared
-        The numbers.
+    plan : list of (str, float)
+        What errors call a number, and the number.
     """
     names, numbers = zip(*plan)
     for name, told in zip(names, told_by_each(kvstore, key, numbers).T):

@@ -5,7 +5,6 @@ import math
 from ..core.front_end import Workers
 from ..data.iterators import rows_left_over, rows_of_batch
 from ..kvstore.agreement import (
-    Compared,
     batches_of_each,
     check_batch_counts,
     check_same,
@@ -115,14 +114,13 @@ class Membership:
         if not is_distributed(kvstore):
             return
         agreed = settings.plan(svrg.snapshot.num_taken)
-        plan = [Compared(name, number if takes_snapshots else 0) for name, number in agreed.items()]
-        plan += [Compared('begin_epoch', svrg.epoch), Compared(_TAKES_SNAPSHOT, takes_snapshot),
-                 Compared(_STORES_AGAIN, stores_again)]
+        plan = [(name, number if takes_snapshots else 0) for name, number in agreed.items()]
+        plan += [('begin_epoch', svrg.epoch), (_TAKES_SNAPSHOT, takes_snapshot),
+                 (_STORES_AGAIN, stores_again)]
         if waits_in_steps(kvstore):
             rescale_grad = 0 if kvstore_of_weights(module) else module._optimizer.rescale_grad
-            plan += [Compared(_BATCH_SIZE, rows_of_batch(train_data, module.data_shapes)),
-                     Compared(_RESCALE_GRAD, rescale_grad),
-                     Compared(_ROWS_LEFT_OVER, rows_left_over(train_data))]
+            plan += [(_BATCH_SIZE, rows_of_batch(train_data, module.data_shapes)),
+                     (_RESCALE_GRAD, rescale_grad), (_ROWS_LEFT_OVER, rows_left_over(train_data))]
         if self._plan != plan:
             check_same(kvstore, self.keys.tally, plan)
             if takes_snapshots:

@@ -26,11 +26,7 @@ def wrapped_optimizer(module, keys, proximal, default_opt, kvstore, optimizer_pa
     proximal = proximal.steps(module._arg_params, idx2name)
     if isinstance(default_opt, _SVRGOptimizer):
         default_opt = default_opt.default_opt
-    if not isinstance(default_opt, str):
-        return _SVRGOptimizer(default_opt, full_keys=keys.summed, proximal=proximal,
-                              param_idx2name=idx2name)
-    params = dict(optimizer_params)
-    params.setdefault('rescale_grad', 1.0 / (executor_group.batch_size(module)
-                                             * batches_of_rescaling(kvstore)))
+    rows = executor_group.batch_size(module) * batches_of_rescaling(kvstore)
+    given = dict(optimizer_params) if isinstance(default_opt, str) else {}
     return _SVRGOptimizer(default_opt, full_keys=keys.summed, proximal=proximal, sym=module.symbol,
-                          param_idx2name=idx2name, **params)
+                          param_idx2name=idx2name, **{'rescale_grad': 1 / rows, **given})
