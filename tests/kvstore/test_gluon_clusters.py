@@ -74,3 +74,10 @@ def test_workers_with_different_numbers_of_batches_are_named(tmp_path):
     for message in run_workers('fit_gluon', tmp_path, problem={**PROBLEM, 'features': 4},
                                sizes=[17, 40], batch_size=8, num_epoch=1, optimizer=SGD):
         assert message.endswith(r'in the order of ranks, [3, 5]')
+
+
+def test_a_kvstore_that_compresses_is_refused(tmp_path):
+    for message in run_workers('fit_gluon', tmp_path, problem={**PROBLEM, 'features': 4},
+                               sizes=[24, 24], batch_size=8, num_epoch=1, optimizer=SGD,
+                               compression={'type': '2bit', 'threshold': 0.5}):
+        assert 'kvstore must not compress gradients' in message
