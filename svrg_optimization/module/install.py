@@ -151,7 +151,7 @@ def _begin_on_servers(keys, kvstore, wrapped, updates, may_update):
     """Create the first key, and tell the optimizer the numbers that servers give all keys."""
     forced_by_mxnet.prepare_exit(kvstore)
     if forced_by_mxnet.number_of_first_key(kvstore, keys.first) and may_update:
-        forced_by_mxnet.refuse_optimizer()
+        forced_by_mxnet.refuse_optimizer()  # of a plain Module, which has the first keys
     if updates:
         wrapped.place_on_servers(dict(enumerate(keys.on_servers)),
                                  kvstore.num_workers if is_asynchronous(kvstore) else 1)
