@@ -258,6 +258,9 @@ class _SVRGOptimizer(opt.Optimizer):
         """
         self.default_opt.set_wd_mult(_with_python_numbers(args_wd_mult))
 
+    def _set_current_context(self, device_id):
+        self.default_opt._set_current_context(device_id)
+
     def create_state(self, index, weight):
         """Create the state of one key.
 
@@ -332,7 +335,8 @@ class _SVRGOptimizer(opt.Optimizer):
         are_several = isinstance(index, (list, tuple))
         if not are_several:
             index, weight, grad, state = [index], [weight], [grad], [state]
-        full_keys, steps = self._all_full_keys(), []
+        full_keys = self._full_keys_by_name() if self._full_keys is None else self._full_keys
+        steps = []
         for number, *others in zip(index, weight, grad, state):
             step = self._keys_by_number.get(number, number), *others
             if step[0] in full_keys:
@@ -356,11 +360,10 @@ class _SVRGOptimizer(opt.Optimizer):
                     self.default_opt, key, of_key) if scales else float(rate))
 
     def _optimizer_of(self, key):
-        return self.aux_opt if key in self._all_full_keys() else self.default_opt
+        full_keys = self._full_keys_by_name() if self._full_keys is None else self._full_keys
+        return self.aux_opt if key in full_keys else self.default_opt
 
-    def _all_full_keys(self):
-        if self._full_keys is not None:
-            return self._full_keys
+    def _full_keys_by_name(self):
         names = self.default_opt.idx2name
         full = {'%s%s' % (name, _SUFFIX) for name in names.values()}
         return full.union(number for number, name in names.items() if name in full)
