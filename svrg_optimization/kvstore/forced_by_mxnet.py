@@ -15,6 +15,7 @@ import re
 import sys
 import weakref
 
+import numpy as np
 from mxnet import kv as kv_of_mxnet
 from mxnet import ndarray as nd
 from mxnet.base import _LIB, MXNetError, _notify_shutdown, check_call, py_str
@@ -136,6 +137,41 @@ def number_of_first_key(kvstore, key):
             raise
         return int(number.group(1))
     raise ValueError('kvstore must not compress gradients: ' + COMPRESSED)
+
+
+# Compression can be switched on at any time, and no function tells of it.
+
+def compresses(kvstore, key, contexts):
+    """Tell whether a KVStore of this process changes what is pushed to a key of two numbers."""
+    if is_distributed(kvstore) or 'device' not in kvstore.type:  # only these compress
+        return False
+    pushed = np.array([2.0 ** -10, 2.0 ** -11], np.float32)  # not both can be the threshold
+    values = [nd.array(pushed, ctx=context) for context in contexts]
+    kvstore.push(key, values)
+    kvstore.pull(key, out=values)
+    return bool((values[0].asnumpy() != len(contexts) * pushed).any())
+
+
+# The updater is called through ctypes, which reports its error and goes on without the value.
+
+@contextlib.contextmanager
+def errors_of_updater_raised():
+    """Raise errors of a KVStore's updater, for example a Ctrl-C, at the end of the block."""
+    errors, report = [], sys.unraisablehook
+
+    def keep(unraisable):
+        if 'ctypes callback' in (unraisable.err_msg or ''):
+            errors.append(unraisable.exc_value)
+        else:
+            report(unraisable)
+
+    try:
+        sys.unraisablehook = keep
+        yield
+    finally:
+        sys.unraisablehook = report
+        if errors:
+            raise errors[0]
 
 
 # A worker that ends waits for all others, after an exception too, and drops pushes that are not

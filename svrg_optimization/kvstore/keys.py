@@ -29,8 +29,8 @@ class KVStoreKeys:
     tally : str
         Key of the numbers that workers tell each other.
     first : str
-        Key that servers get first, to learn how they number keys, and whether
-        gradients are compressed.
+        Key that servers get first, to learn how they number keys. It shows
+        whether gradients are compressed.
     """
 
     def __init__(self, param_names, trainable, counted=()):

@@ -2,7 +2,8 @@
 
 from mxnet import ndarray as nd
 
-from .kinds import is_asynchronous, is_distributed
+from .forced_by_mxnet import errors_of_updater_raised
+from .kinds import is_asynchronous
 
 
 def summed(arrays):
@@ -28,18 +29,14 @@ def allreduce(kvstore, values):
 
     Parameters
     ----------
-    kvstore : mxnet.kvstore.KVStore or None
-        KVStore that assigns what is pushed to these keys; not asked if it is of this
-        process alone.
+    kvstore : mxnet.kvstore.KVStore
+        KVStore that assigns what is pushed to these keys.
     values : dict of str to list of NDArray
         For each key one array per device; overwritten with the sum.
     """
-    if not is_distributed(kvstore):
-        for arrays in values.values():
-            sum_over_devices(arrays, arrays)
-        return
-    for priority, (key, arrays) in enumerate(values.items()):
-        kvstore.push(key, arrays, priority=-priority)
+    with errors_of_updater_raised():
+        for priority, (key, arrays) in enumerate(values.items()):
+            kvstore.push(key, arrays, priority=-priority)
     if is_asynchronous(kvstore):
         wait_for_all_workers(kvstore)
     for priority, (key, arrays) in enumerate(values.items()):

@@ -40,12 +40,12 @@ def workers_of_trainer(kvstore, names, arrays_of, created):
 
 
 def create_keys(kvstore, keys, arrays, created=()):
-    """Create the keys of what workers sum and tell each other; return those that are new.
+    """Create the keys of what is summed, and of what workers tell; return those that are new.
 
     Parameters
     ----------
     kvstore : mxnet.kvstore.KVStore
-        Distributed KVStore.
+        The KVStore.
     keys : KVStoreKeys or NumberedKeys
         Keys in it.
     arrays : dict of str to NDArray
@@ -55,9 +55,12 @@ def create_keys(kvstore, keys, arrays, created=()):
     """
     values = {key: nd.zeros(arrays[name].shape, dtype=dtype_of_sum(arrays[name].dtype))
               for name, key in keys.full.items() if name in arrays}
-    values.update((key, nd.zeros(arrays[name].shape[:1], dtype='float64'))
-                  for name, key in keys.row_counts.items())
-    values[keys.tally] = tally(kvstore)
+    if is_distributed(kvstore):
+        values.update((key, nd.zeros(arrays[name].shape[:1], dtype='float64'))
+                      for name, key in keys.row_counts.items())
+        values[keys.tally] = tally(kvstore)
+    else:
+        values[keys.first] = nd.zeros((2,))  # for `compresses`
     values = {key: value for key, value in values.items() if key not in created}
     if values:
         kvstore.init(list(values), list(values.values()))
@@ -74,6 +77,30 @@ class OverDevices(Workers):
                 full_gradient.share_out(name, [
                     total.as_in_context(share[name].context) for share in full_gradient.shares])
         return full_gradient.batch_size
+
+
+class ByKVStore(OverDevices):
+    """Devices of this process, summed by a KVStore.
+
+    Parameters
+    ----------
+    kvstore : mxnet.kvstore.KVStore
+        The KVStore.
+    keys : KVStoreKeys
+        Keys of the module.
+    """
+
+    def __init__(self, kvstore, keys):
+        self._kvstore, self._keys = kvstore, keys
+
+    def sum(self, full_gradient):
+        """Give each device its share of the sum; return B."""
+        exchange(self._kvstore, self._keys, full_gradient, full_gradient.by_parameter())
+        return full_gradient.batch_size
+
+    def within_process(self):
+        """Return what sums without the KVStore."""
+        return OverDevices()
 
 
 class OverWorkers(Workers):

@@ -89,7 +89,9 @@ def install(module, kvstore, optimizer, optimizer_params, init_optimizer):
         # Module does not give the workers rank 0's weights if they update the weights
         # themselves, and never updates their copies on the host.
         executor_group.pull_dense_weights(seen, module)
-        create_keys(seen, module._membership.keys, {**module._aux_params, **module._arg_params})
+    if kvstore_of(module):
+        create_keys(kvstore_of(module), module._membership.keys,
+                    {**module._aux_params, **module._arg_params})
 
 
 # All of these come before anything has changed.

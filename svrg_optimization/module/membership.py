@@ -11,6 +11,7 @@ from ..kvstore.agreement import (
     check_waits,
     told_by_each,
 )
+from ..kvstore.forced_by_mxnet import compresses
 from ..kvstore.kinds import (
     is_asynchronous,
     is_distributed,
@@ -19,7 +20,8 @@ from ..kvstore.kinds import (
     waits_in_steps,
 )
 from ..kvstore.operations import broadcast, wait_for_all_workers
-from ..kvstore.workers import OverDevices, OverWorkers
+from ..kvstore.workers import ByKVStore, OverDevices, OverWorkers
+from ..svrg_optimizer import _SVRGOptimizer
 from . import executor_group
 from .optimizer_states import kvstore_of, kvstore_of_weights, update_counts
 
@@ -167,7 +169,8 @@ class Membership:
 def workers_of(module, trains_on_pass=False):
     """Return what the full gradient of a module is summed over.
 
-    A KVStore of one process may compress it, so it is not asked.
+    A KVStore with compression would quantize it. The KVStore of an optimizer
+    that was borrowed from a plain Module has no keys for it.
 
     Parameters
     ----------
@@ -181,8 +184,13 @@ def workers_of(module, trains_on_pass=False):
     Workers
     """
     kvstore, membership = kvstore_of(module), module._membership
+    keys = membership.keys
     if is_distributed(kvstore):
-        return OverWorkers(kvstore, membership.keys, membership.forget_agreement, trains_on_pass)
+        return OverWorkers(kvstore, keys, membership.forget_agreement, trains_on_pass)
+    has_keys = kvstore is not None and isinstance(module._optimizer, _SVRGOptimizer)
+    if has_keys and not (module._compression_params
+                         or compresses(kvstore, keys.first, module._context)):
+        return ByKVStore(kvstore, keys)
     return OverDevices() if kvstore is not None else Workers()
 
 

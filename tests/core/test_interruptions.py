@@ -375,3 +375,37 @@ def test_buckets_train_after_a_bind_that_was_interrupted_anywhere(interrupted):
         module.fit(problem.iterator(), eval_metric=[], num_epoch=2,
                    arg_params=problem.arg_params(), optimizer_params=settings)
         problem.assert_weights(module, expected)
+
+
+def test_control_c_in_the_updater_of_a_kvstore_leaves_the_snapshot_whole(monkeypatch):
+    """MXNet swallows it there, and goes on without the value that was pushed."""
+    problem = Problem('perceptron', rows=40)
+    module = problem.bound(context=TWO_DEVICES)
+    module.init_optimizer(kvstore='local', optimizer_params=SETTINGS)
+    module.update_full_grads(problem.iterator())
+    update = type(module._optimizer).update_multi_precision
+    calls = []
+
+    def interrupted(optimizer, index, *args):
+        calls.append(index)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        update(optimizer, index, *args)
+
+    moved = {name: value + 0.5 for name, value in problem.weights.items()}
+    module.set_params({name: mx.nd.array(value) for name, value in moved.items()}, {})
+    shares = [{name: value.copy() for name, value in share.items()}
+              for share in module._param_dict]
+    monkeypatch.setattr(type(module._optimizer), 'update_multi_precision', interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        module.update_full_grads(problem.iterator())
+    assert module._snapshot.is_active
+    problem.assert_weights(module._mod_aux, problem.weights, 1e-7)
+    for share, old in zip(module._param_dict, shares):
+        for name, value in share.items():
+            np.testing.assert_array_equal(value.asnumpy(), old[name].asnumpy())
+    module.update_full_grads(problem.iterator())
+    svrg = problem.svrg()
+    svrg.weights = moved
+    svrg.take_snapshot()
+    problem.assert_full_gradient(module, svrg.full_gradient)

@@ -13,7 +13,7 @@ from blocks import Blocks
 from problems import Problem, SparseProblem
 from svrg_optimization import SVRGModule
 from svrg_optimization.kvstore import kinds
-from svrg_optimization.kvstore.agreement import told_by_each
+from svrg_optimization.kvstore.agreement import tally, told_by_each
 from svrg_optimization.kvstore.keys import KVStoreKeys
 
 DISTRIBUTED = ['dist', 'dist_sync', 'dist_device_sync', 'dist_async', 'dist_async_device']
@@ -143,8 +143,9 @@ def test_a_kvstore_that_updates_a_plain_module_is_refused():
 
 
 def test_workers_tell_each_other_any_number_of_numbers():
-    numbers = list(range(80))
-    assert told_by_each(mx.kv.create('local'), 'key', numbers).tolist() == [numbers]
+    numbers, kvstore = list(range(80)), mx.kv.create('local')
+    kvstore.init('key', tally(kvstore))
+    assert told_by_each(kvstore, 'key', numbers).tolist() == [numbers]
 
 
 def test_keys_have_the_order_of_their_creation():
