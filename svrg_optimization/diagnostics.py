@@ -190,7 +190,7 @@ def _steps_of(mod, data):
     function that corrects them.
     """
     if isinstance(mod, SVRGTrainer):
-        if not mod._svrg.corrects and not mod._svrg.settings.is_off:
+        if not mod._svrg.corrects and not mod._svrg.settings.is_plain:
             raise RuntimeError('mod must have a snapshot: call update_full_grads first')
         return mod._steps_undone(data)
     if not isinstance(mod, SVRGModule):
@@ -216,7 +216,7 @@ def _check_stands_between_steps(mod):
         raise RuntimeError('mod must be bound with for_training=True and have its parameters '
                            'initialized')
     svrg = mod._svrg
-    if not (svrg.snapshot.is_active or svrg.settings.is_off):
+    if not (svrg.snapshot.is_active or svrg.settings.is_plain):
         raise RuntimeError('mod must have a snapshot: call update_full_grads first')
     if svrg.step.awaits:
         raise RuntimeError('mod must not stand between forward and update: call %s first'

@@ -881,7 +881,7 @@ class SVRGModule(Module):
         """
         checked_iterator('train_data', train_data)
         batches = None
-        if not self._svrg.settings.is_off:
+        if not self._svrg.settings.is_plain:
             batches = self._svrg.store.shuffled(train_data, self._svrg.warn_once)
         if batches is None:
             rewind(train_data)

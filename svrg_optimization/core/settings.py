@@ -210,8 +210,8 @@ class Settings:
 
     Attributes
     ----------
-    is_off : bool
-        Whether α is the number 0, so that no step needs a snapshot.
+    is_plain : bool
+        Whether steps are plain steps: α is the number 0, and no snapshot is taken.
 
     Raises
     ------
@@ -239,7 +239,7 @@ class Settings:
             given[name] = value if check is None else check(name, value)
         settings = {**vars(self), **given}
         alpha = settings['alpha']
-        settings['is_off'] = not callable(alpha) and alpha == 0
+        settings['is_plain'] = not callable(alpha) and alpha == 0
         if settings['full_grad_data'] is None and settings['updates_per_snapshot'] is not None:
             raise ValueError('full_grad_data must be a DataIter where updates_per_snapshot is '
                              'given, since a pass within an epoch must not move train_data, and '
@@ -248,7 +248,7 @@ class Settings:
             raise ValueError('full_grad_data must be None with store_snapshot_grads, since fit '
                              'trains on the stored batches, and not %r'
                              % (settings['full_grad_data'],))
-        if settings['is_off']:
+        if settings['is_plain']:
             require(SNAPSHOTS, settings, 'alpha', alpha)
         if settings['full_grad_batches'] is not None:
             require(ALL_ROWS, settings, 'full_grad_batches', settings['full_grad_batches'])
@@ -256,7 +256,7 @@ class Settings:
 
     def is_due(self, snapshot, epoch):
         """Tell whether a snapshot is due where an epoch begins."""
-        if self.is_off:
+        if self.is_plain:
             return False
         if not snapshot.is_active or snapshot.is_stale:
             return True

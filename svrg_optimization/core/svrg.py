@@ -237,7 +237,7 @@ class SVRG:
     @property
     def corrects(self):
         """Whether gradients are corrected: there is a snapshot, and α is not the number 0."""
-        return self.snapshot.is_active and not self.settings.is_off
+        return self.snapshot.is_active and not self.settings.is_plain
 
     def begin_step(self, batch, is_training):
         """Begin a step on a batch, and look it up in the store."""
@@ -301,7 +301,7 @@ class SVRG:
         if self.step.stage:
             self.step.stage = UPDATED
         self.snapshot.num_update += 1
-        if self.settings.is_off:
+        if self.settings.is_plain:
             self.snapshot.is_stale = True
         elif not (self.snapshot.is_active or self.snapshot.is_stale or self.step.has_out_grads):
             self.warn_once('steps without a snapshot are plain steps: call '

@@ -24,7 +24,7 @@ def _epochs(trainer, train_data, numbers, update_freq, states):
     try:
         for svrg.epoch in numbers:
             snapshot, alone = svrg.snapshot, steps_alone(trainer._kvstore_params['kvstore'])
-            if not svrg.settings.is_off and (not snapshot.is_active or snapshot.is_stale
+            if not svrg.settings.is_plain and (not snapshot.is_active or snapshot.is_stale
                                              or snapshot.has_converged  # as in a file
                                              or svrg.epoch % update_freq == 0
                                              or alone and svrg.epoch == numbers.start):
@@ -37,7 +37,7 @@ def _epochs(trainer, train_data, numbers, update_freq, states):
             yield itertools.chain(batches, _averaging(trainer)) if alone and is_last else batches
         if numbers and alone:
             trainer._average()  # where a loop has ended before its batches
-        if (numbers or svrg.snapshot.is_active) and not svrg.settings.is_off and not (
+        if (numbers or svrg.snapshot.is_active) and not svrg.settings.is_plain and not (
                 svrg.settings.tol is None and trained.rule is None):
             svrg.epoch = numbers.stop - 1  # to which a run that is resumed may not have come
             _take_snapshot(trainer, train_data, states)

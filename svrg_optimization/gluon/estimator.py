@@ -190,7 +190,7 @@ class SnapshotHandler(GradientUpdateHandler, TrainBegin, EpochBegin, EpochEnd, T
         """Let a last snapshot decide whether training has converged, and which weights are best."""
         estimator.batch_processor.handler = None
         svrg, trained = estimator.trainer._svrg, TrainedParameters(estimator.trainer)
-        if svrg.settings.is_off or svrg.settings.tol is None and trained.rule is None:
+        if svrg.settings.is_plain or svrg.settings.tol is None and trained.rule is None:
             return
         if svrg.snapshot.num_update > svrg.snapshot.taken_at:
             self._take(estimator)
@@ -208,7 +208,7 @@ class SnapshotHandler(GradientUpdateHandler, TrainBegin, EpochBegin, EpochEnd, T
 
     def _is_due(self, trainer):
         snapshot, settings = trainer._svrg.snapshot, trainer._svrg.settings
-        return not settings.is_off and (
+        return not settings.is_plain and (
             not snapshot.is_active or snapshot.is_stale
             or self._epoch - self._taken_in >= self._update_freq)
 

@@ -260,7 +260,7 @@ class SVRGTrainer(gluon.Trainer):
             batches = checked_count('batches', batches, 'None or an int of 1 or more')
             require(ALL_ROWS, {'rule': trained.rule, 'tol': self._svrg.settings.tol}, 'batches',
                     batches)
-        if self._svrg.settings.is_off:
+        if self._svrg.settings.is_plain:
             return
         self._check_ready()
         source = Batches(train_data, batches, self._devices, self._axes, self._of_devices(states))
@@ -374,7 +374,7 @@ class SVRGTrainer(gluon.Trainer):
             If the stored batches are of another iterable. The warning appears once.
         """
         stored = None
-        if not self._svrg.settings.is_off:
+        if not self._svrg.settings.is_plain:
             stored = self._svrg.store.shuffled(train_data, self._svrg.warn_once)
         if stored is None:
             stored = Batches(train_data, None, self._devices, self._axes).batches()
@@ -444,7 +444,7 @@ class SVRGTrainer(gluon.Trainer):
             Within ``autograd.record()``.
         """
         svrg, reference, devices = self._svrg, self._reference, len(self._devices)
-        if not svrg.settings.is_off:
+        if not svrg.settings.is_plain:
             self._check_ready()
             if svrg.snapshot.jump is not None:
                 self._drop_outdated_snapshot()

@@ -205,7 +205,7 @@ class _Epochs:
 
     @property
     def _takes_snapshots(self):
-        return self._has_loss and not self._svrg.settings.is_off
+        return self._has_loss and not self._svrg.settings.is_plain
 
     def begin_epoch(self, epoch, is_first):
         """Take a snapshot if one is due, and return an iterator over the epoch's batches.

@@ -34,7 +34,7 @@ def take_snapshot(module, train_data, batch_end_callback, batches):
         source.reset()  # an override may have read it
     else:
         rewind(train_data)
-    if svrg.settings.is_off:
+    if svrg.settings.is_plain:
         for _ in source.batches():
             pass
         return
