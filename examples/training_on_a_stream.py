@@ -1,8 +1,8 @@
 """SVRG on a file that is read in parts: least squares on rows that need not fit into memory.
 
 The script writes a CSV file, chunk by chunk. `train_data` reads it batch by
-batch, and so does `full_grad_data`, from which each snapshot takes the next few
-batches. A snapshot is due after some updates and not after an epoch, and the
+batch, and so does the `data` of the Sampling, from which each snapshot takes the
+next few batches. A snapshot is due after some updates and not after an epoch, and the
 first ones are cheap: a few batches, then twice as many each time, until they are
 all. The log shows `Full gradient batches` for each snapshot. At the end the loss
 is that of least squares to some six decimals.
@@ -16,7 +16,7 @@ from pathlib import Path
 import mxnet as mx
 import numpy as np
 
-from svrg_optimization import Growing, SVRGModule
+from svrg_optimization import Growing, Sampling, SVRGModule
 
 FEATURES, CHUNK = 20, 5000
 
@@ -69,9 +69,9 @@ def main():
         directory = Path(directory)
         squares, products = write_rows(directory, args.rows)
         module = SVRGModule(network(), label_names=('target',),
-                            full_grad_batches=Growing(args.first_batches),
-                            updates_per_snapshot=args.updates_per_snapshot,
-                            full_grad_data=reader(directory, args.batch_size))
+                            sampling=Sampling(Growing(args.first_batches),
+                                              args.updates_per_snapshot,
+                                              reader(directory, args.batch_size)))
         module.fit(reader(directory, args.batch_size), eval_metric='mse', optimizer='sgd',
                    optimizer_params={'learning_rate': args.learning_rate}, num_epoch=args.epochs)
 

@@ -10,13 +10,13 @@ from . import _mxnet_finder
 __version__ = '2.0.0'
 
 _HOME = {'SVRGModule': 'svrg_module', 'SVRGBucketingModule': 'svrg_bucketing_module',
-         'LinearDecay': 'alpha', 'BarzilaiBorwein': 'step_size', 'Growing': 'full_grad_batches',
-         'SVRGTrainer': 'gluon'}
+         'LinearDecay': 'alpha', 'BarzilaiBorwein': 'step_size', 'Growing': 'sampling',
+         'Sampling': 'sampling', 'SVRGTrainer': 'gluon'}
 _SUBMODULES = ('svrg_module', 'svrg_bucketing_module', 'svrg_optimizer', 'diagnostics', 'proximal',
                'gluon')
 
 __all__ = ['SVRGModule', 'SVRGBucketingModule', 'SVRGTrainer', 'LinearDecay', 'BarzilaiBorwein',
-           'Growing', 'diagnostics', 'proximal', '__version__']
+           'Growing', 'Sampling', 'diagnostics', 'proximal', '__version__']
 
 
 _mxnet_finder.install()

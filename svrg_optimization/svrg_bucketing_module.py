@@ -12,7 +12,7 @@ from mxnet.module import BucketingModule
 from .checkpoint.files import save_arrays
 from .checkpoint.format import Checkpoint, file_names, name_of_symbol
 from .checkpoint.save import save
-from .core.settings import MODULE, takes_settings
+from .core.settings import MODULE, takes_settings, with_sampling
 from .module import loop
 from .module.install import optimizer_kept_on_error
 from .module.snapshots import begin_steps, take_snapshot
@@ -73,7 +73,7 @@ class SVRGBucketingModule(BucketingModule):
                  compression_params=None, update_freq=None, **settings):
         super().__init__(sym_gen, default_bucket_key, logger, context, work_load_list,
                          fixed_param_names, state_names, group2ctxs, compression_params)
-        self._settings = {'update_freq': update_freq, **settings}
+        self._settings = with_sampling({'update_freq': update_freq, **settings})
         self._buckets[default_bucket_key] = self._new_bucket(default_bucket_key)
 
     def _new_bucket(self, bucket_key, symbol=None):

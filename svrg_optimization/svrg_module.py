@@ -99,7 +99,7 @@ class SVRGModule(Module):
         is not compressed. A distributed KVStore does not accept it.
     update_freq : int, optional
         Epochs from one snapshot to the next, 1 or more; by default 2, and 1 with
-        `updates_per_snapshot`. It may be set later as an attribute.
+        `sampling.updates_per_snapshot`. It may be set later as an attribute.
     loss_is_mean : bool, optional
         Whether the loss is a mean over the rows of a batch rather than a sum.
         By default this is read from the loss layers of the symbol
@@ -138,23 +138,13 @@ class SVRGModule(Module):
         What happens if the full gradient has an infinite value or a NaN: a
         warning that names the parameters, once, or a FloatingPointError. After
         the error the previous snapshot stays active.
-    full_grad_batches : int or callable, optional
-        Number of batches that `fit` computes each full gradient over, or a
-        schedule like `Growing`, which is called with the number of snapshots so
-        far [6]_. By default it is all batches. It may be set later as an
-        attribute.
-    updates_per_snapshot : int, optional
-        Updates from one snapshot of `fit` to the next, instead of the epochs of
-        `update_freq`, which may then be left out [1]_ [7]_. It needs
-        `full_grad_data`. It may be set later as an attribute.
-    full_grad_data : DataIter, optional
-        Data that `fit` computes full gradients over, by default its training
-        data. A pass goes on where the last one stopped, and begins again at the
-        end of the data. It must not be the iterator that is trained on. It may
+    sampling : Sampling, optional
+        Of how many batches and of which data `fit` computes full gradients, and
+        after how many updates. By default they are over all training data. It may
         be set later as an attribute.
     proximal : object or dict of str to object, optional
         Proximal operator of a regularizer R that has no gradient, from
-        `svrg_optimization.proximal` or one of your own [8]_. After each step
+        `svrg_optimization.proximal` or one of your own [6]_. After each step
         with the learning rate :math:`\eta` the optimizer sets
 
         .. math:: w \leftarrow \mathrm{prox}_{\eta R}(w).
@@ -169,7 +159,7 @@ class SVRGModule(Module):
         set later as an attribute.
     local_steps : bool
         Whether the workers of a synchronous distributed KVStore, or of Horovod, make their steps
-        alone, each with its own rows and the full gradient of all [9]_. They talk at snapshots
+        alone, each with its own rows and the full gradient of all [7]_. They talk at snapshots
         alone, where their weights are averaged, by rows, and momentum begins anew. `update_freq`
         counts epochs of a worker's own data, of any number of batches.
     next_states : dict of str to str, optional
@@ -185,21 +175,18 @@ class SVRGModule(Module):
         neither 'warn' nor 'raise', or `store_snapshot_grads` is below 1. Also
         if `store_snapshot_grads` is set for a network with random layers or
         states: these would differ between the pass and the step. Also if
-        `full_grad_batches` or `updates_per_snapshot` is below 1, if there is
-        `updates_per_snapshot` without `full_grad_data`, or
-        `store_snapshot_grads` with it. Also if `tol` is not above 0, or is given
-        with `full_grad_batches` or ``alpha=0``. Also if `proximal` names a parameter
-        that is not trained, finds no weight, or is given together with
-        `sparse_full_grad`, or if `next_states` names anything but states and
+        `store_snapshot_grads` is given with `sampling.data`. Also if `tol` is not
+        above 0, or is given with `sampling.batches` or ``alpha=0``. Also if `proximal`
+        names a parameter that is not trained, finds no weight, or is given together
+        with `sparse_full_grad`, or if `next_states` names anything but states and
         outputs.
     TypeError
         If `symbol` is not a Symbol, `context` is not a Context or a list of
         Contexts, `update_freq` is not an int, `loss_is_mean` is not None, True
         or False, `sparse_full_grad` is not a bool, `full_grad_callback` is not
         callable, `store_snapshot_grads` is not a bool or an int, `alpha` is
-        neither a number nor callable, `full_grad_batches` is neither an int nor
-        callable, `updates_per_snapshot` is not an int, `tol` is not a number,
-        `full_grad_data` is not an iterator, `proximal` contains anything but
+        neither a number nor callable, `sampling` is neither None nor a Sampling,
+        `tol` is not a number, `proximal` contains anything but
         operators, or `next_states` is not a dict.
 
     Warns
@@ -223,14 +210,9 @@ class SVRGModule(Module):
        Reduced Optimization for Deep Learning", NeurIPS 2019, Section 3.
     .. [5] Y. Yin, Z. Xu, Z. Li, T. Darrell and Z. Liu, "A Coefficient Makes
        SVRG Effective", ICLR 2025.
-    .. [6] R. Babanezhad, M. O. Ahmed, A. Virani, M. Schmidt, J. Konecny and
-       S. Sallinen, "Stop Wasting My Gradients: Practical SVRG", NeurIPS 2015.
-    .. [7] D. Kovalev, S. Horvath and P. Richtarik, "Don't Jump Through Hoops and
-       Remove Those Loops: SVRG and Katyusha are Better Without the Outer Loop",
-       ALT 2020.
-    .. [8] L. Xiao and T. Zhang, "A Proximal Stochastic Gradient Method with
+    .. [6] L. Xiao and T. Zhang, "A Proximal Stochastic Gradient Method with
        Progressive Variance Reduction", SIAM J. Optim. 24(4), 2014.
-    .. [9] J. Konecny, H. B. McMahan, D. Ramage and P. Richtarik, "Federated Optimization:
+    .. [7] J. Konecny, H. B. McMahan, D. Ramage and P. Richtarik, "Federated Optimization:
        Distributed Machine Learning for On-Device Intelligence", arXiv:1610.02527, 2016.
 
     Examples
@@ -586,7 +568,7 @@ class SVRGModule(Module):
         if not shared_module.optimizer_initialized:
             raise RuntimeError('shared_module must have its optimizer initialized')
         check_step_size(shared_module._optimizer, {}, self.alpha, on_servers=False,
-                        full_grad_batches=self.full_grad_batches)
+                        batches=self.sampling.batches)
         has_same_keys = (shared_module._update_on_kvstore
                          or shared_module._param_names == self._param_names)
         self._proximal.check_borrowed(getattr(shared_module, '_proximal', None), has_same_keys)
@@ -754,12 +736,12 @@ class SVRGModule(Module):
         """Train the module for some epochs, with snapshots.
 
         A snapshot is taken at the beginning of the epochs 0, `update_freq`,
-        2 `update_freq` and so on; with `updates_per_snapshot` before the first step
+        2 `update_freq` and so on; with `sampling.updates_per_snapshot` before the first step
         after so many updates. It is also taken before the first step if there is none,
         or if updates were made with ``alpha=0`` since the last one. `train_data` is read
         twice in an epoch with a snapshot. The duration of the pass is logged as
         ``Epoch[%d] Full gradient time=%.3f``, in seconds, and is part of the epoch's
-        ``Time cost``. With `full_grad_batches` the number of batches, of all workers
+        ``Time cost``. With `sampling.batches` the number of batches, of all workers
         together, is logged as ``Epoch[%d] Full gradient batches=%d``. The
         `gradient_norm` is logged as ``Epoch[%d] Full gradient norm=%.1e``, and the
         `objective`, where it is known, as ``Epoch[%d] Full objective=%g``.
@@ -774,8 +756,8 @@ class SVRGModule(Module):
             If an iterator, a callback or an epoch is of another type.
         ValueError
             If an epoch number is negative, if `train_data` yields no batch in an epoch
-            or is `full_grad_data`, or if the workers of a distributed training run
-            differ in what must be the same on all, or use `updates_per_snapshot` in
+            or is `sampling.data`, or if the workers of a distributed training run
+            differ in what must be the same on all, or use `sampling.updates_per_snapshot` in
             ``dist_async``. Also where `init_optimizer` or `update_full_grads` raises one.
         FloatingPointError
             If a full gradient is not finite, with ``nonfinite='raise'``.
@@ -973,7 +955,7 @@ class SVRGModule(Module):
         -----
         UserWarning
             If a setting cannot be in a file and is not given: a schedule,
-            `full_grad_data`, operators of another package. If the states were on the
+            `sampling.data`, operators of another package. If the states were on the
             servers of a KVStore: only the counts are loaded. If a file is found under a
             temporary name because its process was killed.
         """

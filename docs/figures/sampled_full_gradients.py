@@ -15,7 +15,7 @@ from common import FIXED_SAMPLES, GROWING_SAMPLES, SVRG, arguments, axes_of_exce
 from scipy.optimize import minimize
 from scipy.special import expit
 
-from svrg_optimization import Growing, SVRGModule
+from svrg_optimization import Growing, Sampling, SVRGModule
 
 ROWS, FEATURES, BATCH_SIZE = 12800, 784, 16
 # L2, learning rate, updates between snapshots, and batches of a sample.
@@ -31,7 +31,7 @@ class EnoughPassesError(Exception):
 
 
 def methods(sample):
-    """Map the label of each method to its color and its `full_grad_batches`."""
+    """Map the label of each method to its color and the `batches` of its Sampling."""
     return {'exact: all %d batches' % (ROWS // BATCH_SIZE): (SVRG, None),
             'growing: %d batches, then twice as many' % sample: (GROWING_SAMPLES, Growing(sample)),
             'fixed: %d batches' % sample: (FIXED_SAMPLES, sample)}
@@ -64,7 +64,7 @@ class Problem:
                                  label_name='label')
 
 
-def train(problem, full_grad_batches, rate, updates, passes, seed):
+def train(problem, batches, rate, updates, passes, seed):
     """Train for some gradient passes, or to 1e-10; return passes and excesses over time."""
     np.random.seed(seed)
     rows, curve = 0, [(0, problem.loss(np.zeros(FEATURES)) - problem.optimum)]
@@ -87,8 +87,8 @@ def train(problem, full_grad_batches, rate, updates, passes, seed):
     score = mx.sym.FullyConnected(mx.sym.Variable('data'), num_hidden=1, no_bias=True, name='fc')
     module = SVRGModule(
         mx.sym.LogisticRegressionOutput(score, mx.sym.Variable('label')), label_names=('label',),
-        full_grad_batches=full_grad_batches, updates_per_snapshot=updates,
-        full_grad_data=problem.iterator(), full_grad_callback=after_batch_of_snapshot)
+        sampling=Sampling(batches, updates, problem.iterator()),
+        full_grad_callback=after_batch_of_snapshot)
     with contextlib.suppress(EnoughPassesError):
         module.fit(problem.iterator(), eval_metric=[], optimizer='sgd', num_epoch=10 ** 6,
                    initializer=mx.init.Zero(), batch_end_callback=after_batch,
@@ -109,8 +109,8 @@ def main():
                                      'every %d updates' % (ROWS, FEATURES, *SETTINGS[0][:3]))
     for l2, rate, updates, sample in SETTINGS:
         problem = Problem(l2)
-        for name, (color, full_grad_batches) in methods(sample).items():
-            curves = [train(problem, full_grad_batches, rate, updates, args.passes, seed)
+        for name, (color, batches) in methods(sample).items():
+            curves = [train(problem, batches, rate, updates, args.passes, seed)
                       for seed in range(SEEDS)]
             print('L2 %g, rate %g, %d updates, %s' % (l2, rate, updates, name))
             for level in LEVELS:

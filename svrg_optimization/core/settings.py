@@ -3,25 +3,28 @@
 A new setting begins here: CONTRIBUTING.md has the recipe.
 """
 
+import dataclasses
 import functools
 import inspect
-from typing import Any, Callable, NamedTuple, Optional, Tuple
+import operator
+from typing import Any, Callable, Dict, NamedTuple, Optional, Tuple
 
 from .._argument_checks import (
     checked_bool,
     checked_callbacks,
     checked_choice,
     checked_count,
-    checked_iterator,
     checked_positive,
 )
+from .._warn_once import warn
 from ..alpha import checked_alpha
-from ..full_grad_batches import Growing
 from ..proximal import operators_as_json, operators_from_json
+from ..sampling import Growing, Sampling
 from .requirements import ALL_ROWS, SNAPSHOTS, require
 from .store import checked_budget
 
 MODULE, GLUON = 'SVRGModule', 'SVRGTrainer'
+_SCHEDULE = 'schedule'  # in a file, in the place of one that it cannot hold
 
 
 class InFile(NamedTuple):
@@ -31,29 +34,16 @@ class InFile(NamedTuple):
     ----------
     write, read : callable
         From the value to a value of a type that JSON supports, and back.
-    lost : tuple of (object, str, str)
-        For a value that a file cannot hold: what is written in its place, what it is
-        called in the warning of `load`, and what is then without it.
+    lost : callable
+        Takes what was written; says what of the value a file cannot hold, '' for nothing.
+    without : str
+        What is then without it, for the warning of `load`.
     """
 
     write: Callable = lambda value: value
     read: Callable = lambda fact: fact
-    lost: Optional[Tuple[Any, str, str]] = None
-
-
-class Agreed(NamedTuple):
-    """How the workers compare a setting: they would wait for each other, or train otherwise.
-
-    Attributes
-    ----------
-    name : str
-        What the error calls it.
-    number : callable
-        From the value and the number of snapshots so far to what is compared.
-    """
-
-    name: str
-    number: Callable = lambda value, _: value or 0
+    lost: Callable = lambda _: ''
+    without: str = ''
 
 
 class Setting(NamedTuple):
@@ -70,8 +60,10 @@ class Setting(NamedTuple):
         ValueError. None for what its user checks.
     file : InFile or None
         How a checkpoint has it; None if it has not.
-    agreed : Agreed or None
-        How workers compare it; None if each may have its own.
+    agreed : dict of str to callable
+        Numbers that workers must have alike, or they would wait for each other or train
+        otherwise: what the error calls each, and what returns it for the value and the
+        number of snapshots so far.
     attribute : str
         Documentation of the attribute as which it may be set later; '' for none.
     """
@@ -80,90 +72,109 @@ class Setting(NamedTuple):
     default: Any
     check: Optional[Callable]
     file: Optional[InFile]
-    agreed: Optional[Agreed]
+    agreed: Dict[str, Callable]
     attribute: str = ''
 
 
-def _growing(fact):
-    if not isinstance(fact, dict):
-        return fact
-    return Growing(**{'limit': None, **fact})  # before 2.0 it had no limit
-
-
-def _fact_of_batches(batches):
+def _sampling_as_fact(sampling):
+    batches = sampling.batches
     if type(batches) is Growing:
-        return vars(batches)
-    return 'schedule' if callable(batches) else batches
+        batches = vars(batches)
+    elif callable(batches):
+        batches = _SCHEDULE
+    return {'batches': batches, 'updates_per_snapshot': sampling.updates_per_snapshot,
+            'data': sampling.data is not None}
 
 
-def _next_batches(batches, snapshots):
-    """Return the number of batches of a pass, None for all."""
-    if not callable(batches):
-        return batches
-    return checked_count('full_grad_batches', batches(snapshots),
-                         'a callable that returns an int of 1 or more (here after %d snapshots)'
-                         % snapshots)
+def _sampling_from_fact(fact):
+    """Return a Sampling; the parts that a user has given are in the fact as they are."""
+    batches, updates, data = fact['batches'], fact['updates_per_snapshot'], fact['data']
+    if isinstance(batches, dict):
+        batches = Growing(**{'limit': None, **batches})  # before 2.0 it had no limit
+    if data is None or data is True:
+        updates = None  # `update_freq` counts, as over the data of fit
+    return Sampling(None if batches == _SCHEDULE else batches, updates,
+                    None if isinstance(data, bool) else data)
+
+
+def _lost_of_sampling(fact):
+    return ' and '.join(['sampling.data'] * (fact['data'] is True)
+                        + ['a schedule of sampling.batches'] * (fact['batches'] == _SCHEDULE))
 
 
 def _copied(_, proximal):
     return dict(proximal) if isinstance(proximal, dict) else proximal
 
 
-def _checked_batches(name, batches):
-    return batches if batches is None or callable(batches) else checked_count(
-        name, batches, 'None, an int of 1 or more or a callable that returns one')
+def _checked_sampling(name, sampling):
+    if not isinstance(sampling, (Sampling, type(None))):
+        raise TypeError('%s must be None or a Sampling, not %r' % (name, sampling))
+    return sampling or Sampling()
+
+
+def _number(value, _):
+    return value or 0
 
 
 _BOTH = MODULE, GLUON
 SETTINGS = {
     'update_freq': Setting(
-        (MODULE,), None, checked_count, InFile(), Agreed('update_freq (0 for alpha=0)'),
+        (MODULE,), None, checked_count, InFile(), {'update_freq (0 for alpha=0)': _number},
         'Epochs from one snapshot to the next, 1 or more.'),
     'loss_is_mean': Setting(
-        _BOTH, None, functools.partial(checked_bool, or_none=True), InFile(), None),
-    'batch_axis': Setting((GLUON,), 0, None, None, None),
-    'full_grad_callback': Setting((MODULE,), None, checked_callbacks, None, None),
-    'sparse_full_grad': Setting((MODULE,), False, checked_bool, InFile(), None),
-    'store_snapshot_grads': Setting(_BOTH, False, checked_budget, InFile(), None),
+        _BOTH, None, functools.partial(checked_bool, or_none=True), InFile(), {}),
+    'batch_axis': Setting((GLUON,), 0, None, None, {}),
+    'full_grad_callback': Setting((MODULE,), None, checked_callbacks, None, {}),
+    'sparse_full_grad': Setting((MODULE,), False, checked_bool, InFile(), {}),
+    'store_snapshot_grads': Setting(_BOTH, False, checked_budget, InFile(), {}),
     'alpha': Setting(
         _BOTH, 1.0, checked_alpha,
         InFile(lambda alpha: None if callable(alpha) else float(alpha),
-               lost=(None, 'a schedule of alpha', 'it is 1')), None,
+               lambda fact: 1. if fact is None else fact,
+               lambda fact: 'a schedule of alpha' if fact is None else '', 'it is 1'), {},
         'Coefficient of the variance reduction, a number in [0, 1] or a schedule of it. In a '
         'resumed run a schedule counts the updates before.'),
     'nonfinite': Setting(
-        _BOTH, 'warn', functools.partial(checked_choice, choices=('warn', 'raise')), InFile(),
-        None),
-    'full_grad_batches': Setting(
-        (MODULE,), None, _checked_batches,
-        InFile(_fact_of_batches, _growing, (
-            'schedule', 'a schedule of full_grad_batches', 'full gradients are over all batches')),
-        Agreed('full_grad_batches (0 for None, the next value of a schedule)',
-               lambda batches, snapshots: _next_batches(batches, snapshots) or 0),
-        'Number of batches that `fit` computes a full gradient over, a schedule of it or None for '
-        'all. In a resumed run a schedule counts the snapshots before.'),
-    'updates_per_snapshot': Setting(
-        (MODULE,), None, functools.partial(checked_count, or_none=True), InFile(),
-        Agreed('updates_per_snapshot (0 for None)'),
-        'Updates from one snapshot to the next; None if `update_freq` counts epochs.'),
-    'full_grad_data': Setting(
-        (MODULE,), None, functools.partial(checked_iterator, or_none=True),
-        InFile(lambda data: data is not None, lambda fact: None, (
-            True, 'full_grad_data',
-            'full gradients are over the data of fit, every update_freq epochs')),
-        Agreed('full_grad_data (1 if they are given, 0 if not)',
-               lambda data, _: data is not None),
-        'Data that `fit` computes full gradients over; None for its training data.'),
+        _BOTH, 'warn', functools.partial(checked_choice, choices=('warn', 'raise')), InFile(), {}),
+    'sampling': Setting(
+        (MODULE,), Sampling(), _checked_sampling,
+        InFile(_sampling_as_fact, _sampling_from_fact, _lost_of_sampling,
+               'full gradients do without'), {
+            'sampling.batches (0 for None, the next value of a schedule)':
+                lambda sampling, snapshots: sampling.batches_after(snapshots) or 0,
+            'sampling.updates_per_snapshot (0 for None)':
+                lambda sampling, _: sampling.updates_per_snapshot or 0,
+            'sampling.data (1 if they are given, 0 if not)':
+                lambda sampling, _: sampling.data is not None},
+        'What `fit` computes full gradients over, and how often: a Sampling.'),
     'proximal': Setting(
-        _BOTH, None, _copied, InFile(operators_as_json, operators_from_json, (
-            None, 'a proximal operator of another class', 'there is none')), None),
-    'next_states': Setting((MODULE,), None, None, InFile(), None),
+        _BOTH, None, _copied, InFile(
+            operators_as_json, operators_from_json,
+            lambda fact: 'a proximal operator of another class' if fact is None else '',
+            'there is none'), {}),
+    'next_states': Setting((MODULE,), None, None, InFile(), {}),
     'tol': Setting(
-        _BOTH, None, checked_positive, InFile(), Agreed('tol (0 for None)'),
+        _BOTH, None, checked_positive, InFile(), {'tol (0 for None)': _number},
         '`gradient_norm` at which training has converged; None if it does not end there.'),
     'local_steps': Setting(
-        _BOTH, False, checked_bool, InFile(), Agreed('local_steps (0 for False)')),
+        _BOTH, False, checked_bool, InFile(), {'local_steps (0 for False)': _number}),
 }
+# Older names of the parts of `sampling`.
+REPLACED = {'full_grad_batches': 'batches', 'updates_per_snapshot': 'updates_per_snapshot',
+            'full_grad_data': 'data'}
+
+
+def with_sampling(given, make=Sampling):
+    """Return settings with a `sampling` in the place of its parts under their older names."""
+    parts = {part: given[name] for name, part in REPLACED.items() if name in given}
+    if not parts:
+        return given
+    if given.get('sampling') is not None:
+        raise TypeError('sampling must have all its parts, and none stand beside it')
+    warn('full_grad_batches, updates_per_snapshot and full_grad_data are one argument now: '
+         'sampling=Sampling(batches, updates_per_snapshot, data)')
+    others = {name: value for name, value in given.items() if name not in REPLACED}
+    return {**others, 'sampling': make(**parts)}
 
 
 def takes_settings(front_end):
@@ -191,6 +202,12 @@ def takes_settings(front_end):
                     lambda owner, name=name: getattr(owner._svrg.settings, name),
                     lambda owner, value, name=name: owner._svrg.settings.set(**{name: value}),
                     doc=setting.attribute))
+        for name, part in REPLACED.items() if front_end == MODULE else ():
+            setattr(klass, name, property(
+                operator.attrgetter('sampling.' + part),
+                lambda owner, value, part=part: setattr(
+                    owner, 'sampling', dataclasses.replace(owner.sampling, **{part: value})),
+                doc='The `%s` of `sampling`: its older name.' % part))
         return klass
 
     return decorated
@@ -222,15 +239,19 @@ class Settings:
     """
 
     def __init__(self, front_end, **given):
+        if front_end == MODULE:
+            given = with_sampling(given)
         known = {name: setting.default for name, setting in SETTINGS.items()
                  if front_end in setting.front_ends}
         for name in given.keys() - known.keys():
             raise TypeError('%s takes no argument %r: its settings are %s'
                             % (front_end, name, ', '.join(known)))
         vars(self).update({name: setting.default for name, setting in SETTINGS.items()})
-        if front_end == MODULE and given.get('update_freq') is None:
-            given['update_freq'] = 2 if given.get('updates_per_snapshot') is None else 1
+        if given.get('update_freq') is None:
+            given.pop('update_freq', None)
         self.set(**given)
+        if front_end == MODULE and self.update_freq is None:
+            self.update_freq = 2 if self.sampling.updates_per_snapshot is None else 1
 
     def set(self, **given):
         """Check some settings, together with the others, and set them."""
@@ -240,18 +261,14 @@ class Settings:
         settings = {**vars(self), **given}
         alpha = settings['alpha']
         settings['is_plain'] = not callable(alpha) and alpha == 0
-        if settings['full_grad_data'] is None and settings['updates_per_snapshot'] is not None:
-            raise ValueError('full_grad_data must be a DataIter where updates_per_snapshot is '
-                             'given, since a pass within an epoch must not move train_data, and '
-                             'not None')
-        if settings['store_snapshot_grads'] and settings['full_grad_data'] is not None:
-            raise ValueError('full_grad_data must be None with store_snapshot_grads, since fit '
-                             'trains on the stored batches, and not %r'
-                             % (settings['full_grad_data'],))
+        sampling = settings['sampling']
+        if settings['store_snapshot_grads'] and sampling.data is not None:
+            raise ValueError('sampling.data must be None with store_snapshot_grads, since fit '
+                             'trains on the stored batches, and not %r' % (sampling.data,))
         if settings['is_plain']:
             require(SNAPSHOTS, settings, 'alpha', alpha)
-        if settings['full_grad_batches'] is not None:
-            require(ALL_ROWS, settings, 'full_grad_batches', settings['full_grad_batches'])
+        if sampling.batches is not None:
+            require(ALL_ROWS, settings, 'sampling.batches', sampling.batches)
         vars(self).update(settings)
 
     def is_due(self, snapshot, epoch):
@@ -260,22 +277,18 @@ class Settings:
             return False
         if not snapshot.is_active or snapshot.is_stale:
             return True
-        if self.updates_per_snapshot is not None:
-            return snapshot.num_update - snapshot.taken_at >= self.updates_per_snapshot
-        return self.update_freq is not None and epoch % self.update_freq == 0
+        if self.sampling.updates_per_snapshot is not None:
+            return snapshot.num_update - snapshot.taken_at >= self.sampling.updates_per_snapshot
+        return epoch % self.update_freq == 0
 
     def is_due_within_epoch(self, snapshot):
         """Tell whether a snapshot is due before the next step."""
-        return self.updates_per_snapshot is not None and self.is_due(snapshot, None)
+        return self.sampling.updates_per_snapshot is not None and self.is_due(snapshot, None)
 
     def alpha_after(self, updates):
         """Return α after this number of updates."""
         return (checked_alpha('alpha', self.alpha, updates) if callable(self.alpha)
                 else float(self.alpha))
-
-    def batches_after(self, snapshots):
-        """Return the number of batches of a pass after a number of snapshots, None for all."""
-        return _next_batches(self.full_grad_batches, snapshots)
 
     def facts(self):
         """Return what a checkpoint contains of this, as values of types that JSON supports."""
@@ -284,8 +297,8 @@ class Settings:
 
     def plan(self, snapshots):
         """Return the numbers that all workers must have alike, by what errors call them."""
-        return {setting.agreed.name: setting.agreed.number(getattr(self, name), snapshots)
-                for name, setting in SETTINGS.items() if setting.agreed}
+        return {label: number(getattr(self, name), snapshots)
+                for name, setting in SETTINGS.items() for label, number in setting.agreed.items()}
 
 
 def default_facts():
@@ -294,7 +307,14 @@ def default_facts():
             if setting.file}
 
 
-def arguments_from(facts, given, warn):
+def of_this_version(facts):
+    """Return facts of a checkpoint with the sampling as one fact."""
+    facts = dict(facts)
+    older = {part: facts.pop(name) for name, part in REPLACED.items() if name in facts}
+    return {**facts, 'sampling': older} if older else facts
+
+
+def arguments_from(facts, given):
     """Return the arguments of a constructor: those that are given, and for others the saved ones.
 
     Parameters
@@ -303,21 +323,16 @@ def arguments_from(facts, given, warn):
         What a checkpoint says.
     given : dict
         Arguments of the user.
-    warn : callable
-        Takes a message on a setting that the file cannot hold.
     """
     arguments = {}
+    given = with_sampling(given, lambda **parts: _sampling_from_fact(
+        {**facts['sampling'], **parts}))
     for name, setting in SETTINGS.items():
         if name in given or not setting.file:
             continue
-        fact, lost = facts[name], setting.file.lost
-        if lost and fact == lost[0]:
+        lost = setting.file.lost(facts[name])
+        if lost:
             warn('the checkpoint was saved with %s, which it cannot hold: give %s=, or %s'
-                 % (lost[1], name, lost[2]))
-            arguments[name] = setting.default
-        else:
-            arguments[name] = setting.file.read(fact)
-    arguments.update(given)
-    if arguments['full_grad_data'] is None:
-        arguments['updates_per_snapshot'] = given.get('updates_per_snapshot')
-    return arguments
+                 % (lost, name, setting.file.without))
+        arguments[name] = setting.file.read(facts[name])
+    return {**arguments, **given}

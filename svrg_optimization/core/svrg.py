@@ -60,7 +60,7 @@ class SVRG:
     store : Store
         Store of batches and their gradients.
     stream : Stream or None
-        The place in `full_grad_data` where the next pass of ``fit`` goes on.
+        The place in `sampling.data` where the next pass of ``fit`` goes on.
     divergence : Divergence
         What warns if training diverges.
     step : Step

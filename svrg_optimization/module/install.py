@@ -128,7 +128,7 @@ def _usable(module, kvstore, updates):
 def _check_optimizer(module, kvstore, updates, optimizer, optimizer_params):
     on_servers = updates and is_distributed(kvstore)
     check_step_size(optimizer, optimizer_params, module.alpha, on_servers,
-                    module.full_grad_batches)
+                    module.sampling.batches)
     module._proximal.check_optimizer(
         optimizer, optimizer_params,
         {name: array.shape for name, array in module._arg_params.items()},

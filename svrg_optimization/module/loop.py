@@ -16,8 +16,8 @@ from ..core import snapshots
 from ..data.batch_rows import count_rows
 from ..data.iterators import leaves_out_other_rows, rewind, rewind_for_pass
 from ..data.ndarray_iter import reset, views_of_batches
-from ..full_grad_batches import Growing
 from ..kvstore.kinds import steps_alone
+from ..sampling import Growing
 from . import executor_group
 from .loss_reduction import NoLossError
 from .optimizer_states import kvstore_of
@@ -36,8 +36,8 @@ def _check_arguments(module, arguments):
     """Raise a TypeError or a ValueError for arguments of ``fit`` that are not usable."""
     train_data = arguments['train_data']
     checked_iterator('train_data', train_data)
-    if train_data is module.full_grad_data:
-        raise ValueError('full_grad_data must be another iterator than train_data, which a '
+    if train_data is module.sampling.data:
+        raise ValueError('sampling.data must be another iterator than train_data, which a '
                          'pass would move, and not %r' % (train_data,))
     for name, value in arguments.items():
         if name.endswith('_callback'):
@@ -217,10 +217,10 @@ class _Epochs:
         takes_snapshot = self._takes_snapshots and (
             svrg.settings.is_due(svrg.snapshot, epoch) or is_first and self._step_alone)
         goes_on = is_first and self._takes_snapshots and not takes_snapshot
-        # With full_grad_batches a whole pass would be stored, and no sample. No pass is over
+        # With a number of batches a whole pass would be stored, and no sample. No pass is over
         # buckets without a snapshot.
         stores_again = (goes_on and store.lacks(train_data)
-                        and svrg.settings.full_grad_batches is None
+                        and svrg.settings.sampling.batches is None
                         and self._of_snapshot is self._module)
         if is_first:
             self._begin(takes_snapshot, stores_again)
@@ -273,7 +273,7 @@ class _Epochs:
     @property
     def _may_not_converge(self):
         settings = self._svrg.settings
-        return (settings.tol is not None and settings.full_grad_data is None
+        return (settings.tol is not None and settings.sampling.data is None
                 and self._takes_snapshots
                 and leaves_out_other_rows(self._train_data))
 
@@ -289,8 +289,8 @@ class _Epochs:
         """Let the next epoch begin with a snapshot if the one before was of other rows."""
         svrg = self._svrg
         if (self._rows is None or not svrg.snapshot.is_active
-                or svrg.settings.full_grad_data is not None
-                or svrg.settings.full_grad_batches is not None
+                or svrg.settings.sampling.data is not None
+                or svrg.settings.sampling.batches is not None
                 or svrg.reference.executors.loss_reduction.mask):  # labels were counted
             return
         rows, module = svrg.snapshot.full_gradient.rows, self._of_snapshot
@@ -338,23 +338,24 @@ class _Epochs:
     def _take_snapshot(self):
         """Take a snapshot; return a function that sets the data to their beginning again.
 
-        It returns None if the pass is over `full_grad_data`.
+        It returns None if the pass is over `sampling.data`.
         """
         tic = time.time()
         svrg, train_data, module = self._svrg, self._train_data, self._module
-        full_grad_data, growing = svrg.settings.full_grad_data, svrg.settings.full_grad_batches
-        count = svrg.settings.batches_after(svrg.snapshot.num_taken)
+        sampling = svrg.settings.sampling
+        count = sampling.batches_after(svrg.snapshot.num_taken)
         rewind_data = None
-        if full_grad_data is None:
+        if sampling.data is None:
             rewind_data = rewind_for_pass(train_data, self._was_reset)
             source = self._pass_over(train_data, count)
         else:
-            if svrg.stream is None or svrg.stream.train_data is not full_grad_data:
-                svrg.stream = Stream(full_grad_data)
+            if svrg.stream is None or svrg.stream.train_data is not sampling.data:
+                svrg.stream = Stream(sampling.data)
             source = svrg.stream.going_on(count)
-        if isinstance(growing, Growing) and growing.reaches_limit(svrg.snapshot.num_taken):
+        if isinstance(sampling.batches, Growing) and sampling.batches.reaches_limit(
+                svrg.snapshot.num_taken):
             module.logger.info('Epoch[%d] Full gradient: from here on over at most %d batches, the '
-                               'limit of %r', svrg.epoch, count, growing)
+                               'limit of %r', svrg.epoch, count, sampling.batches)
         svrg.taken = None
         try:
             module.update_full_grads(source)

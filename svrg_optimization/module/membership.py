@@ -127,12 +127,12 @@ class Membership:
             check_same(kvstore, self.keys.tally, plan)
             if takes_snapshots:
                 check_waits(kvstore, tol=settings.tol,
-                            updates_per_snapshot=settings.updates_per_snapshot)
+                            updates_per_snapshot=settings.sampling.updates_per_snapshot)
             self._plan = plan
         if not (takes_snapshot or stores_again):
             self.forget_agreement()
-            samples = takes_snapshots and (settings.full_grad_batches is not None
-                                           or settings.full_grad_data is not None)
+            samples = takes_snapshots and (settings.sampling.batches is not None
+                                           or settings.sampling.data is not None)
             if waits_in_steps(kvstore) and not samples:
                 check_batch_counts(kvstore, batches_of_each(kvstore, self.keys.tally, train_data))
 

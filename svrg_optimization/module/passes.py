@@ -107,7 +107,7 @@ class Stream(_Source):
         The iterator.
     """
 
-    is_of_training, argument_name = False, 'full_grad_data'
+    is_of_training, argument_name = False, 'sampling.data'
 
     def __init__(self, train_data):
         super().__init__(train_data)

@@ -22,7 +22,7 @@ def take_snapshot(module, train_data, batch_end_callback, batches):
     checked_iterator('train_data', train_data)
     checked_callbacks('batch_end_callback', batch_end_callback)
     svrg, trained = module._svrg, TrainedModule(module)
-    source, name = train_data, 'full_grad_batches'
+    source, name = train_data, 'sampling.batches'
     if not isinstance(train_data, (Pass, Stream)):
         name = 'batches'
         if batches is not None:

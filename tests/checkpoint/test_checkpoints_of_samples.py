@@ -8,7 +8,7 @@ import pytest
 
 from problems import Problem
 from samples import Lengths, bits, fit
-from svrg_optimization import Growing, SVRGBucketingModule, SVRGModule
+from svrg_optimization import Growing, Sampling, SVRGBucketingModule, SVRGModule
 from svrg_optimization.checkpoint import save
 
 
@@ -17,7 +17,7 @@ def test_a_run_that_begins_between_snapshots_stores_nothing_again(tmp_path, batc
     """Neither for a loaded module nor for another iterator than that of the stored batches."""
     problem = Problem(rows=40)
     prefix = str(tmp_path / 'model')
-    module = problem.module(4, full_grad_batches=batches, store_snapshot_grads=True)
+    module = problem.module(4, sampling=Sampling(batches), store_snapshot_grads=True)
     fit(problem, module, 2).save_checkpoint(prefix, 2)
     loaded = SVRGModule.load(prefix, 2, label_names=('label',), store_snapshot_grads=True)
     assert (not module._svrg.store.batches) == (batches == 3)
@@ -50,21 +50,21 @@ def test_samples_go_on_with_the_same_bits_after_a_stop(tmp_path, stop, batches, 
                                                        read):
     problem, prefix = Problem('perceptron', rows=37), str(tmp_path / 'model')
 
-    def data(taken=0):
-        if not own_data:
-            return {}
-        return {'full_grad_data': moved(problem.iterator(), read(taken) if read else 0)}
+    def sampling(taken=0):
+        return Sampling(batches, updates, moved(problem.iterator(), read(taken) if read else 0)
+                        if own_data else None)
 
     def made():
-        return problem.module(2, full_grad_batches=batches, updates_per_snapshot=updates, **data())
+        return problem.module(2, sampling=sampling())
 
     unbroken = fit(problem, made(), 5)
     stopped = fit(problem, made(), stop)
     stopped.save_checkpoint(prefix, stop, save_optimizer_states=True)
     with warnings.catch_warnings():
         warnings.simplefilter('error', UserWarning)
+        given = {'sampling': sampling(stopped._snapshot.num_taken)} if own_data else {}
         loaded = SVRGModule.load(prefix, stop, load_optimizer_states=True, label_names=('label',),
-                                 **data(stopped._snapshot.num_taken))
+                                 **given)
     assert loaded._snapshot.num_taken == stopped._snapshot.num_taken
     fit(problem, loaded, 5, begin_epoch=stop)
     assert bits(loaded) == bits(unbroken)
@@ -79,15 +79,15 @@ def test_buckets_on_samples_go_on_with_the_same_bits_after_a_stop(tmp_path):
                    arg_params=problem.arg_params(), optimizer_params={'learning_rate': 0.02})
         return module
 
-    made = {'full_grad_batches': Growing(1), 'updates_per_snapshot': 25}
-    unbroken = fitted(problem.module(full_grad_data=problem.iterator(), **made), 0, 4)
-    stopped = fitted(problem.module(full_grad_data=problem.iterator(), **made), 0, 2)
+    def sampling(taken=0):
+        return Sampling(Growing(1), 25, moved(problem.iterator(), taken))
+
+    unbroken = fitted(problem.module(sampling=sampling()), 0, 4)
+    stopped = fitted(problem.module(sampling=sampling()), 0, 2)
     stopped.save_checkpoint(prefix, 2, True)
     loaded = SVRGBucketingModule.load(
         prefix, 2, problem.sym_gen, problem.iterator().default_bucket_key, True,
-        full_grad_data=moved(problem.iterator(), stopped._snapshot.num_taken))
-    assert (loaded.updates_per_snapshot, repr(loaded.full_grad_batches)) == (
-        25, 'Growing(1, factor=2, limit=10000)')
+        sampling=sampling(stopped._snapshot.num_taken))
     assert stopped._snapshot.num_taken == 1
     assert bits(fitted(loaded, 2, 4)) == bits(unbroken)
 
@@ -95,33 +95,46 @@ def test_buckets_on_samples_go_on_with_the_same_bits_after_a_stop(tmp_path):
 def test_a_checkpoint_keeps_all_but_data_and_schedules(tmp_path):
     problem, prefix = Problem(rows=40), str(tmp_path / 'model')
 
-    def saved(**kwargs):
-        fit(problem, problem.module(3, **kwargs), 1).save_checkpoint(prefix, 1)
+    def saved(*parts):
+        fit(problem, problem.module(3, sampling=Sampling(*parts)), 1).save_checkpoint(prefix, 1)
 
     def load(**kwargs):
         module = SVRGModule.load(prefix, 1, label_names=('label',), **kwargs)
-        return module.update_freq, module.full_grad_batches, module.updates_per_snapshot
+        return module.update_freq, repr(module.sampling)
 
-    data = problem.iterator()
+    data, growing = problem.iterator(), Growing(2, np.float32(1.5), 50)
     with warnings.catch_warnings():
         warnings.simplefilter('error', UserWarning)
-        saved(full_grad_batches=np.int64(2))
-        assert load() == (3, 2, None)
-        assert load(full_grad_batches=None) == (3, None, None)
-        saved(full_grad_batches=Growing(2, np.float32(1.5), 50), updates_per_snapshot=7,
-              full_grad_data=problem.iterator())
-        freq, growing, updates = load(full_grad_data=data)
-        assert (freq, repr(growing), updates) == (3, 'Growing(2, factor=1.5, limit=50)', 7)
-        assert load(full_grad_data=data, full_grad_batches=5, updates_per_snapshot=8) == (3, 5, 8)
-        assert load(full_grad_data=None, full_grad_batches=5) == (3, 5, None)
-    with pytest.warns(UserWarning, match='saved with full_grad_data, which it cannot hold'):
-        load()
-    saved(full_grad_batches=lambda _: 2)
-    with pytest.warns(UserWarning, match='saved with a schedule of full_grad_batches'):
-        assert load() == (3, None, None)
-    with warnings.catch_warnings():
-        warnings.simplefilter('error', UserWarning)
-        assert load(full_grad_batches=4) == (3, 4, None)
+        saved(np.int64(2))
+        assert load() == (3, repr(Sampling(2)))
+        assert load(sampling=None) == (3, repr(Sampling()))
+        saved(growing)
+        assert load() == (3, repr(Sampling(Growing(2, 1.5, 50))))
+        saved(growing, 7, problem.iterator())
+        assert load(sampling=Sampling(5, 8, data)) == (3, repr(Sampling(5, 8, data)))
+    with pytest.warns(UserWarning, match='saved with sampling.data, which it cannot hold: give'):
+        assert load() == (3, repr(Sampling(growing)))
+    saved(lambda _: 2)
+    with pytest.warns(UserWarning, match='saved with a schedule of sampling.batches, which'):
+        assert load() == (3, repr(Sampling()))
+    saved(lambda _: 2, 7, data)
+    with pytest.warns(UserWarning, match='sampling.data and a schedule of sampling.batches, whi'):
+        assert load() == (3, repr(Sampling()))
+
+
+@pytest.mark.filterwarnings('ignore:full_grad_batches, .* are one argument now')
+def test_the_older_names_are_given_beside_what_a_checkpoint_has(tmp_path):
+    problem, prefix = Problem(rows=40), str(tmp_path / 'model')
+    data, growing = problem.iterator(), Growing(2)
+    module = problem.module(3, sampling=Sampling(growing, 7, problem.iterator()))
+    fit(problem, module, 1).save_checkpoint(prefix, 1)
+    for given, expected in (
+            ({'full_grad_data': data}, Sampling(growing, 7, data)),
+            ({'full_grad_data': data, 'full_grad_batches': 5}, Sampling(5, 7, data)),
+            ({'full_grad_data': data, 'updates_per_snapshot': 8}, Sampling(growing, 8, data)),
+            ({'full_grad_data': None, 'full_grad_batches': None}, Sampling())):
+        loaded = SVRGModule.load(prefix, 1, label_names=('label',), **given)
+        assert repr(loaded.sampling) == repr(expected)
 
 
 @pytest.mark.parametrize('epochs', [1, 0])
@@ -131,35 +144,44 @@ def test_checkpoints_of_version_1_0_load(tmp_path, monkeypatch, epochs):
     module = problem.module(2) if epochs else problem.bound()
     if epochs:
         fit(problem, module, epochs)
-    known = ('update_freq', 'alpha', 'num_update', 'num_taken', 'full_grad_batches',
-             'updates_per_snapshot', 'full_grad_data', 'proximal', 'optimizer', 'snapshot',
+    known = ('update_freq', 'alpha', 'num_update', 'num_taken', 'proximal', 'optimizer', 'snapshot',
              'step_size')
+    parts = {'full_grad_batches': None, 'updates_per_snapshot': None, 'full_grad_data': False}
     facts_and_arrays = save._facts_and_arrays
 
     def older(*args):
         facts, arrays = facts_and_arrays(*args)
-        return {name: facts[name] for name in known}, arrays
+        return {**parts, **{name: facts[name] for name in known}}, arrays
 
     monkeypatch.setattr(save, '_facts_and_arrays', older)
     module.save_checkpoint(prefix, 1)
     loaded = SVRGModule.load(prefix, 1, label_names=('label',))
     assert loaded._snapshot.num_taken == epochs
-    assert loaded.full_grad_batches is loaded.updates_per_snapshot is loaded.tol is None
+    assert repr(loaded.sampling) == repr(Sampling()) and loaded.tol is None
 
 
-def test_a_growing_sample_of_an_older_checkpoint_has_no_limit(tmp_path, monkeypatch):
+def test_older_checkpoints_have_the_parts_of_a_sampling(tmp_path, monkeypatch):
+    """And a growing sample without a limit."""
+    older_facts = {'full_grad_batches': {'first': 2, 'factor': 2}, 'updates_per_snapshot': 5,
+                   'full_grad_data': True}
+    data = Problem(rows=40).iterator()
     problem, prefix = Problem(rows=40), str(tmp_path / 'model')
-    module = fit(problem, problem.module(full_grad_batches=Growing(2)), 1)
+    module = fit(problem, problem.module(sampling=Sampling(Growing(2))), 1)
     facts_and_arrays = save._facts_and_arrays
 
     def older(*args):
         facts, arrays = facts_and_arrays(*args)
-        return {**facts, 'full_grad_batches': {'first': 2, 'factor': 2}}, arrays
+        del facts['sampling']
+        return {**facts, **older_facts}, arrays
 
     monkeypatch.setattr(save, '_facts_and_arrays', older)
     module.save_checkpoint(prefix, 1)
-    loaded = SVRGModule.load(prefix, 1, label_names=('label',))
-    assert repr(loaded.full_grad_batches) == 'Growing(2, factor=2, limit=None)'
+    with pytest.warns(UserWarning, match='saved with sampling.data, which it cannot hold'):
+        loaded = SVRGModule.load(prefix, 1, label_names=('label',))
+    assert repr(loaded.sampling) == repr(Sampling(Growing(2, limit=None)))
+    with pytest.warns(UserWarning, match='are one argument now'):
+        loaded = SVRGModule.load(prefix, 1, label_names=('label',), full_grad_data=data)
+    assert repr(loaded.sampling) == repr(Sampling(Growing(2, limit=None), 5, data))
 
 
 def test_a_checkpoint_of_plain_module_has_no_samples(tmp_path):
@@ -167,4 +189,4 @@ def test_a_checkpoint_of_plain_module_has_no_samples(tmp_path):
     plain = mx.mod.Module(problem.symbol, label_names=('label',))
     fit(problem, plain, 1).save_checkpoint(prefix, 1)
     loaded = SVRGModule.load(prefix, 1, label_names=('label',))
-    assert loaded._snapshot.num_taken == 0 and loaded.full_grad_batches is None
+    assert loaded._snapshot.num_taken == 0 and loaded.sampling.batches is None

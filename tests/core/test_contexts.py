@@ -14,7 +14,13 @@ from mxnet.base import _LIB, check_call
 
 from problems import Problem, SparseProblem
 from sequences import Sequences
-from svrg_optimization import BarzilaiBorwein, LinearDecay, SVRGBucketingModule, SVRGModule
+from svrg_optimization import (
+    BarzilaiBorwein,
+    LinearDecay,
+    Sampling,
+    SVRGBucketingModule,
+    SVRGModule,
+)
 from svrg_optimization.diagnostics import VarianceCallback, gradient_variance
 from svrg_optimization.proximal import L1, Box, ElasticNet, GroupLasso, NonNegative
 
@@ -134,8 +140,7 @@ def proximal(context):
 
 def sampled(context):
     problem = Problem(rows=40)
-    module = problem.module(context=context, full_grad_batches=2, updates_per_snapshot=3,
-                            full_grad_data=problem.iterator())
+    module = problem.module(context=context, sampling=Sampling(2, 3, problem.iterator()))
     module.fit(problem.iterator(), eval_metric='mse', num_epoch=2, optimizer_params=SGD)
 
 

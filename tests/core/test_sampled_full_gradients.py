@@ -12,7 +12,7 @@ import oracle
 from pairs import in_pairs
 from problems import Problem, SparseProblem
 from samples import SETTINGS, Endless, Lengths, bits, first_rows, fit, stream_of, train
-from svrg_optimization import BarzilaiBorwein, Growing
+from svrg_optimization import BarzilaiBorwein, Growing, Sampling
 from trainings import HeadGradients, labels_of_epochs
 
 TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
@@ -67,7 +67,7 @@ def test_callback_sees_the_batches_of_the_sample():
     'context, kvstore': [(mx.cpu(), None), (TWO_DEVICES, 'local')]})
 def test_training_on_samples_is_svrg(kind, rows, batches, update_freq, context, kvstore):
     problem = Problem(kind, rows=rows)
-    module = problem.module(update_freq, context=context, full_grad_batches=batches)
+    module = problem.module(update_freq, context=context, sampling=Sampling(batches))
     fit(problem, module, 5, kvstore=kvstore)
     samples = itertools.repeat(first_rows(rows, batches))
     problem.assert_weights(module, train(problem.svrg(**SETTINGS), 5, samples,
@@ -76,7 +76,7 @@ def test_training_on_samples_is_svrg(kind, rows, batches, update_freq, context, 
 
 def test_samples_may_grow():
     problem = Problem('softmax', rows=37)
-    module = fit(problem, problem.module(full_grad_batches=Growing(1)), 5)
+    module = fit(problem, problem.module(sampling=Sampling(Growing(1))), 5)
     samples = (first_rows(37, 2 ** number) for number in itertools.count())
     svrg = train(problem.svrg(**SETTINGS), 5, samples)
     problem.assert_weights(module, svrg.weights)
@@ -85,7 +85,7 @@ def test_samples_may_grow():
 
 def test_a_schedule_counts_snapshots():
     problem, seen = Problem(rows=40), []
-    module = problem.module(2, full_grad_batches=lambda count: seen.append(count) or 2)
+    module = problem.module(2, sampling=Sampling(lambda count: seen.append(count) or 2))
     fit(problem, module, 5)
     assert seen == [0, 1, 2]
     module.update_full_grads(problem.iterator())
@@ -99,9 +99,9 @@ def test_a_schedule_counts_snapshots():
     'batches': [4, 7, lambda _: 100]})
 def test_whole_data_as_a_sample_give_the_same_bits(shuffle, handle, stored, batches):
     problem, found = Problem('perceptron', rows=37), []
-    for full_grad_batches in (None, batches):
+    for count in (None, batches):
         np.random.seed(3)
-        module = problem.module(2, full_grad_batches=full_grad_batches,
+        module = problem.module(2, sampling=Sampling(count),
                                 store_snapshot_grads=stored)
         found.append(bits(fit(problem, module, 5, problem.iterator(shuffle=shuffle,
                                                                    last_batch_handle=handle))))
@@ -110,10 +110,10 @@ def test_whole_data_as_a_sample_give_the_same_bits(shuffle, handle, stored, batc
 
 def test_settings_may_change_during_training():
     problem = Problem(rows=40)
-    module = problem.module(full_grad_batches=1)
+    module = problem.module(sampling=Sampling(1))
 
     def change(epoch, *_):
-        module.full_grad_batches = [None, 3, Growing(1), 2][epoch]
+        module.sampling = Sampling([None, 3, Growing(1), 2][epoch])
 
     fit(problem, module, 4, epoch_end_callback=change)
     samples = (first_rows(40, batches) for batches in (1, 4, 3, 8))
@@ -123,7 +123,7 @@ def test_settings_may_change_during_training():
 def test_log_lines_say_how_many_batches_a_sample_has(caplog):
     problem = Problem(rows=37)
     with caplog.at_level(logging.INFO):
-        fit(problem, problem.module(2, full_grad_batches=Growing(3)), 3)
+        fit(problem, problem.module(2, sampling=Sampling(Growing(3))), 3)
         fit(problem, problem.module(), 1)
     lines = [record.getMessage() for record in caplog.records]
     assert [line.split('=')[0] for line in lines if 'gradient time' in line] == [
@@ -139,8 +139,8 @@ def test_log_lines_say_how_many_batches_a_sample_has(caplog):
     'context, kvstore': [(mx.cpu(), None), (TWO_DEVICES, 'local')]})
 def test_snapshots_may_count_updates(updates, batches, rows, context, kvstore):
     problem = Problem('perceptron', rows=rows)
-    module = problem.module(None, context=context, full_grad_batches=batches,
-                            updates_per_snapshot=updates, full_grad_data=problem.iterator())
+    module = problem.module(None, context=context,
+                            sampling=Sampling(batches, updates, problem.iterator()))
     assert module.update_freq == 1
     fit(problem, module, 4, kvstore=kvstore)
     svrg = train(problem.svrg(**SETTINGS), 4, stream_of(rows, itertools.repeat(batches)), updates)
@@ -151,8 +151,7 @@ def test_snapshots_may_count_updates(updates, batches, rows, context, kvstore):
 
 def test_samples_may_grow_after_updates():
     problem = Problem('softmax', rows=77)
-    module = problem.module(full_grad_batches=Growing(1), updates_per_snapshot=3,
-                            full_grad_data=problem.iterator())
+    module = problem.module(sampling=Sampling(Growing(1), 3, problem.iterator()))
     fit(problem, module, 3)
     samples = stream_of(77, (2 ** number for number in itertools.count()))
     problem.assert_weights(module, train(problem.svrg(**SETTINGS), 3, samples, 3).weights)
@@ -161,7 +160,7 @@ def test_samples_may_grow_after_updates():
 def test_passes_over_other_data_go_on_over_two_calls_of_fit():
     """Those of a smaller batch size, whose passes go on over two calls of fit."""
     problem = Problem(rows=40)
-    module = problem.module(2, full_grad_batches=3, full_grad_data=problem.iterator(8))
+    module = problem.module(2, sampling=Sampling(3, data=problem.iterator(8)))
     fit(problem, module, 3)
     fit(problem, module, 5, begin_epoch=3)
     samples = stream_of(40, itertools.repeat(3), batch_size=8)
@@ -171,16 +170,15 @@ def test_passes_over_other_data_go_on_over_two_calls_of_fit():
 
 def test_same_data_in_another_iterator_give_the_same_bits():
     problem = Problem('perceptron', rows=37)
-    modules = [problem.module(), problem.module(full_grad_data=problem.iterator()),
-               problem.module(full_grad_data=problem.iterator(), updates_per_snapshot=4),
-               problem.module(full_grad_data=problem.iterator(), full_grad_batches=4)]
+    modules = [problem.module(), problem.module(sampling=Sampling(data=problem.iterator())),
+               problem.module(sampling=Sampling(None, 4, problem.iterator())),
+               problem.module(sampling=Sampling(4, data=problem.iterator()))]
     assert len({str(bits(fit(problem, module, 5))) for module in modules}) == 1
 
 
 def test_row_sparse_parameters_train_on_samples():
     problem = SparseProblem(rows=37)
-    module = problem.module(full_grad_data=problem.iterator(), full_grad_batches=3,
-                            updates_per_snapshot=3)
+    module = problem.module(sampling=Sampling(3, 3, problem.iterator()))
     module.fit(problem.iterator(), eval_metric='mse', num_epoch=3, arg_params=problem.arg_params(),
                kvstore=mx.kv.create('local'), optimizer_params={'learning_rate': 0.1},
                sparse_row_id_fn=lambda batch: {'w': batch.data[0].indices})
@@ -193,7 +191,7 @@ def test_callbacks_see_a_batch_before_a_snapshot_as_without_one(monkeypatch, con
     """The next snapshot has been taken by then, in the memory of the activations."""
     monkeypatch.setattr('svrg_optimization.module.executors._WORTH_SHARING', -1)
     problem, runs = Problem('perceptron', rows=37), []
-    for other in ({}, {'full_grad_data': problem.iterator(), 'updates_per_snapshot': 100}):
+    for other in ({}, {'sampling': Sampling(None, 100, problem.iterator())}):
         module, seen = problem.module(context=context, update_freq=100, **other), []
         monitor = mx.monitor.Monitor(1, pattern='data|label|loss_output', sort=True)
         monitor.toc_print = lambda: seen.extend(monitor.toc())  # noqa: B023
@@ -202,7 +200,7 @@ def test_callbacks_see_a_batch_before_a_snapshot_as_without_one(monkeypatch, con
             seen.append((param.epoch, param.nbatch, param.eval_metric.get()))  # noqa: B023
             seen.append(module.get_outputs()[0].asnumpy().tobytes())  # noqa: B023
             if other:  # noqa: B023
-                module.updates_per_snapshot = 2  # noqa: B023
+                module.sampling = Sampling(None, 2, module.sampling.data)  # noqa: B023
 
         module.fit(problem.iterator(), eval_metric='ce', num_epoch=1, batch_end_callback=callback,
                    arg_params=problem.arg_params(), monitor=monitor,
@@ -225,7 +223,7 @@ def test_a_failed_pass_within_an_epoch_leaves_the_snapshot():
 
     problem = Problem(rows=40)
     data = Failing(problem.features, problem.targets, 10, label_name='label')
-    module = problem.module(full_grad_data=data, full_grad_batches=4, updates_per_snapshot=2)
+    module = problem.module(sampling=Sampling(4, 2, data))
     with pytest.raises(OSError, match='disk'):
         fit(problem, module, 1)
     svrg = problem.svrg(**SETTINGS)
@@ -239,7 +237,7 @@ def test_a_failed_pass_within_an_epoch_leaves_the_snapshot():
 
 def test_alpha_0_takes_no_snapshot():
     problem, data = Problem(rows=40), Endless(may_be_reset=True)
-    module = problem.module(full_grad_data=data, full_grad_batches=2, updates_per_snapshot=1,
+    module = problem.module(sampling=Sampling(2, 1, data),
                             alpha=0)
     plain = mx.mod.Module(problem.symbol, label_names=('label',))
     assert bits(fit(problem, module, 2)) == bits(fit(problem, plain, 2))
@@ -250,7 +248,7 @@ def test_alpha_0_takes_no_snapshot():
 
 def test_a_snapshot_is_taken_where_alpha_is_no_longer_0_within_an_epoch():
     problem = Problem(rows=40)
-    module = problem.module(full_grad_data=problem.iterator(), updates_per_snapshot=100, alpha=0)
+    module = problem.module(sampling=Sampling(None, 100, problem.iterator()), alpha=0)
 
     def switch_on(param):
         if param.nbatch == 1:
@@ -271,8 +269,8 @@ def test_a_symbol_without_a_loss_trains_as_module():
     symbol = mx.sym.broadcast_sub(output, mx.sym.Variable('label'))
     train_data, full_grad_data = (mx.io.NDArrayIter(problem.features, problem.targets[:, None], 10,
                                                     label_name='label') for _ in range(2))
-    module = HeadGradients(symbol, label_names=('label',), full_grad_data=full_grad_data,
-                           updates_per_snapshot=1)
+    module = HeadGradients(symbol, label_names=('label',),
+                           sampling=Sampling(None, 1, full_grad_data))
     with pytest.warns(UserWarning, match='no loss, .*: fit trains as plain Module') as caught:
         fit(problem, module, 2, train_data)
     assert sum('plain Module' in str(warning.message) for warning in caught) == 1
@@ -284,8 +282,8 @@ def test_a_symbol_without_a_loss_trains_as_module():
 def test_buckets_train_on_samples_of_other_data(context, kvstore, updates):
     problem = Lengths()
     steps = len(problem.plan(4))
-    module = problem.module(None if updates else 1, context=context, full_grad_batches=Growing(2),
-                            full_grad_data=problem.iterator(), updates_per_snapshot=updates)
+    module = problem.module(None if updates else 1, context=context,
+                            sampling=Sampling(Growing(2), updates, problem.iterator()))
     module.fit(problem.iterator(), eval_metric=[], num_epoch=3, arg_params=problem.arg_params(),
                optimizer_params={'learning_rate': 0.02, 'momentum': 0.8}, kvstore=kvstore)
     svrg = problem.svrg(4, learning_rate=0.02, momentum=0.8)
@@ -296,14 +294,14 @@ def test_buckets_train_on_samples_of_other_data(context, kvstore, updates):
         svrg.step(rows)
     problem.assert_weights(module, svrg.weights)
     problem.assert_full_gradient(module, svrg.full_gradient)
-    with pytest.raises(ValueError, match='^full_grad_batches must be None with BarzilaiBorwein'):
+    with pytest.raises(ValueError, match='^sampling.batches must be None with BarzilaiBorwein'):
         module.init_optimizer(optimizer_params={'lr_scheduler': BarzilaiBorwein()},
                               force_init=True)
 
 
 def test_buckets_train_on_samples_of_the_training_data():
     problem = Lengths()
-    module = problem.module(full_grad_batches=2)
+    module = problem.module(sampling=Sampling(2))
     module.fit(problem.iterator(), eval_metric=[], num_epoch=2, arg_params=problem.arg_params(),
                optimizer_params={'learning_rate': 0.02})
     svrg = problem.svrg(4, learning_rate=0.02)
@@ -319,7 +317,7 @@ def test_buckets_train_on_samples_of_the_training_data():
 def test_stored_batches_are_trained_on_where_they_are_all():
     np.random.seed(0)  # one order of four batches in 24 is that of the data
     problem = Problem(rows=40)
-    module = problem.module(full_grad_batches=Growing(1), store_snapshot_grads=True)
+    module = problem.module(sampling=Sampling(Growing(1)), store_snapshot_grads=True)
     epochs = labels_of_epochs(module, problem.iterator(), problem, num_epoch=4)
     in_order = problem.targets.reshape(4, 10).astype(np.float32)
     for number, labels in enumerate(epochs):
@@ -354,13 +352,13 @@ def test_growing_grows_to_its_limit():
     assert [Growing(4000)(number) for number in (0, 1, 2, 10 ** 9)] == [4000, 8000, 10000, 10000]
     assert [Growing(3, limit=6).reaches_limit(number) for number in range(4)] == [
         False, True, False, False]
-    assert [Growing(3, 1, limit=3).reaches_limit(number) for number in range(2)] == [True, False]
+    assert [Growing(3, limit=3).reaches_limit(number) for number in range(2)] == [True, False]
     assert not any(Growing(1, limit=None).reaches_limit(number) for number in range(100))
 
 
 def test_samples_of_a_stream_without_an_end_stay_within_the_limit(caplog):
     problem, stream = Problem(rows=40), Endless()
-    module = problem.module(full_grad_batches=Growing(3, limit=7), full_grad_data=stream)
+    module = problem.module(sampling=Sampling(Growing(3, limit=7), data=stream))
     with caplog.at_level(logging.INFO):
         fit(problem, module, 5)
     lines = [record.getMessage() for record in caplog.records]

@@ -7,7 +7,7 @@ import pytest
 from held_batches import rows_of
 from pairs import in_pairs
 from problems import Problem
-from svrg_optimization import Growing
+from svrg_optimization import Growing, Sampling
 from trainings import CountedResets, labels_of_epochs
 
 
@@ -136,12 +136,12 @@ def test_a_pass_that_a_callback_asks_for_is_over_all_rows():
     'handle': ['pad', 'discard', 'roll_over'],
     'batches': [1, 3, Growing(1)]})
 def test_batches_of_each_epoch_are_those_of_module_with_samples(shuffle, handle, batches):
-    assert_batches_are_those_of_module(shuffle, handle, full_grad_batches=batches)
+    assert_batches_are_those_of_module(shuffle, handle, sampling=Sampling(batches))
 
 
 def test_sample_is_of_the_rows_that_the_epoch_begins_with():
     problem, passes = Problem(rows=40), []
-    module = problem.module(full_grad_batches=2, full_grad_callback=lambda param: passes.append(
+    module = problem.module(sampling=Sampling(2), full_grad_callback=lambda param: passes.append(
         param.locals['data_batch'].label[0].asnumpy()))
     epochs = labels_of_epochs(module, problem.iterator(shuffle=True), problem)
     np.testing.assert_array_equal(passes, np.concatenate([labels[:2] for labels in epochs]))
@@ -150,7 +150,7 @@ def test_sample_is_of_the_rows_that_the_epoch_begins_with():
 def test_training_data_are_read_as_in_module_beside_other_data():
     problem, found = Problem(rows=37), []
     for module in (mx.mod.Module(problem.symbol, label_names=('label',)), problem.module(
-            full_grad_data=problem.iterator(), full_grad_batches=2, updates_per_snapshot=3)):
+            sampling=Sampling(2, 3, problem.iterator()))):
         np.random.seed(3)
         found.append(labels_of_epochs(module, problem.iterator(shuffle=True), problem))
     np.testing.assert_array_equal(*found)
@@ -164,7 +164,7 @@ def test_others_may_read_the_data_of_the_pass(batches, expected):
     data = problem.iterator()
     rows = {tuple(batch.label[0].asnumpy()): number for number, batch in enumerate(data)}
     data.reset()
-    module = problem.module(full_grad_batches=batches, full_grad_data=data,
+    module = problem.module(sampling=Sampling(batches, data=data),
                             full_grad_callback=lambda param: seen.append(
                                 rows[tuple(param.locals['data_batch'].label[0].asnumpy())]))
     module.fit(problem.iterator(), eval_data=data, eval_metric='mse', num_epoch=3)

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from problems import Problem
+from svrg_optimization import Sampling
 
 
 class AroundCSVIter(mx.io.DataIter):
@@ -47,7 +48,7 @@ def test_pass_over_an_iterator_around_csv_iter_has_all_rows(rows, looks):
 
 
 @pytest.mark.parametrize('update_freq, options', [
-    (5, {}), (1, {'updates_per_snapshot': 20, 'full_grad_data': Problem().iterator()})])
+    (5, {}), (1, {'sampling': Sampling(None, 20, Problem().iterator())})])
 def test_fit_resets_data_that_an_interruption_left_at_their_end(update_freq, options):
     problem = Problem(rows=40)
     module = problem.module(update_freq, **options)

@@ -9,7 +9,7 @@ import pytest
 from full_gradients import full_gradient
 from problems import Problem, SparseProblem
 from samples import SETTINGS, first_rows, fit, stream_of, train
-from svrg_optimization import Growing, SVRGModule
+from svrg_optimization import Growing, Sampling, SVRGModule
 
 
 @pytest.mark.parametrize('kind, rows', [
@@ -75,9 +75,9 @@ def test_samples_of_files_go_on_where_they_stopped(tmp_path):
         return fit(problem, module, 3, over_files())
 
     samples = (first_rows(400, batches) for batches in (3, 9, 27))
-    problem.assert_weights(fitted(full_grad_batches=Growing(3, 3)),
+    problem.assert_weights(fitted(sampling=Sampling(Growing(3, 3))),
                            train(problem.svrg(**SETTINGS), 3, samples).weights)
-    module = fitted(full_grad_batches=27, updates_per_snapshot=25, full_grad_data=over_files())
+    module = fitted(sampling=Sampling(27, 25, over_files()))
     problem.assert_weights(module, train(problem.svrg(**SETTINGS), 3, stream_of(
         400, itertools.repeat(27)), 25).weights)
 
@@ -100,8 +100,8 @@ def test_files_are_read_to_their_end_after_a_fit_that_converged_within_an_epoch(
 
     monkeypatch.setattr(cls, 'next', next_batch)
     monkeypatch.setattr(cls, 'reset', lambda self: events.append('reset') or reset(self))
-    fit(problem, problem.module(tol=0.1, updates_per_snapshot=3,
-                                full_grad_data=problem.iterator()), 9, train_data)
+    fit(problem, problem.module(tol=0.1, sampling=Sampling(None, 3, problem.iterator())), 9,
+        train_data)
     assert events == ['batch'] * 100 + ['end', 'reset']
     rows = np.concatenate([batch.data[0].asnumpy() for batch in train_data])
     np.testing.assert_allclose(rows, problem.features, rtol=1e-6)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from problems import Problem
+from svrg_optimization import Sampling
 from svrg_optimization.data.ndarray_iter import (
     joined_views,
     reset,
@@ -120,7 +121,7 @@ def test_callbacks_of_a_pass_get_copies():
 
 
 def test_no_iterator_shuffles_by_itself(monkeypatch):
-    """Neither in fit, nor that of `full_grad_data`, nor in a custom loop."""
+    """Neither in fit, nor that of a Sampling, nor in a custom loop."""
     problem = Problem(rows=37)
     train_data, full_grad_data = (problem.iterator(shuffle=True) for _ in range(2))
 
@@ -128,7 +129,7 @@ def test_no_iterator_shuffles_by_itself(monkeypatch):
         raise AssertionError('shuffled by itself')
 
     monkeypatch.setattr(mx.io.NDArrayIter, '_shuffle_data', fail)
-    module = problem.module(full_grad_batches=3, full_grad_data=full_grad_data)
+    module = problem.module(sampling=Sampling(3, data=full_grad_data))
     module.fit(train_data, eval_metric='mse', num_epoch=3)
     for batch in module.training_batches(train_data):
         module.forward_backward(batch)

@@ -11,7 +11,7 @@ import bad_input
 import oracle
 from problems import Problem
 from samples import SETTINGS, Endless, fit, stream_of
-from svrg_optimization import SVRGModule
+from svrg_optimization import Sampling, SVRGModule
 from svrg_optimization.module.passes import Pass, Stream
 from trainings import CountedResets
 
@@ -27,8 +27,7 @@ def test_an_endless_stream_trains_and_memory_stays_flat():
     train_data, full_grad_data = Endless(0, width), Endless(1, width)
     symbol = mx.sym.LinearRegressionOutput(mx.sym.FullyConnected(
         mx.sym.Variable('data'), num_hidden=1, name='fc'), mx.sym.Variable('label'))
-    module = SVRGModule(symbol, label_names=('label',), full_grad_data=full_grad_data,
-                        full_grad_batches=3, updates_per_snapshot=6)
+    module = SVRGModule(symbol, label_names=('label',), sampling=Sampling(3, 6, full_grad_data))
 
     def watch(param):
         if param.nbatch % 300 == 299:
@@ -50,7 +49,7 @@ def test_an_endless_stream_trains_and_memory_stays_flat():
 
 def test_training_on_an_endless_stream_is_svrg():
     problem, stream = Problem(rows=40), Endless()
-    module = problem.module(full_grad_data=stream, full_grad_batches=2, updates_per_snapshot=3)
+    module = problem.module(sampling=Sampling(2, 3, stream))
     fit(problem, module, 2)
     svrg, rng = problem.svrg(**SETTINGS), np.random.RandomState(0)
     drawn = np.concatenate([rng.normal(size=(10, 4)) for _ in range(6)])

@@ -1,12 +1,13 @@
 """The table of settings: each is in the signatures, the docstrings, the files and the plan."""
 
+import contextlib
 import inspect
 
 import mxnet as mx
 import pytest
 
 from problems import Problem
-from svrg_optimization import Growing, SVRGBucketingModule, SVRGModule, SVRGTrainer
+from svrg_optimization import Growing, Sampling, SVRGBucketingModule, SVRGModule, SVRGTrainer
 from svrg_optimization.core.settings import GLUON, MODULE, SETTINGS, Settings
 from svrg_optimization.proximal import L1
 
@@ -20,9 +21,7 @@ OTHERS = {
     'store_snapshot_grads': {'store_snapshot_grads': 4096},
     'alpha': {'alpha': 0.5},
     'nonfinite': {'nonfinite': 'raise'},
-    'full_grad_batches': {'full_grad_batches': Growing(2, 3, limit=50)},
-    'updates_per_snapshot': {'updates_per_snapshot': 5, 'full_grad_data': Problem().iterator()},
-    'full_grad_data': {'full_grad_data': Problem().iterator()},
+    'sampling': {'sampling': Sampling(Growing(2, 3, limit=50), 5, Problem().iterator())},
     'proximal': {'proximal': L1(0.25)},
     'next_states': {'next_states': {}},
     'tol': {'tol': 1e-3},
@@ -65,8 +64,9 @@ def test_a_checkpoint_has_each_setting(tmp_path, name, recwarn):
     module.bind(data.provide_data, data.provide_label)
     module.init_params()
     module.save_checkpoint(str(tmp_path / 'model'), 1)
-    given = {key: value for key, value in OTHERS[name].items() if key == 'full_grad_data'}
-    loaded = SVRGModule.load(str(tmp_path / 'model'), 1, label_names=('label',), **given)
+    given = {'full_grad_data': OTHERS[name]['sampling'].data} if name == 'sampling' else {}
+    with pytest.warns(UserWarning, match='one argument') if given else contextlib.nullcontext():
+        loaded = SVRGModule.load(str(tmp_path / 'model'), 1, label_names=('label',), **given)
     saved, value = (text(getattr(each._svrg.settings, name)) for each in (module, loaded))
     is_saved = SETTINGS[name].file is not None
     assert (saved == value) == is_saved
@@ -76,8 +76,9 @@ def test_a_checkpoint_has_each_setting(tmp_path, name, recwarn):
 @pytest.mark.parametrize('name', [name for name, setting in SETTINGS.items() if setting.agreed])
 def test_workers_compare_what_must_be_alike(name):
     usual, other = Settings(MODULE), Settings(MODULE, **OTHERS[name])
-    label, = (label for label in usual.plan(0) if label.split()[0] == name)
-    assert usual.plan(0)[label] != other.plan(0)[label]
+    labels = [label for label in usual.plan(0) if label.split()[0].split('.')[0] == name]
+    assert len(labels) == len(SETTINGS[name].agreed)
+    assert all(usual.plan(0)[label] != other.plan(0)[label] for label in labels)
     assert all(isinstance(number, (int, float)) for number in other.plan(3).values())
 
 

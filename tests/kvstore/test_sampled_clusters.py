@@ -42,9 +42,9 @@ def test_workers_may_have_samples_of_different_data(tmp_path, environment):
 def test_workers_that_cannot_meet_raise_the_same_error(tmp_path, kind):
     """All of them raise the same error, before the first step."""
     unlike = [{'batches': (2, 3)}, {'updates': (2, 3)}, {'own_data': (True, False)}]
-    messages = ['full_grad_batches .* must be the same on all workers .*, [2, 3]',
-                'updates_per_snapshot .* must be the same on all workers .*, [2, 3]',
-                'full_grad_data .* must be the same on all workers .*, [1, 0]']
+    messages = ['sampling.batches .* must be the same on all workers .*, [2, 3]',
+                'sampling.updates_per_snapshot .* must be the same on all workers .*, [2, 3]',
+                'sampling.data .* must be the same on all workers .*, [1, 0]']
     if kind == 'dist_async':
         unlike.append({'updates': (3, 3)})
         messages.append("updates_per_snapshot must be None with the kvstore 'dist_async', ")
