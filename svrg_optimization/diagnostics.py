@@ -1,12 +1,12 @@
 """Variance of gradients: does SVRG help, is the snapshot too old, and which α is best?"""
 
-import contextlib
 from typing import Dict, NamedTuple
 
 import mxnet as mx
 import numpy as np
 
 from ._argument_checks import checked_iterator
+from .core.correction import correct_batch
 from .data.iterators import rewind
 from .gluon import SVRGTrainer
 from .module import executor_group
@@ -48,37 +48,23 @@ class GradientVariance(NamedTuple):
     best_alpha: float = float('nan')
 
 
-# The products of deviations that are summed over batches.
-_PAIRS = (('plain', 'plain'), ('svrg', 'svrg'), ('correction', 'correction'),
-          ('plain', 'correction'))
-
-
 class _Moments:
-    """Means and covariances of vectors of several kinds, by Welford's method in float64."""
+    """Mean and covariances of vectors, one row each, by Welford's method in float64."""
 
     def __init__(self):
-        self._count = 0
-        self._means = {}
-        self._products = dict.fromkeys(_PAIRS, 0.)
+        self._count, self._mean, self._products = 0, 0., 0.
 
     def add(self, vectors):
-        """Add one vector of each kind, the same kinds each time."""
+        """Add a batch: each time an array with the same rows."""
         self._count += 1
-        before = {kind: vector - self._means.get(kind, 0.) for kind, vector in vectors.items()}
-        for kind, deviation in before.items():
-            self._means[kind] = self._means.get(kind, 0.) + deviation / self._count
-        for first, second in _PAIRS:
-            if first in vectors and second in vectors:
-                self._products[first, second] += float(
-                    np.vdot(before[first], vectors[second] - self._means[second]))
+        before = vectors - self._mean
+        self._mean = self._mean + before / self._count
+        self._products = self._products + before @ (vectors - self._mean).T
 
-    def covariance(self, first, second):
-        """Return the trace of the population covariance of two kinds."""
-        return self._products[first, second] / self._count
-
-    def variance(self, kind):
-        """Return the trace of the population covariance of one kind."""
-        return self.covariance(kind, kind)
+    @property
+    def covariances(self):
+        """The traces of the population covariances of two rows each."""
+        return self._products / self._count
 
 
 def gradient_variance(mod, data):
@@ -162,25 +148,18 @@ def gradient_variance(mod, data):
         plain, corrections = _summed(gradients, scale), _corrections(mod._svrg, rows, scale)
         correct()
         corrected = _summed(gradients, scale)
-        for name in plain:
-            vectors = {'plain': plain[name], 'svrg': corrected[name]}
-            if corrections is not None:
-                vectors['correction'] = corrections[name]
-            moments.setdefault(name, _Moments()).add(vectors)
+        for name, vector in plain.items():
+            correction = corrections.get(name, np.zeros_like(vector))
+            moments.setdefault(name, _Moments()).add(np.array([vector, corrected[name],
+                                                               correction]))
     if not moments:
         raise ValueError('data must yield at least one batch, and %r yielded none' % (data,))
-    by_parameter = {name: Variance(of_name.variance('plain'), of_name.variance('svrg'))
-                    for name, of_name in moments.items()}
-    return GradientVariance(sum(each.plain for each in by_parameter.values()),
-                            sum(each.svrg for each in by_parameter.values()), by_parameter,
-                            _best_alpha(moments.values()))
-
-
-def _best_alpha(moments):
-    variance = sum(each.variance('correction') for each in moments)
-    if not variance:
-        return float('nan')
-    return sum(each.covariance('plain', 'correction') for each in moments) / variance
+    found = {name: of_name.covariances for name, of_name in moments.items()}
+    total = sum(found.values())
+    return GradientVariance(
+        float(total[0, 0]), float(total[1, 1]),
+        {name: Variance(float(each[0, 0]), float(each[1, 1])) for name, each in found.items()},
+        float(total[0, 2] / total[2, 2]) if total[2, 2] else float('nan'))
 
 
 def _steps_of(mod, data):
@@ -189,43 +168,24 @@ def _steps_of(mod, data):
     It yields the gradients of a batch, its rows, what they are multiplied by, and a
     function that corrects them.
     """
-    if isinstance(mod, SVRGTrainer):
-        if not mod._svrg.corrects and not mod._svrg.settings.is_plain:
-            raise RuntimeError('mod must have a snapshot: call update_full_grads first')
-        return mod._steps_undone(data)
-    if not isinstance(mod, SVRGModule):
+    if not isinstance(mod, (SVRGModule, SVRGTrainer)):
         raise TypeError('mod must be an SVRGModule or an SVRGTrainer, not %r' % (mod,))
-    checked_iterator('data', data)
-    _check_stands_between_steps(mod)
-    return _steps_of_module(mod, data)
-
-
-def _steps_of_module(module, data):
-    with _steps_undone(module):
-        rewind(data)
-        for batch in data:
-            executor_group.clear_added_gradients(module)
-            module.forward(batch, is_train=True)
-            module._compute_gradients()
-            yield (executor_group.gradients(module), executor_group.batch_size(module), 1,
-                   module._update_svrg_gradients)
-
-
-def _check_stands_between_steps(mod):
-    if not (mod.binded and mod.for_training and mod.params_initialized):
-        raise RuntimeError('mod must be bound with for_training=True and have its parameters '
-                           'initialized')
-    svrg = mod._svrg
+    is_module, svrg = isinstance(mod, SVRGModule), mod._svrg
+    if is_module:
+        checked_iterator('data', data)
+        if not (mod.binded and mod.for_training and mod.params_initialized):
+            raise RuntimeError('mod must be bound with for_training=True and have its parameters '
+                               'initialized')
     if not (svrg.snapshot.is_active or svrg.settings.is_plain):
         raise RuntimeError('mod must have a snapshot: call update_full_grads first')
-    if svrg.step.awaits:
+    if is_module and svrg.step.awaits:
         raise RuntimeError('mod must not stand between forward and update: call %s first'
                            % svrg.step.awaits)
+    return _steps_undone(mod, data) if is_module else mod._steps_undone(data)
 
 
-@contextlib.contextmanager
-def _steps_undone(module):
-    """Undo all that passes without updates change, except outputs and gradients."""
+def _steps_undone(module, data):
+    """Yield what `_steps_of` says; undo all that this changes, except outputs and gradients."""
     svrg, kvstore = module._svrg, kvstore_of_weights(module)
     shapes, batch_size = (module.data_shapes, module.label_shapes), svrg.reference.batch_size
     sparse = executor_group.sparse_weights(module) if kvstore else []
@@ -237,7 +197,13 @@ def _steps_undone(module):
         try:
             if sparse:
                 executor_group.pull_sparse_weights(kvstore, module)
-            yield
+            rewind(data)
+            for batch in data:
+                executor_group.clear_added_gradients(module)
+                module.forward(batch, is_train=True)
+                module._compute_gradients()
+                yield (executor_group.gradients(module), executor_group.batch_size(module), 1,
+                       module._update_svrg_gradients)
         finally:
             mx.nd.waitall()
             svrg.reference.set_values(values)
@@ -249,38 +215,21 @@ def _steps_undone(module):
 
 
 def _summed(gradients, scale):
-    """Map each parameter to its gradient, summed over the devices in float64."""
-    return {name: scale * sum(_float64(array) for array in arrays)
+    """Map each parameter to its gradient as a vector, summed over the devices in float64."""
+    return {name: scale * sum(array.asnumpy().ravel().astype(np.float64) for array in arrays)
             for name, arrays in gradients.items()}
 
 
 def _corrections(svrg, rows, scale):
     """Map each parameter to what `alpha` multiplies: its gradient at the snapshot minus the mean.
 
-    The mean is the full gradient in the units of this batch. Over batches of
-    one size it is a constant, except where `sparse_full_grad` applies it to
-    the rows of the batch alone.
+    It is the correction of a gradient of 0, with the sign turned; empty where there is none.
     """
-    if svrg.step.snapshot_gradients is None:
-        return None
-    full_gradient = svrg.snapshot.full_gradient
-    units = full_gradient.scale_for(rows)
-    corrections = {}
-    for name, arrays in svrg.step.snapshot_gradients.items():
-        corrections[name] = 0.
-        for device, array in enumerate(arrays):
-            if name in full_gradient.by_row[device]:
-                mean = np.zeros(array.shape)
-                rows_of_batch = array.indices.asnumpy()
-                mean[rows_of_batch] = _float64(full_gradient.by_row[device][name])[rows_of_batch]
-            else:
-                mean = _float64(full_gradient.shares[device][name])
-            corrections[name] += scale * (_float64(array) - units * mean)
-    return corrections
-
-
-def _float64(array):
-    return array.asnumpy().astype(np.float64)
+    then = svrg.step.snapshot_gradients or {}
+    zeros = {name: [mx.nd.zeros_like(array) for array in arrays] for name, arrays in then.items()}
+    if then:
+        correct_batch(zeros, then, svrg.snapshot.full_gradient, rows)
+    return _summed(zeros, -scale)
 
 
 class VarianceCallback:
