@@ -210,13 +210,8 @@ class GroupLasso(ProximalOperator):
 
     def prox(self, weight, step_size):
         """Shorten each group of a weight in place; see `ProximalOperator.prox`."""
-        threshold, norms = step_size * self.strength, self._norms(weight)
-        if isinstance(threshold, nd.NDArray):
-            longer = nd.maximum(norms, nd.maximum(threshold, _SMALLEST))
-        else:
-            threshold = float(np.float32(threshold))  # as clip rounds it
-            longer = norms.clip(max(threshold, _SMALLEST), math.inf)
-        weight *= 1 - threshold / longer
+        threshold = step_size * self.strength
+        weight *= 1 - threshold / nd.maximum(self._norms(weight), nd.maximum(threshold, _SMALLEST))
 
     def value(self, weight):
         """Return the strength times the sum of the norms of the groups."""

@@ -82,8 +82,7 @@ def _sampling_as_fact(sampling):
         batches = vars(batches)
     elif callable(batches):
         batches = _SCHEDULE
-    return {'batches': batches, 'updates_per_snapshot': sampling.updates_per_snapshot,
-            'data': sampling.data is not None}
+    return {**vars(sampling), 'batches': batches, 'data': sampling.data is not None}
 
 
 def _sampling_from_fact(fact):
