@@ -95,8 +95,7 @@ def test_a_checkpoint_of_plain_module_gets_a_snapshot_before_the_first_step(pref
     """It has no snapshot, and one is taken before the first step."""
     problem = Problem('softmax', rows=37)
     plain = mx.mod.Module(problem.symbol, label_names=('label',))
-    plain.fit(problem.iterator(), eval_metric=[], num_epoch=2, arg_params=problem.arg_params(),
-              optimizer_params={'learning_rate': 0.1})
+    problem.fit(plain, 2, optimizer_params={'learning_rate': 0.1})
     plain.save_checkpoint(prefix, 2, save_optimizer_states=True)
     module = load(prefix, 2)
     assert module.update_freq == 1
@@ -120,9 +119,7 @@ def test_the_snapshot_is_active_after_loading(prefix):
     """Its full gradient and weights are those of the module that was saved."""
     problem = Problem('softmax', rows=37)
     svrg = problem.svrg()
-    module = problem.module(4)
-    module.fit(problem.iterator(), eval_metric=[], num_epoch=2, arg_params=problem.arg_params(),
-               optimizer_params={'learning_rate': 0.1})
+    module = problem.fit(problem.module(4), 2, optimizer_params={'learning_rate': 0.1})
     svrg.fit(2, 4)
     module.save_checkpoint(prefix, 2)
     for states in (False,):
@@ -259,8 +256,7 @@ def test_states_of_none_of_the_parameters_are_warned_of(prefix):
     start(plain, problem, mx.kv.create('local'), momentum=0.9)
     step(plain, problem)
     plain.save_optimizer_states(prefix + '.states')
-    module = problem.bound(alpha=0)
-    module.init_optimizer(optimizer_params={'momentum': 0.9})
+    module = problem.bound(alpha=0, sgd={'momentum': 0.9})
     with pytest.warns(UserWarning, match='model.states holds no states of the parameters'):
         module.load_optimizer_states(prefix + '.states')
     step(module, problem)

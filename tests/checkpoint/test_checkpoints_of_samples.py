@@ -75,9 +75,7 @@ def test_buckets_on_samples_go_on_with_the_same_bits_after_a_stop(tmp_path):
     problem, prefix = Lengths(), str(tmp_path / 'model')
 
     def fitted(module, begin, end):
-        module.fit(problem.iterator(), eval_metric=[], begin_epoch=begin, num_epoch=end,
-                   arg_params=problem.arg_params(), optimizer_params={'learning_rate': 0.02})
-        return module
+        return problem.fit(module, end, begin_epoch=begin, optimizer_params={'learning_rate': 0.02})
 
     def sampling(taken=0):
         return Sampling(Growing(1), 25, moved(problem.iterator(), taken))

@@ -17,9 +17,7 @@ SETTINGS = {'learning_rate': 0.1, 'momentum': 0.5, 'wd': 0.01}
 
 
 def fit(problem, module, epochs, train_data=None, **kwargs):
-    module.fit(train_data or problem.iterator(), eval_metric='mse', num_epoch=epochs,
-               arg_params=problem.arg_params(), optimizer_params=SETTINGS, **kwargs)
-    return module
+    return problem.fit(module, epochs, train_data, optimizer_params=SETTINGS, **kwargs)
 
 
 def oracle_of(problem, alpha):
@@ -56,8 +54,7 @@ def test_large_parameters_train_with_alpha():
 def test_sparse_parameters_train_with_alpha(alpha):
     problem = SparseProblem(rows=37)
     module = problem.module(1, alpha=alpha)
-    module.fit(problem.iterator(), eval_metric='mse', num_epoch=3, kvstore=None,
-               arg_params=problem.arg_params(), optimizer_params={'learning_rate': 0.1})
+    problem.fit(module, 3, kvstore=None, optimizer_params={'learning_rate': 0.1})
     svrg = problem.svrg(learning_rate=0.1)
     svrg.alpha = alpha if callable(alpha) else lambda _: float(alpha)
     problem.assert_weights(module, svrg.fit(3, 1))
@@ -111,8 +108,7 @@ def test_a_rule_of_ones_own_sees_scaled_gradients():
 
 def test_alpha_may_be_set_later():
     problem = Problem(rows=40)
-    module = problem.bound()
-    module.init_optimizer(optimizer_params=SETTINGS)
+    module = problem.bound(sgd=SETTINGS)
     svrg, train_data = problem.svrg(**SETTINGS), problem.iterator()
     for alpha in (1, 0.5, 0.1):
         module.alpha = alpha
@@ -167,9 +163,8 @@ def test_constant_alpha_of_zero_is_module(monkeypatch, symbol, stored, context, 
     results = []
     for module in (mx.mod.Module(symbol, label_names=('label',), context=context), svrg):
         mx.random.seed(3)
-        module.fit(problem.iterator(), eval_metric='acc', num_epoch=3, kvstore=kvstore,
-                   arg_params=problem.arg_params(), optimizer=optimizer,
-                   optimizer_params={'learning_rate': 0.1, 'wd': 0.01})
+        problem.fit(module, 3, kvstore=kvstore, optimizer=optimizer,
+                    optimizer_params={'learning_rate': 0.1, 'wd': 0.01})
         results.append({name: value.asnumpy().tobytes()
                         for name, value in module.get_params()[0].items()})
     assert results[0] == results[1]
@@ -222,8 +217,7 @@ def test_checkpoints_keep_a_number_and_warn_of_a_schedule(tmp_path):
 @pytest.mark.parametrize('bad, error', [(2, ValueError), (None, TypeError)])
 def test_bad_value_of_a_schedule_changes_nothing(bad, error):
     problem = Problem(rows=40)
-    module = problem.bound(alpha=lambda _: bad)
-    module.init_optimizer()
+    module = problem.bound(alpha=lambda _: bad, sgd={})
     module.update_full_grads(problem.iterator())
     with pytest.raises(error, match='^alpha must be .*here after 0 updates'):
         module.forward_backward(next(problem.iterator()))

@@ -160,8 +160,7 @@ def test_the_next_snapshot_may_have_another_batch_size(change, batch_size):
     """The optimizer's rescale_grad stays that of the first one: the rate is the inverse."""
     problem = Problem('softmax', rows=40)
     rule = BarzilaiBorwein(bounded=False)
-    module = problem.bound()
-    module.init_optimizer(optimizer_params={'learning_rate': 0.1, 'lr_scheduler': rule})
+    module = problem.bound(sgd={'learning_rate': 0.1, 'lr_scheduler': rule})
     twin = SvrgBB(problem, 0.1, bounded=False)
     train_data = problem.iterator()
     batches = oracle.batches_of(40, 10)
@@ -222,9 +221,7 @@ def test_parameters_that_are_not_stepped_say_nothing():
     optimizer = mx.optimizer.create('sgd', learning_rate=0.05, rescale_grad=0.1,
                                     lr_scheduler=rules[1])
     optimizer.set_lr_mult({'fc_bias': 0.})
-    module = problem.module(1)
-    module.fit(problem.iterator(), eval_metric='acc', num_epoch=5, optimizer=optimizer,
-               arg_params=problem.arg_params())
+    problem.fit(problem.module(1), 5, optimizer=optimizer)
     np.testing.assert_allclose(rules[1].rate, rules[0].rate, rtol=1e-5)
     np.testing.assert_allclose(rules[1].curvature, rules[0].curvature, rtol=1e-5)
 

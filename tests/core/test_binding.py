@@ -188,8 +188,7 @@ def test_bind_that_fails_forgets_what_it_was_to_share(monkeypatch):
 def test_modules_that_share_weights_share_the_snapshot():
     """A snapshot that one of them takes is the other's too."""
     problem = Problem('perceptron')
-    first = problem.bound()
-    first.init_optimizer(optimizer_params={'learning_rate': 0.1})
+    first = problem.bound(sgd={'learning_rate': 0.1})
     second = problem.module()
     train_data = problem.iterator(4)
     second.bind(train_data.provide_data, train_data.provide_label, shared_module=first)

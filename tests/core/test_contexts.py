@@ -65,9 +65,8 @@ def mixtures(monkeypatch):
 def fit(problem, context, update_freq=2, sgd=None, num_epoch=3, optimizer='sgd', kvstore='local',
         **arguments):
     module = problem.module(update_freq, context=context, **arguments)
-    module.fit(problem.iterator(), eval_metric=[], num_epoch=num_epoch,
-               arg_params=problem.arg_params(), optimizer=optimizer, kvstore=kvstore,
-               optimizer_params=sgd or SGD)
+    problem.fit(module, num_epoch, optimizer=optimizer, kvstore=kvstore,
+                optimizer_params=sgd or SGD)
     return module
 
 
@@ -113,10 +112,9 @@ def row_sparse(context):
     for sparse_full_grad in (False, True):
         problem = SparseProblem()
         module = problem.module(context=context, sparse_full_grad=sparse_full_grad)
-        module.fit(problem.iterator(), eval_metric='mse', num_epoch=2,
-                   arg_params=problem.arg_params(), optimizer_params={'learning_rate': 0.05},
-                   kvstore=mx.kv.create('local'),
-                   sparse_row_id_fn=lambda batch: {'w': batch.data[0].indices})
+        problem.fit(module, 2, optimizer_params={'learning_rate': 0.05},
+                    kvstore=mx.kv.create('local'),
+                    sparse_row_id_fn=lambda batch: {'w': batch.data[0].indices})
 
 
 def step_sizes(context):
@@ -164,8 +162,7 @@ def losses_that_are_means(context):
 
 def gradients_that_add_up(context):
     problem = Problem('softmax', rows=40)
-    module = problem.bound(context=context, grad_req='add')
-    module.init_optimizer(optimizer_params=SGD)
+    module = problem.bound(context=context, grad_req='add', sgd=SGD)
     module.update_full_grads(problem.iterator())
     for batch in problem.iterator():
         module.forward_backward(batch)
@@ -185,8 +182,7 @@ def fixed_parameters(context):
 def buckets(context):
     problem = Sequences()
     module = problem.module(2, context=context)
-    module.fit(problem.iterator(), eval_metric=[], num_epoch=3, arg_params=problem.arg_params(),
-               optimizer_params={'learning_rate': 0.02})
+    problem.fit(module, 3, optimizer_params={'learning_rate': 0.02})
     assert type(module) is SVRGBucketingModule
 
 

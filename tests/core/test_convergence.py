@@ -33,9 +33,7 @@ def largest(gradients):
 
 def fit(problem, module, epochs, rate=0.3, **kwargs):
     params = {**({'learning_rate': rate} if rate else {}), **kwargs.pop('params', {})}
-    module.fit(problem.iterator(), eval_metric='mse', num_epoch=epochs,
-               arg_params=problem.arg_params(), optimizer_params=params, **kwargs)
-    return module
+    return problem.fit(module, epochs, optimizer_params=params, eval_metric='mse', **kwargs)
 
 
 # The gradient's norm
@@ -63,8 +61,7 @@ def test_norm_is_over_the_parameters_that_are_updated(multiplier):
     """wd_mult scales a parameter's decay, and lr_mult = 0 takes it out."""
     wd = 0.3
     problem = Problem('perceptron')
-    module = problem.bound()
-    module.init_optimizer(optimizer_params={'learning_rate': 0.1, 'wd': wd})
+    module = problem.bound(sgd={'learning_rate': 0.1, 'wd': wd})
     if multiplier == 'wd':
         module._optimizer.set_wd_mult({'hidden_weight': 3.})
     else:

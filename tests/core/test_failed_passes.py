@@ -37,8 +37,7 @@ class Failing(ShortBatches):
     (lambda _: Empty(), ValueError), (Failing, KeyboardInterrupt)])
 def test_failed_pass_leaves_the_snapshot_in_force(bad, error, context):
     problem = Problem('perceptron')
-    module = problem.bound(context=context)
-    module.init_optimizer(optimizer_params={'learning_rate': 0.1})
+    module = problem.bound(context=context, sgd={'learning_rate': 0.1})
     svrg = problem.svrg()
 
     def epoch(snapshot):

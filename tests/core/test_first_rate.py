@@ -88,8 +88,7 @@ def test_buckets_share_one_first_rate():
     problem, rule = Lengths(), BarzilaiBorwein()
     module = problem.module(tol=1e-9)
     with pytest.warns(UserWarning, match='did not converge: gradient'):
-        module.fit(problem.iterator(), eval_metric=[], num_epoch=3,
-                   arg_params=problem.arg_params(), optimizer_params={'lr_scheduler': rule})
+        problem.fit(module, 3, optimizer_params={'lr_scheduler': rule})
     assert rule.rate > 0 and module.gradient_norm > 1e-9
 
 
@@ -125,8 +124,7 @@ def test_there_is_no_rate_before_the_first_snapshot():
 def test_a_rule_that_comes_between_two_snapshots_takes_one():
     problem, rule = Problem('softmax'), BarzilaiBorwein()
     module = problem.module(update_freq=100)
-    module.fit(problem.iterator(), eval_metric='acc', num_epoch=1, arg_params=problem.arg_params(),
-               optimizer_params={'learning_rate': 0.1})
+    problem.fit(module, 1, optimizer_params={'learning_rate': 0.1})
     begun(problem, module, {}, rule=rule, force_init=True)
     rates = []
     module.fit(problem.iterator(), eval_metric='acc', begin_epoch=1, num_epoch=2,
@@ -197,9 +195,7 @@ def test_a_rate_that_led_astray_is_halved_at_the_best_snapshot(
 
 def test_training_comes_to_the_optimum_from_a_first_rate_that_is_far_too_large():
     problem, rule = Problem('linear'), BarzilaiBorwein(1e4, bounded=False)
-    module = problem.module(tol=1e-4)
-    module.fit(problem.iterator(), eval_metric='mse', num_epoch=300,
-               arg_params=problem.arg_params(), optimizer_params={'lr_scheduler': rule})
+    module = problem.fit(problem.module(tol=1e-4), 300, optimizer_params={'lr_scheduler': rule})
     assert rule.ways_back > 10
     weights = {name: value.asnumpy().astype(float)
                for name, value in module.get_params()[0].items()}
@@ -211,9 +207,8 @@ def test_same_bits_after_a_stop_without_a_number(tmp_path):
     problem, prefix = Problem('linear'), str(tmp_path / 'model')
 
     def fit(module, begin, end):
-        module.fit(problem.iterator(), eval_metric='mse', begin_epoch=begin, num_epoch=end,
-                   arg_params=problem.arg_params(), optimizer='nag',
-                   optimizer_params={'momentum': 0.9, 'lr_scheduler': BarzilaiBorwein()})
+        problem.fit(module, end, begin_epoch=begin, optimizer='nag',
+                    optimizer_params={'momentum': 0.9, 'lr_scheduler': BarzilaiBorwein()})
         return module
 
     unbroken = problem.module()
@@ -230,9 +225,7 @@ def test_same_bits_after_a_stop_without_a_number(tmp_path):
 def test_a_new_fit_may_begin_far_from_the_last(other, recwarn):
     """With other weights or data the gradient is large, and no rate is to blame."""
     problem, rule = Problem('linear'), BarzilaiBorwein()
-    module = problem.module(tol=1e-4)
-    module.fit(problem.iterator(), eval_metric='mse', num_epoch=200,
-               arg_params=problem.arg_params(), optimizer_params={'lr_scheduler': rule})
+    module = problem.fit(problem.module(tol=1e-4), 200, optimizer_params={'lr_scheduler': rule})
     if other == 'weights':
         module.set_params({name: 100 + value for name, value in problem.arg_params().items()}, {})
     else:
@@ -253,8 +246,7 @@ def test_the_end_of_fit_leaves_no_weights_that_diverged(rate):
     problem, rule = Problem('linear'), BarzilaiBorwein(rate, bounded=False)
     module = problem.module()
     with pytest.warns(UserWarning, match='too large since .* weights are those of the best'):
-        module.fit(problem.iterator(), eval_metric=[], num_epoch=1,
-                   arg_params=problem.arg_params(), optimizer_params={'lr_scheduler': rule})
+        problem.fit(module, 1, optimizer_params={'lr_scheduler': rule})
     problem.assert_weights(module, problem.weights, 1e-6)
 
 
@@ -301,9 +293,8 @@ def test_random_layers_begin_with_a_rate_that_is_not_measured():
     problem, rule = Problem('linear'), BarzilaiBorwein()
     module, found = SVRGModule(symbol, label_names=('label',), update_freq=1), []
     with pytest.warns(UserWarning, match='cannot be measured|draw random numbers anew'):
-        module.fit(problem.iterator(), eval_metric='mse', num_epoch=1,
-                   arg_params=problem.arg_params(), optimizer_params={'lr_scheduler': rule},
-                   batch_end_callback=lambda _: found.append((rule.rate, rule.curvature)))
+        problem.fit(module, 1, optimizer_params={'lr_scheduler': rule},
+                    batch_end_callback=lambda _: found.append((rule.rate, rule.curvature)))
     assert set(found) == {(0.01, 0)}
 
 
@@ -374,7 +365,6 @@ def test_where_nothing_is_updated_nothing_is_measured():
 def test_stored_batches_outlast_a_way_back():
     problem, rule = Problem('linear'), BarzilaiBorwein(1e3, bounded=False)
     module = problem.module(store_snapshot_grads=True)
-    module.fit(problem.iterator(), eval_metric='mse', num_epoch=2, arg_params=problem.arg_params(),
-               optimizer_params={'lr_scheduler': rule},
-               epoch_end_callback=lambda epoch, *_: module._svrg.store.batches or 1 / 0)
+    problem.fit(module, 2, optimizer_params={'lr_scheduler': rule},
+                epoch_end_callback=lambda epoch, *_: module._svrg.store.batches or 1 / 0)
     assert rule.ways_back

@@ -137,8 +137,7 @@ def test_a_short_batch_without_pad_counts_its_rows():
 def test_the_unit_is_the_batch_size_that_is_bound():
     """Neither a batch's size nor the iterator's, whatever ran last."""
     problem = Problem(rows=37)
-    module = problem.bound(batch_size=10, alpha=0)
-    module.init_optimizer()
+    module = problem.bound(batch_size=10, alpha=0, sgd={})
     for batch in ShortBatches(problem):
         module.forward_backward(batch)
         module.update()

@@ -53,9 +53,7 @@ def assert_variance(found, expected):
 
 def trained(problem, epochs=3, update_freq=2, **kwargs):
     """Return a module between two snapshots, and its twin in float64."""
-    module = problem.module(update_freq, **kwargs)
-    module.fit(problem.iterator(), eval_metric='mse', num_epoch=epochs,
-               arg_params=problem.arg_params(), optimizer_params=SETTINGS)
+    module = problem.fit(problem.module(update_freq, **kwargs), epochs, optimizer_params=SETTINGS)
     svrg = problem.svrg(**SETTINGS)
     svrg.alpha = lambda _: kwargs.get('alpha', 1)
     svrg.fit(epochs, update_freq)
@@ -160,8 +158,7 @@ def test_alpha_of_a_schedule_is_that_of_now():
 
 def test_nothing_varies_at_the_snapshot_with_svrg():
     problem = Problem('softmax', rows=40)
-    module = problem.bound()
-    module.init_optimizer()
+    module = problem.bound(sgd={})
     module.update_full_grads(problem.iterator())
     found = gradient_variance(module, problem.iterator())
     assert found.svrg < 1e-10
@@ -172,8 +169,7 @@ def test_nothing_varies_at_the_snapshot_with_svrg():
 def test_sparse_parameters_vary_as_dense_ones():
     problem = SparseProblem(rows=40)
     module = problem.module(2)
-    module.fit(problem.iterator(), eval_metric='mse', num_epoch=3, kvstore=None,
-               arg_params=problem.arg_params(), optimizer_params={'learning_rate': 0.1})
+    problem.fit(module, 3, kvstore=None, optimizer_params={'learning_rate': 0.1})
     svrg = problem.svrg(learning_rate=0.1)
     svrg.fit(3, 2)
     found = gradient_variance(module, problem.iterator())
@@ -184,8 +180,7 @@ def test_sparse_parameters_vary_as_dense_ones():
 def test_best_alpha_is_that_of_the_rows_of_a_batch_with_sparse_full_grad():
     problem = SparseProblem(rows=40)
     module = problem.module(2, sparse_full_grad=True)
-    module.fit(problem.iterator(), eval_metric='mse', num_epoch=3, kvstore=None,
-               arg_params=problem.arg_params(), optimizer_params={'learning_rate': 0.05})
+    problem.fit(module, 3, kvstore=None, optimizer_params={'learning_rate': 0.05})
     best = gradient_variance(module, problem.iterator()).best_alpha
 
     def variance(alpha):
@@ -265,8 +260,7 @@ def test_a_module_that_is_not_bound_is_refused():
 @pytest.mark.parametrize('alpha', [1, 0])
 def test_between_forward_and_update_it_is_an_error_and_nothing_is_lost(alpha):
     problem = Problem(rows=40)
-    module = problem.bound(alpha=alpha)
-    module.init_optimizer(optimizer_params=SETTINGS)
+    module = problem.bound(alpha=alpha, sgd=SETTINGS)
     module.update_full_grads(problem.iterator())
     train_data = problem.iterator()
     next(train_data)

@@ -16,8 +16,7 @@ TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
 
 
 def bound(problem, **kwargs):
-    module = problem.bound(**kwargs)
-    module.init_optimizer()
+    module = problem.bound(**kwargs, sgd={})
     return module
 
 

@@ -36,10 +36,7 @@ def breaking(problem):
 
 
 def trained(problem, **kwargs):
-    module = problem.module(2, **kwargs)
-    module.fit(problem.iterator(), eval_metric='mse', num_epoch=2,
-               arg_params=problem.arg_params(), optimizer_params=SETTINGS)
-    return module
+    return problem.fit(problem.module(2, **kwargs), 2, optimizer_params=SETTINGS)
 
 
 @pytest.fixture(autouse=True)
@@ -179,9 +176,7 @@ class InterruptedBuckets:
 
 def test_an_interrupted_pass_over_buckets_leaves_the_snapshot_whole():
     problem = Sequences()
-    module = problem.module(1)
-    module.fit(problem.iterator(), eval_metric=[], num_epoch=1, arg_params=problem.arg_params(),
-               optimizer_params={'learning_rate': 0.02})
+    module = problem.fit(problem.module(1), 1, optimizer_params={'learning_rate': 0.02})
     full_gradient, key = module._snapshot.full_gradient, module._curr_bucket_key
     at_snapshot = module._default_bucket._mod_aux.get_params()[0]['fc_weight'].asnumpy()
     with pytest.raises(KeyboardInterrupt):
@@ -201,8 +196,7 @@ def with_nan(problem, value):
 @pytest.mark.parametrize('context', [mx.cpu(), TWO_DEVICES])
 def test_full_gradient_that_is_not_finite_is_reported_once(value, context):
     problem = Problem('softmax', rows=40)
-    module = problem.bound(context=context)
-    module.init_optimizer()
+    module = problem.bound(context=context, sgd={})
     train_data = with_nan(problem, value)
     message = r'the full gradient is not finite: fc_weight(, fc_bias)?. No step has been'
     with pytest.warns(UserWarning, match=message):
@@ -221,8 +215,7 @@ def test_full_gradient_that_is_not_finite_is_reported_once(value, context):
 def test_raise_leaves_the_old_snapshot_in_force(value, context, kvstore):
     problem = Problem('softmax', rows=40)
     module = problem.module(2, context=context, nonfinite='raise')
-    module.fit(problem.iterator(), eval_metric='acc', num_epoch=2, kvstore=kvstore,
-               arg_params=problem.arg_params(), optimizer_params=SETTINGS)
+    problem.fit(module, 2, kvstore=kvstore, optimizer_params=SETTINGS)
     before = [value.asnumpy() for value in module._param_dict[0].values()]
     with pytest.raises(FloatingPointError, match='not finite: fc_weight'):
         module.fit(with_nan(problem, value), eval_metric='acc', begin_epoch=2, num_epoch=3)
@@ -372,8 +365,7 @@ def test_buckets_train_after_a_bind_that_was_interrupted_anywhere(interrupted):
     for at in places(prepared()[1], 40):
         module, call = prepared()
         Interruption(call, at)
-        module.fit(problem.iterator(), eval_metric=[], num_epoch=2,
-                   arg_params=problem.arg_params(), optimizer_params=settings)
+        problem.fit(module, 2, optimizer_params=settings)
         problem.assert_weights(module, expected)
 
 

@@ -111,8 +111,7 @@ def test_it_is_said_where_what_counts_is_not_known(kind):
 def test_training_with_a_mean_loss_is_svrg(kind):
     problem = mean_loss(kind)
     module = problem.module(2, loss_is_mean=True if kind == 'operators' else None)
-    module.fit(problem.iterator(), eval_metric=[], num_epoch=6, arg_params=problem.arg_params(),
-               optimizer_params={'learning_rate': 0.3, 'rescale_grad': 1.0})
+    problem.fit(module, 6, optimizer_params={'learning_rate': 0.3, 'rescale_grad': 1.0})
     problem.assert_weights(module, problem.svrg(learning_rate=0.3).fit(6, 2))
 
 

@@ -146,8 +146,7 @@ def test_an_operator_of_ones_own_has_a_loss_that_is_not_known():
     scores = mx.sym.FullyConnected(mx.sym.Variable('data'), num_hidden=1, name='fc')
     problem = Problem('linear')
     problem.symbol = mx.sym.Custom(scores, LABEL, op_type='half_square', name='loss')
-    module = problem.bound()
-    module.init_optimizer()
+    module = problem.bound(sgd={})
     module.update_full_grads(problem.iterator())
     assert module.objective is None and module.gradient_norm > 0
 

@@ -32,9 +32,9 @@ PLACES = [(mx.cpu(), None, '1'), (mx.cpu(), 'object', '1'), (TWO_DEVICES, 'local
 
 
 def fit(problem, module, kvstore='local', begin=0, end=5, **params):
-    module.fit(problem.iterator(), eval_metric=[], begin_epoch=begin, num_epoch=end,
-               kvstore=mx.kv.create('local') if kvstore == 'object' else kvstore,
-               arg_params=problem.arg_params(), optimizer_params={'learning_rate': 0.1, **params})
+    problem.fit(module, end, begin_epoch=begin,
+                kvstore=mx.kv.create('local') if kvstore == 'object' else kvstore,
+                optimizer_params={'learning_rate': 0.1, **params})
     return module
 
 
@@ -97,8 +97,7 @@ def test_alpha_and_operators_go_together(alpha):
 
 def test_steps_before_the_first_snapshot_are_proximal():
     problem = Problem('softmax', rows=40, features=8)
-    module = problem.bound(proximal=L1(0.1))
-    module.init_optimizer(optimizer_params={'learning_rate': 0.2})
+    module = problem.bound(proximal=L1(0.1), sgd={'learning_rate': 0.2})
     twin = problem.svrg(learning_rate=0.2, proximal={'fc_weight': oracle.soft_threshold(0.1)})
     with pytest.warns(UserWarning, match='without a snapshot'):
         for rows, batch in zip(oracle.batches_of(40, 10), problem.iterator()):
@@ -132,10 +131,9 @@ def test_row_sparse_weights_step_in_all_rows(context, kvstore, alpha):
     """A step goes over the whole table, also where the gradient has only some rows."""
     problem = SparseProblem(rows=37)
     module = problem.module(2, context=context, alpha=alpha, proximal={'w': L1(0.5)})
-    module.fit(problem.iterator(), eval_metric=[], num_epoch=4, arg_params=problem.arg_params(),
-               kvstore=mx.kv.create('local') if kvstore == 'object' else kvstore,
-               optimizer_params={'learning_rate': 0.1},
-               sparse_row_id_fn=kvstore and (lambda batch: {'w': batch.data[0].indices}))
+    problem.fit(module, 4, kvstore=mx.kv.create('local') if kvstore == 'object' else kvstore,
+                optimizer_params={'learning_rate': 0.1},
+                sparse_row_id_fn=kvstore and (lambda batch: {'w': batch.data[0].indices}))
     twin = problem.svrg(proximal={'w': oracle.soft_threshold(0.5)})
     twin.alpha = lambda _: alpha
     twin.fit(4, 2)
@@ -184,9 +182,8 @@ def test_an_optimizer_of_the_user_may_be_given(optimizer, kvstore):
     """Their rescale_grad scales the loss and not R, and their names of parameters do not matter."""
     problem = Problem('softmax', rows=40, features=8)
     module = problem.module(2, proximal=L1(0.03))
-    module.fit(problem.iterator(), eval_metric=[], num_epoch=4, arg_params=problem.arg_params(),
-               kvstore=mx.kv.create('local') if kvstore else None,
-               optimizer=optimizer(learning_rate=0.5, rescale_grad=0.02, clip_gradient=100.))
+    problem.fit(module, 4, kvstore=mx.kv.create('local') if kvstore else None,
+                optimizer=optimizer(learning_rate=0.5, rescale_grad=0.02, clip_gradient=100.))
     twin = problem.svrg(proximal={'fc_weight': oracle.soft_threshold(0.03)}, learning_rate=0.5)
     twin.optimizer.rescale = 0.02
     twin.fit(4, 2)
@@ -209,8 +206,7 @@ def test_buckets_share_the_operator(monkeypatch, context, update_on_kvstore):
     monkeypatch.setenv('MXNET_UPDATE_ON_KVSTORE', update_on_kvstore)
     problem = Sequences()
     module = problem.module(2, context=context, proximal=L1(0.47))
-    module.fit(problem.iterator(), eval_metric=[], num_epoch=5, arg_params=problem.arg_params(),
-               optimizer_params={'learning_rate': 0.02})
+    problem.fit(module, 5, optimizer_params={'learning_rate': 0.02})
     twin = problem.expect(5, 2, learning_rate=0.02,
                           proximal={'fc_weight': oracle.soft_threshold(0.47)})
     problem.assert_weights(module, twin.weights)

@@ -76,8 +76,7 @@ def test_stream_after_steps_with_a_snapshot_is_modules(context):
     plain.bind(train_data.provide_data, train_data.provide_label)
     plain.init_params(arg_params=problem.arg_params())
     plain.init_optimizer(optimizer_params={'learning_rate': 0.0})
-    module = problem.bound(context=context)
-    module.init_optimizer(optimizer_params={'learning_rate': 0.0})
+    module = problem.bound(context=context, sgd={'learning_rate': 0.0})
     module.update_full_grads(train_data)
     _, expected = run(plain, problem)
     seen, actual = run(module, problem)
@@ -89,8 +88,7 @@ def test_stream_after_steps_with_a_snapshot_is_modules(context):
 def test_gradients_at_the_snapshot_cancel(context, is_train):
     """At the snapshot the SVRG gradient is the full gradient, whatever the masks."""
     problem = DropoutProblem()
-    module = problem.bound(context=context)
-    module.init_optimizer()
+    module = problem.bound(context=context, sgd={})
     module.update_full_grads(problem.iterator())
     for batch in problem.iterator():
         module.forward(batch, is_train)
@@ -119,8 +117,7 @@ def masked_gradients(weights, features, targets, masks):
 def test_training_is_svrg_under_the_masks_that_were_drawn():
     """Float64 SVRG under the masks of each step and of the pass."""
     problem = DropoutProblem(rows=37)
-    module = problem.bound()
-    module.init_optimizer(optimizer_params={'learning_rate': 0.1, 'momentum': 0.5})
+    module = problem.bound(sgd={'learning_rate': 0.1, 'momentum': 0.5})
     svrg = problem.svrg(momentum=0.5)
     pass_masks = []
 

@@ -22,9 +22,8 @@ def make_kvstore(kind):
 
 def fit(problem, module, kvstore, num_epoch=5, **params):
     with_rows = kvstore == 'object' or (kvstore and module._ctx_len > 1)
-    module.fit(problem.iterator(), eval_metric=[], num_epoch=num_epoch,
-               arg_params=problem.arg_params(), kvstore=make_kvstore(kvstore),
-               sparse_row_id_fn=rows_of_batch if with_rows else None, optimizer_params=params)
+    problem.fit(module, num_epoch, kvstore=make_kvstore(kvstore),
+                sparse_row_id_fn=rows_of_batch if with_rows else None, optimizer_params=params)
     return module
 
 
@@ -70,8 +69,7 @@ def test_several_devices_without_update_on_kvstore_are_an_error(monkeypatch, kvs
         module.init_optimizer(kvstore=make_kvstore(kvstore))
     assert not module.optimizer_initialized
     single = problem.module(1)
-    single.fit(problem.iterator(), eval_metric=[], num_epoch=5, arg_params=problem.arg_params(),
-               kvstore=mx.kv.create('local'), optimizer_params={'learning_rate': 0.1})
+    problem.fit(single, 5, kvstore=mx.kv.create('local'), optimizer_params={'learning_rate': 0.1})
     problem.assert_weights(single, problem.svrg().fit(5, 1))
 
 
@@ -97,8 +95,7 @@ def test_a_dense_weight_may_have_a_sparse_gradient(monkeypatch, update_on_kvstor
             with pytest.raises(ValueError, match='table would be wrong'):
                 fit(problem, module, 'local', **params)
             continue
-        module.fit(problem.iterator(), eval_metric=[], num_epoch=5,
-                   arg_params=problem.arg_params(), optimizer_params=params)
+        problem.fit(module, 5, optimizer_params=params)
         problem.assert_weights(module, problem.svrg(**params).fit(5, 2))
 
 
@@ -159,8 +156,7 @@ def test_sparse_full_grad_is_unbiased(rows):
     problem = SparseProblem(rows, density=0.1)
     svrg = problem.svrg()
     svrg.take_snapshot()
-    module = problem.bound(sparse_full_grad=True)
-    module.init_optimizer()
+    module = problem.bound(sparse_full_grad=True, sgd={})
     module.update_full_grads(problem.iterator())
     total = 0
     for batch in problem.iterator():
@@ -190,16 +186,14 @@ def test_sparse_full_grad_converges(context):
 def test_dense_parameters_do_not_heed_sparse_full_grad():
     problem = Problem('perceptron')
     module = problem.module(2, sparse_full_grad=True)
-    module.fit(problem.iterator(), eval_metric=[], num_epoch=4, arg_params=problem.arg_params(),
-               optimizer_params={'learning_rate': 0.1})
+    problem.fit(module, 4, optimizer_params={'learning_rate': 0.1})
     problem.assert_weights(module, problem.svrg().fit(4, 2))
 
 
 def test_writes_into_the_full_gradient_after_a_snapshot_have_effect():
     """As in code for mxnet.contrib: also after a step, which has made a copy with all rows."""
     problem = SparseProblem()
-    module = problem.bound()
-    module.init_optimizer(optimizer_params={'learning_rate': 0.1, 'rescale_grad': 1.})
+    module = problem.bound(sgd={'learning_rate': 0.1, 'rescale_grad': 1.})
     train_data = problem.iterator()
     module.update_full_grads(train_data)
     train_data.reset()

@@ -179,9 +179,8 @@ def test_same_data_in_another_iterator_give_the_same_bits():
 def test_row_sparse_parameters_train_on_samples():
     problem = SparseProblem(rows=37)
     module = problem.module(sampling=Sampling(3, 3, problem.iterator()))
-    module.fit(problem.iterator(), eval_metric='mse', num_epoch=3, arg_params=problem.arg_params(),
-               kvstore=mx.kv.create('local'), optimizer_params={'learning_rate': 0.1},
-               sparse_row_id_fn=lambda batch: {'w': batch.data[0].indices})
+    problem.fit(module, 3, kvstore=mx.kv.create('local'), optimizer_params={'learning_rate': 0.1},
+                sparse_row_id_fn=lambda batch: {'w': batch.data[0].indices})
     problem.assert_weights(module, train(problem.svrg(learning_rate=0.1), 3, stream_of(
         37, itertools.repeat(3), tells_its_place=False), 3).weights)
 
@@ -284,8 +283,8 @@ def test_buckets_train_on_samples_of_other_data(context, kvstore, updates):
     steps = len(problem.plan(4))
     module = problem.module(None if updates else 1, context=context,
                             sampling=Sampling(Growing(2), updates, problem.iterator()))
-    module.fit(problem.iterator(), eval_metric=[], num_epoch=3, arg_params=problem.arg_params(),
-               optimizer_params={'learning_rate': 0.02, 'momentum': 0.8}, kvstore=kvstore)
+    problem.fit(module, 3, optimizer_params={'learning_rate': 0.02, 'momentum': 0.8},
+                kvstore=kvstore)
     svrg = problem.svrg(4, learning_rate=0.02, momentum=0.8)
     samples = problem.samples(2 ** number for number in itertools.count(1))
     for number, (_, rows, _) in enumerate(problem.plan(4) * 3):
@@ -302,8 +301,7 @@ def test_buckets_train_on_samples_of_other_data(context, kvstore, updates):
 def test_buckets_train_on_samples_of_the_training_data():
     problem = Lengths()
     module = problem.module(sampling=Sampling(2))
-    module.fit(problem.iterator(), eval_metric=[], num_epoch=2, arg_params=problem.arg_params(),
-               optimizer_params={'learning_rate': 0.02})
+    problem.fit(module, 2, optimizer_params={'learning_rate': 0.02})
     svrg = problem.svrg(4, learning_rate=0.02)
     for _ in range(2):
         svrg.take_snapshot(next(problem.samples([2])))

@@ -69,8 +69,7 @@ def test_outputs_and_input_gradients_stay_valid(context):
 @pytest.mark.parametrize('context', [mx.cpu(), TWO_DEVICES])
 def test_a_pass_between_forward_and_backward_keeps_outputs(context):
     problem = Problem('perceptron')
-    module = problem.bound(context=context)
-    module.init_optimizer(optimizer_params=SETTINGS)
+    module = problem.bound(context=context, sgd=SETTINGS)
     svrg = problem.svrg(**SETTINGS)
     for batch, rows in zip(problem.iterator(), oracle.batches_of(40, 10)):
         module.forward(batch)
@@ -107,8 +106,7 @@ def test_training_in_shared_memory_is_svrg(rows, context, stored):
 
 def test_batches_may_change_their_size_and_back():
     problem = Problem('perceptron', rows=40)
-    module = problem.bound()
-    module.init_optimizer(optimizer_params=SETTINGS)
+    module = problem.bound(sgd=SETTINGS)
     svrg = problem.svrg(**SETTINGS)
     module.update_full_grads(problem.iterator())
     svrg.take_snapshot()
@@ -128,8 +126,7 @@ def test_batches_may_change_their_size_and_back():
 
 def test_snapshot_outlasts_a_new_bind():
     problem = Problem('perceptron')
-    module = problem.bound()
-    module.init_optimizer(optimizer_params=SETTINGS)
+    module = problem.bound(sgd=SETTINGS)
     svrg = problem.svrg(**SETTINGS)
     for bind_again in (False, True, True):
         if bind_again:
@@ -175,8 +172,7 @@ def test_a_second_backward_after_one_forward_is_modules():
 
 def test_outputs_stay_over_passes_between_forward_backward_and_update():
     problem = Problem('perceptron')
-    module = problem.bound()
-    module.init_optimizer(optimizer_params=SETTINGS)
+    module = problem.bound(sgd=SETTINGS)
     expected = outputs_of(problem, problem.weights, np.arange(10))
     module.forward(next(problem.iterator()))
     for step in (module.backward, module.update, lambda: None):
@@ -188,8 +184,7 @@ def test_outputs_stay_over_passes_between_forward_backward_and_update():
 def test_modules_that_share_their_parameters_share_the_pool():
     """The second's executors run in the first's pool, those of its snapshot too."""
     problem = Problem('perceptron')
-    first = problem.bound()
-    first.init_optimizer(optimizer_params=SETTINGS)
+    first = problem.bound(sgd=SETTINGS)
     second = problem.module()
     second.bind([('data', (4, 4))], [('label', (4,))], shared_module=first)
     second.borrow_optimizer(first)
@@ -212,8 +207,7 @@ def test_modules_that_share_their_parameters_share_the_pool():
 
 def test_the_user_may_reshape_the_auxiliary_module():
     problem = Problem('perceptron')
-    module = problem.bound()
-    module.init_optimizer(optimizer_params=SETTINGS)
+    module = problem.bound(sgd=SETTINGS)
     svrg = problem.svrg(**SETTINGS)
     module.update_full_grads(problem.iterator())
     svrg.take_snapshot()

@@ -119,9 +119,8 @@ def test_training_whose_loop_carries_states_is_svrg(context):
         module.set_states(states=outputs[1:])
 
     module.bind(problem.iterator().provide_data, problem.iterator().provide_label)
-    module.fit(problem.iterator(), eval_metric=[], num_epoch=3, arg_params=problem.arg_params(),
-               optimizer_params=RATE, batch_end_callback=carry,
-               epoch_end_callback=lambda *_: module.set_states(value=0))
+    problem.fit(module, 3, optimizer_params=RATE, batch_end_callback=carry,
+                epoch_end_callback=lambda *_: module.set_states(value=0))
     weights, optimizer = dict(problem.weights), oracle.Sgd(rescale=0.1, **RATE)
     for _ in range(3):
         snapshot, state = dict(weights), np.zeros((10, 5))

@@ -266,8 +266,7 @@ def test_gradients_after_backward_are_those_that_the_optimizer_gets(training):
 
 def test_gradients_of_several_backward_passes_are_corrected_each():
     problem = Problem('perceptron', rows=40)
-    module = problem.bound(grad_req='add')
-    module.init_optimizer()
+    module = problem.bound(grad_req='add', sgd={})
     module.update_full_grads(problem.iterator())
     svrg = problem.svrg()
     svrg.take_snapshot()
@@ -286,8 +285,7 @@ def test_gradients_of_several_backward_passes_are_corrected_each():
 def test_gradients_may_be_clipped_between_backward_and_update():
     """As MXNet's word language model clips, by the norm of all gradients."""
     problem = Problem('perceptron', rows=40)
-    module = problem.bound()
-    module.init_optimizer(optimizer_params={'learning_rate': 1.0, 'rescale_grad': 1.0})
+    module = problem.bound(sgd={'learning_rate': 1.0, 'rescale_grad': 1.0})
     module.update_full_grads(problem.iterator())
     before = {name: value.asnumpy() for name, value in module.get_params()[0].items()}
     module.forward_backward(next(problem.iterator()))

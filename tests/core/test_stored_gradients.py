@@ -96,8 +96,7 @@ def test_data_that_do_not_fit_are_read_from_the_iterator(runs):
 
 def test_a_loop_of_ones_own_trains_on_held_batches(runs):
     problem = Problem(rows=37)
-    module = problem.bound(store_snapshot_grads=True)
-    module.init_optimizer(optimizer_params=SETTINGS)
+    module = problem.bound(store_snapshot_grads=True, sgd=SETTINGS)
     train_data, steps = problem.iterator(), {}
     for epoch in range(4):
         if epoch % 2 == 0:
@@ -109,16 +108,14 @@ def test_a_loop_of_ones_own_trains_on_held_batches(runs):
             steps[epoch].append(rows_of(problem, batch))
     problem.assert_weights(module, expect(problem, steps, 2).weights)
     assert not runs
-    plain = problem.bound()
-    plain.init_optimizer()
+    plain = problem.bound(sgd={})
     plain.update_full_grads(train_data)
     assert len(list(plain.training_batches(train_data))) == 4
 
 
 def test_batch_of_another_snapshot_is_computed_anew(runs):
     problem = Problem(rows=40)
-    module = problem.bound(store_snapshot_grads=True)
-    module.init_optimizer(optimizer_params=SETTINGS)
+    module = problem.bound(store_snapshot_grads=True, sgd=SETTINGS)
     train_data = problem.iterator()
     module.update_full_grads(train_data)
     old = module.training_batches(train_data)
@@ -141,8 +138,7 @@ def test_batch_of_another_snapshot_is_computed_anew(runs):
 
 def test_gradients_may_be_added_up(runs):
     problem = Problem(rows=40)
-    module = problem.bound(grad_req='add', store_snapshot_grads=True)
-    module.init_optimizer(optimizer_params={'learning_rate': 0.05})
+    module = problem.bound(grad_req='add', store_snapshot_grads=True, sgd={'learning_rate': 0.05})
     train_data = problem.iterator()
     module.update_full_grads(train_data)
     svrg = problem.svrg(learning_rate=0.05)
@@ -336,8 +332,7 @@ def test_weight_decay_keeps_the_optimum_beside_a_short_last_batch():
     optimum = np.linalg.solve(design.T @ design / 33 + decay, design.T @ problem.targets / 33)
     problem.weights = {'fc_weight': optimum[None, :-1], 'fc_bias': optimum[-1:]}
     module = problem.module(1, store_snapshot_grads=True)
-    module.fit(problem.iterator(), eval_metric='mse', num_epoch=10,
-               arg_params=problem.arg_params(), optimizer_params={'learning_rate': 0.1, 'wd': 0.1})
+    problem.fit(module, 10, optimizer_params={'learning_rate': 0.1, 'wd': 0.1})
     problem.assert_weights(module, problem.weights)
 
 

@@ -199,8 +199,7 @@ def test_multi_tensor_updates_stay_fused(monkeypatch):
     original = mx.optimizer.SGD._update_impl
     monkeypatch.setattr(mx.optimizer.SGD, '_update_impl', lambda self, indices, *args, **kwargs: (
         calls.append(len(indices)), original(self, indices, *args, **kwargs))[1])
-    module = problem.bound(alpha=0)
-    module.init_optimizer()
+    module = problem.bound(alpha=0, sgd={})
     module.forward_backward(next(problem.iterator()))
     module.update()
     assert calls == [4]
@@ -258,11 +257,9 @@ def test_wrapped_optimizer_is_not_wrapped_again():
 def test_plain_module_takes_an_optimizer_built_by_hand():
     problem = Problem()
     module = mx.mod.Module(problem.symbol, label_names=('label',))
-    module.fit(problem.iterator(), eval_metric=[], num_epoch=1, arg_params=problem.arg_params(),
-               optimizer=_SVRGOptimizer('sgd', learning_rate=0.1, rescale_grad=0.1))
+    problem.fit(module, 1, optimizer=_SVRGOptimizer('sgd', learning_rate=0.1, rescale_grad=0.1))
     expected = mx.mod.Module(problem.symbol, label_names=('label',))
-    expected.fit(problem.iterator(), eval_metric=[], num_epoch=1, arg_params=problem.arg_params(),
-                 optimizer_params={'learning_rate': 0.1})
+    problem.fit(expected, 1, optimizer_params={'learning_rate': 0.1})
     for name, value in expected.get_params()[0].items():
         np.testing.assert_array_equal(module.get_params()[0][name].asnumpy(), value.asnumpy())
 

@@ -203,8 +203,7 @@ def test_any_registered_optimizer_steps_on_svrg_gradients(optimizer, context):
 
 def test_a_loop_of_ones_own_trains_as_fit():
     problem = Problem('softmax', rows=37)
-    module = problem.bound(update_freq=2)
-    module.init_optimizer(optimizer_params={'learning_rate': 0.2, 'momentum': 0.5})
+    module = problem.bound(update_freq=2, sgd={'learning_rate': 0.2, 'momentum': 0.5})
     train_data = problem.iterator()
     for epoch in range(6):
         if epoch % module.update_freq == 0:

@@ -13,8 +13,7 @@ NO_SNAPSHOT = r'call update_full_grads\(train_data\) before, or set alpha = 0'
 
 
 def ready(problem, **kwargs):
-    module = problem.bound(**kwargs)
-    module.init_optimizer()
+    module = problem.bound(**kwargs, sgd={})
     return module
 
 

@@ -32,8 +32,7 @@ def fit_on_itself(_, problem):
 
 def with_step_size(call):
     def install_and_call(_, problem):
-        module = problem.bound()
-        module.init_optimizer(optimizer_params={'lr_scheduler': BarzilaiBorwein()})
+        module = problem.bound(sgd={'lr_scheduler': BarzilaiBorwein()})
         call(module, problem)
     return install_and_call
 
@@ -152,9 +151,7 @@ def test_barzilai_borwein_names_the_argument_that_was_set():
 @pytest.mark.parametrize('in_fit', [True, False])
 def test_barzilai_borwein_with_buckets_names_the_argument_that_was_set(in_fit):
     problem = Lengths()
-    module = problem.module()
-    module.fit(problem.iterator(), eval_metric=[], num_epoch=1, arg_params=problem.arg_params(),
-               optimizer_params={'lr_scheduler': BarzilaiBorwein()})
+    module = problem.fit(problem.module(), 1, optimizer_params={'lr_scheduler': BarzilaiBorwein()})
     with pytest.raises(ValueError, match='^%s must be None with BarzilaiBorwein'
                        % ('sampling.batches' if in_fit else 'batches')):
         if in_fit:

@@ -253,8 +253,7 @@ def test_gradients_may_add_up_over_buckets(passes):
 
 def test_a_bucket_may_first_appear_with_a_short_batch():
     problem = Sequences()
-    module = problem.bound(4)
-    module.init_optimizer(optimizer_params=SETTINGS)
+    module = problem.bound(4, sgd=SETTINGS)
     svrg = problem.svrg(4, **SETTINGS)
     plan = [(3, np.arange(2)), (3, np.arange(2, 6)), (8, np.arange(24, 28)), (5, np.arange(14, 15)),
             (5, np.arange(15, 19))]

@@ -51,8 +51,7 @@ def test_names_that_users_reach_into_are_there():
 def test_a_full_gradient_may_be_computed_by_hand():
     """Code for mxnet.contrib computes full gradients through ``_mod_aux`` itself."""
     problem = Problem()
-    module = problem.bound()
-    module.init_optimizer()
+    module = problem.bound(sgd={})
     module._mod_aux.set_params(*module.get_params())
     total = 0
     for batch in problem.iterator():
@@ -67,8 +66,7 @@ def test_a_full_gradient_may_be_computed_by_hand():
 
 def test_a_full_gradient_may_be_set_by_hand():
     problem = Problem()
-    module = problem.bound()
-    module.init_optimizer(optimizer_params={'learning_rate': 0.1})
+    module = problem.bound(sgd={'learning_rate': 0.1})
     svrg = problem.svrg()
     svrg.take_snapshot()
     module._mod_aux.set_params(*module.get_params())
@@ -91,8 +89,7 @@ def test_methods_overridden_in_a_subclass_are_used():
 
     problem = Problem()
     module = Halved(problem.symbol, label_names=('label',), update_freq=2)
-    module.fit(problem.iterator(), eval_metric=[], num_epoch=3, arg_params=problem.arg_params(),
-               optimizer_params={'learning_rate': 0.2})
+    problem.fit(module, 3, optimizer_params={'learning_rate': 0.2})
     assert passes == [0, 2]
     problem.assert_weights(module, problem.svrg(learning_rate=0.1).fit(3, 2))
 
@@ -118,8 +115,7 @@ def test_rule_of_ones_own_is_for_dense_full_gradients(is_sparse):
 def test_a_method_may_be_wrapped_on_the_module(steps_before):
     """It stays, and corrects the gradients, whenever it is wrapped."""
     problem = Problem(rows=40)
-    module = problem.bound()
-    module.init_optimizer(optimizer_params={'learning_rate': 0.1})
+    module = problem.bound(sgd={'learning_rate': 0.1})
     train_data, svrg, calls = problem.iterator(), problem.svrg(learning_rate=0.1), []
     module.update_full_grads(train_data)
     svrg.take_snapshot()
@@ -155,8 +151,7 @@ def test_methods_written_for_contrib_train(context):
     problem = Problem('perceptron', rows=37)
     module = WrittenForContrib(problem.symbol, label_names=('label',), update_freq=2,
                                context=context)
-    module.fit(problem.iterator(), eval_metric='acc', num_epoch=5, arg_params=problem.arg_params(),
-               optimizer_params={'learning_rate': 0.1})
+    problem.fit(module, 5, optimizer_params={'learning_rate': 0.1})
     problem.assert_weights(module, problem.svrg().fit(5, 2))
 
 
@@ -182,6 +177,5 @@ def test_a_rule_of_ones_own_may_work_in_place():
 
     problem = Problem('perceptron', rows=37)
     module = Own(problem.symbol, label_names=('label',), update_freq=2)
-    module.fit(problem.iterator(), eval_metric='acc', num_epoch=4, arg_params=problem.arg_params(),
-               optimizer_params={'learning_rate': 0.1})
+    problem.fit(module, 4, optimizer_params={'learning_rate': 0.1})
     problem.assert_weights(module, problem.svrg().fit(4, 2))

@@ -50,12 +50,20 @@ class Problem:
     def module(self, update_freq=1, **kwargs):
         return SVRGModule(self.symbol, label_names=('label',), update_freq=update_freq, **kwargs)
 
-    def bound(self, batch_size=10, update_freq=1, grad_req='write', **kwargs):
-        """Return a module bound for training with the problem's initial weights."""
+    def bound(self, batch_size=10, update_freq=1, grad_req='write', sgd=None, **kwargs):
+        """Return a module bound for training with the initial weights, and with an optimizer."""
         module = self.module(update_freq, **kwargs)
         iterator = self.iterator(batch_size)
         module.bind(iterator.provide_data, iterator.provide_label, grad_req=grad_req)
         module.init_params(arg_params=self.arg_params())
+        if sgd is not None:
+            module.init_optimizer(optimizer_params=sgd)
+        return module
+
+    def fit(self, module, num_epoch, train_data=None, **kwargs):
+        """Train a module from the problem's initial weights; return it."""
+        module.fit(train_data or self.iterator(), num_epoch=num_epoch,
+                   arg_params=self.arg_params(), **{'eval_metric': [], **kwargs})
         return module
 
     def arg_params(self):

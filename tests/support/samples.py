@@ -14,9 +14,7 @@ def bits(module):
 
 
 def fit(problem, module, num_epoch, train_data=None, **kwargs):
-    module.fit(train_data or problem.iterator(), eval_metric=[], num_epoch=num_epoch,
-               arg_params=problem.arg_params(), optimizer_params=SETTINGS, **kwargs)
-    return module
+    return problem.fit(module, num_epoch, train_data, optimizer_params=SETTINGS, **kwargs)
 
 
 def first_rows(count, batches, batch_size=10):

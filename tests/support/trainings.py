@@ -35,6 +35,4 @@ def fit(problem, num_epoch=8, update_freq=1, batch_size=10, module=None, **kwarg
     if module is None:
         module = problem.module(update_freq)
     kwargs.setdefault('optimizer_params', {'learning_rate': 0.1})
-    module.fit(problem.iterator(batch_size), eval_metric=[], arg_params=problem.arg_params(),
-               num_epoch=num_epoch, **kwargs)
-    return module
+    return problem.fit(module, num_epoch, problem.iterator(batch_size), **kwargs)
