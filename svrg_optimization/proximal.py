@@ -17,8 +17,6 @@ from mxnet import optimizer as opt
 from ._argument_checks import checked_number
 from .svrg_optimizer import described
 
-_WHAT = ('proximal must be None, an operator with the methods prox and value, or a dict from '
-         'parameter name to operator')
 # Elements above which three vectorized operations are faster than MXNet's clipping, which
 # branches at each element.
 _SLOW_TO_CLIP = 1 << 14
@@ -598,7 +596,8 @@ def operators_from_json(saved):
 def _check_operator(operator):
     if isinstance(operator, type) or not all(
             callable(getattr(operator, method, None)) for method in ('prox', 'value')):
-        raise TypeError('%s, not %r' % (_WHAT, operator))
+        raise TypeError('proximal must be None, an operator with the methods prox and value, or a '
+                        'dict from parameter name to operator, not %r' % (operator,))
 
 
 def _check_reaches_servers(operator):

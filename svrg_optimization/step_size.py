@@ -221,16 +221,6 @@ class BarzilaiBorwein(Rule):
         """What may help where training has not converged."""
         return 'centred features' if self.scaled else 'BarzilaiBorwein(scaled=True)'
 
-    @property
-    def finds_scales(self):
-        """Whether the next snapshot is to find the scales of columns."""
-        return self.scaled and self.rate is None
-
-    @property
-    def measures_curvature(self):
-        """Whether the curvature of batches is needed at the next snapshot."""
-        return self.bounded or not self.is_begun
-
     def restart(self):
         """Forget all that earlier snapshots have told."""
         super().restart()

@@ -32,7 +32,7 @@ def take_guarded_snapshot(rule, svrg, trained, source, workers, done):
     if negative:
         raise ValueError('lr_mult must be 0 or more with BarzilaiBorwein, and not %s' % negative)
     before = Before(svrg) if svrg.snapshot.is_active else None
-    columns = Columns(svrg.reference, source) if rule.finds_scales else None
+    columns = Columns(svrg.reference, source) if rule.scaled and rule.rate is None else None
     sample = SampledBatch(source, svrg.snapshot.num_taken, columns and columns.add)
     former = svrg.snapshot.full_gradient
     try:
@@ -50,7 +50,7 @@ def take_guarded_snapshot(rule, svrg, trained, source, workers, done):
         value = gradient.smooth_objective(full_gradient, weights)
         move = _Move(gradient, before, full_gradient, weights) if before else None
         nearby = BatchNearby(svrg, live, gradient, sample, workers)
-        measures = rule.measures_curvature and svrg.reference.is_repeatable
+        measures = (rule.bounded or not rule.is_begun) and svrg.reference.is_repeatable
         is_random = bool(svrg.reference.disturbances())
         # Workers decide alike: each with the largest of all workers' numbers.
         norm, curvature, steps, begins_anew, *change = workers.largest([
@@ -199,10 +199,9 @@ def _jump(moves, move, change, mean_gradient, gradient, workers):
         moves.clear()
     if move.steps and change.is_curved:
         moves.add(flat(move.moved), flat(move.changed))
-    scales = np.concatenate([np.full(array.size, mean_gradient.multipliers[name] ** -0.5)
-                             for name, array in gradient.items()])
-    scales *= flat({name: mean_gradient.scaled(name, nd.ones_like(array), power=-0.5)
-                    for name, array in gradient.items()})
+    scales = flat({name: mean_gradient.scaled(
+        name, nd.ones_like(array) * mean_gradient.multipliers[name] ** -0.5, power=-0.5)
+                   for name, array in gradient.items()})
     return moves.jump(flat(gradient), scales, workers.largest)
 
 
