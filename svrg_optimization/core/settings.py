@@ -163,17 +163,21 @@ REPLACED = {'full_grad_batches': 'batches', 'updates_per_snapshot': 'updates_per
             'full_grad_data': 'data'}
 
 
-def with_sampling(given, make=Sampling):
-    """Return settings with a `sampling` in the place of its parts under their older names."""
+def _parts_of_sampling(given):
+    """Take what has an older name out of settings; return both, and warn of it."""
     parts = {part: given[name] for name, part in REPLACED.items() if name in given}
-    if not parts:
-        return given
-    if given.get('sampling') is not None:
-        raise TypeError('sampling must have all its parts, and none stand beside it')
-    warn('full_grad_batches, updates_per_snapshot and full_grad_data are one argument now: '
-         'sampling=Sampling(batches, updates_per_snapshot, data)')
-    others = {name: value for name, value in given.items() if name not in REPLACED}
-    return {**others, 'sampling': make(**parts)}
+    if parts:
+        if 'sampling' in given:
+            raise TypeError('sampling must have all its parts, and none stand beside it')
+        warn('full_grad_batches, updates_per_snapshot and full_grad_data are one argument now: '
+             'sampling=Sampling(batches, updates_per_snapshot, data)')
+    return parts, {name: value for name, value in given.items() if name not in REPLACED}
+
+
+def with_sampling(given):
+    """Return settings with a `sampling` in the place of its parts under their older names."""
+    parts, others = _parts_of_sampling(given)
+    return {**others, 'sampling': Sampling(**parts)} if parts else others
 
 
 def takes_settings(front_end):
@@ -323,9 +327,8 @@ def arguments_from(facts, given):
     given : dict
         Arguments of the user.
     """
-    arguments = {}
-    given = with_sampling(given, lambda **parts: _sampling_from_fact(
-        {**facts['sampling'], **parts}))
+    parts, given = _parts_of_sampling(given)
+    facts, arguments = {**facts, 'sampling': {**facts['sampling'], **parts}}, {}
     for name, setting in SETTINGS.items():
         if name in given or not setting.file:
             continue

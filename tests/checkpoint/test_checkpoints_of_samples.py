@@ -133,6 +133,9 @@ def test_the_older_names_are_given_beside_what_a_checkpoint_has(tmp_path):
             ({'full_grad_data': None, 'full_grad_batches': None}, Sampling())):
         loaded = SVRGModule.load(prefix, 1, label_names=('label',), **given)
         assert repr(loaded.sampling) == repr(expected)
+    with pytest.warns(UserWarning, match='saved with sampling.data, which it cannot hold'):
+        loaded = SVRGModule.load(prefix, 1, label_names=('label',), full_grad_batches=5)
+    assert repr(loaded.sampling) == repr(Sampling(5))
 
 
 @pytest.mark.parametrize('epochs', [1, 0])
