@@ -59,7 +59,8 @@ class _Moments:
         self._count += 1
         before = vectors - self._mean
         self._mean = self._mean + before / self._count
-        self._products = self._products + before @ (vectors - self._mean).T
+        # Not a matrix product, whose sums may have other orders: equal rows have equal variances.
+        self._products = self._products + np.einsum('ik,jk->ij', before, vectors - self._mean)
 
     @property
     def covariances(self):
