@@ -6,6 +6,8 @@ from ..core.arrays import set_all
 from ..core.front_end import TrainedModel
 from ..core.optimality import MeanGradient
 from ..core.rule import rule_of
+from ..proximal import ProximalStep
+from ..scales import Scales
 from .numpy_arrays import as_nd
 
 
@@ -50,18 +52,35 @@ class TrainedParameters(TrainedModel):
             self.live._reference.remember_step()
 
 
-class ScalingUpdater(Updater):
-    """An Updater that scales steps as a BarzilaiBorwein demands."""
+class StepUpdater(Updater):
+    """An Updater that scales steps as a rule demands, and applies proximal operators after them.
+
+    Parameters
+    ----------
+    optimizer : mxnet.optimizer.Optimizer
+        The optimizer.
+    proximal : dict of int to operator
+        Proximal operators by number of the parameter.
+    """
+
+    def __init__(self, optimizer, proximal):
+        super().__init__(optimizer)
+        self._proximal = proximal
 
     def __call__(self, index, grad, weight):
         """Update weights."""
         rule = rule_of_optimizer(self.optimizer)
-        if rule is None or not rule.column_scales:
+        scales = rule and rule.column_scales or Scales()
+        if not (scales or self._proximal):
             super().__call__(index, grad, weight)
-        else:
-            grad, weight = as_nd(grad), as_nd(weight)
-            with rule.column_scales.applied(self.optimizer, index, weight, grad) as gradients:
-                super().__call__(index, gradients, weight)
+            return
+        gradients, weights = as_nd(grad), as_nd(weight)
+        with scales.applied(self.optimizer, index, weights, gradients) as scaled:
+            super().__call__(index, scaled, weights)
+        for number, weight in zip(index, weights):
+            if number in self._proximal:
+                ProximalStep(self._proximal[number], weight.shape)(
+                    weight, self.states[number], scales.step_size(self.optimizer, number, weight))
 
 
 def rule_of_optimizer(optimizer, optimizer_params=None):

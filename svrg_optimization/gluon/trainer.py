@@ -20,15 +20,14 @@ from ..kvstore.horovod import is_wrapped, join
 from ..kvstore.kinds import is_asynchronous, is_distributed, kind_of, steps_alone, waits_in_steps
 from ..kvstore.local_steps import LocalSteps, check_local_steps
 from ..kvstore.workers import workers_of_trainer
-from ..proximal import ProximalOperators, ProximalStep
-from ..scales import Scales
+from ..proximal import ProximalOperators
 from ..step_size import check_step_size, spelled_out
 from .batches import Axes, Batches, as_inputs, with_states
 from .epochs import epochs
 from .numpy_arrays import as_nd
 from .reference import GluonReference
 from .states import unpickled, with_snapshot
-from .trained_parameters import ScalingUpdater, TrainedParameters, rule_of_optimizer
+from .trained_parameters import StepUpdater, TrainedParameters, rule_of_optimizer
 
 
 def _check_kvstore(kvstore, update_on_kvstore, proximal):
@@ -165,6 +164,10 @@ class SVRGTrainer(gluon.Trainer):
             settings.proximal, trained, [name for name in trained if name.endswith('weight')])
         self._proximal.check_optimizer(optimizer, optimizer_params, {
             param.name: param.shape or (0, 0) for param in self._params})
+        operators = {number: self._proximal.by_name[param.name]
+                     for number, param in enumerate(self._params)
+                     if param.name in self._proximal.by_name}
+        self._updaters = [StepUpdater(self._optimizer, operators) for _ in self._updaters]
         warn_once = WarnOnce()
         if is_unwrapped:
             self._scale *= kvstore.num_workers
@@ -496,41 +499,17 @@ class SVRGTrainer(gluon.Trainer):
         """
         self._check_step(batch_size)
         super().step(batch_size, ignore_stale_grad)
-        self._end_step()
 
     def update(self, batch_size, ignore_stale_grad=False):
         """Update the weights after `allreduce_grads`. Errors and warnings are those of `step`."""
         self._check_step(batch_size)
         super().update(batch_size, ignore_stale_grad)
-        self._end_step()
 
-    def _end_step(self):
+    def _update(self, ignore_stale_grad=False):
+        super()._update(ignore_stale_grad)
         if rule_of_optimizer(self._optimizer) is not None:
             self._reference.remember_step()
         self._svrg.end_step()
-
-    def _init_optimizer(self, optimizer, optimizer_params):
-        super()._init_optimizer(optimizer, optimizer_params)
-        self._updaters = [ScalingUpdater(self._optimizer) for _ in self._updaters]
-
-    def _update(self, ignore_stale_grad=False):
-        """Update the weights, and apply the proximal operators to those that were updated."""
-        if not self._proximal.by_name:
-            super()._update(ignore_stale_grad)
-            return
-        stepped = [(number, param, [value._fresh_grad for value in param.list_data()])
-                   for number, param in enumerate(self._params)
-                   if param.name in self._proximal.by_name and param.grad_req != 'null']
-        super()._update(ignore_stale_grad)
-        rule = rule_of_optimizer(self._optimizer)
-        scales = rule.column_scales if rule else Scales()
-        for number, param, are_fresh in stepped:
-            apply = ProximalStep(self._proximal.by_name[param.name], param.shape)
-            for updater, value, is_fresh in zip(self._updaters, param.list_data(), are_fresh):
-                if is_fresh and not value._fresh_grad:  # it was updated
-                    value = as_nd(value)
-                    apply(value, updater.states[number],
-                          scales.step_size(self._optimizer, number, value))
 
     def _check_step(self, batch_size):
         svrg, reference = self._svrg, self._reference
