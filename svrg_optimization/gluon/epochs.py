@@ -6,8 +6,6 @@ import time
 
 from .._argument_checks import check_epoch, checked_count
 from ..core import snapshots
-from ..kvstore.kinds import steps_alone
-from .trained_parameters import TrainedParameters
 
 
 def epochs(trainer, train_data, num_epoch, update_freq, begin_epoch, states):
@@ -19,32 +17,23 @@ def epochs(trainer, train_data, num_epoch, update_freq, begin_epoch, states):
 
 
 def _epochs(trainer, train_data, numbers, update_freq, states):
-    svrg, trained = trainer._svrg, TrainedParameters(trainer)
-    svrg.begin_fit(trained.rule)
-    try:
-        for svrg.epoch in numbers:
-            snapshot, alone = svrg.snapshot, steps_alone(trainer._kvstore_params['kvstore'])
-            if not svrg.settings.is_plain and (not snapshot.is_active or snapshot.is_stale
-                                             or snapshot.has_converged  # as in a file
-                                             or svrg.epoch % update_freq == 0
-                                             or alone and svrg.epoch == numbers.start):
-                _take_snapshot(trainer, train_data, states)
-                if trainer.has_converged or not snapshots.can_go_on(svrg):
-                    svrg.snapshot.jump = None
-                    return
-            batches = trainer.training_batches(train_data)
-            is_last = svrg.epoch + 1 == numbers.stop or (svrg.epoch + 1) % update_freq == 0
-            yield itertools.chain(batches, _averaging(trainer)) if alone and is_last else batches
-        if numbers and alone:
-            trainer._average()  # where a loop has ended before its batches
-        if (numbers or svrg.snapshot.is_active) and not svrg.settings.is_plain and not (
-                svrg.settings.tol is None and trained.rule is None):
-            svrg.epoch = numbers.stop - 1  # to which a run that is resumed may not have come
-            _take_snapshot(trainer, train_data, states)
-            snapshots.warn_of_end(svrg, trained)
-            svrg.snapshot.jump = None
-    finally:
-        svrg.epoch = None
+    svrg, alone = trainer._svrg, trainer._steps_alone
+    svrg.begin_fit(trainer._trained.rule)
+    for epoch in numbers:
+        if (svrg.settings.is_due(svrg.snapshot, epoch) or epoch % update_freq == 0
+                or svrg.snapshot.has_converged  # as in a file
+                or alone and epoch == numbers.start):
+            take_snapshot(trainer, train_data, logging, epoch, states)
+            if has_ended(trainer):
+                svrg.snapshot.jump = None
+                return
+        batches = trainer.training_batches(train_data)
+        is_last = epoch + 1 == numbers.stop or (epoch + 1) % update_freq == 0
+        yield itertools.chain(batches, _averaging(trainer)) if alone and is_last else batches
+    if numbers and alone:
+        trainer._average()  # where a loop has ended before its batches
+    # A run that is resumed may not have come to the last epoch.
+    end(trainer, train_data, logging, numbers.stop - 1, states)
 
 
 def _averaging(trainer):
@@ -53,7 +42,33 @@ def _averaging(trainer):
     yield from ()
 
 
-def _take_snapshot(trainer, train_data, states):
-    tic, epoch = time.time(), trainer._svrg.epoch
-    trainer.update_full_grads(train_data, states=states)
-    snapshots.log_taken(logging, epoch, time.time() - tic, trainer._svrg.taken)
+def take_snapshot(trainer, train_data, logger, epoch, states=()):
+    """Take the snapshot of an epoch, and log it; with the number 0 as alpha do nothing."""
+    tic, svrg = time.time(), trainer._svrg
+    if svrg.settings.is_plain:
+        return
+    svrg.epoch = epoch
+    try:
+        trainer.update_full_grads(train_data, states=states)
+    finally:
+        svrg.epoch = None
+    snapshots.log_taken(logger, epoch, time.time() - tic, svrg.taken)
+
+
+def has_ended(trainer):
+    """Tell whether training has converged, or cannot go on from the latest snapshot."""
+    svrg = trainer._svrg
+    return not svrg.settings.is_plain and (
+        trainer.has_converged or svrg.taken is not None and not snapshots.can_go_on(svrg))
+
+
+def end(trainer, train_data, logger, epoch, states=()):
+    """Let a last snapshot decide whether training has converged, and which weights are best."""
+    svrg, trained = trainer._svrg, trainer._trained
+    if svrg.settings.is_plain or svrg.settings.tol is None and trained.rule is None:
+        return
+    if svrg.snapshot.num_update > svrg.snapshot.taken_at:
+        take_snapshot(trainer, train_data, logger, epoch, states)
+    if svrg.taken is not None:
+        snapshots.warn_of_end(svrg, trained)
+    svrg.snapshot.jump = None

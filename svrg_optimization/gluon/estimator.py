@@ -1,7 +1,5 @@
 """What lets Gluon's Estimator train with an SVRGTrainer: a batch processor and an event handler."""
 
-import time
-
 from mxnet import gluon
 from mxnet.gluon.contrib.estimator import (
     BatchProcessor,
@@ -13,11 +11,10 @@ from mxnet.gluon.contrib.estimator import (
 )
 
 from .._argument_checks import checked_count
-from ..core import snapshots
 from ..kvstore.kinds import is_distributed
 from .batches import Batches
+from .epochs import end, has_ended, take_snapshot
 from .numpy_arrays import as_nd
-from .trained_parameters import TrainedParameters
 from .trainer import SVRGTrainer
 
 
@@ -81,7 +78,7 @@ class SVRGBatchProcessor(BatchProcessor):
                                'besides the SVRGBatchProcessor of the Estimator')
         batch = Batches([train_batch], None, trainer._devices, trainer._axes).first
         inputs = list(map(list, zip(*batch)))
-        outputs = (trainer._reference.outputs(batch)[0] if _has_ended(trainer)  # no step follows
+        outputs = (trainer._reference.outputs(batch)[0] if has_ended(trainer)  # no step follows
                    else trainer.backward(*inputs))
         if not all(isinstance(output, (list, tuple)) and len(output) > 1 for output in outputs):
             raise TypeError('objective must return the loss and the output of the network, as in '
@@ -144,7 +141,7 @@ class SnapshotHandler(GradientUpdateHandler, TrainBegin, EpochBegin, EpochEnd, T
             raise TypeError('train_data must be a DataLoader, and not %r' % (train_data,))
         self._train_data = train_data
         self._update_freq = checked_count('update_freq', update_freq)
-        self._epoch, self._taken_in = 0, None
+        self._epoch = 0
 
     def train_begin(self, estimator, *args, **kwargs):
         """Check what the estimator has."""
@@ -159,21 +156,19 @@ class SnapshotHandler(GradientUpdateHandler, TrainBegin, EpochBegin, EpochEnd, T
             raise ValueError('kvstore must be of one process in an Estimator, which does not know '
                              'the rows of other workers, that a step is divided by')
         estimator.batch_processor.handler = self
-        self._epoch, self._taken_in = 0, None
-        trainer._svrg.begin_fit(TrainedParameters(trainer).rule)
+        self._epoch = 0
+        trainer._svrg.begin_fit(trainer._trained.rule)
 
     def epoch_begin(self, estimator, *args, **kwargs):
         """Take a snapshot if one is due."""
         trainer = estimator.trainer
-        if self._taken_in is None:  # only now, as CheckpointHandler loads states after train_begin
-            self._taken_in = -self._epochs_before(trainer)
-        if self._is_due(trainer):
-            self._take(estimator)
+        if self._is_due(trainer) or has_ended(trainer):
+            take_snapshot(trainer, self._train_data, estimator.logger, self._epoch)
 
     def batch_end(self, estimator, *args, **kwargs):
         """Make a step, unless training has ended before it: then stop."""
         trainer = estimator.trainer
-        if _has_ended(trainer):
+        if has_ended(trainer):
             return True
         trainer.step(sum(loss.size for loss in kwargs['loss']))
         return False
@@ -183,46 +178,22 @@ class SnapshotHandler(GradientUpdateHandler, TrainBegin, EpochBegin, EpochEnd, T
         trainer = estimator.trainer
         self._epoch += 1
         if trainer._svrg.settings.tol is not None and self._is_due(trainer):
-            self._take(estimator)
-        return _has_ended(trainer)
+            take_snapshot(trainer, self._train_data, estimator.logger, self._epoch)
+        return has_ended(trainer)
 
     def train_end(self, estimator, *args, **kwargs):
         """Let a last snapshot decide whether training has converged, and which weights are best."""
         estimator.batch_processor.handler = None
-        svrg, trained = estimator.trainer._svrg, TrainedParameters(estimator.trainer)
-        if svrg.settings.is_plain or svrg.settings.tol is None and trained.rule is None:
-            return
-        if svrg.snapshot.num_update > svrg.snapshot.taken_at:
-            self._take(estimator)
-        if svrg.taken is not None:
-            snapshots.warn_of_end(svrg, trained)
-        svrg.snapshot.jump = None
-
-    def _epochs_before(self, trainer):
-        """Return the number of epochs since the snapshot there is, infinite if it is of no use."""
-        snapshot, data = trainer._svrg.snapshot, trainer._data_of_snapshot
-        if not snapshot.is_active or _has_ended(trainer) or (
-                data is not None and data is not self._train_data):
-            return float('inf')
-        return round((snapshot.num_update - snapshot.taken_at) / snapshot.full_gradient.batches)
+        end(estimator.trainer, self._train_data, estimator.logger, self._epoch)
 
     def _is_due(self, trainer):
-        snapshot, settings = trainer._svrg.snapshot, trainer._svrg.settings
-        return not settings.is_plain and (
-            not snapshot.is_active or snapshot.is_stale
-            or self._epoch - self._taken_in >= self._update_freq)
-
-    def _take(self, estimator):
-        tic, svrg = time.time(), estimator.trainer._svrg
-        svrg.epoch = self._epoch
-        try:
-            estimator.trainer.update_full_grads(self._train_data)
-        finally:
-            svrg.epoch = None
-        self._taken_in = self._epoch
-        snapshots.log_taken(estimator.logger, self._epoch, time.time() - tic, svrg.taken)
-
-
-def _has_ended(trainer):
-    return trainer.has_converged or trainer._svrg.taken is not None and not snapshots.can_go_on(
-        trainer._svrg)
+        """Tell whether there is no snapshot of use, or `update_freq` epochs were made from it."""
+        settings, snapshot = trainer._svrg.settings, trainer._svrg.snapshot
+        if settings.is_plain:
+            return False
+        data = trainer._data_of_snapshot
+        if settings.is_due(snapshot, self._epoch) or not (
+                data is None or data is self._train_data):
+            return True
+        epochs = (snapshot.num_update - snapshot.taken_at) / snapshot.full_gradient.batches
+        return round(epochs) >= self._update_freq

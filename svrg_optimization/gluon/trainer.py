@@ -17,7 +17,7 @@ from ..core.settings import GLUON, Settings, takes_settings
 from ..core.svrg import COMPUTED, SVRG
 from ..kvstore.forced_by_mxnet import open_distributed
 from ..kvstore.horovod import is_wrapped, join
-from ..kvstore.kinds import is_asynchronous, is_distributed, kind_of, steps_alone, waits_in_steps
+from ..kvstore.kinds import is_asynchronous, is_distributed, kind_of
 from ..kvstore.local_steps import LocalSteps, check_local_steps
 from ..kvstore.workers import workers_of_trainer
 from ..proximal import ProximalOperators
@@ -148,7 +148,8 @@ class SVRGTrainer(gluon.Trainer):
         if isinstance(kvstore, str) and is_distributed(kvstore):
             kvstore = open_distributed(kvstore)
         super().__init__(params, optimizer, optimizer_params, kvstore, None, update_on_kvstore)
-        if settings.local_steps and is_distributed(kvstore):
+        self._steps_alone = settings.local_steps and is_distributed(kvstore)
+        if self._steps_alone:
             self._kvstore_params['kvstore'] = LocalSteps(kvstore)
         for param in self._params:
             if param._stype != 'default':
@@ -176,6 +177,7 @@ class SVRGTrainer(gluon.Trainer):
         self._reference = GluonReference(self._params, objective, settings.loss_is_mean, axes,
                              warn_once)
         self._svrg = SVRG(self._reference, settings, warn_once)
+        self._trained = TrainedParameters(self)
         self._axes, self._summed = axes, None  # rows whose SVRG gradients `step` is to find
         self._keys_on_servers = set()
         self._data_of_snapshot = None  # what it is the mean over; not known of a file's
@@ -196,7 +198,7 @@ class SVRGTrainer(gluon.Trainer):
         divided by it. With `proximal` it is that of the gradient mapping, as in
         SVRGModule.
         """
-        return snapshots.gradient_norm(self._svrg, TrainedParameters(self))
+        return snapshots.gradient_norm(self._svrg, self._trained)
 
     @property
     def objective(self):
@@ -205,7 +207,7 @@ class SVRGTrainer(gluon.Trainer):
         It is the mean of what `objective` returned for all rows, plus half the weight decay
         times the squared weights, plus the proximal operators' value.
         """
-        return snapshots.objective(self._svrg, TrainedParameters(self))
+        return snapshots.objective(self._svrg, self._trained)
 
     @property
     def has_converged(self):
@@ -258,7 +260,7 @@ class SVRGTrainer(gluon.Trainer):
             If the objective and the weights are more than ten times those of the first
             snapshot, without a `BarzilaiBorwein`: training diverges.
         """
-        trained = TrainedParameters(self)
+        trained = self._trained
         if batches is not None:
             batches = checked_count('batches', batches, 'None or an int of 1 or more')
             require(ALL_ROWS, {'rule': trained.rule, 'tol': self._svrg.settings.tol}, 'batches',
@@ -283,11 +285,9 @@ class SVRGTrainer(gluon.Trainer):
         taken = snapshots.take_snapshot(self._svrg, trained, source, workers)
         snapshots.log_rate(logging, self._svrg, trained, taken)
         self._data_of_snapshot = train_data
-        tol = self._svrg.settings.tol or 0.
-        if tol or is_distributed(self._kvstore):
-            # Workers decide alike: with the largest norm and the smallest tol, 0 for none.
-            norm, negative = workers.largest([taken.norm, -tol])
-            self._svrg.snapshot.has_converged = negative < 0 and norm <= -negative
+        # Workers decide alike: with the largest norm and the smallest tol, 0 for none.
+        norm, negative = workers.largest([taken.norm, -(self._svrg.settings.tol or 0.)])
+        self._svrg.snapshot.has_converged = negative < 0 and norm <= -negative
         source.rewind()
 
     def epochs(self, train_data, num_epoch, update_freq=2, *, begin_epoch=0, states=()):
@@ -392,14 +392,14 @@ class SVRGTrainer(gluon.Trainer):
 
     def _average(self):
         """Set workers that step alone to the mean of their weights."""
-        snapshots.average(self._svrg, TrainedParameters(self), self._workers())
+        snapshots.average(self._svrg, self._trained, self._workers())
 
     def _drop_outdated_snapshot(self):
         if self._reference.is_outdated() and self._svrg.snapshot.is_active:
             self._svrg.warn_once('the snapshot is dropped, since parameters have got other arrays '
                                  '(cast, reset_ctx, grad_req)')
             self._svrg.snapshot.replace(None)
-            self._svrg.weights_are_others(TrainedParameters(self))
+            self._svrg.weights_are_others(self._trained)
 
     @property
     def _loss_scale(self):
@@ -411,7 +411,7 @@ class SVRGTrainer(gluon.Trainer):
         return self._params[0].list_ctx()
 
     def _workers(self):
-        values = self._reference.values_of(self) if steps_alone(self._kvstore) else {}
+        values = self._reference.values_of(self) if self._steps_alone else {}
         return workers_of_trainer(self._kvstore, [param.name for param in self._params],
                                   {**values, **self._reference.live_gradients()},
                                   self._keys_on_servers)
@@ -452,7 +452,7 @@ class SVRGTrainer(gluon.Trainer):
             if svrg.snapshot.jump is not None:
                 self._drop_outdated_snapshot()
             if svrg.snapshot.jump is not None:
-                snapshots.jump(svrg, TrainedParameters(self))
+                snapshots.jump(svrg, self._trained)
         if not inputs:
             raise TypeError('backward needs the inputs of objective, and got none')
         in_lists = devices > 1 or isinstance(inputs[0], (list, tuple))
@@ -526,8 +526,9 @@ class SVRGTrainer(gluon.Trainer):
                                'has overwritten those of %s. One SVRGTrainer can train all '
                                'parameters, with lr_mult; alpha = 0 makes plain steps'
                                % ', '.join(overwritten))
-        summed = self._summed * (
-            self._kvstore.num_workers if waits_in_steps(self._kvstore) else 1)
+        summed = self._summed
+        if self._distributed and not self._steps_alone:
+            summed *= self._kvstore.num_workers
         if batch_size != summed and (
                 any(self._optimizer._get_wds(range(len(self._params))))
                 or self._proximal.by_name or rule_of_optimizer(self._optimizer)):
