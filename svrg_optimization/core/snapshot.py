@@ -39,13 +39,17 @@ class Snapshot:
         self.is_active = self.is_stale = self.has_converged = False
         self.jump = self.averaged_at = None
 
-    def replace(self, full_gradient, taken_at=None):
-        """Set the full gradient of a new snapshot, which is active if that is finished."""
+    def replace(self, full_gradient, taken_at=None, **resumed):
+        """Set the full gradient of a new snapshot, which is active if that is finished.
+
+        Other attributes may be given, as a file has them.
+        """
         # In one operation, so that Ctrl-C cannot part them.
-        vars(self).update(full_gradient=full_gradient,
-                          taken_at=self.num_update if taken_at is None else taken_at,
-                          is_stale=False, has_converged=False, jump=None,
-                          is_active=full_gradient is not None and full_gradient.finished)
+        vars(self).update({
+            'full_gradient': full_gradient,
+            'taken_at': self.num_update if taken_at is None else taken_at,
+            'is_stale': False, 'has_converged': False, 'jump': None,
+            'is_active': full_gradient is not None and full_gradient.finished, **resumed})
 
     @contextlib.contextmanager
     def being_replaced(self, move_back):

@@ -3,16 +3,12 @@
 import itertools
 import reprlib
 
-import numpy as np
-from mxnet import gluon, nd
+from mxnet import gluon
 
-from .._argument_checks import check_epoch
 from ..core.front_end import BatchesOfPass
 from ..data.batch_rows import without_padding
 from ..data.iterators import batches_stay, pads_in_front, rewind
-from .numpy_arrays import as_blocks_take, moved
-
-ARRAYS = nd.NDArray, np.ndarray
+from .numpy_arrays import ARRAYS, as_blocks_take, moved
 
 
 class Batches(BatchesOfPass):
@@ -26,7 +22,7 @@ class Batches(BatchesOfPass):
         Number of batches, from the beginning.
     devices : list of Context
         The devices.
-    axes : Axes
+    rows : Rows
         Axes of the rows.
     states : list of sequence
         States that the network carries from batch to batch, for each device.
@@ -35,11 +31,13 @@ class Batches(BatchesOfPass):
     ----------
     first : list or None
         The first batch, which is read already; None without any.
+    first_whole : list or None
+        The inputs of the first batch that was split, on the first device; None without any.
     """
 
-    def __init__(self, train_data, count, devices, axes, states=()):
+    def __init__(self, train_data, count, devices, rows, states=()):
         super().__init__(train_data, count)
-        self.states, self._devices, self._axes, self._split_first = states, devices, axes, None
+        self.states, self._devices, self._rows, self.first_whole = states, devices, rows, None
         self.rewind()
         read = map(self._split, itertools.islice(train_data, count))
         self.first = next(read, None)
@@ -49,11 +47,6 @@ class Batches(BatchesOfPass):
         """Set a DataIter to its beginning."""
         if hasattr(self.train_data, 'reset'):
             rewind(self.train_data)
-
-    def first_unsplit(self):
-        """Return the first batch that was split, on the first device; None without any."""
-        return self._split_first and [self._parts_of(value, axis, self._devices[:1])[0]
-                                      for value, axis in self._split_first]
 
     def batches(self, **_):
         """Return an iterator over the batches."""
@@ -76,7 +69,7 @@ class Batches(BatchesOfPass):
         if not isinstance(batch, (list, tuple)) or not batch:
             raise TypeError('train_data must yield tuples or lists of what objective takes, not %s'
                             % reprlib.repr(batch))
-        axes, rows = self._axes.of(batch), self._axes.rows_of(batch)
+        axes, rows = self._rows.axes(batch), self._rows.of_inputs(batch)
         if len(axes) != len(batch):
             raise ValueError('batch_axis must have one for each of the %d inputs in a batch of '
                              'train_data, and not be %s' % (len(batch), axes))
@@ -86,49 +79,25 @@ class Batches(BatchesOfPass):
         in_lists = any(isinstance(value, (list, tuple)) for value in batch)
         if len(devices) == 1 or not in_lists and (not rows or rows[0] < len(devices)):
             return [[moved(value, devices[0]) for value in batch]]
-        if self._split_first is None and not in_lists:
-            self._split_first = list(zip(batch, axes))
-        return list(zip(*(self._parts_of(*each, devices) for each in zip(batch, axes))))
-
-    @staticmethod
-    def _parts_of(value, axis, devices):
-        if isinstance(value, (list, tuple)):
-            if len(value) != len(devices):
-                raise ValueError('train_data must yield lists of one for each of the devices, '
-                                 '%s, and not of %d' % (devices, len(value)))
-            return value
-        if axis is None or not isinstance(value, ARRAYS):
-            return [moved(value, device) for device in devices]
-        return gluon.utils.split_and_load(value, devices, axis, even_split=False)
+        if self.first_whole is None and not in_lists:
+            self.first_whole, = _split(batch, axes, devices[:1])
+        return _split(batch, axes, devices)
 
 
-class Axes:
-    """Axes of the rows of the objective's inputs.
+def _split(batch, axes, devices):
+    """Return the part of each device of a batch."""
+    return list(zip(*(_parts_of(value, axis, devices) for value, axis in zip(batch, axes))))
 
-    Parameters
-    ----------
-    batch_axis : int, or list of int or None
-        Argument of SVRGTrainer.
-    """
 
-    def __init__(self, batch_axis):
-        in_list = isinstance(batch_axis, (list, tuple))
-        for axis in batch_axis if in_list else [batch_axis]:
-            if not (in_list and axis is None):
-                check_epoch('batch_axis', axis)
-        self._batch_axis, self.is_first = batch_axis, batch_axis == 0
-
-    def of(self, inputs):
-        """Return the axis of the rows in each input, None if it has none."""
-        if isinstance(self._batch_axis, (list, tuple)):
-            return self._batch_axis
-        return [self._batch_axis] * len(inputs)
-
-    def rows_of(self, inputs):
-        """List the numbers of rows of the inputs that are arrays, None for one without the axis."""
-        return [dict(enumerate(value.shape)).get(axis)
-                for value, axis in zip(inputs, self.of(inputs))
-                if isinstance(value, ARRAYS) and axis is not None]
+def _parts_of(value, axis, devices):
+    if isinstance(value, (list, tuple)):
+        if len(value) != len(devices):
+            raise ValueError('train_data must yield lists of one for each of the devices, '
+                             '%s, and not of %d' % (devices, len(value)))
+        return value
+    if axis is None or not isinstance(value, ARRAYS):
+        return [moved(value, device) for device in devices]
+    return gluon.utils.split_and_load(value, devices, axis, even_split=False)
 
 
 def as_inputs(batch, devices):

@@ -76,7 +76,7 @@ class SVRGBatchProcessor(BatchProcessor):
         if self.handler is None:
             raise RuntimeError('fit needs a SnapshotHandler(train_data) among its event_handlers, '
                                'besides the SVRGBatchProcessor of the Estimator')
-        batch = Batches([train_batch], None, trainer._devices, trainer._axes).first
+        batch = Batches([train_batch], None, trainer._devices, trainer._reference.rows).first
         inputs = list(map(list, zip(*batch)))
         outputs = (trainer._reference.outputs(batch)[0] if has_ended(trainer)  # no step follows
                    else trainer.backward(*inputs))

@@ -1,6 +1,9 @@
 """The border between Gluon, whose arrays may be mx.np arrays, and the algorithm on mx.nd arrays."""
 
+import numpy as np
 from mxnet import nd, util
+
+ARRAYS = nd.NDArray, np.ndarray
 
 
 def as_nd(value):

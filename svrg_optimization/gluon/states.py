@@ -8,6 +8,10 @@ import re
 from mxnet import MXNetError, util
 from mxnet.optimizer import Optimizer
 
+from .random_numbers import RandomNumbers
+
+_COUNTS = 'taken_at', 'is_stale', 'num_update', 'num_taken', 'has_converged'
+
 
 def with_snapshot(states, snapshot):
     """Return the content of a file: what Trainer reads, the snapshot, and a checksum of both."""
@@ -48,7 +52,64 @@ def _load(file):
             return pickle.load(file)
 
 
-def structure(names):
+def packed(reference, snapshot):
+    """Return a snapshot as values that can be pickled, with parameters by their place."""
+    names = reference.names
+    content = {'counts': {name: getattr(snapshot, name) for name in _COUNTS},
+               'names': names, 'loss': reference.rows.kind, 'values': None,
+               'random': reference.numbers.state(), 'was_random': reference.numbers.were_drawn,
+               'jump': snapshot.jump}
+    if snapshot.is_active:
+        facts, kinds = snapshot.full_gradient.pack()
+        places = {name: place for place, name in enumerate(names)}
+        content.update(
+            facts=facts,
+            values={places[name]: arrays[0].asnumpy()
+                    for name, arrays in reference.values().items()},
+            full_gradient={kind: {places[name]: share.asnumpy() for name, share in shares.items()}
+                           for kind, shares in kinds.items() if shares})
+    return content
+
+
+def restoring(reference, snapshot, content):
+    """Return a function that restores the snapshot that `packed` returned.
+
+    Until it is called nothing has changed. An error says that the snapshot is
+    of other parameters.
+    """
+    names, counts = reference.names, {
+        name: content['counts'][name] for name in _COUNTS if name in content['counts']}
+    if _structure(content.get('names', names)) != _structure(names):  # 1.0.0 saved no names
+        raise ValueError('it has a snapshot of other parameters, or of these in another order: '
+                         '%s, and not %s. Give the blocks the prefixes that they had'
+                         % (content['names'], names))
+
+    def by_name(of_places):
+        return {names[place]: value for place, value in of_places.items()}
+
+    kind = reference.rows.kind or content.get('loss')
+    numbers = RandomNumbers.from_state(content['random'], content.get('was_random', False))
+    values, full_gradient = by_name(content['values'] or {}), None
+    if content['values'] is not None:
+        facts, shares = content['facts'], content['full_gradient']
+        reference.allocate(values)
+        full_gradient = reference.new_full_gradient(facts['batch_size'])
+        saved = {name: value.shape for name, value in values.items()}
+        ours = {name: arrays[0].shape for name, arrays in reference.values().items()}
+        if saved != ours or full_gradient.unpack(
+                facts, lambda kind: by_name(shares.get(kind, {}))):
+            raise ValueError('it has a snapshot of other parameters: of the shapes %s, and not %s'
+                             % (list(saved.values()), list(ours.values())))
+
+    def restore():
+        reference.restore(kind, numbers, values)
+        snapshot.replace(full_gradient, **counts, jump=content.get('jump'),
+                         averaged_at=counts['num_update'])
+
+    return restore
+
+
+def _structure(names):
     """Return names without numbers and their places, in order of creation, which Gluon counts."""
     created = sorted((re.split('[0-9]+', name), [int(digits) for digits in re.findall(
         '[0-9]+', name)], place) for place, name in enumerate(names))

@@ -22,11 +22,12 @@ from ..kvstore.local_steps import LocalSteps, check_local_steps
 from ..kvstore.workers import workers_of_trainer
 from ..proximal import ProximalOperators
 from ..step_size import check_step_size, spelled_out
-from .batches import Axes, Batches, as_inputs, with_states
+from .batches import Batches, as_inputs, with_states
 from .epochs import epochs
 from .numpy_arrays import as_nd
 from .reference import GluonReference
-from .states import unpickled, with_snapshot
+from .rows import Rows
+from .states import packed, restoring, unpickled, with_snapshot
 from .trained_parameters import StepUpdater, TrainedParameters, rule_of_optimizer
 
 
@@ -137,7 +138,8 @@ class SVRGTrainer(gluon.Trainer):
         is_unwrapped = is_wrapped(optimizer)
         kvstore, optimizer = join(kvstore, optimizer)
         _check_kvstore(kvstore, update_on_kvstore, settings.proximal)
-        axes = Axes(settings.batch_axis)
+        warn_once = WarnOnce()
+        rows = Rows(settings.batch_axis, settings.loss_is_mean, warn_once)
         optimizer_params = spelled_out(optimizer, optimizer_params)
         check_step_size(optimizer, optimizer_params, settings.alpha, bool(update_on_kvstore))
         rule = rule_of_optimizer(optimizer, optimizer_params)
@@ -169,16 +171,14 @@ class SVRGTrainer(gluon.Trainer):
                      for number, param in enumerate(self._params)
                      if param.name in self._proximal.by_name}
         self._updaters = [StepUpdater(self._optimizer, operators) for _ in self._updaters]
-        warn_once = WarnOnce()
         if is_unwrapped:
             self._scale *= kvstore.num_workers
             warn_once('optimizer is a DistributedOptimizer, which is unwrapped: the kvstore '
                       "'horovod' sums, and step takes the rows of all workers")
-        self._reference = GluonReference(self._params, objective, settings.loss_is_mean, axes,
-                             warn_once)
+        self._reference = GluonReference(self._params, objective, rows)
         self._svrg = SVRG(self._reference, settings, warn_once)
         self._trained = TrainedParameters(self)
-        self._axes, self._summed = axes, None  # rows whose SVRG gradients `step` is to find
+        self._summed = None  # rows whose SVRG gradients `step` is to find
         self._keys_on_servers = set()
         self._data_of_snapshot = None  # what it is the mean over; not known of a file's
 
@@ -268,17 +268,16 @@ class SVRGTrainer(gluon.Trainer):
         if self._svrg.settings.is_plain:
             return
         self._check_ready()
-        source = Batches(train_data, batches, self._devices, self._axes, self._of_devices(states))
+        source = Batches(train_data, batches, self._devices, self._reference.rows,
+                         self._of_devices(states))
         if source.first and any(param._deferred_init for param in self._params):
             self._reference.outputs(with_states(source.first, source.states))  # finds the shapes
-        whole = source.first_unsplit()
-        if whole and not (any(states) or self._svrg.snapshot.num_taken):
-            self._reference.check_axes(source.first, whole)
+        if source.first_whole and not (any(states) or self._svrg.snapshot.num_taken):
+            self._reference.check_axes(source.first, source.first_whole)
         if not self._kv_initialized:
             self._init_kvstore()
         if self._params_to_init:
             self._init_params()
-        self._drop_outdated_snapshot()
         if self._reference.has_been_set():
             self._svrg.weights_are_others(trained)
         workers = self._workers()
@@ -380,7 +379,7 @@ class SVRGTrainer(gluon.Trainer):
         if not self._svrg.settings.is_plain:
             stored = self._svrg.store.shuffled(train_data, self._svrg.warn_once)
         if stored is None:
-            stored = Batches(train_data, None, self._devices, self._axes).batches()
+            stored = Batches(train_data, None, self._devices, self._reference.rows).batches()
         return (as_inputs(batch, len(self._devices)) for batch in stored)
 
     def _check_ready(self):
@@ -389,17 +388,15 @@ class SVRGTrainer(gluon.Trainer):
                                'autograd.record()')
         if not self._reference.trained():
             raise ValueError("params must have one that is trained, and grad_req is 'null' for all")
-
-    def _average(self):
-        """Set workers that step alone to the mean of their weights."""
-        snapshots.average(self._svrg, self._trained, self._workers())
-
-    def _drop_outdated_snapshot(self):
-        if self._reference.is_outdated() and self._svrg.snapshot.is_active:
+        if self._svrg.snapshot.is_active and not self._reference.has_arrays:
             self._svrg.warn_once('the snapshot is dropped, since parameters have got other arrays '
                                  '(cast, reset_ctx, grad_req)')
             self._svrg.snapshot.replace(None)
             self._svrg.weights_are_others(self._trained)
+
+    def _average(self):
+        """Set workers that step alone to the mean of their weights."""
+        snapshots.average(self._svrg, self._trained, self._workers())
 
     @property
     def _loss_scale(self):
@@ -412,8 +409,8 @@ class SVRGTrainer(gluon.Trainer):
 
     def _workers(self):
         values = self._reference.values_of(self) if self._steps_alone else {}
-        return workers_of_trainer(self._kvstore, [param.name for param in self._params],
-                                  {**values, **self._reference.live_gradients()},
+        return workers_of_trainer(self._kvstore, self._reference.names,
+                                  {**values, **self._reference.live_gradients},
                                   self._keys_on_servers)
 
     def backward(self, *inputs):
@@ -447,12 +444,9 @@ class SVRGTrainer(gluon.Trainer):
             Within ``autograd.record()``.
         """
         svrg, reference, devices = self._svrg, self._reference, len(self._devices)
-        if not svrg.settings.is_plain:
-            self._check_ready()
-            if svrg.snapshot.jump is not None:
-                self._drop_outdated_snapshot()
-            if svrg.snapshot.jump is not None:
-                snapshots.jump(svrg, self._trained)
+        self._check_ready()
+        if svrg.snapshot.jump is not None and not svrg.settings.is_plain:
+            snapshots.jump(svrg, self._trained)
         if not inputs:
             raise TypeError('backward needs the inputs of objective, and got none')
         in_lists = devices > 1 or isinstance(inputs[0], (list, tuple))
@@ -461,17 +455,15 @@ class SVRGTrainer(gluon.Trainer):
                 and len(of_devices) == len(inputs[0]) for of_devices in inputs):
             raise ValueError('inputs must be lists of one for each of the devices, %s, as '
                              'gluon.utils.split_and_load returns them' % (self._devices,))
+        before, self._summed = self._summed, None
         try:
-            outputs, rows = self._compute_gradients(
-                list(zip(*inputs)) if in_lists else [inputs])
-            before, self._summed = self._summed, None
+            outputs, rows = self._compute_gradients(list(zip(*inputs)) if in_lists else [inputs])
             if svrg.corrects:
-                svrg.correct(reference.live_gradients(), rows * self._loss_scale)
+                svrg.correct(reference.live_gradients, rows * self._loss_scale)
                 reference.mark()
                 self._summed = rows + (before or 0 if reference.adds else 0)
         except BaseException:
             svrg.abandon_step()  # its gradients are no longer what a step needs
-            self._summed = None
             raise
         return outputs if in_lists else outputs[0]
 
@@ -537,7 +529,7 @@ class SVRGTrainer(gluon.Trainer):
                            'another optimum, and BarzilaiBorwein finds the rate of others. Give '
                            'step the number of each batch, as in step(%s)'
                            % (batch_size, summed, *(
-                               ('means', summed) if reference.kind == 'mean' else (
+                               ('means', summed) if reference.rows.kind == 'mean' else (
                                    'rows (or words)', 'len(data)'))), 'batch_size')
         reference.set_fresh(True)  # which Trainer demands
         self._summed = None
@@ -546,24 +538,29 @@ class SVRGTrainer(gluon.Trainer):
         """Yield what `diagnostics` measures of each batch, and undo all but gradients."""
         self._check_ready()
         svrg, reference = self._svrg, self._reference
-        undo = reference.kept_of_live(), reference.copy_of_values()
+        kept, values = reference.kept_of_live(), reference.copy_of_values()
         try:
-            for batch in Batches(data, None, self._devices, self._axes).batches():
+            for batch in Batches(data, None, self._devices, self._reference.rows).batches():
                 reference.zero_gradients()
                 rows = self._compute_gradients(batch)[1]
-                gradients = reference.live_gradients()
+                gradients = reference.live_gradients
                 scaled = rows * self._loss_scale
                 yield gradients, rows, 1 / scaled, functools.partial(
                     svrg.correct, gradients, scaled)
         finally:
-            for array, value in undo[0]:
+            for array, value in kept:
                 value.copyto(array)
-            reference.set_values(undo[1])
+            reference.set_values(values)
             svrg.abandon_step()
             self._summed = None
 
-    def _compute_gradients(self, inputs):
+    def _compute_gradients(self, batch):
         """Compute the gradients of a batch, here and at the snapshot.
+
+        Parameters
+        ----------
+        batch : list of sequence
+            Inputs of the objective on each device.
 
         Returns
         -------
@@ -572,15 +569,9 @@ class SVRGTrainer(gluon.Trainer):
         rows : int
             Number of rows whose gradients are summed.
         """
-        svrg, reference = self._svrg, self._reference
-        try:
-            reference.inputs = inputs
-            svrg.begin_step(inputs, is_training=True)
-            self._drop_outdated_snapshot()
-            outputs, rows = reference.run_live(svrg.corrects)
-            svrg.compute_snapshot_gradients(self)
-        finally:
-            reference.inputs = None
+        self._svrg.begin_step(batch, is_training=True)
+        outputs, rows = self._reference.run_live(batch, self._svrg.corrects)
+        self._svrg.compute_snapshot_gradients(batch)
         return outputs, rows
 
     def save_states(self, fname):
@@ -596,7 +587,7 @@ class SVRGTrainer(gluon.Trainer):
         with open(fname, 'rb') as file:
             states = file.read()
         with open(fname, 'wb') as file:
-            file.write(with_snapshot(states, self._reference.pack(self._svrg.snapshot)))
+            file.write(with_snapshot(states, packed(self._reference, self._svrg.snapshot)))
 
     def load_states(self, fname):
         """Load what `save_states` of this class or of Trainer has saved.
@@ -617,7 +608,7 @@ class SVRGTrainer(gluon.Trainer):
             saved = file.read()
         try:
             states, svrg = unpickled(saved)
-            restore = svrg and self._reference.unpack(svrg, self._svrg.snapshot)
+            restore = svrg and restoring(self._reference, self._svrg.snapshot, svrg)
         except gluon.parameter.DeferredInitializationError as error:
             raise RuntimeError('load_states needs parameters whose shapes are known: call '
                                'net.load_parameters before it, or net once') from error
@@ -634,10 +625,9 @@ class SVRGTrainer(gluon.Trainer):
         self._data_of_snapshot = None
         if restore:
             restore()
-            self._svrg.snapshot.averaged_at = self._svrg.snapshot.num_update
             rule, names = rule_of_optimizer(self._optimizer), svrg.get('names')
             if rule is not None and rule.column_scales:
-                rule.column_scales = rule.column_scales.renamed(dict(zip(names, (
-                    param.name for param in self._params))))
+                rule.column_scales = rule.column_scales.renamed(dict(zip(
+                    names, self._reference.names)))
 
 

@@ -236,9 +236,9 @@ def test_only_the_sampled_batch_is_computed_with_a_seed(monkeypatch):
     """To set MXNet's seed takes longer than a small batch."""
     problem, seeds = Blocks('linear', rows=40), []
     trainer = problem.trainer(problem.net(), settings={'lr_scheduler': BarzilaiBorwein()})
-    set_seed = trainer._reference._set_seed
-    monkeypatch.setattr(trainer._reference, '_set_seed', lambda draws_anew=True: (
-        seeds.append(draws_anew), set_seed(draws_anew))[1])
+    set_seed = trainer._reference.numbers.set_seed
+    monkeypatch.setattr(trainer._reference.numbers, 'set_seed', lambda is_new=True: (
+        seeds.append(is_new), set_seed(is_new))[1])
     trainer.update_full_grads(problem.loader())
     assert seeds == [True, False, False, False, False]  # two gradients of the first rate
 

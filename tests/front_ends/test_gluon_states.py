@@ -29,7 +29,7 @@ def trained(epochs, path=None):
 
 def state_of(trainer):
     """Return all that a file contains, as lists of arrays and numbers."""
-    snapshot, generator = trainer._svrg.snapshot, trainer._reference._random
+    snapshot, generator = trainer._svrg.snapshot, trainer._reference.numbers.state()
     momenta = trainer._updaters[0].states
     return ([momenta[place].asnumpy() for place in sorted(momenta)],
             [value.asnumpy() for values in trainer._reference.copy_of_values().values()
@@ -37,7 +37,7 @@ def state_of(trainer):
             [share.asnumpy() for share in snapshot.full_gradient.shares[0].values()],
             [snapshot.full_gradient.batch_size, snapshot.full_gradient.rows, snapshot.num_taken,
              snapshot.num_update, snapshot.taken_at, snapshot.is_stale, trainer.learning_rate,
-             trainer.optimizer.num_update, *generator.get_state()[1:]])
+             trainer.optimizer.num_update, *generator[1:]])
 
 
 def are_equal(first, second):

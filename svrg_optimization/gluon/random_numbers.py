@@ -1,0 +1,56 @@
+"""The random numbers of a step, which are the same at both weights, as the masks of Dropout."""
+
+import numpy as np
+from mxnet import random
+
+_GENERATORS = 8  # a multiple of MXNet's number of generators, 4 on a CPU
+
+
+class RandomNumbers:
+    """Seeds that are set before a batch, and again for its gradient at the snapshot.
+
+    Attributes
+    ----------
+    are_drawn : bool or None
+        Whether the objective draws random numbers, so that a step needs a seed, which takes
+        1.5 ms; None before the first step from a snapshot.
+    were_drawn : bool
+        Whether it has drawn any so far.
+    """
+
+    def __init__(self):
+        self._generator = self._seed = self.are_drawn = None
+        self.were_drawn = False
+
+    def set_seed(self, is_new=True):
+        """Set MXNet's seed, to a new number or to the last one."""
+        if self._generator is None:
+            self._generator = np.random.RandomState(
+                int(random.randint(0, 2 ** 31 - 1).asscalar()))
+        if is_new:
+            self._seed = int(self._generator.randint(2 ** 31 - 1))
+        random.seed(self._seed)
+
+    def find_out(self, device):
+        """Find out whether random numbers have been drawn since the seed was set."""
+        def draw():  # from each of MXNet's generators, which take turns
+            return sorted(random.uniform(ctx=device).asscalar() for _ in range(_GENERATORS))
+
+        numbers = draw()
+        self.set_seed(is_new=False)
+        self.are_drawn = draw() != numbers
+        self.were_drawn |= self.are_drawn
+
+    def state(self):
+        """Return what a file contains: the state of the generator of seeds, None without."""
+        return self._generator and self._generator.get_state()
+
+    @classmethod
+    def from_state(cls, state, were_drawn):
+        """Return the RandomNumbers that a file tells of."""
+        numbers = cls()
+        if state is not None:
+            numbers._generator = np.random.RandomState()
+            numbers._generator.set_state(state)
+        numbers.were_drawn = were_drawn
+        return numbers

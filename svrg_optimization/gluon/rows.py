@@ -1,0 +1,99 @@
+"""Rows of a batch: along which axes its inputs have them, and how many its loss is of."""
+
+from .._argument_checks import check_epoch
+from .numpy_arrays import ARRAYS
+
+
+class Rows:
+    """Axes of the rows of the objective's inputs, and the form of its loss.
+
+    Parameters
+    ----------
+    batch_axis : int, or list of int or None
+        Argument of SVRGTrainer.
+    loss_is_mean : bool or None
+        Argument of SVRGTrainer.
+    warn_once : WarnOnce
+        Warnings of the trainer.
+
+    Attributes
+    ----------
+    kind : str or None
+        'mean' or 'sum' over the rows, or 'by row', as losses are; None before it is known.
+    """
+
+    def __init__(self, batch_axis, loss_is_mean, warn_once):
+        in_list = isinstance(batch_axis, (list, tuple))
+        for axis in batch_axis if in_list else [batch_axis]:
+            if not (in_list and axis is None):
+                check_epoch('batch_axis', axis)
+        self._batch_axis, self._warn_once = batch_axis, warn_once
+        self.kind = {None: None, True: 'mean', False: 'sum'}[loss_is_mean]
+        self._first_loss = None  # its elements and rows, if it is by row
+
+    def axes(self, inputs):
+        """Return the axis of the rows in each input, None if it has none."""
+        if isinstance(self._batch_axis, (list, tuple)):
+            return self._batch_axis
+        return [self._batch_axis] * len(inputs)
+
+    def of_inputs(self, inputs):
+        """List the numbers of rows of the inputs that are arrays, None for one without the axis."""
+        return [dict(enumerate(value.shape)).get(axis)
+                for value, axis in zip(inputs, self.axes(inputs))
+                if isinstance(value, ARRAYS) and axis is not None]
+
+    def count(self, losses, inputs):
+        """Return how the gradients of each device count in a sum over rows.
+
+        Parameters
+        ----------
+        losses : list of NDArray
+            The loss on each device.
+        inputs : list of sequence
+            The inputs of the objective there.
+
+        Returns
+        -------
+        weights : list of int
+            Weight of each device's gradients.
+        rows : int
+            Number of rows on all devices.
+        summed : int
+            Number of rows whose gradients are summed; a mean counts as one.
+        """
+        weights, rows, summed = [], 0, 0
+        for loss, of_device in zip(losses, inputs):
+            count, is_mean = self._of_loss(loss, of_device)
+            weights.append(count if is_mean else 1)
+            rows += count
+            summed += 1 if is_mean else count
+        return weights, rows, summed
+
+    def _of_loss(self, loss, inputs):
+        """Return the number of rows on one device, and whether the loss is a mean over them."""
+        if loss.size > 1:
+            if self.kind == 'mean':
+                raise ValueError('objective must return a loss of one element with '
+                                 'loss_is_mean=True, or after a batch with such a loss of several '
+                                 'rows, and not of shape %s' % (loss.shape,))
+            self.kind = 'by row'
+        if self.kind == 'by row':
+            if self._batch_axis != 0:
+                self._warn_of_steps(loss.size, next(iter(self.of_inputs(inputs)), None))
+            return loss.size, False
+        rows = next(filter(None, self.of_inputs(inputs)), None)
+        if rows is None:
+            raise ValueError('objective must return a loss with one element for each row if no '
+                             'input is an array with rows along batch_axis')
+        if rows > 1 and self.kind is None:
+            self.kind = 'mean'
+        return rows, self.kind != 'sum'
+
+    def _warn_of_steps(self, size, rows):
+        """Warn if the loss has an element for each time step, and not for each sequence."""
+        first, others = self._first_loss = self._first_loss or (size, rows)
+        if size == first > 1 and rows != others:
+            self._warn_once('the loss has %d elements for %s rows along batch_axis as for %s, so '
+                            'rows of short batches count more: losses of Gluon have a batch_axis '
+                            'too' % (size, rows, others), 'batch_axis')
