@@ -25,8 +25,7 @@ def _epochs(trainer, train_data, numbers, update_freq, states):
                 or alone and epoch == numbers.start):
             take_snapshot(trainer, train_data, logging, epoch, states)
             if has_ended(trainer):
-                svrg.snapshot.jump = None
-                return
+                break
         batches = trainer.training_batches(train_data)
         is_last = epoch + 1 == numbers.stop or (epoch + 1) % update_freq == 0
         yield itertools.chain(batches, _averaging(trainer)) if alone and is_last else batches

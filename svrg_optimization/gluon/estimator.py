@@ -18,13 +18,6 @@ from .numpy_arrays import as_nd
 from .trainer import SVRGTrainer
 
 
-def _trainer_of(estimator):
-    if not isinstance(estimator.trainer, SVRGTrainer):
-        raise TypeError('trainer must be an SVRGTrainer for an SVRGBatchProcessor and a '
-                        'SnapshotHandler, not %r' % (estimator.trainer,))
-    return estimator.trainer
-
-
 class SVRGBatchProcessor(BatchProcessor):
     """What an Estimator computes its batches with, where its trainer is an SVRGTrainer.
 
@@ -68,14 +61,14 @@ class SVRGBatchProcessor(BatchProcessor):
         Raises
         ------
         TypeError
-            If the trainer is no SVRGTrainer, or `objective` returns no output.
+            If `objective` returns no output.
         RuntimeError
             If ``fit`` has no SnapshotHandler.
         """
-        trainer = _trainer_of(estimator)
         if self.handler is None:
             raise RuntimeError('fit needs a SnapshotHandler(train_data) among its event_handlers, '
                                'besides the SVRGBatchProcessor of the Estimator')
+        trainer = estimator.trainer
         batch = Batches([train_batch], None, trainer._devices, trainer._reference.rows).first
         inputs = list(map(list, zip(*batch)))
         outputs = (trainer._reference.outputs(batch)[0] if has_ended(trainer)  # no step follows
@@ -145,7 +138,10 @@ class SnapshotHandler(GradientUpdateHandler, TrainBegin, EpochBegin, EpochEnd, T
 
     def train_begin(self, estimator, *args, **kwargs):
         """Check what the estimator has."""
-        trainer = _trainer_of(estimator)
+        trainer = estimator.trainer
+        if not isinstance(trainer, SVRGTrainer):
+            raise TypeError('trainer must be an SVRGTrainer for an SVRGBatchProcessor and a '
+                            'SnapshotHandler, not %r' % (trainer,))
         if not isinstance(estimator.batch_processor, SVRGBatchProcessor):
             raise TypeError('batch_processor must be an SVRGBatchProcessor for a SnapshotHandler, '
                             'not %r' % (estimator.batch_processor,))

@@ -19,7 +19,7 @@ _is_fresh = operator.attrgetter('_fresh_grad')
 
 
 class GluonReference(Reference):
-    """Gradients of an objective at the snapshot, whose arrays take the place of the live ones.
+    """Gradients of an objective at the snapshot, whose arrays take the place of the current ones.
 
     It has a second array for each value that is trained, with a gradient, and
     for each that a forward pass changes, such as BatchNorm's statistics.
@@ -35,7 +35,7 @@ class GluonReference(Reference):
         Random numbers that it draws.
     adds : bool
         Whether gradients add up over batches.
-    live_gradients : dict of str to list of NDArray
+    current_gradients : dict of str to list of NDArray
         Gradients of each trained parameter at the current weights, one a device.
     """
 
@@ -43,7 +43,7 @@ class GluonReference(Reference):
         self._params, self._objective = params, objective
         self.names = [param.name for param in params]
         self.rows, self.numbers = rows, RandomNumbers()
-        self._live, self._trained = [], []  # arrays of all parameters, see `trained`
+        self._looked_up, self._trained = [], []  # arrays of all parameters
         self._arrays = {}  # of each parameter that has its own: values and gradients, by device
         self._blocks = None  # of the objective; unknown
         self._dense_of_inputs = None  # unknown; the input's place by weight
@@ -58,13 +58,13 @@ class GluonReference(Reference):
         Where a parameter has got other arrays since the last call, as by ``cast``,
         ``reset_ctx`` and another ``grad_req``, all arrays at the snapshot are dropped.
         """
-        live = [each for param in self._params
-                for each in (param._data, param._grad, param.grad_req)]
-        if not (self._live and all(map(operator.is_, live, self._live))):
-            self._live, self._arrays = live, {}
+        current = [each for param in self._params
+                   for each in (param._data, param._grad, param.grad_req)]
+        if not (self._looked_up and all(map(operator.is_, current, self._looked_up))):
+            self._looked_up, self._arrays = current, {}
             self._trained = [param for param in self._params if param.grad_req != 'null']
             self.adds = any(param.grad_req == 'add' for param in self._trained)
-            self.live_gradients = {param.name: as_nd(param._grad) for param in self._trained}
+            self.current_gradients = {param.name: as_nd(param._grad) for param in self._trained}
         return self._trained
 
     @property
@@ -104,17 +104,18 @@ class GluonReference(Reference):
         self._arrays[param] = [value.copy() for value in param.list_data()], None
 
     def zero_gradients(self):
-        """Set the live gradients to 0. `Parameter.zero_grad` cannot do that to mx.np arrays."""
-        for gradients in self.live_gradients.values():
+        """Set the current gradients to 0. `Parameter.zero_grad` cannot do that to mx.np arrays."""
+        for gradients in self.current_gradients.values():
             for gradient in gradients:
                 nd.zeros_like(gradient, out=gradient)
 
-    def kept_of_live(self):
+    def kept_of_step(self):
         """List the arrays that a step without an update changes, each with a copy of its value."""
         arrays = [value for param in self._params if param.grad_req == 'null'
                   for value in param.list_data()]
+        arrays += [value for values, _ in self._arrays.values() for value in values]
         if self.adds:
-            arrays += [array for param in self.trained() for array in param.list_grad()]
+            arrays += [array for param in self._trained for array in param.list_grad()]
         return [(array, array.copy()) for array in arrays]
 
     def weights(self):
@@ -173,7 +174,7 @@ class GluonReference(Reference):
                 value._fresh_grad = is_fresh
 
     def mark(self):
-        """Mark the live gradients as those of this step."""
+        """Mark the current gradients as those of this step."""
         self.set_fresh(False)  # until another backward pass writes to them
         for param in self._trained:
             param._svrg_mark = self._mark
@@ -187,10 +188,10 @@ class GluonReference(Reference):
     @contextlib.contextmanager
     def _in_place(self):
         """Let the parameters have the values of the snapshot, and gradients of their own."""
-        live = [(param, param._data, param._grad) for param in self._arrays]
+        current = [(param, param._data, param._grad) for param in self._arrays]
 
         def restore():
-            for param, data, gradients in live:
+            for param, data, gradients in current:
                 param._data, param._grad = data, gradients
 
         with contextlib.nullcontext() if self._blocks is not None else self._found_blocks():
@@ -303,7 +304,7 @@ class GluonReference(Reference):
             self._run(live, is_checked=False)
         return self._gradients
 
-    def run_live(self, batch, corrects):
+    def current_gradients_of(self, batch, corrects):
         """Compute the gradients of a step's batch at the current weights.
 
         Parameters
@@ -347,27 +348,29 @@ class GluonReference(Reference):
     def _clear_from(self, device):
         """Set the gradients of devices without rows to 0, unless they add up over batches."""
         for param in self._trained:
-            is_live = param._grad is not self._arrays.get(param, (None, None))[1]
+            is_current = param._grad is not self._arrays.get(param, (None, None))[1]
             for value, gradient in zip(param._data[device:], param._grad[device:]):
                 value._fresh_grad = True
-                if not (is_live and param.grad_req == 'add'):
+                if not (is_current and param.grad_req == 'add'):
                     nd.zeros_like(as_nd(gradient), out=as_nd(gradient))
 
     def outputs(self, batch):
         """Return what the objective returns on each device, and the loss of each."""
-        try:
-            outputs = [self._objective(*inputs) for inputs in batch]
-        except _BAD_INPUT as error:
-            if any(isinstance(value, np.ndarray) for inputs in batch for value in inputs):
-                raise TypeError('train_data and backward must give objective NDArrays, or it has '
-                                'to turn NumPy arrays into them: %s' % error) from error
-            raise
-        losses = [output[0] if isinstance(output, (list, tuple)) and output else output
-                  for output in outputs]
-        for loss in losses:
+        outputs, losses = [], []
+        for inputs in batch:
+            try:
+                output = self._objective(*inputs)
+            except _BAD_INPUT as error:
+                if any(isinstance(value, np.ndarray) for value in inputs):
+                    raise TypeError('train_data and backward must give objective NDArrays, or it '
+                                    'has to turn NumPy arrays into them: %s' % error) from error
+                raise
+            loss = output[0] if isinstance(output, (list, tuple)) and output else output
             if not isinstance(loss, nd.NDArray):
                 raise TypeError('objective must return the loss, an NDArray, or a tuple or list '
                                 'that begins with it, not %s' % reprlib.repr(loss))
+            outputs.append(output)
+            losses.append(loss)
         return outputs, losses
 
     def check_axes(self, split, whole):

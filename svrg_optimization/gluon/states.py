@@ -13,10 +13,10 @@ from .random_numbers import RandomNumbers
 _COUNTS = 'taken_at', 'is_stale', 'num_update', 'num_taken', 'has_converged'
 
 
-def with_snapshot(states, snapshot):
-    """Return the content of a file: what Trainer reads, the snapshot, and a checksum of both."""
-    content = states + pickle.dumps(snapshot)
-    return content + _checksum(content)
+def after_states(states, snapshot):
+    """Return what follows the states in a file, where Trainer stops: the snapshot, a checksum."""
+    content = pickle.dumps(snapshot)
+    return content + _checksum(states + content)
 
 
 def _checksum(content):

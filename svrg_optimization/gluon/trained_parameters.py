@@ -69,18 +69,18 @@ class StepUpdater(Updater):
 
     def __call__(self, index, grad, weight):
         """Update weights."""
-        rule = rule_of_optimizer(self.optimizer)
-        scales = rule and rule.column_scales or Scales()
+        scales = getattr(self.optimizer.lr_scheduler, 'column_scales', None)
         if not (scales or self._proximal):
             super().__call__(index, grad, weight)
             return
+        scales = scales or Scales()
         gradients, weights = as_nd(grad), as_nd(weight)
         with scales.applied(self.optimizer, index, weights, gradients) as scaled:
             super().__call__(index, scaled, weights)
-        for number, weight in zip(index, weights):
+        for number, value in zip(index, weights):
             if number in self._proximal:
-                ProximalStep(self._proximal[number], weight.shape)(
-                    weight, self.states[number], scales.step_size(self.optimizer, number, weight))
+                ProximalStep(self._proximal[number], value.shape)(
+                    value, self.states[number], scales.step_size(self.optimizer, number, value))
 
 
 def rule_of_optimizer(optimizer, optimizer_params=None):

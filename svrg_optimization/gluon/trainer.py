@@ -24,10 +24,9 @@ from ..proximal import ProximalOperators
 from ..step_size import check_step_size, spelled_out
 from .batches import Batches, as_inputs, with_states
 from .epochs import epochs
-from .numpy_arrays import as_nd
 from .reference import GluonReference
 from .rows import Rows
-from .states import packed, restoring, unpickled, with_snapshot
+from .states import after_states, packed, restoring, unpickled
 from .trained_parameters import StepUpdater, TrainedParameters, rule_of_optimizer
 
 
@@ -35,12 +34,10 @@ def _check_kvstore(kvstore, update_on_kvstore, proximal):
     if is_asynchronous(kvstore):
         raise ValueError("kvstore must be 'dist_sync' or of one process for an SVRGTrainer, not "
                          '%r: a snapshot needs weights that all workers share' % kind_of(kvstore))
-    for is_given, what in (
-            (is_distributed(kvstore), 'a distributed kvstore, whose servers would need the batch '
-                                      'size before the first step'),
-            (proximal is not None, 'proximal, whose operators the trainer applies')):
-        if is_given and update_on_kvstore:
-            raise ValueError('update_on_kvstore must be None or False with %s, not True' % what)
+    if update_on_kvstore and (is_distributed(kvstore) or proximal is not None):
+        raise ValueError('update_on_kvstore must be None or False with proximal, whose operators '
+                         'the trainer applies, and with a distributed kvstore, whose servers '
+                         'would need the batch size before the first step, and not True')
 
 
 @takes_settings(GLUON)
@@ -375,9 +372,8 @@ class SVRGTrainer(gluon.Trainer):
         UserWarning
             If the stored batches are of another iterable. The warning appears once.
         """
-        stored = None
-        if not self._svrg.settings.is_plain:
-            stored = self._svrg.store.shuffled(train_data, self._svrg.warn_once)
+        svrg = self._svrg
+        stored = None if svrg.settings.is_plain else svrg.store.shuffled(train_data, svrg.warn_once)
         if stored is None:
             stored = Batches(train_data, None, self._devices, self._reference.rows).batches()
         return (as_inputs(batch, len(self._devices)) for batch in stored)
@@ -408,9 +404,9 @@ class SVRGTrainer(gluon.Trainer):
         return self._params[0].list_ctx()
 
     def _workers(self):
-        values = self._reference.values_of(self) if self._steps_alone else {}
-        return workers_of_trainer(self._kvstore, self._reference.names,
-                                  {**values, **self._reference.live_gradients},
+        reference = self._reference
+        summed = reference.values_of(self) if self._steps_alone else reference.current_gradients
+        return workers_of_trainer(self._kvstore, reference.names, summed,
                                   self._keys_on_servers)
 
     def backward(self, *inputs):
@@ -459,7 +455,7 @@ class SVRGTrainer(gluon.Trainer):
         try:
             outputs, rows = self._compute_gradients(list(zip(*inputs)) if in_lists else [inputs])
             if svrg.corrects:
-                svrg.correct(reference.live_gradients, rows * self._loss_scale)
+                svrg.correct(reference.current_gradients, rows * self._loss_scale)
                 reference.mark()
                 self._summed = rows + (before or 0 if reference.adds else 0)
         except BaseException:
@@ -538,19 +534,17 @@ class SVRGTrainer(gluon.Trainer):
         """Yield what `diagnostics` measures of each batch, and undo all but gradients."""
         self._check_ready()
         svrg, reference = self._svrg, self._reference
-        kept, values = reference.kept_of_live(), reference.copy_of_values()
+        kept = reference.kept_of_step()
         try:
-            for batch in Batches(data, None, self._devices, self._reference.rows).batches():
+            for batch in Batches(data, None, self._devices, reference.rows).batches():
                 reference.zero_gradients()
                 rows = self._compute_gradients(batch)[1]
-                gradients = reference.live_gradients
-                scaled = rows * self._loss_scale
+                gradients, scaled = reference.current_gradients, rows * self._loss_scale
                 yield gradients, rows, 1 / scaled, functools.partial(
                     svrg.correct, gradients, scaled)
         finally:
             for array, value in kept:
                 value.copyto(array)
-            reference.set_values(values)
             svrg.abandon_step()
             self._summed = None
 
@@ -570,7 +564,7 @@ class SVRGTrainer(gluon.Trainer):
             Number of rows whose gradients are summed.
         """
         self._svrg.begin_step(batch, is_training=True)
-        outputs, rows = self._reference.run_live(batch, self._svrg.corrects)
+        outputs, rows = self._reference.current_gradients_of(batch, self._svrg.corrects)
         self._svrg.compute_snapshot_gradients(batch)
         return outputs, rows
 
@@ -584,10 +578,8 @@ class SVRGTrainer(gluon.Trainer):
 
     def _save_states_as(self, fname):
         super().save_states(fname)
-        with open(fname, 'rb') as file:
-            states = file.read()
-        with open(fname, 'wb') as file:
-            file.write(with_snapshot(states, packed(self._reference, self._svrg.snapshot)))
+        with open(fname, 'r+b') as file:
+            file.write(after_states(file.read(), packed(self._reference, self._svrg.snapshot)))
 
     def load_states(self, fname):
         """Load what `save_states` of this class or of Trainer has saved.
