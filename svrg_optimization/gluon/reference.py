@@ -33,6 +33,9 @@ class GluonReference(Reference):
         Rows of the objective's inputs and loss.
     numbers : RandomNumbers
         Random numbers that it draws.
+    arrays : dict of Parameter to tuple of list of NDArray
+        Values and gradients at the snapshot, one a device, of each parameter that has its own;
+        None for the gradients of one that is not trained.
     adds : bool
         Whether gradients add up over batches.
     current_gradients : dict of str to list of NDArray
@@ -44,7 +47,7 @@ class GluonReference(Reference):
         self.names = [param.name for param in params]
         self.rows, self.numbers = rows, RandomNumbers()
         self._looked_up, self._trained = [], []  # arrays of all parameters
-        self._arrays = {}  # of each parameter that has its own: values and gradients, by device
+        self.arrays = {}
         self._blocks = None  # of the objective; unknown
         self._dense_of_inputs = None  # unknown; the input's place by weight
         self._mark = object()  # of gradients that this has computed
@@ -61,47 +64,36 @@ class GluonReference(Reference):
         current = [each for param in self._params
                    for each in (param._data, param._grad, param.grad_req)]
         if not (self._looked_up and all(map(operator.is_, current, self._looked_up))):
-            self._looked_up, self._arrays = current, {}
+            self._looked_up, self.arrays = current, {}
             self._trained = [param for param in self._params if param.grad_req != 'null']
             self.adds = any(param.grad_req == 'add' for param in self._trained)
             self.current_gradients = {param.name: as_nd(param._grad) for param in self._trained}
         return self._trained
 
-    @property
-    def has_arrays(self):
-        """Whether there are arrays at the snapshot."""
-        return bool(self._arrays)
-
     def allocate(self, names=()):
         """Give arrays at the snapshot to all that need some, and to parameters of these names."""
-        self.trained()
-        if not self._arrays:
-            self._allocate()
+        is_first = self.trained() and not self.arrays
         for param in self._params:
-            if param.name in names and param not in self._arrays:
+            if param not in self.arrays and (param.grad_req != 'null' or param.name in names
+                                             or not param._differentiable):
                 self._give_arrays(param)
-
-    def _allocate(self):
-        for param in self._params:
-            if param.grad_req != 'null':
-                values = [value.copy() for value in param.list_data()]
-                gradients = [nd.zeros(value.shape, ctx=value.ctx, dtype=value.dtype,
-                                      stype=param._grad_stype) for value in values]
-                autograd.mark_variables(values, gradients)
-                self._arrays[param] = values, gradients
-            elif not param._differentiable:
-                self._give_arrays(param)
-        self._gradients = {param.name: self._arrays[param][1] for param in self._trained}
-        self._blocks = None
-        views = {}
-        for param in self._trained:
-            value = as_nd(param.list_data())[0].reshape(-1)
-            middle = max(0, value.size - _SEEN) // 2
-            views.setdefault(value.dtype, []).append(value[middle:middle + _SEEN])
-        self._seen = list(views.values())
+        if is_first:
+            self._gradients = {param.name: self.arrays[param][1] for param in self._trained}
+            self._blocks = None
+            views = {}
+            for param in self._trained:
+                value = as_nd(param.list_data())[0].reshape(-1)
+                middle = max(0, value.size - _SEEN) // 2
+                views.setdefault(value.dtype, []).append(value[middle:middle + _SEEN])
+            self._seen = list(views.values())
 
     def _give_arrays(self, param):
-        self._arrays[param] = [value.copy() for value in param.list_data()], None
+        values, gradients = [value.copy() for value in param.list_data()], None
+        if param.grad_req != 'null':
+            gradients = [nd.zeros(value.shape, ctx=value.ctx, dtype=value.dtype,
+                                  stype=param._grad_stype) for value in values]
+            autograd.mark_variables(values, gradients)
+        self.arrays[param] = values, gradients
 
     def zero_gradients(self):
         """Set the current gradients to 0. `Parameter.zero_grad` cannot do that to mx.np arrays."""
@@ -113,29 +105,29 @@ class GluonReference(Reference):
         """List the arrays that a step without an update changes, each with a copy of its value."""
         arrays = [value for param in self._params if param.grad_req == 'null'
                   for value in param.list_data()]
-        arrays += [value for values, _ in self._arrays.values() for value in values]
+        arrays += [value for values, _ in self.arrays.values() for value in values]
         if self.adds:
             arrays += [array for param in self._trained for array in param.list_grad()]
         return [(array, array.copy()) for array in arrays]
 
     def weights(self):
         """Map each trained parameter to a list of its values at the snapshot, one a device."""
-        return {param.name: as_nd(self._arrays[param][0]) for param in self._trained}
+        return {param.name: as_nd(self.arrays[param][0]) for param in self._trained}
 
     def values(self):
         """Map each parameter that has arrays of its own at the snapshot to these."""
-        return {param.name: as_nd(values) for param, (values, _) in self._arrays.items()}
+        return {param.name: as_nd(values) for param, (values, _) in self.arrays.items()}
 
     def values_of(self, live):
         """Map the same names to the current arrays."""
         self.allocate()
-        return {param.name: as_nd(param._data) for param in self._arrays}
+        return {param.name: as_nd(param._data) for param in self.arrays}
 
     @contextlib.contextmanager
     def inputs_kept(self, live):
         """Undo what a pass does to parameters without arrays of their own, and give them some."""
         kept = [(value, value.copy(), param) for param in self._params
-                if param not in self._arrays for value in as_nd(param.list_data())]
+                if param not in self.arrays for value in as_nd(param.list_data())]
         try:
             yield
         finally:
@@ -188,7 +180,7 @@ class GluonReference(Reference):
     @contextlib.contextmanager
     def _in_place(self):
         """Let the parameters have the values of the snapshot, and gradients of their own."""
-        current = [(param, param._data, param._grad) for param in self._arrays]
+        current = [(param, param._data, param._grad) for param in self.arrays]
 
         def restore():
             for param, data, gradients in current:
@@ -197,7 +189,7 @@ class GluonReference(Reference):
         with contextlib.nullcontext() if self._blocks is not None else self._found_blocks():
             self._check_shapes(self._blocks or ())
             try:
-                for param, (data, gradients) in self._arrays.items():
+                for param, (data, gradients) in self.arrays.items():
                     param._data, param._grad = data, gradients
                 yield
             finally:
@@ -214,7 +206,7 @@ class GluonReference(Reference):
 
         def find(block, *_):
             if hasattr(block, '_active') and not (
-                    self._arrays.keys().isdisjoint(block.collect_params().values())):
+                    self.arrays.keys().isdisjoint(block.collect_params().values())):
                 self._check_shapes([block])
                 found.add(block)
 
@@ -348,7 +340,7 @@ class GluonReference(Reference):
     def _clear_from(self, device):
         """Set the gradients of devices without rows to 0, unless they add up over batches."""
         for param in self._trained:
-            is_current = param._grad is not self._arrays.get(param, (None, None))[1]
+            is_current = param._grad is not self.arrays.get(param, (None, None))[1]
             for value, gradient in zip(param._data[device:], param._grad[device:]):
                 value._fresh_grad = True
                 if not (is_current and param.grad_req == 'add'):

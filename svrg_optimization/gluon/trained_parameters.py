@@ -59,8 +59,8 @@ class StepUpdater(Updater):
     ----------
     optimizer : mxnet.optimizer.Optimizer
         The optimizer.
-    proximal : dict of int to operator
-        Proximal operators by number of the parameter.
+    proximal : dict of str to operator
+        Proximal operators.
     """
 
     def __init__(self, optimizer, proximal):
@@ -78,8 +78,9 @@ class StepUpdater(Updater):
         with scales.applied(self.optimizer, index, weights, gradients) as scaled:
             super().__call__(index, scaled, weights)
         for number, value in zip(index, weights):
-            if number in self._proximal:
-                ProximalStep(self._proximal[number], value.shape)(
+            operator = self._proximal.get(self.optimizer.param_dict[number].name)
+            if operator is not None:
+                ProximalStep(operator, value.shape)(
                     value, self.states[number], scales.step_size(self.optimizer, number, value))
 
 

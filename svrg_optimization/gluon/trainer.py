@@ -164,10 +164,9 @@ class SVRGTrainer(gluon.Trainer):
             settings.proximal, trained, [name for name in trained if name.endswith('weight')])
         self._proximal.check_optimizer(optimizer, optimizer_params, {
             param.name: param.shape or (0, 0) for param in self._params})
-        operators = {number: self._proximal.by_name[param.name]
-                     for number, param in enumerate(self._params)
-                     if param.name in self._proximal.by_name}
-        self._updaters = [StepUpdater(self._optimizer, operators) for _ in self._updaters]
+        self._updaters = [StepUpdater(self._optimizer, self._proximal.by_name)
+                          for _ in self._updaters]
+        warn_once = WarnOnce()
         if is_unwrapped:
             self._scale *= kvstore.num_workers
             warn_once('optimizer is a DistributedOptimizer, which is unwrapped: the kvstore '
@@ -384,7 +383,7 @@ class SVRGTrainer(gluon.Trainer):
                                'autograd.record()')
         if not self._reference.trained():
             raise ValueError("params must have one that is trained, and grad_req is 'null' for all")
-        if self._svrg.snapshot.is_active and not self._reference.has_arrays:
+        if self._svrg.snapshot.is_active and not self._reference.arrays:
             self._svrg.warn_once('the snapshot is dropped, since parameters have got other arrays '
                                  '(cast, reset_ctx, grad_req)')
             self._svrg.snapshot.replace(None)
