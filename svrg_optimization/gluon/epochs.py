@@ -25,14 +25,17 @@ def _epochs(trainer, train_data, numbers, update_freq, states):
                 or alone and epoch == numbers.start):
             take_snapshot(trainer, train_data, logging, epoch, states)
             if has_ended(trainer):
+                is_at_snapshot = True
                 break
         batches = trainer.training_batches(train_data)
         is_last = epoch + 1 == numbers.stop or (epoch + 1) % update_freq == 0
         yield itertools.chain(batches, _averaging(trainer)) if alone and is_last else batches
-    if numbers and alone:
-        trainer._average()  # where a loop has ended before its batches
+    else:
+        is_at_snapshot = not (numbers or svrg.snapshot.is_active)
+        if numbers and alone:
+            trainer._average()  # where a loop has ended before its batches
     # A run that is resumed may not have come to the last epoch.
-    end(trainer, train_data, logging, numbers.stop - 1, states)
+    end(trainer, train_data, logging, numbers.stop - 1, is_at_snapshot, states)
 
 
 def _averaging(trainer):
@@ -61,12 +64,12 @@ def has_ended(trainer):
         trainer.has_converged or svrg.taken is not None and not snapshots.can_go_on(svrg))
 
 
-def end(trainer, train_data, logger, epoch, states=()):
+def end(trainer, train_data, logger, epoch, is_at_snapshot, states=()):
     """Let a last snapshot decide whether training has converged, and which weights are best."""
     svrg, trained = trainer._svrg, trainer._trained
     if svrg.settings.is_plain or svrg.settings.tol is None and trained.rule is None:
         return
-    if svrg.snapshot.num_update > svrg.snapshot.taken_at:
+    if not is_at_snapshot:
         take_snapshot(trainer, train_data, logger, epoch, states)
     if svrg.taken is not None:
         snapshots.warn_of_end(svrg, trained)

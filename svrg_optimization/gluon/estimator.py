@@ -29,9 +29,7 @@ class SVRGBatchProcessor(BatchProcessor):
     ``fit`` also needs a :class:`SnapshotHandler`.
     """
 
-    def __init__(self):
-        super().__init__()
-        self.handler = None  # the SnapshotHandler of the fit that runs
+    handler = None  # the SnapshotHandler of the fit that runs
 
     def _get_data_and_label(self, batch, ctx, batch_axis=0):
         return [gluon.utils.split_and_load(each, ctx, batch_axis, even_split=False)
@@ -134,7 +132,6 @@ class SnapshotHandler(GradientUpdateHandler, TrainBegin, EpochBegin, EpochEnd, T
             raise TypeError('train_data must be a DataLoader, and not %r' % (train_data,))
         self._train_data = train_data
         self._update_freq = checked_count('update_freq', update_freq)
-        self._epoch = 0
 
     def train_begin(self, estimator, *args, **kwargs):
         """Check what the estimator has."""
@@ -180,7 +177,9 @@ class SnapshotHandler(GradientUpdateHandler, TrainBegin, EpochBegin, EpochEnd, T
     def train_end(self, estimator, *args, **kwargs):
         """Let a last snapshot decide whether training has converged, and which weights are best."""
         estimator.batch_processor.handler = None
-        end(estimator.trainer, self._train_data, estimator.logger, self._epoch)
+        snapshot = estimator.trainer._svrg.snapshot
+        end(estimator.trainer, self._train_data, estimator.logger, self._epoch,
+            is_at_snapshot=snapshot.num_update == snapshot.taken_at)
 
     def _is_due(self, trainer):
         """Tell whether there is no snapshot of use, or `update_freq` epochs were made from it."""

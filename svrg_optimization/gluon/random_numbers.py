@@ -9,6 +9,13 @@ _GENERATORS = 8  # a multiple of MXNet's number of generators, 4 on a CPU
 class RandomNumbers:
     """Seeds that are set before a batch, and again for its gradient at the snapshot.
 
+    Parameters
+    ----------
+    state : tuple or None
+        What `state` returned of another one.
+    were_drawn : bool
+        That of the other one.
+
     Attributes
     ----------
     are_drawn : bool or None
@@ -18,9 +25,12 @@ class RandomNumbers:
         Whether it has drawn any so far.
     """
 
-    def __init__(self):
+    def __init__(self, state=None, were_drawn=False):
         self._generator = self._seed = self.are_drawn = None
-        self.were_drawn = False
+        self.were_drawn = were_drawn
+        if state is not None:
+            self._generator = np.random.RandomState()
+            self._generator.set_state(state)
 
     def set_seed(self, is_new=True):
         """Set MXNet's seed, to a new number or to the last one."""
@@ -44,13 +54,3 @@ class RandomNumbers:
     def state(self):
         """Return what a file contains: the state of the generator of seeds, None without."""
         return self._generator and self._generator.get_state()
-
-    @classmethod
-    def from_state(cls, state, were_drawn):
-        """Return the RandomNumbers that a file tells of."""
-        numbers = cls()
-        if state is not None:
-            numbers._generator = np.random.RandomState()
-            numbers._generator.set_state(state)
-        numbers.were_drawn = were_drawn
-        return numbers

@@ -77,8 +77,9 @@ def restoring(reference, snapshot, content):
     Until it is called nothing has changed. An error says that the snapshot is
     of other parameters.
     """
-    names, counts = reference.names, {
-        name: content['counts'][name] for name in _COUNTS if name in content['counts']}
+    names, counts = reference.names, content['counts']
+    facts_of_snapshot = {'averaged_at': counts['num_update'], 'jump': content.get('jump'),
+                         **{name: counts[name] for name in _COUNTS if name in counts}}
     if _structure(content.get('names', names)) != _structure(names):  # 1.0.0 saved no names
         raise ValueError('it has a snapshot of other parameters, or of these in another order: '
                          '%s, and not %s. Give the blocks the prefixes that they had'
@@ -88,7 +89,7 @@ def restoring(reference, snapshot, content):
         return {names[place]: value for place, value in of_places.items()}
 
     kind = reference.rows.kind or content.get('loss')
-    numbers = RandomNumbers.from_state(content['random'], content.get('was_random', False))
+    numbers = RandomNumbers(content['random'], content.get('was_random', False))
     values, full_gradient = by_name(content['values'] or {}), None
     if content['values'] is not None:
         facts, shares = content['facts'], content['full_gradient']
@@ -103,8 +104,7 @@ def restoring(reference, snapshot, content):
 
     def restore():
         reference.restore(kind, numbers, values)
-        snapshot.replace(full_gradient, **counts, jump=content.get('jump'),
-                         averaged_at=counts['num_update'])
+        snapshot.replace(full_gradient, **facts_of_snapshot)
 
     return restore
 

@@ -2,7 +2,6 @@ r"""SVRGTrainer, Gluon's Trainer with stochastic variance reduced gradients."""
 
 import functools
 import logging
-import os
 import reprlib
 import tempfile
 
@@ -606,11 +605,10 @@ class SVRGTrainer(gluon.Trainer):
         except Exception as error:  # a damaged pickle may raise any
             raise ValueError('%s is damaged, or has no states for these parameters: %s'
                              % (fname, error)) from error
-        with tempfile.TemporaryDirectory() as folder:
-            name = os.path.join(folder, 'states')
-            with open(name, 'wb') as file:
-                file.write(states)
-            super().load_states(name)
+        with tempfile.NamedTemporaryFile() as file:
+            file.write(states)
+            file.flush()
+            super().load_states(file.name)
         self._optimizer.allow_np_array = util.is_np_array()  # whatever it was when they were saved
         self._svrg.snapshot.replace(None)
         self._data_of_snapshot = None
