@@ -23,7 +23,7 @@ class TrainedParameters(TrainedModel):
     @property
     def rule(self):
         """The Rule of the optimizer, None without."""
-        return rule_of_optimizer(self.live._optimizer)
+        return rule_of(self.live._optimizer.lr_scheduler)
 
     @property
     def rate(self):
@@ -82,9 +82,3 @@ class StepUpdater(Updater):
             if operator is not None:
                 ProximalStep(operator, value.shape)(
                     value, self.states[number], scales.step_size(self.optimizer, number, value))
-
-
-def rule_of_optimizer(optimizer, optimizer_params=None):
-    """Return the Rule of an optimizer, which may be given by name; None without."""
-    return rule_of((optimizer_params or {}).get('lr_scheduler',
-                                                getattr(optimizer, 'lr_scheduler', None)))

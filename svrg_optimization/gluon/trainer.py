@@ -26,7 +26,7 @@ from .epochs import epochs
 from .reference import GluonReference
 from .rows import Rows
 from .states import after_states, packed, restoring, unpickled
-from .trained_parameters import StepUpdater, TrainedParameters, rule_of_optimizer
+from .trained_parameters import StepUpdater, TrainedParameters
 
 
 def _check_kvstore(kvstore, update_on_kvstore, proximal):
@@ -138,17 +138,9 @@ class SVRGTrainer(gluon.Trainer):
         rows = Rows(settings.batch_axis, settings.loss_is_mean, warn_once)
         optimizer_params = spelled_out(optimizer, optimizer_params)
         check_step_size(optimizer, optimizer_params, settings.alpha, bool(update_on_kvstore))
-        rule = rule_of_optimizer(optimizer, optimizer_params)
-        if rule is not None:
-            rule.restart()
-        if is_distributed(kvstore) or not (settings.proximal is None and rule is None):
-            update_on_kvstore = False
         if isinstance(kvstore, str) and is_distributed(kvstore):
             kvstore = open_distributed(kvstore)
         super().__init__(params, optimizer, optimizer_params, kvstore, None, update_on_kvstore)
-        self._steps_alone = settings.local_steps and is_distributed(kvstore)
-        if self._steps_alone:
-            self._kvstore_params['kvstore'] = LocalSteps(kvstore)
         for param in self._params:
             if param._stype != 'default':
                 raise ValueError('params must be dense, and %s is %s' % (param.name, param._stype))
@@ -165,6 +157,15 @@ class SVRGTrainer(gluon.Trainer):
             param.name: param.shape or (0, 0) for param in self._params})
         self._updaters = [StepUpdater(self._optimizer, self._proximal.by_name)
                           for _ in self._updaters]
+        self._trained = TrainedParameters(self)
+        rule = self._trained.rule
+        if rule is not None:
+            rule.restart()
+        if is_distributed(kvstore) or not (settings.proximal is None and rule is None):
+            self._kvstore_params['update_on_kvstore'] = False
+        self._steps_alone = settings.local_steps and is_distributed(kvstore)
+        if self._steps_alone:
+            self._kvstore_params['kvstore'] = LocalSteps(kvstore)
         warn_once = WarnOnce()
         if is_unwrapped:
             self._scale *= kvstore.num_workers
@@ -172,7 +173,6 @@ class SVRGTrainer(gluon.Trainer):
                       "'horovod' sums, and step takes the rows of all workers")
         self._reference = GluonReference(self._params, objective, rows)
         self._svrg = SVRG(self._reference, settings, warn_once)
-        self._trained = TrainedParameters(self)
         self._summed = None  # rows whose SVRG gradients `step` is to find
         self._keys_on_servers = set()
         self._data_of_snapshot = None  # what it is the mean over; not known of a file's
@@ -180,7 +180,7 @@ class SVRGTrainer(gluon.Trainer):
     @property
     def learning_rate(self):
         """Learning rate of the optimizer; NaN before a `BarzilaiBorwein` has one."""
-        rule = rule_of_optimizer(self._optimizer)
+        rule = self._trained.rule
         return super().learning_rate if rule is None or rule.is_begun else float('nan')
 
     @property
@@ -493,7 +493,7 @@ class SVRGTrainer(gluon.Trainer):
 
     def _update(self, ignore_stale_grad=False):
         super()._update(ignore_stale_grad)
-        if rule_of_optimizer(self._optimizer) is not None:
+        if self._trained.rule is not None:
             self._reference.remember_step()
         self._svrg.end_step()
 
@@ -517,7 +517,7 @@ class SVRGTrainer(gluon.Trainer):
             summed *= self._kvstore.num_workers
         if batch_size != summed and (
                 any(self._optimizer._get_wds(range(len(self._params))))
-                or self._proximal.by_name or rule_of_optimizer(self._optimizer)):
+                or self._proximal.by_name or self._trained.rule):
             svrg.warn_once('batch_size of step is %s, and backward has summed the gradients of %d '
                            '%s: with weight decay or a proximal operator such steps lead to '
                            'another optimum, and BarzilaiBorwein finds the rate of others. Give '
@@ -614,7 +614,7 @@ class SVRGTrainer(gluon.Trainer):
         self._data_of_snapshot = None
         if restore:
             restore()
-            rule, names = rule_of_optimizer(self._optimizer), svrg.get('names')
+            rule, names = self._trained.rule, svrg.get('names')
             if rule is not None and rule.column_scales:
                 rule.column_scales = rule.column_scales.renamed(dict(zip(
                     names, self._reference.names)))
