@@ -12,7 +12,6 @@ from mxnet.gluon.contrib.estimator import (
 
 from .._argument_checks import checked_count
 from ..kvstore.kinds import is_distributed
-from .batches import Batches
 from .epochs import end, has_ended, take_snapshot
 from .numpy_arrays import as_nd
 from .trainer import SVRGTrainer
@@ -67,7 +66,7 @@ class SVRGBatchProcessor(BatchProcessor):
             raise RuntimeError('fit needs a SnapshotHandler(train_data) among its event_handlers, '
                                'besides the SVRGBatchProcessor of the Estimator')
         trainer = estimator.trainer
-        batch = Batches([train_batch], None, trainer._devices, trainer._reference.rows).first
+        batch = trainer._batches([train_batch]).first
         inputs = list(map(list, zip(*batch)))
         outputs = (trainer._reference.outputs(batch)[0] if has_ended(trainer)  # no step follows
                    else trainer.backward(*inputs))

@@ -263,8 +263,7 @@ class SVRGTrainer(gluon.Trainer):
         if self._svrg.settings.is_plain:
             return
         self._check_ready()
-        source = Batches(train_data, batches, self._devices, self._reference.rows,
-                         self._of_devices(states))
+        source = self._batches(train_data, batches, self._of_devices(states))
         if source.first and any(param._deferred_init for param in self._params):
             self._reference.outputs(with_states(source.first, source.states))  # finds the shapes
         if source.first_whole and not (any(states) or self._svrg.snapshot.num_taken):
@@ -329,6 +328,9 @@ class SVRGTrainer(gluon.Trainer):
         """
         return epochs(self, train_data, num_epoch, update_freq, begin_epoch, states)
 
+    def _batches(self, train_data, count=None, states=()):
+        return Batches(train_data, count, self._devices, self._reference.rows, states)
+
     def _of_devices(self, states):
         """Return the states of each device."""
         in_list = isinstance(states, (list, tuple))
@@ -373,7 +375,7 @@ class SVRGTrainer(gluon.Trainer):
         svrg = self._svrg
         stored = None if svrg.settings.is_plain else svrg.store.shuffled(train_data, svrg.warn_once)
         if stored is None:
-            stored = Batches(train_data, None, self._devices, self._reference.rows).batches()
+            stored = self._batches(train_data).batches()
         return (as_inputs(batch, len(self._devices)) for batch in stored)
 
     def _check_ready(self):
@@ -534,7 +536,7 @@ class SVRGTrainer(gluon.Trainer):
         svrg, reference = self._svrg, self._reference
         kept = reference.kept_of_step()
         try:
-            for batch in Batches(data, None, self._devices, reference.rows).batches():
+            for batch in self._batches(data).batches():
                 reference.zero_gradients()
                 rows = self._compute_gradients(batch)[1]
                 gradients, scaled = reference.current_gradients, rows * self._loss_scale
