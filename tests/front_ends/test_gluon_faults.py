@@ -431,6 +431,9 @@ def test_a_recording_that_was_left_open_is_an_error():
             trainer.update_full_grads(problem.loader())
         with pytest.raises(RuntimeError, match=r'its methods outside of autograd.record\(\)'):
             trainer.backward(*next(iter(problem.loader())))
+        trainer.alpha = 0
+        with pytest.raises(RuntimeError, match=r'its methods outside of autograd.record\(\)'):
+            trainer.backward(*next(iter(problem.loader())))
 
 
 def test_parameters_that_are_all_fixed_are_an_error():

@@ -361,3 +361,12 @@ def test_the_last_warning_names_dropout():
             for batch in batches:
                 trainer.backward(*batch)
                 trainer.step(10)
+
+
+@pytest.mark.filterwarnings('ignore:the full gradient is not finite')
+def test_epochs_that_cannot_go_on_end_with_a_warning():
+    problem = Blocks('softmax')
+    problem.features[3] = np.nan
+    trainer = problem.trainer(problem.net(), tol=1e-3)
+    with pytest.warns(UserWarning, match='did not converge: gradient nan'):
+        assert not list(trainer.epochs(problem.loader(), 20))
