@@ -406,8 +406,7 @@ class SVRGTrainer(gluon.Trainer):
     def _workers(self):
         reference = self._reference
         summed = reference.values_of(self) if self._steps_alone else reference.current_gradients
-        return workers_of_trainer(self._kvstore, reference.names, summed,
-                                  self._keys_on_servers)
+        return workers_of_trainer(self._kvstore, reference.names, summed, self._keys_on_servers)
 
     def backward(self, *inputs):
         """Compute the objective of a batch and its SVRG gradients.
