@@ -166,7 +166,6 @@ class SVRGTrainer(gluon.Trainer):
         self._steps_alone = settings.local_steps and is_distributed(kvstore)
         if self._steps_alone:
             self._kvstore_params['kvstore'] = LocalSteps(kvstore)
-        warn_once = WarnOnce()
         if is_unwrapped:
             self._scale *= kvstore.num_workers
             warn_once('optimizer is a DistributedOptimizer, which is unwrapped: the kvstore '
