@@ -282,7 +282,7 @@ class Settings:
             return True
         if self.sampling.updates_per_snapshot is not None:
             return snapshot.num_update - snapshot.taken_at >= self.sampling.updates_per_snapshot
-        return epoch % self.update_freq == 0
+        return self.update_freq is not None and epoch % self.update_freq == 0
 
     def is_due_within_epoch(self, snapshot):
         """Tell whether a snapshot is due before the next step."""
