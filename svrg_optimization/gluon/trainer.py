@@ -404,6 +404,7 @@ class SVRGTrainer(gluon.Trainer):
 
     def _workers(self):
         reference = self._reference
+        reference.trained()  # whose arrays a first pass has made
         summed = reference.values_of(self) if self._steps_alone else reference.current_gradients
         return workers_of_trainer(self._kvstore, reference.names, summed, self._keys_on_servers)
 
