@@ -50,6 +50,8 @@ def dtype_of_sum(dtype):
 
 def bytes_of(array):
     """Return the bytes of an array's values and, if it is sparse, of its indices."""
+    if isinstance(array, np.ndarray):
+        return array.nbytes
     if array.stype == 'default':
         return array.size * np.dtype(array.dtype).itemsize
     parts = [array.data, array.indices, *([array.indptr] if array.stype == 'csr' else [])]

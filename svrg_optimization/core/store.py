@@ -90,7 +90,7 @@ class Store:
         """
         gradients = part.gradients
         stored = StoredBatch(batch, full_gradient, part.cut_from)
-        self._of_pass[_key(arrays)] = stored
+        self._of_pass[_key(arrays) or id(batch)] = stored  # without arrays it is not found
         self._left -= sum(map(bytes_of, arrays))
         while self._left < 0 and self._with_gradients:
             latest = self._with_gradients.pop()

@@ -9,7 +9,7 @@ from mxnet.contrib import amp
 import oracle
 from blocks import Blocks, as_blocks_take, assert_weights, train, weights_of
 from pairs import in_pairs
-from svrg_optimization import BarzilaiBorwein
+from svrg_optimization import BarzilaiBorwein, SVRGTrainer
 from svrg_optimization.diagnostics import gradient_variance
 from svrg_optimization.proximal import L1, GroupLasso
 
@@ -137,6 +137,28 @@ def test_arrays_that_are_used_again_are_copied():
                 trainer.step(10)
     assert rules[0].curvature == rules[1].curvature
     assert_weights(nets[1], weights_of(nets[0]), 1e-7)
+
+
+@pytest.mark.nd_arrays
+@pytest.mark.parametrize('of', [int, np.int64, lambda number: np.full(1, number)])
+def test_stored_batches_may_be_other_than_arrays_of_mxnet(of):
+    problem, trained = Blocks('linear'), []
+    net, loss = problem.net(), gluon.loss.L2Loss()
+
+    def objective(number):
+        trained.append(int(np.asarray(number).item()))
+        data, label = problem.features[trained[-1]::4], problem.targets[trained[-1]::4]
+        return loss(net(mx.nd.array(data)), mx.nd.array(label))
+
+    trainer = SVRGTrainer(net.collect_params(), 'sgd', {'learning_rate': 0.01},
+                          objective=objective, store_snapshot_grads=True)
+    data = [(of(number),) for number in range(4)]
+    trainer.update_full_grads(data)
+    del trained[:]
+    for batch in trainer.training_batches(data):
+        trainer.backward(*batch)
+        trainer.step(10)
+    assert set(trained) == set(range(4))
 
 
 @pytest.mark.parametrize('grad_req', ['write', 'add'])
