@@ -130,7 +130,8 @@ SETTINGS = {
         _BOTH, 1.0, checked_alpha,
         InFile(lambda alpha: None if callable(alpha) else float(alpha),
                lambda fact: 1. if fact is None else fact,
-               lambda fact: 'a schedule of alpha' if fact is None else '', 'it is 1'), {},
+               lambda fact: 'a schedule of alpha' if fact is None else '', 'it is 1'),
+        {'alpha (-1 for a schedule)': lambda alpha, _: -1 if callable(alpha) else alpha},
         'Coefficient of the variance reduction, a number in [0, 1] or a schedule of it. In a '
         'resumed run a schedule counts the updates before.'),
     'nonfinite': Setting(

@@ -82,6 +82,17 @@ def test_workers_compare_what_must_be_alike(name):
     assert all(isinstance(number, (int, float)) for number in other.plan(3).values())
 
 
+@pytest.mark.parametrize('cell, without', [
+    ('check', {'batch_axis', 'next_states'}), ('file', {'batch_axis', 'full_grad_callback'}),
+    ('agreed', {'batch_axis', 'full_grad_callback', 'loss_is_mean', 'next_states', 'nonfinite',
+                'proximal', 'sparse_full_grad', 'store_snapshot_grads'}),
+    ('attribute', {'batch_axis', 'full_grad_callback', 'local_steps', 'loss_is_mean', 'next_states',
+                   'nonfinite', 'proximal', 'sparse_full_grad', 'store_snapshot_grads'})])
+def test_what_a_setting_lacks_is_meant(cell, without):
+    """A new one has all cells, or is named here."""
+    assert {name for name, setting in SETTINGS.items() if not getattr(setting, cell)} == without
+
+
 @pytest.mark.parametrize('make', [
     lambda: SVRGModule(Problem().symbol, tolerance=1),
     lambda: SVRGBucketingModule(lambda _: (Problem().symbol, ('data',), ('label',)), 1,
