@@ -206,6 +206,8 @@ class BarzilaiBorwein(Rule):
     [[1.0, -2.0, 3.0]]
     """
 
+    goes_back = True
+
     def __init__(self, base_lr=None, bounded=True, scaled=False):
         rate = checked_positive('base_lr', base_lr)
         self.bounded = checked_bool('bounded', bounded)
@@ -400,7 +402,8 @@ def check_step_size(optimizer, optimizer_params, alpha, on_servers, batches=None
             is_allowed &= argument == 'momentum' and 0 < value < 1
     if not is_allowed:
         raise ValueError('optimizer must be sgd or nag, with a momentum from 0 to below 1 and '
-                         'without clip_gradient, for BarzilaiBorwein, not %s' % name)
+                         'without clip_gradient, for %s, not %s'
+                         % (type(scheduler).__name__, name))
     if not callable(alpha) and alpha == 0:
         require(SNAPSHOTS, {'rule': scheduler}, 'alpha', alpha)
     if batches is not None:

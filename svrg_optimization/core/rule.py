@@ -39,7 +39,8 @@ class Rule(LRScheduler):
 
     A new rule derives from this class and sets `rate` in `take_snapshot`. All else is
     done for it by both front ends: it begins anew for another model, knows a resumed run,
-    and is in checkpoints.
+    and is in checkpoints. One with attributes of its own overrides `restart`, which the
+    constructor calls, `state` and `resume`.
 
     Attributes
     ----------
@@ -49,13 +50,16 @@ class Rule(LRScheduler):
         Arrays that a checkpoint has beside `state`.
     column_scales : Scales or None
         What steps are scaled by.
+    goes_back : bool
+        Whether it goes back where a snapshot is worse than the one before. Where it does
+        not, a warning says if training diverges.
     needs : tuple of str
         What `requirements.py` refuses other settings for.
     advice : str
         What may help where training has not converged, for a warning.
     """
 
-    column_scales, advice = None, 'more snapshots'
+    column_scales, advice, goes_back = None, 'more snapshots', False
     needs = ALL_ROWS, SNAPSHOTS
 
     def __init__(self, base_lr=None):

@@ -31,8 +31,8 @@ class Taken(NamedTuple):
 def take_snapshot(svrg, trained, source, workers, done=None):
     """Take a snapshot; where the optimizer has a rule, let it set the rate there.
 
-    If the objective is above that of the snapshot before, training goes back to that
-    one instead, with a smaller rate.
+    If the objective is above that of the snapshot before, a rule may go back to that one
+    instead, with a smaller rate.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ def take_snapshot(svrg, trained, source, workers, done=None):
     Warns
     -----
     UserWarning
-        Without a rule, if training diverges.
+        Without a rule that goes back, if training diverges.
     """
     if workers.step_alone:
         average(svrg, trained, workers)
@@ -59,7 +59,7 @@ def take_snapshot(svrg, trained, source, workers, done=None):
         svrg.take_snapshot(trained.live, source, workers, done)
     went_back = rule is not None and rule.take_snapshot(svrg, trained, source, workers, done)
     svrg.taken = Taken(gradient_norm(svrg, trained), objective(svrg, trained), went_back)
-    if rule is None:
+    if rule is None or not rule.goes_back:
         svrg.divergence.look_at(svrg.taken, svrg.reference.weights(), trained, workers,
                                 svrg.warn_once)
     return svrg.taken

@@ -2,6 +2,7 @@
 
 import mxnet as mx
 import numpy as np
+import pytest
 from mxnet import gluon
 
 from problems import Problem
@@ -46,3 +47,11 @@ def test_a_trainer_takes_its_rates():
     expected = 0.04 * features.T.dot(targets).ravel() / 8
     np.testing.assert_allclose(net.weight.data().asnumpy().ravel(), expected, rtol=1e-5)
     assert trainer.learning_rate == 0.04
+
+
+def test_divergence_is_told_beside_a_rule_that_does_not_go_back():
+    problem = Problem(rows=40)
+    module = SVRGModule(problem.symbol, label_names=('label',), update_freq=1)
+    with pytest.warns(UserWarning, match='training diverges'):
+        module.fit(problem.iterator(), eval_metric=[], num_epoch=3, optimizer_params={
+            'lr_scheduler': Halving(40.)})
