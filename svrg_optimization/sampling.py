@@ -149,8 +149,9 @@ class Growing:
         return batches if self.limit is None else min(batches, self.limit)
 
     def reaches_limit(self, snapshots):
-        """Tell whether the next snapshot is the first one that has grown to `limit` batches."""
-        return self(snapshots - 1) < self(snapshots) == self.limit
+        """Tell whether the next snapshot is the first one of `limit` batches."""
+        return self(snapshots) == self.limit and (snapshots == 0
+                                                  or self(snapshots - 1) < self.limit)
 
     def __repr__(self):
         return 'Growing(%r, factor=%r, limit=%r)' % (self.first, self.factor, self.limit)

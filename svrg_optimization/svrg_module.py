@@ -805,7 +805,8 @@ class SVRGModule(Module):
         ValueError
             If `train_data` yields no row, a batch without labels, or a batch of
             shapes that the module cannot be bound for. Also if the symbol has
-            no loss, or if `batches` is below 1 or given with `BarzilaiBorwein`.
+            no loss, or if `batches` is below 1 or given with a `tol` or
+            `BarzilaiBorwein`.
         FloatingPointError
             If the full gradient is not finite, with ``nonfinite='raise'``.
 

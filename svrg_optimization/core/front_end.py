@@ -175,7 +175,7 @@ class TrainedModel:
     rule : Rule or None
         What sets the learning rate from snapshots.
     rate : float or None
-        Learning rate, if it is known, for a warning.
+        Learning rate, if it is known.
     """
 
     rule = rate = None

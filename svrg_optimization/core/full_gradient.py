@@ -27,7 +27,8 @@ class Part(NamedTuple):
     weights : list of float, or None
         Weight of each device's gradients in the sum; 1 each by default.
     rows, batches : int
-        Number of rows without padding, and of batches, that the sum counts here.
+        Number of rows without padding (of labels, with a mask), and of batches, that the
+        sum counts here.
     kind : str
         BATCH, SUM or STEP.
     batch : object, optional

@@ -97,7 +97,8 @@ class SVRG:
         workers : Workers
             Devices and workers that the full gradient is summed over.
         done : callable, optional
-            Called with the number of each batch and the batch after its gradient.
+            Called with the number of each batch and the batch when the next one is asked
+            for. Gradients of batches that are computed as one may follow.
 
         Raises
         ------

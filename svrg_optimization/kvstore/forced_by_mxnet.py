@@ -1,8 +1,8 @@
 """Tricks that MXNet's KVStore forces on us, and the state of this process that they need.
 
-All of them are here, each with its reason, so that no other file reads or changes what is
-not its own: MXNet has no function for what they do. Only ``_mxnet_compat.py``, which mends
-MXNet, has others; one of its changes calls `prepare_exit` for each KVStore of a worker.
+All of these are here, each with its reason: MXNet has no function for what they do. Only
+``_mxnet_compat.py``, which mends MXNet, has others; one of its changes calls `prepare_exit`
+for each KVStore of a worker.
 """
 
 import atexit
@@ -170,8 +170,8 @@ def errors_of_updater_raised():
         yield
     finally:
         sys.unraisablehook = report
-        if errors:
-            raise errors[0]
+    if errors:
+        raise errors[0]
 
 
 # A worker that ends waits for all others, after an exception too, and drops pushes that are not

@@ -94,12 +94,13 @@ def install(module, kvstore, optimizer, optimizer_params, init_optimizer):
                     {**module._aux_params, **module._arg_params})
 
 
-# All of these come before anything has changed.
+# All of these come before the KVStore has a key.
 
 def _view_where_workers_update(module, kvstore, optimizer, optimizer_params):
     """Return the class of KVStores whose workers update, None where `kvstore` itself decides.
 
-    For BarzilaiBorwein the workers do, unless the user has decided in the environment.
+    With `local_steps` the workers do, and for a rule of the rate unless the user has decided in
+    the environment.
     """
     if is_distributed(kvstore) and module._svrg.settings.local_steps:
         return LocalSteps

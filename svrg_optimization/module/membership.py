@@ -126,8 +126,9 @@ class Membership:
         if self._plan != plan:
             check_same(kvstore, self.keys.tally, plan)
             if takes_snapshots:
-                check_waits(kvstore, tol=settings.tol,
-                            updates_per_snapshot=settings.sampling.updates_per_snapshot)
+                check_waits(kvstore, **{
+                    'tol': settings.tol,
+                    'sampling.updates_per_snapshot': settings.sampling.updates_per_snapshot})
             self._plan = plan
         if not (takes_snapshot or stores_again):
             self.forget_agreement()

@@ -29,7 +29,7 @@ def take_snapshot(module, train_data, batch_end_callback, batches):
             batches = checked_count('batches', batches, 'None or an int of 1 or more')
         source = Pass(train_data, batches)
     if source.count is not None:
-        require(ALL_ROWS, {'rule': trained.rule}, name, source.count)
+        require(ALL_ROWS, {'rule': trained.rule, 'tol': svrg.settings.tol}, name, source.count)
     if source is train_data:
         source.reset()  # an override may have read it
     else:

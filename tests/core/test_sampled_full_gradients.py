@@ -350,7 +350,9 @@ def test_growing_grows_to_its_limit():
     assert [Growing(4000)(number) for number in (0, 1, 2, 10 ** 9)] == [4000, 8000, 10000, 10000]
     assert [Growing(3, limit=6).reaches_limit(number) for number in range(4)] == [
         False, True, False, False]
-    assert [Growing(3, limit=3).reaches_limit(number) for number in range(2)] == [True, False]
+    for first, factor in (3, 2), (3, 1), (1, 2):
+        growing = Growing(first, factor, limit=first)
+        assert [growing.reaches_limit(number) for number in range(2)] == [True, False]
     assert not any(Growing(1, limit=None).reaches_limit(number) for number in range(100))
 
 
