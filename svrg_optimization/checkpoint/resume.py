@@ -5,6 +5,7 @@ from typing import NamedTuple, Optional
 
 import mxnet as mx
 
+from .._warn_once import warn
 from ..jump import Moves
 from ..module import executor_group
 from ..module.optimizer_states import (
@@ -103,8 +104,12 @@ class Loaded(NamedTuple):
         """Let the Rule of an optimizer, or None, go on or restart."""
         if rule is not None:
             rule.restart()
-            if self.step_size:
+            saved = self.step_size and self.step_size.get('class', 'BarzilaiBorwein')
+            if saved == type(rule).__name__:
                 rule.resume(self.step_size, self.moves)
+            elif saved:
+                warn('the checkpoint was saved with a %s: the %s of this run begins anew'
+                     % (saved, type(rule).__name__))
         return self._replace(step_size=None, moves=Moves())
 
 

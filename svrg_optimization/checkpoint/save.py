@@ -64,7 +64,8 @@ def _facts_and_arrays(module):
              'optimizer': loaded.counts, 'snapshot': None, 'step_size': loaded.step_size}
     moves = loaded.moves
     if rule is not None:
-        facts['step_size'], moves = rule.state(), rule.moves
+        facts['step_size'] = {**rule.state(), 'class': type(rule).__name__}
+        moves = rule.moves
     if module.optimizer_initialized:
         counts = module._membership.update_counts(module, snapshot.num_update, module._trainable)
         facts['optimizer'] = {**counts, 'copies': devices_that_update(module),

@@ -317,8 +317,9 @@ class SVRGTrainer(gluon.Trainer):
         Raises
         ------
         TypeError, ValueError
-            If a number is no int, `update_freq` is below 1 or another one is negative. Also
-            where `update_full_grads` and `training_batches` raise one.
+            If a number is no int, `update_freq` is below 1 or another one is negative, or
+            `train_data` can be read only once and no batches are stored. Also where
+            `update_full_grads` and `training_batches` raise one.
 
         Warns
         -----

@@ -6,7 +6,7 @@ import pytest
 from mxnet import gluon
 
 from problems import Problem
-from svrg_optimization import SVRGModule, SVRGTrainer
+from svrg_optimization import BarzilaiBorwein, SVRGModule, SVRGTrainer
 from svrg_optimization.core.rule import Rule
 
 
@@ -55,3 +55,21 @@ def test_divergence_is_told_beside_a_rule_that_does_not_go_back():
     with pytest.warns(UserWarning, match='training diverges'):
         module.fit(problem.iterator(), eval_metric=[], num_epoch=3, optimizer_params={
             'lr_scheduler': Halving(40.)})
+
+
+@pytest.mark.parametrize('saved, given', [(Halving, BarzilaiBorwein), (BarzilaiBorwein, Halving)])
+def test_a_rule_begins_anew_after_a_checkpoint_of_another(saved, given, tmp_path):
+    problem, path = Problem(rows=40), str(tmp_path / 'model')
+    module = SVRGModule(problem.symbol, label_names=('label',), update_freq=1)
+    data = problem.iterator()
+    module.bind(data.provide_data, data.provide_label)
+    module.init_params()
+    module.init_optimizer(optimizer_params={'lr_scheduler': saved(0.02)})
+    module.update_full_grads(data)
+    module.save_checkpoint(path, 2)
+    resumed = SVRGModule.load(path, 2, label_names=('label',))
+    resumed.bind(data.provide_data, data.provide_label)
+    with pytest.warns(UserWarning, match='saved with a %s: the %s' % (
+            saved.__name__, given.__name__)):
+        resumed.init_optimizer(optimizer_params={'lr_scheduler': given(0.01)})
+    assert resumed.learning_rate == 0.01

@@ -139,6 +139,18 @@ def test_arrays_that_are_used_again_are_copied():
     assert_weights(nets[1], weights_of(nets[0]), 1e-7)
 
 
+def test_epochs_need_data_that_can_be_read_again():
+    problem = Blocks('linear')
+    for stores in False, True:
+        trainer = problem.trainer(problem.net(), store_snapshot_grads=stores)
+        data = iter(list(problem.loader()))
+        if stores:
+            assert len(list(next(trainer.epochs(data, 1)))) == 4
+        else:
+            with pytest.raises(TypeError, match='train_data must be .* read more than once'):
+                trainer.epochs(data, 1)
+
+
 @pytest.mark.nd_arrays
 @pytest.mark.parametrize('of', [int, np.int64, lambda number: np.full(1, number)])
 def test_stored_batches_may_be_other_than_arrays_of_mxnet(of):
