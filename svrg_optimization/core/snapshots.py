@@ -119,6 +119,8 @@ def warn_of_end(svrg, trained, cause=''):
         return
     if cause:
         reason = cause
+    elif not can_go_on(svrg):
+        reason = 'no step was made: look at the data and the first weights'
     elif len(svrg.rows_of_passes) > 1:
         reason = ('passes had %s rows, so that each has another objective: iterators over files '
                   'leave other rows out with round_batch, unless batch_size divides the rows'
