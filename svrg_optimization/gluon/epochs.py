@@ -29,17 +29,17 @@ def _epochs(trainer, train_data, numbers, update_freq, states):
                 or alone and epoch == numbers.start):
             take_snapshot(trainer, train_data, logging, epoch, states)
             if has_ended(trainer):
-                is_at_snapshot = True
+                takes_last = False
                 break
         batches = trainer.training_batches(train_data)
         is_last = epoch + 1 == numbers.stop or (epoch + 1) % update_freq == 0
         yield itertools.chain(batches, _averaging(trainer)) if alone and is_last else batches
     else:
-        is_at_snapshot = not (numbers or svrg.snapshot.is_active)
+        takes_last = bool(numbers or svrg.snapshot.is_active)
         if numbers and alone:
             trainer._average()  # where a loop has ended before its batches
     # A run that is resumed may not have come to the last epoch.
-    end(trainer, train_data, logging, numbers.stop - 1, is_at_snapshot, states)
+    end(trainer, train_data, logging, numbers.stop - 1, takes_last, states)
 
 
 def _averaging(trainer):
@@ -68,12 +68,12 @@ def has_ended(trainer):
         trainer.has_converged or svrg.taken is not None and not snapshots.can_go_on(svrg))
 
 
-def end(trainer, train_data, logger, epoch, is_at_snapshot, states=()):
+def end(trainer, train_data, logger, epoch, takes_last, states=()):
     """Let a last snapshot decide whether training has converged, and which weights are best."""
     svrg, trained = trainer._svrg, trainer._trained
     if svrg.settings.is_plain or svrg.settings.tol is None and trained.rule is None:
         return
-    if not is_at_snapshot:
+    if takes_last:
         take_snapshot(trainer, train_data, logger, epoch, states)
     if svrg.taken is not None:
         snapshots.warn_of_end(svrg, trained)

@@ -178,7 +178,7 @@ class SnapshotHandler(GradientUpdateHandler, TrainBegin, EpochBegin, EpochEnd, T
         estimator.batch_processor.handler = None
         snapshot = estimator.trainer._svrg.snapshot
         end(estimator.trainer, self._train_data, estimator.logger, self._epoch,
-            is_at_snapshot=snapshot.num_update == snapshot.taken_at)
+            takes_last=snapshot.num_update != snapshot.taken_at)
 
     def _is_due(self, trainer):
         """Tell whether there is no snapshot of use, or `update_freq` epochs were made from it."""
