@@ -12,7 +12,7 @@ import pytest
 
 from cluster import PROBLEM
 from horovod_jobs import horovodrun, job_of_checks, needs_horovod, run_checks
-from jobs import TRAIN, is_running, weights
+from jobs import TRAIN, is_running, last_checkpoint, weights
 from oracle import train_on_union
 from problems import Problem, assert_close
 
@@ -46,9 +46,11 @@ def test_a_rank_that_leaves_ends_the_job_which_goes_on_later(tmp_path, how, wher
 
 
 def test_the_example_ends_with_a_rank_that_is_killed_and_resumes(tmp_path):
+    model, epochs = tmp_path / 'model', 8
+
     def start(prefix, *arguments):
-        return horovodrun([TRAIN, '--kv-store', 'horovod', '--prefix', prefix, '--epochs', 8,
-                           '--momentum', 0.8, *arguments])
+        return horovodrun([TRAIN, '--kv-store', 'horovod', '--prefix', prefix, '--epochs', epochs,
+                           '--batch-size', 10, '--momentum', 0.8, *arguments])
 
     def run_to_end(running):
         with running:
@@ -56,16 +58,19 @@ def test_the_example_ends_with_a_rank_that_is_killed_and_resumes(tmp_path):
         return running.output
 
     run_to_end(start(tmp_path / 'whole'))
-    with start(tmp_path / 'model', '--log-every', 1) as running:
-        running.wait_for(r'Epoch\[5\] Batch \[1')
+    with start(model, '--log-every', 1) as running:
+        running.wait_for(r'Epoch\[0\]')
         workers = [process for process in psutil.Process(running._process.pid).children(True)
                    if str(TRAIN) in process.cmdline() and process.exe() == os.path.realpath(
                        sys.executable)]
+        running.wait_for(r'Epoch\[3\] Batch \[1')
         os.kill(workers[-1].pid, signal.SIGKILL)
         assert running.exit_status(20) != 0
         assert not any(is_running(process.pid) for process in workers)
-    output = run_to_end(start(tmp_path / 'model', '--resume'))
-    assert re.search(r'rank 1 of 2: 898 rows, from epoch [45] on', output), output
-    resumed, whole = (weights(tmp_path / name, 8) for name in ('model', 'whole'))
+    last = last_checkpoint(model)
+    assert 2 <= last < epochs
+    output = run_to_end(start(model, '--resume'))
+    assert 'rank 1 of 2: 898 rows, from epoch %d on' % last in output, output
+    resumed, whole = (weights(tmp_path / name, epochs) for name in ('model', 'whole'))
     for name, value in whole.items():
         np.testing.assert_array_equal(resumed[name], value)

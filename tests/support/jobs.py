@@ -18,6 +18,11 @@ def weights(prefix, epoch):
     return {name: value.asnumpy() for name, value in saved.items()}
 
 
+def last_checkpoint(prefix):
+    """Return the number of a job's last checkpoint."""
+    return max(int(path.stem[-4:]) for path in prefix.parent.glob(prefix.name + '-*.svrg'))
+
+
 def is_running(pid):
     try:
         os.kill(pid, 0)
