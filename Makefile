@@ -1,6 +1,7 @@
 # make demo   train SVRG and SGD on real images: a table and a picture
 # make test   run the tests of every feature
-# make test-all   run all tests but those of the next two
+# make test-slow   run the tests that `make test` leaves out, but those of make test-exhaustive and soak
+# make test-all   run those of both
 # make test-exhaustive   run more clusters, faults and cases, in some twenty minutes
 # make mpirun   install Open MPI's mpirun, without which its tests are skipped
 # make horovod   build Horovod, without which its tests are skipped, in some two minutes
@@ -42,8 +43,8 @@ OF_VERSIONS := $(addprefix tests/,mxnet_compat checkpoint/test_checkpoint.py cor
 	core/test_trainings.py)
 FIND := 'import sys; print(sys.executable)' 2>/dev/null
 
-.PHONY: help demo test test-all test-exhaustive mpirun horovod soak test-pythons coverage mutation bench docs figures lint \
-	clean supported-python
+.PHONY: help demo test test-slow test-all test-exhaustive mpirun horovod soak test-pythons coverage mutation bench docs \
+	figures lint clean supported-python
 
 help:
 	@sed -n '/^# make /{s/^# //;p;};/^#$$/q' Makefile
@@ -53,6 +54,9 @@ demo: $(VENV)/examples.installed
 
 test: $(VENV)/test.installed
 	$(PYTEST) -m '$(QUICK)' $(TESTS)
+
+test-slow: $(VENV)/test.installed
+	$(PYTEST) -m 'slow and not exhaustive and not soak'
 
 test-all: $(VENV)/test.installed
 	$(PYTEST)
