@@ -262,6 +262,9 @@ class Workers:
         full_gradient.shares_differ = len(full_gradient.shares) > 1
         return full_gradient.batch_size
 
+    def check_same(self, plan):
+        """Raise a ValueError on all workers if a number of a dict is not the same on all."""
+
     def check_batches(self):
         """Raise a ValueError if a worker has another number of batches, and others would wait."""
 

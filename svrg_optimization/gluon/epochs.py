@@ -23,6 +23,8 @@ def epochs(trainer, train_data, num_epoch, update_freq, begin_epoch, states):
 def _epochs(trainer, train_data, numbers, update_freq, states):
     svrg, alone = trainer._svrg, trainer._steps_alone
     svrg.begin_fit(trainer._trained.rule)
+    trainer._loop = {'begin_epoch': numbers.start, 'num_epoch': numbers.stop,
+                     'update_freq': update_freq}
     for epoch in numbers:
         if (svrg.settings.is_due(svrg.snapshot, epoch) or epoch % update_freq == 0
                 or svrg.snapshot.has_converged  # as in a file
@@ -31,6 +33,8 @@ def _epochs(trainer, train_data, numbers, update_freq, states):
             if has_ended(trainer):
                 takes_last = False
                 break
+        elif epoch == numbers.start:
+            trainer._agreeing_workers(takes_snapshot=False)
         batches = trainer.training_batches(train_data)
         is_last = epoch + 1 == numbers.stop or (epoch + 1) % update_freq == 0
         yield itertools.chain(batches, _averaging(trainer)) if alone and is_last else batches

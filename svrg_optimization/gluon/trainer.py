@@ -172,6 +172,7 @@ class SVRGTrainer(gluon.Trainer):
                       "'horovod' sums, and step takes the rows of all workers")
         self._reference = GluonReference(self._params, objective, rows)
         self._svrg = SVRG(self._reference, settings, warn_once)
+        self._loop = {}  # numbers of the latest `epochs`, which workers compare
         self._summed = None  # rows whose SVRG gradients `step` is to find
         self._keys_on_servers = set()
         self._data_of_snapshot = None  # what it is the mean over; not known of a file's
@@ -241,8 +242,8 @@ class SVRGTrainer(gluon.Trainer):
             has random layers or a loss of `amp.scale_loss` with it, if `states` or a batch
             is not as `batch_axis` and the devices demand, if no parameter is trained, if
             one is not part of the objective, if its network is hybridized with
-            static_shape=True, or if workers have different numbers of batches or a KVStore
-            that compresses.
+            static_shape=True, or if workers have different numbers of batches, settings or
+            numbers of epochs, or a KVStore that compresses.
         RuntimeError
             Within ``autograd.record()``.
         FloatingPointError
@@ -273,13 +274,13 @@ class SVRGTrainer(gluon.Trainer):
             self._init_params()
         if self._reference.has_been_set():
             self._svrg.weights_are_others(trained)
-        workers = self._workers()
+        workers = self._agreeing_workers(takes_snapshot=True)
         taken = snapshots.take_snapshot(self._svrg, trained, source, workers)
         snapshots.log_rate(logging, self._svrg, trained, taken)
         self._data_of_snapshot = train_data
-        # Workers decide alike: with the largest norm and the smallest tol, 0 for none.
-        norm, negative = workers.largest([taken.norm, -(self._svrg.settings.tol or 0.)])
-        self._svrg.snapshot.has_converged = negative < 0 and norm <= -negative
+        tol = self._svrg.settings.tol
+        self._svrg.snapshot.has_converged = (  # workers decide alike
+            tol is not None and workers.largest([taken.norm])[0] <= tol)
         source.rewind()
 
     def epochs(self, train_data, num_epoch, update_freq=2, *, begin_epoch=0, states=()):
@@ -408,6 +409,14 @@ class SVRGTrainer(gluon.Trainer):
         reference.trained()  # whose arrays a first pass has made
         summed = reference.values_of(self) if self._steps_alone else reference.current_gradients
         return workers_of_trainer(self._kvstore, reference.names, summed, self._keys_on_servers)
+
+    def _agreeing_workers(self, takes_snapshot):
+        """Return the workers; raise a ValueError on all if what must be alike is not."""
+        workers = self._workers()
+        workers.check_same({
+            **self._loop, **self._svrg.settings.plan(self._svrg.snapshot.num_taken),
+            'a snapshot (1 if it is taken, 0 if not)': takes_snapshot})
+        return workers
 
     def backward(self, *inputs):
         """Compute the objective of a batch and its SVRG gradients.

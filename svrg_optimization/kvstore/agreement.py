@@ -36,11 +36,10 @@ def check_same(kvstore, key, plan):
     ----------
     kvstore, key
         KVStore, and its key of numbers that workers tell each other.
-    plan : list of (str, float)
-        What errors call a number, and the number.
+    plan : dict of str to float
+        Numbers, by what errors call them.
     """
-    names, numbers = zip(*plan)
-    for name, told in zip(names, told_by_each(kvstore, key, numbers).T):
+    for name, told in zip(plan, told_by_each(kvstore, key, list(plan.values())).T):
         if len(set(told)) > 1:
             raise ValueError('%s must be the same on all workers with the kvstore %r, and not, in '
                              'the order of ranks, [%s]'

@@ -5,7 +5,7 @@ from mxnet import ndarray as nd
 
 from ..core.arrays import dtype_of_sum
 from ..core.front_end import Workers
-from .agreement import check_batch_counts, tally, told_by_each
+from .agreement import check_batch_counts, check_same, tally, told_by_each
 from .forced_by_mxnet import number_of_first_key, prepare_exit
 from .keys import NumberedKeys
 from .kinds import has_servers, is_distributed, steps_alone
@@ -151,6 +151,10 @@ class OverWorkers(Workers):
             full_gradient.row_counts[name] = (
                 counted[keys.row_counts[name]][0].asnumpy().astype(np.int64))
         return units
+
+    def check_same(self, plan):
+        """Raise a ValueError on all workers if a number of a dict is not the same on all."""
+        check_same(self._kvstore, self._keys.tally, plan)
 
     def check_batches(self):
         """Raise a ValueError if ``fit`` would wait forever on data of this pass."""

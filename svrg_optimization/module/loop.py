@@ -76,7 +76,7 @@ def fit(module, args, kwargs):
 
 
 def _train_epochs(module, given):
-    data = _Epochs(module, given.train_data, _are_seen(module, given))
+    data = _Epochs(module, given.train_data, given.num_epoch, _are_seen(module, given))
     for epoch in range(given.begin_epoch, given.num_epoch):
         tic = time.time()
         given.eval_metric.reset()
@@ -87,7 +87,7 @@ def _train_epochs(module, given):
             module.logger.info('Epoch[%d] Train-%s=%f', epoch, name, value)
         data.check_rows()
         module.logger.info('Epoch[%d] Time cost=%.3f', epoch, time.time() - tic)
-        data.average(epoch, given.num_epoch)
+        data.average(epoch)
         given.arg_params, given.aux_params = module.get_params()
         with module._svrg.keeping_comparison():
             module.set_params(given.arg_params, given.aux_params)  # the same on all devices
@@ -182,6 +182,8 @@ class _Epochs:
         Module being trained.
     train_data : DataIter
         The data.
+    num_epoch : int
+        Argument of ``fit``.
     are_seen : bool
         Whether others see the batches. Otherwise they may be views of rows.
 
@@ -192,8 +194,9 @@ class _Epochs:
         objective.
     """
 
-    def __init__(self, module, train_data, are_seen):
+    def __init__(self, module, train_data, num_epoch, are_seen):
         self._module, self._train_data, self._are_seen = module, train_data, are_seen
+        self._num_epoch = num_epoch
         self._of_snapshot = module._default_bucket
         self._svrg = module._svrg
         self._step_alone = steps_alone(kvstore_of(self._of_snapshot))
@@ -256,8 +259,8 @@ class _Epochs:
                            "(last_batch_handle is 'roll_over', or 'discard' with shuffle), so its "
                            "gradient vanishes only where the model fits every row. With 'pad' it "
                            "lacks none")
-        module._membership.check_plan(module, self._train_data, svrg, self._takes_snapshots,
-                                      takes_snapshot, stores_again)
+        module._membership.check_plan(module, self._train_data, svrg, self._num_epoch,
+                                      self._takes_snapshots, takes_snapshot, stores_again)
 
     def _had_converged(self):
         """Tell whether the run that this one resumes ended at its snapshot."""
@@ -301,9 +304,9 @@ class _Epochs:
             svrg.warn_once('train_data had %d rows in epoch %d, and the snapshot before it %d: the '
                            'next epoch begins with a snapshot' % (found, svrg.epoch, rows), 'rows')
 
-    def average(self, epoch, num_epoch):
+    def average(self, epoch):
         """Average the weights of workers that step alone after the last epoch of a snapshot."""
-        if self._step_alone and (epoch + 1 == num_epoch or self._svrg.settings.is_due(
+        if self._step_alone and (epoch + 1 == self._num_epoch or self._svrg.settings.is_due(
                 self._svrg.snapshot, epoch + 1)):
             average(self._of_snapshot)
             executor_group.weights_have_moved(self._module)

@@ -86,7 +86,8 @@ class Membership:
         return {'num_update': counts['num_update'] + steps,
                 'by_name': {name: counts['by_name'].get(name, begin) + steps for name in names}}
 
-    def check_plan(self, module, train_data, svrg, takes_snapshots, takes_snapshot, stores_again):
+    def check_plan(self, module, train_data, svrg, num_epoch, takes_snapshots, takes_snapshot,
+                   stores_again):
         """Raise a ValueError on all workers if ``fit`` would hang or go wrong on some of them.
 
         Workers also need the same number of batches. A pass over the training
@@ -104,6 +105,8 @@ class Membership:
             Its data.
         svrg : SVRG
             Its settings, snapshot and epoch.
+        num_epoch : int
+            Argument of ``fit``.
         takes_snapshots : bool
             Whether ``fit`` takes snapshots at all.
         takes_snapshot : bool
@@ -116,13 +119,14 @@ class Membership:
         if not is_distributed(kvstore):
             return
         agreed = settings.plan(svrg.snapshot.num_taken)
-        plan = [(name, number if takes_snapshots else 0) for name, number in agreed.items()]
-        plan += [('begin_epoch', svrg.epoch), (_TAKES_SNAPSHOT, takes_snapshot),
-                 (_STORES_AGAIN, stores_again)]
+        plan = {name: number if takes_snapshots else 0 for name, number in agreed.items()}
+        plan.update({'begin_epoch': svrg.epoch, 'num_epoch': num_epoch,
+                     _TAKES_SNAPSHOT: takes_snapshot, _STORES_AGAIN: stores_again})
         if waits_in_steps(kvstore):
             rescale_grad = 0 if kvstore_of_weights(module) else module._optimizer.rescale_grad
-            plan += [(_BATCH_SIZE, rows_of_batch(train_data, module.data_shapes)),
-                     (_RESCALE_GRAD, rescale_grad), (_ROWS_LEFT_OVER, rows_left_over(train_data))]
+            plan.update({_BATCH_SIZE: rows_of_batch(train_data, module.data_shapes),
+                         _RESCALE_GRAD: rescale_grad,
+                         _ROWS_LEFT_OVER: rows_left_over(train_data)})
         if self._plan != plan:
             check_same(kvstore, self.keys.tally, plan)
             if takes_snapshots:

@@ -304,6 +304,8 @@ DIFFERENCES = [
      {'sizes': [20, 23], 'batch_sizes': [10, 10], 'last_batch_handle': 'roll_over'}),
     ({}, 'dist_sync', 'begin_epoch must be the same.*' + BY_RANK + r'\[0, 1\]$',
      {'sizes': [16, 16], 'begin_epochs': [0, 1]}),
+    ({}, 'dist_sync', 'num_epoch must be the same.*' + BY_RANK + r'\[4, 5\]$',
+     {'sizes': [16, 16], 'num_epochs': [4, 5]}),
     ({}, 'dist_sync', 'a snapshot when fit begins .* must be the same.*' + BY_RANK
      + r'\[0, 1\]$',
      {'sizes': [16, 16], 'begin_epochs': [1, 1], 'update_freqs': [2, 2], 'loads': [True, False]}),
@@ -328,7 +330,7 @@ def test_fit_that_would_hang_or_differ_is_an_error_on_all_workers(tmp_path, envi
             arguments['prefix'] = str(tmp_path / 'model')
     results = run_each([('fit_unlike', arguments) for _, arguments in cases], tmp_path,
                        environment=environment, kind=kind)
-    assert len(cases) == {'dist_sync': 1 if environment else 4, 'dist_async': 2}[kind]
+    assert len(cases) == {'dist_sync': 1 if environment else 5, 'dist_async': 2}[kind]
     for of_rank in results:
         for (found, steps), (message, _) in zip(of_rank, cases):
             assert found is not None and re.search(message, found), found
@@ -356,7 +358,7 @@ def test_workers_store_their_batches_again_together(tmp_path):
 @pytest.mark.slow
 def test_workers_may_leave_the_same_number_of_rows_over(tmp_path):
     results = run_workers('fit_unlike', tmp_path, sizes=[23, 23], batch_sizes=[10, 10],
-                          last_batch_handle='roll_over', num_epoch=5)
+                          last_batch_handle='roll_over', num_epochs=(5, 5))
     assert results[0] == results[1] and results[0][0] is None
 
 

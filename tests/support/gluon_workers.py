@@ -66,6 +66,28 @@ def shard_of(problem, sizes, rank, batch_size):
         batch_size)
 
 
+def train_unlike_gluon(kvstore, problem, sizes, settings, loops):
+    """Train with settings and numbers of epochs of each rank's own.
+
+    Return its error's message, and its steps.
+    """
+    problem, rank, steps = Blocks(**problem), kvstore.rank, 0
+    trainer = problem.trainer(problem.net(), kvstore=kvstore, **settings[rank])
+    loop = {'num_epoch': 4, **loops[rank]}
+    shard = shard_of(problem, sizes, rank, 8)
+    if loop.get('begin_epoch'):
+        trainer.update_full_grads(shard)
+    try:
+        for batches in trainer.epochs(shard, **loop):
+            for data, label in batches:
+                trainer.backward(data, label)
+                trainer.step(16)
+                steps += 1
+    except ValueError as error:
+        return str(error), steps
+    return None, steps
+
+
 def warn_of_batch_sizes(kvstore, problem, sizes, batch_size, given):
     """Return what an epoch of steps with each given batch size warns of."""
     problem, messages = Blocks(**problem), []
@@ -82,12 +104,12 @@ def warn_of_batch_sizes(kvstore, problem, sizes, batch_size, given):
     return messages
 
 
-def converge_gluon(kvstore, problem, sizes, batch_size, tols, strength):
+def converge_gluon(kvstore, problem, sizes, batch_size, tol, strength):
     """Train with L1 until it has converged; return the epochs, the norm and the weights."""
     problem, rank = Blocks(**problem), kvstore.rank
     net = problem.net()
     trainer = problem.trainer(net, settings={'lr_scheduler': BarzilaiBorwein()}, kvstore=kvstore,
-                              proximal=L1(strength), tol=tols[rank], store_snapshot_grads=True)
+                              proximal=L1(strength), tol=tol, store_snapshot_grads=True)
     shard = shard_of(problem, sizes, rank, batch_size)
     epochs = 0
     while not trainer.has_converged and epochs < 200:

@@ -22,6 +22,7 @@ from gluon_workers import (
     fit_gluon,
     fit_gluon_alone,
     fit_on_raw_columns_gluon,
+    train_unlike_gluon,
     warn_of_batch_sizes,
 )
 from local_workers import (
@@ -44,7 +45,8 @@ from svrg_optimization.proximal import GroupLasso
 # Scenarios in files of their own.
 ELSEWHERE = (converge_alone, converge_gluon, die_alone, diverge_alone, fit_gluon, fit_gluon_alone,
              fit_on_raw_columns_gluon, fit_sampled, refused_alone, resume_gluon_alone,
-             sampled_unlike, statistics_alone, statistics_gluon_alone, warn_of_batch_sizes)
+             sampled_unlike, statistics_alone, statistics_gluon_alone, train_unlike_gluon,
+             warn_of_batch_sizes)
 
 
 def bound(problem, kvstore, train_data, devices=1, seed=None, optimizer=None, update_freq=1,
@@ -154,7 +156,7 @@ def fit_with_error(kvstore, problem, sizes, batch_size):
 
 def fit_unlike(kvstore, sizes, batch_sizes=(8, 8), update_freqs=(1, 1), begin_epochs=(0, 0),
                alphas=(1, 1), last_batch_handle='pad', prefix=None, loads=(False, False),
-               num_epoch=4):
+               num_epochs=(4, 4)):
     """Call fit with arguments of each rank's own; return its error's message, and its steps."""
     problem, rank = Problem(rows=sum(sizes)), kvstore.rank
     begin = sum(sizes[:rank])
@@ -172,7 +174,7 @@ def fit_unlike(kvstore, sizes, batch_sizes=(8, 8), update_freqs=(1, 1), begin_ep
     steps = []
     message = error_of(functools.partial(
         module.fit, train_data, kvstore=kvstore, arg_params=problem.arg_params(),
-        eval_metric='mse', begin_epoch=begin_epochs[rank], num_epoch=num_epoch,
+        eval_metric='mse', begin_epoch=begin_epochs[rank], num_epoch=num_epochs[rank],
         batch_end_callback=steps.append))
     return message, len(steps)
 
