@@ -36,9 +36,9 @@ class Failing(mx.io.NDArrayIter):
         return super().next()
 
 
-def fit(data=None, **callbacks):
+def fit(data=None, full_grad_callback=None, **callbacks):
     problem = Problem()
-    module = problem.module()
+    module = problem.module(full_grad_callback=full_grad_callback)
     module.fit(data or problem.iterator(), kvstore=kvstore, eval_metric='mse', num_epoch=10 ** 6,
                **callbacks)
 
@@ -53,9 +53,7 @@ def in_callback():
 
 
 def in_full_gradient_pass():
-    problem = Problem()
-    module = problem.module(full_grad_callback=fail)
-    module.fit(problem.iterator(), kvstore=kvstore, eval_metric='mse', num_epoch=1)
+    fit(full_grad_callback=fail)
 
 
 def in_fit():
