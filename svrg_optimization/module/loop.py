@@ -20,7 +20,6 @@ from ..kvstore.kinds import steps_alone
 from ..sampling import Growing
 from . import executor_group
 from .loss_reduction import NoLossError
-from .optimizer_states import kvstore_of
 from .passes import Pass, Stream
 from .snapshots import average, has_converged, is_at_snapshot, store_again
 from .trained_module import TrainedModule
@@ -196,7 +195,7 @@ class _Epochs:
         self._module, self._train_data, self._are_seen = module, train_data, are_seen
         self._of_snapshot = module._default_bucket
         self._svrg = module._svrg
-        self._step_alone = steps_alone(kvstore_of(self._of_snapshot))
+        self._step_alone = steps_alone(self._of_snapshot._kvstore)
         self._has_loss, self._was_reset, self._is_read = True, False, False
         self._rows = None  # of an epoch that goes on from an earlier fit's snapshot
         self.has_ended = False
