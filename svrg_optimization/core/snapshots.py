@@ -59,10 +59,20 @@ def take_snapshot(svrg, trained, source, workers, done=None):
         svrg.take_snapshot(trained.live, source, workers, done)
     went_back = rule is not None and rule.take_snapshot(svrg, trained, source, workers, done)
     svrg.taken = Taken(gradient_norm(svrg, trained), objective(svrg, trained), went_back)
+    look_for_convergence(svrg, svrg.taken.norm, workers)
     if rule is None or not rule.goes_back:
         svrg.divergence.look_at(svrg.taken, svrg.reference.weights(), trained, workers,
                                 svrg.warn_once)
     return svrg.taken
+
+
+def look_for_convergence(svrg, norm, workers):
+    """Find out whether the norm of the gradient at the snapshot is at most `tol`.
+
+    Workers decide alike: with the largest norm and the smallest `tol`, 0 for none.
+    """
+    norm, negative = workers.largest([norm, -(svrg.settings.tol or 0.)])
+    svrg.snapshot.has_converged = negative < 0 and norm <= -negative
 
 
 def average(svrg, trained, workers):

@@ -273,13 +273,9 @@ class SVRGTrainer(gluon.Trainer):
             self._init_params()
         if self._reference.has_been_set():
             self._svrg.weights_are_others(trained)
-        workers = self._workers()
-        taken = snapshots.take_snapshot(self._svrg, trained, source, workers)
+        taken = snapshots.take_snapshot(self._svrg, trained, source, self._workers())
         snapshots.log_rate(logging, self._svrg, trained, taken)
         self._data_of_snapshot = train_data
-        # Workers decide alike: with the largest norm and the smallest tol, 0 for none.
-        norm, negative = workers.largest([taken.norm, -(self._svrg.settings.tol or 0.)])
-        self._svrg.snapshot.has_converged = negative < 0 and norm <= -negative
         source.rewind()
 
     def epochs(self, train_data, num_epoch, update_freq=2, *, begin_epoch=0, states=()):

@@ -20,8 +20,9 @@ from ..kvstore.kinds import steps_alone
 from ..sampling import Growing
 from . import executor_group
 from .loss_reduction import NoLossError
+from .membership import workers_of
 from .passes import Pass, Stream
-from .snapshots import average, has_converged, is_at_snapshot, store_again
+from .snapshots import average, is_at_snapshot, store_again
 from .trained_module import TrainedModule
 
 _END = object()
@@ -261,10 +262,10 @@ class _Epochs:
     def _had_converged(self):
         """Tell whether the run that this one resumes ended at its snapshot."""
         module = self._of_snapshot
-        if is_at_snapshot(module):
-            self._svrg.snapshot.has_converged = has_converged(module)
-            return module.has_converged
-        return False
+        if self._svrg.settings.tol is None or not is_at_snapshot(module):
+            return False
+        snapshots.look_for_convergence(self._svrg, module.gradient_norm, workers_of(module))
+        return module.has_converged
 
     def _pass_over(self, train_data, count=None):
         return Pass(train_data, count, is_of_training=True, are_seen_later=self._are_seen)

@@ -51,7 +51,6 @@ def take_snapshot(module, train_data, batch_end_callback, batches):
     if svrg.unmoved == _UNMOVED:
         svrg.warn_once('no step was made between the last six snapshots: a loop of your own '
                        'calls train_data.reset() before it reads the batches')
-    svrg.snapshot.has_converged = svrg.settings.tol is not None and has_converged(module)
 
 
 def average(module):
@@ -75,13 +74,6 @@ def is_at_snapshot(module):
     return (snapshot.is_active and not snapshot.is_stale
             and snapshot.taken_at == snapshot.num_update
             and module._svrg.reference.has_weights_of(module))
-
-
-def has_converged(module):
-    """Tell whether the gradient at the snapshot is at most `tol`, on all workers alike."""
-    norm = None if module.tol is None else module.gradient_norm
-    return norm is not None and (
-        workers_of(module).largest([norm])[0] <= module.tol)
 
 
 def _callback_of_pass(module, source, callbacks):
