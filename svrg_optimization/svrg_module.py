@@ -264,6 +264,8 @@ class SVRGModule(Module):
         self._membership = Membership(KVStoreKeys(self._param_names, self._trainable))
         self._loaded = Loaded()
         self._keeps_snapshot = False
+        self._stream = None  # the place in `sampling.data` where the next pass of `fit` goes on
+        self._unmoved = 0  # latest snapshots outside of `fit` without a step before
 
     def __init_subclass__(cls, **kwargs):
         """Let an override of `_update_svrg_gradients` correct each gradient only once.

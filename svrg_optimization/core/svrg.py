@@ -59,8 +59,6 @@ class SVRG:
         The snapshot, which models with the same weights share.
     store : Store
         Store of batches and their gradients.
-    stream : Stream or None
-        The place in `sampling.data` where the next pass of ``fit`` goes on.
     divergence : Divergence
         What warns if training diverges.
     step : Step
@@ -69,18 +67,16 @@ class SVRG:
         What the latest snapshot has found; None before the first.
     epoch : int or None
         Epoch of ``fit``; None outside of it.
-    unmoved : int
-        Number of latest snapshots outside of ``fit`` without a step since the one before.
     rows_of_passes : set of int
         Numbers of rows that the passes of ``fit`` had.
     """
 
     def __init__(self, reference, settings, warn_once):
         self.reference, self.settings, self.warn_once = reference, settings, warn_once
-        self.store, self.stream = Store(settings.store_snapshot_grads), None
+        self.store = Store(settings.store_snapshot_grads)
         self.snapshot, self.divergence = Snapshot(), Divergence()
         self.step, self.taken, self.epoch = Step(), None, None
-        self.unmoved, self.rows_of_passes = 0, set()
+        self.rows_of_passes = set()
         self._keeps_comparison = False
 
     # A snapshot

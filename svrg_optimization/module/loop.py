@@ -349,9 +349,10 @@ class _Epochs:
             rewind_data = rewind_for_pass(train_data, self._was_reset)
             source = self._pass_over(train_data, count)
         else:
-            if svrg.stream is None or svrg.stream.train_data is not sampling.data:
-                svrg.stream = Stream(sampling.data)
-            source = svrg.stream.going_on(count)
+            default = self._of_snapshot
+            if default._stream is None or default._stream.train_data is not sampling.data:
+                default._stream = Stream(sampling.data)
+            source = default._stream.going_on(count)
         if isinstance(sampling.batches, Growing) and sampling.batches.reaches_limit(
                 svrg.snapshot.num_taken):
             module.logger.info('Epoch[%d] Full gradient: from here on over at most %d batches, the '

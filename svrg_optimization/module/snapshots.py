@@ -40,7 +40,7 @@ def take_snapshot(module, train_data, batch_end_callback, batches):
         return
     is_unmoved = (svrg.epoch is None and module.optimizer_initialized and svrg.snapshot.is_active
                   and svrg.snapshot.taken_at == svrg.snapshot.num_update and is_at_snapshot(module))
-    svrg.unmoved = svrg.unmoved + 1 if is_unmoved else 0
+    module._unmoved = module._unmoved + 1 if is_unmoved else 0
     module._membership.synchronize(module, svrg.snapshot.num_update)
     svrg.reference.warn_of_noise(module)
     callbacks = batch_end_callback or svrg.settings.full_grad_callback
@@ -48,7 +48,7 @@ def take_snapshot(module, train_data, batch_end_callback, batches):
         svrg, trained, source, workers_of(module, source.is_of_training),
         _callback_of_pass(module, source, callbacks) if callbacks else None)
     snapshots.log_rate(module.logger, svrg, trained, taken)
-    if svrg.unmoved == _UNMOVED:
+    if module._unmoved == _UNMOVED:
         svrg.warn_once('no step was made between the last six snapshots: a loop of your own '
                        'calls train_data.reset() before it reads the batches')
 
