@@ -273,12 +273,13 @@ class SVRGModule(Module):
         `backward` calls it, and an `update` written for mxnet.contrib once more.
         """
         super().__init_subclass__(**kwargs)
-        rule = cls._update_svrg_gradients
-        if rule is not SVRGModule._update_svrg_gradients and not hasattr(rule, '_corrects_once'):
-            @functools.wraps(rule)
+        override = cls._update_svrg_gradients
+        if (override is not SVRGModule._update_svrg_gradients
+                and not hasattr(override, '_corrects_once')):
+            @functools.wraps(override)
             def correct_once(module):
                 if module._svrg.step.snapshot_gradients is not None:
-                    rule(module)
+                    override(module)
             correct_once._corrects_once = True
             cls._update_svrg_gradients = correct_once
 
@@ -438,7 +439,7 @@ class SVRGModule(Module):
         if shared:
             self._svrg.snapshot = shared.snapshot
         counted = self._svrg.reference.counted_by_row()
-        if counted and not self._has_our_rule:
+        if counted and not self._has_our_formula:
             raise ValueError('sparse_full_grad must be False with a _svrg_grads_update_rule of '
                              'your own, which is for dense full gradients, and not for %s'
                              % ', '.join(counted))
@@ -706,10 +707,10 @@ class SVRGModule(Module):
         `backward` does nothing, even if a subclass overrides it.
         """
         self._svrg.correct(executor_group.gradients(self), executor_group.batch_size(self),
-                           None if self._has_our_rule else self._svrg_grads_update_rule)
+                           None if self._has_our_formula else self._svrg_grads_update_rule)
 
     @property
-    def _has_our_rule(self):
+    def _has_our_formula(self):
         return (getattr(self._svrg_grads_update_rule, '__func__', None)
                 is SVRGModule._svrg_grads_update_rule)
 

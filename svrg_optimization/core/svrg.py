@@ -254,7 +254,7 @@ class SVRG:
             step.snapshot_gradients = self.reference.gradients_of_step(live, step.is_training,
                                                                        out_grads)
 
-    def correct(self, gradients, rows, rule=None):
+    def correct(self, gradients, rows, formula=None):
         """Turn the gradients of the step at the current weights into SVRG gradients, in place.
 
         Where no gradient at the snapshot has been computed, it does nothing.
@@ -265,7 +265,7 @@ class SVRG:
             Gradients of the batch at the current weights; overwritten.
         rows : int
             Number of rows of the batch.
-        rule : callable, optional
+        formula : callable, optional
             As in `correct_batch`.
 
         Raises
@@ -284,7 +284,7 @@ class SVRG:
         alpha = self.settings.alpha_after(self.snapshot.num_update)
         step.stage = CORRECTING
         correct_batch(gradients, step.snapshot_gradients, self.snapshot.full_gradient, rows, alpha,
-                      rule)                                            # ∇f(w) − α (∇f(w̃) − μ)
+                      formula)                                         # ∇f(w) − α (∇f(w̃) − μ)
         step.snapshot_gradients, step.stage = None, COMPUTED
 
     def abandon_step(self):
