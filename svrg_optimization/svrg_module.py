@@ -233,8 +233,6 @@ class SVRGModule(Module):
     [[1.0, -2.0, 3.0]]
     """
 
-    _only_reads_batches = True
-
     def __init__(self, symbol, data_names=('data',), label_names=('softmax_label',),
                  logger=logging, context=mx.cpu(), work_load_list=None,
                  fixed_param_names=None, state_names=None, group2ctxs=None,
@@ -771,7 +769,7 @@ class SVRGModule(Module):
             If the symbol has no loss: `fit` then trains as plain Module. If training
             has not converged to `tol`.
         """
-        loop.fit(self, (train_data, *args), kwargs)
+        loop.fit(self, (train_data, *args), kwargs, only_reads_batches=type(self) is SVRGModule)
 
     fit.__signature__ = inspect.signature(Module.fit)
 

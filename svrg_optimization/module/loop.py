@@ -49,7 +49,7 @@ def _check_arguments(module, arguments):
     assert arguments['num_epoch'] is not None, 'num_epoch must be given, a number of epochs'
 
 
-def fit(module, args, kwargs):
+def fit(module, args, kwargs, only_reads_batches):
     """Train a module as ``Module.fit`` does, and take the snapshots that are due.
 
     Parameters
@@ -58,25 +58,29 @@ def fit(module, args, kwargs):
         The module.
     args, kwargs : tuple, dict
         Arguments of ``Module.fit``. Callbacks get them in `locals`.
+    only_reads_batches : bool
+        Whether the module writes to no batch. A subclass may.
     """
     call = inspect.signature(BaseModule.fit).bind(module, *args, **kwargs)
     call.apply_defaults()
     given = SimpleNamespace(**call.arguments)
-    _check_arguments(module, vars(given))
+    _check_arguments(module, call.arguments)
     _make_ready(module, given)
     if given.validation_metric is None:
         given.validation_metric = given.eval_metric
     if not isinstance(given.eval_metric, mx.metric.EvalMetric):
         given.eval_metric = mx.metric.create(given.eval_metric)
     try:
-        _train_epochs(module, given)
+        _train_epochs(module, given, only_reads_batches)
         module._svrg.snapshot.jump = None
     finally:
         module._svrg.epoch = None
 
 
-def _train_epochs(module, given):
-    data = _Epochs(module, given.train_data, _are_seen(module, given))
+def _train_epochs(module, given, only_reads_batches):
+    are_seen = not (only_reads_batches and given.batch_end_callback is None
+                    and given.sparse_row_id_fn is None)
+    data = _Epochs(module, given.train_data, are_seen)
     for epoch in range(given.begin_epoch, given.num_epoch):
         tic = time.time()
         given.eval_metric.reset()
@@ -103,12 +107,6 @@ def _train_epochs(module, given):
             return
     if given.begin_epoch < given.num_epoch or module._snapshot.is_active:
         data.end(given.num_epoch - 1)  # to which the run that this one resumes may not have come
-
-
-def _are_seen(module, given):
-    """Tell whether code of others may see the batches of training, and write to them."""
-    return (given.batch_end_callback is not None or given.sparse_row_id_fn is not None
-            or '_only_reads_batches' not in vars(type(module)))  # a subclass may write
 
 
 def _make_ready(module, given):
@@ -183,7 +181,7 @@ class _Epochs:
     train_data : DataIter
         The data.
     are_seen : bool
-        Whether others see the batches. Otherwise they may be views of rows.
+        Whether others see the batches, and may write to them. Otherwise they may be views of rows.
 
     Attributes
     ----------
