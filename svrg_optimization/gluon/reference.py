@@ -231,18 +231,21 @@ class GluonReference(Reference):
 
     def _find_dense(self, inputs):
         """Map the weight of each Dense that gets the content of an input to the input's place."""
-        given, block = {}, gluon.HybridBlock
+        given, compiled = {}, []
 
         def find(layer, *given_to_it):
+            if getattr(layer, '_active', False):
+                compiled.append(layer)
+                layer._active = False  # a compiled block does not call those inside it
             if isinstance(layer, gluon.nn.Dense):
                 given[layer.weight.name] = given_to_it[0].asnumpy().ravel()
 
-        try:  # with no block compiled
-            block._active = property(lambda _: False, lambda one, on: vars(one).update(_active=on))
+        try:
             with _seeing(find):
                 self._objective(*inputs)
         finally:
-            del block._active
+            for block in compiled:
+                block._active = True
         contents = {place: (value.asnumpy() if isinstance(value, nd.NDArray) else value).ravel()
                     for place, value in enumerate(inputs) if isinstance(value, ARRAYS)}
         return {param.name: place for param in self._trained if param.name in given
