@@ -30,12 +30,11 @@ from .kvstore.kinds import is_distributed
 from .kvstore.workers import exchange
 from .module import executor_group, loop
 from .module.dropout_masks import DropoutMasks
-from .module.install import install, optimizer_kept_on_error
+from .module.install import install, optimizer_kept_on_error, wrapped_optimizer
 from .module.membership import Membership, servers_hold_states
 from .module.reference import ModuleReference
 from .module.snapshots import begin_steps, take_snapshot
 from .module.trained_module import TrainedModule
-from .module.wrapped_optimizer import wrapped_optimizer
 from .proximal import ProximalOperators, weights_of
 from .step_size import check_step_size, spelled_out
 from .svrg_optimizer import _SVRGOptimizer, check_learning_rate
@@ -595,8 +594,7 @@ class SVRGModule(Module):
         if optimizer.lower() != _SVRGOptimizer.__name__.lower():
             raise ValueError('optimizer must be %r, not %r; the optimizer that steps the weights '
                              'is default_opt' % (_SVRGOptimizer.__name__, optimizer))
-        return wrapped_optimizer(self, self._membership.keys, self._proximal, default_opt, kvstore,
-                                 optimizer_params)
+        return wrapped_optimizer(self, default_opt, kvstore, optimizer_params)
 
     # A step
 

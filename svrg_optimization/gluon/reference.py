@@ -281,7 +281,7 @@ class GluonReference(Reference):
                 source.states = [_detached(output[1:]) for output in outputs]
             weights, rows, summed = self.rows.count(losses, batch)
             if not number:
-                full_gradient.begin(summed)  # most steps need not scale it again
+                full_gradient.batch_size = summed  # most steps need not scale it again
             weights = [weight / live._loss_scale for weight in weights]
             weights += [1] * (len(full_gradient.shares) - len(batch))
             yield Part(self._gradients, weights, rows, 1, batch=batch if stores else None,

@@ -29,7 +29,7 @@ from ..step_size import check_step_size
 from ..svrg_optimizer import _SVRGOptimizer, check_learning_rate, described
 from . import executor_group
 from .membership import Membership
-from .optimizer_states import kept_on_error
+from .optimizer_states import kept_on_error, updater_keys
 
 
 def optimizer_kept_on_error(module):
@@ -138,6 +138,29 @@ def _wrapped(module, kvstore, optimizer, optimizer_params):
                                        optimizer_params)
     check_learning_rate(wrapped)
     return wrapped
+
+
+def wrapped_optimizer(module, default_opt, kvstore, optimizer_params):
+    """Return an _SVRGOptimizer around an optimizer, which is created as in Module.
+
+    Parameters
+    ----------
+    module : SVRGModule
+        Module being trained.
+    default_opt, kvstore, optimizer_params
+        As in ``SVRGModule._create_optimizer``.
+    """
+    updates = will_update(kvstore, len(module._context), module._arg_params)
+    copies = 1 if updates else len(module._context)
+    idx2name = {key: name for key, (name, _) in updater_keys(module._param_names, copies).items()}
+    proximal = module._proximal.steps(module._arg_params, idx2name)
+    if isinstance(default_opt, _SVRGOptimizer):
+        default_opt = default_opt.default_opt
+    rows = executor_group.batch_size(module) * batches_of_rescaling(kvstore)
+    given = dict(optimizer_params) if isinstance(default_opt, str) else {}
+    return _SVRGOptimizer(default_opt, full_keys=module._membership.keys.summed, proximal=proximal,
+                          sym=module.symbol, param_idx2name=idx2name,
+                          **{'rescale_grad': 1 / rows, **given})
 
 
 # From here on the KVStore changes.

@@ -22,7 +22,7 @@ from . import executor_group
 from .loss_reduction import NoLossError
 from .membership import workers_of
 from .passes import Pass, Stream
-from .snapshots import average, is_at_snapshot, store_again
+from .snapshots import is_at_snapshot
 from .trained_module import TrainedModule
 
 _END = object()
@@ -230,7 +230,8 @@ class _Epochs:
             self.has_ended = True
         elif stores_again:
             rewind_data = rewind_for_pass(train_data)
-            store_again(self._of_snapshot, self._pass_over(train_data))
+            svrg.store_again(self._of_snapshot, self._pass_over(train_data),
+                             workers_of(self._of_snapshot, trains_on_pass=True))
         elif goes_on and store.lacks(train_data):
             store.drop()
         stored = None
@@ -303,7 +304,8 @@ class _Epochs:
         """Average the weights of workers that step alone after the last epoch of a snapshot."""
         if self._step_alone and (epoch + 1 == num_epoch or self._svrg.settings.is_due(
                 self._svrg.snapshot, epoch + 1)):
-            average(self._of_snapshot)
+            module = self._of_snapshot
+            snapshots.average(self._svrg, TrainedModule(module), workers_of(module))
             executor_group.weights_have_moved(self._module)
 
     def end_epoch(self):

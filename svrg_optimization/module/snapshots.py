@@ -53,16 +53,6 @@ def take_snapshot(module, train_data, batch_end_callback, batches):
                        'calls train_data.reset() before it reads the batches')
 
 
-def average(module):
-    """Set workers that step alone to the mean of their weights."""
-    snapshots.average(module._svrg, TrainedModule(module), workers_of(module))
-
-
-def store_again(module, source):
-    """Store the batches of a pass at the snapshot, which a checkpoint does not contain."""
-    module._svrg.store_again(module, source, workers_of(module, source.is_of_training))
-
-
 def begin_steps(module):
     """Set a module to where the steps from its snapshot begin: before the first step."""
     snapshots.jump(module._svrg, TrainedModule(module))
