@@ -10,7 +10,7 @@ from .core.correction import correct_batch
 from .data.iterators import rewind
 from .gluon import SVRGTrainer
 from .module import executor_group
-from .module.optimizer_states import kvstore_of_weights
+from .module.membership import kvstore_of_weights
 from .svrg_module import SVRGModule
 
 

@@ -240,7 +240,9 @@ class BarzilaiBorwein(Rule):
 
     def resume(self, state, moves=None):
         """Go on with a `state` and the moves that belong to it."""
-        vars(self).update((name, state[name]) for name in _STATE if name in state)
+        for name in _STATE:
+            if name in state:  # of an older version
+                setattr(self, name, state[name])
         self.best = KeptSnapshot(*state['best']) if state.get('best') else None
         self.moves = moves or Moves()
         self.column_scales = Scales({name: np.array(scale)

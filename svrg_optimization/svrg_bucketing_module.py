@@ -66,8 +66,6 @@ class SVRGBucketingModule(BucketingModule):
     ('perplexity', 1.0)
     """
 
-    _only_reads_batches = True
-
     def __init__(self, sym_gen, default_bucket_key=None, logger=logging, context=mx.cpu(),
                  work_load_list=None, fixed_param_names=None, state_names=None, group2ctxs=None,
                  compression_params=None, update_freq=None, **settings):
@@ -192,7 +190,8 @@ class SVRGBucketingModule(BucketingModule):
         UserWarning
             As in `SVRGModule.fit`.
         """
-        loop.fit(self, (train_data, *args), kwargs)
+        loop.fit(self, (train_data, *args), kwargs,
+                 only_reads_batches=type(self) is SVRGBucketingModule)
 
     fit.__signature__ = SVRGModule.fit.__signature__
 

@@ -30,12 +30,11 @@ from .kvstore.kinds import is_distributed
 from .kvstore.workers import exchange
 from .module import executor_group, loop
 from .module.dropout_masks import DropoutMasks
-from .module.install import install, optimizer_kept_on_error
+from .module.install import install, optimizer_kept_on_error, wrapped_optimizer
 from .module.membership import Membership, servers_hold_states
 from .module.reference import ModuleReference
 from .module.snapshots import begin_steps, take_snapshot
 from .module.trained_module import TrainedModule
-from .module.wrapped_optimizer import wrapped_optimizer
 from .proximal import ProximalOperators, weights_of
 from .step_size import check_step_size, spelled_out
 from .svrg_optimizer import _SVRGOptimizer, check_learning_rate
@@ -233,8 +232,6 @@ class SVRGModule(Module):
     [[1.0, -2.0, 3.0]]
     """
 
-    _only_reads_batches = True
-
     def __init__(self, symbol, data_names=('data',), label_names=('softmax_label',),
                  logger=logging, context=mx.cpu(), work_load_list=None,
                  fixed_param_names=None, state_names=None, group2ctxs=None,
@@ -264,6 +261,8 @@ class SVRGModule(Module):
         self._membership = Membership(KVStoreKeys(self._param_names, self._trainable))
         self._loaded = Loaded()
         self._keeps_snapshot = False
+        self._stream = None  # the place in `sampling.data` where the next pass of `fit` goes on
+        self._unmoved = 0  # latest snapshots outside of `fit` without a step before
 
     def __init_subclass__(cls, **kwargs):
         """Let an override of `_update_svrg_gradients` correct each gradient only once.
@@ -271,12 +270,13 @@ class SVRGModule(Module):
         `backward` calls it, and an `update` written for mxnet.contrib once more.
         """
         super().__init_subclass__(**kwargs)
-        rule = cls._update_svrg_gradients
-        if rule is not SVRGModule._update_svrg_gradients and not hasattr(rule, '_corrects_once'):
-            @functools.wraps(rule)
+        override = cls._update_svrg_gradients
+        if (override is not SVRGModule._update_svrg_gradients
+                and not hasattr(override, '_corrects_once')):
+            @functools.wraps(override)
             def correct_once(module):
                 if module._svrg.step.snapshot_gradients is not None:
-                    rule(module)
+                    override(module)
             correct_once._corrects_once = True
             cls._update_svrg_gradients = correct_once
 
@@ -436,7 +436,7 @@ class SVRGModule(Module):
         if shared:
             self._svrg.snapshot = shared.snapshot
         counted = self._svrg.reference.counted_by_row()
-        if counted and not self._has_our_rule:
+        if counted and not self._has_our_formula:
             raise ValueError('sparse_full_grad must be False with a _svrg_grads_update_rule of '
                              'your own, which is for dense full gradients, and not for %s'
                              % ', '.join(counted))
@@ -594,8 +594,7 @@ class SVRGModule(Module):
         if optimizer.lower() != _SVRGOptimizer.__name__.lower():
             raise ValueError('optimizer must be %r, not %r; the optimizer that steps the weights '
                              'is default_opt' % (_SVRGOptimizer.__name__, optimizer))
-        return wrapped_optimizer(self, self._membership.keys, self._proximal, default_opt, kvstore,
-                                 optimizer_params)
+        return wrapped_optimizer(self, default_opt, kvstore, optimizer_params)
 
     # A step
 
@@ -704,10 +703,10 @@ class SVRGModule(Module):
         `backward` does nothing, even if a subclass overrides it.
         """
         self._svrg.correct(executor_group.gradients(self), executor_group.batch_size(self),
-                           None if self._has_our_rule else self._svrg_grads_update_rule)
+                           None if self._has_our_formula else self._svrg_grads_update_rule)
 
     @property
-    def _has_our_rule(self):
+    def _has_our_formula(self):
         return (getattr(self._svrg_grads_update_rule, '__func__', None)
                 is SVRGModule._svrg_grads_update_rule)
 
@@ -768,7 +767,7 @@ class SVRGModule(Module):
             If the symbol has no loss: `fit` then trains as plain Module. If training
             has not converged to `tol`.
         """
-        loop.fit(self, (train_data, *args), kwargs)
+        loop.fit(self, (train_data, *args), kwargs, only_reads_batches=type(self) is SVRGModule)
 
     fit.__signature__ = inspect.signature(Module.fit)
 

@@ -10,10 +10,10 @@ from ..jump import Moves
 from ..module import executor_group
 from ..module.optimizer_states import (
     devices_that_update,
+    kept_on_error,
     set_update_counts,
     state_fits,
     states_in_layout,
-    unchanged_on_error,
     updater_keys,
     updater_of,
 )
@@ -132,7 +132,7 @@ def load_optimizer_states(module, fname, load, loaded, param_names, warn_once):
         Takes a message and warns once of it.
     """
     updater = updater_of(module)
-    with unchanged_on_error(updater):
+    with kept_on_error(updater, ('states', 'states_synced', 'optimizer')):
         with errors_of_states(fname):
             load(fname)
         if loaded and loaded.counts:

@@ -115,7 +115,7 @@ def correct_rows_of_batch(gradient, snapshot_gradient, full_by_row, alpha=1):
     nd.elemwise_add(difference, full if alpha == 1 else full * alpha, out=gradient)
 
 
-def correct_batch(gradients, snapshot_gradients, full_gradient, rows, alpha=1, rule=None):
+def correct_batch(gradients, snapshot_gradients, full_gradient, rows, alpha=1, formula=None):
     """Turn all gradients of a batch into SVRG gradients, in place.
 
     Parameters
@@ -131,13 +131,13 @@ def correct_batch(gradients, snapshot_gradients, full_gradient, rows, alpha=1, r
         Number of rows that the full gradient is scaled to.
     alpha : float
         α; 1 in plain SVRG.
-    rule : callable, optional
+    formula : callable, optional
         Takes a gradient, the gradient at the snapshot times α and the full
         gradient times α, and returns the SVRG gradient. By default it is
         `correct`.
     """
     scale = full_gradient.scale_for(rows)
-    groups, others = full_gradient.groups(gradients, fuses=rule is None and scale == 1)
+    groups, others = full_gradient.groups(gradients, fuses=formula is None and scale == 1)
     for device, share in enumerate(full_gradient.shares):
         for names in groups:
             correct_fused([(share[name], snapshot_gradients[name][device],
@@ -147,7 +147,7 @@ def correct_batch(gradients, snapshot_gradients, full_gradient, rows, alpha=1, r
             by_row = full_gradient.by_row[device]
             if name in by_row:
                 full = by_row[name]
-            elif rule is None and is_row_sparse(gradient):
+            elif formula is None and is_row_sparse(gradient):
                 full = full_gradient.with_all_rows(device, name)
             else:
                 full = full_gradient.shares[device][name]
@@ -156,10 +156,10 @@ def correct_batch(gradients, snapshot_gradients, full_gradient, rows, alpha=1, r
             then = snapshot_gradients[name][device]
             if name in by_row:
                 correct_rows_of_batch(gradient, then, full, alpha)
-            elif rule is None:
+            elif formula is None:
                 correct(gradient, then, full, alpha)
             else:
-                corrected = rule(gradient, *_times(alpha, then, full))
+                corrected = formula(gradient, *_times(alpha, then, full))
                 if corrected is not gradient:
                     corrected.copyto(gradient)
 

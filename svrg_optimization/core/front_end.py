@@ -15,7 +15,7 @@ device. The loop of a front end, whose gradients are sums over rows::
     for epoch in range(epochs):
         if svrg.settings.is_due(svrg.snapshot, epoch):
             snapshots.take_snapshot(svrg, trained, BatchesOfPass(...), Workers())
-            if snapshots.gradient_norm(svrg, trained) <= tol:
+            if svrg.snapshot.has_converged:  # to `tol`
                 break
         for batch in batches:
             if svrg.snapshot.jump is not None:

@@ -128,10 +128,6 @@ class FullGradient:
         self.batch_size = batch_size
         self.loss_is_mean = loss_is_mean
 
-    def begin(self, batch_size):
-        """Set B, where it is not known before the first batch."""
-        self.batch_size = batch_size
-
     def add(self, part):
         """Add the gradients and losses of a Part, each times the weight of its device."""
         gradients = part.gradients

@@ -79,10 +79,11 @@ class Setting(NamedTuple):
 def _sampling_as_fact(sampling):
     batches = sampling.batches
     if type(batches) is Growing:
-        batches = vars(batches)
+        batches = {'first': batches.first, 'factor': batches.factor, 'limit': batches.limit}
     elif callable(batches):
         batches = _SCHEDULE
-    return {**vars(sampling), 'batches': batches, 'data': sampling.data is not None}
+    return {'batches': batches, 'updates_per_snapshot': sampling.updates_per_snapshot,
+            'data': sampling.data is not None}
 
 
 def _sampling_from_fact(fact):

@@ -59,10 +59,18 @@ def take_snapshot(svrg, trained, source, workers, done=None):
         svrg.take_snapshot(trained.live, source, workers, done)
     went_back = rule is not None and rule.take_snapshot(svrg, trained, source, workers, done)
     svrg.taken = Taken(gradient_norm(svrg, trained), objective(svrg, trained), went_back)
+    look_for_convergence(svrg, svrg.taken.norm, workers)
     if rule is None or not rule.goes_back:
         svrg.divergence.look_at(svrg.taken, svrg.reference.weights(), trained, workers,
                                 svrg.warn_once)
     return svrg.taken
+
+
+def look_for_convergence(svrg, norm, workers):
+    """Find out whether the norm of the gradient at the snapshot is at most `tol`."""
+    tol = svrg.settings.tol
+    svrg.snapshot.has_converged = (  # by the largest norm, so that workers decide alike
+        tol is not None and workers.largest([norm])[0] <= tol)
 
 
 def average(svrg, trained, workers):

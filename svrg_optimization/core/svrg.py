@@ -59,8 +59,6 @@ class SVRG:
         The snapshot, which models with the same weights share.
     store : Store
         Store of batches and their gradients.
-    stream : Stream or None
-        The place in `sampling.data` where the next pass of ``fit`` goes on.
     divergence : Divergence
         What warns if training diverges.
     step : Step
@@ -69,18 +67,16 @@ class SVRG:
         What the latest snapshot has found; None before the first.
     epoch : int or None
         Epoch of ``fit``; None outside of it.
-    unmoved : int
-        Number of latest snapshots outside of ``fit`` without a step since the one before.
     rows_of_passes : set of int
         Numbers of rows that the passes of ``fit`` had.
     """
 
     def __init__(self, reference, settings, warn_once):
         self.reference, self.settings, self.warn_once = reference, settings, warn_once
-        self.store, self.stream = Store(settings.store_snapshot_grads), None
+        self.store = Store(settings.store_snapshot_grads)
         self.snapshot, self.divergence = Snapshot(), Divergence()
         self.step, self.taken, self.epoch = Step(), None, None
-        self.unmoved, self.rows_of_passes = 0, set()
+        self.rows_of_passes = set()
         self._keeps_comparison = False
 
     # A snapshot
@@ -258,7 +254,7 @@ class SVRG:
             step.snapshot_gradients = self.reference.gradients_of_step(live, step.is_training,
                                                                        out_grads)
 
-    def correct(self, gradients, rows, rule=None):
+    def correct(self, gradients, rows, formula=None):
         """Turn the gradients of the step at the current weights into SVRG gradients, in place.
 
         Where no gradient at the snapshot has been computed, it does nothing.
@@ -269,7 +265,7 @@ class SVRG:
             Gradients of the batch at the current weights; overwritten.
         rows : int
             Number of rows of the batch.
-        rule : callable, optional
+        formula : callable, optional
             As in `correct_batch`.
 
         Raises
@@ -288,7 +284,7 @@ class SVRG:
         alpha = self.settings.alpha_after(self.snapshot.num_update)
         step.stage = CORRECTING
         correct_batch(gradients, step.snapshot_gradients, self.snapshot.full_gradient, rows, alpha,
-                      rule)                                            # ∇f(w) − α (∇f(w̃) − μ)
+                      formula)                                         # ∇f(w) − α (∇f(w̃) − μ)
         step.snapshot_gradients, step.stage = None, COMPUTED
 
     def abandon_step(self):

@@ -26,8 +26,9 @@ def reset(train_data):
         return
     np.random.shuffle(train_data.idx)
     order = nd.array(train_data.idx, dtype=np.int64)
-    shuffled = _rows_of(train_data, lambda array: _in_order(array, order))
-    vars(train_data).update(shuffled)  # at once, so that Ctrl-C cannot part rows and labels
+    data, label = ([(name, _in_order(array, order)) for name, array in arrays]
+                   for arrays in (train_data.data, train_data.label))
+    vars(train_data).update(data=data, label=label)  # at once, so that Ctrl-C cannot part them
     try:
         train_data.shuffle = False
         train_data.reset()
@@ -75,12 +76,6 @@ def _is_plain(train_data):
             and all(type(array) is nd.NDArray and array.dtype == np.float32
                     and len(array) == train_data.num_data == len(train_data.idx)
                     for _, array in itertools.chain(train_data.data, train_data.label)))
-
-
-def _rows_of(train_data, function):
-    """Map 'data' and 'label' to the names and arrays of an NDArrayIter, each array changed."""
-    return {kind: [(name, function(array)) for name, array in vars(train_data)[kind]]
-            for kind in ('data', 'label')}
 
 
 def _in_order(array, order):

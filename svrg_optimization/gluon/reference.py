@@ -231,18 +231,21 @@ class GluonReference(Reference):
 
     def _find_dense(self, inputs):
         """Map the weight of each Dense that gets the content of an input to the input's place."""
-        given, block = {}, gluon.HybridBlock
+        given, compiled = {}, []
 
         def find(layer, *given_to_it):
+            if getattr(layer, '_active', False):
+                compiled.append(layer)
+                layer._active = False  # a compiled block does not call those inside it
             if isinstance(layer, gluon.nn.Dense):
                 given[layer.weight.name] = given_to_it[0].asnumpy().ravel()
 
-        try:  # with no block compiled
-            block._active = property(lambda _: False, lambda one, on: vars(one).update(_active=on))
+        try:
             with _seeing(find):
                 self._objective(*inputs)
         finally:
-            del block._active
+            for block in compiled:
+                block._active = True
         contents = {place: (value.asnumpy() if isinstance(value, nd.NDArray) else value).ravel()
                     for place, value in enumerate(inputs) if isinstance(value, ARRAYS)}
         return {param.name: place for param in self._trained if param.name in given
@@ -278,7 +281,7 @@ class GluonReference(Reference):
                 source.states = [_detached(output[1:]) for output in outputs]
             weights, rows, summed = self.rows.count(losses, batch)
             if not number:
-                full_gradient.begin(summed)  # most steps need not scale it again
+                full_gradient.batch_size = summed  # most steps need not scale it again
             weights = [weight / live._loss_scale for weight in weights]
             weights += [1] * (len(full_gradient.shares) - len(batch))
             yield Part(self._gradients, weights, rows, 1, batch=batch if stores else None,

@@ -274,13 +274,10 @@ class SVRGTrainer(gluon.Trainer):
             self._init_params()
         if self._reference.has_been_set():
             self._svrg.weights_are_others(trained)
-        workers = self._agreeing_workers(takes_snapshot=True)
-        taken = snapshots.take_snapshot(self._svrg, trained, source, workers)
+        taken = snapshots.take_snapshot(self._svrg, trained, source,
+                                        self._agreeing_workers(takes_snapshot=True))
         snapshots.log_rate(logging, self._svrg, trained, taken)
         self._data_of_snapshot = train_data
-        tol = self._svrg.settings.tol
-        self._svrg.snapshot.has_converged = (  # workers decide alike
-            tol is not None and workers.largest([taken.norm])[0] <= tol)
         source.rewind()
 
     def epochs(self, train_data, num_epoch, update_freq=2, *, begin_epoch=0, states=()):

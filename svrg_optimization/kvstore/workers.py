@@ -8,7 +8,7 @@ from ..core.front_end import Workers
 from .agreement import check_batch_counts, check_same, tally, told_by_each
 from .forced_by_mxnet import number_of_first_key, prepare_exit
 from .keys import NumberedKeys
-from .kinds import has_servers, is_distributed, steps_alone
+from .kinds import has_servers, is_asynchronous, is_distributed, steps_alone
 from .operations import allreduce
 
 
@@ -162,7 +162,9 @@ class OverWorkers(Workers):
             check_batch_counts(self._kvstore, self._batches)
 
     def largest(self, numbers):
-        """Return for each number the largest of all workers."""
+        """Return for each number the largest of all workers, who decide nothing in dist_async."""
+        if is_asynchronous(self._kvstore):
+            return numbers
         told = told_by_each(self._kvstore, self._keys.tally, numbers)
         return told.max(axis=0).tolist()
 

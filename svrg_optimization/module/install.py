@@ -29,22 +29,14 @@ from ..step_size import check_step_size
 from ..svrg_optimizer import _SVRGOptimizer, check_learning_rate, described
 from . import executor_group
 from .membership import Membership
-from .optimizer_states import kvstore_of
-
-# Attributes that `init_optimizer` sets.
-_INSTALLED = {'_optimizer', '_kvstore', '_update_on_kvstore', '_updater', 'optimizer_initialized',
-              '_preload_opt_states', '_membership', '_loaded'}
+from .optimizer_states import kept_on_error, updater_keys
 
 
-@contextlib.contextmanager
 def optimizer_kept_on_error(module):
     """Restore the optimizer of a module, or its absence, if the block fails."""
-    before = {name: value for name, value in vars(module).items() if name in _INSTALLED}
-    try:
-        yield
-    except BaseException:
-        vars(module).update(before)
-        raise
+    return kept_on_error(module, (
+        '_optimizer', '_kvstore', '_update_on_kvstore', '_updater', 'optimizer_initialized',
+        '_preload_opt_states', '_membership', '_loaded'))
 
 
 def install(module, kvstore, optimizer, optimizer_params, init_optimizer):
@@ -83,14 +75,14 @@ def install(module, kvstore, optimizer, optimizer_params, init_optimizer):
     with _silent_on_usual_rescaling(module, seen, optimizer, wrapped):
         init_optimizer(seen, wrapped)
     _go_on(module, wrapped)
-    if kvstore_of(module):  # Module may have made it of its name
-        forced_by_mxnet.refuse_other_optimizers(kvstore_of(module) if view is None else kvstore)
+    if module._kvstore:  # Module may have made it of its name
+        forced_by_mxnet.refuse_other_optimizers(module._kvstore if view is None else kvstore)
     if is_distributed(kvstore):
         # Module does not give the workers rank 0's weights if they update the weights
         # themselves, and never updates their copies on the host.
         executor_group.pull_dense_weights(seen, module)
-    if kvstore_of(module):
-        create_keys(kvstore_of(module), module._membership.keys,
+    if module._kvstore:
+        create_keys(module._kvstore, module._membership.keys,
                     {**module._aux_params, **module._arg_params})
 
 
@@ -146,6 +138,29 @@ def _wrapped(module, kvstore, optimizer, optimizer_params):
                                        optimizer_params)
     check_learning_rate(wrapped)
     return wrapped
+
+
+def wrapped_optimizer(module, default_opt, kvstore, optimizer_params):
+    """Return an _SVRGOptimizer around an optimizer, which is created as in Module.
+
+    Parameters
+    ----------
+    module : SVRGModule
+        Module being trained.
+    default_opt, kvstore, optimizer_params
+        As in ``SVRGModule._create_optimizer``.
+    """
+    updates = will_update(kvstore, len(module._context), module._arg_params)
+    copies = 1 if updates else len(module._context)
+    idx2name = {key: name for key, (name, _) in updater_keys(module._param_names, copies).items()}
+    proximal = module._proximal.steps(module._arg_params, idx2name)
+    if isinstance(default_opt, _SVRGOptimizer):
+        default_opt = default_opt.default_opt
+    rows = executor_group.batch_size(module) * batches_of_rescaling(kvstore)
+    given = dict(optimizer_params) if isinstance(default_opt, str) else {}
+    return _SVRGOptimizer(default_opt, full_keys=module._membership.keys.summed, proximal=proximal,
+                          sym=module.symbol, param_idx2name=idx2name,
+                          **{'rescale_grad': 1 / rows, **given})
 
 
 # From here on the KVStore changes.

@@ -20,9 +20,9 @@ from ..kvstore.kinds import steps_alone
 from ..sampling import Growing
 from . import executor_group
 from .loss_reduction import NoLossError
-from .optimizer_states import kvstore_of
+from .membership import workers_of
 from .passes import Pass, Stream
-from .snapshots import average, has_converged, is_at_snapshot, store_again
+from .snapshots import is_at_snapshot
 from .trained_module import TrainedModule
 
 _END = object()
@@ -49,7 +49,7 @@ def _check_arguments(module, arguments):
     assert arguments['num_epoch'] is not None, 'num_epoch must be given, a number of epochs'
 
 
-def fit(module, args, kwargs):
+def fit(module, args, kwargs, only_reads_batches):
     """Train a module as ``Module.fit`` does, and take the snapshots that are due.
 
     Parameters
@@ -58,25 +58,29 @@ def fit(module, args, kwargs):
         The module.
     args, kwargs : tuple, dict
         Arguments of ``Module.fit``. Callbacks get them in `locals`.
+    only_reads_batches : bool
+        Whether the module writes to no batch. A subclass may.
     """
     call = inspect.signature(BaseModule.fit).bind(module, *args, **kwargs)
     call.apply_defaults()
     given = SimpleNamespace(**call.arguments)
-    _check_arguments(module, vars(given))
+    _check_arguments(module, call.arguments)
     _make_ready(module, given)
     if given.validation_metric is None:
         given.validation_metric = given.eval_metric
     if not isinstance(given.eval_metric, mx.metric.EvalMetric):
         given.eval_metric = mx.metric.create(given.eval_metric)
     try:
-        _train_epochs(module, given)
+        _train_epochs(module, given, only_reads_batches)
         module._svrg.snapshot.jump = None
     finally:
         module._svrg.epoch = None
 
 
-def _train_epochs(module, given):
-    data = _Epochs(module, given.train_data, given.num_epoch, _are_seen(module, given))
+def _train_epochs(module, given, only_reads_batches):
+    are_seen = not (only_reads_batches and given.batch_end_callback is None
+                    and given.sparse_row_id_fn is None)
+    data = _Epochs(module, given.train_data, given.num_epoch, are_seen)
     for epoch in range(given.begin_epoch, given.num_epoch):
         tic = time.time()
         given.eval_metric.reset()
@@ -103,12 +107,6 @@ def _train_epochs(module, given):
             return
     if given.begin_epoch < given.num_epoch or module._snapshot.is_active:
         data.end(given.num_epoch - 1)  # to which the run that this one resumes may not have come
-
-
-def _are_seen(module, given):
-    """Tell whether code of others may see the batches of training, and write to them."""
-    return (given.batch_end_callback is not None or given.sparse_row_id_fn is not None
-            or '_only_reads_batches' not in vars(type(module)))  # a subclass may write
 
 
 def _make_ready(module, given):
@@ -185,7 +183,7 @@ class _Epochs:
     num_epoch : int
         Argument of ``fit``.
     are_seen : bool
-        Whether others see the batches. Otherwise they may be views of rows.
+        Whether others see the batches, and may write to them. Otherwise they may be views of rows.
 
     Attributes
     ----------
@@ -199,7 +197,7 @@ class _Epochs:
         self._num_epoch = num_epoch
         self._of_snapshot = module._default_bucket
         self._svrg = module._svrg
-        self._step_alone = steps_alone(kvstore_of(self._of_snapshot))
+        self._step_alone = steps_alone(self._of_snapshot._kvstore)
         self._has_loss, self._was_reset, self._is_read = True, False, False
         self._rows = None  # of an epoch that goes on from an earlier fit's snapshot
         self.has_ended = False
@@ -235,7 +233,8 @@ class _Epochs:
             self.has_ended = True
         elif stores_again:
             rewind_data = rewind_for_pass(train_data)
-            store_again(self._of_snapshot, self._pass_over(train_data))
+            svrg.store_again(self._of_snapshot, self._pass_over(train_data),
+                             workers_of(self._of_snapshot, trains_on_pass=True))
         elif goes_on and store.lacks(train_data):
             store.drop()
         stored = None
@@ -265,10 +264,10 @@ class _Epochs:
     def _had_converged(self):
         """Tell whether the run that this one resumes ended at its snapshot."""
         module = self._of_snapshot
-        if is_at_snapshot(module):
-            self._svrg.snapshot.has_converged = has_converged(module)
-            return module.has_converged
-        return False
+        if self._svrg.settings.tol is None or not is_at_snapshot(module):
+            return False
+        snapshots.look_for_convergence(self._svrg, module.gradient_norm, workers_of(module))
+        return module.has_converged
 
     def _pass_over(self, train_data, count=None):
         return Pass(train_data, count, is_of_training=True, are_seen_later=self._are_seen)
@@ -308,7 +307,8 @@ class _Epochs:
         """Average the weights of workers that step alone after the last epoch of a snapshot."""
         if self._step_alone and (epoch + 1 == self._num_epoch or self._svrg.settings.is_due(
                 self._svrg.snapshot, epoch + 1)):
-            average(self._of_snapshot)
+            module = self._of_snapshot
+            snapshots.average(self._svrg, TrainedModule(module), workers_of(module))
             executor_group.weights_have_moved(self._module)
 
     def end_epoch(self):
@@ -352,9 +352,10 @@ class _Epochs:
             rewind_data = rewind_for_pass(train_data, self._was_reset)
             source = self._pass_over(train_data, count)
         else:
-            if svrg.stream is None or svrg.stream.train_data is not sampling.data:
-                svrg.stream = Stream(sampling.data)
-            source = svrg.stream.going_on(count)
+            default = self._of_snapshot
+            if default._stream is None or default._stream.train_data is not sampling.data:
+                default._stream = Stream(sampling.data)
+            source = default._stream.going_on(count)
         if isinstance(sampling.batches, Growing) and sampling.batches.reaches_limit(
                 svrg.snapshot.num_taken):
             module.logger.info('Epoch[%d] Full gradient: from here on over at most %d batches, the '

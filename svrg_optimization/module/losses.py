@@ -28,17 +28,15 @@ class Losses:
         The network with the inputs of its loss layers as further outputs, after its
         own. It is the argument where the loss is not known, as with an operator of
         the user's own.
-    is_known : bool
-        Whether the loss is known.
     """
 
     def __init__(self, symbol, graph, inputs):
         nodes, heads = list(graph['nodes']), list(graph['heads'])
         layers = [node for node in nodes if node['op'] in _LOSS_OF
                   and moves_a_parameter(node, nodes, inputs)]
-        self.symbol, self._layers = symbol, []  # with the places of what they get
-        self.is_known = bool(layers) and not _has_loss_of_its_own(nodes, layers)
-        if not self.is_known:
+        # With the places of what they get; none where the loss is not known.
+        self.symbol, self._layers = symbol, []
+        if not layers or _has_loss_of_its_own(nodes, layers):
             return
         taken = {node['name'] for node in nodes}
         for layer in layers:
@@ -65,7 +63,7 @@ class Losses:
             For each loss layer an array and a factor; the sum of all elements of all, times
             their factors, is the loss of the batch. None if it is not known.
         """
-        if not self.is_known:
+        if not self._layers:
             return None
         values = [loss(*outputs[places]) for _, loss, places in self._layers]
         return values if all(value is not None for value in values) else None

@@ -23,7 +23,7 @@ from ..kvstore.operations import broadcast, wait_for_all_workers
 from ..kvstore.workers import ByKVStore, OverDevices, OverWorkers
 from ..svrg_optimizer import _SVRGOptimizer
 from . import executor_group
-from .optimizer_states import kvstore_of, kvstore_of_weights, update_counts
+from .optimizer_states import update_counts
 
 # What errors call what workers compare beside settings.
 _TAKES_SNAPSHOT = 'a snapshot when fit begins (0 if there is one, 1 if fit takes it)'
@@ -80,8 +80,8 @@ class Membership:
             return update_counts(module._optimizer)
         counts, num_update_at_start = self._counts_at_start
         steps = num_update - num_update_at_start
-        if is_asynchronous(kvstore_of(module)):
-            steps *= kvstore_of(module).num_workers  # each worker's push is an update
+        if is_asynchronous(module._kvstore):
+            steps *= module._kvstore.num_workers  # each worker's push is an update
         begin = module._optimizer.begin_num_update
         return {'num_update': counts['num_update'] + steps,
                 'by_name': {name: counts['by_name'].get(name, begin) + steps for name in names}}
@@ -115,7 +115,7 @@ class Membership:
             Whether it begins with a pass that stores batches for the snapshot
             before.
         """
-        kvstore, settings = kvstore_of(module), svrg.settings
+        kvstore, settings = module._kvstore, svrg.settings
         if not is_distributed(kvstore):
             return
         agreed = settings.plan(svrg.snapshot.num_taken)
@@ -143,7 +143,7 @@ class Membership:
 
     def total(self, module, number):
         """Return the sum of all workers' numbers; NaN if they do not wait for each other."""
-        kvstore = kvstore_of(module)
+        kvstore = module._kvstore
         if is_synchronous(kvstore):
             return told_by_each(kvstore, self.keys.tally, [number]).sum()
         return math.nan if is_distributed(kvstore) else number
@@ -154,7 +154,7 @@ class Membership:
         If the pass failed only on this worker and is tried again, the worker
         must not wait for the others again.
         """
-        kvstore = kvstore_of(module)
+        kvstore = module._kvstore
         if is_distributed(kvstore) and not steps_alone(kvstore) and (
                 self._synchronized_at != num_update):
             if is_asynchronous(kvstore):
@@ -188,7 +188,7 @@ def workers_of(module, trains_on_pass=False):
     -------
     Workers
     """
-    kvstore, membership = kvstore_of(module), module._membership
+    kvstore, membership = module._kvstore, module._membership
     keys = membership.keys
     if is_distributed(kvstore):
         return OverWorkers(kvstore, keys, membership.forget_agreement, trains_on_pass)
@@ -197,6 +197,11 @@ def workers_of(module, trains_on_pass=False):
                          or compresses(kvstore, keys.first, module._context)):
         return ByKVStore(kvstore, keys)
     return OverDevices() if kvstore is not None else Workers()
+
+
+def kvstore_of_weights(module):
+    """Return the KVStore that updates the weights of a module, None if none does."""
+    return module._kvstore if module._update_on_kvstore else None
 
 
 def servers_hold_states(module):

@@ -1,4 +1,4 @@
-"""Who updates the weights of a Module; states, update counts and weight decays of its optimizer."""
+"""States and update counts of a Module's optimizer, as a checkpoint and a way back need them."""
 
 import contextlib
 import copy
@@ -6,16 +6,6 @@ import copy
 import numpy as np
 
 from ..kvstore.forced_by_mxnet import set_weights
-
-
-def kvstore_of(module):
-    """Return the KVStore of a module, None if it has none."""
-    return module._kvstore
-
-
-def kvstore_of_weights(module):
-    """Return the KVStore that updates the weights of a module, None if none does."""
-    return module._kvstore if module._update_on_kvstore else None
 
 
 def devices_that_update(module):
@@ -64,32 +54,6 @@ def set_update_counts(optimizer, counts, device_ids):
     for device_id in device_ids:
         optimizer._set_current_context(device_id)
         optimizer._index_update_count.update({**by_name, **by_index})
-
-
-def multipliers_and_decays(optimizer, names, by_number):
-    """Return what an optimizer does to each parameter that it updates.
-
-    Parameters
-    ----------
-    optimizer : mxnet.optimizer.Optimizer
-        The optimizer.
-    names : list of str
-        Names of the parameters.
-    by_number : bool
-        Whether the optimizer is called with their numbers rather than names.
-
-    Returns
-    -------
-    multipliers, decays : dict of str to float
-        What the learning rate is multiplied by, and the weight decay. Parameters with
-        a multiplier of 0 are left out.
-    """
-    numbers = {name: number for number, name in optimizer.idx2name.items()} if by_number else {}
-    keys = {name: numbers.get(name, name) for name in names}
-    multipliers = {name: optimizer.lr_mult.get(key, optimizer.lr_mult.get(name, 1.))
-                   for name, key in keys.items()}
-    updated = {name: value for name, value in multipliers.items() if value}
-    return updated, dict(zip(updated, optimizer._get_wds([keys[name] for name in updated])))
 
 
 def updater_keys(names, copies):
@@ -171,20 +135,20 @@ def begin_anew(module, weights):
     weights : dict of str to list of NDArray
         For each parameter the weight, one array per device.
     """
-    updater, kvstore = updater_of(module), kvstore_of_weights(module)
+    updater = updater_of(module)
     for key in updater_keys(module._param_names, devices_that_update(module)):
         updater.states.pop(key, None)
         updater.states_synced.pop(key, None)
-    if kvstore:
-        set_weights(kvstore, weights, updater)
+    if module._update_on_kvstore:
+        set_weights(module._kvstore, weights, updater)
 
 
 @contextlib.contextmanager
-def unchanged_on_error(updater):
-    """Restore the attributes of an MXNet Updater if the block fails."""
-    before = dict(vars(updater))
+def kept_on_error(owner, names):
+    """Restore attributes of an object if the block fails."""
+    before = {name: getattr(owner, name) for name in names}
     try:
         yield
     except BaseException:
-        vars(updater).update(before)
+        vars(owner).update(before)  # at once, so that Ctrl-C cannot part them
         raise

@@ -13,7 +13,7 @@ from . import executor_group
 from .executors import Executors
 from .gradients_of_pass import GradientsOfPass
 from .inputs import weights_of_inputs
-from .optimizer_states import kvstore_of_weights
+from .membership import kvstore_of_weights
 
 
 class ModuleReference(Reference):

@@ -40,7 +40,7 @@ def take_snapshot(module, train_data, batch_end_callback, batches):
         return
     is_unmoved = (svrg.epoch is None and module.optimizer_initialized and svrg.snapshot.is_active
                   and svrg.snapshot.taken_at == svrg.snapshot.num_update and is_at_snapshot(module))
-    svrg.unmoved = svrg.unmoved + 1 if is_unmoved else 0
+    module._unmoved = module._unmoved + 1 if is_unmoved else 0
     module._membership.synchronize(module, svrg.snapshot.num_update)
     svrg.reference.warn_of_noise(module)
     callbacks = batch_end_callback or svrg.settings.full_grad_callback
@@ -48,20 +48,9 @@ def take_snapshot(module, train_data, batch_end_callback, batches):
         svrg, trained, source, workers_of(module, source.is_of_training),
         _callback_of_pass(module, source, callbacks) if callbacks else None)
     snapshots.log_rate(module.logger, svrg, trained, taken)
-    if svrg.unmoved == _UNMOVED:
+    if module._unmoved == _UNMOVED:
         svrg.warn_once('no step was made between the last six snapshots: a loop of your own '
                        'calls train_data.reset() before it reads the batches')
-    svrg.snapshot.has_converged = svrg.settings.tol is not None and has_converged(module)
-
-
-def average(module):
-    """Set workers that step alone to the mean of their weights."""
-    snapshots.average(module._svrg, TrainedModule(module), workers_of(module))
-
-
-def store_again(module, source):
-    """Store the batches of a pass at the snapshot, which a checkpoint does not contain."""
-    module._svrg.store_again(module, source, workers_of(module, source.is_of_training))
 
 
 def begin_steps(module):
@@ -75,13 +64,6 @@ def is_at_snapshot(module):
     return (snapshot.is_active and not snapshot.is_stale
             and snapshot.taken_at == snapshot.num_update
             and module._svrg.reference.has_weights_of(module))
-
-
-def has_converged(module):
-    """Tell whether the gradient at the snapshot is at most `tol`, on all workers alike."""
-    norm = None if module.tol is None else module.gradient_norm
-    return norm is not None and (
-        workers_of(module).largest([norm])[0] <= module.tol)
 
 
 def _callback_of_pass(module, source, callbacks):

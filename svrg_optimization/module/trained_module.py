@@ -6,12 +6,8 @@ from ..core.optimality import MeanGradient
 from ..core.rule import rule_of
 from ..kvstore.kinds import waits_in_steps
 from . import executor_group
-from .optimizer_states import (
-    begin_anew,
-    kvstore_of,
-    kvstore_of_weights,
-    multipliers_and_decays,
-)
+from .membership import kvstore_of_weights
+from .optimizer_states import begin_anew
 
 
 class TrainedModule(TrainedModel):
@@ -39,10 +35,16 @@ class TrainedModule(TrainedModel):
         module, names = self.live, self.live._trainable
         if not module.optimizer_initialized:
             return MeanGradient(lambda _: 1., dict.fromkeys(names, 1.), dict.fromkeys(names, 0.))
-        optimizer, kvstore = module._optimizer, kvstore_of(module)
+        optimizer, kvstore = module._optimizer, module._kvstore
         scale = optimizer.rescale_grad * (kvstore.num_workers if waits_in_steps(kvstore) else 1)
-        return MeanGradient(lambda _: scale, *multipliers_and_decays(
-            optimizer, names, by_number=kvstore_of_weights(module) is None),
+        keys = {name: name for name in names}
+        if kvstore_of_weights(module) is None:  # the optimizer is called with numbers
+            keys.update((name, number) for number, name in optimizer.idx2name.items())
+        multipliers = {name: optimizer.lr_mult.get(keys[name], optimizer.lr_mult.get(name, 1.))
+                       for name in names}
+        updated = [name for name in names if multipliers[name]]
+        decays = dict(zip(updated, optimizer._get_wds([keys[name] for name in updated])))
+        return MeanGradient(lambda _: scale, {name: multipliers[name] for name in updated}, decays,
                             optimizer, module._proximal.by_name)
 
     def go_to(self, weights):
