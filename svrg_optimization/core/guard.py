@@ -146,8 +146,10 @@ class _Move:
                 changed += multiplier * dot(self.changed[name], gradient.scaled(
                     name, self.changed[name]))
                 along += dot(by, here[name])
-        return Change(squared, product, changed,
-                      self._of_objective(along, product, rule, norm, value, is_random))
+        objective = self._of_objective(along, product, rule, norm, value, is_random)
+        if not squared:  # another order of the rows has changed it
+            objective = min(objective, 0.)
+        return Change(squared, product, changed, objective)
 
     def _of_objective(self, along, product, rule, norm, value, is_random):
         """Return the change of the objective; -inf if the two cannot be compared.

@@ -174,6 +174,23 @@ def test_a_row_that_is_no_number_ends_training_at_once():
     np.testing.assert_array_equal(module.get_params()[0]['fc_weight'].asnumpy(), 0)
 
 
+def test_weights_that_have_not_moved_are_no_worse():
+    """Another order of raw rows changed the objective: rates were halved down to 1e-38."""
+    net, loss, rule = gluon.nn.Dense(1, in_units=1), gluon.loss.L2Loss(), BarzilaiBorwein()
+    net.initialize(mx.init.One())
+    net.bias.set_data(mx.nd.ones(1))
+    trainer = SVRGTrainer(net.collect_params(), 'sgd', {
+        'learning_rate': 1e-25, 'lr_scheduler': rule},
+        objective=lambda data, label: loss(net(data), label))
+    data, label = mx.nd.ones((4, 1)), mx.nd.zeros((4, 1))
+    for batches in trainer.epochs([(data, label)], 3, update_freq=1):
+        for batch in batches:
+            trainer.backward(*batch)
+            trainer.step(4)
+        label -= 1e-3  # as by another rounding
+    assert (rule.ways_back, rule.rate) == (0, 1e-25)
+
+
 def test_weights_that_a_user_sets_are_not_taken_back():
     rows, labels, loss, _ = PROBLEMS['heavy logistic']()
     module = SVRGModule(symbol_of(loss, 1), label_names=('label',), update_freq=1)
