@@ -4,6 +4,7 @@ import functools
 import itertools
 import math
 
+from mxnet.gluon.data import BatchSampler, RandomSampler
 from mxnet.io import MXDataIter, NDArrayIter, PrefetchingIter, ResizeIter
 
 from .batch_rows import batch_axis
@@ -82,7 +83,12 @@ def rows_left_over(train_data):
 
 
 def leaves_out_other_rows(train_data):
-    """Tell whether passes over an NDArrayIter are known to lack some rows, others each time."""
+    """Tell whether passes over data are known to lack some rows, others each time."""
+    batches = getattr(train_data, '_batch_sampler', None)  # of a DataLoader
+    if type(batches) is BatchSampler:
+        return len(batches._sampler) % batches._batch_size > 0 and (
+            batches._last_batch == 'rollover' or batches._last_batch == 'discard'
+            and isinstance(batches._sampler, RandomSampler))
     data = _source(train_data)
     return (isinstance(data, NDArrayIter) and data.num_data % data.batch_size > 0
             and (data.last_batch_handle == 'roll_over'

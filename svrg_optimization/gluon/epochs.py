@@ -6,6 +6,7 @@ import time
 
 from .._argument_checks import check_epoch, checked_count
 from ..core import snapshots
+from ..data.iterators import leaves_out_other_rows
 
 
 def epochs(trainer, train_data, num_epoch, update_freq, begin_epoch, states):
@@ -23,6 +24,8 @@ def epochs(trainer, train_data, num_epoch, update_freq, begin_epoch, states):
 def _epochs(trainer, train_data, numbers, update_freq, states):
     svrg, alone = trainer._svrg, trainer._steps_alone
     svrg.begin_fit(trainer._trained.rule)
+    if svrg.settings.tol is not None and leaves_out_other_rows(train_data):
+        snapshots.warn_of_rows_left_out(svrg)
     trainer._loop = {'begin_epoch': numbers.start, 'num_epoch': numbers.stop,
                      'update_freq': update_freq}
     for epoch in numbers:
@@ -80,5 +83,5 @@ def end(trainer, train_data, logger, epoch, takes_last, states=()):
     if takes_last:
         take_snapshot(trainer, train_data, logger, epoch, states)
     if svrg.taken is not None:
-        snapshots.warn_of_end(svrg, trained)
+        snapshots.warn_of_end(svrg, trained, leaves_out_other_rows(train_data))
     svrg.snapshot.jump = None

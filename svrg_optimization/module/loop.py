@@ -254,10 +254,7 @@ class _Epochs:
         """Look at the data and the other workers, before the first epoch."""
         svrg, module = self._svrg, self._of_snapshot
         if self._may_not_converge:
-            svrg.warn_once("tol may not be reached: each pass over train_data lacks other rows "
-                           "(last_batch_handle is 'roll_over', or 'discard' with shuffle), so its "
-                           "gradient vanishes only where the model fits every row. With 'pad' it "
-                           "lacks none")
+            snapshots.warn_of_rows_left_out(svrg)
         module._membership.check_plan(module, self._train_data, svrg, self._num_epoch,
                                       self._takes_snapshots, takes_snapshot, stores_again)
 
@@ -334,9 +331,7 @@ class _Epochs:
         if svrg.taken is not None and self._takes_snapshots:
             if svrg.taken.went_back:
                 executor_group.weights_have_moved(self._module)
-            snapshots.warn_of_end(svrg, TrainedModule(self._of_snapshot), self._may_not_converge and
-                             "passes without rows left out, as last_batch_handle='pad' has, may be "
-                             'needed')
+            snapshots.warn_of_end(svrg, TrainedModule(self._of_snapshot), self._may_not_converge)
 
     def _take_snapshot(self):
         """Take a snapshot; return a function that sets the data to their beginning again.

@@ -363,6 +363,29 @@ def test_the_last_warning_names_dropout():
                 trainer.step(10)
 
 
+@pytest.mark.parametrize('given, leaves_out', [
+    ({'last_batch': 'rollover'}, True), ({'last_batch': 'discard', 'shuffle': True}, True),
+    ({'last_batch': 'discard'}, False), ({'last_batch': 'keep', 'shuffle': True}, False),
+    ({'last_batch_handle': 'roll_over'}, True), ({'last_batch_handle': 'pad'}, False)], ids=str)
+def test_loaders_that_leave_out_other_rows_each_time_are_named(given, leaves_out):
+    problem = Blocks('softmax', rows=37)
+    rows = problem.features.astype('float32'), problem.targets.astype('float32')
+    if 'last_batch' in given:
+        data = gluon.data.DataLoader(gluon.data.ArrayDataset(*rows), 10, **given)
+    else:
+        data = mx.io.NDArrayIter(*rows, 10, **given)
+    trainer = problem.trainer(problem.net(), tol=1e-9)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter('always')
+        for batches in trainer.epochs(data, 2, 1):
+            for batch in batches:
+                trainer.backward(*batch)
+                trainer.step(len(batch[0]))
+    messages = ' '.join(str(one.message) for one in caught)
+    assert ('train_data lacks other rows' in messages) == leaves_out
+    assert ('passes without rows left out' in messages) == leaves_out
+
+
 @pytest.mark.filterwarnings('ignore:the full gradient is not finite')
 def test_epochs_that_cannot_go_on_end_with_a_warning():
     problem = Blocks('softmax')
