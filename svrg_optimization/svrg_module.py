@@ -604,15 +604,15 @@ class SVRGModule(Module):
         A batch of another size is accepted; the full gradient is scaled to it.
         """
         reference = self._svrg.reference
-        if self._svrg.snapshot.jump is not None and (self.for_training if is_train is None
-                                                else is_train):
+        is_training = self.for_training if is_train is None else is_train
+        if self._svrg.snapshot.jump is not None and is_training:
             begin_steps(self)
         batch_size = reference.batch_size
         try:
             super().forward(data_batch, is_train)
         finally:
             reference.batch_size = batch_size  # a batch of another size does not change B
-        self._svrg.begin_step(data_batch, self.for_training if is_train is None else is_train)
+        self._svrg.begin_step(data_batch, is_training)
         if reference.executors.shares_pool:
             reference.keep_outputs(self)
 

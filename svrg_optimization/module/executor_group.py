@@ -236,12 +236,11 @@ def inputs(module):
 def can_merge_batches(module):
     """Tell whether several batches of a module can be computed as one larger batch."""
     descriptions = module.data_shapes + (module.label_shapes or [])
+    rows = 2 * batch_size(module)
     return (len(module._context) == 1 and not module._state_names and has_dense_inputs(module)
             and all(batch_axis(description) == 0 for description in descriptions)
-            and can_bind(module, resized(module.data_shapes, 2 * batch_size(module)),
-                         module.label_shapes and resized(module.label_shapes,
-                                                         2 * batch_size(module)),
-                         [2 * batch_size(module)]))
+            and can_bind(module, resized(module.data_shapes, rows),
+                         module.label_shapes and resized(module.label_shapes, rows), [rows]))
 
 
 def bytes_of_batch(module):

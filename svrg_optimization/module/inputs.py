@@ -1,5 +1,7 @@
 """Weights of a symbol that its inputs are multiplied by."""
 
+from .loss_reduction import is_set
+
 # Operators that leave the columns of an input as they are, in their order.
 _ORDER_STAYS = 'Flatten', 'flatten', 'Reshape', 'reshape', 'identity', '_copy', 'Cast', 'cast'
 
@@ -21,10 +23,9 @@ def weights_of_inputs(nodes, data_names):
     """
     weights = {}
     for node in nodes:
-        attributes = node.get('attrs', {})
-        is_dense = node['op'] == 'FullyConnected'
-        if is_dense or (node['op'] == 'dot' and not {'transpose_a', 'transpose_b'} & {
-                name for name, value in attributes.items() if value in ('True', 'true', '1')}):
+        attrs, is_dense = node.get('attrs', {}), node['op'] == 'FullyConnected'
+        if is_dense or (node['op'] == 'dot' and not is_set(attrs, 'transpose_a')
+                        and not is_set(attrs, 'transpose_b')):
             place, weight = node['inputs'][0][0], nodes[node['inputs'][1][0]]
             while nodes[place]['op'] in _ORDER_STAYS:
                 place = nodes[place]['inputs'][0][0]

@@ -153,10 +153,15 @@ class LossReduction:
         return [real_part * len(rows) * part / batch_size for part in rows]
 
 
+def is_set(attrs, name):
+    """Tell whether one of the attributes of a node is True."""
+    return attrs.get(name) in ('True', 'true', '1')
+
+
 def _is_masked(node):
     attrs = node.get('attrs', {})
     return attrs.get('normalization') == 'valid' and (
-        node['op'] == 'MakeLoss' or attrs.get('use_ignore') in ('True', 'true', '1'))
+        node['op'] == 'MakeLoss' or is_set(attrs, 'use_ignore'))
 
 
 def moves_a_parameter(loss, nodes, inputs):

@@ -6,7 +6,7 @@ import json
 import mxnet as mx
 from mxnet import ndarray as nd
 
-from .loss_reduction import moves_a_parameter
+from .loss_reduction import is_set, moves_a_parameter
 
 
 class Losses:
@@ -76,7 +76,7 @@ class Losses:
                 classes, attrs = scores.size // labels.size, layer.get('attrs', {})
                 most, values = max(1, classes - 1), labels.asnumpy()
                 is_bad = (values < 0) | (values > most) | ((classes > 1) & (values % 1 != 0))
-                if _is_set(attrs, 'use_ignore'):
+                if is_set(attrs, 'use_ignore'):
                     is_bad &= values != float(attrs.get('ignore_label', -1))
                 if is_bad.any():
                     warn_once('labels of %s (%s) must be %sfrom 0 to %d, and not %g: they train '
@@ -104,10 +104,6 @@ def _scale(attrs):
     return float(attrs.get('grad_scale', 1))
 
 
-def _is_set(attrs, name):
-    return attrs.get(name, 'False') in ('True', '1', 'true')
-
-
 def _reshaped(labels, shape):
     return labels if labels.shape == shape else labels.reshape(shape)
 
@@ -130,8 +126,8 @@ def _absolute(scores, labels):
 
 
 def _softmax(attrs, scores, labels):
-    is_spatial = _is_set(attrs, 'multi_output')
-    if scores.ndim > 2 and not (is_spatial or _is_set(attrs, 'preserve_shape')):
+    is_spatial = is_set(attrs, 'multi_output')
+    if scores.ndim > 2 and not (is_spatial or is_set(attrs, 'preserve_shape')):
         return None
     axis = 1 if is_spatial else -1
     logs, scale = nd.log_softmax(scores, axis=axis), _scale(attrs)
@@ -146,7 +142,7 @@ def _softmax(attrs, scores, labels):
         others = logs.sum(axis=axis) - logs_of_class
         logs_of_class = logs_of_class * (1 - smoothed) + others * (smoothed / (classes - 1))
     normalization, counted = attrs.get('normalization', 'null'), labels.size
-    if _is_set(attrs, 'use_ignore'):
+    if is_set(attrs, 'use_ignore'):
         is_counted = labels != float(attrs.get('ignore_label', -1))
         logs_of_class = nd.where(is_counted, logs_of_class, nd.zeros_like(logs_of_class))
         if normalization == 'valid':
@@ -172,7 +168,7 @@ def _svm(attrs, scores, labels):
     strength = float(attrs.get('regularization_coefficient', 1))
     signs = 2 * nd.one_hot(labels.reshape((-1,)), scores.shape[1]).astype(scores.dtype) - 1
     short = nd.relu(margin - signs * scores)
-    return short if _is_set(attrs, 'use_linear') else nd.square(short), strength
+    return short if is_set(attrs, 'use_linear') else nd.square(short), strength
 
 
 _LOSS_OF = {  # the loss, and how many inputs it needs
