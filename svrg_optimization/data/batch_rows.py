@@ -26,7 +26,7 @@ def held(batch, copies):
     """Return a batch with the arrays that a batch has now, or with copies of them."""
     if isinstance(batch, list):
         return [held(piece, copies) for piece in batch]
-    data, label = ([array.copy() if copies else array for array in arrays]
+    data, label = ([nd.identity(array) if copies else array for array in arrays]
                    for arrays in (batch.data, labels_of(batch)))
     return DataBatch(data, label, padding_of(batch), **{
         name: getattr(batch, name, None) for name in ('bucket_key', 'provide_data',

@@ -8,7 +8,7 @@ from mxnet import ndarray as nd
 from mxnet.base import MXNetError
 from mxnet.executor_manager import _split_input_slice
 
-from ..core.arrays import is_row_sparse
+from ..core.arrays import bytes_of, is_row_sparse
 from ..data.batch_rows import batch_axis, labels_of, resized
 from ..data.ndarray_iter import joined_views
 
@@ -237,15 +237,19 @@ def can_merge_batches(module):
     """Tell whether several batches of a module can be computed as one larger batch."""
     descriptions = module.data_shapes + (module.label_shapes or [])
     rows = 2 * batch_size(module)
-    return (len(module._context) == 1 and not module._state_names and has_dense_inputs(module)
+    return (len(module._context) == 1 and not module._state_names
+            and not any(module._exec_group.group2ctxs)
+            and not any(map(is_row_sparse, inputs(module)))
             and all(batch_axis(description) == 0 for description in descriptions)
             and can_bind(module, resized(module.data_shapes, rows),
                          module.label_shapes and resized(module.label_shapes, rows), [rows]))
 
 
-def bytes_of_batch(module):
-    """Estimate the bytes of a batch's inputs and of all layer outputs."""
-    return sum(4 * array.size for array in inputs(module)) + bytes_of_activations(module)
+def bytes_of_batch(module, batch=None):
+    """Estimate the bytes of a batch's inputs, by default dense ones, and of all layer outputs."""
+    size = (sum(4 * int(np.prod(array.shape)) for array in inputs(module)) if batch is None
+            else sum(map(bytes_of, [*batch.data, *labels_of(batch)])))
+    return size + bytes_of_activations(module)
 
 
 def bind_for_merged(module, single, count):

@@ -151,14 +151,16 @@ class Executors:
         self._other = other  # not before it is bound: an error can stop that
         return other
 
-    @property
-    def most_to_merge(self):
-        """Largest number of batches to compute as one, if rows are independent."""
+    def most_to_merge(self, batch=None):
+        """Return the largest number of batches to compute as one, if rows are independent.
+
+        They are as large as the one that is given first, by default dense.
+        """
         if self._most_to_merge is None:
             most = 1
             if executor_group.can_merge_batches(self.module):
-                most = max(1, min(_BATCHES_AT_ONCE,
-                                  _BYTES_AT_ONCE // executor_group.bytes_of_batch(self.module)))
+                most = max(1, min(_BATCHES_AT_ONCE, _BYTES_AT_ONCE
+                                  // executor_group.bytes_of_batch(self.module, batch)))
             self._most_to_merge = most
         return self._most_to_merge
 

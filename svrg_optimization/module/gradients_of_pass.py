@@ -44,7 +44,10 @@ class GradientsOfPass:
         self._at_once = self._number_at_once()
 
     def _number_at_once(self):
-        """Return how many whole batches to compute as one; 0 if whole ones are like others."""
+        """Return how many whole batches to compute as one; 0 if whole ones are like others.
+
+        None if the first one must tell.
+        """
         source, mu = self._source, self._full_gradient
         reduction = self._executors.loss_reduction
         weights = reduction.weights(executor_group.rows_bound(self._executors.module), 1,
@@ -56,14 +59,17 @@ class GradientsOfPass:
                             'False, or one SoftmaxOutput whose label is an input')
         if reduction.is_mixed or reduction.mask or mu.row_counts or set(weights) != {1}:
             return 0
-        if not (self._batches_stay and reduction.is_row_wise):
+        if not reduction.is_row_wise:
             return 1
+        if not self._batches_stay:
+            is_dense = executor_group.has_dense_inputs(self._executors.module)
+            return 1 if self._stores or is_dense else None
         data = source.train_data
         whole = data.num_data // data.batch_size
         whole = whole if source.count is None else min(whole, source.count)
         # With as few runs as possible; batches that are left over run one by one.
         _, count = min([(whole // count + whole % count, -count)
-                        for count in range(1, self._executors.most_to_merge + 1)])
+                        for count in range(1, self._executors.most_to_merge() + 1)])
         count = -count
         return 1 if self._stores and count < _WORTH_RECOMPUTING else count
 
@@ -75,10 +81,13 @@ class GradientsOfPass:
                 bucket = self._bucket_of(batch)
                 used.add(bucket._svrg.reference.executors)
                 yield from self._others(batch, bucket, bucket._svrg.reference.executors)
-            elif self._at_once == 1 and self._is_whole(batch):
-                yield self._whole(batch, live)
-            elif self._at_once and self._is_whole(batch):
-                waiting.append(batch)
+            elif self._at_once != 0 and self._is_whole(batch):
+                if self._at_once is None:
+                    self._at_once = self._executors.most_to_merge(batch)
+                if self._at_once == 1:
+                    yield self._whole(batch, live)
+                    continue
+                waiting.append(batch if self._batches_stay else self._source.kept(batch))
                 if len(waiting) == self._at_once:
                     rows = len(waiting) * self._full_gradient.batch_size
                     gradients, losses = self._executors.gradients_of_merged(
@@ -99,13 +108,10 @@ class GradientsOfPass:
 
         The batches of an NDArrayIter are alike, so only its first one is compared.
         """
-        if isinstance(batch, list) or getattr(batch, 'pad', None):
+        if getattr(batch, 'pad', None) or not isinstance(getattr(batch, 'data', 0), (list, tuple)):
             return False
         if self._first_is_whole is None or not self._batches_stay:
-            module = self._executors.module
-            check_batch(self._source.argument_name, batch, module.data_shapes,
-                        module.label_shapes or [])
-            self._first_is_whole = executor_group.is_bound_for(module, batch)
+            self._first_is_whole = executor_group.is_bound_for(self._executors.module, batch)
         return self._first_is_whole
 
     def _whole(self, batch, live):

@@ -15,9 +15,9 @@ _GRADIENT_STOPS = ('BlockGrad', 'stop_gradient')
 
 
 # Layers that compute each row of a batch independently of the others.
-_ROW_WISE = ('null', 'FullyConnected', 'Convolution', 'Activation', 'Pooling', 'Flatten',
-             'SoftmaxOutput', 'LinearRegressionOutput', 'LogisticRegressionOutput',
-             'MAERegressionOutput', 'SVMOutput')
+_ROW_WISE = ('null', 'FullyConnected', 'dot', 'broadcast_add', 'Convolution', 'Activation',
+             'Pooling', 'Flatten', 'SoftmaxOutput', 'LinearRegressionOutput',
+             'LogisticRegressionOutput', 'MAERegressionOutput', 'SVMOutput')
 
 
 class NoLossError(ValueError):

@@ -6,7 +6,8 @@ import pytest
 
 from full_gradients import ShortBatches, full_gradient, randomize
 from pairs import in_pairs
-from problems import Problem
+from problems import CsrIter, Problem, SparseProblem
+from svrg_optimization.module import executors
 
 TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
 
@@ -85,6 +86,33 @@ def test_as_many_are_computed_as_one_as_suit_the_batches_that_are_bound(merged):
                                                            np.arange(240), batch_size))
         assert merged == expected
         merged.clear()
+
+
+class OverwrittenBatches(CsrIter):
+    """Csr batches in the same arrays, as an iterator may yield them."""
+
+    batch = None
+
+    def next(self):
+        batch = super().next()
+        self.batch = self.batch or batch
+        for array, ours in zip(batch.data + batch.label, self.batch.data + self.batch.label):
+            if array is not ours:
+                array.copyto(ours)
+        self.batch.pad = batch.pad
+        return self.batch
+
+
+@pytest.mark.parametrize('settings, size, expected', [
+    ({}, 1 << 21, [16, 16]), ({}, 1 << 11, [3] * 11), ({'store_snapshot_grads': True}, 1 << 21, []),
+    ({'sparse_full_grad': True}, 1 << 21, [])])
+def test_csr_batches_are_computed_as_one(merged, monkeypatch, settings, size, expected):
+    monkeypatch.setattr(executors, '_BYTES_AT_ONCE', size)
+    problem = SparseProblem(337)
+    module = problem.bound(**settings)
+    module.update_full_grads(OverwrittenBatches(problem.features, problem.targets, 10))
+    problem.assert_full_gradient(module, full_gradient(problem, problem.weights, np.arange(337)))
+    assert merged == expected
 
 
 def other_size_of_batch(problem):
