@@ -96,7 +96,7 @@ def of_two(tmp_path_factory):
               ('gluon, wrapped', 'fit_gluon', {**gluon, 'is_wrapped': True, 'kvstore': 'device'}),
               ('gluon, wrapped by name', 'fit_gluon', {**gluon, 'is_wrapped': True}),
               ('gluon converges', 'converge_gluon', {
-                  'problem': even, 'sizes': [24, 24], 'batch_size': 8, 'tols': [1e-2, 1e-4],
+                  'problem': even, 'sizes': [24, 24], 'batch_size': 8, 'tol': 1e-4,
                   'strength': 0.3}),
               ('rows of a step', 'warn_of_batch_sizes', {
                   'problem': {**PROBLEM, 'features': 4}, 'sizes': [24, 24], 'batch_size': 8,
