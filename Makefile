@@ -56,7 +56,7 @@ test: $(VENV)/test.installed
 	$(PYTEST) -m '$(QUICK)' $(TESTS)
 
 test-slow: $(VENV)/test.installed
-	$(PYTEST) -m 'slow and not exhaustive and not soak'
+	$(PYTEST) -m 'slow and not exhaustive and not soak' $(TESTS)
 
 test-all: $(VENV)/test.installed
 	$(PYTEST)
