@@ -65,12 +65,8 @@ def rewind_for_pass(train_data, is_rewound=False):
         return functools.partial(rewind, train_data)
     if train_data.cursor > -train_data.batch_size:
         reset(train_data)
-    place = train_data.cursor, train_data._cache_data, train_data._cache_label
-
-    def go_back():
-        train_data.cursor, train_data._cache_data, train_data._cache_label = place
-
-    return go_back
+    place = {name: getattr(train_data, name) for name in ('cursor', '_cache_data', '_cache_label')}
+    return functools.partial(vars(train_data).update, place)  # at once, whatever Ctrl-C does
 
 
 def rows_left_over(train_data):
