@@ -23,6 +23,7 @@ PYTHON ?= python3
 SUPPORTED := 3.8 3.9 3.10 3.11 3.12 3.13 3.14 3.15
 TOO_OLD := 2.% 3.0 3.1 3.2 3.3 3.4 3.5 3.6 3.7
 VERSION := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null)
+PYTHONS := $(filter-out $(VERSION),$(SUPPORTED))
 VENV := .venv/$(VERSION)$(addprefix -numpy-,$(NUMPY))
 RUN := MXNET_SUBGRAPH_VERBOSE=0 $(VENV)/bin/python
 INSTALL := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check
@@ -67,7 +68,7 @@ test-exhaustive: $(VENV)/test.installed
 # One of them with a NumPy with which MXNet imports by itself. The shims of
 # pyenv run only what is chosen, or named.
 test-pythons:
-	for version in $(filter-out $(VERSION),$(SUPPORTED)); do \
+	for version in $(PYTHONS); do \
 		python=$$(python$$version -c $(FIND) || PYENV_VERSION=$$version python$$version -c $(FIND)) || \
 			{ echo "There is no python$$version here."; continue; }; \
 		echo "Python $$version:"; numpy=; [ $$version != 3.10 ] || numpy=1.23.5; \

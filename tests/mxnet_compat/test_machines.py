@@ -1,6 +1,7 @@
 """Pythons and machines that are newer or barer than those that MXNet was made for."""
 
 import importlib.util
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -57,6 +58,15 @@ def test_other_errors_of_the_system_stay_as_they_are(tmp_path):
         assert error.value.__cause__ is None
 
 
+def make(python, *options):
+    """Run ``make demo`` with a Python; nothing that was said to a make around the tests counts."""
+    python.chmod(0o755)
+    return subprocess.run(
+        ['make', *options, 'demo', 'PYTHON=%s' % python], cwd=Path(__file__).parents[2], text=True,
+        capture_output=True, check=False,
+        env={name: value for name, value in os.environ.items() if not name.startswith('MAKE')})
+
+
 @pytest.mark.process
 @pytest.mark.parametrize('version, expected', [
     ('3.13', ''), ('3.15', ''), ('3.99', 'Python 3.99 is newer than those that were tried'),
@@ -64,13 +74,9 @@ def test_other_errors_of_the_system_stay_as_they_are(tmp_path):
     ('2.7', 'is Python 2.7, and this package needs Python 3.8 or later'),
     ('', 'This package needs Python 3.8 or later')])
 def test_make_notes_newer_pythons_and_refuses_only_older_ones(tmp_path, version, expected):
-    root = Path(__file__).parents[2]
     python = tmp_path / 'python'
     python.write_text('#!/bin/sh\necho %s\n' % version)
-    python.chmod(0o755)
-    # -n prints what would run.
-    shown = subprocess.run(['make', '-n', 'demo', 'PYTHON=%s' % python], cwd=root, text=True,
-                           capture_output=True, check=True).stdout
+    shown = make(python, '-n').stdout  # what would run
     refused = version in ('3.7', '2.7', '')
     assert ('exit 1' in shown) == refused
     assert expected in shown
@@ -83,12 +89,11 @@ def test_make_notes_newer_pythons_and_refuses_only_older_ones(tmp_path, version,
     ('ensurepip', 'python3.97-venv'), ('libgomp', 'libgomp1'), ('libquadmath', 'libquadmath0'),
     ('import', 'python3.97-venv libgomp1 libquadmath0')])
 def test_make_names_what_the_system_lacks_before_it_installs_anything(tmp_path, fails, packages):
-    root, python = Path(__file__).parents[2], tmp_path / 'python'
+    python = tmp_path / 'python'
     python.write_text('#!/bin/sh\ncase "$*" in *version_info*) echo 3.97; exit;; *%s*) exit 1;; '
                       '*CDLL* | *ensurepip*) exit;; esac\ntouch %s/installs\n' % (fails, tmp_path))
-    python.chmod(0o755)
-    made = subprocess.run(['make', 'demo', 'PYTHON=%s' % python], cwd=root, text=True,
-                          capture_output=True, check=False)
+    made = make(python)
     assert made.returncode == 2 and 'Installing' not in made.stdout
     assert '    apt-get install --yes %s\n' % packages in made.stderr
-    assert not (tmp_path / 'installs').exists() and not (root / '.venv' / '3.97').exists()
+    assert not (tmp_path / 'installs').exists()
+    assert not (Path(__file__).parents[2] / '.venv' / '3.97').exists()
