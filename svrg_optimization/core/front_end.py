@@ -46,9 +46,12 @@ class Reference:
     ----------
     is_repeatable : bool
         Whether a batch has the same gradient again with the same random numbers.
+    has_batch_statistics : bool
+        Whether the latest pass has changed auxiliary states, as BatchNorm does, unless it is
+        frozen.
     """
 
-    is_repeatable = True
+    is_repeatable, has_batch_statistics = True, False
 
     def disturbances(self):
         """List what makes the objective another one in each batch, as Dropout does."""
@@ -115,10 +118,14 @@ class Reference:
         self.set_values(self.values_of(live))
 
     def copy_auxiliary_states_of(self, live):
-        """Set the auxiliary states, which a pass has changed, to the current ones."""
-        weights = self.weights()
-        self.set_values({name: arrays for name, arrays in self.values_of(live).items()
-                         if name not in weights})
+        """Set the auxiliary states, which a pass may have changed, to the current ones."""
+        weights, ours = self.weights(), self.values()
+        current = {name: arrays for name, arrays in self.values_of(live).items()
+                   if name not in weights}
+        self.has_batch_statistics = not all(
+            np.array_equal(ours[name][0].asnumpy(), arrays[0].asnumpy())
+            for name, arrays in current.items())
+        self.set_values(current)
 
     # A pass
 

@@ -73,8 +73,7 @@ class ModuleReference(Reference):
     def disturbances(self):
         """List the layers that draw random numbers, and the use of a batch's own statistics."""
         masks = self.executors.masks
-        has_statistics = executor_group.auxiliary_states(self.executors.module)
-        return [*masks.layers, *masks.unshared, *(['BatchNorm'] if has_statistics else [])]
+        return [*masks.layers, *masks.unshared, *['BatchNorm'] * self.has_batch_statistics]
 
     @property
     def is_repeatable(self):

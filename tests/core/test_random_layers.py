@@ -320,7 +320,7 @@ def test_with_alpha_of_zero_nothing_is_drawn_and_nothing_warned_of():
         module.update_full_grads(problem.iterator())
 
 
-def random_module(layer):
+def random_module(layer, num_epoch=30):
     """Train a perceptron with a random layer at its input."""
     problem = Problem('perceptron', rows=40)
     hidden = mx.sym.Activation(mx.sym.FullyConnected(
@@ -330,17 +330,17 @@ def random_module(layer):
     rule = BarzilaiBorwein()
     SVRGModule(symbol, label_names=('label',), update_freq=1).fit(
         mx.io.NDArrayIter(problem.features, problem.targets, 10, shuffle=True, label_name='label'),
-        eval_metric=[], num_epoch=30, optimizer='nag', arg_params=problem.arg_params(),
+        eval_metric=[], num_epoch=num_epoch, optimizer='nag', arg_params=problem.arg_params(),
         allow_missing=True, optimizer_params={'momentum': 0.9, 'lr_scheduler': rule})
     return rule
 
 
-def random_block(layer):
+def random_block(layer, num_epoch=30):
     """Train a linear Gluon network with a random layer at its input."""
     problem, rule = Blocks('softmax', rows=40), BarzilaiBorwein()
     net = problem.net(extra=[layer()])
     train(problem.trainer(net, settings={'momentum': 0.9, 'lr_scheduler': rule}),
-          problem.loader(shuffle=True), 30, 1)
+          problem.loader(shuffle=True), num_epoch, 1)
     return rule
 
 
@@ -356,3 +356,22 @@ def test_the_rate_survives_passes_of_which_each_finds_another_objective(trained,
     rule = trained(layer)
     assert rule.ways_back <= 6
     assert rule(None) > 1e-3
+
+
+SCALE = 1 / np.sqrt(1 + 1e-3)  # of a BatchNorm with its first statistics
+
+
+@pytest.mark.parametrize('trained, num_epoch, frozen, plain', [
+    (random_module, 2, lambda data: mx.sym.BatchNorm(data, use_global_stats=True, name='norm'),
+     lambda data: mx.sym.broadcast_add(SCALE * data, mx.sym.Variable('norm_beta', shape=(1, 4)))),
+    (random_block, 7, lambda: gluon.nn.BatchNorm(in_channels=4, epsilon=1e-3, use_global_stats=True,
+                                                 center=False, scale=False),
+     lambda: gluon.nn.HybridLambda(lambda F, data: SCALE * data))], ids=['module', 'gluon'])
+def test_frozen_statistics_leave_the_rate_of_a_plain_layer(trained, num_epoch, frozen, plain):
+    """Counted as random, they had no jumps, and rates that differed by a quarter and more."""
+    rates = []
+    for layer in (frozen, plain):
+        np.random.seed(0)
+        mx.random.seed(0)
+        rates.append(trained(layer, num_epoch)(None))
+    assert rates[0] == pytest.approx(rates[1], rel=1e-5)
