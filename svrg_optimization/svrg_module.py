@@ -537,6 +537,11 @@ class SVRGModule(Module):
         TypeError
             If `optimizer` is neither a str nor an Optimizer, or its `lr_scheduler`
             is a class or not callable.
+
+        Warns
+        -----
+        UserWarning
+            If `kvstore` is None with several devices, which then train apart, as in Module.
         """
         if not self.binded or not self.params_initialized or (
                 self.optimizer_initialized and not force_init):

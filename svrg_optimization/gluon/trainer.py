@@ -16,7 +16,7 @@ from ..core.settings import GLUON, Settings, takes_settings
 from ..core.svrg import COMPUTED, SVRG
 from ..kvstore.forced_by_mxnet import open_distributed
 from ..kvstore.horovod import is_wrapped, join
-from ..kvstore.kinds import is_asynchronous, is_distributed, kind_of
+from ..kvstore.kinds import is_asynchronous, is_distributed, kind_of, warn_of_devices
 from ..kvstore.local_steps import LocalSteps, check_local_steps
 from ..kvstore.workers import workers_of_trainer
 from ..proximal import ProximalOperators
@@ -111,6 +111,11 @@ class SVRGTrainer(gluon.Trainer):
         `kvstore`, a `BarzilaiBorwein` or `proximal`, or the optimizer is not one for
         these. Also if `proximal` names a parameter that is not trained, or finds no
         weight.
+
+    Warns
+    -----
+    UserWarning
+        If `kvstore` is None with several devices, which then train apart, as in Trainer.
 
     References
     ----------
@@ -400,6 +405,12 @@ class SVRGTrainer(gluon.Trainer):
     @property
     def _devices(self):
         return self._params[0].list_ctx()
+
+    def _init_kvstore(self):
+        super()._init_kvstore()
+        warn_of_devices(self._kvstore, len(self._devices), self._svrg.warn_once)
+        # A worker with alpha=0 takes no snapshot, at which the others would compare.
+        self._workers().check_same(self._svrg.settings.plan(self._svrg.snapshot.num_taken))
 
     def _workers(self):
         reference = self._reference

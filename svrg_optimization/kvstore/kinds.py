@@ -59,6 +59,14 @@ def will_update(kvstore, devices, arg_params):
     return _create_kvstore(kvstore, devices, arg_params)[1]
 
 
+def warn_of_devices(kvstore, devices, warn_once):
+    """Warn where nothing sums the gradients of several devices."""
+    if kvstore is None and devices > 1:
+        warn_once('with kvstore=None each of the %d devices trains on its own rows, and their '
+                  "weights drift apart: the kvstores 'local' and 'device' sum the gradients"
+                  % devices)
+
+
 def size_split_on_servers(kvstore):
     """Return the number of elements from which on an array is split among several servers."""
     if kind_of(kvstore).startswith('p3'):

@@ -21,6 +21,7 @@ from ..kvstore.kinds import (
     kind_of,
     size_split_on_servers,
     steps_alone,
+    warn_of_devices,
     will_update,
 )
 from ..kvstore.local_steps import LocalSteps, WorkersUpdate, check_local_steps
@@ -77,6 +78,7 @@ def install(module, kvstore, optimizer, optimizer_params, init_optimizer):
     _go_on(module, wrapped)
     if module._kvstore:  # Module may have made it of its name
         forced_by_mxnet.refuse_other_optimizers(module._kvstore if view is None else kvstore)
+    warn_of_devices(kvstore, len(module._context), module._svrg.warn_once)
     if is_distributed(kvstore):
         # Module does not give the workers rank 0's weights if they update the weights
         # themselves, and never updates their copies on the host.

@@ -408,6 +408,7 @@ def test_a_bad_load_optimizer_states_is_refused(saved, bad):
     assert bits(load(saved, 3, np.bool_(False))) == bits(load(saved, 3, 1))
 
 
+@pytest.mark.filterwarnings('ignore:with kvstore=None each of the 2 devices')
 def test_different_shares_are_saved_again_under_another_kvstore(prefix):
     """Without a KVStore each device has its own full gradient, and a load with one keeps it."""
     problem = Problem(rows=40)

@@ -216,6 +216,7 @@ FEATURES = [plain, in_a_kvstore, updated_by_the_module, without_a_kvstore, store
             batches_of_other_sizes, fixed_parameters, buckets, checkpoints, diagnostics, monitored]
 
 
+@pytest.mark.filterwarnings('ignore:with kvstore=None each of the 2 devices')
 @pytest.mark.parametrize('feature', FEATURES)
 def test_no_operator_gets_arrays_of_two_contexts(mixtures, monkeypatch, tmp_path, feature):
     """On one device and on two, neither of them the default one."""

@@ -78,6 +78,7 @@ def test_workers_with_different_numbers_of_batches_are_named(tmp_path):
 
 @pytest.mark.parametrize('name, settings, loops, numbers', [
     ('alpha (-1 for a schedule)', [{}, {'alpha': 0.5}], [{}, {}], [1, 0.5]),
+    ('alpha (-1 for a schedule)', [{}, {'alpha': 0}], [{}, {}], [1, 0]),
     ('update_freq', [{}, {}], [{'update_freq': 1}, {}], [1, 2]),
     ('begin_epoch', [{}, {}], [{'begin_epoch': 1}, {'begin_epoch': 2}], [1, 2])])
 def test_workers_that_would_hang_or_differ_are_told(tmp_path, name, settings, loops, numbers):

@@ -3,13 +3,14 @@
 import gc
 import subprocess
 import sys
+import warnings
 import weakref
 
 import mxnet as mx
 import numpy as np
 import pytest
 
-from blocks import Blocks
+from blocks import Blocks, train
 from problems import Problem, SparseProblem
 from svrg_optimization import SVRGModule
 from svrg_optimization.kvstore import kinds
@@ -103,6 +104,20 @@ def test_states_that_servers_would_hold_cannot_be_loaded(tmp_path):
 def other(**kwargs):
     return Problem('softmax', rows=20, seed=1, weight={'name': 'other_weight'},
                    bias={'name': 'other_bias'}, **kwargs)
+
+
+@pytest.mark.parametrize('contexts', [[mx.cpu()], [mx.cpu(0), mx.cpu(1)]], ids=len)
+def test_devices_that_train_apart_without_a_kvstore_are_warned_of_once(contexts):
+    problem = Problem(rows=20)
+    module, blocks = problem.module(1, context=contexts), Blocks()
+    trainer = blocks.trainer(blocks.net(contexts), kvstore=None)
+    for fit in (lambda: problem.fit(module, 2, kvstore=None), lambda: train(
+            trainer, blocks.loader(), 2, contexts=contexts if len(contexts) > 1 else None)):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter('always')
+            fit()
+        said = [each for each in caught if 'weights drift apart' in str(each.message)]
+        assert len(said) == len(contexts) - 1
 
 
 @pytest.mark.parametrize('update_on_kvstore', ['0', '1'])
