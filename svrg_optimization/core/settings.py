@@ -6,7 +6,9 @@ A new setting begins here: CONTRIBUTING.md has the recipe.
 import dataclasses
 import functools
 import inspect
+import json
 import operator
+import zlib
 from typing import Any, Callable, Dict, NamedTuple, Optional, Tuple
 
 from .._argument_checks import (
@@ -116,16 +118,22 @@ def _number(value, _):
     return value or 0
 
 
+def _checksum(fact, _=None):
+    return zlib.crc32(json.dumps(fact, sort_keys=True).encode())
+
+
 _BOTH = MODULE, GLUON
 SETTINGS = {
     'update_freq': Setting(
         (MODULE,), None, checked_count, InFile(), {'update_freq (0 for alpha=0)': _number},
         'Epochs from one snapshot to the next, 1 or more.'),
     'loss_is_mean': Setting(
-        _BOTH, None, functools.partial(checked_bool, or_none=True), InFile(), {}),
+        _BOTH, None, functools.partial(checked_bool, or_none=True), InFile(),
+        {'loss_is_mean (-1 for None)': lambda value, _: -1 if value is None else value}),
     'batch_axis': Setting((GLUON,), 0, None, None, {}),
     'full_grad_callback': Setting((MODULE,), None, checked_callbacks, None, {}),
-    'sparse_full_grad': Setting((MODULE,), False, checked_bool, InFile(), {}),
+    'sparse_full_grad': Setting(
+        (MODULE,), False, checked_bool, InFile(), {'sparse_full_grad (0 for False)': _number}),
     'store_snapshot_grads': Setting(_BOTH, False, checked_budget, InFile(), {}),
     'alpha': Setting(
         _BOTH, 1.0, checked_alpha,
@@ -136,7 +144,8 @@ SETTINGS = {
         'Coefficient of the variance reduction, a number in [0, 1] or a schedule of it. In a '
         'resumed run a schedule counts the updates before.'),
     'nonfinite': Setting(
-        _BOTH, 'warn', functools.partial(checked_choice, choices=('warn', 'raise')), InFile(), {}),
+        _BOTH, 'warn', functools.partial(checked_choice, choices=('warn', 'raise')), InFile(),
+        {"nonfinite (1 for 'raise')": lambda value, _: value == 'raise'}),
     'sampling': Setting(
         (MODULE,), Sampling(), _checked_sampling,
         InFile(_sampling_as_fact, _sampling_from_fact, _lost_of_sampling,
@@ -152,8 +161,10 @@ SETTINGS = {
         _BOTH, None, _copied, InFile(
             operators_as_json, operators_from_json,
             lambda fact: 'a proximal operator of another class' if fact is None else '',
-            'there is none'), {}),
-    'next_states': Setting((MODULE,), None, None, InFile(), {}),
+            'there is none'), {
+                'proximal (its checksum)': lambda given, _: _checksum(operators_as_json(given))}),
+    'next_states': Setting(
+        (MODULE,), None, None, InFile(), {'next_states (its checksum)': _checksum}),
     'tol': Setting(
         _BOTH, None, checked_positive, InFile(), {'tol (0 for None)': _number},
         '`gradient_norm` at which training has converged; None if it does not end there.'),

@@ -84,8 +84,7 @@ def test_workers_compare_what_must_be_alike(name):
 
 @pytest.mark.parametrize('cell, without', [
     ('check', {'batch_axis', 'next_states'}), ('file', {'batch_axis', 'full_grad_callback'}),
-    ('agreed', {'batch_axis', 'full_grad_callback', 'loss_is_mean', 'next_states', 'nonfinite',
-                'proximal', 'sparse_full_grad', 'store_snapshot_grads'}),
+    ('agreed', {'batch_axis', 'full_grad_callback', 'store_snapshot_grads'}),
     ('attribute', {'batch_axis', 'full_grad_callback', 'local_steps', 'loss_is_mean', 'next_states',
                    'nonfinite', 'proximal', 'sparse_full_grad', 'store_snapshot_grads'})])
 def test_what_a_setting_lacks_is_meant(cell, without):

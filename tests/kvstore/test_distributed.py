@@ -298,6 +298,8 @@ DIFFERENCES = [
      + BY_RANK + r'\[8, 4\]$', {'sizes': [16, 8], 'batch_sizes': [8, 4]}),
     ({}, 'dist_sync', 'update_freq .* must be the same on all workers.*' + BY_RANK + r'\[1, 2\]$',
      {'sizes': [16, 16], 'update_freqs': [1, 2]}),
+    ({}, 'dist_sync', 'proximal .* must be the same on all workers.*' + BY_RANK,
+     {'sizes': [16, 16], 'strengths': [0.5, 0.25]}),
     ({}, 'dist_async', 'update_freq .* must be the same on all workers.*' + BY_RANK + r'\[1, 0\]$',
      {'sizes': [16, 16], 'alphas': [1, 0]}),
     ({}, 'dist_sync', "last_batch_handle='roll_over' must be the same.*" + BY_RANK + r'\[0, 3\]$',
@@ -330,7 +332,7 @@ def test_fit_that_would_hang_or_differ_is_an_error_on_all_workers(tmp_path, envi
             arguments['prefix'] = str(tmp_path / 'model')
     results = run_each([('fit_unlike', arguments) for _, arguments in cases], tmp_path,
                        environment=environment, kind=kind)
-    assert len(cases) == {'dist_sync': 1 if environment else 5, 'dist_async': 2}[kind]
+    assert len(cases) == {'dist_sync': 1 if environment else 6, 'dist_async': 2}[kind]
     for of_rank in results:
         for (found, steps), (message, _) in zip(of_rank, cases):
             assert found is not None and re.search(message, found), found

@@ -40,7 +40,7 @@ from sampled_workers import fit_sampled, sampled_unlike
 from sequences import Sequences
 from shards import NoBatches, error_of, problem_of, shard_of, weights_of
 from svrg_optimization import BarzilaiBorwein, SVRGModule
-from svrg_optimization.proximal import GroupLasso
+from svrg_optimization.proximal import L1, GroupLasso
 
 # Scenarios in files of their own.
 ELSEWHERE = (converge_alone, converge_gluon, die_alone, diverge_alone, fit_gluon, fit_gluon_alone,
@@ -156,7 +156,7 @@ def fit_with_error(kvstore, problem, sizes, batch_size):
 
 def fit_unlike(kvstore, sizes, batch_sizes=(8, 8), update_freqs=(1, 1), begin_epochs=(0, 0),
                alphas=(1, 1), last_batch_handle='pad', prefix=None, loads=(False, False),
-               num_epochs=(4, 4)):
+               num_epochs=(4, 4), strengths=(None, None)):
     """Call fit with arguments of each rank's own; return its error's message, and its steps."""
     problem, rank = Problem(rows=sum(sizes)), kvstore.rank
     begin = sum(sizes[:rank])
@@ -170,7 +170,8 @@ def fit_unlike(kvstore, sizes, batch_sizes=(8, 8), update_freqs=(1, 1), begin_ep
     if loads[rank]:
         module = SVRGModule.load(prefix, 1, label_names=('label',), update_freq=update_freqs[rank])
     else:
-        module = problem.module(update_freqs[rank], alpha=alphas[rank])
+        module = problem.module(update_freqs[rank], alpha=alphas[rank],
+                                proximal=strengths[rank] and L1(strengths[rank]))
     steps = []
     message = error_of(functools.partial(
         module.fit, train_data, kvstore=kvstore, arg_params=problem.arg_params(),
