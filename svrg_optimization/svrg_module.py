@@ -148,8 +148,8 @@ class SVRGModule(Module):
 
         .. math:: w \leftarrow \mathrm{prox}_{\eta R}(w).
 
-        One operator is for all weights: the parameters whose names end with
-        ``_weight``, or have a ``wd_mult`` other than 0. A dict has an operator
+        One operator is for all weights: the parameters whose ``wd_mult`` is not 0, which by
+        default are those whose names end with ``_weight``. A dict has an operator
         for each parameter that it names. The optimizer must be sgd without
         momentum.
     tol : float, optional
@@ -175,7 +175,8 @@ class SVRGModule(Module):
         if `store_snapshot_grads` is set for a network with random layers or
         states: these would differ between the pass and the step. Also if
         `store_snapshot_grads` is given with `sampling.data`. Also if `tol` is not
-        above 0, or is given with `sampling.batches` or ``alpha=0``. Also if `proximal`
+        above 0, or is given with `sampling.batches` or ``alpha=0``, or `local_steps` with
+        ``alpha=0``. Also if `proximal`
         names a parameter that is not trained, finds no weight, or is given together
         with `sparse_full_grad`, or if `next_states` names anything but states and
         outputs.
@@ -531,7 +532,7 @@ class SVRGModule(Module):
             sum row_sparse gradients correctly; one whose servers would have to
             load optimizer states; or one that has keys of another
             SVRGModule, or updates the weights of a plain Module. Also if there is a
-            `tol` with ``dist_async``, if the learning rate is not finite, or if
+            `tol` or `local_steps` with ``dist_async``, if the learning rate is not finite, or if
             `BarzilaiBorwein` or the module's `proximal` does not support the
             optimizer or the KVStore. No key of a weight has been created then.
         TypeError
@@ -817,9 +818,9 @@ class SVRGModule(Module):
         Warns
         -----
         UserWarning
-            If the full gradient is not finite, with ``nonfinite='warn'``. If
-            the objective and the weights are more than ten times those of the first
-            snapshot: training diverges. If the network has random layers other than
+            If the full gradient is not finite, with ``nonfinite='warn'``. Without a
+            `BarzilaiBorwein`, if the objective and the weights are more than ten times those of
+            the first snapshot: training diverges. If the network has random layers other than
             Dropout, or states without `next_states`. Also if the padding of a batch
             cannot be cut off, because the symbol cannot be bound for the real rows or a
             device would have no row. The gradient then includes the padding, and its

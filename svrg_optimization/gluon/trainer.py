@@ -68,8 +68,9 @@ class SVRGTrainer(gluon.Trainer):
         running statistics of others, such as BatchNorm's, would see each batch
         twice.
     optimizer, optimizer_params, kvstore, compression_params, update_on_kvstore
-        As in Trainer. With a distributed `kvstore`, which must be synchronous or 'horovod',
-        a `BarzilaiBorwein` or `proximal`, the KVStore does not update the weights.
+        As in Trainer, but without compression. With a distributed `kvstore`, which must be
+        synchronous or 'horovod', a `BarzilaiBorwein` or `proximal`, the KVStore does not
+        update the weights.
     objective : callable
         Takes what `backward` is given, on one device, and returns the loss, or a
         tuple or list that begins with it. The loss has one element for each row
@@ -106,11 +107,11 @@ class SVRGTrainer(gluon.Trainer):
     ValueError
         If `batch_axis` is negative, `alpha` is not in [0, 1], `nonfinite` is neither
         'warn' nor 'raise', `store_snapshot_grads` is below 1, `tol` is not above 0 or
-        is given with ``alpha=0``, a weight is row_sparse, `kvstore` is ``dist_async``
-        or gets compressed gradients, `update_on_kvstore` is set with a distributed
-        `kvstore`, a `BarzilaiBorwein` or `proximal`, or the optimizer is not one for
-        these. Also if `proximal` names a parameter that is not trained, or finds no
-        weight.
+        is given with ``alpha=0``, or `local_steps` is, a weight is row_sparse,
+        `kvstore` is ``dist_async`` or gets compressed gradients, `update_on_kvstore` is
+        set with a distributed `kvstore`, a `BarzilaiBorwein` or `proximal`, or the
+        optimizer is not one for these. Also if `proximal` names a parameter that is not
+        trained, or finds no weight.
 
     Warns
     -----
