@@ -46,12 +46,12 @@ class Reference:
     ----------
     is_repeatable : bool
         Whether a batch has the same gradient again with the same random numbers.
-    has_batch_statistics : bool
-        Whether the latest pass has changed auxiliary states, as BatchNorm does, unless it is
-        frozen.
+    set_in_pass : collection of str
+        Names of weights that each pass sets itself, as BatchNorm with fix_gamma sets its gamma to
+        1: they are no part of the objective.
     """
 
-    is_repeatable, has_batch_statistics = True, False
+    is_repeatable, set_in_pass = True, ()
 
     def disturbances(self):
         """List what makes the objective another one in each batch, as Dropout does."""
@@ -104,7 +104,7 @@ class Reference:
         """Tell whether the model being trained has the weights of the snapshot."""
         live = self.values_of(live)
         return all(np.array_equal(ours[0].asnumpy(), live[name][0].asnumpy())
-                   for name, ours in self.weights().items())
+                   for name, ours in self.weights().items() if name not in self.set_in_pass)
 
     def shift_weights(self, shift):
         """Subtract from the weights a dict of one NDArray a parameter."""
@@ -118,14 +118,10 @@ class Reference:
         self.set_values(self.values_of(live))
 
     def copy_auxiliary_states_of(self, live):
-        """Set the auxiliary states, which a pass may have changed, to the current ones."""
-        weights, ours = self.weights(), self.values()
-        current = {name: arrays for name, arrays in self.values_of(live).items()
-                   if name not in weights}
-        self.has_batch_statistics = not all(
-            np.array_equal(ours[name][0].asnumpy(), arrays[0].asnumpy())
-            for name, arrays in current.items())
-        self.set_values(current)
+        """Set the auxiliary states, which a pass has changed, to the current ones."""
+        weights = self.weights()
+        self.set_values({name: arrays for name, arrays in self.values_of(live).items()
+                         if name not in weights})
 
     # A pass
 

@@ -53,9 +53,9 @@ def take_guarded_snapshot(rule, svrg, trained, source, workers, done):
         measures = (rule.bounded or not rule.is_begun) and svrg.reference.is_repeatable
         is_random = bool(svrg.reference.disturbances())
         # Workers decide alike: each with the largest of all workers' numbers.
-        norm, curvature, steps, begins_anew, is_random, *change = workers.largest([
+        norm, curvature, steps, begins_anew, *change = workers.largest([
             norm, nearby.curvature() if measures else 0., move.steps if move else 0,
-            float(rule.begins_anew), float(is_random),
+            float(rule.begins_anew),
             *(move.change(rule, norm, value, is_random) if move else Change())])
         change = Change(*change)
         if begins_anew:  # somebody has set the weights of a worker

@@ -255,7 +255,8 @@ class GluonReference(Reference):
 
     def disturbances(self):
         """List whether layers draw random numbers, and use a batch's own statistics."""
-        return ['Dropout'] * self.numbers.were_drawn + ['BatchNorm'] * self.has_batch_statistics
+        has_statistics = not all(param._differentiable for param in self._params)
+        return ['Dropout'] * self.numbers.were_drawn + ['BatchNorm'] * has_statistics
 
     def new_full_gradient(self, batch_size=1):
         """Return a full gradient that is 0, in the scale of a batch of so many rows."""

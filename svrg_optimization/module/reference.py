@@ -13,6 +13,7 @@ from . import executor_group
 from .executors import Executors
 from .gradients_of_pass import GradientsOfPass
 from .inputs import weights_of_inputs
+from .loss_reduction import is_set
 from .membership import kvstore_of_weights
 
 
@@ -49,6 +50,13 @@ class ModuleReference(Reference):
         self.executors = Executors(live, masks, nodes, loss_is_mean, next_states)
         self.warn_once, self._devices = warn_once, len(live._context)
         self._weights_of_inputs = weights_of_inputs(nodes, live._data_names)
+        self._has_batch_statistics = any(  # which a frozen BatchNorm does not change
+            nodes[place]['name'] in live._aux_names for node in nodes
+            if not is_set(node.get('attrs', {}), 'use_global_stats')
+            for place, *_ in node['inputs'])
+        self.set_in_pass = {
+            nodes[node['inputs'][1][0]]['name'] for node in nodes if node['op'] == 'BatchNorm'
+            and is_set({'fix_gamma': 'True', **node.get('attrs', {})}, 'fix_gamma')}
         self._declares_states, self._sparse_full_grad = next_states is not None, sparse_full_grad
 
     def bind(self, live, shared=None):
@@ -73,7 +81,7 @@ class ModuleReference(Reference):
     def disturbances(self):
         """List the layers that draw random numbers, and the use of a batch's own statistics."""
         masks = self.executors.masks
-        return [*masks.layers, *masks.unshared, *['BatchNorm'] * self.has_batch_statistics]
+        return [*masks.layers, *masks.unshared, *['BatchNorm'] * self._has_batch_statistics]
 
     @property
     def is_repeatable(self):

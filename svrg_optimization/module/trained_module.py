@@ -32,7 +32,8 @@ class TrainedModule(TrainedModel):
 
     def mean_gradient(self):
         """Return the gradient that the optimizer steps along."""
-        module, names = self.live, self.live._trainable
+        module, set_in_pass = self.live, self.live._svrg.reference.set_in_pass
+        names = [name for name in module._trainable if name not in set_in_pass]
         if not module.optimizer_initialized:
             return MeanGradient(lambda _: 1., dict.fromkeys(names, 1.), dict.fromkeys(names, 0.))
         optimizer, kvstore = module._optimizer, module._kvstore
