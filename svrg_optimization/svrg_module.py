@@ -914,6 +914,8 @@ class SVRGModule(Module):
         Module copies the mean over the devices. With three devices its rounding
         error can make it differ from the weight that all three have.
         """
+        if self._aux_names:
+            mx.nd.waitall()  # BatchNorm writes its statistics behind the engine's back
         super()._sync_params_from_devices()
         if self._kvstore:
             weights, _ = executor_group.weights_of_first_device(self)
