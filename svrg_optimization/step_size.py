@@ -387,7 +387,8 @@ def check_step_size(optimizer, optimizer_params, alpha, on_servers, batches=None
     TypeError
         If the optimizer's `lr_scheduler` is a class or not callable.
     ValueError
-        As described in the notes on `BarzilaiBorwein`.
+        As described in the notes on `BarzilaiBorwein`, or if the `learning_rate` with one is
+        not above 0.
     """
     klass, name, arguments = described(optimizer, optimizer_params)
     scheduler = arguments.get('lr_scheduler')
@@ -396,6 +397,7 @@ def check_step_size(optimizer, optimizer_params, alpha, on_servers, batches=None
                         % (scheduler,))
     if rule_of(scheduler) is None:
         return
+    checked_positive('learning_rate', arguments.get('learning_rate'))
     is_allowed = klass in (mx.optimizer.SGD, mx.optimizer.NAG, SVRG_BB)
     for argument in ('momentum', 'clip_gradient'):
         value = arguments.get(argument)

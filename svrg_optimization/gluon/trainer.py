@@ -2,12 +2,13 @@ r"""SVRGTrainer, Gluon's Trainer with stochastic variance reduced gradients."""
 
 import functools
 import logging
+import math
 import reprlib
 import tempfile
 
 from mxnet import autograd, gluon, util
 
-from .._argument_checks import checked_count
+from .._argument_checks import checked_count, checked_number
 from .._warn_once import WarnOnce
 from ..checkpoint.files import files_written_together
 from ..core import snapshots
@@ -21,6 +22,7 @@ from ..kvstore.local_steps import LocalSteps, check_local_steps
 from ..kvstore.workers import workers_of_trainer
 from ..proximal import ProximalOperators
 from ..step_size import check_step_size, spelled_out
+from ..svrg_optimizer import check_learning_rate
 from .batches import Batches, as_inputs, with_states
 from .epochs import epochs
 from .reference import GluonReference
@@ -133,6 +135,8 @@ class SVRGTrainer(gluon.Trainer):
             raise TypeError('objective must be a function of a batch that returns its loss, not %r'
                             % (objective,))
         settings = Settings(GLUON, **settings)
+        if isinstance(params, (list, tuple, dict, gluon.ParameterDict)) and not list(params):
+            raise ValueError('params must have at least one Parameter, and not %r' % (params,))
         if compression_params:
             raise ValueError('compression_params must be None, and not %r: %s'
                              % (compression_params, COMPRESSED))
@@ -147,6 +151,7 @@ class SVRGTrainer(gluon.Trainer):
         if isinstance(kvstore, str) and is_distributed(kvstore):
             kvstore = open_distributed(kvstore)
         super().__init__(params, optimizer, optimizer_params, kvstore, None, update_on_kvstore)
+        check_learning_rate(self._optimizer)
         for param in self._params:
             if param._stype != 'default':
                 raise ValueError('params must be dense, and %s is %s' % (param.name, param._stype))
@@ -519,6 +524,8 @@ class SVRGTrainer(gluon.Trainer):
 
     def _check_step(self, batch_size):
         svrg, reference = self._svrg, self._reference
+        checked_number('batch_size', batch_size, 'a number above 0',
+                       lambda number: 0 < number < math.inf)
         if svrg.corrects and svrg.step.stage != COMPUTED:
             raise RuntimeError('a step needs trainer.backward(...) of its batch before it: '
                                'the gradients of loss.backward() are not SVRG gradients. '

@@ -19,6 +19,8 @@ from svrg_optimization.step_size import KeptSnapshot, check_step_size
     ('adam', {}, 'sgd or nag, .* for BarzilaiBorwein, not adam'),
     ('sgd', {'momentum': 1.5}, 'not sgd with momentum 1.5'),
     ('sgd', {'clip_gradient': 2.0}, 'not sgd with clip_gradient 2'),
+    ('nag', {'learning_rate': 0}, 'learning_rate must be None or a number above 0, not 0'),
+    ('svrg_bb', {'learning_rate': -1}, 'learning_rate must be None or a number above 0, not -1'),
     (mx.optimizer.SGD(momentum=-0.1, lr_scheduler=BarzilaiBorwein()), {}, 'momentum -0.1')])
 def test_other_optimizers_are_an_error(optimizer, params, message):
     problem = Problem(rows=40)

@@ -1,5 +1,6 @@
 """What SVRGTrainer refuses or warns of, and what an error leaves behind."""
 
+import math
 import signal
 import warnings
 
@@ -213,11 +214,35 @@ def test_parameters_of_one_name_are_an_error():
     ({'kvstore': 'dist_async'}, ValueError, "kvstore must be 'dist_sync' or of one process"),
     ({'kvstore': 'dist_sync', 'update_on_kvstore': True}, ValueError,
      'update_on_kvstore must be None or False'),
+    ({'settings': {'learning_rate': math.nan}}, ValueError, 'learning_rate must be a finite num'),
+    ({'optimizer': 'svrg_bb', 'settings': {'learning_rate': -1}}, ValueError,
+     'learning_rate must be None or a number above 0, not -1'),
     ({'compression_params': {'type': '2bit'}}, ValueError, 'compression_params must be None')])
 def test_bad_arguments_are_refused(arguments, error, says):
     problem = Blocks('softmax')
     with pytest.raises(error, match=says):
         problem.trainer(problem.net(), **{'objective': len, **arguments})
+
+
+@pytest.mark.parametrize('params', [[], {}, gluon.nn.Dense(1).collect_params('typo')])
+def test_no_parameters_are_an_error(params):
+    with pytest.raises(ValueError, match='params must have at least one Parameter'):
+        SVRGTrainer(params, 'sgd', objective=len)
+
+
+@pytest.mark.parametrize('bad, error', [
+    (0, ValueError), (math.nan, ValueError), (None, TypeError), ('5', TypeError)])
+def test_a_bad_batch_size_of_a_step_changes_nothing(bad, error):
+    problem = Blocks()
+    net = problem.net()
+    trainer = problem.trainer(net)
+    trainer.update_full_grads(problem.loader())
+    for data, label in problem.loader():
+        trainer.backward(data, label)
+        with pytest.raises(error, match='batch_size must be a number above 0, not'):
+            trainer.step(bad)
+        trainer.step(len(data))
+    assert_weights(net, problem.oracle(1))
 
 
 def test_a_network_hybridized_with_static_shape_later_is_refused_at_the_next_step():
