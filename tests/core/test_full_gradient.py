@@ -14,6 +14,7 @@ from svrg_optimization import SVRGModule
 TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
 
 
+@pytest.mark.filterwarnings('ignore:with kvstore=None each of the 2 devices')
 @in_pairs({
     'kvstore': [None, 'local', 'object'],
     'context, work_load_list': [
