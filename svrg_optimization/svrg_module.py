@@ -534,7 +534,9 @@ class SVRGModule(Module):
             SVRGModule, or updates the weights of a plain Module. Also if there is a
             `tol` or `local_steps` with ``dist_async``, if the learning rate is not finite, or if
             `BarzilaiBorwein` or the module's `proximal` does not support the
-            optimizer or the KVStore. No key of a weight has been created then.
+            optimizer or the KVStore, or if with `sparse_full_grad` and weight decay the
+            optimizer decays rows that are not in the batch, as nag does. No key of a weight
+            has been created then.
         TypeError
             If `optimizer` is neither a str nor an Optimizer, or its `lr_scheduler`
             is a class or not callable.

@@ -183,6 +183,21 @@ def test_sparse_full_grad_converges(context):
     np.testing.assert_allclose(arg_params['fc_bias'].asnumpy(), solution[-1:], atol=1e-5)
 
 
+@pytest.mark.parametrize('optimizer, params', [
+    ('svrg_bb', {}), ('nag', {'momentum': 0.5}), ('sgd', {'lazy_update': False}),
+    (mx.optimizer.NAG(momentum=0.5, wd=0.1), {})])
+def test_weight_decay_of_all_rows_is_refused_with_sparse_full_grad(optimizer, params):
+    """Steps that decay all rows led to another optimum than tol and the rule look at."""
+    problem = SparseProblem()
+    module = problem.bound(sparse_full_grad=True)
+    assert not module.optimizer_initialized
+    with pytest.raises(ValueError, match='optimizer must be sgd with sparse_full_grad and wd'):
+        module.init_optimizer(optimizer=optimizer, optimizer_params={'wd': 0.1, **params})
+    assert not module.optimizer_initialized and module._kvstore is None
+    for name, usual in (('sgd', {'wd': 0.1, 'momentum': 0.5}), ('nag', {'momentum': 0.5})):
+        module.init_optimizer(optimizer=name, optimizer_params=usual, force_init=True)
+
+
 def test_dense_parameters_do_not_heed_sparse_full_grad():
     problem = Problem('perceptron')
     module = problem.module(2, sparse_full_grad=True)
