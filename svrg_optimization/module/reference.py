@@ -55,8 +55,8 @@ class ModuleReference(Reference):
             if not is_set(node.get('attrs', {}), 'use_global_stats')
             for place, *_ in node['inputs'])
         self.set_in_pass = {
-            nodes[node['inputs'][1][0]]['name'] for node in nodes if node['op'] in (
-                'BatchNorm', 'BatchNorm_v1')
+            nodes[node['inputs'][1][0]]['name'] for node in nodes
+            if node['op'] in ('BatchNorm', 'BatchNorm_v1')
             and is_set({'fix_gamma': 'True', **node.get('attrs', {})}, 'fix_gamma')}
         self._declares_states, self._sparse_full_grad = next_states is not None, sparse_full_grad
 

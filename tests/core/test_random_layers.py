@@ -335,12 +335,12 @@ def random_module(layer, num_epoch=30):
     return rule
 
 
-def random_block(layer, num_epoch=30):
+def random_block(layer):
     """Train a linear Gluon network with a random layer at its input."""
     problem, rule = Blocks('softmax', rows=40), BarzilaiBorwein()
     net = problem.net(extra=[layer()])
     train(problem.trainer(net, settings={'momentum': 0.9, 'lr_scheduler': rule}),
-          problem.loader(shuffle=True), num_epoch, 1)
+          problem.loader(shuffle=True), 30, 1)
     return rule
 
 
