@@ -8,7 +8,6 @@ from mxnet.gluon.data import BatchSampler, RandomSampler
 from mxnet.io import MXDataIter, NDArrayIter, PrefetchingIter, ResizeIter
 
 from .batch_rows import batch_axis
-from .ndarray_iter import reset
 
 
 def rewind(train_data):
@@ -36,7 +35,7 @@ def rewind(train_data):
             return
         for _ in itertools.chain(*wrapped):
             pass
-    reset(train_data)
+    train_data.reset()
 
 
 def rewind_for_pass(train_data, is_rewound=False):
@@ -64,7 +63,7 @@ def rewind_for_pass(train_data, is_rewound=False):
             rewind(train_data)
         return functools.partial(rewind, train_data)
     if train_data.cursor > -train_data.batch_size:
-        reset(train_data)
+        train_data.reset()
     place = {name: getattr(train_data, name) for name in ('cursor', '_cache_data', '_cache_label')}
     return functools.partial(vars(train_data).update, place)  # at once, whatever Ctrl-C does
 

@@ -1,4 +1,4 @@
-"""NDArrayIter with fewer copies of its rows, and an array of any number of rows in batches."""
+"""Batches of an NDArrayIter without copies, and an array of any number of rows in batches."""
 
 import functools
 import itertools
@@ -7,33 +7,6 @@ from types import SimpleNamespace
 import numpy as np
 from mxnet import ndarray as nd
 from mxnet.io import DataBatch, DataIter, NDArrayIter
-
-
-def reset(train_data):
-    """Reset an iterator.
-
-    An NDArrayIter that shuffles copies its rows three times, through NumPy. Here
-    one operation for each array puts them into the same order, which takes the
-    same numbers from NumPy's generator.
-
-    Parameters
-    ----------
-    train_data : DataIter
-        The iterator.
-    """
-    if not (_is_plain(train_data) and train_data.shuffle):
-        train_data.reset()
-        return
-    np.random.shuffle(train_data.idx)
-    order = nd.array(train_data.idx, dtype=np.int64)
-    data, label = ([(name, _in_order(array, order)) for name, array in arrays]
-                   for arrays in (train_data.data, train_data.label))
-    vars(train_data).update(data=data, label=label)  # at once, so that Ctrl-C cannot part them
-    try:
-        train_data.shuffle = False
-        train_data.reset()
-    finally:
-        train_data.shuffle = True
 
 
 def views_of_batches(train_data):
@@ -65,22 +38,12 @@ def joined_views(batches):
 
 
 def _is_plain(train_data):
-    """Tell whether an iterator is an NDArrayIter with its own methods and usual arrays.
-
-    All arrays are dense and float32, since NDArrayIter would shuffle another
-    dtype into float32, and all have the same number of rows.
-    """
+    """Tell whether an iterator is an NDArrayIter with its own methods and dense arrays."""
     return (type(train_data) is NDArrayIter
             and vars(NDArrayIter).keys().isdisjoint(vars(train_data))
             and train_data.layout.find('N') == 0
-            and all(type(array) is nd.NDArray and array.dtype == np.float32
-                    and len(array) == train_data.num_data == len(train_data.idx)
+            and all(type(array) is nd.NDArray and len(array) == train_data.num_data
                     for _, array in itertools.chain(train_data.data, train_data.label)))
-
-
-def _in_order(array, order):
-    # A negative index counts from the end, as in NumPy.
-    return nd.take(array, order.as_in_context(array.context), mode='wrap')
 
 
 def _views(train_data):

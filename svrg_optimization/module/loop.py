@@ -15,7 +15,7 @@ from .._argument_checks import check_epoch, checked_callbacks, checked_iterator
 from ..core import snapshots
 from ..data.batch_rows import count_rows
 from ..data.iterators import leaves_out_other_rows, rewind, rewind_for_pass
-from ..data.ndarray_iter import reset, views_of_batches
+from ..data.ndarray_iter import views_of_batches
 from ..kvstore.kinds import steps_alone
 from ..sampling import Growing
 from . import executor_group
@@ -128,7 +128,7 @@ def _train(module, given, data, batches, epoch, tic):
     metric, monitor = given.eval_metric, given.monitor
     next_batch, is_last = next(batches, _END), False
     if next_batch is _END:
-        reset(given.train_data)  # an interrupted run may have left them at their end
+        given.train_data.reset()  # an interrupted run may have left them at their end
         batches = iter(given.train_data)
         next_batch = next(batches, _END)
     if next_batch is _END:
@@ -312,7 +312,10 @@ class _Epochs:
         """Reset the data, unless they have not been read."""
         if self._is_read:
             # Within an epoch, rewind: C++ iterators lose rows when they are reset in the middle.
-            (rewind if self.has_ended else reset)(self._train_data)
+            if self.has_ended:
+                rewind(self._train_data)
+            else:
+                self._train_data.reset()
             self._was_reset = True
 
     def end(self, epoch):

@@ -7,7 +7,7 @@ import sys
 from ..core.front_end import BatchesOfPass
 from ..data.batch_rows import held
 from ..data.iterators import batches_in, batches_read, batches_stay, rewind, rewind_for_pass
-from ..data.ndarray_iter import reset, views_of_batches
+from ..data.ndarray_iter import views_of_batches
 
 _END = object()
 
@@ -148,7 +148,7 @@ class Stream(_Source):
                 self._length = self._place
             if has_ended:
                 return
-            reset(self.train_data)
+            self.train_data.reset()
             self._batches, self._place, has_ended = None, 0, True
             if yielded and math.isnan(begin):
                 return  # it may have been all

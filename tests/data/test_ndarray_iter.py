@@ -1,4 +1,4 @@
-"""Resets and batches of NDArrayIter, compared with its own."""
+"""Batches of NDArrayIter without copies, compared with its own."""
 
 import functools
 import itertools
@@ -8,10 +8,8 @@ import numpy as np
 import pytest
 
 from problems import Problem
-from svrg_optimization import Sampling
 from svrg_optimization.data.ndarray_iter import (
     joined_views,
-    reset,
     views_of_batches,
 )
 from svrg_optimization.module.passes import Stream
@@ -44,31 +42,18 @@ def assert_same(actual, expected):
 @pytest.mark.parametrize('shuffle', [False, True])
 @pytest.mark.parametrize('rows, handle', [
     *itertools.product([23, 25], ['pad', 'discard', 'roll_over']), (3, 'pad'), (3, 'discard')])
-def test_batches_and_random_numbers_are_those_of_ndarray_iter(rows, handle, shuffle):
+def test_batches_are_those_of_ndarray_iter(rows, handle, shuffle):
     found = []
-    for begin, read in ((mx.io.NDArrayIter.reset, iter), (reset, views_of_batches)):
+    for read in (iter, views_of_batches):
         train_data = made(rows=rows, shuffle=shuffle, last_batch_handle=handle)
-        epochs = []
-        for _ in range(4):
-            epochs += copies(read(train_data))
-            begin(train_data)
-        epochs += copies(itertools.islice(read(train_data), 1))  # reset in the middle
-        begin(train_data)
-        found.append((epochs + copies(read(train_data)), np.random.randint(10 ** 9)))
-    (expected, own_number), (actual, number) = found
-    assert number == own_number
-    assert_same(actual, expected)
-
-
-def test_rows_before_a_reset_stay():
-    """Somebody may have kept them."""
-    train_data = made(shuffle=True)
-    kept = [array for _, array in train_data.data + train_data.label]
-    before = [array.asnumpy() for array in kept]
-    for _ in range(3):
-        reset(train_data)
-    for array, values in zip(kept, before):
-        np.testing.assert_array_equal(array.asnumpy(), values)
+        batches = []
+        for _ in range(3):
+            batches += copies(read(train_data))
+            train_data.reset()
+        batches += copies(itertools.islice(read(train_data), 1))  # reset in the middle
+        train_data.reset()
+        found.append(batches + copies(read(train_data)))
+    assert_same(*reversed(found))
 
 
 def test_whole_batches_are_views():
@@ -120,21 +105,6 @@ def test_callbacks_of_a_pass_get_copies():
                                   problem.features.astype(np.float32))
 
 
-def test_no_iterator_shuffles_by_itself(monkeypatch):
-    """Neither in fit, nor that of a Sampling, nor in a custom loop."""
-    problem = Problem(rows=37)
-    train_data, full_grad_data = (problem.iterator(shuffle=True) for _ in range(2))
-
-    def fail(_):
-        raise AssertionError('shuffled by itself')
-
-    monkeypatch.setattr(mx.io.NDArrayIter, '_shuffle_data', fail)
-    module = problem.module(sampling=Sampling(3, data=full_grad_data))
-    module.fit(train_data, eval_metric='mse', num_epoch=3)
-    for batch in module.training_batches(train_data):
-        module.forward_backward(batch)
-
-
 @pytest.mark.parametrize('handle', ['pad', 'roll_over'])
 def test_a_stream_goes_on_after_an_error(handle, monkeypatch):
     train_data = mx.io.NDArrayIter(np.arange(50), np.arange(50), 10, last_batch_handle=handle)
@@ -164,21 +134,10 @@ def with_csr():
     return mx.io.NDArrayIter(rows, np.arange(23), 5, last_batch_handle='discard')
 
 
-def with_float64():
-    return mx.io.NDArrayIter(mx.nd.array(np.arange(46).reshape(23, 2), dtype='float64'),
-                             np.arange(23), 5)
-
-
 def with_own(name):
     """A method of one iterator is replaced."""
     train_data = made()
     setattr(train_data, name, getattr(train_data, name))
-    return train_data
-
-
-def with_a_part_of_the_rows():
-    train_data = made()
-    train_data.idx, train_data.num_data = np.arange(20), 20
     return train_data
 
 
@@ -187,41 +146,12 @@ def with_labels_of_other_rows():
 
 
 @pytest.mark.parametrize('make', [
-    with_csr, with_float64, with_a_part_of_the_rows, with_labels_of_other_rows,
-    lambda: made(OwnIter), lambda: made(layout='TN', batch_size=1),
-    *(functools.partial(with_own, name) for name in ('next', 'getdata', 'reset', '_shuffle_data'))])
-def test_others_reset_and_yield_themselves(make, monkeypatch):
+    with_csr, with_labels_of_other_rows, lambda: made(OwnIter),
+    lambda: made(layout='TN', batch_size=1),
+    *(functools.partial(with_own, name) for name in ('next', 'getdata', 'reset'))])
+def test_others_yield_their_own_batches(make):
     train_data = make()
-    train_data.shuffle = True
     assert views_of_batches(train_data) is iter(train_data)
-    shuffles = []
-    monkeypatch.setattr(mx.io.NDArrayIter, 'reset', lambda self: shuffles.append(self.shuffle))
-    if 'reset' in vars(train_data):
-        train_data.reset = functools.partial(mx.io.NDArrayIter.reset, train_data)
-    reset(train_data)
-    assert shuffles == [True]
-
-
-def test_negative_indices_count_from_the_end():
-    found = []
-    for begin in (mx.io.NDArrayIter.reset, reset):
-        train_data = made(shuffle=True)
-        train_data.idx = np.arange(-23, 0)
-        begin(train_data)
-        found.append(copies(train_data))
-    assert_same(*reversed(found))
-
-
-def test_reset_that_fails_leaves_an_iterator_that_shuffles(monkeypatch):
-    train_data = made(shuffle=True)
-
-    def fail(_):
-        raise OSError('no')
-
-    monkeypatch.setattr(mx.io.NDArrayIter, 'reset', fail)
-    with pytest.raises(OSError):
-        reset(train_data)
-    assert train_data.shuffle
 
 
 @pytest.mark.parametrize('handle', ['pad', 'discard', 'roll_over'])
