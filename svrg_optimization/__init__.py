@@ -10,7 +10,7 @@ from . import _mxnet_finder
 __version__ = '2.0.0'
 
 _HOME = {'SVRGModule': 'svrg_module', 'SVRGBucketingModule': 'svrg_bucketing_module',
-         'LinearDecay': 'alpha', 'BarzilaiBorwein': 'step_size', 'Growing': 'sampling',
+         'LinearDecay': 'alpha', 'BarzilaiBorwein': 'rate.barzilai_borwein', 'Growing': 'sampling',
          'Sampling': 'sampling', 'SVRGTrainer': 'gluon'}
 _SUBMODULES = ('svrg_module', 'svrg_bucketing_module', 'svrg_optimizer', 'diagnostics', 'proximal',
                'gluon')

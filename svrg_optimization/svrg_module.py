@@ -36,7 +36,7 @@ from .module.reference import ModuleReference
 from .module.snapshots import begin_steps, take_snapshot
 from .module.trained_module import TrainedModule
 from .proximal import ProximalOperators, weights_of
-from .step_size import check_step_size, spelled_out
+from .rate.barzilai_borwein import check_step_size, spelled_out
 from .svrg_optimizer import _SVRGOptimizer, check_learning_rate
 
 

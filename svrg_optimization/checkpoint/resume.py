@@ -6,7 +6,6 @@ from typing import NamedTuple, Optional
 import mxnet as mx
 
 from .._warn_once import warn
-from ..jump import Moves
 from ..module import executor_group
 from ..module.optimizer_states import (
     devices_that_update,
@@ -17,6 +16,7 @@ from ..module.optimizer_states import (
     updater_keys,
     updater_of,
 )
+from ..rate.secant_pairs import Moves
 from .format import arrays_of_kind, errors_of_states
 
 

@@ -6,8 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from mxnet import ndarray as nd
 
-from ..jump import unflat
-from .arrays import dense, moved
+from .arrays import dense, moved, unflat
 
 
 class Taken(NamedTuple):

@@ -5,9 +5,9 @@ from mxnet.optimizer import Updater
 from ..core.arrays import set_all
 from ..core.front_end import TrainedModel
 from ..core.optimality import MeanGradient
-from ..core.rule import rule_of
 from ..proximal import ProximalStep
-from ..scales import Scales
+from ..rate.rule import rule_of
+from ..rate.scales import Scales
 from .numpy_arrays import as_nd
 
 

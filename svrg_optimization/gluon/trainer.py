@@ -21,7 +21,7 @@ from ..kvstore.kinds import is_asynchronous, is_distributed, kind_of, warn_of_de
 from ..kvstore.local_steps import LocalSteps, check_local_steps
 from ..kvstore.workers import workers_of_trainer
 from ..proximal import ProximalOperators
-from ..step_size import check_step_size, spelled_out
+from ..rate.barzilai_borwein import check_step_size, spelled_out
 from ..svrg_optimizer import check_learning_rate
 from .batches import Batches, as_inputs, with_states
 from .epochs import epochs

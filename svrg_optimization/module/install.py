@@ -8,7 +8,6 @@ import warnings
 
 import mxnet as mx
 
-from ..core.rule import rule_of
 from ..kvstore import forced_by_mxnet
 from ..kvstore.agreement import check_waits
 from ..kvstore.horovod import join
@@ -28,7 +27,8 @@ from ..kvstore.kinds import (
 )
 from ..kvstore.local_steps import LocalSteps, WorkersUpdate, check_local_steps
 from ..kvstore.workers import create_keys
-from ..step_size import check_step_size
+from ..rate.barzilai_borwein import check_step_size
+from ..rate.rule import rule_of
 from ..svrg_optimizer import _SVRGOptimizer, check_learning_rate, described
 from . import executor_group
 from .membership import Membership

@@ -6,9 +6,9 @@ import pytest
 from mxnet import gluon
 
 from svrg_optimization import BarzilaiBorwein, SVRGModule, SVRGTrainer
-from svrg_optimization import jump as module
 from svrg_optimization.diagnostics import gradient_variance
-from svrg_optimization.jump import Moves
+from svrg_optimization.rate import secant_pairs as module
+from svrg_optimization.rate.secant_pairs import Moves
 
 RNG = np.random.RandomState(0)
 HESSIAN = np.diag([1., 3., 10., 30.])

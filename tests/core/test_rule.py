@@ -7,7 +7,7 @@ from mxnet import gluon
 
 from problems import Problem
 from svrg_optimization import BarzilaiBorwein, SVRGModule, SVRGTrainer
-from svrg_optimization.core.rule import Rule
+from svrg_optimization.rate.rule import Rule
 
 
 class Halving(Rule):

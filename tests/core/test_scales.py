@@ -17,7 +17,7 @@ from svrg_optimization.proximal import (
     NonNegative,
     ProximalOperator,
 )
-from svrg_optimization.scales import Scales
+from svrg_optimization.rate.scales import Scales
 
 WD, ROWS, BATCH = 1e-3, 203, 20
 RNG = np.random.RandomState(0)

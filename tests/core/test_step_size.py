@@ -10,9 +10,9 @@ from pairs import in_pairs
 from problems import Problem
 from svrg_bb import fit
 from svrg_optimization import BarzilaiBorwein
-from svrg_optimization.core.rule import Change
-from svrg_optimization.jump import Moves
-from svrg_optimization.step_size import KeptSnapshot, check_step_size
+from svrg_optimization.rate.barzilai_borwein import KeptSnapshot, check_step_size
+from svrg_optimization.rate.rule import Change
+from svrg_optimization.rate.secant_pairs import Moves
 
 
 @pytest.mark.parametrize('optimizer, params, message', [

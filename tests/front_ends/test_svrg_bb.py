@@ -7,7 +7,7 @@ from mxnet import gluon
 
 from problems import Problem
 from svrg_optimization import BarzilaiBorwein, SVRGModule, SVRGTrainer
-from svrg_optimization.step_size import SVRG_BB
+from svrg_optimization.rate.barzilai_borwein import SVRG_BB
 
 WD = 0.01
 

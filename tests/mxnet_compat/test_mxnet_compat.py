@@ -146,7 +146,7 @@ def test_several_threads_import_at_once():
         found = []
         def load(name):
             found.append(__import__(name, fromlist=['x']).__name__)
-        names = ['mxnet', 'svrg_optimization.svrg_module', 'svrg_optimization.step_size']
+        names = ['mxnet', 'svrg_optimization.svrg_module', 'svrg_optimization.rate.rule']
         threads = [threading.Thread(target=load, args=(name,)) for name in 3 * names]
         for thread in threads: thread.start()
         for thread in threads: thread.join()

@@ -5,11 +5,10 @@ import math
 import numpy as np
 from mxnet import ndarray as nd
 
-from ..jump import flat
-from ..scales import Columns
-from .arrays import dense
+from ..core.arrays import dense, flat
 from .rule import Change
 from .sampled_batch import BatchNearby, SampledBatch, dot
+from .scales import Columns
 
 # What objectives may differ by, relative to them: by rounding, times the dtype's precision, and
 # by chance where each pass finds another one, as with Dropout.

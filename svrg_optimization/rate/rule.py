@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 from mxnet.lr_scheduler import LRScheduler
 
-from ..jump import Moves
-from .requirements import ALL_ROWS, SNAPSHOTS
+from ..core.requirements import ALL_ROWS, SNAPSHOTS
+from .secant_pairs import Moves
 
 _FLAT = 1e-8  # of Δw · Δg, relative to its largest value
 
@@ -99,7 +99,7 @@ class Rule(LRScheduler):
     def take_snapshot(self, svrg, trained, source, workers, done):
         """Take a snapshot with ``svrg.take_snapshot``, and set `rate` from what it finds.
 
-        Where it goes back to the snapshot before it calls ``core.guard.go_back``; the way of
+        Where it goes back to the snapshot before it calls ``rate.rollback.go_back``; the way of
         a jump is ``svrg.snapshot.jump``.
 
         Parameters

@@ -85,15 +85,3 @@ class Moves:
         if not 0 < length < math.inf:
             return None
         return jump * min(1., _FARTHEST * lengths.max() / length)
-
-
-def flat(arrays):
-    """Return arrays, a dict of NDArray by name, as one flat numpy.ndarray."""
-    return np.concatenate([array.asnumpy().ravel() for array in arrays.values()])
-
-
-def unflat(vector, arrays):
-    """Return parts of a vector in the shapes of a dict of arrays, by name."""
-    ends = np.cumsum([np.prod(array.shape, dtype=int) for array in arrays.values()])
-    return {name: part.reshape(array.shape)
-            for (name, array), part in zip(arrays.items(), np.split(vector, ends))}

@@ -13,7 +13,7 @@ import contextlib
 import numpy as np
 from mxnet import ndarray as nd
 
-from .proximal import GroupLasso, is_ours
+from ..proximal import GroupLasso, is_ours
 
 _LARGEST = 1e30  # D that float32 can hold, and its inverse
 

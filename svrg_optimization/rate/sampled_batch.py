@@ -4,8 +4,8 @@ import math
 
 import numpy as np
 
-from .arrays import dense
-from .front_end import BatchesOfPass
+from ..core.arrays import dense
+from ..core.front_end import BatchesOfPass
 
 _SHIFT = 1e-3  # of the weights, relative to their norm, along which curvature is measured
 _ITERATIONS = 2  # of the power method that measures it

@@ -6,13 +6,13 @@ from typing import Any, NamedTuple
 import mxnet as mx
 import numpy as np
 
-from ._argument_checks import checked_bool, checked_positive
-from .core.guard import take_guarded_snapshot
-from .core.requirements import ALL_ROWS, SNAPSHOTS, require
-from .core.rule import Rule, rule_of
-from .jump import Moves
+from .._argument_checks import checked_bool, checked_positive
+from ..core.requirements import ALL_ROWS, SNAPSHOTS, require
+from ..svrg_optimizer import _register, described
+from .rollback import take_guarded_snapshot
+from .rule import Rule, rule_of
 from .scales import Scales
-from .svrg_optimizer import _register, described
+from .secant_pairs import Moves
 
 _MODULES_DEFAULT = (('learning_rate', 0.01),)  # of `fit` and `init_optimizer`: nobody has given it
 _MOMENTUM = 0.9  # of svrg_bb
