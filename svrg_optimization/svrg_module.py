@@ -304,7 +304,8 @@ class SVRGModule(Module):
             If it is set before `init_optimizer`, or read before the first snapshot with a
             `BarzilaiBorwein`.
         """
-        return TrainedModule(self._default_bucket).rate
+        module = self._default_bucket
+        return module._optimizer.learning_rate if module.optimizer_initialized else None
 
     @learning_rate.setter
     def learning_rate(self, rate):
@@ -820,13 +821,11 @@ class SVRGModule(Module):
         Warns
         -----
         UserWarning
-            If the full gradient is not finite, with ``nonfinite='warn'``. Without a
-            `BarzilaiBorwein`, if the objective and the weights are more than ten times those of
-            the first snapshot: training diverges. If the network has random layers other than
-            Dropout, or states without `next_states`. Also if the padding of a batch
-            cannot be cut off, because the symbol cannot be bound for the real rows or a
-            device would have no row. The gradient then includes the padding, and its
-            weight is the fraction of real rows. Each warning appears once.
+            If the full gradient is not finite, with ``nonfinite='warn'``. If the
+            network has random layers other than Dropout, or states without `next_states`.
+            Also if the padding of a batch cannot be cut off, because the symbol cannot be
+            bound for the real rows or a device would have no row. The gradient then includes
+            the padding, and its weight is the fraction of real rows. Each warning appears once.
         """
         take_snapshot(self, train_data, batch_end_callback, batches)
 

@@ -177,11 +177,9 @@ class TrainedModel:
         The argument.
     rule : Rule or None
         What sets the learning rate from snapshots.
-    rate : float or None
-        Learning rate, if it is known.
     """
 
-    rule = rate = None
+    rule = None
 
     def __init__(self, live):
         self.live = live

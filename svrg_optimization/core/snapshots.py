@@ -45,11 +45,6 @@ def take_snapshot(svrg, trained, source, workers, done=None):
     Returns
     -------
     Taken
-
-    Warns
-    -----
-    UserWarning
-        Without a rule that goes back, if training diverges.
     """
     if workers.step_alone:
         average(svrg, trained, workers)
@@ -59,9 +54,6 @@ def take_snapshot(svrg, trained, source, workers, done=None):
     went_back = rule is not None and rule.take_snapshot(svrg, trained, source, workers, done)
     svrg.taken = Taken(gradient_norm(svrg, trained), objective(svrg, trained), went_back)
     look_for_convergence(svrg, svrg.taken.norm, workers)
-    if rule is None or not rule.goes_back:
-        svrg.divergence.look_at(svrg.taken, svrg.reference.weights(), trained, workers,
-                                svrg.warn_once)
     return svrg.taken
 
 

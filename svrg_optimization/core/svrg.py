@@ -26,7 +26,6 @@ import dataclasses
 from typing import Any, Optional
 
 from .correction import correct_batch
-from .divergence import Divergence
 from .full_gradient import STEP, SUM
 from .snapshot import Snapshot
 from .store import Store
@@ -59,8 +58,6 @@ class SVRG:
         The snapshot, which models with the same weights share.
     store : Store
         Store of batches and their gradients.
-    divergence : Divergence
-        What warns if training diverges.
     step : Step
         The latest step.
     taken : Taken or None
@@ -74,7 +71,7 @@ class SVRG:
     def __init__(self, reference, settings, warn_once):
         self.reference, self.settings, self.warn_once = reference, settings, warn_once
         self.store = Store(settings.store_snapshot_grads)
-        self.snapshot, self.divergence = Snapshot(), Divergence()
+        self.snapshot = Snapshot()
         self.step, self.taken, self.epoch = Step(), None, None
         self.rows_of_passes = set()
         self._keeps_comparison = False
@@ -192,7 +189,7 @@ class SVRG:
 
     def begin_fit(self, rule):
         """Compare no snapshot with one of other data; the rule of a resumed run goes on."""
-        self.divergence, self.rows_of_passes = Divergence(), set()
+        self.rows_of_passes = set()
         if rule is not None:
             rule.begin_fit()
 

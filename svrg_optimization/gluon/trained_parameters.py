@@ -25,11 +25,6 @@ class TrainedParameters(TrainedModel):
         """The Rule of the optimizer, None without."""
         return rule_of(self.live._optimizer.lr_scheduler)
 
-    @property
-    def rate(self):
-        """Learning rate of the optimizer."""
-        return self.live.learning_rate
-
     def mean_gradient(self):
         """Return the gradient that a step follows, whatever the size of its batch."""
         trainer = self.live

@@ -263,8 +263,7 @@ class SVRGTrainer(gluon.Trainer):
         Warns
         -----
         UserWarning
-            If the objective and the weights are more than ten times those of the first
-            snapshot, without a `BarzilaiBorwein`: training diverges.
+            If the full gradient is not finite, with ``nonfinite='warn'``.
         """
         trained = self._trained
         if batches is not None:

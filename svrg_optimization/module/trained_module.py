@@ -25,11 +25,6 @@ class TrainedModule(TrainedModel):
         scheduler = self.live._optimizer.lr_scheduler if self.live.optimizer_initialized else None
         return rule_of(scheduler)
 
-    @property
-    def rate(self):
-        """Learning rate of the optimizer, None before there is one."""
-        return self.live._optimizer.learning_rate if self.live.optimizer_initialized else None
-
     def mean_gradient(self):
         """Return the gradient that the optimizer steps along."""
         module, set_in_pass = self.live, self.live._svrg.reference.set_in_pass

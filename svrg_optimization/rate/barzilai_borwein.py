@@ -206,8 +206,6 @@ class BarzilaiBorwein(Rule):
     [[1.0, -2.0, 3.0]]
     """
 
-    goes_back = True
-
     def __init__(self, base_lr=None, bounded=True, scaled=False):
         rate = checked_positive('base_lr', base_lr)
         self.bounded = checked_bool('bounded', bounded)

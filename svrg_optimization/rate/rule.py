@@ -50,16 +50,13 @@ class Rule(LRScheduler):
         Arrays that a checkpoint has beside `state`.
     column_scales : Scales or None
         What steps are scaled by.
-    goes_back : bool
-        Whether it goes back where a snapshot is worse than the one before. Where it does
-        not, a warning says if training diverges.
     needs : tuple of str
         What `requirements.py` refuses other settings for.
     advice : str
         What may help where training has not converged, for a warning.
     """
 
-    column_scales, advice, goes_back = None, 'more snapshots', False
+    column_scales, advice = None, 'more snapshots'
     needs = ALL_ROWS, SNAPSHOTS
 
     def __init__(self, base_lr=None):

@@ -352,28 +352,3 @@ def test_unknown_settings_are_refused():
     with pytest.raises(TypeError, match="SVRGModule takes no argument 'update_frequency': its "
                                         'settings are update_freq, '):
         SVRGModule(Problem().symbol, update_frequency=2)
-
-
-# Divergence
-
-def test_divergence_is_said_once_and_names_the_rate():
-    problem = Problem('linear')
-    with pytest.warns(UserWarning, match='training diverges') as caught:
-        fit(problem, problem.module(), 12, rate=2.)
-    messages = [str(one.message) for one in caught if 'diverges' in str(one.message)]
-    assert len(messages) == 1
-    assert 'learning rate, 2,' in messages[0] and 'the page "The learning rate"' in messages[0]
-
-
-@pytest.mark.parametrize('begin', [0., 1e-6])
-def test_a_warm_start_near_the_optimum_is_no_divergence(begin, recwarn):
-    """Its gradient is tiny at first, and grows by far when other data come."""
-    problem = Problem('linear')
-    design = np.column_stack([problem.features, np.ones(40)])
-    solution = np.linalg.lstsq(design, problem.targets, rcond=None)[0]
-    problem.weights = {'fc_weight': solution[None, :4] + begin, 'fc_bias': solution[4:] + begin}
-    module = fit(problem, problem.module(), 3)
-    assert module.gradient_norm < 1e-4
-    problem.targets = problem.targets * 0.5
-    fit(problem, module, 3)
-    assert not [one for one in recwarn if 'diverges' in str(one.message)]

@@ -147,16 +147,6 @@ def test_the_first_rate_lowers_the_loss_of_a_saturated_batch():
     assert 0 < found[0] < 1e-3
 
 
-def test_divergence_at_a_constant_rate_is_told_by_the_objective():
-    """The gradient of a loss with linear tails stays as large as it was."""
-    rows, labels, loss, _ = PROBLEMS['heavy logistic']()
-    module = SVRGModule(symbol_of(loss, 1), label_names=('label',), update_freq=1)
-    with pytest.warns(UserWarning, match='diverges: the mean objective has grown from 6.9e-01'):
-        module.fit(mx.io.NDArrayIter(rows, labels, 40, label_name='label'), eval_metric=[],
-                   num_epoch=3, initializer=mx.init.Zero(),
-                   optimizer_params={'learning_rate': 10.})
-
-
 def test_a_row_that_is_no_number_ends_training_at_once():
     rows, labels, loss, _ = PROBLEMS['heavy logistic']()
     rows[7, 1] = np.nan

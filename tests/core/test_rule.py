@@ -49,14 +49,6 @@ def test_a_trainer_takes_its_rates():
     assert trainer.learning_rate == 0.04
 
 
-def test_divergence_is_told_beside_a_rule_that_does_not_go_back():
-    problem = Problem(rows=40)
-    module = SVRGModule(problem.symbol, label_names=('label',), update_freq=1)
-    with pytest.warns(UserWarning, match='training diverges'):
-        module.fit(problem.iterator(), eval_metric=[], num_epoch=3, optimizer_params={
-            'lr_scheduler': Halving(40.)})
-
-
 @pytest.mark.parametrize('saved, given', [(Halving, BarzilaiBorwein), (BarzilaiBorwein, Halving)])
 def test_a_rule_begins_anew_after_a_checkpoint_of_another(saved, given, tmp_path):
     problem, path = Problem(rows=40), str(tmp_path / 'model')

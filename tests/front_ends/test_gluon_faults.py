@@ -627,12 +627,3 @@ def test_bad_batches_are_refused():
     means = problem.trainer(problem.net(), loss_is_mean=True)
     with pytest.raises(ValueError, match='a loss of one element with loss_is_mean=True'):
         means.update_full_grads(problem.loader())
-
-
-def test_divergence_is_said_once():
-    problem = Blocks('linear')
-    trainer = problem.trainer(problem.net(), settings={'learning_rate': 3.})
-    with pytest.warns(UserWarning, match='training diverges') as caught:
-        train(trainer, problem.loader(), 12)
-    messages = [str(one.message) for one in caught if 'diverges' in str(one.message)]
-    assert len(messages) == 1 and 'learning rate, 3,' in messages[0]
