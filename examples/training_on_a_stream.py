@@ -1,11 +1,9 @@
 """SVRG on a file that is read in parts: least squares on rows that need not fit into memory.
 
 The script writes a CSV file, chunk by chunk. `train_data` reads it batch by
-batch, and so does the `data` of the Sampling, from which each snapshot takes the
-next few batches. A snapshot is due after some updates and not after an epoch, and the
-first ones are cheap: a few batches, then twice as many each time, until they are
-all. The log shows `Full gradient batches` for each snapshot. At the end the loss
-is that of least squares to some six decimals.
+batch. The first snapshots are cheap: a few batches, then twice as many each time,
+until they are all. The log shows `Full gradient batches` for each snapshot. At the
+end the loss is that of least squares to some six decimals.
 """
 
 import argparse
@@ -16,7 +14,7 @@ from pathlib import Path
 import mxnet as mx
 import numpy as np
 
-from svrg_optimization import Growing, Sampling, SVRGModule
+from svrg_optimization import SVRGModule
 
 FEATURES, CHUNK = 20, 5000
 
@@ -52,9 +50,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split('\n\n', maxsplit=1)[0],
                                      formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     parser.add_argument('--rows', type=int, default=50000, help='rows of the file')
-    parser.add_argument('--epochs', type=int, default=3, help='epochs of training')
-    parser.add_argument('--updates-per-snapshot', type=int, default=100,
-                        help='updates between snapshots')
+    parser.add_argument('--epochs', type=int, default=10, help='epochs of training')
     parser.add_argument('--first-batches', type=int, default=5,
                         help='batches of the first snapshot; the next has twice as many')
     parser.add_argument('--batch-size', type=int, default=100, help='rows of a batch')
@@ -68,10 +64,8 @@ def main():
     with tempfile.TemporaryDirectory() as directory:
         directory = Path(directory)
         squares, products = write_rows(directory, args.rows)
-        module = SVRGModule(network(), label_names=('target',),
-                            sampling=Sampling(Growing(args.first_batches),
-                                              args.updates_per_snapshot,
-                                              reader(directory, args.batch_size)))
+        module = SVRGModule(network(), label_names=('target',), update_freq=1,
+                            full_grad_batches=lambda number: args.first_batches * 2 ** number)
         module.fit(reader(directory, args.batch_size), eval_metric='mse', optimizer='sgd',
                    optimizer_params={'learning_rate': args.learning_rate}, num_epoch=args.epochs)
 

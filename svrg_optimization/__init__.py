@@ -10,13 +10,13 @@ from . import _mxnet_finder
 __version__ = '2.0.0'
 
 _HOME = {'SVRGModule': 'svrg_module', 'SVRGBucketingModule': 'svrg_bucketing_module',
-         'LinearDecay': 'alpha', 'BarzilaiBorwein': 'rate.barzilai_borwein', 'Growing': 'sampling',
-         'Sampling': 'sampling', 'SVRGTrainer': 'gluon'}
+         'LinearDecay': 'alpha', 'BarzilaiBorwein': 'rate.barzilai_borwein',
+         'SVRGTrainer': 'gluon'}
 _SUBMODULES = ('svrg_module', 'svrg_bucketing_module', 'svrg_optimizer', 'diagnostics', 'proximal',
                'gluon')
 
 __all__ = ['SVRGModule', 'SVRGBucketingModule', 'SVRGTrainer', 'LinearDecay', 'BarzilaiBorwein',
-           'Growing', 'Sampling', 'diagnostics', 'proximal', '__version__']
+           'diagnostics', 'proximal', '__version__']
 
 
 _mxnet_finder.install()

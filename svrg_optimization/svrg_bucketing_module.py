@@ -12,7 +12,7 @@ from mxnet.module import BucketingModule
 from .checkpoint.files import save_arrays
 from .checkpoint.format import Checkpoint, file_names, name_of_symbol
 from .checkpoint.save import save
-from .core.settings import MODULE, takes_settings, with_sampling
+from .core.settings import MODULE, takes_settings
 from .module import loop
 from .module.install import optimizer_kept_on_error
 from .module.snapshots import begin_steps, take_snapshot
@@ -71,7 +71,7 @@ class SVRGBucketingModule(BucketingModule):
                  compression_params=None, update_freq=None, **settings):
         super().__init__(sym_gen, default_bucket_key, logger, context, work_load_list,
                          fixed_param_names, state_names, group2ctxs, compression_params)
-        self._settings = with_sampling({'update_freq': update_freq, **settings})
+        self._settings = {'update_freq': update_freq, **settings}
         self._buckets[default_bucket_key] = self._new_bucket(default_bucket_key)
 
     def _new_bucket(self, bucket_key, symbol=None):
@@ -195,7 +195,7 @@ class SVRGBucketingModule(BucketingModule):
 
     fit.__signature__ = SVRGModule.fit.__signature__
 
-    def update_full_grads(self, train_data, batch_end_callback=None, *, batches=None):
+    def update_full_grads(self, train_data, batch_end_callback=None):
         """Take a snapshot and compute the full gradient, as `SVRGModule.update_full_grads` does.
 
         Parameters
@@ -203,8 +203,6 @@ class SVRGBucketingModule(BucketingModule):
         train_data : DataIter
             The n rows to average over. Each batch has a `bucket_key`.
         batch_end_callback : callable or list of callable, optional
-            As in `SVRGModule.update_full_grads`.
-        batches : int, optional
             As in `SVRGModule.update_full_grads`.
 
         Raises
@@ -221,7 +219,7 @@ class SVRGBucketingModule(BucketingModule):
         reference = self._svrg.reference
         try:
             reference.bucket_of = self._bucket_of
-            take_snapshot(self._default_bucket, train_data, batch_end_callback, batches)
+            take_snapshot(self._default_bucket, train_data, batch_end_callback)
             self._params_dirty = True  # BarzilaiBorwein may have gone back
         finally:
             reference.bucket_of = None

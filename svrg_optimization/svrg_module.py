@@ -97,8 +97,8 @@ class SVRGModule(Module):
         Gradient compression between devices, as in Module. The full gradient
         is not compressed. A distributed KVStore does not accept it.
     update_freq : int, optional
-        Epochs from one snapshot to the next, 1 or more; by default 2, and 1 with
-        `sampling.updates_per_snapshot`. It may be set later as an attribute.
+        Epochs from one snapshot to the next, 1 or more; by default 2.
+        It may be set later as an attribute.
     loss_is_mean : bool, optional
         Whether the loss is a mean over the rows of a batch rather than a sum.
         By default this is read from the loss layers of the symbol
@@ -137,10 +137,15 @@ class SVRGModule(Module):
         What happens if the full gradient has an infinite value or a NaN: a
         warning that names the parameters, once, or a FloatingPointError. After
         the error the previous snapshot stays active.
-    sampling : Sampling, optional
-        Of how many batches and of which data `fit` computes full gradients, and
-        after how many updates. By default they are over all training data. It may
-        be set later as an attribute.
+    full_grad_batches : int or callable, optional
+        Number of batches of a full gradient, from the beginning of the data, or a
+        function of the number of snapshots so far that returns it [8]_. By default
+        it is all batches. It may be set later as an attribute.
+    updates_per_snapshot : int, optional
+        Updates from one snapshot of `fit` to the next, in place of the epochs of
+        `update_freq` [1]_. A snapshot within an epoch reads `train_data` from their
+        beginning and puts them back to their place, so they must be an NDArrayIter.
+        It may be set later as an attribute.
     proximal : object or dict of str to object, optional
         Proximal operator of a regularizer R that has no gradient, from
         `svrg_optimization.proximal` or one of your own [6]_. After each step
@@ -174,8 +179,8 @@ class SVRGModule(Module):
         neither 'warn' nor 'raise', or `store_snapshot_grads` is below 1. Also
         if `store_snapshot_grads` is set for a network with random layers or
         states: these would differ between the pass and the step. Also if
-        `store_snapshot_grads` is given with `sampling.data`. Also if `tol` is not
-        above 0, or is given with `sampling.batches` or ``alpha=0``, or `local_steps` with
+        `store_snapshot_grads` is given with `updates_per_snapshot`. Also if `tol` is not
+        above 0, or is given with `full_grad_batches` or ``alpha=0``, or `local_steps` with
         ``alpha=0``. Also if `proximal`
         names a parameter that is not trained, finds no weight, or is given together
         with `sparse_full_grad`, or if `next_states` names anything but states and
@@ -185,7 +190,7 @@ class SVRGModule(Module):
         Contexts, `update_freq` is not an int, `loss_is_mean` is not None, True
         or False, `sparse_full_grad` is not a bool, `full_grad_callback` is not
         callable, `store_snapshot_grads` is not a bool or an int, `alpha` is
-        neither a number nor callable, `sampling` is neither None nor a Sampling,
+        neither a number nor callable, `full_grad_batches` neither an int nor callable,
         `tol` is not a number, `proximal` contains anything but
         operators, or `next_states` is not a dict.
 
@@ -214,6 +219,8 @@ class SVRGModule(Module):
        Progressive Variance Reduction", SIAM J. Optim. 24(4), 2014.
     .. [7] J. Konecny, H. B. McMahan, D. Ramage and P. Richtarik, "Federated Optimization:
        Distributed Machine Learning for On-Device Intelligence", arXiv:1610.02527, 2016.
+    .. [8] R. Babanezhad, M. O. Ahmed, A. Virani, M. Schmidt, J. Konecny and
+       S. Sallinen, "Stop Wasting My Gradients: Practical SVRG", NeurIPS 2015.
 
     Examples
     --------
@@ -262,7 +269,6 @@ class SVRGModule(Module):
         self._membership = Membership(KVStoreKeys(self._param_names, self._trainable))
         self._loaded = Loaded()
         self._keeps_snapshot = False
-        self._stream = None  # the place in `sampling.data` where the next pass of `fit` goes on
         self._unmoved = 0  # latest snapshots outside of `fit` without a step before
 
     def __init_subclass__(cls, **kwargs):
@@ -577,7 +583,7 @@ class SVRGModule(Module):
         if not shared_module.optimizer_initialized:
             raise RuntimeError('shared_module must have its optimizer initialized')
         check_step_size(shared_module._optimizer, {}, self.alpha, on_servers=False,
-                        batches=self.sampling.batches)
+                        batches=self.full_grad_batches)
         has_same_keys = (shared_module._update_on_kvstore
                          or shared_module._param_names == self._param_names)
         self._proximal.check_borrowed(getattr(shared_module, '_proximal', None), has_same_keys)
@@ -744,12 +750,12 @@ class SVRGModule(Module):
         """Train the module for some epochs, with snapshots.
 
         A snapshot is taken at the beginning of the epochs 0, `update_freq`,
-        2 `update_freq` and so on; with `sampling.updates_per_snapshot` before the first step
+        2 `update_freq` and so on; with `updates_per_snapshot` before the first step
         after so many updates. It is also taken before the first step if there is none,
         or if updates were made with ``alpha=0`` since the last one. `train_data` is read
         twice in an epoch with a snapshot. The duration of the pass is logged as
         ``Epoch[%d] Full gradient time=%.3f``, in seconds, and is part of the epoch's
-        ``Time cost``. With `sampling.batches` the number of batches, of all workers
+        ``Time cost``. With `full_grad_batches` the number of batches, of all workers
         together, is logged as ``Epoch[%d] Full gradient batches=%d``. The
         `gradient_norm` is logged as ``Epoch[%d] Full gradient norm=%.1e``, and the
         `objective`, where it is known, as ``Epoch[%d] Full objective=%g``.
@@ -764,9 +770,10 @@ class SVRGModule(Module):
             If an iterator, a callback or an epoch is of another type.
         ValueError
             If an epoch number is negative, if `train_data` yields no batch in an epoch
-            or is `sampling.data`, or if the workers of a distributed training run
-            differ in what must be the same on all, or use `sampling.updates_per_snapshot` in
-            ``dist_async``. Also where `init_optimizer` or `update_full_grads` raises one.
+            or is no NDArrayIter with `updates_per_snapshot`, or if the workers of a
+            distributed training run differ in what must be the same on all, or use
+            `updates_per_snapshot` in ``dist_async``. Also where `init_optimizer` or
+            `update_full_grads` raises one.
         FloatingPointError
             If a full gradient is not finite, with ``nonfinite='raise'``.
 
@@ -780,10 +787,10 @@ class SVRGModule(Module):
 
     fit.__signature__ = inspect.signature(Module.fit)
 
-    def update_full_grads(self, train_data, batch_end_callback=None, *, batches=None):
+    def update_full_grads(self, train_data, batch_end_callback=None):
         r"""Take a snapshot of the weights and compute the full gradient there.
 
-        The iterator is reset, read to its end, or for some `batches`, and left
+        The iterator is reset, read to its end, or for `full_grad_batches`, and left
         there. Padding rows are ignored. If the pass fails, the previous snapshot
         and full gradient stay active. With the number 0 as `alpha` the data are
         read and nothing is computed, so that shuffled iterators yield the same
@@ -799,9 +806,6 @@ class SVRGModule(Module):
         batch_end_callback : callable or list of callable, optional
             Called with a BatchEndParam after each batch. Its epoch is 0 outside
             of `fit`. The default is the constructor's `full_grad_callback`.
-        batches : int, optional
-            Number of batches, from the beginning, whose rows are averaged over,
-            or all if there are fewer. By default it is all batches.
 
         Raises
         ------
@@ -809,12 +813,11 @@ class SVRGModule(Module):
             If the module is not bound for training or has no parameters yet.
         TypeError
             If `train_data` is not an iterator or does not yield batches,
-            `batch_end_callback` is not callable, or `batches` is not an int.
+            `batch_end_callback` is not callable.
         ValueError
             If `train_data` yields no row, a batch without labels, or a batch of
             shapes that the module cannot be bound for. Also if the symbol has
-            no loss, or if `batches` is below 1 or given with a `tol` or
-            `BarzilaiBorwein`.
+            no loss, or with `full_grad_batches` and `BarzilaiBorwein`.
         FloatingPointError
             If the full gradient is not finite, with ``nonfinite='raise'``.
 
@@ -827,7 +830,7 @@ class SVRGModule(Module):
             bound for the real rows or a device would have no row. The gradient then includes
             the padding, and its weight is the fraction of real rows. Each warning appears once.
         """
-        take_snapshot(self, train_data, batch_end_callback, batches)
+        take_snapshot(self, train_data, batch_end_callback)
 
     # These two are kept for code written for mxnet.contrib: a pass does not call them.
 
@@ -964,7 +967,7 @@ class SVRGModule(Module):
         -----
         UserWarning
             If a setting cannot be in a file and is not given: a schedule,
-            `sampling.data`, operators of another package. If the states were on the
+            operators of another package. If the states were on the
             servers of a KVStore: only the counts are loaded. If a file is found under a
             temporary name because its process was killed.
         """

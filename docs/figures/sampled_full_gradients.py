@@ -15,7 +15,7 @@ from common import FIXED_SAMPLES, GROWING_SAMPLES, SVRG, arguments, axes_of_exce
 from scipy.optimize import minimize
 from scipy.special import expit
 
-from svrg_optimization import Growing, Sampling, SVRGModule
+from svrg_optimization import SVRGModule
 
 ROWS, FEATURES, BATCH_SIZE = 12800, 784, 16
 # L2, learning rate, updates between snapshots, and batches of a sample.
@@ -31,9 +31,10 @@ class EnoughPassesError(Exception):
 
 
 def methods(sample):
-    """Map the label of each method to its color and the `batches` of its Sampling."""
+    """Map the label of each method to its color and its `full_grad_batches`."""
     return {'exact: all %d batches' % (ROWS // BATCH_SIZE): (SVRG, None),
-            'growing: %d batches, then twice as many' % sample: (GROWING_SAMPLES, Growing(sample)),
+            'growing: %d batches, then twice as many' % sample: (
+                GROWING_SAMPLES, lambda number: sample * 2 ** number),
             'fixed: %d batches' % sample: (FIXED_SAMPLES, sample)}
 
 
@@ -68,14 +69,14 @@ def train(problem, batches, rate, updates, passes, seed):
     """Train for some gradient passes, or to 1e-10; return passes and excesses over time."""
     np.random.seed(seed)
     rows, curve = 0, [(0, problem.loss(np.zeros(FEATURES)) - problem.optimum)]
-
-    def after_batch_of_snapshot(_):
-        nonlocal rows
-        rows += BATCH_SIZE
-        curve.append((rows / ROWS, curve[-1][1]))
+    snapshots = 0
 
     def after_batch(_):
-        nonlocal rows
+        nonlocal rows, snapshots
+        if module._snapshot.num_taken > snapshots:
+            snapshots += 1
+            rows += module._snapshot.full_gradient.rows
+            curve.append((rows / ROWS, curve[-1][1]))
         rows += 2 * BATCH_SIZE
         if module._snapshot.num_update % 10 == 5:  # never right after a snapshot
             weight = module.get_params()[0]['fc_weight'].asnumpy().ravel().astype(np.float64)
@@ -87,8 +88,7 @@ def train(problem, batches, rate, updates, passes, seed):
     score = mx.sym.FullyConnected(mx.sym.Variable('data'), num_hidden=1, no_bias=True, name='fc')
     module = SVRGModule(
         mx.sym.LogisticRegressionOutput(score, mx.sym.Variable('label')), label_names=('label',),
-        sampling=Sampling(batches, updates, problem.iterator()),
-        full_grad_callback=after_batch_of_snapshot)
+        full_grad_batches=batches, updates_per_snapshot=updates)
     with contextlib.suppress(EnoughPassesError):
         module.fit(problem.iterator(), eval_metric=[], optimizer='sgd', num_epoch=10 ** 6,
                    initializer=mx.init.Zero(), batch_end_callback=after_batch,

@@ -12,7 +12,7 @@ import numpy as np
 
 from .._argument_checks import check_epoch, checked_bool
 from .._warn_once import warn
-from ..core.settings import arguments_from, default_facts, of_this_version
+from ..core.settings import arguments_from, default_facts
 from .files import (
     check_exists,
     checksum_of,
@@ -157,7 +157,7 @@ def _read_svrg_file(name):
         with np.load(name, allow_pickle=False) as file:
             arrays = {key: file[key] for key in file.files}
         facts = json.loads(str(arrays.pop(_FACTS)))
-        known, facts = facts.pop('format'), {**default_facts(), **of_this_version(facts)}
+        known, facts = facts.pop('format'), {**default_facts(), **facts}
     except (zipfile.BadZipFile, ValueError, KeyError, EOFError, TypeError, AttributeError) as error:
         raise ValueError('%s is truncated or no checkpoint of SVRG: %s' % (name, error)) from error
     newer = set(facts) - _FACTS_OF_FORMAT

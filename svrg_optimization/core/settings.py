@@ -3,11 +3,9 @@
 A new setting begins here: CONTRIBUTING.md has the recipe.
 """
 
-import dataclasses
 import functools
 import inspect
 import json
-import operator
 import zlib
 from typing import Any, Callable, Dict, NamedTuple, Optional, Tuple
 
@@ -21,7 +19,6 @@ from .._argument_checks import (
 from .._warn_once import warn
 from ..alpha import checked_alpha
 from ..proximal import operators_as_json, operators_from_json
-from ..sampling import Growing, Sampling
 from .requirements import ALL_ROWS, SNAPSHOTS, require
 from .store import checked_budget
 
@@ -78,40 +75,22 @@ class Setting(NamedTuple):
     attribute: str = ''
 
 
-def _sampling_as_fact(sampling):
-    batches = sampling.batches
-    if type(batches) is Growing:
-        batches = {'first': batches.first, 'factor': batches.factor, 'limit': batches.limit}
-    elif callable(batches):
-        batches = _SCHEDULE
-    return {'batches': batches, 'updates_per_snapshot': sampling.updates_per_snapshot,
-            'data': sampling.data is not None}
+def _checked_batches(name, batches):
+    if batches is None or callable(batches):
+        return batches
+    return checked_count(name, batches, 'None, an int of 1 or more or a callable that returns one')
 
 
-def _sampling_from_fact(fact):
-    """Return a Sampling; the parts that a user has given are in the fact as they are."""
-    batches, updates, data = fact['batches'], fact['updates_per_snapshot'], fact['data']
-    if isinstance(batches, dict):
-        batches = Growing(**{'limit': None, **batches})  # before 2.0 it had no limit
-    if data is None or data is True:
-        updates = None  # `update_freq` counts, as over the data of fit
-    return Sampling(None if batches == _SCHEDULE else batches, updates,
-                    None if isinstance(data, bool) else data)
-
-
-def _lost_of_sampling(fact):
-    return ' and '.join(['sampling.data'] * (fact['data'] is True)
-                        + ['a schedule of sampling.batches'] * (fact['batches'] == _SCHEDULE))
+def _next_batches(batches, snapshots):
+    """Return the number of batches of a pass after a number of snapshots, None for all."""
+    if not callable(batches):
+        return batches
+    return checked_count('full_grad_batches', batches(snapshots), 'a callable that returns an int '
+                         'of 1 or more (here after %d snapshots)' % snapshots)
 
 
 def _copied(_, proximal):
     return dict(proximal) if isinstance(proximal, dict) else proximal
-
-
-def _checked_sampling(name, sampling):
-    if not isinstance(sampling, (Sampling, type(None))):
-        raise TypeError('%s must be None or a Sampling, not %r' % (name, sampling))
-    return sampling or Sampling()
 
 
 def _number(value, _):
@@ -146,17 +125,20 @@ SETTINGS = {
     'nonfinite': Setting(
         _BOTH, 'warn', functools.partial(checked_choice, choices=('warn', 'raise')), InFile(),
         {"nonfinite (1 for 'raise')": lambda value, _: value == 'raise'}),
-    'sampling': Setting(
-        (MODULE,), Sampling(), _checked_sampling,
-        InFile(_sampling_as_fact, _sampling_from_fact, _lost_of_sampling,
-               'full gradients do without'), {
-            'sampling.batches (0 for None, the next value of a schedule)':
-                lambda sampling, snapshots: sampling.batches_after(snapshots) or 0,
-            'sampling.updates_per_snapshot (0 for None)':
-                lambda sampling, _: sampling.updates_per_snapshot or 0,
-            'sampling.data (1 if they are given, 0 if not)':
-                lambda sampling, _: sampling.data is not None},
-        'What `fit` computes full gradients over, and how often: a Sampling.'),
+    'full_grad_batches': Setting(
+        (MODULE,), None, _checked_batches,
+        InFile(lambda batches: _SCHEDULE if callable(batches) else batches,
+               lambda fact: None if fact == _SCHEDULE else fact,
+               lambda fact: 'a schedule of full_grad_batches' if fact == _SCHEDULE else '',
+               'full gradients are over all batches'),
+        {'full_grad_batches (0 for None, the next value of a schedule)':
+            lambda batches, snapshots: _next_batches(batches, snapshots) or 0},
+        'Batches of a full gradient: None for all, an int, or a function of the number of '
+        'snapshots so far.'),
+    'updates_per_snapshot': Setting(
+        (MODULE,), None, functools.partial(checked_count, or_none=True), InFile(),
+        {'updates_per_snapshot (0 for None)': _number},
+        'Updates from one snapshot of `fit` to the next, in place of `update_freq`; or None.'),
     'proximal': Setting(
         _BOTH, None, _copied, InFile(
             operators_as_json, operators_from_json,
@@ -171,26 +153,6 @@ SETTINGS = {
     'local_steps': Setting(
         _BOTH, False, checked_bool, InFile(), {'local_steps (0 for False)': _number}),
 }
-# Older names of the parts of `sampling`.
-REPLACED = {'full_grad_batches': 'batches', 'updates_per_snapshot': 'updates_per_snapshot',
-            'full_grad_data': 'data'}
-
-
-def _parts_of_sampling(given):
-    """Take what has an older name out of settings; return both, and warn of it."""
-    parts = {part: given[name] for name, part in REPLACED.items() if name in given}
-    if parts:
-        if 'sampling' in given:
-            raise TypeError('sampling must have all its parts, and none stand beside it')
-        warn('full_grad_batches, updates_per_snapshot and full_grad_data are one argument now: '
-             'sampling=Sampling(batches, updates_per_snapshot, data)')
-    return parts, {name: value for name, value in given.items() if name not in REPLACED}
-
-
-def with_sampling(given):
-    """Return settings with a `sampling` in the place of its parts under their older names."""
-    parts, others = _parts_of_sampling(given)
-    return {**others, 'sampling': Sampling(**parts)} if parts else others
 
 
 def takes_settings(front_end):
@@ -218,12 +180,6 @@ def takes_settings(front_end):
                     lambda owner, name=name: getattr(owner._svrg.settings, name),
                     lambda owner, value, name=name: owner._svrg.settings.set(**{name: value}),
                     doc=setting.attribute))
-        for name, part in REPLACED.items() if front_end == MODULE else ():
-            setattr(klass, name, property(
-                operator.attrgetter('sampling.' + part),
-                lambda owner, value, part=part: setattr(
-                    owner, 'sampling', dataclasses.replace(owner.sampling, **{part: value})),
-                doc='The `%s` of `sampling`: its older name.' % part))
         return klass
 
     return decorated
@@ -255,8 +211,6 @@ class Settings:
     """
 
     def __init__(self, front_end, **given):
-        if front_end == MODULE:
-            given = with_sampling(given)
         known = {name: setting.default for name, setting in SETTINGS.items()
                  if front_end in setting.front_ends}
         for name in given.keys() - known.keys():
@@ -267,7 +221,7 @@ class Settings:
             given.pop('update_freq', None)
         self.set(**given)
         if front_end == MODULE and self.update_freq is None:
-            self.update_freq = 2 if self.sampling.updates_per_snapshot is None else 1
+            self.update_freq = 2
 
     def set(self, **given):
         """Check some settings, together with the others, and set them."""
@@ -277,14 +231,14 @@ class Settings:
         settings = {**vars(self), **given}
         alpha = settings['alpha']
         settings['is_plain'] = not callable(alpha) and alpha == 0
-        sampling = settings['sampling']
-        if settings['store_snapshot_grads'] and sampling.data is not None:
-            raise ValueError('sampling.data must be None with store_snapshot_grads, since fit '
-                             'trains on the stored batches, and not %r' % (sampling.data,))
+        if settings['store_snapshot_grads'] and settings['updates_per_snapshot'] is not None:
+            raise ValueError('updates_per_snapshot must be None with store_snapshot_grads, with '
+                             'which an epoch trains on the batches of its snapshot, and not %r'
+                             % settings['updates_per_snapshot'])
         if settings['is_plain']:
             require(SNAPSHOTS, settings, 'alpha', alpha)
-        if sampling.batches is not None:
-            require(ALL_ROWS, settings, 'sampling.batches', sampling.batches)
+        if settings['full_grad_batches'] is not None:
+            require(ALL_ROWS, settings, 'full_grad_batches', settings['full_grad_batches'])
         vars(self).update(settings)
 
     def is_due(self, snapshot, epoch):
@@ -293,13 +247,17 @@ class Settings:
             return False
         if not snapshot.is_active or snapshot.is_stale:
             return True
-        if self.sampling.updates_per_snapshot is not None:
-            return snapshot.num_update - snapshot.taken_at >= self.sampling.updates_per_snapshot
+        if self.updates_per_snapshot is not None:
+            return snapshot.num_update - snapshot.taken_at >= self.updates_per_snapshot
         return self.update_freq is not None and epoch % self.update_freq == 0
 
     def is_due_within_epoch(self, snapshot):
         """Tell whether a snapshot is due before the next step."""
-        return self.sampling.updates_per_snapshot is not None and self.is_due(snapshot, None)
+        return self.updates_per_snapshot is not None and self.is_due(snapshot, None)
+
+    def batches_after(self, snapshots):
+        """Return the number of batches of a pass after a number of snapshots, None for all."""
+        return _next_batches(self.full_grad_batches, snapshots)
 
     def alpha_after(self, updates):
         """Return α after this number of updates."""
@@ -323,13 +281,6 @@ def default_facts():
             if setting.file}
 
 
-def of_this_version(facts):
-    """Return facts of a checkpoint with the sampling as one fact."""
-    facts = dict(facts)
-    older = {part: facts.pop(name) for name, part in REPLACED.items() if name in facts}
-    return {**facts, 'sampling': older} if older else facts
-
-
 def arguments_from(facts, given):
     """Return the arguments of a constructor: those that are given, and for others the saved ones.
 
@@ -340,8 +291,7 @@ def arguments_from(facts, given):
     given : dict
         Arguments of the user.
     """
-    parts, given = _parts_of_sampling(given)
-    facts, arguments = {**facts, 'sampling': {**facts['sampling'], **parts}}, {}
+    arguments = {}
     for name, setting in SETTINGS.items():
         if name in given or not setting.file:
             continue

@@ -2,7 +2,6 @@
 
 import functools
 import itertools
-import math
 
 from mxnet.gluon.data import BatchSampler, RandomSampler
 from mxnet.io import MXDataIter, NDArrayIter, PrefetchingIter, ResizeIter
@@ -16,14 +15,16 @@ def rewind(train_data):
     MXNet's C++ iterators over files must be read to their end before they are
     reset, and must not be reset at their beginning. Otherwise their next pass
     begins in the middle of the file, and the whole file follows. This holds for
-    those that an iterator of the user's own has as attributes, too.
+    those that an iterator of the user's own has as attributes, too. A ResizeIter
+    that does not reset what it reads goes on there.
 
     Parameters
     ----------
     train_data : DataIter
         The iterator.
     """
-    if isinstance(_source(train_data), MXDataIter):
+    goes_on = isinstance(train_data, ResizeIter) and not train_data.reset_internal
+    if isinstance(_source(train_data), MXDataIter) and not goes_on:
         if isinstance(train_data, MXDataIter) and _is_at_beginning(train_data):
             return
         for _ in train_data:
@@ -68,6 +69,20 @@ def rewind_for_pass(train_data, is_rewound=False):
     return functools.partial(vars(train_data).update, place)  # at once, whatever Ctrl-C does
 
 
+def begin_within_epoch(train_data):
+    """Set an iterator to its beginning within an epoch; return a function that puts it back."""
+    if type(train_data) is not NDArrayIter:
+        raise ValueError('updates_per_snapshot must be None unless train_data is an NDArrayIter, '
+                         'which alone can be put back to its place within an epoch, and not %r: '
+                         'ResizeIter(train_data, updates, reset_internal=False) has epochs of so '
+                         'many updates, and update_freq=1 begins each with a snapshot'
+                         % (train_data,))
+    place = {name: getattr(train_data, name)
+             for name in ('cursor', 'data', 'label', '_cache_data', '_cache_label')}
+    vars(train_data).update(cursor=-train_data.batch_size, _cache_data=None, _cache_label=None)
+    return functools.partial(vars(train_data).update, place)
+
+
 def rows_left_over(train_data):
     """Return the rows that an NDArrayIter with ``roll_over`` leaves for its second pass."""
     while isinstance(train_data, PrefetchingIter):
@@ -88,26 +103,6 @@ def leaves_out_other_rows(train_data):
     return (isinstance(data, NDArrayIter) and data.num_data % data.batch_size > 0
             and (data.last_batch_handle == 'roll_over'
                  or data.last_batch_handle == 'discard' and data.shuffle))
-
-
-def batches_read(train_data):
-    """Return how many batches an iterator has yielded since its beginning, NaN if unknown."""
-    if isinstance(train_data, NDArrayIter) and not pads_in_front(train_data):
-        rows = min(train_data.cursor + train_data.batch_size, train_data.num_data)
-        return -(-rows // train_data.batch_size)
-    if isinstance(train_data, MXDataIter) and _is_at_beginning(train_data):
-        return 0
-    return math.nan
-
-
-def batches_in(train_data):
-    """Return how many batches an iterator yields in a pass, NaN if unknown."""
-    if type(train_data) is not NDArrayIter or pads_in_front(train_data):
-        return math.nan
-    rows = train_data.num_data
-    if train_data.last_batch_handle == 'discard':
-        rows -= rows % train_data.batch_size
-    return -(-rows // train_data.batch_size)
 
 
 def rows_of_batch(train_data, data_shapes):

@@ -125,7 +125,7 @@ def _usable(module, kvstore, updates):
 def _check_optimizer(module, kvstore, updates, optimizer, optimizer_params):
     on_servers = updates and is_distributed(kvstore)
     check_step_size(optimizer, optimizer_params, module.alpha, on_servers,
-                    module.sampling.batches)
+                    module.full_grad_batches)
     klass, name, given = described(optimizer, optimizer_params)
     is_lazy = given.get('lazy_update', True) and not (
         klass and issubclass(klass, mx.optimizer.NAG) and given.get('momentum'))

@@ -14,14 +14,13 @@ from mxnet.module import BaseModule
 from .._argument_checks import check_epoch, checked_callbacks, checked_iterator
 from ..core import snapshots
 from ..data.batch_rows import count_rows
-from ..data.iterators import leaves_out_other_rows, rewind, rewind_for_pass
+from ..data.iterators import begin_within_epoch, leaves_out_other_rows, rewind, rewind_for_pass
 from ..data.ndarray_iter import views_of_batches
 from ..kvstore.kinds import steps_alone
-from ..sampling import Growing
 from . import executor_group
 from .loss_reduction import NoLossError
 from .membership import workers_of
-from .passes import Pass, Stream
+from .passes import Pass
 from .snapshots import is_at_snapshot
 from .trained_module import TrainedModule
 
@@ -36,9 +35,6 @@ def _check_arguments(module, arguments):
     """Raise a TypeError or a ValueError for arguments of ``fit`` that are not usable."""
     train_data = arguments['train_data']
     checked_iterator('train_data', train_data)
-    if train_data is module.sampling.data:
-        raise ValueError('sampling.data must be another iterator than train_data, which a '
-                         'pass would move, and not %r' % (train_data,))
     for name, value in arguments.items():
         if name.endswith('_callback'):
             checked_callbacks(name, value)
@@ -46,6 +42,9 @@ def _check_arguments(module, arguments):
             check_epoch(name, value)
         elif name == 'eval_data' and value is not None:
             checked_iterator(name, value)
+    settings = module._svrg.settings
+    if settings.updates_per_snapshot is not None and not settings.is_plain:
+        begin_within_epoch(train_data)()
     assert arguments['num_epoch'] is not None, 'num_epoch must be given, a number of epochs'
 
 
@@ -221,14 +220,15 @@ class _Epochs:
         # With a number of batches a whole pass would be stored, and no sample. No pass is over
         # buckets without a snapshot.
         stores_again = (goes_on and store.lacks(train_data)
-                        and svrg.settings.sampling.batches is None
+                        and svrg.settings.full_grad_batches is None
                         and self._of_snapshot is self._module)
         if is_first:
             self._begin(takes_snapshot, stores_again)
         self._rows = 0 if goes_on else None
         rewind_data = None
         if takes_snapshot:
-            rewind_data = self._take_snapshot()
+            rewind_data = rewind_for_pass(train_data, self._was_reset)
+            self._take_snapshot()
         elif goes_on and self._had_converged():
             self.has_ended = True
         elif stores_again:
@@ -272,8 +272,7 @@ class _Epochs:
     @property
     def _may_not_converge(self):
         settings = self._svrg.settings
-        return (settings.tol is not None and settings.sampling.data is None
-                and self._takes_snapshots
+        return (settings.tol is not None and self._takes_snapshots
                 and leaves_out_other_rows(self._train_data))
 
     def begin_batch(self, batch):
@@ -282,14 +281,15 @@ class _Epochs:
             rows, padding = count_rows(batch, self._module.data_shapes)
             self._rows += rows - padding
         if self._svrg.settings.is_due_within_epoch(self._svrg.snapshot) and self._takes_snapshots:
+            rewind_data = begin_within_epoch(self._train_data)
             self._take_snapshot()
+            rewind_data()
 
     def check_rows(self):
         """Let the next epoch begin with a snapshot if the one before was of other rows."""
         svrg = self._svrg
         if (self._rows is None or not svrg.snapshot.is_active
-                or svrg.settings.sampling.data is not None
-                or svrg.settings.sampling.batches is not None
+                or svrg.settings.full_grad_batches is not None
                 or svrg.reference.executors.loss_reduction.mask):  # labels were counted
             return
         rows, module = svrg.snapshot.full_gradient.rows, self._of_snapshot
@@ -328,50 +328,32 @@ class _Epochs:
         if not self._takes_snapshots or (svrg.settings.tol is None and self._rule is None):
             return
         if not svrg.snapshot.is_active or svrg.snapshot.num_update > svrg.snapshot.taken_at:
-            rewind_data = self._take_snapshot()
-            if rewind_data:
-                rewind_data()
+            rewind_data = rewind_for_pass(self._train_data, self._was_reset)
+            self._take_snapshot()
+            rewind_data()
         if svrg.taken is not None and self._takes_snapshots:
             if svrg.taken.went_back:
                 executor_group.weights_have_moved(self._module)
             snapshots.warn_of_end(svrg, TrainedModule(self._of_snapshot), self._may_not_converge)
 
     def _take_snapshot(self):
-        """Take a snapshot; return a function that sets the data to their beginning again.
-
-        It returns None if the pass is over `sampling.data`.
-        """
+        """Take a snapshot of data that stand at their beginning."""
         tic = time.time()
         svrg, train_data, module = self._svrg, self._train_data, self._module
-        sampling = svrg.settings.sampling
-        count = sampling.batches_after(svrg.snapshot.num_taken)
-        rewind_data = None
-        if sampling.data is None:
-            rewind_data = rewind_for_pass(train_data, self._was_reset)
-            source = self._pass_over(train_data, count)
-        else:
-            default = self._of_snapshot
-            if default._stream is None or default._stream.train_data is not sampling.data:
-                default._stream = Stream(sampling.data)
-            source = default._stream.going_on(count)
-        if isinstance(sampling.batches, Growing) and sampling.batches.reaches_limit(
-                svrg.snapshot.num_taken):
-            module.logger.info('Epoch[%d] Full gradient: from here on over at most %d batches, the '
-                               'limit of %r', svrg.epoch, count, sampling.batches)
         svrg.taken = None
         try:
-            module.update_full_grads(source)
+            module.update_full_grads(self._pass_over(
+                train_data, svrg.settings.batches_after(svrg.snapshot.num_taken)))
         except NoLossError as error:
             if self._step_alone:
                 raise
             self._has_loss = False
             svrg.warn_once('%s: fit trains as plain Module' % error, 'plain Module')
-            return rewind_data
+            return
         svrg.store.say_data(train_data)
         snapshots.log_taken(module.logger, svrg.epoch, time.time() - tic, svrg.taken)
         if svrg.taken is not None:
             self.has_ended = module.has_converged or not snapshots.can_go_on(svrg)
-        if count is not None:
+        if svrg.settings.full_grad_batches is not None:
             module.logger.info('Epoch[%d] Full gradient batches=%d', svrg.epoch,
                                svrg.snapshot.full_gradient.batches)
-        return rewind_data

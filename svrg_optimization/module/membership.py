@@ -92,8 +92,8 @@ class Membership:
 
         Workers also need the same number of batches. A pass over the training
         data compares it. If ``fit`` does not begin with such a pass, the batches
-        are counted here, unless full gradients are sampled: counting would take
-        the pass that sampling saves. If ``fit`` failed only on this worker and is
+        are counted here, unless `full_grad_batches` saves
+        the pass that counting would take. If ``fit`` failed only on this worker and is
         called again, the plan is not sent again, since the other workers are
         already in their pass.
 
@@ -130,14 +130,12 @@ class Membership:
         if self._plan != plan:
             check_same(kvstore, self.keys.tally, plan)
             if takes_snapshots:
-                check_waits(kvstore, **{
-                    'tol': settings.tol,
-                    'sampling.updates_per_snapshot': settings.sampling.updates_per_snapshot})
+                check_waits(kvstore, tol=settings.tol,
+                            updates_per_snapshot=settings.updates_per_snapshot)
             self._plan = plan
         if not (takes_snapshot or stores_again):
             self.forget_agreement()
-            samples = takes_snapshots and (settings.sampling.batches is not None
-                                           or settings.sampling.data is not None)
+            samples = takes_snapshots and settings.full_grad_batches is not None
             if waits_in_steps(kvstore) and not samples:
                 check_batch_counts(kvstore, batches_of_each(kvstore, self.keys.tally, train_data))
 

@@ -1,12 +1,11 @@
-"""Batches of a pass for the full gradient: all, the first few, or the next few of a stream."""
+"""Batches of a pass for the full gradient: all or the first few."""
 
 import itertools
-import math
 import sys
 
 from ..core.front_end import BatchesOfPass
 from ..data.batch_rows import held
-from ..data.iterators import batches_in, batches_read, batches_stay, rewind, rewind_for_pass
+from ..data.iterators import batches_stay, rewind
 from ..data.ndarray_iter import views_of_batches
 
 _END = object()
@@ -92,63 +91,3 @@ class Pass(_Source):
     def is_whole(self, yielded):
         """Tell whether `yielded` batches were all; read one more if that is not known."""
         return yielded != self.count or next(self._batches, _END) is _END
-
-
-class Stream(_Source):
-    """Batches of passes that go on where the last one stopped and begin again at the end.
-
-    The iterator may stand anywhere at first, and it may have no end. A pass over
-    all data begins at their beginning: a shuffled iterator would otherwise yield
-    some rows twice and others not at all.
-
-    Parameters
-    ----------
-    train_data : DataIter
-        The iterator.
-    """
-
-    is_of_training, argument_name = False, 'sampling.data'
-
-    def __init__(self, train_data):
-        super().__init__(train_data)
-        self._batches = None
-        self._place = None  # number of batches since the beginning, NaN if unknown
-        self._length = batches_in(train_data)
-
-    def going_on(self, count):
-        """Return the source of the next pass, of at most `count` batches."""
-        self.count = count
-        return self
-
-    def reset(self):
-        """Let the next pass begin: it goes on where this one stopped."""
-        self._own = None
-
-    def batches(self, **_):
-        """Yield the next batches."""
-        if self.count is None or self.count >= self._length:
-            rewind_for_pass(self.train_data)
-            self._batches, self._place = None, 0
-        else:
-            place = batches_read(self.train_data)
-            if self._place is None or not (math.isnan(place) or place == self._place):
-                self._batches, self._place = None, place  # somebody else has moved it
-        begin, yielded, has_ended = self._place, 0, False
-        while (self.count is None or yielded < self.count) and not (
-                has_ended and self._place == begin):
-            if self._batches is None:
-                self._batches = iter(self.train_data)
-            batch = next(self._batches, _END)
-            if batch is not _END:
-                self._place += 1
-                yielded += 1
-                yield batch
-                continue
-            if math.isnan(self._length):
-                self._length = self._place
-            if has_ended:
-                return
-            self.train_data.reset()
-            self._batches, self._place, has_ended = None, 0, True
-            if yielded and math.isnan(begin):
-                return  # it may have been all

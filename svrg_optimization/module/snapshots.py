@@ -3,18 +3,18 @@
 from mxnet.base import _as_list
 from mxnet.model import BatchEndParam
 
-from .._argument_checks import checked_callbacks, checked_count, checked_iterator
+from .._argument_checks import checked_callbacks, checked_iterator
 from ..core import snapshots
 from ..core.requirements import ALL_ROWS, require
 from ..data.iterators import rewind
 from .membership import workers_of
-from .passes import Pass, Stream
+from .passes import Pass
 from .trained_module import TrainedModule
 
 _UNMOVED = 5  # snapshots after the first: whoever compares some gradients takes fewer
 
 
-def take_snapshot(module, train_data, batch_end_callback, batches):
+def take_snapshot(module, train_data, batch_end_callback):
     """Do what ``SVRGModule.update_full_grads`` says; of several buckets with the default one."""
     if not (module.binded and module.for_training and module.params_initialized):
         raise RuntimeError('update_full_grads needs a module that is bound with '
@@ -22,14 +22,11 @@ def take_snapshot(module, train_data, batch_end_callback, batches):
     checked_iterator('train_data', train_data)
     checked_callbacks('batch_end_callback', batch_end_callback)
     svrg, trained = module._svrg, TrainedModule(module)
-    source, name = train_data, 'sampling.batches'
-    if not isinstance(train_data, (Pass, Stream)):
-        name = 'batches'
-        if batches is not None:
-            batches = checked_count('batches', batches, 'None or an int of 1 or more')
-        source = Pass(train_data, batches)
+    source = train_data
+    if not isinstance(train_data, Pass):
+        source = Pass(train_data, svrg.settings.batches_after(svrg.snapshot.num_taken))
     if source.count is not None:
-        require(ALL_ROWS, {'rule': trained.rule, 'tol': svrg.settings.tol}, name, source.count)
+        require(ALL_ROWS, {'rule': trained.rule}, 'full_grad_batches', source.count)
     if source is train_data:
         source.reset()  # an override may have read it
     else:

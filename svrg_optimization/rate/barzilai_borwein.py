@@ -174,7 +174,7 @@ class BarzilaiBorwein(Rule):
     -----
     ``SVRGModule.init_optimizer`` and SVRGTrainer raise a ValueError for an optimizer other
     than sgd and nag, for `clip_gradient`, for
-    ``alpha=0`` and for `sampling.batches`: the formula does not hold there. It
+    ``alpha=0`` and for `full_grad_batches`: the formula does not hold there. It
     also raises one if the servers of a distributed KVStore must update the weights,
     because the rate would not reach them: in ``dist_async``, for row_sparse weights, and
     with ``MXNET_UPDATE_ON_KVSTORE=1``. Otherwise the workers update them. A checkpoint
@@ -378,7 +378,7 @@ def check_step_size(optimizer, optimizer_params, alpha, on_servers, batches=None
     on_servers : bool
         Whether the servers of a KVStore update the weights.
     batches : int, callable or None
-        The module's `sampling.batches`.
+        The module's `full_grad_batches`.
 
     Raises
     ------
@@ -409,7 +409,7 @@ def check_step_size(optimizer, optimizer_params, alpha, on_servers, batches=None
     if not callable(alpha) and alpha == 0:
         require(SNAPSHOTS, {'rule': scheduler}, 'alpha', alpha)
     if batches is not None:
-        require(ALL_ROWS, {'rule': scheduler}, 'sampling.batches', batches)
+        require(ALL_ROWS, {'rule': scheduler}, 'full_grad_batches', batches)
     if on_servers:
         raise ValueError('kvstore must leave the updates to the workers for BarzilaiBorwein, whose '
                          'rate would not reach the servers. They keep them with '

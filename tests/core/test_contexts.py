@@ -17,7 +17,6 @@ from sequences import Sequences
 from svrg_optimization import (
     BarzilaiBorwein,
     LinearDecay,
-    Sampling,
     SVRGBucketingModule,
     SVRGModule,
 )
@@ -138,7 +137,7 @@ def proximal(context):
 
 def sampled(context):
     problem = Problem(rows=40)
-    module = problem.module(context=context, sampling=Sampling(2, 3, problem.iterator()))
+    module = problem.module(context=context, full_grad_batches=2, updates_per_snapshot=3)
     module.fit(problem.iterator(), eval_metric='mse', num_epoch=2, optimizer_params=SGD)
 
 

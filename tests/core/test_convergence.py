@@ -9,7 +9,7 @@ import pytest
 import oracle
 from pairs import in_pairs
 from problems import Problem, SparseProblem
-from svrg_optimization import BarzilaiBorwein, Sampling, SVRGModule
+from svrg_optimization import BarzilaiBorwein, SVRGModule
 from svrg_optimization.proximal import L1
 
 TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
@@ -170,7 +170,7 @@ def test_fit_ends_before_the_epoch_whose_snapshot_finds_convergence(caplog):
 def test_fit_ends_the_epoch_within_which_a_snapshot_finds_convergence(caplog):
     caplog.set_level(logging.INFO)
     problem, batches, epochs, evaluated = Problem('linear'), [], [], []
-    module = problem.module(tol=0.1, sampling=Sampling(None, 3, problem.iterator()))
+    module = problem.module(tol=0.1, updates_per_snapshot=3)
     fit(problem, module, 400, eval_data=problem.iterator(),
         batch_end_callback=lambda param: batches.append((param.epoch, param.nbatch)),
         epoch_end_callback=lambda epoch, *_: epochs.append(epoch),
@@ -285,7 +285,7 @@ def test_a_resumed_run_stops_where_the_other_does(tmp_path):
 
 def test_a_run_that_converged_within_an_epoch_is_over_when_it_is_resumed(tmp_path):
     prefix, problem = str(tmp_path / 'saved'), Problem('linear')
-    given = {'sampling': Sampling(None, 3, problem.iterator())}
+    given = {'updates_per_snapshot': 3}
     module, epochs = problem.module(tol=0.1, **given), []
     fit(problem, module, 50, epoch_end_callback=[
         mx.callback.module_checkpoint(module, prefix, save_optimizer_states=True),
@@ -335,17 +335,17 @@ def test_the_norm_follows_the_optimizer():
     ({'tol': '1e-3'}, TypeError, "not '1e-3'"),
     ({'tol': True}, TypeError, 'not True'),
     ({'tol': 1e-3, 'alpha': 0}, ValueError, 'alpha must not be 0 with tol'),
-    ({'tol': 1e-3, 'sampling': Sampling(3)}, ValueError, 'sampling.batches must be None with tol')])
+    ({'tol': 1e-3, 'full_grad_batches': 3}, ValueError, 'full_grad_batches must be None with tol')])
 def test_bad_settings_are_refused(given, error, message):
     problem = Problem('linear')
     with pytest.raises(error, match=message):
         problem.module(**given)
     module = problem.module(tol=given.pop('tol') if len(given) == 2 else None)
-    before = module.tol, module.alpha, module.sampling
+    before = module.tol, module.alpha, module.full_grad_batches
     [(name, value)] = given.items()
     with pytest.raises(error, match=message):
         setattr(module, name, value)
-    assert (module.tol, module.alpha, module.sampling) == before
+    assert (module.tol, module.alpha, module.full_grad_batches) == before
 
 
 def test_unknown_settings_are_refused():

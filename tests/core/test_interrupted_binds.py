@@ -10,7 +10,7 @@ import pytest
 
 from interruption import Interruption
 from problems import Problem
-from svrg_optimization import Sampling, SVRGModule
+from svrg_optimization import SVRGModule
 
 TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
 
@@ -52,9 +52,9 @@ def run_of(number):
     if kind == 'stored':
         kwargs['store_snapshot_grads'] = True
     elif kind == 'few updates':
-        kwargs['sampling'] = Sampling(None, 3, problem.iterator())
+        kwargs['updates_per_snapshot'] = 3
     elif kind == 'sampled':
-        kwargs['sampling'] = Sampling(2)
+        kwargs['full_grad_batches'] = 2
     return problem, kind, lambda: SVRGModule(problem.symbol, label_names=('label',), **kwargs)
 
 
@@ -81,7 +81,7 @@ def test_training_reaches_the_optimum_after_500_interruptions():
             interrupted[kind, 'bound' if module.binded else 'not bound',
                         'snapshot' if module._snapshot.is_active else 'no snapshot'] += 1
             train_data.reset()
-            module.sampling = None  # a sample has no optimum to reach
+            module.full_grad_batches = None  # a sample has no optimum to reach
             fit(module, 15)
         columns = np.hstack([problem.features, np.ones((len(problem.features), 1))])
         optimum = np.linalg.lstsq(columns, problem.targets, rcond=None)[0]

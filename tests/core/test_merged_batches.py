@@ -35,7 +35,8 @@ def test_the_number_of_batches_computed_as_one_may_change(merged, callback, capf
     problem = Problem('softmax', rows=130)
     module = problem.bound()
     for batches, runs in ((3, [3]), (None, [13]), (5, [5]), (1, []), (None, [13])):
-        module.update_full_grads(problem.iterator(), callback, batches=batches)
+        module.full_grad_batches = batches
+        module.update_full_grads(problem.iterator(), callback)
         problem.assert_full_gradient(module, full_gradient(
             problem, problem.weights, np.arange(10 * (batches or 13))))
         assert merged == runs

@@ -5,7 +5,7 @@ import pytest
 from mxnet import gluon
 
 from problems import Problem
-from svrg_optimization import BarzilaiBorwein, Sampling, SVRGModule, SVRGTrainer
+from svrg_optimization import BarzilaiBorwein, SVRGModule, SVRGTrainer
 
 SAMPLES, OFF = ', as samples are noise, and not 3', ', as there is no full gradient then, and not 0'
 
@@ -25,9 +25,9 @@ def trainer(rule=None, batches=None, **settings):
 
 
 @pytest.mark.parametrize('call, given, message', [
-    (module, {'sampling': Sampling(3), 'tol': 1e-3}, 'sampling.batches must be None with tol'),
-    (module, {'sampling': Sampling(3), 'rule': BarzilaiBorwein()},
-     'sampling.batches must be None with BarzilaiBorwein'),
+    (module, {'full_grad_batches': 3, 'tol': 1e-3}, 'full_grad_batches must be None with tol'),
+    (module, {'full_grad_batches': 3, 'rule': BarzilaiBorwein()},
+     'full_grad_batches must be None with BarzilaiBorwein'),
     (trainer, {'batches': 3, 'tol': 1e-3}, 'batches must be None with tol'),
     (trainer, {'batches': 3, 'rule': BarzilaiBorwein()}, 'batches must be None with BarzilaiB'),
     (module, {'alpha': 0, 'tol': 1e-3}, 'alpha must not be 0 with tol'),

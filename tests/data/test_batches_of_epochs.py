@@ -7,7 +7,6 @@ import pytest
 from held_batches import rows_of
 from pairs import in_pairs
 from problems import Problem
-from svrg_optimization import Growing, Sampling
 from trainings import CountedResets, labels_of_epochs
 
 
@@ -134,41 +133,17 @@ def test_a_pass_that_a_callback_asks_for_is_over_all_rows():
 @in_pairs({
     'shuffle': [False, True],
     'handle': ['pad', 'discard', 'roll_over'],
-    'batches': [1, 3, Growing(1)]})
+    'batches': [1, 3, lambda number: 2 ** number]})
 def test_batches_of_each_epoch_are_those_of_module_with_samples(shuffle, handle, batches):
-    assert_batches_are_those_of_module(shuffle, handle, sampling=Sampling(batches))
+    assert_batches_are_those_of_module(shuffle, handle, full_grad_batches=batches)
 
 
 def test_sample_is_of_the_rows_that_the_epoch_begins_with():
     problem, passes = Problem(rows=40), []
-    module = problem.module(sampling=Sampling(2), full_grad_callback=lambda param: passes.append(
+    module = problem.module(full_grad_batches=2, full_grad_callback=lambda param: passes.append(
         param.locals['data_batch'].label[0].asnumpy()))
     epochs = labels_of_epochs(module, problem.iterator(shuffle=True), problem)
     np.testing.assert_array_equal(passes, np.concatenate([labels[:2] for labels in epochs]))
-
-
-def test_training_data_are_read_as_in_module_beside_other_data():
-    problem, found = Problem(rows=37), []
-    for module in (mx.mod.Module(problem.symbol, label_names=('label',)), problem.module(
-            sampling=Sampling(2, 3, problem.iterator()))):
-        np.random.seed(3)
-        found.append(labels_of_epochs(module, problem.iterator(shuffle=True), problem))
-    np.testing.assert_array_equal(*found)
-
-
-@pytest.mark.parametrize('batches, expected', [
-    (None, [0, 1, 2, 3] * 3), (3, [0, 1, 2, 0, 1, 2, 0, 1, 2])])
-def test_others_may_read_the_data_of_the_pass(batches, expected):
-    """Here an evaluation, which resets them and reads them to their end."""
-    problem, seen = Problem(rows=40), []
-    data = problem.iterator()
-    rows = {tuple(batch.label[0].asnumpy()): number for number, batch in enumerate(data)}
-    data.reset()
-    module = problem.module(sampling=Sampling(batches, data=data),
-                            full_grad_callback=lambda param: seen.append(
-                                rows[tuple(param.locals['data_batch'].label[0].asnumpy())]))
-    module.fit(problem.iterator(), eval_data=data, eval_metric='mse', num_epoch=3)
-    assert seen == expected
 
 
 def test_shuffled_data_of_a_custom_loop_are_the_same_whatever_alpha():

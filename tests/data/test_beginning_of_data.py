@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 
 from problems import Problem
-from svrg_optimization import Sampling
 
 
 class AroundCSVIter(mx.io.DataIter):
@@ -47,11 +46,10 @@ def test_pass_over_an_iterator_around_csv_iter_has_all_rows(rows, looks):
     problem.assert_full_gradient(module, svrg.full_gradient)
 
 
-@pytest.mark.parametrize('update_freq, options', [
-    (5, {}), (1, {'sampling': Sampling(None, 20, Problem().iterator())})])
-def test_fit_resets_data_that_an_interruption_left_at_their_end(update_freq, options):
+@pytest.mark.parametrize('options', [{'update_freq': 5}, {'updates_per_snapshot': 20}])
+def test_fit_resets_data_that_an_interruption_left_at_their_end(options):
     problem = Problem(rows=40)
-    module = problem.module(update_freq, **options)
+    module = problem.module(**options)
     train_data = problem.iterator()
 
     def interrupt(param):

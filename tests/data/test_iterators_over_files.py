@@ -1,6 +1,5 @@
 """MXNet's iterators over files, which must not be reset before their end."""
 
-import itertools
 
 import mxnet as mx
 import numpy as np
@@ -8,8 +7,8 @@ import pytest
 
 from full_gradients import full_gradient
 from problems import Problem, SparseProblem
-from samples import SETTINGS, first_rows, fit, stream_of, train
-from svrg_optimization import Growing, Sampling, SVRGModule
+from samples import SETTINGS, first_rows, fit, train
+from svrg_optimization import SVRGModule
 
 
 @pytest.mark.parametrize('kind, rows', [
@@ -58,7 +57,7 @@ def test_full_gradients_over_files_count_each_row_once(tmp_path, kind, rows):
     problem.assert_full_gradient(module, svrg.full_gradient)
 
 
-def test_samples_of_files_go_on_where_they_stopped(tmp_path):
+def test_samples_of_files_are_their_first_rows(tmp_path):
     """MXNet's must not be reset before their end, nor at their beginning."""
     problem = Problem(rows=400)
     np.savetxt(tmp_path / 'data', problem.features, delimiter=',', fmt='%.9g')
@@ -75,36 +74,8 @@ def test_samples_of_files_go_on_where_they_stopped(tmp_path):
         return fit(problem, module, 3, over_files())
 
     samples = (first_rows(400, batches) for batches in (3, 9, 27))
-    problem.assert_weights(fitted(sampling=Sampling(Growing(3, 3))),
+    problem.assert_weights(fitted(full_grad_batches=lambda number: 3 ** (number + 1)),
                            train(problem.svrg(**SETTINGS), 3, samples).weights)
-    module = fitted(sampling=Sampling(27, 25, over_files()))
-    problem.assert_weights(module, train(problem.svrg(**SETTINGS), 3, stream_of(
-        400, itertools.repeat(27)), 25).weights)
-
-
-def test_files_are_read_to_their_end_after_a_fit_that_converged_within_an_epoch(
-        tmp_path, monkeypatch):
-    """With more than one thread of OpenMP MXNet yields 1.5 times the rows otherwise."""
-    problem, events = Problem(rows=1000), []
-    problem.targets[:] = 0  # as MXNet's are without a file
-    np.savetxt(tmp_path / 'data', problem.features, delimiter=',', fmt='%.9g')
-    train_data = mx.io.CSVIter(data_csv='%s?delimiter=,' % (tmp_path / 'data'), data_shape=(4,),
-                               batch_size=10, label_name='label')
-    cls, read, reset = type(train_data), type(train_data).next, type(train_data).reset
-
-    def next_batch(self):
-        events.append('end')
-        batch = read(self)
-        events[-1] = 'batch'
-        return batch
-
-    monkeypatch.setattr(cls, 'next', next_batch)
-    monkeypatch.setattr(cls, 'reset', lambda self: events.append('reset') or reset(self))
-    fit(problem, problem.module(tol=0.1, sampling=Sampling(None, 3, problem.iterator())), 9,
-        train_data)
-    assert events == ['batch'] * 100 + ['end', 'reset']
-    rows = np.concatenate([batch.data[0].asnumpy() for batch in train_data])
-    np.testing.assert_allclose(rows, problem.features, rtol=1e-6)
 
 
 def test_files_of_sparse_rows_train_sparse_weights(tmp_path):

@@ -12,7 +12,6 @@ from svrg_optimization.data.ndarray_iter import (
     joined_views,
     views_of_batches,
 )
-from svrg_optimization.module.passes import Stream
 
 
 def several_inputs(rows=23):
@@ -103,26 +102,6 @@ def test_callbacks_of_a_pass_get_copies():
     module.update_full_grads(train_data)
     np.testing.assert_array_equal(train_data.data[0][1].asnumpy(),
                                   problem.features.astype(np.float32))
-
-
-@pytest.mark.parametrize('handle', ['pad', 'roll_over'])
-def test_a_stream_goes_on_after_an_error(handle, monkeypatch):
-    train_data = mx.io.NDArrayIter(np.arange(50), np.arange(50), 10, last_batch_handle=handle)
-    stream = Stream(train_data)
-    stream.count = 2
-
-    def rows():
-        return np.concatenate([batch.data[0].asnumpy() for batch in stream]).tolist()
-
-    def interrupt(*_, **__):
-        raise KeyboardInterrupt
-
-    assert rows() == list(range(20))
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr('mxnet.io.io.DataBatch', interrupt)
-        rows()
-    assert rows() == list(range(30, 50))  # the batch in between is lost, as in MXNet
-    assert rows() == list(range(20))
 
 
 class OwnIter(mx.io.NDArrayIter):

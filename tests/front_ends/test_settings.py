@@ -1,13 +1,12 @@
 """The table of settings: each is in the signatures, the docstrings, the files and the plan."""
 
-import contextlib
 import inspect
 
 import mxnet as mx
 import pytest
 
 from problems import Problem
-from svrg_optimization import Growing, Sampling, SVRGBucketingModule, SVRGModule, SVRGTrainer
+from svrg_optimization import SVRGBucketingModule, SVRGModule, SVRGTrainer
 from svrg_optimization.core.settings import GLUON, MODULE, SETTINGS, Settings
 from svrg_optimization.proximal import L1
 
@@ -21,7 +20,8 @@ OTHERS = {
     'store_snapshot_grads': {'store_snapshot_grads': 4096},
     'alpha': {'alpha': 0.5},
     'nonfinite': {'nonfinite': 'raise'},
-    'sampling': {'sampling': Sampling(Growing(2, 3, limit=50), 5, Problem().iterator())},
+    'full_grad_batches': {'full_grad_batches': 3},
+    'updates_per_snapshot': {'updates_per_snapshot': 5},
     'proximal': {'proximal': L1(0.25)},
     'next_states': {'next_states': {}},
     'tol': {'tol': 1e-3},
@@ -64,9 +64,7 @@ def test_a_checkpoint_has_each_setting(tmp_path, name, recwarn):
     module.bind(data.provide_data, data.provide_label)
     module.init_params()
     module.save_checkpoint(str(tmp_path / 'model'), 1)
-    given = {'full_grad_data': OTHERS[name]['sampling'].data} if name == 'sampling' else {}
-    with pytest.warns(UserWarning, match='one argument') if given else contextlib.nullcontext():
-        loaded = SVRGModule.load(str(tmp_path / 'model'), 1, label_names=('label',), **given)
+    loaded = SVRGModule.load(str(tmp_path / 'model'), 1, label_names=('label',))
     saved, value = (text(getattr(each._svrg.settings, name)) for each in (module, loaded))
     is_saved = SETTINGS[name].file is not None
     assert (saved == value) == is_saved

@@ -82,7 +82,6 @@ def of_two(tmp_path_factory):
               ('stored', 'fit_held', {'problem': GIVEN, 'sizes': SIZES, 'batch_size': 8,
                                       'num_epoch': 4, 'update_freq': 2, 'optimizer': SETTINGS}),
               ('samples', 'fit_sampled', {'problem': GIVEN, 'sizes': SIZES,
-                                          'full_sizes': [39, 20], 'full_batch_sizes': [8, 5],
                                           'batches': None, 'updates': 3, 'num_epoch': 2,
                                           'optimizer': SETTINGS}),
               ('buckets', 'fit_buckets', {'num_epoch': 5, 'optimizer': OF_SEQUENCES,

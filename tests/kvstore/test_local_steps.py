@@ -66,8 +66,8 @@ def test_options_of_steps_alone(tmp_path, arguments, in_float64, sizes=(16, 24))
 def test_updates_from_snapshot_to_snapshot_may_be_counted(tmp_path, sizes=(24, 20)):
     """Of as many batches; the snapshots come where those of `update_freq=1` do."""
     problem = {'kind': 'perceptron', 'rows': sum(sizes)}
-    results = run_workers('fit_sampled', tmp_path, problem=problem, sizes=sizes, full_sizes=sizes,
-                          full_batch_sizes=[8, 8], batches=None, updates=3, num_epoch=3,
+    results = run_workers('fit_sampled', tmp_path, problem=problem, sizes=sizes,
+                          batches=None, updates=3, num_epoch=3,
                           optimizer=SGD, local_steps=True)
     expected = oracle.train_alone(Problem(**problem), shards_of(sizes), 8, 3, 1, **SGD)
     for weights, _ in results:

@@ -128,7 +128,7 @@ def state_of(module):
                       in pickle.loads(module._updater.get_states()).items()},
         'counts': (module._snapshot.num_update, module._snapshot.taken_at,
                    module._snapshot.taken_at, module._optimizer.num_update),
-        'settings': (module.update_freq, module.alpha, module.sampling),
+        'settings': (module.update_freq, module.alpha, module.full_grad_batches),
         'files': {name: open(name, 'rb').read() for name in sorted(os.listdir())},
     }
 

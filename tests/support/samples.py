@@ -22,28 +22,6 @@ def first_rows(count, batches, batch_size=10):
     return np.arange(min(count, batches * batch_size))
 
 
-def passes_over(batches, counts, tells_its_place=True):
-    """Yield the rows of each pass over some batches; it is over so many, None for all.
-
-    Of an iterator that does not tell its place the first pass to its end stops there.
-    """
-    place = 0
-    for count in counts:
-        taken = min(count or len(batches), len(batches))
-        if place + taken >= len(batches) and not tells_its_place:
-            taken, tells_its_place = len(batches) - place, place + taken > len(batches)
-        elif taken == len(batches):
-            place = 0
-        yield np.concatenate([batches[(place + number) % len(batches)] for number in range(taken)])
-        place = (place + taken) % len(batches)
-
-
-def stream_of(rows, counts, batch_size=10, tells_its_place=True):
-    """Yield the rows of each pass over the rows from 0 on, as `passes_over`."""
-    return passes_over([np.arange(start, min(start + batch_size, rows))
-                        for start in range(0, rows, batch_size)], counts, tells_its_place)
-
-
 def train(svrg, num_epoch, samples, updates_per_snapshot=None, update_freq=1, begin_epoch=0):
     """Train in float64; each snapshot is over the rows of the next sample."""
     updates = 0
@@ -60,29 +38,24 @@ def train(svrg, num_epoch, samples, updates_per_snapshot=None, update_freq=1, be
     return svrg
 
 
-class Endless:
+class Endless(mx.io.DataIter):
     """Random batches of a linear problem, without an end."""
 
-    provide_data, provide_label, batch_size = [('data', (10, 4))], [('label', (10,))], 10
+    provide_data, provide_label = [('data', (10, 4))], [('label', (10,))]
 
-    def __init__(self, seed=0, width=4, may_be_reset=False):
-        self.may_be_reset = may_be_reset
-        self.rng, self.yielded, self.width = np.random.RandomState(seed), 0, width
-        self.provide_data = [('data', (10, width))]
+    def __init__(self):
+        super().__init__(10)
+        self.rng, self.yielded = np.random.RandomState(0), 0
 
-    def __iter__(self):
-        while True:
-            self.yielded += 1
-            features = self.rng.normal(size=(10, self.width))
-            yield mx.io.DataBatch([mx.nd.array(features)], [mx.nd.array(features[:, 0])], pad=0)
-
-    def reset(self):
-        assert self.may_be_reset
+    def next(self):
+        self.yielded += 1
+        features = self.rng.normal(size=(10, 4))
+        return mx.io.DataBatch([mx.nd.array(features)], [mx.nd.array(features[:, 0])], pad=0)
 
 
 class Lengths(Sequences):
     """Sequences whose batches the float64 twin takes in the order of a plan."""
 
-    def samples(self, counts, batch_size=4):
-        return passes_over([rows[:batch_size - pad] for _, rows, pad in self.plan(batch_size)],
-                           counts, tells_its_place=False)
+    def first_rows(self, batches, batch_size=4):
+        return np.concatenate([rows[:batch_size - pad]
+                               for _, rows, pad in self.plan(batch_size)[:batches]])
