@@ -9,8 +9,6 @@ from ._argument_checks import checked_iterator
 from .core.correction import correct_batch
 from .data.iterators import rewind
 from .gluon import SVRGTrainer
-from .module import executor_group
-from .module.membership import kvstore_of_weights
 from .svrg_module import SVRGModule
 
 
@@ -95,17 +93,14 @@ def gradient_variance(mod, data):
     \mathrm{Cov} + \alpha^2\, \mathrm{Var}(\nabla f_b(\tilde w))`, in which
     Cov and Var are traces over all parameters.
 
-    Weights, auxiliary states, snapshot and full gradient stay as they are; the
-    inputs, outputs and gradients of the latest batch do not. Random layers
-    draw new numbers, and an iterator that shuffles draws a new order. A
-    schedule of `alpha` is called for each batch, with the number of updates so
-    far.
+    The model and its snapshot stay as they are. Random layers draw new numbers, and an
+    iterator that shuffles draws a new order.
 
     Parameters
     ----------
     mod : SVRGModule or SVRGTrainer
-        The module or trainer, between two steps, with an active snapshot or with
-        `alpha` 0. An SVRGBucketingModule cannot be measured.
+        The module or trainer, with an active snapshot or with `alpha` 0. An
+        SVRGBucketingModule cannot be measured.
     data : DataIter, or for a trainer any iterable
         The data to measure over. An iterator is reset and read to its end.
 
@@ -118,8 +113,7 @@ def gradient_variance(mod, data):
     TypeError
         If `mod` is neither, or `data` no iterator.
     RuntimeError
-        If `mod` has no snapshot, is not bound for training, or awaits
-        `backward` or `update`.
+        If `mod` has no snapshot or is not bound for training.
     ValueError
         If `data` yields no batch.
 
@@ -144,15 +138,19 @@ def gradient_variance(mod, data):
     >>> sorted(variance.by_parameter)
     ['fc_bias', 'fc_weight']
     """
-    moments = {}
-    for gradients, rows, scale, correct in _steps_of(mod, data):
-        plain, corrections = _summed(gradients, scale), _corrections(mod._svrg, rows, scale)
-        correct()
-        corrected = _summed(gradients, scale)
-        for name, vector in plain.items():
-            correction = corrections.get(name, np.zeros_like(vector))
-            moments.setdefault(name, _Moments()).add(np.array([vector, corrected[name],
-                                                               correction]))
+    if isinstance(mod, SVRGTrainer):
+        mod._check_ready()
+    elif isinstance(mod, SVRGModule):
+        checked_iterator('data', data)
+        if not (mod.binded and mod.for_training and mod.params_initialized):
+            raise RuntimeError('mod must be bound with for_training=True and have its parameters '
+                               'initialized')
+    else:
+        raise TypeError('mod must be an SVRGModule or an SVRGTrainer, not %r' % (mod,))
+    svrg = mod._svrg
+    if not (svrg.snapshot.is_active or svrg.settings.is_plain):
+        raise RuntimeError('mod must have a snapshot: call update_full_grads first')
+    moments = _measured(mod, svrg, data)
     if not moments:
         raise ValueError('data must yield at least one batch, and %r yielded none' % (data,))
     found = {name: of_name.covariances for name, of_name in moments.items()}
@@ -163,74 +161,51 @@ def gradient_variance(mod, data):
         float(total[0, 2] / total[2, 2]) if total[2, 2] else float('nan'))
 
 
-def _steps_of(mod, data):
-    """Return an iterator over the steps on all batches, none of which updates anything.
+def _measured(mod, svrg, data):
+    """Map each parameter to the moments of the plain gradient, SVRG's, and what α multiplies.
 
-    It yields the gradients of a batch, its rows, what they are multiplied by, and a
-    function that corrects them.
+    All are computed by what has the snapshot, which is given the current weights for a while.
     """
-    if not isinstance(mod, (SVRGModule, SVRGTrainer)):
-        raise TypeError('mod must be an SVRGModule or an SVRGTrainer, not %r' % (mod,))
-    is_module, svrg = isinstance(mod, SVRGModule), mod._svrg
-    if is_module:
-        checked_iterator('data', data)
-        if not (mod.binded and mod.for_training and mod.params_initialized):
-            raise RuntimeError('mod must be bound with for_training=True and have its parameters '
-                               'initialized')
-    if not (svrg.snapshot.is_active or svrg.settings.is_plain):
-        raise RuntimeError('mod must have a snapshot: call update_full_grads first')
-    if is_module and svrg.step.awaits:
-        raise RuntimeError('mod must not stand between forward and update: call %s first'
-                           % svrg.step.awaits)
-    return _steps_undone(mod, data) if is_module else mod._steps_undone(data)
-
-
-def _steps_undone(module, data):
-    """Yield what `_steps_of` says; undo all that this changes, except outputs and gradients."""
-    svrg, kvstore = module._svrg, kvstore_of_weights(module)
-    shapes, batch_size = (module.data_shapes, module.label_shapes), svrg.reference.batch_size
-    sparse = executor_group.sparse_weights(module) if kvstore else []
-    mx.nd.waitall()  # MXNet's BatchNorm writes its states behind the engine's back
-    values, jump = svrg.reference.copy_of_values(), svrg.snapshot.jump
-    svrg.snapshot.jump = None
-    with executor_group.kept(executor_group.auxiliary_states(module) + sparse
-                             + executor_group.added_gradients(module)):
-        try:
-            if sparse:
-                executor_group.pull_sparse_weights(kvstore, module)
-            rewind(data)
-            for batch in data:
-                executor_group.clear_added_gradients(module)
-                module.forward(batch, is_train=True)
-                module._compute_gradients()
-                yield (executor_group.gradients(module), executor_group.batch_size(module), 1,
-                       module._update_svrg_gradients)
-        finally:
-            mx.nd.waitall()
-            svrg.reference.set_values(values)
-            svrg.snapshot.jump = jump
-            svrg.abandon_step()
-            if (module.data_shapes, module.label_shapes) != shapes:
-                module.reshape(*shapes)
-                svrg.reference.batch_size = batch_size
+    reference, snapshot, settings = svrg.reference, svrg.snapshot, svrg.settings
+    is_gluon, alpha = isinstance(mod, SVRGTrainer), settings.alpha_after(snapshot.num_update)
+    if not is_gluon:
+        rewind(data)
+    moments, then, was_active = {}, reference.copy_of_values(), snapshot.is_active
+    snapshot.is_active = False  # until its weights are back, whatever happens
+    try:
+        with reference.inputs_kept(mod):
+            reference.move_to(mod)
+            now = reference.copy_of_values()
+            for batch in mod._batches(data).batches() if is_gluon else data:
+                mx.nd.waitall()  # MXNet's BatchNorm writes its states behind the engine's back
+                reference.set_values(now)
+                gradients, rows = reference.gradients_of_batch(mod, batch, draws=True)
+                scale = 1 / rows if is_gluon else 1
+                plain = _summed(gradients, scale)
+                corrections = dict.fromkeys(plain, 0.)
+                if not settings.is_plain:
+                    mx.nd.waitall()
+                    reference.set_values(then)
+                    gradients, _ = reference.gradients_of_batch(mod, batch, draws=False)
+                    of_zero = {name: [mx.nd.zeros_like(array) for array in arrays]
+                               for name, arrays in gradients.items()}
+                    correct_batch(of_zero, gradients, snapshot.full_gradient, rows)
+                    corrections = _summed(of_zero, -scale)
+                for name, vector in plain.items():
+                    correction = corrections[name] + np.zeros_like(vector)
+                    moments.setdefault(name, _Moments()).add(np.array([
+                        vector, vector - alpha * correction, correction]))
+    finally:
+        mx.nd.waitall()
+        reference.set_values(then)
+        snapshot.is_active = was_active
+    return moments
 
 
 def _summed(gradients, scale):
     """Map each parameter to its gradient as a vector, summed over the devices in float64."""
     return {name: scale * sum(array.asnumpy().ravel().astype(np.float64) for array in arrays)
             for name, arrays in gradients.items()}
-
-
-def _corrections(svrg, rows, scale):
-    """Map each parameter to what `alpha` multiplies: its gradient at the snapshot minus the mean.
-
-    It is the correction of a gradient of 0, with the sign turned; empty where there is none.
-    """
-    then = svrg.step.snapshot_gradients or {}
-    zeros = {name: [mx.nd.zeros_like(array) for array in arrays] for name, arrays in then.items()}
-    if then:
-        correct_batch(zeros, then, svrg.snapshot.full_gradient, rows)
-    return _summed(zeros, -scale)
 
 
 class VarianceCallback:

@@ -666,11 +666,6 @@ class SVRGModule(Module):
         RuntimeError
             If there was no `forward` before it.
         """
-        self._compute_gradients(out_grads)
-        self._correct_gradients()
-
-    def _compute_gradients(self, out_grads=None):
-        """Compute the gradients at the current weights and, in other arrays, at the snapshot."""
         assert self.binded and self.params_initialized
         svrg = self._svrg
         if not svrg.step.stage:
@@ -679,6 +674,7 @@ class SVRGModule(Module):
         svrg.reference.restore_activations(self, svrg.step.is_training)
         super().backward(out_grads)
         svrg.compute_snapshot_gradients(self, out_grads)
+        self._correct_gradients()
 
     def _correct_gradients(self):
         """Correct the gradients of the latest backward pass, unless they are corrected."""

@@ -152,6 +152,14 @@ class Reference:
         """
         raise NotImplementedError
 
+    def gradients_of_batch(self, live, batch, draws):
+        """Return the gradients of a batch as a step has them, and the number of its rows.
+
+        Random numbers are new ones if it `draws`, else those of the last call. Only the
+        diagnostics need it.
+        """
+        raise NotImplementedError
+
     def arrays_of(self, batch):
         """List the NDArrays of a batch, by which the store, if there is one, knows it."""
         raise NotImplementedError

@@ -327,10 +327,3 @@ class Step:
     stage: str = NOT_BEGUN
     snapshot_gradients: Optional[dict] = None
     has_out_grads: bool = False
-
-    @property
-    def awaits(self):
-        """Methods to call before the next step may begin, as text; '' if there are none."""
-        if self.stage == FORWARDED:
-            return 'backward and update' if self.is_training else ''
-        return '' if self.stage in (NOT_BEGUN, UPDATED) else 'update'

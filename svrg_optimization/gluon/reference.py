@@ -95,21 +95,6 @@ class GluonReference(Reference):
             autograd.mark_variables(values, gradients)
         self.arrays[param] = values, gradients
 
-    def zero_gradients(self):
-        """Set the current gradients to 0. `Parameter.zero_grad` cannot do that to mx.np arrays."""
-        for gradients in self.current_gradients.values():
-            for gradient in gradients:
-                nd.zeros_like(gradient, out=gradient)
-
-    def kept_of_step(self):
-        """List the arrays that a step without an update changes, each with a copy of its value."""
-        arrays = [value for param in self._params if param.grad_req == 'null'
-                  for value in param.list_data()]
-        arrays += [value for values, _ in self.arrays.values() for value in values]
-        if self.adds:
-            arrays += [array for param in self._trained for array in param.list_grad()]
-        return [(array, array.copy()) for array in arrays]
-
     def weights(self):
         """Map each trained parameter to a list of its values at the snapshot, one a device."""
         return {param.name: as_nd(self.arrays[param][0]) for param in self._trained}
@@ -298,6 +283,14 @@ class GluonReference(Reference):
         with self._in_place():
             self._run(live, is_checked=False)
         return self._gradients
+
+    def gradients_of_batch(self, live, batch, draws):
+        """Return the gradients of a batch at the snapshot, and the rows that they are of."""
+        if self.numbers.are_drawn is not False:
+            self.numbers.set_seed(is_new=draws)
+        with self._in_place():
+            losses = self._run(batch)[1]
+        return self._gradients, self.rows.count(losses, batch)[2] * live._loss_scale
 
     def current_gradients_of(self, batch, corrects):
         """Compute the gradients of a step's batch at the current weights.

@@ -1,6 +1,5 @@
 r"""SVRGTrainer, Gluon's Trainer with stochastic variance reduced gradients."""
 
-import functools
 import logging
 import math
 import reprlib
@@ -553,24 +552,6 @@ class SVRGTrainer(gluon.Trainer):
                                    'rows (or words)', 'len(data)'))), 'batch_size')
         reference.set_fresh(True)  # which Trainer demands
         self._summed = None
-
-    def _steps_undone(self, data):
-        """Yield what `diagnostics` measures of each batch, and undo all but gradients."""
-        self._check_ready()
-        svrg, reference = self._svrg, self._reference
-        kept = reference.kept_of_step()
-        try:
-            for batch in self._batches(data).batches():
-                reference.zero_gradients()
-                rows = self._compute_gradients(batch)[1]
-                gradients, scaled = reference.current_gradients, rows * self._loss_scale
-                yield gradients, rows, 1 / scaled, functools.partial(
-                    svrg.correct, gradients, scaled)
-        finally:
-            for array, value in kept:
-                value.copyto(array)
-            svrg.abandon_step()
-            self._summed = None
 
     def _compute_gradients(self, batch):
         """Compute the gradients of a batch, here and at the snapshot.

@@ -37,19 +37,6 @@ def outputs(module):
     return [executor.outputs for executor in module._exec_group.execs]
 
 
-def added_gradients(module):
-    """List the gradients with `grad_req` 'add' on all devices."""
-    requests = gradient_requests(module)
-    return [array for name, arrays in gradients(module).items() if requests[name] == 'add'
-            for array in arrays]
-
-
-def clear_added_gradients(module):
-    """Set the gradients with `grad_req` 'add' to zero."""
-    for array in added_gradients(module):
-        array[:] = 0
-
-
 def states(module):
     """List the states on all devices."""
     return [array for arrays in module._exec_group.state_arrays for array in arrays]

@@ -161,6 +161,15 @@ class ModuleReference(Reference):
                 for name, (place, axis) in bucket._weights_of_inputs.items()
                 if name in self.weights()]
 
+    def gradients_of_batch(self, live, batch, draws):
+        """Return the gradients of a batch with its padding, and the number of its rows."""
+        module = self.executors.for_batch(batch)
+        if module is None:
+            raise ValueError('data must yield batches that the module can be bound for, and not %s'
+                             % [array.shape for array in self.arrays_of(batch)])
+        gradients, _ = self.executors.gradients(module, batch, live, draws)
+        return gradients, executor_group.batch_size(module)
+
     def arrays_of(self, batch):
         """List the data and labels of a batch."""
         return [array for piece in as_list(batch) for array in [*piece.data, *labels_of(piece)]]
