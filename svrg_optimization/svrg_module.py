@@ -673,7 +673,7 @@ class SVRGModule(Module):
         svrg.step.snapshot_gradients = None  # also if an error stops this
         svrg.reference.restore_activations(self, svrg.step.is_training)
         super().backward(out_grads)
-        svrg.compute_snapshot_gradients(self, out_grads)
+        svrg.compute_snapshot_gradients(self, out_grads=out_grads)
         self._correct_gradients()
 
     def _correct_gradients(self):

@@ -22,7 +22,7 @@ device. The loop of a front end, whose gradients are sums over rows::
                 snapshots.jump(svrg, trained)
             svrg.begin_step(batch, is_training=True)
             ...                                       # the gradients at the current weights
-            svrg.compute_snapshot_gradients(live)   # of the batch that `live` remembers
+            svrg.compute_snapshot_gradients(live, batch)
             svrg.correct(gradients, rows=len(batch))  # in place
             ...                # w - rate * (gradient / rows + wd * w), as `mean_gradient` says
             svrg.end_step()
@@ -166,8 +166,11 @@ class Reference:
 
     # A step
 
-    def gradients_of_step(self, live, is_training, out_grads):
-        """Return the gradients of the live model's latest batch, with the same random numbers."""
+    def gradients_of_step(self, live, batch, is_training, out_grads):
+        """Return the gradients of a step's batch, with the step's random numbers.
+
+        A `batch` of None is the one that the model remembers.
+        """
         raise NotImplementedError
 
 

@@ -238,8 +238,11 @@ class SVRG:
         stored = self.store.found(self.reference.arrays_of(batch)) if self.store.batches else None
         self.step = Step(stored, is_training, FORWARDED)
 
-    def compute_snapshot_gradients(self, live, out_grads=None):
-        """Compute or look up the gradient of the step's batch at the snapshot."""
+    def compute_snapshot_gradients(self, live, batch=None, out_grads=None):
+        """Compute or look up the gradient of the step's batch at the snapshot.
+
+        Without `batch` it is the one that the model remembers.
+        """
         step, stored = self.step, self.step.stored
         step.stage, step.has_out_grads = COMPUTED, out_grads is not None
         if not self.corrects:
@@ -248,8 +251,8 @@ class SVRG:
                 and stored.full_gradient is self.snapshot.full_gradient):
             step.snapshot_gradients = stored.snapshot_gradients
         if step.snapshot_gradients is None:
-            step.snapshot_gradients = self.reference.gradients_of_step(live, step.is_training,
-                                                                       out_grads)
+            step.snapshot_gradients = self.reference.gradients_of_step(
+                live, batch, step.is_training, out_grads)
 
     def correct(self, gradients, rows, formula=None):
         """Turn the gradients of the step at the current weights into SVRG gradients, in place.

@@ -164,15 +164,25 @@ class GluonReference(Reference):
 
     @contextlib.contextmanager
     def _in_place(self):
-        """Let the parameters have the values of the snapshot, and gradients of their own."""
+        """Let the parameters have the values of the snapshot, and gradients of their own.
+
+        The first time it finds the blocks that are compiled with these parameters.
+        """
         current = [(param, param._data, param._grad) for param in self.arrays]
+        known, found = self._blocks, set()
+
+        def find(block, *_):
+            if hasattr(block, '_active') and not (
+                    self.arrays.keys().isdisjoint(block.collect_params().values())):
+                self._check_shapes([block])
+                found.add(block)
 
         def restore():
             for param, data, gradients in current:
                 param._data, param._grad = data, gradients
 
-        with contextlib.nullcontext() if self._blocks is not None else self._found_blocks():
-            self._check_shapes(self._blocks or ())
+        with _seeing(find) if known is None else contextlib.nullcontext():
+            self._check_shapes(known or ())
             try:
                 for param, (data, gradients) in self.arrays.items():
                     param._data, param._grad = data, gradients
@@ -183,21 +193,7 @@ class GluonReference(Reference):
                 except BaseException:  # a Ctrl-C in the middle
                     restore()
                     raise
-
-    @contextlib.contextmanager
-    def _found_blocks(self):
-        """Find the blocks that are compiled with parameters of these: one look is enough."""
-        found = set()
-
-        def find(block, *_):
-            if hasattr(block, '_active') and not (
-                    self.arrays.keys().isdisjoint(block.collect_params().values())):
-                self._check_shapes([block])
-                found.add(block)
-
-        with _seeing(find):
-            yield
-        self._blocks = found
+        self._blocks = found if known is None else known
 
     @staticmethod
     def _check_shapes(blocks):
@@ -276,12 +272,12 @@ class GluonReference(Reference):
         """List the arrays among the inputs of all devices."""
         return [value for inputs in batch for value in inputs if isinstance(value, ARRAYS)]
 
-    def gradients_of_step(self, live, is_training, out_grads):
-        """Compute the gradients of a step with the same random numbers; `live` is its batch."""
+    def gradients_of_step(self, live, batch, is_training, out_grads):
+        """Compute the gradients of a step's batch with the same random numbers."""
         if self.numbers.are_drawn:
             self.numbers.set_seed(is_new=False)
         with self._in_place():
-            self._run(live, is_checked=False)
+            self._run(batch, is_checked=False)
         return self._gradients
 
     def gradients_of_batch(self, live, batch, draws):
@@ -324,23 +320,19 @@ class GluonReference(Reference):
         with autograd.record():
             outputs, losses = self.outputs(batch)
         autograd.backward(losses)
-        if len(batch) < len(self._trained[0]._data):
-            self._clear_from(len(batch))
+        for param in self._trained if len(batch) < len(self._trained[0]._data) else ():
+            adds = param.grad_req == 'add' and (
+                param._grad is not self.arrays.get(param, (None, None))[1])
+            for value, gradient in zip(param._data[len(batch):], as_nd(param._grad[len(batch):])):
+                value._fresh_grad = True  # a device without rows has none
+                if not adds:
+                    nd.zeros_like(gradient, out=gradient)
         unused = is_checked and [param.name for param in self._trained
                                  if not all(map(_is_fresh, param._data))]
         if unused:
             raise ValueError('objective must use all parameters that are trained, and not leave '
                              "out %s: grad_req = 'null' fixes a parameter" % ', '.join(unused))
         return outputs, losses
-
-    def _clear_from(self, device):
-        """Set the gradients of devices without rows to 0, unless they add up over batches."""
-        for param in self._trained:
-            is_current = param._grad is not self.arrays.get(param, (None, None))[1]
-            for value, gradient in zip(param._data[device:], param._grad[device:]):
-                value._fresh_grad = True
-                if not (is_current and param.grad_req == 'add'):
-                    nd.zeros_like(as_nd(gradient), out=as_nd(gradient))
 
     def outputs(self, batch):
         """Return what the objective returns on each device, and the loss of each."""

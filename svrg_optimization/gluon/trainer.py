@@ -473,8 +473,11 @@ class SVRGTrainer(gluon.Trainer):
             raise ValueError('inputs must be lists of one for each of the devices, %s, as '
                              'gluon.utils.split_and_load returns them' % (self._devices,))
         before, self._summed = self._summed, None
+        batch = list(zip(*inputs)) if in_lists else [inputs]
         try:
-            outputs, rows = self._compute_gradients(list(zip(*inputs)) if in_lists else [inputs])
+            svrg.begin_step(batch, is_training=True)
+            outputs, rows = reference.current_gradients_of(batch, svrg.corrects)
+            svrg.compute_snapshot_gradients(self, batch)
             if svrg.corrects:
                 svrg.correct(reference.current_gradients, rows * self._loss_scale)
                 reference.mark()
@@ -552,26 +555,6 @@ class SVRGTrainer(gluon.Trainer):
                                    'rows (or words)', 'len(data)'))), 'batch_size')
         reference.set_fresh(True)  # which Trainer demands
         self._summed = None
-
-    def _compute_gradients(self, batch):
-        """Compute the gradients of a batch, here and at the snapshot.
-
-        Parameters
-        ----------
-        batch : list of sequence
-            Inputs of the objective on each device.
-
-        Returns
-        -------
-        outputs : list
-            What the objective returned on each device.
-        rows : int
-            Number of rows whose gradients are summed.
-        """
-        self._svrg.begin_step(batch, is_training=True)
-        outputs, rows = self._reference.current_gradients_of(batch, self._svrg.corrects)
-        self._svrg.compute_snapshot_gradients(batch)
-        return outputs, rows
 
     def save_states(self, fname):
         """Save the optimizer's states, which Trainer can load, and the snapshot.

@@ -187,7 +187,7 @@ class ModuleReference(Reference):
             executor_group.repeat_forward(live, is_training)
             self.keep_outputs(live)
 
-    def gradients_of_step(self, live, is_training, out_grads):
+    def gradients_of_step(self, live, batch, is_training, out_grads):
         """Compute the gradients of the live module's latest batch, with its states and masks."""
         module, shares_inputs = self.executors.for_inputs_of(live)
         executor_group.run_on_inputs_of(live, module, is_training, self.executors.masks.names,

@@ -47,8 +47,8 @@ class OneWeight(Reference):
     def gradients_of_pass(self, batches, live, source, full_gradient, stores):
         return (Part(gradient(self.arrays, rows), None, len(rows), 1) for rows in batches)
 
-    def gradients_of_step(self, live, is_training, out_grads):
-        return gradient(self.arrays, live.rows)
+    def gradients_of_step(self, live, batch, is_training, out_grads):
+        return gradient(self.arrays, batch)
 
 
 class Batches(BatchesOfPass):
@@ -77,14 +77,14 @@ def train(epochs, rule=None):
     batches = [np.arange(begin, min(begin + 5, 23)) for begin in range(0, 23, 5)]
     for _ in range(epochs):
         snapshots.take_snapshot(svrg, model, Batches(batches), Workers())
-        for model.rows in batches:
-            svrg.begin_step(model.rows, True)
-            gradients = gradient(model.weights, model.rows)
-            svrg.compute_snapshot_gradients(model)
-            svrg.correct(gradients, len(model.rows))
+        for rows in batches:
+            svrg.begin_step(rows, True)
+            gradients = gradient(model.weights, rows)
+            svrg.compute_snapshot_gradients(model, rows)
+            svrg.correct(gradients, len(rows))
             weight = model.weights['w'][0]
             weight -= (rule(None) if rule else RATE) * (
-                gradients['w'][0] / len(model.rows) + WD * weight)
+                gradients['w'][0] / len(rows) + WD * weight)
             svrg.end_step()
     snapshots.take_snapshot(svrg, model, Batches(batches), Workers())
     return model.weights['w'][0].asnumpy(), snapshots.gradient_norm(svrg, model)
