@@ -40,7 +40,7 @@ class BuildWithStart(build_py):
         # setuptools packs of an editable installation no build_lib, but what is "installed".
         folder = (self.get_finalized_command('install').install_lib if self.editable_mode
                   else self.build_lib)
-        copy(HERE / 'svrg_optimization' / '_mxnet_finder.py',
+        copy(HERE / 'svrg_optimization' / 'mxnet_repair' / 'finder.py',
              Path(folder, 'svrg_optimization_start.py'))
         Path(folder, 'svrg_optimization.pth').write_text(
             'import svrg_optimization_start; svrg_optimization_start.install()\n',

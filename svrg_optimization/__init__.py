@@ -5,7 +5,7 @@ package to unpickle the optimizer while MXNet itself is only half imported.
 ``mxnet.module`` must not be imported at that point.
 """
 
-from . import _mxnet_finder
+from .mxnet_repair import finder as _finder
 
 __version__ = '2.0.0'
 
@@ -19,7 +19,7 @@ __all__ = ['SVRGModule', 'SVRGBucketingModule', 'SVRGTrainer', 'LinearDecay', 'B
            'diagnostics', 'proximal', '__version__']
 
 
-_mxnet_finder.install()
+_finder.install()
 
 
 def _import(submodule):

@@ -14,11 +14,11 @@ from ..core import snapshots
 from ..core.requirements import ALL_ROWS, COMPRESSED, require
 from ..core.settings import GLUON, Settings, takes_settings
 from ..core.svrg import COMPUTED, SVRG
-from ..kvstore.forced_by_mxnet import open_distributed
 from ..kvstore.horovod import is_wrapped, join
 from ..kvstore.kinds import is_asynchronous, is_distributed, kind_of, warn_of_devices
 from ..kvstore.local_steps import LocalSteps, check_local_steps
 from ..kvstore.workers import workers_of_trainer
+from ..mxnet_repair.kvstore import open_distributed
 from ..proximal import ProximalOperators
 from ..rate.barzilai_borwein import check_step_size, spelled_out
 from ..svrg_optimizer import check_learning_rate

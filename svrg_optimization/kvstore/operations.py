@@ -2,7 +2,7 @@
 
 from mxnet import ndarray as nd
 
-from .forced_by_mxnet import errors_of_updater_raised
+from ..mxnet_repair.kvstore import errors_of_updater_raised
 from .kinds import is_asynchronous
 
 

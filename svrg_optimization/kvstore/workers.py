@@ -5,8 +5,8 @@ from mxnet import ndarray as nd
 
 from ..core.arrays import dtype_of_sum
 from ..core.front_end import Workers
+from ..mxnet_repair.kvstore import number_of_first_key, prepare_exit
 from .agreement import check_batch_counts, check_same, tally, told_by_each
-from .forced_by_mxnet import number_of_first_key, prepare_exit
 from .keys import NumberedKeys
 from .kinds import has_servers, is_asynchronous, is_distributed, steps_alone
 from .operations import allreduce

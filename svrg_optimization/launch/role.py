@@ -139,7 +139,7 @@ def main():
         if status not in (None, 0):
             atexit.unregister(watch.say_bye)
             if isinstance(error, SystemExit) and 'mxnet' in sys.modules:
-                from ..kvstore.forced_by_mxnet import leave  # noqa: PLC0415
+                from ..mxnet_repair.kvstore import leave  # noqa: PLC0415
                 leave(status)
             raise
     if args.rank == 0:

@@ -5,10 +5,10 @@ import math
 import os
 import pickle
 import warnings
+import weakref
 
 import mxnet as mx
 
-from ..kvstore import forced_by_mxnet
 from ..kvstore.agreement import check_waits
 from ..kvstore.horovod import join
 from ..kvstore.keys import KVStoreKeys
@@ -27,12 +27,15 @@ from ..kvstore.kinds import (
 )
 from ..kvstore.local_steps import LocalSteps, WorkersUpdate, check_local_steps
 from ..kvstore.workers import create_keys
+from ..mxnet_repair.kvstore import number_of_first_key, open_distributed, prepare_exit
 from ..rate.barzilai_borwein import check_step_size
 from ..rate.rule import rule_of
 from ..svrg_optimizer import _SVRGOptimizer, check_learning_rate, described
 from . import executor_group
 from .membership import Membership
 from .optimizer_states import kept_on_error, updater_keys
+
+_used = weakref.WeakSet()  # KVStores with keys of an SVRGModule
 
 
 def optimizer_kept_on_error(module):
@@ -70,7 +73,8 @@ def install(module, kvstore, optimizer, optimizer_params, init_optimizer):
     wrapped = _wrapped(module, seen, optimizer, optimizer_params)
     if updates and is_distributed(kvstore):
         pickle.dumps(wrapped, 0)  # MXNet does so too, but after keys are created
-    forced_by_mxnet.mark_used(kvstore)
+    if isinstance(kvstore, mx.kv.KVStore):
+        _used.add(kvstore)
     if has_servers(kvstore):
         _begin_on_servers(module._membership.keys, kvstore, wrapped, updates, may_update)
     module._loaded = module._loaded.restore_counts(wrapped.default_opt, optimizer,
@@ -79,7 +83,8 @@ def install(module, kvstore, optimizer, optimizer_params, init_optimizer):
         init_optimizer(seen, wrapped)
     _go_on(module, wrapped)
     if module._kvstore:  # Module may have made it of its name
-        forced_by_mxnet.refuse_other_optimizers(module._kvstore if view is None else kvstore)
+        # A plain Module would give it another one.
+        (module._kvstore if view is None else kvstore).set_optimizer = _refuse_optimizer
     warn_of_devices(kvstore, len(module._context), module._svrg.warn_once)
     if is_distributed(kvstore):
         # Module does not give the workers rank 0's weights if they update the weights
@@ -116,10 +121,30 @@ def _usable(module, kvstore, updates):
                  *executor_group.sparse_parameters(module),
                  loads_states=module._preload_opt_states is not None)
     if isinstance(kvstore, str) and is_distributed(kvstore):
-        kvstore = forced_by_mxnet.open_distributed(kvstore)
-    forced_by_mxnet.check_unused(kvstore, updates)
+        kvstore = open_distributed(kvstore)
+    _check_unused(kvstore, updates)
     check_waits(kvstore, tol=module.tol)
     return kvstore
+
+
+# A KVStore has one optimizer for all its keys, and would let a second Module replace it.
+
+def _check_unused(kvstore, updates):
+    """Raise a ValueError if a KVStore cannot take the keys of a module."""
+    if kvstore in _used:
+        raise ValueError(
+            'kvstore must have no keys of another SVRGModule, nor of an init_optimizer that has '
+            'failed, and %r has: give this module %s'
+            % (kvstore.type, 'a job of its own, as a process has one connection to its servers'
+               if is_distributed(kvstore) else
+               'one of its own, as mx.kv.create(%r) makes' % kvstore.type))
+    if updates and getattr(kvstore, '_updater', None) is not None:
+        _refuse_optimizer()
+
+
+def _refuse_optimizer(_=None):
+    raise ValueError('kvstore must not update the weights of a plain Module and of an SVRGModule: '
+                     'it has one optimizer for all its keys')
 
 
 def _check_optimizer(module, kvstore, updates, optimizer, optimizer_params):
@@ -178,9 +203,9 @@ def wrapped_optimizer(module, default_opt, kvstore, optimizer_params):
 
 def _begin_on_servers(keys, kvstore, wrapped, updates, may_update):
     """Create the first key, and tell the optimizer the numbers that servers give all keys."""
-    forced_by_mxnet.prepare_exit(kvstore)
-    if forced_by_mxnet.number_of_first_key(kvstore, keys.first) and may_update:
-        forced_by_mxnet.refuse_optimizer()  # of a plain Module, which has the first keys
+    prepare_exit(kvstore)
+    if number_of_first_key(kvstore, keys.first) and may_update:
+        _refuse_optimizer()  # of a plain Module, which has the first keys
     if updates:
         wrapped.place_on_servers(dict(enumerate(keys.on_servers)),
                                  kvstore.num_workers if is_asynchronous(kvstore) else 1)

@@ -11,7 +11,6 @@ from ..kvstore.agreement import (
     check_waits,
     told_by_each,
 )
-from ..kvstore.forced_by_mxnet import compresses
 from ..kvstore.kinds import (
     is_asynchronous,
     is_distributed,
@@ -21,6 +20,7 @@ from ..kvstore.kinds import (
 )
 from ..kvstore.operations import broadcast, wait_for_all_workers
 from ..kvstore.workers import ByKVStore, OverDevices, OverWorkers
+from ..mxnet_repair.kvstore import compresses
 from ..svrg_optimizer import _SVRGOptimizer
 from . import executor_group
 from .optimizer_states import update_counts

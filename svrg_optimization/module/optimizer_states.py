@@ -5,7 +5,7 @@ import copy
 
 import numpy as np
 
-from ..kvstore.forced_by_mxnet import set_weights
+from ..mxnet_repair.kvstore import set_weights
 
 
 def devices_that_update(module):

@@ -82,7 +82,7 @@ def test_distributed_kvstores_need_a_cluster(monkeypatch, kvstore):
 def test_a_worker_that_raises_has_the_exit_status_of_python(error, status):
     """A shell ends a loop over commands after a Ctrl-C in one of them, whose status is 130."""
     script = ('import functools, sys\n'
-              'from svrg_optimization.kvstore.forced_by_mxnet import _leave\n'
+              'from svrg_optimization.mxnet_repair.kvstore import _leave\n'
               'sys.excepthook = functools.partial(_leave, sys.excepthook)\nraise ' + error)
     done = subprocess.run([sys.executable, '-c', script], stderr=subprocess.PIPE, text=True,
                           check=False)

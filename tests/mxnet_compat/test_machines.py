@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from svrg_optimization import _mxnet_compat
+from svrg_optimization.mxnet_repair import loader
 
 SCRIPT = '''
 import multiprocessing
@@ -35,7 +35,7 @@ def test_data_loader_without_main_guard_takes_ndarrays_and_lambdas(tmp_path):
 def load(folder, code):
     """Run code as the module mxnet.base."""
     (folder / 'base.py').write_text(code)
-    spec = _mxnet_compat.find_spec('mxnet.base', [str(folder)], None)
+    spec = loader.find_spec('mxnet.base', [str(folder)], None)
     spec.loader.exec_module(importlib.util.module_from_spec(spec))
 
 

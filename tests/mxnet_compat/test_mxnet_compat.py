@@ -18,8 +18,8 @@ import pytest
 import scipy.sparse
 
 from processes import LIGHT
-from svrg_optimization import _mxnet_compat
-from svrg_optimization._mxnet_finder import SWITCH
+from svrg_optimization.mxnet_repair import loader
+from svrg_optimization.mxnet_repair.finder import SWITCH
 
 NUMPY = tuple(map(int, np.__version__.split('.')[:2]))
 IS_NEEDED = sys.version_info >= (3, 12) or NUMPY >= (1, 24)
@@ -254,7 +254,7 @@ def test_ndarrays_take_axes_as_tuples_and_integers_of_numpy():
 ])
 def test_arguments_are_written_as_numpy_1_wrote_them(value, text):
     """NumPy 1 wrote it so, and MXNet's library reads it."""
-    assert _mxnet_compat._Text(value) == text
+    assert loader._Text(value) == text
 
 
 def test_mxnet_takes_scalars_of_numpy_as_arguments(tmp_path):
@@ -349,7 +349,7 @@ def test_no_batch_stays_in_memory():
 
 
 def test_versions_compare():
-    version = _mxnet_compat._version
+    version = loader._version
     assert version('1.26.4') >= version('1.17')
     assert version('2.0.0rc1') > version('1.9')
     assert version('1.5') == version('1.5')

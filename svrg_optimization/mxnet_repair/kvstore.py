@@ -1,8 +1,7 @@
-"""Tricks that MXNet's KVStore forces on us, and the state of this process that they need.
+"""Tricks that MXNet's KVStore forces on its users, and the state of this process that they need.
 
-All of these are here, each with its reason: MXNet has no function for what they do. Only
-``_mxnet_compat.py``, which mends MXNet, has others; one of its changes calls `prepare_exit`
-for each KVStore of a worker.
+MXNet has no function for what they do. ``loader.py`` calls `prepare_exit` for each KVStore of
+a worker.
 """
 
 import atexit
@@ -20,35 +19,15 @@ from mxnet import kv as kv_of_mxnet
 from mxnet import ndarray as nd
 from mxnet.base import _LIB, MXNetError, _notify_shutdown, check_call, py_str
 
-from ..core.requirements import COMPRESSED
-from .kinds import has_servers, is_distributed
-
 LAUNCHER = 'SVRG_OPTIMIZATION_LAUNCHER'  # which sets it
 _connected = weakref.WeakSet()  # KVStores of this process that have servers
-_used = weakref.WeakSet()  # KVStores with keys of an SVRGModule
 _opened_by_name, _never_freed = [], []
 
 
 # A process has one connection to servers: MXNet waits forever when a second one is created.
 
 def open_distributed(kind):
-    """Return this worker's connection to the servers.
-
-    Parameters
-    ----------
-    kind : str
-        Name of the KVStore, as in ``mxnet.kv.create``.
-
-    Returns
-    -------
-    mxnet.kvstore.KVStore
-        The connection, which is created the first time.
-
-    Raises
-    ------
-    ValueError
-        If there is a connection of another kind already, or no cluster.
-    """
+    """Return this worker's connection to the servers, which is created the first time."""
     if 'DMLC_PS_ROOT_URI' not in os.environ:
         raise ValueError('kvstore %r needs a cluster, whose scheduler the environment names '
                          '(DMLC_PS_ROOT_URI): start the script with a launcher' % kind)
@@ -63,52 +42,10 @@ def open_distributed(kind):
     return kvstore
 
 
-# A KVStore has one optimizer for all its keys, and would let a second Module replace it.
-
-def check_unused(kvstore, updates):
-    """Raise a ValueError if a KVStore cannot take the keys of a module."""
-    if kvstore in _used:
-        raise ValueError(
-            'kvstore must have no keys of another SVRGModule, nor of an init_optimizer that has '
-            'failed, and %r has: give this module %s'
-            % (kvstore.type, 'a job of its own, as a process has one connection to its servers'
-               if is_distributed(kvstore) else
-               'one of its own, as mx.kv.create(%r) makes' % kvstore.type))
-    if updates and getattr(kvstore, '_updater', None) is not None:
-        refuse_optimizer()
-
-
-def mark_used(kvstore):
-    """Note that a KVStore has keys of an SVRGModule."""
-    if isinstance(kvstore, kv_of_mxnet.KVStore):
-        _used.add(kvstore)
-
-
-def refuse_other_optimizers(kvstore):
-    """Let a KVStore raise a ValueError if a plain Module gives it an optimizer, as it would."""
-    kvstore.set_optimizer = refuse_optimizer
-
-
-def refuse_optimizer(_=None):
-    """Raise a ValueError."""
-    raise ValueError('kvstore must not update the weights of a plain Module and of an SVRGModule: '
-                     'it has one optimizer for all its keys')
-
-
 # What is pushed goes to the optimizer, compressed on its way: no function sets a weight.
 
 def set_weights(kvstore, weights, updater):
-    """Set the weights in a KVStore of this process.
-
-    Parameters
-    ----------
-    kvstore : mxnet.kvstore.KVStore
-        KVStore that updates them.
-    weights : dict of str to list of NDArray
-        For each parameter the weight, one array per device.
-    updater : mxnet.optimizer.Updater
-        The updater that it has, and keeps.
-    """
+    """Set the weights in a KVStore of this process, which has this updater and keeps it."""
     kvstore._set_updater(lambda key, _, stored: weights[py_str(key)][0].copyto(stored))
     try:
         for name, arrays in weights.items():
@@ -120,7 +57,7 @@ def set_weights(kvstore, weights, updater):
 # Servers know keys by numbers, in the order of their creation, which no function tells.
 
 def number_of_first_key(kvstore, key):
-    """Create our first key on the servers and return its number there.
+    """Create a key on the servers, where this worker has none yet, and return its number there.
 
     MXNet shows the number only in the error about a push of another size. That error
     does not occur in a KVStore with compression, for which this raises a ValueError.
@@ -136,14 +73,14 @@ def number_of_first_key(kvstore, key):
         if number is None:
             raise
         return int(number.group(1))
-    raise ValueError('kvstore must not compress gradients: ' + COMPRESSED)
+    raise ValueError('kvstore must not compress gradients: it would compress all that is pushed')
 
 
 # Compression can be switched on at any time, and no function tells of it.
 
 def compresses(kvstore, key, contexts):
     """Tell whether a KVStore of this process changes what is pushed to a key of two numbers."""
-    if is_distributed(kvstore) or 'device' not in kvstore.type:  # only these compress
+    if 'device' not in kvstore.type:  # only these compress
         return False
     pushed = np.array([2.0 ** -10, 2.0 ** -11], np.float32)  # not both can be the threshold
     values = [nd.array(pushed, ctx=context) for context in contexts]
@@ -185,7 +122,7 @@ def prepare_exit(kvstore):
     before the others without an exception, as with ``sys.exit(1)``. In other jobs
     the servers end after MXNet's barrier at exit.
     """
-    if not has_servers(kvstore):
+    if 'dist' not in kvstore.type or not hasattr(kvstore, 'handle'):  # it has no servers
         return
     _connected.add(kvstore)
     if LAUNCHER in os.environ:

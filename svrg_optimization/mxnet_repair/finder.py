@@ -1,7 +1,7 @@
 """Finder of MXNet's modules, cheap enough for every start of Python.
 
-The rest is in _mxnet_compat.py, which is imported together with MXNet. An
-installed package has a copy of this file, svrg_optimization_start.py, beside
+The rest is in loader.py, which is imported together with MXNet. An installed
+package has a copy of this file, svrg_optimization_start.py, beside
 svrg_optimization.pth, whose one line Python runs before a script begins. So a
 script may import MXNet first, and the start imports nothing of the package:
 which copy of it is used is found out when somebody imports MXNet.
@@ -22,12 +22,12 @@ class MXNetFinder:
         if name.partition('.')[0] not in ('mxnet', 'dmlc_tracker') or os.environ.get(SWITCH) == '0':
             return None
         try:
-            from svrg_optimization import _mxnet_compat  # noqa: PLC0415
+            from svrg_optimization.mxnet_repair import loader  # noqa: PLC0415
         except ModuleNotFoundError as error:
-            if error.name != 'svrg_optimization':  # the copy is left, the package gone
+            if error.name not in ('svrg_optimization', 'svrg_optimization.mxnet_repair'):
                 raise
-            return None
-        return _mxnet_compat.find_spec(name, path, target)
+            return None  # the copy is left, the package gone
+        return loader.find_spec(name, path, target)
 
 
 def install():
