@@ -195,15 +195,13 @@ class SVRGBucketingModule(BucketingModule):
 
     fit.__signature__ = SVRGModule.fit.__signature__
 
-    def update_full_grads(self, train_data, batch_end_callback=None):
+    def update_full_grads(self, train_data):
         """Take a snapshot and compute the full gradient, as `SVRGModule.update_full_grads` does.
 
         Parameters
         ----------
         train_data : DataIter
             The n rows to average over. Each batch has a `bucket_key`.
-        batch_end_callback : callable or list of callable, optional
-            As in `SVRGModule.update_full_grads`.
 
         Raises
         ------
@@ -219,7 +217,7 @@ class SVRGBucketingModule(BucketingModule):
         reference = self._svrg.reference
         try:
             reference.bucket_of = self._bucket_of
-            take_snapshot(self._default_bucket, train_data, batch_end_callback)
+            take_snapshot(self._default_bucket, train_data)
             self._params_dirty = True  # BarzilaiBorwein may have gone back
         finally:
             reference.bucket_of = None

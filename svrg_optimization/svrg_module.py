@@ -104,9 +104,6 @@ class SVRGModule(Module):
         By default this is read from the loss layers of the symbol
         (``normalization='batch'`` or ``'valid'``). A mean made of operators,
         ``MakeLoss(mean(...))``, cannot be recognized and needs True.
-    full_grad_callback : callable or list of callable, optional
-        Called with a BatchEndParam after each batch of the pass for the full
-        gradient, as `batch_end_callback` is in an epoch of training.
     sparse_full_grad : bool
         Whether to apply the full gradient of row_sparse parameters only to the
         rows that the batch contains. Each row of it is divided by the fraction
@@ -188,11 +185,10 @@ class SVRGModule(Module):
     TypeError
         If `symbol` is not a Symbol, `context` is not a Context or a list of
         Contexts, `update_freq` is not an int, `loss_is_mean` is not None, True
-        or False, `sparse_full_grad` is not a bool, `full_grad_callback` is not
-        callable, `store_snapshot_grads` is not a bool or an int, `alpha` is
-        neither a number nor callable, `full_grad_batches` neither an int nor callable,
-        `tol` is not a number, `proximal` contains anything but
-        operators, or `next_states` is not a dict.
+        or False, `sparse_full_grad` is not a bool, `store_snapshot_grads` is not a
+        bool or an int, `alpha` is neither a number nor callable, `full_grad_batches`
+        is neither an int nor callable, `tol` is not a number, `proximal` contains
+        anything but operators, or `next_states` is not a dict.
 
     Warns
     -----
@@ -270,6 +266,7 @@ class SVRGModule(Module):
         self._loaded = Loaded()
         self._keeps_snapshot = False
         self._unmoved = 0  # latest snapshots outside of `fit` without a step before
+        self._pass_of_fit = None, False  # its iterator, and whether it stands at the beginning
 
     def __init_subclass__(cls, **kwargs):
         """Let an override of `_update_svrg_gradients` correct each gradient only once.
@@ -783,7 +780,7 @@ class SVRGModule(Module):
 
     fit.__signature__ = inspect.signature(Module.fit)
 
-    def update_full_grads(self, train_data, batch_end_callback=None):
+    def update_full_grads(self, train_data):
         r"""Take a snapshot of the weights and compute the full gradient there.
 
         The iterator is reset, read to its end, or for `full_grad_batches`, and left
@@ -797,19 +794,14 @@ class SVRGModule(Module):
         train_data : DataIter
             The n rows to average over. It yields DataBatches, or lists with one
             DataBatch for each device. In an SVRGBucketingModule each batch has
-            a `bucket_key`. `fit` gives an iterator of its own over the batches
-            of this pass.
-        batch_end_callback : callable or list of callable, optional
-            Called with a BatchEndParam after each batch. Its epoch is 0 outside
-            of `fit`. The default is the constructor's `full_grad_callback`.
+            a `bucket_key`.
 
         Raises
         ------
         RuntimeError
             If the module is not bound for training or has no parameters yet.
         TypeError
-            If `train_data` is not an iterator or does not yield batches,
-            `batch_end_callback` is not callable.
+            If `train_data` is not an iterator or does not yield batches.
         ValueError
             If `train_data` yields no row, a batch without labels, or a batch of
             shapes that the module cannot be bound for. Also if the symbol has
@@ -826,7 +818,7 @@ class SVRGModule(Module):
             bound for the real rows or a device would have no row. The gradient then includes
             the padding, and its weight is the fraction of real rows. Each warning appears once.
         """
-        take_snapshot(self, train_data, batch_end_callback)
+        take_snapshot(self, train_data)
 
     # These two are kept for code written for mxnet.contrib: a pass does not call them.
 

@@ -67,14 +67,12 @@ def last_checkpoint(prefix):
     return max((int(match.group(1)) for match in found if match), default=None)
 
 
-def module_and_epoch(args, classes, progress):
+def module_and_epoch(args, classes):
     """Return a new module, or that of the last checkpoint, and the epoch to begin with."""
     epoch = last_checkpoint(args.prefix) if args.resume else None
     if epoch is None:
-        return SVRGModule(network(classes), update_freq=args.update_freq,
-                          full_grad_callback=progress), 0
-    return SVRGModule.load(args.prefix, epoch, load_optimizer_states=True,
-                           full_grad_callback=progress), epoch
+        return SVRGModule(network(classes), update_freq=args.update_freq), 0
+    return SVRGModule.load(args.prefix, epoch, load_optimizer_states=True), epoch
 
 
 def train(args):
@@ -84,7 +82,7 @@ def train(args):
     train_data = mx.io.NDArrayIter(*shard_of(features, labels, rank, workers, args.seed),
                                    args.batch_size)
     progress = mx.callback.Speedometer(args.batch_size, args.log_every) if args.log_every else None
-    module, begin_epoch = module_and_epoch(args, classes, progress)
+    module, begin_epoch = module_and_epoch(args, classes)
     logging.info('rank %d of %d: %d rows, from epoch %d on', rank, workers,
                  train_data.num_data, begin_epoch)
 

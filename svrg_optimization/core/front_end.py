@@ -234,16 +234,8 @@ class BatchesOfPass:
     def __init__(self, train_data, count=None):
         self.train_data, self.count = train_data, count
 
-    def batches(self, *, are_seen=True, are_kept=False):
-        """Return an iterator over the batches.
-
-        Parameters
-        ----------
-        are_seen : bool
-            Whether code of others sees them. Otherwise they may be views.
-        are_kept : bool
-            Whether they are stored.
-        """
+    def batches(self, are_kept=False):
+        """Return an iterator over the batches. Unless they are kept they may be views."""
         raise NotImplementedError
 
     def is_whole(self, yielded):

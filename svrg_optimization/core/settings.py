@@ -11,7 +11,6 @@ from typing import Any, Callable, Dict, NamedTuple, Optional, Tuple
 
 from .._argument_checks import (
     checked_bool,
-    checked_callbacks,
     checked_choice,
     checked_count,
     checked_positive,
@@ -110,7 +109,6 @@ SETTINGS = {
         _BOTH, None, functools.partial(checked_bool, or_none=True), InFile(),
         {'loss_is_mean (-1 for None)': lambda value, _: -1 if value is None else value}),
     'batch_axis': Setting((GLUON,), 0, None, None, {}),
-    'full_grad_callback': Setting((MODULE,), None, checked_callbacks, None, {}),
     'sparse_full_grad': Setting(
         (MODULE,), False, checked_bool, InFile(), {'sparse_full_grad (0 for False)': _number}),
     'store_snapshot_grads': Setting(_BOTH, False, checked_budget, InFile(), {}),

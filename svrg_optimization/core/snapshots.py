@@ -27,7 +27,7 @@ class Taken(NamedTuple):
     went_back: bool = False
 
 
-def take_snapshot(svrg, trained, source, workers, done=None):
+def take_snapshot(svrg, trained, source, workers):
     """Take a snapshot; where the optimizer has a rule, let it set the rate there.
 
     If the objective is above that of the snapshot before, a rule may go back to that one
@@ -39,7 +39,7 @@ def take_snapshot(svrg, trained, source, workers, done=None):
         The snapshot of the model.
     trained : TrainedModel
         The model.
-    source, workers, done
+    source, workers
         As in ``SVRG.take_snapshot``.
 
     Returns
@@ -50,8 +50,8 @@ def take_snapshot(svrg, trained, source, workers, done=None):
         average(svrg, trained, workers)
     rule = trained.rule
     if rule is None:
-        svrg.take_snapshot(trained.live, source, workers, done)
-    went_back = rule is not None and rule.take_snapshot(svrg, trained, source, workers, done)
+        svrg.take_snapshot(trained.live, source, workers)
+    went_back = rule is not None and rule.take_snapshot(svrg, trained, source, workers)
     svrg.taken = Taken(gradient_norm(svrg, trained), objective(svrg, trained), went_back)
     look_for_convergence(svrg, svrg.taken.norm, workers)
     return svrg.taken

@@ -78,7 +78,7 @@ class SVRG:
 
     # A snapshot
 
-    def take_snapshot(self, live, source, workers, done=None):
+    def take_snapshot(self, live, source, workers):
         """Take a snapshot of the weights and compute the full gradient there.
 
         Parameters
@@ -89,9 +89,6 @@ class SVRG:
             Batches with the n rows.
         workers : Workers
             Devices and workers that the full gradient is summed over.
-        done : callable, optional
-            Called with the number of each batch and the batch when the next one is asked
-            for. Gradients of batches that are computed as one may follow.
 
         Raises
         ------
@@ -104,7 +101,7 @@ class SVRG:
         before = self.reference.copy_of_values() if self.snapshot.is_active else {}
         with self.snapshot.being_replaced(lambda: self.reference.set_values(before)):
             self.reference.move_to(live)                                                    # w̃ ← w
-            mu = self._full_gradient(live, source, workers, done)
+            mu = self._full_gradient(live, source, workers)
             self.reference.copy_auxiliary_states_of(live)
             self.snapshot.replace(mu)
         self.snapshot.num_taken += 1
@@ -141,12 +138,12 @@ class SVRG:
             yield gradient_of
             snapshot.replace(snapshot.full_gradient, snapshot.taken_at)
 
-    def _full_gradient(self, live, source, workers, done=None):
+    def _full_gradient(self, live, source, workers):
         mu = self.reference.new_full_gradient()                                             # μ ← 0
         store = self.store if self.store.budget else None
         self.store.drop()
-        batches = source.batches(are_seen=done is not None, are_kept=store is not None)
-        self._add_gradients(mu, self._counted(batches, mu, done), live, source, store)
+        batches = self._counted(source.batches(are_kept=store is not None), mu)
+        self._add_gradients(mu, batches, live, source, store)
         mu.divide(workers)                                                      # μ ← (B/n) μ
         if not mu.finished:
             raise ValueError('%s must yield at least one row of data, and %r yielded none'
@@ -177,15 +174,13 @@ class SVRG:
                     store.add(batch, reference.arrays_of(batch), part, mu)
 
     @staticmethod
-    def _counted(batches, mu, done):
+    def _counted(batches, mu):
         """Yield the batches; count each when the next is asked for."""
         for batch in batches:
             yield batch
             mu.yielded += 1
-            if done is not None or mu.yielded % _BATCHES_AHEAD == 0:
+            if mu.yielded % _BATCHES_AHEAD == 0:
                 mu.wait()
-            if done is not None:
-                done(mu.yielded - 1, batch)
 
     def begin_fit(self, rule):
         """Compare no snapshot with one of other data; the rule of a resumed run goes on."""

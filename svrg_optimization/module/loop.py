@@ -79,7 +79,7 @@ def fit(module, args, kwargs, only_reads_batches):
 def _train_epochs(module, given, only_reads_batches):
     are_seen = not (only_reads_batches and given.batch_end_callback is None
                     and given.sparse_row_id_fn is None)
-    data = _Epochs(module, given.train_data, given.num_epoch, are_seen)
+    data = _Epochs(module, given.train_data, given.num_epoch, are_seen, only_reads_batches)
     for epoch in range(given.begin_epoch, given.num_epoch):
         tic = time.time()
         given.eval_metric.reset()
@@ -183,6 +183,8 @@ class _Epochs:
         Argument of ``fit``.
     are_seen : bool
         Whether others see the batches, and may write to them. Otherwise they may be views of rows.
+    is_ours : bool
+        Whether no subclass may read the data before its pass.
 
     Attributes
     ----------
@@ -191,9 +193,9 @@ class _Epochs:
         objective.
     """
 
-    def __init__(self, module, train_data, num_epoch, are_seen):
+    def __init__(self, module, train_data, num_epoch, are_seen, is_ours):
         self._module, self._train_data, self._are_seen = module, train_data, are_seen
-        self._num_epoch = num_epoch
+        self._num_epoch, self._is_ours = num_epoch, is_ours
         self._of_snapshot = module._default_bucket
         self._svrg = module._svrg
         self._step_alone = steps_alone(self._of_snapshot._kvstore)
@@ -233,7 +235,7 @@ class _Epochs:
             self.has_ended = True
         elif stores_again:
             rewind_data = rewind_for_pass(train_data)
-            svrg.store_again(self._of_snapshot, self._pass_over(train_data),
+            svrg.store_again(self._of_snapshot, Pass(train_data),
                              workers_of(self._of_snapshot, trains_on_pass=True))
         elif goes_on and store.lacks(train_data):
             store.drop()
@@ -265,9 +267,6 @@ class _Epochs:
             return False
         snapshots.look_for_convergence(self._svrg, module.gradient_norm, workers_of(module))
         return module.has_converged
-
-    def _pass_over(self, train_data, count=None):
-        return Pass(train_data, count, is_of_training=True, are_seen_later=self._are_seen)
 
     @property
     def _may_not_converge(self):
@@ -342,14 +341,16 @@ class _Epochs:
         svrg, train_data, module = self._svrg, self._train_data, self._module
         svrg.taken = None
         try:
-            module.update_full_grads(self._pass_over(
-                train_data, svrg.settings.batches_after(svrg.snapshot.num_taken)))
+            self._of_snapshot._pass_of_fit = train_data, self._is_ours
+            module.update_full_grads(train_data)
         except NoLossError as error:
             if self._step_alone:
                 raise
             self._has_loss = False
             svrg.warn_once('%s: fit trains as plain Module' % error, 'plain Module')
             return
+        finally:
+            self._of_snapshot._pass_of_fit = None, False
         svrg.store.say_data(train_data)
         snapshots.log_taken(module.logger, svrg.epoch, time.time() - tic, svrg.taken)
         if svrg.taken is not None:

@@ -1,12 +1,9 @@
 """A snapshot of a Module, for a call of the user and for ``fit``."""
 
-from mxnet.base import _as_list
-from mxnet.model import BatchEndParam
-
-from .._argument_checks import checked_callbacks, checked_iterator
+from .._argument_checks import checked_iterator
 from ..core import snapshots
 from ..core.requirements import ALL_ROWS, require
-from ..data.iterators import rewind
+from ..data.iterators import rewind, rewind_for_pass
 from .membership import workers_of
 from .passes import Pass
 from .trained_module import TrainedModule
@@ -14,23 +11,22 @@ from .trained_module import TrainedModule
 _UNMOVED = 5  # snapshots after the first: whoever compares some gradients takes fewer
 
 
-def take_snapshot(module, train_data, batch_end_callback):
+def take_snapshot(module, train_data):
     """Do what ``SVRGModule.update_full_grads`` says; of several buckets with the default one."""
     if not (module.binded and module.for_training and module.params_initialized):
         raise RuntimeError('update_full_grads needs a module that is bound with '
                            'for_training=True and has its parameters initialized')
     checked_iterator('train_data', train_data)
-    checked_callbacks('batch_end_callback', batch_end_callback)
     svrg, trained = module._svrg, TrainedModule(module)
-    source = train_data
-    if not isinstance(train_data, Pass):
-        source = Pass(train_data, svrg.settings.batches_after(svrg.snapshot.num_taken))
+    source = Pass(train_data, svrg.settings.batches_after(svrg.snapshot.num_taken))
     if source.count is not None:
         require(ALL_ROWS, {'rule': trained.rule}, 'full_grad_batches', source.count)
-    if source is train_data:
-        source.reset()  # an override may have read it
-    else:
+    of_fit, is_rewound = module._pass_of_fit
+    trains_on_pass = train_data is of_fit
+    if not trains_on_pass:
         rewind(train_data)
+    elif not is_rewound:
+        rewind_for_pass(train_data)
     if svrg.settings.is_plain:
         for _ in source.batches():
             pass
@@ -40,10 +36,7 @@ def take_snapshot(module, train_data, batch_end_callback):
     module._unmoved = module._unmoved + 1 if is_unmoved else 0
     module._membership.synchronize(module, svrg.snapshot.num_update)
     svrg.reference.warn_of_noise(module)
-    callbacks = batch_end_callback or svrg.settings.full_grad_callback
-    taken = snapshots.take_snapshot(
-        svrg, trained, source, workers_of(module, source.is_of_training),
-        _callback_of_pass(module, source, callbacks) if callbacks else None)
+    taken = snapshots.take_snapshot(svrg, trained, source, workers_of(module, trains_on_pass))
     snapshots.log_rate(module.logger, svrg, trained, taken)
     if module._unmoved == _UNMOVED:
         svrg.warn_once('no step was made between the last six snapshots: a loop of your own '
@@ -61,17 +54,3 @@ def is_at_snapshot(module):
     return (snapshot.is_active and not snapshot.is_stale
             and snapshot.taken_at == snapshot.num_update
             and module._svrg.reference.has_weights_of(module))
-
-
-def _callback_of_pass(module, source, callbacks):
-    """Return a function of a batch's number and the batch that calls callbacks."""
-    epoch = module._svrg.epoch or 0
-
-    def done(nbatch, batch):
-        parameter = BatchEndParam(epoch, nbatch, None, {
-            'self': module, 'train_data': source.train_data, 'data_batch': batch,
-            'epoch': epoch, 'nbatch': nbatch, 'batch_end_callback': callbacks})
-        for callback in _as_list(callbacks):
-            callback(parameter)
-
-    return done

@@ -212,9 +212,9 @@ class BarzilaiBorwein(Rule):
         self.scaled = checked_bool('scaled', scaled)
         super().__init__(rate)
 
-    def take_snapshot(self, svrg, trained, source, workers, done):
+    def take_snapshot(self, svrg, trained, source, workers):
         """Take a snapshot, and set the rate or go back."""
-        return take_guarded_snapshot(self, svrg, trained, source, workers, done)
+        return take_guarded_snapshot(self, svrg, trained, source, workers)
 
     @property
     def advice(self):

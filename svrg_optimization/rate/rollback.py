@@ -24,7 +24,7 @@ class Before:
         self.steps = svrg.snapshot.num_update - svrg.snapshot.taken_at
 
 
-def take_guarded_snapshot(rule, svrg, trained, source, workers, done):
+def take_guarded_snapshot(rule, svrg, trained, source, workers):
     """Do what ``Rule.take_snapshot`` says, for a BarzilaiBorwein."""
     live, gradient = trained.live, trained.mean_gradient()
     negative = {name: value for name, value in gradient.multipliers.items() if value < 0}
@@ -35,7 +35,7 @@ def take_guarded_snapshot(rule, svrg, trained, source, workers, done):
     sample = SampledBatch(source, svrg.snapshot.num_taken, columns and columns.add)
     former = svrg.snapshot.full_gradient
     try:
-        svrg.take_snapshot(live, sample, workers, done)
+        svrg.take_snapshot(live, sample, workers)
         full_gradient, weights = svrg.snapshot.full_gradient, svrg.reference.weights()
         if columns:
             rule.column_scales, others = columns.scales(gradient, full_gradient, workers)

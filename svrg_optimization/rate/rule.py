@@ -93,7 +93,7 @@ class Rule(LRScheduler):
                                'base_lr' % type(self).__name__)
         return self.base_lr if self.rate is None else self.rate
 
-    def take_snapshot(self, svrg, trained, source, workers, done):
+    def take_snapshot(self, svrg, trained, source, workers):
         """Take a snapshot with ``svrg.take_snapshot``, and set `rate` from what it finds.
 
         Where it goes back to the snapshot before it calls ``rate.rollback.go_back``; the way of
@@ -101,7 +101,7 @@ class Rule(LRScheduler):
 
         Parameters
         ----------
-        svrg, trained, source, workers, done
+        svrg, trained, source, workers
             As in ``core.snapshots.take_snapshot``. What workers decide by must be the same on
             all, as ``workers.largest`` makes it.
 

@@ -204,7 +204,7 @@ def diagnostics(context):
 
 def monitored(context):
     problem = Problem('softmax', rows=40)
-    module = problem.module(2, context=context, full_grad_callback=lambda param: None)
+    module = problem.module(2, context=context)
     module.fit(problem.iterator(), eval_metric='acc', num_epoch=2,
                monitor=mx.monitor.Monitor(1))
 

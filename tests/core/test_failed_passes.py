@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import oracle
-from full_gradients import ShortBatches, full_gradient, persistent
+from full_gradients import ShortBatches, persistent
 from problems import Problem
 from svrg_optimization import SVRGModule
 from svrg_optimization.module import executor_group
@@ -61,21 +61,6 @@ def test_failed_pass_leaves_the_snapshot_in_force(bad, error, context):
     problem.assert_full_gradient(module, svrg.full_gradient)
     epoch(snapshot=False)
     problem.assert_weights(module, svrg.weights)
-
-
-def test_failing_callback_leaves_the_module_usable():
-    problem = Problem()
-    module = problem.bound()
-
-    def fail(param):
-        if param.nbatch == 2:
-            raise RuntimeError('stop here')
-
-    with pytest.raises(RuntimeError, match='stop here'):
-        module.update_full_grads(problem.iterator(), fail)
-    assert module._param_dict is None
-    module.update_full_grads(problem.iterator())
-    problem.assert_full_gradient(module, full_gradient(problem, problem.weights, np.arange(40)))
 
 
 @pytest.mark.parametrize('rows, function', [(10, 'run'), (40, 'run_merged')])

@@ -221,16 +221,6 @@ def test_a_loss_needs_no_labels(labelled):
     problem.assert_full_gradient(module, full_gradient(problem, problem.weights, np.arange(37)))
 
 
-def test_callback_sees_the_sum_so_far():
-    """Also where gradients are stored and batches wait for others."""
-    problem = Problem('perceptron', rows=170)
-    module = problem.bound(store_snapshot_grads=True)
-    passes = []
-    module.update_full_grads(problem.iterator(), passes.append)
-    problem.assert_full_gradient(module, full_gradient(problem, problem.weights, np.arange(170)))
-    assert [param.nbatch for param in passes] == list(range(17))
-
-
 def test_lists_of_batches_cannot_be_held():
     problem = Problem(rows=40)
     module = problem.bound(context=TWO_DEVICES, store_snapshot_grads=True)

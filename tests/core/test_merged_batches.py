@@ -30,13 +30,12 @@ def test_small_batches_are_computed_as_one(merged, kind, rows, runs, grad_req):
     assert merged == 2 * runs
 
 
-@pytest.mark.parametrize('callback', [None, lambda _: None])
-def test_the_number_of_batches_computed_as_one_may_change(merged, callback, capfd):
+def test_the_number_of_batches_computed_as_one_may_change(merged, capfd):
     problem = Problem('softmax', rows=130)
     module = problem.bound()
     for batches, runs in ((3, [3]), (None, [13]), (5, [5]), (1, []), (None, [13])):
         module.full_grad_batches = batches
-        module.update_full_grads(problem.iterator(), callback)
+        module.update_full_grads(problem.iterator())
         problem.assert_full_gradient(module, full_gradient(
             problem, problem.weights, np.arange(10 * (batches or 13))))
         assert merged == runs
@@ -45,8 +44,7 @@ def test_the_number_of_batches_computed_as_one_may_change(merged, callback, capf
 
 
 @pytest.mark.parametrize('stored', [False, True])
-@pytest.mark.parametrize('callback', [None, lambda _: None])
-def test_batches_on_another_device_are_joined_there(monkeypatch, callback, stored):
+def test_batches_on_another_device_are_joined_there(monkeypatch, stored):
     """The data of an NDArrayIter are on the CPU. An operation needs all arrays on one device."""
     concat, devices = mx.nd.concat, []
 
@@ -57,10 +55,9 @@ def test_batches_on_another_device_are_joined_there(monkeypatch, callback, store
     monkeypatch.setattr(mx.nd, 'concat', recorded)
     problem = Problem('softmax', rows=130)
     module = problem.bound(context=mx.cpu(1), store_snapshot_grads=stored)
-    module.update_full_grads(problem.iterator(), callback)
+    module.update_full_grads(problem.iterator())
     problem.assert_full_gradient(module, full_gradient(problem, problem.weights, np.arange(130)))
     assert all(found == {mx.cpu(0)} for found in devices)
-    assert bool(devices) == (not stored and callback is not None)
 
 
 @pytest.mark.parametrize('batch_size, expected', [(20, [3] * 4), (30, [2] * 4), (50, [])])

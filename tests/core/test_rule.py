@@ -13,8 +13,8 @@ from svrg_optimization.rate.rule import Rule
 class Halving(Rule):
     """A rate that each snapshot halves."""
 
-    def take_snapshot(self, svrg, trained, source, workers, done):
-        svrg.take_snapshot(trained.live, source, workers, done)
+    def take_snapshot(self, svrg, trained, source, workers):
+        svrg.take_snapshot(trained.live, source, workers)
         self.rate = self(None) / 2
         return False
 

@@ -71,18 +71,6 @@ def test_gradients_that_do_not_fit_are_computed_again(runs, stored):
     assert len(runs) == 5 * (4 - stored)
 
 
-def test_callbacks_of_a_stored_pass_may_change_batches():
-    problem = Problem(rows=40)
-
-    def change(param):
-        batch = param.locals['data_batch']
-        batch.data[0] = batch.data[0] * 2
-        batch.label = [batch.label[0] + 1]
-
-    module = problem.bound(store_snapshot_grads=True)
-    module.update_full_grads(problem.iterator(), change)
-
-
 def test_data_that_do_not_fit_are_read_from_the_iterator(runs):
     problem = Problem(rows=40)
     module = problem.module(2, store_snapshot_grads=3 * cost_of_batch(problem) + 20)
@@ -258,7 +246,7 @@ def test_fit_copies_only_the_batches_that_others_see(monkeypatch, seen):
         np.random.seed(0)
         weights = fit(batch_end_callback=(lambda param: None) if seen else None)
         # Each epoch reads the batches, or both take the stored ones.
-        assert len(copied) == (4 if stored else 8) * seen
+        assert len(copied) == (4 if stored else 8 * seen)
         np.random.seed(0)
         again = fit(batch_end_callback=lambda param: None)
         assert all((weights[name] == again[name]).all() for name in weights)

@@ -1,12 +1,17 @@
 """Which batches an epoch and a pass read, and when iterators are reset."""
 
+import itertools
+
 import mxnet as mx
 import numpy as np
 import pytest
 
+import oracle
+from full_gradients import full_gradient
 from held_batches import rows_of
 from pairs import in_pairs
 from problems import Problem
+from svrg_optimization import SVRGModule
 from trainings import CountedResets, labels_of_epochs
 
 
@@ -72,18 +77,6 @@ def test_batches_of_each_epoch_are_those_of_module(handle, shuffle, update_freq,
     assert_batches_are_those_of_module(shuffle, handle, update_freq, alpha=alpha)
 
 
-@pytest.mark.parametrize('handle', ['pad', 'roll_over'])
-def test_snapshot_is_over_the_rows_in_the_order_of_the_epoch(handle):
-    problem = Problem(rows=37)
-    passes = []
-    module = problem.module(full_grad_callback=lambda param: passes.append(
-        (param.epoch, param.locals['data_batch'].label[0].asnumpy())))
-    train_data = problem.iterator(shuffle=True, last_batch_handle=handle)
-    epochs = labels_of_epochs(module, train_data, problem)
-    for number, labels in enumerate(epochs):
-        np.testing.assert_array_equal([seen for epoch, seen in passes if epoch == number], labels)
-
-
 @pytest.mark.parametrize('store, update_freq, expected', [
     (False, 1, 5), (False, 2, 5), (True, 1, 5), (True, 2, 3), (True, 5, 1)])
 def test_an_ndarray_iter_is_reset_as_often_as_in_module(store, update_freq, expected, monkeypatch):
@@ -106,44 +99,12 @@ def test_another_iterator_is_reset_after_each_pass(update_freq, expected):
     assert train_data.resets == expected
 
 
-def test_a_partly_read_iterator_is_reset_before_the_first_snapshot():
-    problem, rows = Problem(rows=40), []
-    train_data = problem.iterator()
-    next(train_data)
-    module = problem.module(full_grad_callback=lambda param: rows.append(param.nbatch))
-    epochs = labels_of_epochs(module, train_data, problem, num_epoch=1)
-    assert rows == [0, 1, 2, 3] and len(epochs[0]) == 4
-
-
-def test_a_pass_that_a_callback_asks_for_is_over_all_rows():
-    """Within fit too: only the iterator that fit has set to its beginning is not reset."""
-    problem, seen = Problem(rows=40), []
-    module, other = problem.module(), problem.iterator()
-
-    def callback(_):
-        other.reset()
-        next(other)
-        seen.clear()
-        module.update_full_grads(other, lambda param: seen.append(param.nbatch))
-
-    module.fit(problem.iterator(), eval_metric=[], num_epoch=2, batch_end_callback=callback)
-    assert seen == [0, 1, 2, 3]
-
-
 @in_pairs({
     'shuffle': [False, True],
     'handle': ['pad', 'discard', 'roll_over'],
     'batches': [1, 3, lambda number: 2 ** number]})
 def test_batches_of_each_epoch_are_those_of_module_with_samples(shuffle, handle, batches):
     assert_batches_are_those_of_module(shuffle, handle, full_grad_batches=batches)
-
-
-def test_sample_is_of_the_rows_that_the_epoch_begins_with():
-    problem, passes = Problem(rows=40), []
-    module = problem.module(full_grad_batches=2, full_grad_callback=lambda param: passes.append(
-        param.locals['data_batch'].label[0].asnumpy()))
-    epochs = labels_of_epochs(module, problem.iterator(shuffle=True), problem)
-    np.testing.assert_array_equal(passes, np.concatenate([labels[:2] for labels in epochs]))
 
 
 def test_shuffled_data_of_a_custom_loop_are_the_same_whatever_alpha():
@@ -182,13 +143,68 @@ class OtherIter(mx.io.NDArrayIter):
     """An iterator whose place the package does not know."""
 
 
-@pytest.mark.parametrize('cls', [mx.io.NDArrayIter, OtherIter])
-def test_others_may_read_the_training_data_between_epochs(cls):
-    """Module.fit resets data only where they were read, as stored batches are not."""
-    problem, rows = Problem(rows=40), []
+@pytest.mark.parametrize('batches', [None, 2])
+@pytest.mark.parametrize('cls, handle', [
+    (mx.io.NDArrayIter, 'pad'), (mx.io.NDArrayIter, 'roll_over'), (OtherIter, 'pad')])
+def test_a_pass_is_over_the_rows_that_the_epoch_begins_with(cls, batches, handle):
+    """Also where somebody has read the data before fit, and in each epoch before the next."""
+    problem, rows, found = Problem(rows=38), [[], [], []], []
+    train_data = cls(problem.features, problem.targets, 10, label_name='label',
+                     shuffle=cls is mx.io.NDArrayIter, last_batch_handle=handle)
+    next(train_data)
+    module = problem.module(full_grad_batches=batches)
+
+    def look(param):
+        batch = param.locals['data_batch']
+        real = slice(batch.pad, None) if handle == 'roll_over' else slice(10 - batch.pad)
+        rows[param.epoch].extend(rows_of(problem, batch)[real])
+        if param.nbatch == (batches or 1) - 1:
+            found.append((module._param_dict[0]['fc_bias'].asnumpy(), len(rows[param.epoch])))
+
+    problem.fit(module, 3, train_data, batch_end_callback=look,
+                optimizer_params={'learning_rate': 1e-30},
+                epoch_end_callback=lambda *_: handle == 'pad' and train_data.reset())
+    for epoch, (full, count) in zip(rows, found):
+        passed = epoch[:count] if batches else epoch
+        np.testing.assert_allclose(
+            full, full_gradient(problem, problem.weights, passed)['fc_bias'], rtol=1e-5)
+    assert len(found) == 3
+
+
+@pytest.mark.parametrize('reads', [0, 1, 9])
+@pytest.mark.parametrize('cls, updates', [
+    (mx.io.NDArrayIter, None), (mx.io.NDArrayIter, 3), (OtherIter, None)])
+def test_an_override_gets_the_data_of_fit_and_may_read_them(cls, reads, updates):
+    class Reading(SVRGModule):
+        def update_full_grads(self, data):
+            seen.append(data)
+            list(itertools.islice(data, reads))
+            super().update_full_grads(data)
+
+    problem, seen = Problem(rows=40), []
     train_data = cls(problem.features, problem.targets, 10, label_name='label')
-    module = problem.module(2, store_snapshot_grads=True,
-                            full_grad_callback=lambda param: rows.append(param.nbatch))
-    module.fit(train_data, eval_data=train_data, eval_metric='mse', num_epoch=4,
-               epoch_end_callback=lambda *_: next(train_data.reset() or train_data))
-    assert rows == [0, 1, 2, 3] * 2
+    module = Reading(problem.symbol, label_names=('label',), update_freq=1,
+                     updates_per_snapshot=updates)
+    problem.fit(module, 3, train_data, optimizer_params={'learning_rate': 0.1})
+    assert len(seen) == (4 if updates else 3) and all(data is train_data for data in seen)
+    svrg = problem.svrg()
+    for number, rows in enumerate(oracle.batches_of(40, 10) * 3):
+        if number % (updates or 4) == 0:
+            svrg.take_snapshot()
+        svrg.step(rows)
+    problem.assert_weights(module, svrg.weights)
+
+
+def test_a_pass_that_a_callback_asks_for_begins_at_the_beginning():
+    """Within fit too: only the iterator that fit has set to its beginning is not reset."""
+    problem, rows = Problem(rows=40), []
+    module, other = problem.module(), problem.iterator()
+
+    def callback(_):
+        other.reset()
+        next(other)
+        module.update_full_grads(other)
+        rows.append(module._snapshot.full_gradient.rows)
+
+    problem.fit(module, 2, batch_end_callback=callback)
+    assert rows == [40] * 8

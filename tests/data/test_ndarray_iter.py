@@ -88,22 +88,6 @@ def test_a_pass_does_not_copy_batches(monkeypatch):
     module.update_full_grads(train_data)
 
 
-def test_callbacks_of_a_pass_get_copies():
-    """They may write to the batches, and keep them."""
-    problem = Problem(rows=40)
-
-    def write(param):
-        param.locals['data_batch'].data[0][:] = 7
-
-    module = problem.module(full_grad_callback=write)
-    train_data = problem.iterator()
-    module.bind(train_data.provide_data, train_data.provide_label)
-    module.init_params()
-    module.update_full_grads(train_data)
-    np.testing.assert_array_equal(train_data.data[0][1].asnumpy(),
-                                  problem.features.astype(np.float32))
-
-
 class OwnIter(mx.io.NDArrayIter):
     pass
 

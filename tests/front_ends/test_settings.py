@@ -15,7 +15,6 @@ OTHERS = {
     'update_freq': {'update_freq': 3},
     'loss_is_mean': {'loss_is_mean': False},
     'batch_axis': {'batch_axis': 1},
-    'full_grad_callback': {'full_grad_callback': print},
     'sparse_full_grad': {'sparse_full_grad': True},
     'store_snapshot_grads': {'store_snapshot_grads': 4096},
     'alpha': {'alpha': 0.5},
@@ -81,9 +80,9 @@ def test_workers_compare_what_must_be_alike(name):
 
 
 @pytest.mark.parametrize('cell, without', [
-    ('check', {'batch_axis', 'next_states'}), ('file', {'batch_axis', 'full_grad_callback'}),
-    ('agreed', {'batch_axis', 'full_grad_callback', 'store_snapshot_grads'}),
-    ('attribute', {'batch_axis', 'full_grad_callback', 'local_steps', 'loss_is_mean', 'next_states',
+    ('check', {'batch_axis', 'next_states'}), ('file', {'batch_axis'}),
+    ('agreed', {'batch_axis', 'store_snapshot_grads'}),
+    ('attribute', {'batch_axis', 'local_steps', 'loss_is_mean', 'next_states',
                    'nonfinite', 'proximal', 'sparse_full_grad', 'store_snapshot_grads'})])
 def test_what_a_setting_lacks_is_meant(cell, without):
     """A new one has all cells, or is named here."""

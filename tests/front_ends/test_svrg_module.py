@@ -165,16 +165,12 @@ def test_it_trains_as_module_in_a_sequential_module(alpha, warned):
 
 def test_log_lines_and_callbacks_come_in_the_order_of_module(caplog):
     problem = Problem(rows=37)
-    passes, steps, epochs = [], [], []
-    module = problem.module(2, full_grad_callback=[passes.append, mx.callback.Speedometer(10, 2),
-                                                   mx.callback.ProgressBar(4)])
+    steps, epochs = [], []
+    module = problem.module(2)
     with caplog.at_level(logging.INFO):
         module.fit(problem.iterator(), problem.iterator(), eval_metric='mse', num_epoch=3,
                    batch_end_callback=steps.append,
                    epoch_end_callback=lambda epoch, *_: epochs.append(epoch))
-    assert [(param.epoch, param.nbatch) for param in passes] == [
-        (epoch, nbatch) for epoch in (0, 2) for nbatch in range(4)]
-    assert all(param.locals['self'] is module for param in passes)
     assert [(param.epoch, param.nbatch) for param in steps] == [
         (epoch, nbatch) for epoch in range(3) for nbatch in range(4)]
     assert epochs == [0, 1, 2]
@@ -189,8 +185,6 @@ def test_log_lines_and_callbacks_come_in_the_order_of_module(caplog):
     seconds = {head: float(line.split('=')[1]) for head, line in zip(heads, (
         line for line in lines if line.startswith('Epoch')))}
     assert 0 <= seconds['Epoch[0] Full gradient time'] <= seconds['Epoch[0] Time cost']
-    assert sum('samples/sec' in line for line in lines) == 2
-    assert sum('100%' in line or '75%' in line for line in lines) == 2
 
 
 def test_it_logs_through_the_modules_logger(caplog):

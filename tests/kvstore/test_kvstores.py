@@ -205,7 +205,7 @@ def test_kvstore_and_module_are_freed_without_a_collection():
     try:
         problem = Problem(rows=20)
         kvstore = mx.kv.create('local')
-        module = problem.module(full_grad_callback=lambda param: None)
+        module = problem.module()
         module.fit(problem.iterator(), num_epoch=2, kvstore=kvstore, eval_metric='mse')
         known = weakref.ref(kvstore), weakref.ref(module)
         del kvstore, module

@@ -27,7 +27,6 @@ def slow(*case):
 @pytest.mark.parametrize('place, status, says', [
     ('in_callback', 1, ERROR),
     slow('in_full_gradient_pass', 1, ERROR),
-    slow('in_fit', 1, ERROR),
     slow('in_custom_loop', 1, ERROR),
     slow('in_result_of_thread', 1, ERROR),
     slow('in_join_of_thread_that_waits', 1, ERROR),

@@ -64,8 +64,8 @@ def bucketing(**kwargs):
     return lambda module, problem: SVRGBucketingModule(**kwargs)
 
 
-def full_grads(data, **kwargs):
-    return lambda module, problem: module.update_full_grads(data, **kwargs)
+def full_grads(data):
+    return lambda module, problem: module.update_full_grads(data)
 
 
 def fit(data=None, **kwargs):

@@ -36,11 +36,10 @@ class Failing(mx.io.NDArrayIter):
         return super().next()
 
 
-def fit(data=None, full_grad_callback=None, **callbacks):
+def fit(data=None, **callbacks):
     problem = Problem()
-    module = problem.module(full_grad_callback=full_grad_callback)
-    module.fit(data or problem.iterator(), kvstore=kvstore, eval_metric='mse', num_epoch=10 ** 6,
-               **callbacks)
+    problem.module().fit(data or problem.iterator(), kvstore=kvstore, eval_metric='mse',
+                         num_epoch=10 ** 6, **callbacks)
 
 
 def wait_for_the_others():
@@ -53,10 +52,6 @@ def in_callback():
 
 
 def in_full_gradient_pass():
-    fit(full_grad_callback=fail)
-
-
-def in_fit():
     problem = Problem()
     fit(Failing(problem.features, problem.targets, 10, label_name='label'))
 

@@ -217,12 +217,20 @@ def leaving(directory, problem, sizes, settings, how, where):
         if rank and how and param.epoch == 4 and param.nbatch == 2:
             leave(how)
 
-    callbacks = {'full_grad_callback': on_batch} if where == 'pass' else {}
     if begin:
         module = SVRGModule.load(directory / 'model', begin, load_optimizer_states=True,
-                                 label_names=('label',), **callbacks)
+                                 label_names=('label',))
     else:
-        module = problem.module(2, **callbacks)
+        module = problem.module(2)
+    take_snapshot = module.update_full_grads
+
+    def take_snapshot_or_leave(train_data):
+        if rank and how and module._snapshot.num_update >= 4 * 4:
+            leave(how)
+        take_snapshot(train_data)
+
+    if where == 'pass':
+        module.update_full_grads = take_snapshot_or_leave
 
     def save(epoch, *_):
         if rank == 0:
