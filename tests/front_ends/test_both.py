@@ -129,15 +129,20 @@ def test_tol_is_compared_at_each_snapshot(front_end):
 
 
 @both
-def test_the_variance_is_that_of_float64(front_end):
-    model = front_end({'learning_rate': RATE}, alpha=1)
+@pytest.mark.parametrize('alpha', [1, 0.5, 0])
+def test_the_variance_is_that_of_float64(front_end, alpha):
+    model = front_end({'learning_rate': RATE})
     model.trains.update_full_grads(model.data)
     model.train_epoch()
+    model.trains.alpha = alpha
     found = gradient_variance(model.trains, model.data)
     batches = [slice(i, i + BATCH_SIZE) for i in range(0, ROWS, BATCH_SIZE)]
-    for value, expected in (
-            (found.plain, [gradient(model.weight, rows) for rows in batches]),
-            (found.svrg, [gradient(model.weight, rows) - gradient(np.zeros(4), rows)
-                          for rows in batches])):
-        expected = np.multiply(expected, front_end.rows_of_gradient)
-        assert value == pytest.approx(np.var(expected, axis=0).sum(), rel=1e-4)
+    now, then = (front_end.rows_of_gradient * np.array([gradient(weight, rows) for rows in batches])
+                 for weight in (model.weight.astype('float64'), np.zeros(4)))
+    now, then = now - now.mean(axis=0), then - then.mean(axis=0)
+    for value, expected in ((found.plain, now), (found.svrg, now - alpha * then)):
+        assert value == pytest.approx((expected ** 2).sum() / len(batches), rel=1e-4)
+    if alpha:
+        assert found.best_alpha == pytest.approx((now * then).sum() / (then ** 2).sum(), rel=1e-4)
+    else:
+        assert np.isnan(found.best_alpha)

@@ -8,7 +8,7 @@ from mxnet import autograd, gluon
 
 from blocks import SETTINGS, Blocks, as_blocks_take, assert_weights, train, train_plain, weights_of
 from pairs import in_pairs
-from svrg_optimization import LinearDecay, SVRGModule
+from svrg_optimization import LinearDecay
 from svrg_optimization.gluon import SVRGTrainer
 
 TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
@@ -17,70 +17,59 @@ TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
 @in_pairs({
     'kind': ['linear', 'softmax', 'perceptron'], 'rows': [40, 37],
     'hybridized': [None, {}, {'static_alloc': True}],
-    'kvstore, on_kvstore': [('device', None), ('local', False), (None, None)]})
-def test_training_is_svrg(kind, rows, hybridized, kvstore, on_kvstore):
+    'contexts, kvstore, on_kvstore': [
+        (None, 'device', None), (None, 'local', False), (None, None, None),
+        (TWO_DEVICES, 'device', None), (TWO_DEVICES, 'local', True),
+        (TWO_DEVICES, 'device', False)]})
+def test_training_is_svrg(kind, rows, hybridized, contexts, kvstore, on_kvstore):
     problem = Blocks(kind, rows=rows)
-    net = problem.net(hybridized=hybridized)
+    net = problem.net(contexts or mx.cpu())
     trainer = problem.trainer(net, kvstore=kvstore, update_on_kvstore=on_kvstore)
-    train(trainer, problem.loader(), 5)
-    assert_weights(net, problem.oracle(5))
-
-
-@pytest.mark.parametrize('kvstore, on_kvstore', [
-    ('device', None), ('local', True), ('device', False)])
-@pytest.mark.parametrize('rows', [40, 37])
-def test_training_on_two_devices_is_svrg(kvstore, on_kvstore, rows):
-    problem = Blocks('perceptron', rows=rows)
-    net = problem.net(TWO_DEVICES)
-    trainer = problem.trainer(net, kvstore=kvstore, update_on_kvstore=on_kvstore)
-    train(trainer, problem.loader(), 4, contexts=TWO_DEVICES)
+    train(trainer, problem.loader(), 2, contexts=contexts)
+    if hybridized is not None:
+        net.hybridize(**hybridized)
+    train(trainer, problem.loader(), 4, begin=2, contexts=contexts)
     assert_weights(net, problem.oracle(4))
 
 
-@pytest.mark.parametrize('alpha', [0.5, LinearDecay(0.75, 20)])
-def test_alpha_scales_the_correction(alpha):
-    problem = Blocks('softmax')
-    net = problem.net()
-    train(problem.trainer(net, alpha=alpha), problem.loader(), 4)
-    assert_weights(net, problem.oracle(4, alpha=alpha if callable(alpha) else lambda _: alpha))
+def mean_at_the_snapshot(trainer):
+    full = trainer._svrg.snapshot.full_gradient
+    return {name: total.asnumpy() / full.batch_size for name, total in full.totals().items()}
+
+
+@pytest.mark.parametrize('data, rows, contexts', [
+    (lambda problem: problem.loader(), 37, mx.cpu()),
+    (lambda problem: problem.loader(last_batch='discard'), 30, mx.cpu()),
+    (lambda problem: problem.loader(last_batch='rollover'), 30, mx.cpu()),
+    (lambda problem: problem.iterator(last_batch_handle='pad'), 37, mx.cpu()),
+    (lambda problem: problem.iterator(last_batch_handle='roll_over'), 30, mx.cpu()),
+    (lambda problem: problem.loader(batch_size=12), 37, TWO_DEVICES)])  # one row for two devices
+def test_the_full_gradient_is_over_the_rows_that_the_data_yield(data, rows, contexts):
+    problem = Blocks('softmax', rows=37)
+    data = data(problem)
+    if isinstance(data, mx.io.DataIter):
+        next(data)  # it is reset
+    trainer = problem.trainer(problem.net(contexts))
+    trainer.update_full_grads(data)
+    svrg = problem.svrg(1)
+    svrg.take_snapshot(np.arange(rows))
+    assert trainer._svrg.snapshot.full_gradient.rows == rows and len(list(data)) > 2
+    for name, value in mean_at_the_snapshot(trainer).items():
+        np.testing.assert_allclose(value, svrg.full_gradient[name], rtol=1e-5, atol=1e-6)
+    trainer.update_full_grads(data, batches=2)
+    assert trainer._svrg.snapshot.full_gradient.rows in (16, 20, 24)  # 16: left over, and 10
 
 
 def test_alpha_may_be_set_while_training():
     problem = Blocks('softmax')
     net = problem.net()
-    trainer = problem.trainer(net, alpha=0.5)
+    decay = LinearDecay(0.75, 20)
+    trainer = problem.trainer(net, alpha=decay)
     train(trainer, problem.loader(), 2)
-    assert trainer.alpha == 0.5
     trainer.alpha = 0.25
     train(trainer, problem.loader(), 4, begin=2)
-    assert_weights(net, problem.oracle(4, alpha=lambda updates: 0.5 if updates < 8 else 0.25))
-
-
-@pytest.mark.parametrize('last_batch', ['keep', 'discard', 'rollover'])
-def test_the_mean_is_over_the_rows_that_the_loader_yields(last_batch):
-    problem = Blocks('softmax', rows=37)
-    net = problem.net()
-    trainer = problem.trainer(net)
-    trainer.update_full_grads(problem.loader(last_batch=last_batch))
-    rows = 37 if last_batch == 'keep' else 30
-    svrg = problem.svrg(1)
-    svrg.take_snapshot(np.arange(rows))
-    full = trainer._svrg.snapshot.full_gradient
-    for name, value in svrg.full_gradient.items():
-        np.testing.assert_allclose(full.shares[0][name].asnumpy() / full.batch_size, value,
-                                   rtol=1e-5, atol=1e-6)
-
-
-def test_it_trains_as_svrg_module():
-    problem = Blocks('perceptron', rows=37)
-    settings = {'learning_rate': 0.2, 'momentum': 0.5}
-    module = problem.module(2)
-    module.fit(problem.iterator(last_batch_handle='discard'), num_epoch=4,
-               arg_params=problem.arg_params(), optimizer_params=settings)
-    net = problem.net()
-    train(problem.trainer(net, settings=settings), problem.loader(last_batch='discard'), 4)
-    assert isinstance(module, SVRGModule)
-    problem.assert_weights(module, weights_of(net))
+    assert_weights(net, problem.oracle(
+        4, alpha=lambda updates: decay(updates) if updates < 8 else 0.25))
 
 
 @pytest.mark.parametrize('hybridized', [None, {}])
@@ -98,14 +87,18 @@ def test_alpha_0_is_trainer_to_the_bit(hybridized):
             np.testing.assert_array_equal(weights_of(net)[name], value)
 
 
-@pytest.mark.parametrize('mean', ['recognised', 'declared'])
-@pytest.mark.parametrize('contexts', [None, TWO_DEVICES])
-def test_training_with_mean_losses_is_svrg(mean, contexts):
+@pytest.mark.parametrize('contexts, is_mean', [
+    (None, None), (TWO_DEVICES, None), (TWO_DEVICES, True), (TWO_DEVICES, False)])
+def test_training_with_losses_of_one_element_is_svrg(contexts, is_mean):
     """Each mean counts as many rows as it has; on two devices each has one mean."""
     problem = Blocks('softmax', rows=36)
     net, loss = problem.net(contexts or mx.cpu()), problem.loss()
-    trainer = problem.trainer(net, objective=lambda data, label: loss(net(data), label).mean(),
-                              **({} if mean == 'recognised' else {'loss_is_mean': True}))
+
+    def objective(data, label):
+        losses = loss(net(data), label)
+        return losses.sum() if is_mean is False else losses.mean()
+
+    trainer = problem.trainer(net, objective=objective, loss_is_mean=is_mean)
     devices = len(contexts or [0])
     svrg = problem.svrg(10, **{**SETTINGS, 'decayed': ('weight', 'bias')})
     batches = [np.arange(begin, min(begin + 10, 36)) for begin in range(0, 36, 10)]
@@ -117,19 +110,10 @@ def test_training_with_mean_losses_is_svrg(mean, contexts):
             if contexts:
                 batch = [gluon.utils.split_and_load(array, contexts) for array in batch]
             trainer.backward(*batch)
-            trainer.step(devices)
+            trainer.step(len(rows) if is_mean is False else devices)
             svrg.optimizer.rescale = 1 / len(rows)
             svrg.step(rows)
     assert_weights(net, svrg.weights)
-
-
-def test_a_sum_of_one_element_can_be_declared():
-    problem = Blocks('softmax', rows=37)
-    net, loss = problem.net(), problem.loss()
-    trainer = problem.trainer(net, loss_is_mean=False,
-                              objective=lambda data, label: loss(net(data), label).sum())
-    train(trainer, problem.loader(), 4)
-    assert_weights(net, problem.oracle(4))
 
 
 def test_the_pass_may_be_the_first_forward():
@@ -151,16 +135,6 @@ def test_the_pass_may_be_the_first_forward():
     trainer.step(10)
 
 
-def test_hybridize_may_come_between():
-    problem = Blocks('perceptron')
-    net = problem.net()
-    trainer = problem.trainer(net)
-    train(trainer, problem.loader(), 2)
-    net.hybridize(static_alloc=True)
-    train(trainer, problem.loader(), 4, begin=2)
-    assert_weights(net, problem.oracle(4))
-
-
 def test_gradients_may_add_up_over_batches():
     problem = Blocks('softmax')
     net = problem.net()
@@ -180,7 +154,7 @@ def test_gradients_may_add_up_over_batches():
     assert_weights(net, svrg.weights)
 
 
-def test_parameters_may_be_fixed_or_shared():
+def test_parameters_may_be_fixed():
     problem = Blocks('perceptron')
     net = problem.net()
     net.collect_params()['hidden_bias'].grad_req = 'null'
@@ -189,13 +163,6 @@ def test_parameters_may_be_fixed_or_shared():
     svrg = problem.svrg(10, fixed=['hidden_bias'], **{**SETTINGS, 'decayed': ('weight', 'bias')})
     svrg.fit(4, 2)
     assert_weights(net, svrg.weights)
-    shared = gluon.nn.HybridSequential()
-    first = gluon.nn.Dense(4, in_units=4)
-    shared.add(first, gluon.nn.Dense(4, in_units=4, params=first.params), gluon.nn.Dense(3))
-    shared.initialize()
-    trainer = problem.trainer(shared, settings={'learning_rate': 0.1})
-    train(trainer, problem.loader(), 20, update_freq=1)
-    assert weights_of(shared)[first.weight.name].any()
 
 
 @pytest.mark.parametrize('hybridized', [None, {}])
@@ -346,25 +313,6 @@ def test_rates_and_multipliers_are_trainers():
     assert_weights(net, svrg.weights)
 
 
-def test_gradients_may_be_changed_between_allreduce_and_update():
-    problem = Blocks('softmax')
-    nets = [problem.net() for _ in range(2)]
-    for net, in_parts in zip(nets, (True, False)):
-        trainer = problem.trainer(net, update_on_kvstore=False)
-        for _ in range(2):
-            trainer.update_full_grads(problem.loader())
-            for batch in problem.loader():
-                trainer.backward(*batch)
-                if in_parts:
-                    trainer.allreduce_grads()
-                    trainer.update(10)
-                else:
-                    trainer.step(10)
-        with pytest.raises(RuntimeError, match='a step needs'):
-            trainer.update(10)
-    assert_weights(nets[0], weights_of(nets[1]), 1e-7)
-
-
 class Scores(gluon.HybridBlock):
     """A dense layer of operators that compute in float16 on a CPU too."""
 
@@ -390,36 +338,6 @@ def test_float16_trains_with_multi_precision():
     svrg = problem.svrg(10, fixed=['fc_bias'], **SETTINGS)
     assert_weights(net, {'fc_weight': svrg.fit(4, 2)['fc_weight']}, 3e-3)
     assert trainer._svrg.snapshot.full_gradient.shares[0]['fc_weight'].dtype == np.float32
-
-
-@pytest.mark.parametrize('handle, rows', [('pad', 37), ('discard', 30), ('roll_over', 30)])
-def test_data_iterators_have_no_padding(handle, rows):
-    problem = Blocks('softmax', rows=37)
-    trainer = problem.trainer(problem.net())
-    data = problem.iterator(last_batch_handle=handle)
-    next(data)
-    trainer.update_full_grads(data)
-    svrg = problem.svrg(1)
-    svrg.take_snapshot(np.arange(rows))
-    full = trainer._svrg.snapshot.full_gradient
-    assert full.rows == rows and len(list(data)) > 2  # it is reset
-    np.testing.assert_allclose(full.shares[0]['fc_weight'].asnumpy() / full.batch_size,
-                               svrg.full_gradient['fc_weight'], rtol=1e-5, atol=1e-6)
-    trainer.update_full_grads(data, batches=2)
-    # roll_over begins with rows that were left over, and counts them as padding.
-    assert trainer._svrg.snapshot.full_gradient.rows == (16 if handle == 'roll_over' else 20)
-
-
-def test_a_batch_may_have_fewer_rows_than_there_are_devices():
-    problem = Blocks('softmax', rows=31)
-    trainer = problem.trainer(problem.net(TWO_DEVICES))
-    trainer.update_full_grads(problem.loader())
-    svrg = problem.svrg(1)
-    svrg.take_snapshot()
-    full = trainer._svrg.snapshot.full_gradient
-    for name, value in svrg.full_gradient.items():
-        np.testing.assert_allclose(sum(share[name].asnumpy() for share in full.shares)
-                                   / full.batch_size, value, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.nd_arrays  # as MXNet's RNNCell does

@@ -20,28 +20,199 @@ from blocks import (
     weights_of,
 )
 from interruption import Interruption
-from svrg_optimization import BarzilaiBorwein
 from svrg_optimization.gluon import SVRGTrainer
-from svrg_optimization.proximal import L1
+from svrg_optimization.proximal import L1, GroupLasso
 
 TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
 
 
-@pytest.mark.parametrize('pass_is_first', [True, False])
-def test_static_shape_is_refused(pass_is_first):
-    problem = Blocks('perceptron')
-    net = problem.net(hybridized={'static_alloc': True, 'static_shape': True})
-    trainer = problem.trainer(net)
-    batch = next(iter(problem.loader()))
-    before = weights_of(net)
-    with pytest.raises(ValueError, match='must not be hybridized with static_shape=True'):
-        if not pass_is_first:
-            with autograd.record():
-                net(batch[0])
+def table(stype='default'):
+    param = gluon.Parameter('table', shape=(6, 2), stype=stype, grad_stype=stype)
+    param.initialize()
+    return param
+
+
+@pytest.mark.nd_arrays
+@pytest.mark.parametrize('params, says', [
+    ([], 'have at least one Parameter'), ({}, 'have at least one Parameter'),
+    (gluon.nn.Dense(1).collect_params('typo'), 'have at least one Parameter'),
+    ([table('row_sparse')], 'be dense, and table is row_sparse'),
+    ([table(), table()], 'have different names')])
+def test_bad_params_are_refused(params, says):
+    with pytest.raises(ValueError, match='params must ' + says):
+        SVRGTrainer(params, 'sgd', objective=len)
+
+
+PROXIMAL = {'settings': {'learning_rate': 0.1}}
+
+
+@pytest.mark.parametrize('arguments, error, says', [
+    ({'objective': None}, TypeError, 'objective must be a function'),
+    ({'alpha': 2}, ValueError, 'alpha must be a number from 0 to 1'),
+    ({'nonfinite': 'stop'}, ValueError, "nonfinite must be 'warn' or 'raise'"),
+    ({'loss_is_mean': 1}, TypeError, 'loss_is_mean must be None, True or False'),
+    ({'batch_axis': None}, TypeError, 'batch_axis must be an int of 0 or more, not None'),
+    ({'batch_axis': [0, '1']}, TypeError, "batch_axis must be an int of 0 or more, not '1'"),
+    ({'batch_axis': -1}, ValueError, 'batch_axis must be an int of 0 or more, not -1'),
+    ({'tol': 0}, ValueError, 'tol must'), ({'tol': 'a'}, TypeError, 'tol must'),
+    ({'tol': 1, 'alpha': 0}, ValueError, 'alpha must not be 0 with tol'),
+    ({'store_snapshot_grads': 0.5}, TypeError, 'store_snapshot_grads must'),
+    ({'kvstore': 'dist_async'}, ValueError, "kvstore must be 'dist_sync' or of one process"),
+    ({'kvstore': 'dist_sync', 'update_on_kvstore': True}, ValueError,
+     'update_on_kvstore must be None or False'),
+    ({'settings': {'learning_rate': math.nan}}, ValueError, 'learning_rate must be a finite num'),
+    ({'compression_params': {'type': '2bit'}}, ValueError, 'compression_params must be None'),
+    ({**PROXIMAL, 'proximal': 3}, TypeError, 'proximal must'),
+    ({**PROXIMAL, 'proximal': {'other': L1(1)}}, ValueError, "not for 'other'"),
+    ({**PROXIMAL, 'proximal': {'fc_weight': GroupLasso(1, axis=5)}}, ValueError,
+     'axis must be an axis of fc_weight'),
+    ({**PROXIMAL, 'proximal': L1(1), 'update_on_kvstore': True}, ValueError,
+     'update_on_kvstore must be None or False with proximal'),
+    ({**PROXIMAL, 'proximal': L1(1), 'optimizer': 'adam'}, ValueError,
+     'optimizer must be sgd without momentum for proximal.*adam'),
+    ({'settings': {'momentum': 0.9}, 'proximal': L1(1)}, ValueError,
+     'optimizer must be sgd without momentum for proximal.*momentum 0.9')])
+def test_bad_arguments_are_refused(arguments, error, says):
+    problem = Blocks('softmax')
+    with pytest.raises(error, match=says):
+        problem.trainer(problem.net(), **{'objective': len, **arguments})
+
+
+def takes(data, **kwargs):
+    """Return a call of a pass over data, or over what a function makes of a loader."""
+    return lambda trainer, loader: trainer.update_full_grads(
+        data(loader) if callable(data) else data, **kwargs)
+
+
+def backward(*batch):
+    return lambda trainer, loader: trainer.backward(*(batch or next(iter(loader))))
+
+
+def in_record(call):
+    def recorded(trainer, loader):
+        with autograd.record():
+            call(trainer, loader)
+    return recorded
+
+
+def of_numpy(loader):
+    return [[array.asnumpy() for array in batch] for batch in loader]
+
+
+NUMPY = np.ones((2, 4), 'float32'), np.ones(2, 'float32')
+STATES = 'states must be a tuple or list of what objective takes'
+
+
+@pytest.mark.parametrize('contexts, arguments, call, error, says', [
+    (None, {}, takes([]), ValueError, 'at least one row of data'),
+    (None, {}, takes([mx.nd.ones((2, 4))]), TypeError, 'train_data must yield tuples or lists'),
+    (None, {}, takes([()]), TypeError, r'train_data must yield tuples or lists .*, not \(\)'),
+    (None, {}, takes(iter, batches=0), ValueError, 'batches must be'),
+    (None, {'tol': 1.}, takes(iter, batches=1), ValueError, 'batches must be None with tol'),
+    (None, {}, takes(of_numpy), TypeError, 'must give objective NDArrays'),
+    (None, {}, backward(*NUMPY), TypeError, 'must give objective NDArrays'),
+    (None, {}, lambda trainer, _: trainer.backward(), TypeError, 'backward needs the inputs'),
+    (None, {}, in_record(takes(iter)), RuntimeError, r'outside of autograd.record\(\)'),
+    (None, {}, in_record(backward()), RuntimeError, r'outside of autograd.record\(\)'),
+    (None, {'alpha': 0}, in_record(backward()), RuntimeError, r'outside of autograd.record\(\)'),
+    (None, {'objective': lambda *_: None}, takes(iter), TypeError, 'must return the loss, an NDA'),
+    (None, {'objective': lambda *_: (1.5, 1)}, backward(), TypeError, 'must return the loss, an N'),
+    (None, {'loss_is_mean': True}, takes(iter), ValueError, 'one element with loss_is_mean=True'),
+    (None, {}, takes(iter, states=mx.nd.ones((4, 2))), TypeError, STATES),
+    (TWO_DEVICES, {}, takes(iter, states=mx.nd.ones((4, 2))), TypeError, STATES),
+    (TWO_DEVICES, {}, takes(iter, states=[mx.nd.ones((4, 2))] * 2), TypeError, STATES),
+    (TWO_DEVICES, {}, takes(iter, states=[[mx.nd.ones((4, 2))]]), TypeError, STATES),
+    (TWO_DEVICES, {}, backward(), ValueError, 'inputs must be lists of one for each of the devi'),
+    (TWO_DEVICES, {'batch_axis': [0]}, takes(iter), ValueError, 'one for each of the 2 inputs'),
+    (TWO_DEVICES, {'batch_axis': 1}, takes(iter), ValueError, 'the inputs have .4, None. rows'),
+    (TWO_DEVICES, {'batch_axis': 2}, takes(iter), ValueError, 'the inputs have .None, None. rows')])
+def test_bad_calls_are_refused(contexts, arguments, call, error, says):
+    problem = Blocks('softmax')
+    trainer = problem.trainer(problem.net(contexts or mx.cpu()), **arguments)
+    with pytest.raises(error, match=says):
+        call(trainer, problem.loader())
+    assert not trainer._svrg.snapshot.is_active
+
+
+@pytest.mark.parametrize('fixed, says', [
+    ('.*', 'params must have one that is trained'), (None, 'and not leave out left')])
+def test_parameters_that_get_no_gradient_are_an_error(fixed, says):
+    """That of a parameter which the objective leaves out would be that of an earlier batch."""
+    problem = Blocks('softmax')
+    used, left = (gluon.nn.Dense(3, in_units=4, prefix=name) for name in ('used', 'left'))
+    net, loss = gluon.nn.HybridSequential(), problem.loss()
+    net.add(used, left)
+    net.initialize()
+    if fixed:
+        net.collect_params(fixed).setattr('grad_req', 'null')
+    trainer = problem.trainer(net, objective=lambda data, label: loss(used(data), label))
+    with pytest.raises(ValueError, match=says):
         trainer.update_full_grads(problem.loader())
-        trainer.backward(*batch)
-    for name, value in before.items():
-        np.testing.assert_array_equal(weights_of(net)[name], value)
+    used.collect_params().setattr('grad_req', 'write')
+    left.collect_params().setattr('grad_req', 'null')
+    train(trainer, problem.loader(), 2)
+
+
+def test_a_step_needs_a_backward_of_the_trainer_before_it():
+    problem = Blocks('softmax')
+    net, plain, loss = problem.net(), problem.net(), problem.loss()
+    trainer = problem.trainer(net)
+    with pytest.warns(UserWarning, match='without a snapshot are plain steps: call ') as caught:
+        for batch in problem.loader():
+            trainer.backward(*batch)
+            trainer.step(10)
+    assert len(caught) == 1
+    train_plain(problem.trainer(plain, gluon.Trainer), plain, loss, problem.loader(), 1)
+    assert_weights(net, weights_of(plain), 1e-7)
+    trainer.update_full_grads(problem.loader())
+    data, label = next(iter(problem.loader()))
+    with autograd.record():
+        value = loss(net(data), label)
+    value.backward()
+    before = weights_of(net)
+    with pytest.raises(RuntimeError, match=r'a step needs trainer.backward\(...\)'):
+        trainer.step(10)
+    assert all(np.array_equal(before[name], value) for name, value in weights_of(net).items())
+    trainer.backward(data, label)
+    trainer.step(10)
+    for step in (trainer.step, trainer.update):
+        with pytest.raises(RuntimeError, match='a step needs'):
+            step(10, ignore_stale_grad=True)
+
+
+@pytest.mark.parametrize('contexts, means, says', [
+    ([mx.cpu()], False, '7 rows (or words): '), ([mx.cpu()], True, '1 means: '),
+    (TWO_DEVICES, False, '7 rows (or words): ')])
+@pytest.mark.parametrize('settings, proximal, warns', [
+    ({'learning_rate': 0.1}, None, False), ({'wd': 0.01}, None, True),
+    ({'learning_rate': 0.1}, L1(0.01), True)])
+def test_a_batch_size_that_is_not_the_batchs_warns_once_if_it_matters(
+        contexts, means, says, settings, proximal, warns):
+    problem = Blocks('softmax', rows=17)
+    net, loss = problem.net(contexts), problem.loss()
+
+    def objective(data, label):
+        value = loss(net(data), label)
+        return value.mean() if means else value
+
+    def messages(batch_size_of):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter('always')
+            for batch in batches:
+                trainer.backward(*(gluon.utils.split_and_load(array, contexts, even_split=False)
+                                   for array in batch))
+                trainer.step(batch_size_of(batch))
+        return [str(one.message) for one in caught]
+
+    batches = list(problem.loader()) * 2
+    trainer = problem.trainer(net, objective=objective, settings=settings, proximal=proximal)
+    trainer.update_full_grads(batches)
+    assert not messages(lambda batch: 1 if means else len(batch[0]))
+    found = messages(lambda _: 10)
+    assert len(found) == warns
+    for message in found:
+        assert 'of step is 10, and backward has summed the gradients of ' + says in message
+        assert message.endswith('as in step(1)' if means else 'as in step(len(data))')
 
 
 class StopError(Exception):
@@ -49,8 +220,7 @@ class StopError(Exception):
 
 
 @pytest.mark.usefixtures('signals_are_heard')
-@pytest.mark.parametrize('where', ['data', 'objective'])
-@pytest.mark.parametrize('error', [StopError, KeyboardInterrupt])
+@pytest.mark.parametrize('where, error', [('data', StopError), ('objective', KeyboardInterrupt)])
 def test_an_error_in_the_pass_leaves_weights_gradients_and_the_snapshot(where, error):
     """So does Ctrl-C."""
     problem = Blocks('perceptron')
@@ -115,52 +285,6 @@ def test_a_ctrl_c_while_the_weights_are_put_back_leaves_them_in_place():
             trainer.step(10)
 
 
-def test_a_step_without_backward_of_the_trainer_is_an_error():
-    problem = Blocks('softmax')
-    net, loss = problem.net(), problem.loss()
-    trainer = problem.trainer(net)
-    trainer.update_full_grads(problem.loader())
-    data, label = next(iter(problem.loader()))
-    with autograd.record():
-        value = loss(net(data), label)
-    value.backward()
-    before = weights_of(net)
-    with pytest.raises(RuntimeError, match=r'a step needs trainer.backward\(...\)'):
-        trainer.step(10)
-    assert all(np.array_equal(before[name], value) for name, value in weights_of(net).items())
-    trainer.backward(data, label)
-    trainer.step(10)
-    with pytest.raises(RuntimeError, match='a step needs'):
-        trainer.step(10, ignore_stale_grad=True)
-
-
-def test_a_step_without_a_snapshot_warns_once():
-    problem = Blocks('softmax')
-    net, plain = problem.net(), problem.net()
-    trainer = problem.trainer(net)
-    with pytest.warns(UserWarning, match='without a snapshot are plain steps: call ') as caught:
-        for batch in problem.loader():
-            trainer.backward(*batch)
-            trainer.step(10)
-    assert len(caught) == 1
-    train_plain(problem.trainer(plain, gluon.Trainer), plain, problem.loss(), problem.loader(), 1)
-    assert_weights(net, weights_of(plain), 1e-7)
-
-
-def test_a_parameter_that_the_objective_leaves_out_is_an_error():
-    """Its gradient would be that of an earlier batch."""
-    problem = Blocks('softmax')
-    heads = [gluon.nn.Dense(3, in_units=4) for _ in range(2)]
-    net, loss = gluon.nn.HybridSequential(), problem.loss()
-    net.add(*heads)
-    net.initialize()
-    trainer = problem.trainer(net, objective=lambda data, label: loss(heads[0](data), label))
-    with pytest.raises(ValueError, match='must use all parameters that are trained, and not leave'):
-        trainer.update_full_grads(problem.loader())
-    heads[1].collect_params().setattr('grad_req', 'null')
-    train(trainer, problem.loader(), 2)
-
-
 @pytest.mark.parametrize('change', [
     lambda net: net[0].weight.__setattr__('grad_req', 'write'),
     lambda net: net.collect_params().reset_ctx(mx.cpu(1)), lambda net: net.cast('float64')])
@@ -186,48 +310,6 @@ def test_parameters_with_other_arrays_drop_the_snapshot(change):
     trainer.backward(*next(iter(problem.loader())))
     trainer.step(10)
     assert trainer._svrg.snapshot.is_active
-
-
-@pytest.mark.nd_arrays
-def test_parameters_that_are_row_sparse_are_an_error():
-    table = gluon.Parameter('table', shape=(6, 2), stype='row_sparse', grad_stype='row_sparse')
-    table.initialize()
-    with pytest.raises(ValueError, match='params must be dense, and table is row_sparse'):
-        SVRGTrainer([table], 'sgd', objective=len)
-
-
-def test_parameters_of_one_name_are_an_error():
-    problem = Blocks('softmax')
-    params = [param for _ in range(2) for param in problem.net().collect_params().values()]
-    with pytest.raises(ValueError, match='params must have different names'):
-        SVRGTrainer(params, 'sgd', objective=len)
-
-
-@pytest.mark.parametrize('arguments, error, says', [
-    ({'objective': None}, TypeError, 'objective must be a function'),
-    ({'alpha': 2}, ValueError, 'alpha must be a number from 0 to 1'),
-    ({'nonfinite': 'stop'}, ValueError, "nonfinite must be 'warn' or 'raise'"),
-    ({'loss_is_mean': 1}, TypeError, 'loss_is_mean must be None, True or False'),
-    ({'batch_axis': None}, TypeError, 'batch_axis must be an int of 0 or more, not None'),
-    ({'batch_axis': [0, '1']}, TypeError, "batch_axis must be an int of 0 or more, not '1'"),
-    ({'batch_axis': -1}, ValueError, 'batch_axis must be an int of 0 or more, not -1'),
-    ({'kvstore': 'dist_async'}, ValueError, "kvstore must be 'dist_sync' or of one process"),
-    ({'kvstore': 'dist_sync', 'update_on_kvstore': True}, ValueError,
-     'update_on_kvstore must be None or False'),
-    ({'settings': {'learning_rate': math.nan}}, ValueError, 'learning_rate must be a finite num'),
-    ({'optimizer': 'svrg_bb', 'settings': {'learning_rate': -1}}, ValueError,
-     'learning_rate must be None or a number above 0, not -1'),
-    ({'compression_params': {'type': '2bit'}}, ValueError, 'compression_params must be None')])
-def test_bad_arguments_are_refused(arguments, error, says):
-    problem = Blocks('softmax')
-    with pytest.raises(error, match=says):
-        problem.trainer(problem.net(), **{'objective': len, **arguments})
-
-
-@pytest.mark.parametrize('params', [[], {}, gluon.nn.Dense(1).collect_params('typo')])
-def test_no_parameters_are_an_error(params):
-    with pytest.raises(ValueError, match='params must have at least one Parameter'):
-        SVRGTrainer(params, 'sgd', objective=len)
 
 
 @pytest.mark.parametrize('bad, error', [
@@ -264,28 +346,6 @@ def test_a_network_hybridized_with_static_shape_later_is_refused_at_the_next_ste
     assert_weights(net, problem.oracle(2))
 
 
-def test_a_patch_of_anothers_stays(monkeypatch):
-    problem, seen = Blocks('perceptron'), []
-    call = gluon.HybridBlock._call_cached_op
-    monkeypatch.setattr(gluon.HybridBlock, '_call_cached_op',
-                        lambda block, *args: seen.append(block) or call(block, *args))
-    net = problem.net(hybridized={})
-    trainer = problem.trainer(net)
-    for _ in range(2):
-        trainer.update_full_grads(problem.loader())
-        trainer.backward(*next(iter(problem.loader())))
-    assert seen.count(net) == 2 * (4 + 2)
-
-
-def test_what_has_no_parameters_may_have_a_static_shape():
-    problem = Blocks('perceptron')
-    net, loss = problem.net(hybridized={}), problem.loss()
-    loss.hybridize(static_alloc=True, static_shape=True)
-    train(problem.trainer(net, objective=lambda data, label: loss(net(data), label)),
-          problem.loader(), 4)
-    assert_weights(net, problem.oracle(4))
-
-
 def other_loss(problem, net, batch):
     """As of a user's own on the last device."""
     with autograd.record():
@@ -301,14 +361,8 @@ def other_trainer(problem, net, batch):
     trainer.backward(*batch)
 
 
-def other_trainer_of_all(problem, net, batch):
-    trainer = problem.trainer(net)
-    trainer.update_full_grads(problem.loader())
-    trainer.backward(*batch)
-
-
 @pytest.mark.parametrize('contexts', [[mx.cpu()], TWO_DEVICES])
-@pytest.mark.parametrize('overwrite', [other_loss, other_trainer, other_trainer_of_all])
+@pytest.mark.parametrize('overwrite', [other_loss, other_trainer])
 def test_gradients_that_are_overwritten_before_the_step_are_an_error(overwrite, contexts):
     problem = Blocks('perceptron')
     net = problem.net(contexts)
@@ -354,64 +408,6 @@ def test_gradients_that_add_up_may_get_those_of_another_loss():
     assert_weights(net, svrg.weights)
 
 
-def warnings_of_steps(trainer, batches, batch_size_of):
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter('always')
-        for batch in batches:
-            trainer.backward(*batch)
-            trainer.step(batch_size_of(batch))
-    return [str(one.message) for one in caught]
-
-
-@pytest.mark.parametrize('means, says', [
-    (False, '7 rows (or words): '), (True, '1 means: ')])
-@pytest.mark.parametrize('settings, proximal, warns', [
-    ({'learning_rate': 0.1}, None, False), ({'wd': 0.01}, None, True),
-    ({'learning_rate': 0.1}, L1(0.01), True),
-    ({'lr_scheduler': BarzilaiBorwein()}, None, True)])
-def test_a_batch_size_that_is_not_the_batchs_warns_once_if_it_matters(
-        means, says, settings, proximal, warns):
-    problem = Blocks('softmax', rows=17)
-    net, loss = problem.net(), problem.loss()
-
-    def objective(data, label):
-        value = loss(net(data), label)
-        return value.mean() if means else value
-
-    batches = list(problem.loader()) * 2
-    trainer = problem.trainer(net, objective=objective, settings=settings, proximal=proximal)
-    trainer.update_full_grads(batches)
-    assert not warnings_of_steps(trainer, batches, lambda batch: 1 if means else len(batch[0]))
-    messages = warnings_of_steps(trainer, batches, lambda _: 10)
-    assert len(messages) == warns
-    for message in messages:
-        assert 'of step is 10, and backward has summed the gradients of ' + says in message
-        assert message.endswith('as in step(1)' if means else 'as in step(len(data))')
-
-
-def test_the_batch_size_is_that_of_all_devices():
-    problem = Blocks('softmax')
-    trainer = problem.trainer(problem.net(TWO_DEVICES))
-    trainer.update_full_grads(problem.loader())
-    batches = [[gluon.utils.split_and_load(array, TWO_DEVICES) for array in batch]
-               for batch in problem.loader()]
-    assert not warnings_of_steps(trainer, batches, lambda _: 10)
-    assert len(warnings_of_steps(trainer, batches, lambda batch: len(batch[0][0]))) == 1
-
-
-def test_readmes_loop_ends_at_the_optimum_with_a_short_last_batch():
-    """With step(10) the gradient would stay at 2e-2."""
-    problem = Blocks('linear', rows=46)
-    train_data = list(problem.loader())
-    trainer = problem.trainer(problem.net(), settings={'learning_rate': 0.2, 'wd': 0.1})
-    for _ in range(25):
-        trainer.update_full_grads(train_data)
-        for data, label in train_data:
-            trainer.backward(data, label)
-            trainer.step(len(data))
-    assert trainer.gradient_norm < 1e-5
-
-
 @pytest.mark.parametrize('zero_in', ['first batch of the pass', 'first step'])
 def test_gradients_of_float16_that_are_0_are_no_error(zero_in):
     weight = gluon.Parameter('weight', shape=(3,), dtype='float16', init='ones')
@@ -446,79 +442,6 @@ def test_the_first_input_may_be_anything(given):
 
     train(problem.trainer(net, objective=objective), Loader(), 4)
     assert_weights(net, problem.oracle(4))
-
-
-def test_a_recording_that_was_left_open_is_an_error():
-    problem = Blocks('softmax')
-    trainer = problem.trainer(problem.net())
-    with autograd.record():
-        with pytest.raises(RuntimeError, match=r'its methods outside of autograd.record\(\)'):
-            trainer.update_full_grads(problem.loader())
-        with pytest.raises(RuntimeError, match=r'its methods outside of autograd.record\(\)'):
-            trainer.backward(*next(iter(problem.loader())))
-        trainer.alpha = 0
-        with pytest.raises(RuntimeError, match=r'its methods outside of autograd.record\(\)'):
-            trainer.backward(*next(iter(problem.loader())))
-
-
-def test_parameters_that_are_all_fixed_are_an_error():
-    problem = Blocks('softmax')
-    net = problem.net()
-    net.collect_params().setattr('grad_req', 'null')
-    with pytest.raises(ValueError, match='params must have one that is trained'):
-        problem.trainer(net).update_full_grads(problem.loader())
-
-
-@pytest.mark.parametrize('returned', [None, 1.5, (), 'loss'])
-def test_an_objective_that_returns_no_loss_is_an_error(returned):
-    problem = Blocks('softmax')
-    trainer = problem.trainer(problem.net(), objective=lambda *_: returned)
-    for call in (lambda: trainer.update_full_grads(problem.loader()),
-                 lambda: trainer.backward(*next(iter(problem.loader())))):
-        with pytest.raises(TypeError, match='objective must return the loss, an NDArray'):
-            call()
-
-
-def test_batches_of_numpy_arrays_are_an_error():
-    problem = Blocks('softmax')
-    trainer = problem.trainer(problem.net())
-    batch = [array.asnumpy() for array in next(iter(problem.loader()))]
-    with pytest.raises(TypeError, match='train_data and backward must give objective NDArrays'):
-        trainer.update_full_grads([batch])
-    with pytest.raises(TypeError, match='train_data and backward must give objective NDArrays'):
-        trainer.backward(*batch)
-    on_two = problem.trainer(problem.net(TWO_DEVICES))
-    on_two.update_full_grads([batch])  # split_and_load makes them NDArrays
-    assert on_two._svrg.snapshot.full_gradient.rows == 10
-
-
-@pytest.mark.parametrize('contexts, states', [
-    (mx.cpu(), mx.nd.ones((4, 2))), (TWO_DEVICES, mx.nd.ones((4, 2))),
-    (TWO_DEVICES, [mx.nd.ones((4, 2))] * 2), (TWO_DEVICES, [[mx.nd.ones((4, 2))]])])
-def test_states_that_are_no_tuple_are_an_error(contexts, states):
-    problem = Blocks('softmax')
-    trainer = problem.trainer(problem.net(contexts))
-    with pytest.raises(TypeError, match='states must be a tuple or list of what objective takes'):
-        trainer.update_full_grads(problem.loader(), states=states)
-
-
-def test_calls_without_inputs_are_an_error():
-    problem = Blocks('softmax')
-    trainer = problem.trainer(problem.net())
-    with pytest.raises(TypeError, match='backward needs the inputs of objective'):
-        trainer.backward()
-    with pytest.raises(TypeError, match=r'train_data must yield tuples or lists .*, not \(\)'):
-        trainer.update_full_grads([()])
-
-
-@pytest.mark.parametrize('batch_axis, says', [
-    ([0], 'one for each of the 2 inputs'), (1, 'the inputs have .4, None. rows'),
-    ([1, 0], 'the inputs have .4, 10. rows'), (2, 'the inputs have .None, None. rows')])
-def test_axes_that_the_inputs_do_not_have_are_an_error(batch_axis, says):
-    problem = Blocks('softmax')
-    trainer = problem.trainer(problem.net(TWO_DEVICES), batch_axis=batch_axis)
-    with pytest.raises(ValueError, match='batch_axis must .*' + says):
-        trainer.update_full_grads(problem.loader())
 
 
 @pytest.mark.nd_arrays
@@ -602,28 +525,3 @@ def test_losses_by_time_step_of_batches_of_other_sequences_warn():
     trainer.update_full_grads([[data[:, :3]], [data[:, 3:]]])
     with pytest.warns(UserWarning, match='5 elements for 1 rows along batch_axis as for 3'):
         trainer.update_full_grads([[data[:, :3]], [data[:, 3:4]]])
-
-
-def test_a_mean_of_a_batch_without_rows_is_an_error():
-    weight = gluon.Parameter('weight', shape=(4,), init='ones')
-    weight.initialize()
-    trainer = SVRGTrainer([weight], 'sgd', objective=lambda number: (weight.data() ** 2).sum())
-    with pytest.raises(ValueError, match='objective must return a loss with one element for each'):
-        trainer.update_full_grads([[1]])
-
-
-def test_bad_batches_are_refused():
-    problem = Blocks('softmax')
-    trainer = problem.trainer(problem.net())
-    with pytest.raises(ValueError, match='at least one row of data'):
-        trainer.update_full_grads([])
-    with pytest.raises(TypeError, match='train_data must yield tuples or lists'):
-        trainer.update_full_grads([mx.nd.ones((2, 4))])
-    with pytest.raises(ValueError, match='batches must be'):
-        trainer.update_full_grads(problem.loader(), batches=0)
-    on_two = problem.trainer(problem.net(TWO_DEVICES))
-    with pytest.raises(ValueError, match='inputs must be lists of one for each of the devices'):
-        on_two.backward(*next(iter(problem.loader())))
-    means = problem.trainer(problem.net(), loss_is_mean=True)
-    with pytest.raises(ValueError, match='a loss of one element with loss_is_mean=True'):
-        means.update_full_grads(problem.loader())

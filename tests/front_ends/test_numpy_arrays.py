@@ -13,9 +13,7 @@ from mxnet import gluon
 
 from blocks import Blocks, as_blocks_take, assert_weights, train, weights_of
 from processes import in_a_process, run_python
-from svrg_optimization import BarzilaiBorwein, SVRGTrainer
-from svrg_optimization.diagnostics import gradient_variance
-from svrg_optimization.proximal import L1
+from svrg_optimization import SVRGTrainer
 
 HERE = Path(__file__).resolve().parent
 TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
@@ -83,27 +81,6 @@ def dense(outputs, inputs=6, **kwargs):
     return gluon.nn.Dense(outputs, in_units=inputs, **kwargs)
 
 
-def linear():
-    return trained(network(dense(1)), gluon.loss.L2Loss(), loader(FEATURES, TARGETS))
-
-
-def ridge_on_two_devices():
-    return trained(network(dense(1), contexts=TWO_DEVICES), gluon.loss.L2Loss(),
-                   loader(FEATURES[:36], TARGETS[:36]), contexts=TWO_DEVICES,
-                   settings={'learning_rate': 0.1, 'momentum': 0.5, 'wd': 0.1})
-
-
-def softmax_with_the_rule():
-    return trained(network(dense(3)), gluon.loss.SoftmaxCrossEntropyLoss(),
-                   loader(FEATURES, CLASSES), 8, 'nag',
-                   {'momentum': 0.9, 'lr_scheduler': BarzilaiBorwein()}, tol=1e-9)
-
-
-def perceptron_with_dropout():
-    return trained(network(dense(8, activation='relu'), gluon.nn.Dropout(0.5), dense(3, 8)),
-                   gluon.loss.SoftmaxCrossEntropyLoss(), loader(FEATURES, CLASSES))
-
-
 def lenet_with_batch_norm():
     net = network(gluon.nn.Conv2D(4, 3, in_channels=1), gluon.nn.BatchNorm(in_channels=4),
                   gluon.nn.Activation('relu'), gluon.nn.MaxPool2D(2), gluon.nn.Flatten(),
@@ -154,18 +131,6 @@ def matrix_factorization_with_adam():
                    settings={'learning_rate': 0.01})
 
 
-def lasso():
-    return trained(network(dense(1)), gluon.loss.L2Loss(), loader(FEATURES, TARGETS),
-                   proximal=L1(0.1))
-
-
-def stored_gradients():
-    data = loader(FEATURES, CLASSES)
-    ends, trainer = trained_on_batches_of_the_trainer(
-        network(dense(3)), gluon.loss.SoftmaxCrossEntropyLoss(), data, store_snapshot_grads=True)
-    return {**ends, 'variance': np.array(gradient_variance(trainer, data)[:2])}
-
-
 def resumed(path, saved=None):
     """Save a run in the middle, and go on with it in another network, or with a `saved` one."""
     settings = {'learning_rate': 0.05, 'momentum': 0.5}
@@ -188,11 +153,6 @@ def resumed(path, saved=None):
     return ends_of(nets[1], trainers[1])
 
 
-def ndarray_iter():
-    return trained_on_batches_of_the_trainer(  # the last one is padded
-        network(dense(1)), gluon.loss.L2Loss(), mx.io.NDArrayIter(FEATURES, TARGETS, 10))[0]
-
-
 def float64():
     net = network(dense(3))
     net.cast('float64')
@@ -206,9 +166,8 @@ def loader_with_workers():
                                              loader(FEATURES, TARGETS, num_workers=1))[0]
 
 
-TRAININGS = [linear, ridge_on_two_devices, softmax_with_the_rule, perceptron_with_dropout,
-             lenet_with_batch_norm, recurrent_with_states, matrix_factorization_with_adam, lasso,
-             stored_gradients, resumed, ndarray_iter, float64, loader_with_workers]
+TRAININGS = [lenet_with_batch_norm, recurrent_with_states, matrix_factorization_with_adam, resumed,
+             float64, loader_with_workers]
 
 
 def train_all(path, kind):
