@@ -40,15 +40,6 @@ from .rate.barzilai_borwein import check_step_size, spelled_out
 from .svrg_optimizer import _SVRGOptimizer, check_learning_rate
 
 
-def _check_next_states(next_states, states, outputs):
-    if not isinstance(next_states, (dict, type(None))):
-        raise TypeError('next_states must be a dict or None, not %r' % (next_states,))
-    for state, output in (next_states or {}).items():
-        if state not in states or output not in outputs:
-            raise ValueError('next_states must map states (%s) to outputs (%s), and not %r to %r'
-                             % (', '.join(states), ', '.join(outputs), state, output))
-
-
 def _check_batches_can_be_stored(masks, state_names):
     for kind, names in (('random layers', masks.layers + masks.unshared), ('states', state_names)):
         if names:
@@ -163,12 +154,6 @@ class SVRGModule(Module):
         alone, each with its own rows and the full gradient of all [7]_. They talk at snapshots
         alone, where their weights are averaged, by rows, and momentum begins anew. `update_freq`
         counts epochs of a worker's own data, of any number of batches.
-    next_states : dict of str to str, optional
-        For each state that is carried from batch to batch the name of the output
-        that it becomes. A pass then begins with 0 in these states, carries them
-        on at :math:`\tilde w`, and leaves the module's own as they were. A state
-        that is not in the dict keeps its value in a pass.
-
     Raises
     ------
     ValueError
@@ -180,15 +165,14 @@ class SVRGModule(Module):
         above 0, or is given with `full_grad_batches` or ``alpha=0``, or `local_steps` with
         ``alpha=0``. Also if `proximal`
         names a parameter that is not trained, finds no weight, or is given together
-        with `sparse_full_grad`, or if `next_states` names anything but states and
-        outputs.
+        with `sparse_full_grad`.
     TypeError
         If `symbol` is not a Symbol, `context` is not a Context or a list of
         Contexts, `update_freq` is not an int, `loss_is_mean` is not None, True
         or False, `sparse_full_grad` is not a bool, `store_snapshot_grads` is not a
         bool or an int, `alpha` is neither a number nor callable, `full_grad_batches`
-        is neither an int nor callable, `tol` is not a number, `proximal` contains
-        anything but operators, or `next_states` is not a dict.
+        is neither an int nor callable, `tol` is not a number, or `proximal` contains
+        anything but operators.
 
     Warns
     -----
@@ -251,15 +235,13 @@ class SVRGModule(Module):
         self._proximal = ProximalOperators(
             settings.proximal, self._trainable, weights_of(symbol, self._trainable),
             settings.sparse_full_grad)
-        _check_next_states(settings.next_states, self._state_names, self.output_names)
         graph = json.loads(symbol.tojson())  # once: each call leaks three times the JSON in MXNet
         self._masks = DropoutMasks(symbol, graph)
         if settings.store_snapshot_grads:
             _check_batches_can_be_stored(self._masks, self._state_names)
         warn_once = WarnOnce()
         reference = ModuleReference(self, self._masks, graph['nodes'], warn_once,
-                                    settings.loss_is_mean, settings.sparse_full_grad,
-                                    settings.next_states)
+                                    settings.loss_is_mean, settings.sparse_full_grad)
         self._svrg = SVRG(reference, settings, warn_once)
         self._ctx_len = len(self._context)  # for code written for mxnet.contrib
         self._membership = Membership(KVStoreKeys(self._param_names, self._trainable))
@@ -402,8 +384,7 @@ class SVRGModule(Module):
         ------
         ValueError
             If the network has row_sparse gradients, `sparse_full_grad` is set,
-            and ``_svrg_grads_update_rule`` is overridden. Also if `next_states`
-            maps a state to an output of another shape.
+            and ``_svrg_grads_update_rule`` is overridden.
 
         Warns
         -----
@@ -431,7 +412,6 @@ class SVRGModule(Module):
                      shared_module, grad_req)
         self._symbol = self._masks.symbol
         executor_group.hide_outputs_behind(self, self._symbol)
-        executor_group.check_shapes_of_next_states(self, self._svrg.reference.executors.next_states)
         shared = None
         if isinstance(shared_module, SVRGModule) and shared_module._mod_aux.binded:
             shared = shared_module._svrg
@@ -813,7 +793,7 @@ class SVRGModule(Module):
         -----
         UserWarning
             If the full gradient is not finite, with ``nonfinite='warn'``. If the
-            network has random layers other than Dropout, or states without `next_states`.
+            network has random layers other than Dropout.
             Also if the padding of a batch cannot be cut off, because the symbol cannot be
             bound for the real rows or a device would have no row. The gradient then includes
             the padding, and its weight is the fraction of real rows. Each warning appears once.

@@ -143,8 +143,6 @@ SETTINGS = {
             lambda fact: 'a proximal operator of another class' if fact is None else '',
             'there is none'), {
                 'proximal (its checksum)': lambda given, _: _checksum(operators_as_json(given))}),
-    'next_states': Setting(
-        (MODULE,), None, None, InFile(), {'next_states (its checksum)': _checksum}),
     'tol': Setting(
         _BOTH, None, checked_positive, InFile(), {'tol (0 for None)': _number},
         '`gradient_norm` at which training has converged; None if it does not end there.'),

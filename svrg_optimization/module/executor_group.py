@@ -48,24 +48,6 @@ def copy_states(source, target):
         (state if state.shape == copy.shape else nd.slice_like(state, copy)).copyto(copy)
 
 
-def check_shapes_of_next_states(module, next_states):
-    """Raise a ValueError if an output has another shape than the state that it becomes."""
-    outputs = dict(zip(module.output_names, module._exec_group.execs[0].outputs))
-    for name, output in next_states.items():
-        shapes = module._exec_group.execs[0].arg_dict[name].shape, outputs[output].shape
-        if shapes[0] != shapes[1]:
-            raise ValueError('next_states must map a state to an output of its shape, and not %s, '
-                             '%s, to %s, %s' % (name, shapes[0], output, shapes[1]))
-
-
-def carry_states(source, target, next_states):
-    """Set states of one module to the outputs of another that they become in the next batch."""
-    names = source.output_names
-    for executor, of_target in zip(source._exec_group.execs, target._exec_group.execs):
-        for name, output in next_states.items():
-            executor.outputs[names.index(output)].copyto(of_target.arg_dict[name])
-
-
 def auxiliary_states(module):
     """List the auxiliary states on all devices."""
     return [array for arrays in module._exec_group.aux_arrays for array in arrays]

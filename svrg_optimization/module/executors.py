@@ -35,8 +35,8 @@ class Executors:
         Dropout masks of the network, which are inputs of the module.
     nodes : list of dict
         Nodes of the network, from its JSON.
-    loss_is_mean, next_states
-        Constructor arguments of these names.
+    loss_is_mean
+        Constructor argument of this name.
 
     Attributes
     ----------
@@ -52,9 +52,8 @@ class Executors:
         Whether it also uses the memory of the live module's activations.
     """
 
-    def __init__(self, live, masks, nodes, loss_is_mean, next_states):
-        self.masks, self.next_states = masks, next_states or {}
-        self._nodes, self._loss_is_mean = nodes, loss_is_mean
+    def __init__(self, live, masks, nodes, loss_is_mean):
+        self.masks, self._nodes, self._loss_is_mean = masks, nodes, loss_is_mean
         self._losses = Losses(masks.symbol_taking, masks.graph_taking, {
             *live._data_names, *live._label_names, *live._state_names, *masks.names})
         self._new_module = functools.partial(
@@ -193,10 +192,6 @@ class Executors:
         with missing_loss_named(self.masks.symbol):
             executor_group.run(module, batch)
         return self._results(module, warn_once)
-
-    def carry_states(self, module, live):
-        """Set the live module's states to the outputs of a module that they become next."""
-        executor_group.carry_states(module, live, self.next_states)
 
     def gradients_of_merged(self, batches, warn_once):
         """Return the sum of the gradients of several batches of the bound size, and losses."""

@@ -118,7 +118,6 @@ class GradientsOfPass:
         executors, module = self._executors, self._executors.module
         gradients, losses = executors.gradients(module, batch, live, self._draws_masks,
                                                 self._warn_once)
-        executors.carry_states(module, live)
         return Part(gradients, None, executor_group.batch_size(module), 1, batch=batch,
                     losses=losses)
 
@@ -147,7 +146,6 @@ class GradientsOfPass:
         weights = executors.loss_reduction.weights(parts, real, mu.batch_size)
         summed = Part(gradients, weights, counted, 1, SUM, losses=losses)
         if cut is batch:
-            executors.carry_states(module, live)
             yield summed._replace(kind=BATCH, batch=batch)
         elif self._stores and self._at_once > 1:  # a step on the cut batch would bind anew
             yield summed
@@ -157,11 +155,9 @@ class GradientsOfPass:
             yield summed._replace(kind=BATCH, batch=cut, cut_from=rows)
         else:
             yield summed
-            if self._stores or mu.row_counts or executors.next_states:
-                # A step computes the padding rows too, and so does its next state.
+            if self._stores or mu.row_counts:  # a step computes the padding rows too
                 padded = self._module_for(batch, executors)
                 gradients, _ = executors.gradients(padded, batch, live, self._draws_masks)
-                executors.carry_states(padded, live)
                 yield of_step._replace(gradients=gradients)
 
     def _module_for(self, batch, executors):

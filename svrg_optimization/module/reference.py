@@ -24,7 +24,7 @@ class ModuleReference(Reference):
     ----------
     live : SVRGModule
         Module being trained, which is not bound yet.
-    masks, nodes, loss_is_mean, next_states
+    masks, nodes, loss_is_mean
         As in Executors.
     warn_once : WarnOnce
         Warnings of the module.
@@ -46,8 +46,8 @@ class ModuleReference(Reference):
     bucket_of = batch_size = None
     _activations_are_live = True
 
-    def __init__(self, live, masks, nodes, warn_once, loss_is_mean, sparse_full_grad, next_states):
-        self.executors = Executors(live, masks, nodes, loss_is_mean, next_states)
+    def __init__(self, live, masks, nodes, warn_once, loss_is_mean, sparse_full_grad):
+        self.executors = Executors(live, masks, nodes, loss_is_mean)
         self.warn_once, self._devices = warn_once, len(live._context)
         self._weights_of_inputs = weights_of_inputs(nodes, live._data_names)
         self._has_batch_statistics = any(  # which a frozen BatchNorm does not change
@@ -58,7 +58,7 @@ class ModuleReference(Reference):
             nodes[node['inputs'][1][0]]['name'] for node in nodes
             if node['op'] in ('BatchNorm', 'BatchNorm_v1')
             and is_set({'fix_gamma': 'True', **node.get('attrs', {})}, 'fix_gamma')}
-        self._declares_states, self._sparse_full_grad = next_states is not None, sparse_full_grad
+        self._sparse_full_grad = sparse_full_grad
 
     def bind(self, live, shared=None):
         """Bind as the live module is; another one, `shared`, has the parameters, if given."""
@@ -67,17 +67,12 @@ class ModuleReference(Reference):
         self.executors.bind(live, shared and shared.executors)
 
     def warn_of_noise(self, live):
-        """Warn once of layers and states that make the correction noisy or biased."""
+        """Warn once of layers that make the correction noisy."""
         unshared = self.executors.masks.unshared
         if unshared:
             self.warn_once('%s: these layers draw random numbers anew at the snapshot, and the '
                            'difference of the gradients is as noisy as they are; only Dropout '
                            'layers share theirs' % ', '.join(unshared))
-        if live._state_names and not self._declares_states:
-            self.warn_once('the full gradient is computed with the states as they are now, %s: if '
-                           'they are carried from batch to batch, next_states must map each to '
-                           'its output; next_states={} declares that none is carried'
-                           % ', '.join(live._state_names))
 
     def disturbances(self):
         """List the layers that draw random numbers, and the use of a batch's own statistics."""
@@ -133,15 +128,10 @@ class ModuleReference(Reference):
 
     @contextlib.contextmanager
     def inputs_kept(self, live):
-        """Protect the live module's inputs, for a backward to come or a Monitor, from a pass.
-
-        States that the pass carries are 0 when it begins.
-        """
-        executors = self.executors
-        with executor_group.kept(executor_group.inputs(live) if executors.shares_inputs
-                                 else executor_group.states(live)):
-            self._activations_are_live = not executors.shares_pool
-            executor_group.fill_inputs(live, executors.next_states, 0)
+        """Protect the live module's inputs, for a backward to come or a Monitor, from a pass."""
+        shares_inputs = self.executors.shares_inputs
+        with executor_group.kept(executor_group.inputs(live) if shares_inputs else []):
+            self._activations_are_live = not self.executors.shares_pool
             yield
 
     def gradients_of_pass(self, batches, live, source, full_gradient, stores):

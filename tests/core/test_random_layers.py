@@ -277,7 +277,7 @@ def begin_two_passes(layer):
     symbol = mx.sym.LinearRegressionOutput(
         mx.sym.FullyConnected(data, num_hidden=1, name='fc'), mx.sym.Variable('label'))
     module = SVRGModule(symbol, label_names=('label',), state_names=[
-        name for name in symbol.list_arguments() if name == 's'], update_freq=1, next_states={})
+        name for name in symbol.list_arguments() if name == 's'], update_freq=1)
     no_rows = mx.io.NDArrayIter(np.ones((10, 4)), np.ones(10), 11, last_batch_handle='discard',
                                 label_name='label')
     for force_rebind in (False, True):

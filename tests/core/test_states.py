@@ -1,6 +1,4 @@
-"""States that a pass carries from batch to batch at the snapshot, against float64."""
-
-import warnings
+"""States of a network: those of the step in both gradients, those of now in a pass."""
 
 import mxnet as mx
 import numpy as np
@@ -15,7 +13,7 @@ RATE = {'learning_rate': 0.3}
 
 
 class Recurrent(Problem):
-    """Softmax of h' = tanh(FC(x) + FC(h)), where h is the h' of the batch before."""
+    """Softmax of h' = tanh(FC(x) + FC(h)), where h is the state."""
 
     def __init__(self, rows=40, state_shape=(0, 5)):
         super().__init__('softmax', rows=rows)
@@ -25,7 +23,6 @@ class Recurrent(Problem):
             ('fc_weight', (3, 5)), ('fc_bias', (3,)))}
         self.state_shape = state_shape
         self.symbol = self.symbol_for(4)
-        self.options = {'state_names': ('h',), 'next_states': {'h': 'next_h_output'}}
 
     def symbol_for(self, columns):
         """Return the network for rows with this many columns, of which four are used."""
@@ -39,7 +36,7 @@ class Recurrent(Problem):
                              mx.sym.BlockGrad(hidden, name='next_h')])
 
     def module(self, update_freq=1, **kwargs):
-        return super().module(update_freq, **{**self.options, **kwargs})
+        return super().module(update_freq, state_names=('h',), **kwargs)
 
     def gradients(self, weights, rows, state):
         """Return the gradients summed over the rows, and the next state."""
@@ -53,64 +50,26 @@ class Recurrent(Problem):
                 'recurrent_weight': back.T @ state, 'fc_weight': error.T @ hidden,
                 'fc_bias': error.sum(axis=0)}, hidden
 
-    def full_gradient(self, weights, batches=None):
-        """Return the full gradient over batches of 10, each with its rows and its padding."""
-        batches = batches or [(rows, max(0, rows[0] + 10 - len(self.features)))
-                              for rows in oracle.batches_of(len(self.features), 10)]
-        state, total, count = np.zeros((10, 5)), dict.fromkeys(weights, 0.), 0
-        for rows, padding in batches:
-            real = 10 - padding
-            gradients, _ = self.gradients(weights, rows[:real], state[:real])
-            _, state = self.gradients(weights, rows, state)
-            total = {name: total[name] + gradients[name] for name in total}
-            count += real
-        return {name: value * 10 / count for name, value in total.items()}
-
-
-class Batches(mx.io.DataIter):
-    """Yield batches of given rows, with given numbers of padding rows at their end."""
-
-    def __init__(self, problem, batches):
-        super().__init__(10)
-        self.problem, self.batches = problem, batches
-        self.reset()
-
-    def reset(self):
-        self.left = iter(self.batches)
-
-    def next(self):
-        rows, padding = next(self.left)
-        return mx.io.DataBatch([mx.nd.array(self.problem.features[rows])],
-                               [mx.nd.array(self.problem.targets[rows])], pad=padding)
-
-
-def states_of(module):
-    return [array.asnumpy() for arrays in module.get_states(merge_multi_context=False)
-            for array in arrays]
+    def full_gradient(self, weights, value):
+        rows = len(self.features)
+        total, _ = self.gradients(weights, np.arange(rows), np.full((rows, 5), value))
+        return {name: gradient * 10 / rows for name, gradient in total.items()}
 
 
 @pytest.mark.parametrize('rows, context', [(40, mx.cpu()), (37, mx.cpu()), (40, TWO_DEVICES)])
-def test_full_gradient_carries_states_at_the_snapshot(rows, context):
+def test_a_pass_takes_the_states_as_they_are(rows, context):
     problem = Recurrent(rows)
     module = problem.bound(context=context)
-    module.set_states(value=7)
-    for _ in range(2):
+    for value in (0.5, -0.25):
+        module.set_states(value=value)
         module.update_full_grads(problem.iterator())
-        problem.assert_full_gradient(module, problem.full_gradient(problem.weights))
-        assert all((state == 7).all() for state in states_of(module))
-
-
-def test_states_of_padding_rows_go_on_too():
-    problem = Recurrent()
-    batches = [(np.arange(10), 0), (np.arange(10, 20), 4), (np.arange(20, 30), 0),
-               (np.arange(30, 40), 9), (np.arange(10), 0)]
-    module = problem.bound()
-    module.update_full_grads(Batches(problem, batches))
-    problem.assert_full_gradient(module, problem.full_gradient(problem.weights, batches))
+        problem.assert_full_gradient(module, problem.full_gradient(problem.weights, value))
+        assert all((state.asnumpy() == value).all()
+                   for states in module.get_states(merge_multi_context=False) for state in states)
 
 
 @pytest.mark.parametrize('context', [mx.cpu(), TWO_DEVICES])
-def test_training_whose_loop_carries_states_is_svrg(context):
+def test_both_gradients_of_a_step_have_its_states(context):
     problem = Recurrent()
     module = problem.module(context=context)
 
@@ -124,7 +83,7 @@ def test_training_whose_loop_carries_states_is_svrg(context):
     weights, optimizer = dict(problem.weights), oracle.Sgd(rescale=0.1, **RATE)
     for _ in range(3):
         snapshot, state = dict(weights), np.zeros((10, 5))
-        full_gradient = problem.full_gradient(snapshot)
+        full_gradient = problem.full_gradient(snapshot, 0)
         for rows in oracle.batches_of(40, 10):
             at_snapshot, _ = problem.gradients(snapshot, rows, state)
             gradients, state = problem.gradients(weights, rows, state)
@@ -133,33 +92,27 @@ def test_training_whose_loop_carries_states_is_svrg(context):
     problem.assert_weights(module, weights)
 
 
-def test_buckets_carry_states_from_one_to_the_next():
+def test_buckets_have_states_of_their_own():
     problem = Recurrent()
 
-    class Buckets(Batches):
+    class Buckets(mx.io.NDArrayIter):
         def next(self):
             batch = super().next()
-            batch.bucket_key = 4 + next(self.extra)
-            batch.data = [mx.nd.concat(batch.data[0], mx.nd.ones((10, batch.bucket_key - 4)))
-                          if batch.bucket_key > 4 else batch.data[0]]
+            batch.bucket_key = 4 + 2 * (self.cursor in (10, 20))
+            batch.data = [mx.nd.pad(batch.data[0].reshape((1, 1, 10, 4)), mode='constant',
+                                    pad_width=(0, 0, 0, 0, 0, 0, 0, batch.bucket_key - 4)
+                                    ).reshape((10, batch.bucket_key))]
             batch.provide_data = [('data', batch.data[0].shape)]
             batch.provide_label = [('label', (10,))]
             return batch
 
-        def reset(self):
-            super().reset()
-            self.extra = iter((0, 2, 2, 0))
-
     module = SVRGBucketingModule(
         lambda key: (problem.symbol_for(key), ('data',), ('label',)), 6, update_freq=1,
-        **problem.options)
+        state_names=('h',))
     module.bind([('data', (10, 6))], [('label', (10,))])
     module.init_params(arg_params=problem.arg_params())
-    module.init_optimizer(optimizer_params=RATE)
-    module.set_states(value=7)
-    module.update_full_grads(Buckets(problem, [(rows, 0) for rows in oracle.batches_of(40, 10)]))
-    problem.assert_full_gradient(module, problem.full_gradient(problem.weights))
-    assert all((state == 7).all() for state in states_of(module))
+    module.update_full_grads(Buckets(problem.features, problem.targets, 10))
+    problem.assert_full_gradient(module, problem.full_gradient(problem.weights, 0))
 
 
 def test_batches_are_not_merged():
@@ -171,14 +124,13 @@ def test_batches_are_not_merged():
                                       label, name=name + '_loss')
         for inputs, name in ((data, 'of_data'), (state, 'of_state'))])
     problem = Problem(rows=400)
-    module = SVRGModule(symbol, label_names=('label',), update_freq=1, state_names=('h',),
-                        next_states={'h': 'of_data_loss_output'})
+    module = SVRGModule(symbol, label_names=('label',), update_freq=1, state_names=('h',))
     module.bind(problem.iterator().provide_data, problem.iterator().provide_label)
     module.init_params(mx.init.One())
+    states = np.arange(10.)
+    module.set_states(states=[[mx.nd.array(states.reshape(10, 1))]])
     module.update_full_grads(problem.iterator())
-    targets = problem.targets.reshape(40, 10)
-    states = np.vstack([np.zeros((1, 10)), problem.features.sum(axis=1).reshape(40, 10)[:-1]])
-    expected = (states * (states - targets)).sum() * 10 / 400
+    expected = (states * (states - problem.targets.reshape(40, 10))).sum() * 10 / 400
     np.testing.assert_allclose(module._param_dict[0]['of_state_weight'].asnumpy(), [[expected]],
                                1e-5)
 
@@ -194,54 +146,3 @@ def test_padding_that_cannot_be_cut_off_is_weighted_and_named(context, state_sha
         module.update_full_grads(train_data)
     with pytest.warns(UserWarning, match='batch size that divides the rows'):
         module.update_full_grads(train_data)
-
-
-def test_states_are_as_before_after_a_pass_that_fails():
-    problem = Recurrent()
-    module = problem.bound()
-    module.set_states(value=7)
-    with pytest.raises(ValueError, match='2 arrays'):
-        module.update_full_grads(mx.io.NDArrayIter({'a': np.ones((20, 4)), 'b': np.ones((20, 4))},
-                                                   np.ones(20), 10))
-    assert all((state == 7).all() for state in states_of(module))
-
-
-def test_states_of_which_nothing_was_declared_are_warned_of_once():
-    problem = Recurrent()
-    module = problem.bound(next_states=None)
-    module.predict(problem.iterator())
-    with pytest.warns(UserWarning, match='states as they are now, h: .*next_states') as caught:
-        module.update_full_grads(problem.iterator())
-        module.update_full_grads(problem.iterator())
-    assert len(caught) == 1
-
-
-def test_states_that_are_not_carried_keep_their_values():
-    problem = Recurrent()
-    module = problem.bound(next_states={})
-    module.set_states(value=0.5)
-    with warnings.catch_warnings():
-        warnings.simplefilter('error')
-        module.update_full_grads(problem.iterator())
-    expected, _ = problem.gradients(problem.weights, np.arange(40), np.full((40, 5), 0.5))
-    problem.assert_full_gradient(module, {name: value / 4 for name, value in expected.items()})
-
-
-@pytest.mark.parametrize('next_states, error, message', [
-    (['h'], TypeError, r"next_states must be a dict or None, not \['h'\]"),
-    ({'g': 'next_h_output'}, ValueError, r"next_states must map states \(h\) to outputs .*'g' to"),
-    ({'h': 'next_h'}, ValueError, r"to outputs \(loss_output, next_h_output\), and not 'h' to "
-                                  r"'next_h'"),
-    ({'h': []}, ValueError, r"and not 'h' to \[\]")])
-def test_bad_next_states_are_an_error(next_states, error, message):
-    with pytest.raises(error, match=message):
-        Recurrent().module(next_states=next_states)
-
-
-def test_output_of_another_shape_than_its_state_is_an_error_of_bind():
-    problem = Recurrent()
-    module = problem.module(next_states={'h': 'loss_output'})
-    with pytest.raises(ValueError, match=r'output of its shape, and not h, \(10, 5\), to '
-                                         r'loss_output, \(10, 3\)'):
-        module.bind(problem.iterator().provide_data, problem.iterator().provide_label)
-    assert not module.binded

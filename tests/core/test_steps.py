@@ -403,8 +403,7 @@ def test_states_are_those_of_the_live_module():
     problem = Problem(rows=12, features=3)
     problem.features, problem.targets = rng.normal(size=(12, 3)), rng.normal(size=12)
     train_data = mx.io.NDArrayIter(problem.features, problem.targets, 4, label_name='label')
-    module = SVRGModule(symbol, label_names=('label',), state_names=('state',), update_freq=1,
-                        next_states={})
+    module = SVRGModule(symbol, label_names=('label',), state_names=('state',), update_freq=1)
     module.bind(train_data.provide_data, train_data.provide_label)
     module.init_params(arg_params=problem.arg_params())
     module.init_optimizer(optimizer_params={'learning_rate': 0.1})

@@ -22,7 +22,6 @@ OTHERS = {
     'full_grad_batches': {'full_grad_batches': 3},
     'updates_per_snapshot': {'updates_per_snapshot': 5},
     'proximal': {'proximal': L1(0.25)},
-    'next_states': {'next_states': {}},
     'tol': {'tol': 1e-3},
     'local_steps': {'local_steps': True},
 }
@@ -80,9 +79,9 @@ def test_workers_compare_what_must_be_alike(name):
 
 
 @pytest.mark.parametrize('cell, without', [
-    ('check', {'batch_axis', 'next_states'}), ('file', {'batch_axis'}),
+    ('check', {'batch_axis'}), ('file', {'batch_axis'}),
     ('agreed', {'batch_axis', 'store_snapshot_grads'}),
-    ('attribute', {'batch_axis', 'local_steps', 'loss_is_mean', 'next_states',
+    ('attribute', {'batch_axis', 'local_steps', 'loss_is_mean',
                    'nonfinite', 'proximal', 'sparse_full_grad', 'store_snapshot_grads'})])
 def test_what_a_setting_lacks_is_meant(cell, without):
     """A new one has all cells, or is named here."""
