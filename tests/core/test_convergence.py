@@ -125,17 +125,6 @@ def test_with_a_proximal_operator_it_is_the_gradient_mapping():
     np.testing.assert_allclose(module.gradient_norm, largest(mapping), rtol=1e-5)
 
 
-def test_each_snapshot_logs_it(caplog):
-    caplog.set_level(logging.INFO)
-    problem = Problem('softmax')
-    seen = []
-    module = problem.module(update_freq=2)
-    fit(problem, module, 4, batch_end_callback=lambda param: seen.append(module.gradient_norm))
-    logged = [record.getMessage() for record in caplog.records if 'norm' in record.getMessage()]
-    assert logged == ['Epoch[0] Full gradient norm=%.1e' % seen[0],
-                      'Epoch[2] Full gradient norm=%.1e' % seen[-1]]
-
-
 # fit with tol
 
 def test_fit_ends_before_the_epoch_whose_snapshot_finds_convergence(caplog):
@@ -206,15 +195,6 @@ def test_a_last_snapshot_that_finds_convergence_warns_of_nothing(recwarn):
     assert not [one for one in recwarn if 'converge' in str(one.message)]
 
 
-def test_a_tol_below_what_float32_can_reach_ends_with_the_warning():
-    problem = Problem('softmax')
-    module = problem.module(tol=1e-30)
-    with pytest.warns(UserWarning, match='training did not converge'):
-        fit(problem, module, 40, optimizer='nag', rate=None,
-            params={'momentum': 0.9, 'wd': 0.05, 'lr_scheduler': BarzilaiBorwein()})
-    assert largest(mean_gradient(problem, weights_of(module), 0.05)) < 1e-5
-
-
 @pytest.mark.filterwarnings('ignore:tol may not be reached', 'ignore:.*since the last snapshot')
 @pytest.mark.parametrize('handle, shuffle, scheduler, advice', [
     ('pad', True, None, 'another learning rate'),
@@ -254,33 +234,6 @@ def test_the_advice_with_a_proximal_operator_names_larger_batches(strength, advi
         problem.module(tol=1e-9, proximal=strength).fit(
             problem.iterator(), eval_metric=[], num_epoch=2,
             optimizer_params={'lr_scheduler': BarzilaiBorwein()})
-
-
-def test_without_epochs_nothing_is_done():
-    problem = Problem('linear')
-    module = problem.module(tol=1e-3)
-    module.fit(problem.iterator(), eval_metric='mse', num_epoch=0)
-    assert module.gradient_norm is None
-
-
-def test_a_resumed_run_stops_where_the_other_does(tmp_path):
-    prefix, problem, epochs = str(tmp_path / 'saved'), Problem('linear'), []
-    module = problem.module(update_freq=2, tol=1e-3)
-    fit(problem, module, 400, epoch_end_callback=[
-        mx.callback.module_checkpoint(module, prefix, save_optimizer_states=True),
-        lambda epoch, *_: epochs.append(epoch)])
-    resumed = SVRGModule.load(prefix, 5, load_optimizer_states=True, label_names=('label',))
-    assert resumed.tol == 1e-3
-    again = []
-    resumed.fit(problem.iterator(), eval_metric='mse', begin_epoch=5, num_epoch=400,
-                optimizer_params={'learning_rate': 0.3},
-                epoch_end_callback=lambda epoch, *_: again.append(epoch))
-    assert again == epochs[5:]
-    for name, value in weights_of(module).items():
-        np.testing.assert_array_equal(weights_of(resumed)[name], value)
-    assert resumed.gradient_norm == module.gradient_norm
-    loaded = SVRGModule.load(prefix, 5, label_names=('label',), tol=None)
-    assert loaded.tol is None
 
 
 def test_a_run_that_converged_within_an_epoch_is_over_when_it_is_resumed(tmp_path):

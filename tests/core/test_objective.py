@@ -9,7 +9,7 @@ from mxnet import gluon
 from scipy.special import log_softmax
 
 from problems import Problem
-from svrg_optimization import SVRGBucketingModule, SVRGModule, SVRGTrainer
+from svrg_optimization import SVRGModule, SVRGTrainer
 from svrg_optimization.proximal import L1
 
 RNG = np.random.RandomState(0)
@@ -89,18 +89,6 @@ def test_module_knows_the_objective_of_each_loss_layer(name, contexts):
     assert module.objective == pytest.approx(expected, rel=2e-6)
 
 
-@pytest.mark.parametrize('name', CASES)
-def test_its_derivative_is_the_full_gradient(name):
-    layer, labels, _ = CASES[name]
-    way = 1e-2 * np.random.RandomState(1).normal(size=WEIGHT.shape)
-    there, here, back = (trained(layer, labels, weight=WEIGHT + step * way, rows=30)
-                         for step in (1, 0, -1))
-    full = here._param_dict[0]['fc_weight'].asnumpy() / BATCH_SIZE + WD * WEIGHT
-    slope = (full * way).sum() * (BATCH_SIZE if name == 'of a batch' else 1)
-    assert there.objective - back.objective == pytest.approx(2 * slope, rel=2e-2)
-    assert abs(slope) > 1e-3
-
-
 @pytest.mark.parametrize('saturated', [30., 3000.])
 def test_it_is_exact_where_outputs_are_rounded_to_0_and_1(saturated):
     layer, _, _ = CASES['logistic']
@@ -149,41 +137,6 @@ def test_an_operator_of_ones_own_has_a_loss_that_is_not_known():
     module = problem.bound(sgd={})
     module.update_full_grads(problem.iterator())
     assert module.objective is None and module.gradient_norm > 0
-
-
-def test_buckets_add_up():
-    lengths = [3, 5, 3]
-    rows = [np.random.RandomState(length).normal(size=(4, length)) for length in lengths]
-
-    class Sentences(mx.io.DataIter):
-        def __init__(self):
-            super().__init__(4)
-            self.provide_data, self.provide_label = [('data', (4, 5))], [('label', (4, 1))]
-            self.reset()
-
-        def reset(self):
-            self.batches = iter([mx.io.DataBatch(
-                [mx.nd.array(part)], [mx.nd.zeros((4, 1))], pad=0, bucket_key=part.shape[1],
-                provide_data=[('data', part.shape)], provide_label=[('label', (4, 1))])
-                for part in rows])
-
-        def next(self):
-            return next(self.batches)
-
-    def sym_gen(length):
-        total = mx.sym.sum(mx.sym.Variable('data'), axis=1, keepdims=True)
-        scores = mx.sym.FullyConnected(total, num_hidden=1, name='fc')
-        return mx.sym.LinearRegressionOutput(scores, LABEL), ('data',), ('label',)
-
-    module = SVRGBucketingModule(sym_gen, 5, update_freq=1)
-    data = Sentences()
-    module.bind(data.provide_data, data.provide_label)
-    module.init_params(mx.init.One())
-    module.init_optimizer()
-    module.update_full_grads(data)
-    sums = np.concatenate([part.sum(axis=1) for part in rows])
-    bias = module.get_params()[0]['fc_bias'].asnumpy()
-    assert module.objective == pytest.approx(((sums + bias) ** 2).mean() / 2, rel=2e-6)
 
 
 @pytest.mark.parametrize('contexts', [[mx.cpu()], [mx.cpu(0), mx.cpu(1)]])

@@ -1,6 +1,5 @@
 """Dropout and the like: masks of a step, the random stream, and the rate."""
 
-import warnings
 
 import mxnet as mx
 import numpy as np
@@ -159,33 +158,6 @@ def test_training_is_svrg_under_the_masks_that_were_drawn():
     problem.assert_weights(module, svrg.weights)
 
 
-def test_batches_may_have_other_shapes():
-    """Natural short batches, padded ones and another batch size, all with masks."""
-    problem = DropoutProblem(rows=37)
-    module = problem.module(2, context=TWO_DEVICES)
-    module.fit(problem.iterator(), eval_metric='acc', num_epoch=3)
-
-    class Short:
-        provide_data, provide_label = problem.iterator().provide_data, [('label', (10,))]
-
-        def reset(self):
-            pass
-
-        def __iter__(self):
-            for rows in (slice(0, 10), slice(10, 14), slice(14, 37)):
-                yield mx.io.DataBatch([mx.nd.array(problem.features[rows])],
-                                      [mx.nd.array(problem.targets[rows])])
-
-    module.fit(Short(), eval_metric='acc', begin_epoch=2, num_epoch=4)
-    assert module._snapshot.full_gradient.rows == 37
-    module.forward_backward(mx.io.DataBatch([mx.nd.ones((6, 4))], [mx.nd.ones((6,))]))
-    module.update()
-    module.reshape([('data', (4, 4))], [('label', (4,))])
-    module.forward_backward(mx.io.DataBatch([mx.nd.ones((4, 4))], [mx.nd.ones((4,))]))
-    module.update()
-    assert all(np.isfinite(value.asnumpy()).all() for value in module.get_params()[0].values())
-
-
 def test_checkpoint_holds_the_symbol_of_the_user(tmp_path):
     prefix = str(tmp_path / 'model')
     problem = DropoutProblem()
@@ -307,21 +279,6 @@ def test_other_random_layers_are_warned_of_once(layer):
 ])
 def test_layers_without_random_numbers_are_not_warned_of(layer):
     begin_two_passes(layer)
-
-
-def test_with_alpha_of_zero_nothing_is_drawn_and_nothing_warned_of():
-    data = mx.sym.Variable('data')
-    noisy = data + mx.sym.random.normal(shape=(10, 4), name='noise')
-    symbol = mx.sym.LinearRegressionOutput(
-        mx.sym.FullyConnected(noisy, num_hidden=1, name='fc'), mx.sym.Variable('label'))
-    problem = Problem()
-    module = SVRGModule(symbol, label_names=('label',), update_freq=1, alpha=0)
-    with warnings.catch_warnings():
-        warnings.filterwarnings('error', '.*draw random numbers')
-        module.fit(problem.iterator(), eval_metric='mse', num_epoch=1)
-    module.alpha = 0.5
-    with pytest.warns(UserWarning, match='noise: these layers draw random numbers anew'):
-        module.update_full_grads(problem.iterator())
 
 
 def random_module(layer, num_epoch=30):

@@ -33,27 +33,6 @@ def test_steps_before_the_first_snapshot_are_plain(training):
     training.check()
 
 
-def test_forward_needs_no_is_train(training):
-    training.snapshot()
-    for batch, rows in training.batches():
-        training.module.forward(batch)
-        training.module.backward()
-        training.module.update()
-        training.svrg.step(rows)
-    training.check()
-
-
-def test_gradients_without_training_mode_are_corrected_too(training):
-    """Module computes gradients after ``is_train=False`` as well."""
-    training.snapshot()
-    for batch, rows in training.batches():
-        training.module.forward(batch, is_train=False)
-        training.module.backward()
-        training.module.update()
-        training.svrg.step(rows)
-    training.check()
-
-
 def test_evaluation_in_between_changes_nothing(training):
     training.snapshot()
     other = Problem('perceptron', rows=21, seed=1)
@@ -186,12 +165,13 @@ def test_forced_init_params_drops_the_snapshot(training):
     training.check()
 
 
-def test_a_batch_may_be_overwritten_after_forward(training):
-    """Module has copied it by then."""
+@pytest.mark.parametrize('is_train', [None, False])
+def test_a_batch_may_be_overwritten_after_forward(training, is_train):
+    """Module has copied it by then. It computes gradients after ``is_train=False`` as well."""
     training.snapshot()
     for batch, rows in training.batches():
         data = batch.data[0].copy()
-        training.module.forward(mx.io.DataBatch([data], batch.label))
+        training.module.forward(mx.io.DataBatch([data], batch.label), is_train=is_train)
         data[:] = 7
         training.module.backward()
         training.module.update()
@@ -236,17 +216,6 @@ def test_auxiliary_states_of_the_snapshot_are_those_at_the_weights():
                                rtol=1e-5, atol=1e-5)
 
 
-def test_svrg_gradient_at_the_snapshot_is_the_full_gradient(training):
-    training.snapshot()
-    for batch, _ in training.batches():
-        training.module.forward_backward(batch)
-        training.module._update_svrg_gradients()
-        total = {name: sum(array.asnumpy() for array in arrays) for name, arrays in zip(
-            training.module._exec_group.param_names, training.module._exec_group.grad_arrays)}
-        for name, expected in training.svrg.full_gradient.items():
-            np.testing.assert_allclose(total[name], expected, rtol=1e-5, atol=1e-5)
-
-
 def test_gradients_after_backward_are_those_that_the_optimizer_gets(training):
     training.snapshot()
     training.epoch()
@@ -262,24 +231,6 @@ def test_gradients_after_backward_are_those_that_the_optimizer_gets(training):
         training.module.update()
         svrg.step(rows)
     training.check()
-
-
-def test_gradients_of_several_backward_passes_are_corrected_each():
-    problem = Problem('perceptron', rows=40)
-    module = problem.bound(grad_req='add', sgd={})
-    module.update_full_grads(problem.iterator())
-    svrg = problem.svrg()
-    svrg.take_snapshot()
-    moved = {name: value + 0.3 for name, value in problem.weights.items()}
-    module.set_params({name: mx.nd.array(value) for name, value in moved.items()}, {})
-    expected = dict.fromkeys(moved, 0)
-    for batch, rows in zip(problem.iterator(), oracle.batches_of(40, 10)):
-        module.forward_backward(batch)
-        now, then = svrg.gradients(moved, rows), svrg.gradients(svrg.snapshot, rows)
-        expected = {name: value + now[name] - then[name] + svrg.full_gradient[name]
-                    for name, value in expected.items()}
-        for name, value in gradients_of(module).items():
-            np.testing.assert_allclose(value, expected[name], rtol=1e-5, atol=1e-5)
 
 
 def test_gradients_may_be_clipped_between_backward_and_update():
@@ -316,16 +267,17 @@ def clear(module):
     'grad_req, added': [
         ('add', ['fc_weight', 'fc_bias', 'hidden_weight', 'hidden_bias']),
         ({'fc_weight': 'add', 'hidden_bias': 'add'}, ['fc_weight', 'hidden_bias'])],
-    'passes': [1, 2, 4]})
-def test_added_gradients_count_the_full_gradient_each_time(context, grad_req, added, passes):
+    'passes, clears': [(1, True), (2, True), (4, True), (1, False)]})
+def test_added_gradients_count_the_full_gradient_each_time(context, grad_req, added, passes,
+                                                           clears):
     problem = Problem('perceptron')
     module = bound(problem, grad_req, context)
     svrg = problem.svrg(learning_rate=0.05, momentum=0.5)
-    for epoch in range(3):
+    total = dict.fromkeys(svrg.weights, 0.0)
+    for epoch in range(3 if clears else 1):
         if epoch != 1:
             module.update_full_grads(problem.iterator())
             svrg.take_snapshot()
-        total = dict.fromkeys(svrg.weights, 0.0)
         batches = zip(problem.iterator(), oracle.batches_of(40, 10))
         for number, (batch, rows) in enumerate(batches, 1):
             module.forward_backward(batch)
@@ -337,28 +289,10 @@ def test_added_gradients_count_the_full_gradient_each_time(context, grad_req, ad
                      for name, step in steps.items()}
             if number % passes == 0:
                 module.update()
-                clear(module)
                 svrg.optimizer.step(svrg.weights, total)
-                total = dict.fromkeys(svrg.weights, 0.0)
-    problem.assert_weights(module, svrg.weights)
-
-
-def test_added_gradients_go_on_adding_up_unless_cleared():
-    """As in Module they go on adding up, each with its correction."""
-    problem = Problem()
-    module = bound(problem, 'add')
-    svrg = problem.svrg(learning_rate=0.05, momentum=0.5)
-    module.update_full_grads(problem.iterator())
-    svrg.take_snapshot()
-    total = dict.fromkeys(svrg.weights, 0.0)
-    for batch, rows in zip(problem.iterator(), oracle.batches_of(40, 10)):
-        module.forward_backward(batch)
-        module.update()
-        gradients = svrg.gradients(svrg.weights, rows)
-        at_snapshot = svrg.gradients(svrg.snapshot, rows)
-        total = {name: total[name] + gradients[name] - at_snapshot[name] + svrg.full_gradient[name]
-                 for name in total}
-        svrg.optimizer.step(svrg.weights, total)
+                if clears:
+                    clear(module)
+                    total = dict.fromkeys(svrg.weights, 0.0)
     problem.assert_weights(module, svrg.weights)
 
 

@@ -1,6 +1,5 @@
 """Warnings and errors that say what to do: no snapshot, random layers, outputs without a loss."""
 
-import warnings
 
 import mxnet as mx
 import numpy as np
@@ -57,19 +56,6 @@ def test_fit_and_networks_without_a_loss_say_nothing_of_snapshots():
         module.update()
 
 
-def test_a_chain_trains_as_plain_module_with_a_warning():
-    problem = Problem()
-    features = mx.sym.FullyConnected(mx.sym.Variable('data'), num_hidden=4, name='features')
-    chain = mx.mod.SequentialModule().add(mx.mod.Module(features, label_names=[])).add(
-        problem.module(), take_labels=True, auto_wiring=True)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter('always')
-        chain.fit(problem.iterator(), eval_metric='mse', num_epoch=1)
-    messages = [str(warning.message) for warning in caught
-                if 'steps without a snapshot are plain steps' in str(warning.message)]
-    assert len(messages) == 1
-
-
 def test_a_loop_without_reset_is_told_at_its_sixth_snapshot_without_a_step():
     problem = Problem()
     module, data = ready(problem), problem.iterator()
@@ -95,25 +81,6 @@ def test_a_loop_with_reset_says_nothing_of_it():
         for _ in range(5):
             module.update_full_grads(data)  # five are no loop
         train(module, data)
-
-
-def noisy():
-    data = mx.sym.Variable('data')
-    problem = Problem()
-    problem.symbol = mx.sym.LinearRegressionOutput(
-        mx.sym.FullyConnected(data + mx.sym.random.normal(shape=(10, 4), name='noise'),
-                              num_hidden=1, name='fc'), mx.sym.Variable('label'))
-    return problem
-
-
-def test_random_layers_are_warned_of_at_the_first_snapshot_and_not_before():
-    problem = noisy()
-    module = ready(problem)
-    module.predict(problem.iterator())
-    with pytest.warns(UserWarning, match='noise: these layers draw random numbers anew') as caught:
-        module.update_full_grads(problem.iterator())
-        module.update_full_grads(problem.iterator())
-    assert len(caught) == 1
 
 
 def test_output_without_a_loss_may_be_shown_or_get_a_loss():

@@ -4,7 +4,6 @@ import os
 import pickle
 
 import mxnet as mx
-import numpy as np
 import pytest
 
 from bad_input import (
@@ -70,56 +69,37 @@ INT = 'must be an int of 1 or more'
 ROWS = {
     # The constructor
     'update_freq zero': (made(update_freq=0), ValueError, 'update_freq ' + INT + ', not 0'),
-    'update_freq negative': (made(update_freq=-3), ValueError, 'update_freq ' + INT + ', not -3'),
     'update_freq float': (made(update_freq=1.5), TypeError, 'update_freq ' + INT + ', not 1.5'),
-    'update_freq bool': (made(update_freq=True), TypeError, 'update_freq ' + INT + ', not True'),
-    'update_freq str': (made(update_freq='2'), TypeError, "update_freq " + INT + ", not '2'"),
     'loss_is_mean int': (made(loss_is_mean=1), TypeError, 'loss_is_mean must be None, True or F'),
-    'loss_is_mean str': (made(loss_is_mean='no'), TypeError, "True or False, not 'no'"),
     'sparse_full_grad none': (made(sparse_full_grad=None), TypeError, 'sparse_full_grad must be'),
-    'sparse_full_grad int': (made(sparse_full_grad=1), TypeError, 'True or False, not 1'),
     'store zero': (made(store_snapshot_grads=0), ValueError, 'store_snapshot_grads must be'),
-    'store negative': (made(store_snapshot_grads=-5), ValueError, 'int of 1 or more, not -5'),
-    'store float': (made(store_snapshot_grads=1e9), TypeError, 'store_snapshot_grads must be'),
     'store str': (made(store_snapshot_grads='1G'), TypeError, "not '1G'"),
-    'store none': (made(store_snapshot_grads=None), TypeError, 'True, False or an int'),
     'store dropout': (made(symbol=symbol_with(dropout), store_snapshot_grads=True), ValueError,
                       'store_snapshot_grads must be False for a network with random layers: drop'),
     'store states': (made(state_names=['fc_bias'], store_snapshot_grads=True), ValueError,
                      'store_snapshot_grads must be False for a network with states: fc_bias'),
     'alpha high': (made(alpha=1.1), ValueError, 'alpha must be a number from 0 to 1'),
     'alpha str': (made(alpha='half'), TypeError, "callable that returns one, not 'half'"),
-    'alpha nan': (made(alpha=float('nan')), ValueError, 'from 0 to 1 .*, not nan'),
     'nonfinite': (made(nonfinite='ignore'), ValueError, "must be 'warn' or 'raise', not 'ignore'"),
-    'nonfinite bool': (made(nonfinite=True), ValueError, "nonfinite must be .*, not True"),
     'symbol': (made(symbol=None), TypeError, 'symbol must be an mxnet Symbol, not None'),
     'context': (made(context='gpu'), TypeError, "context must be a Context or .*, not 'gpu'"),
-    'context none': (made(context=[]), TypeError, r'context must be a Context or a list .*\[\]'),
     'data_names': (made(data_names=('other',)), ValueError, 'other'),
     'buckets update_freq': (bucketing(update_freq=0), ValueError, 'update_freq ' + INT),
     'buckets alpha': (bucketing(alpha=2), ValueError, 'alpha must be a number from 0 to 1'),
-    'buckets nonfinite': (bucketing(nonfinite=0), ValueError, "nonfinite must be 'warn' or"),
-    'buckets loss_is_mean': (bucketing(loss_is_mean=0), TypeError, 'loss_is_mean must be None'),
     # Attributes
     'set update_freq': (attribute('update_freq', 0), ValueError, 'update_freq ' + INT),
-    'set update_freq str': (attribute('update_freq', '1'), TypeError, 'update_freq ' + INT),
     'set alpha': (attribute('alpha', -1), ValueError, 'alpha must be a number from 0 to 1'),
     # The pass for the full gradient: the data
     'data none': (full_grads(None), TypeError, 'train_data must be a DataIter, not None'),
-    'data array': (full_grads(np.ones((10, 4))), TypeError, 'train_data must be a DataIter'),
     'data list': (full_grads([GOOD]), TypeError, 'train_data must be a DataIter'),
     'data without reset': (full_grads(NoReset()), TypeError, 'train_data must be a DataIter'),
     'data not to be reset': (full_grads(Data(GOOD, resets=OSError('no seek'))), OSError, 'seek'),
     'data empty': (full_grads(Data()), ValueError, 'train_data must yield at least one row'),
     'data of padding': (full_grads(Data(batch((10, 4), pad=10))), ValueError, 'at least one row'),
     'data raises': (full_grads(Data(GOOD, raises=OSError('disk'))), OSError, 'disk'),
-    'data raises first': (full_grads(Data(raises=KeyError('column'))), KeyError, 'column'),
     'data of none': (full_grads(Data(None)), TypeError, 'train_data must yield DataBatches, not N'),
-    'data of arrays': (full_grads(Data(GOOD, mx.nd.ones((10, 4)))), TypeError,
-                       'train_data must yield DataBatches, not'),
     'data other width': (full_grads(Data(GOOD, batch((10, 5)))), ValueError,
                          r"train_data .*\(10, 4\).*\(10, 5\)"),
-    'data other rank': (full_grads(Data(batch((10, 4, 1, 2)))), ValueError, 'train_data'),
     'data without the axis of rows': (on(time_major, full_grads(Data(batch((4,))))), ValueError,
                                       r'train_data must yield .* data .* TN, .* \(4,\)'),
     'data inputs missing': (full_grads(Data(batch())), ValueError,
@@ -140,8 +120,6 @@ ROWS = {
                              AssertionError, None),
     'backward unbound': (on(unbound, lambda module, _: module.backward()), AssertionError, None),
     # fit
-    'fit none': (lambda module, _: module.fit(None, num_epoch=3), TypeError,
-                 'train_data must be a DataIter, not None'),
     'fit no epochs': (fit(num_epoch=None), AssertionError, 'number of epochs'),
     'fit metric': (fit(eval_metric='no such'), AssertionError, 'no such'),
     'fit data name': (names(data_name='other', label_name='label'), ValueError, 'other'),
@@ -154,7 +132,6 @@ ROWS = {
     # Checkpoints
     'save nowhere': (lambda module, _: module.save_checkpoint('no/such', 2), OSError, 'no/such'),
     'load missing': (load('model', 7), FileNotFoundError, 'model-0007.params'),
-    'load other prefix': (load('other', 2), FileNotFoundError, 'other'),
     'load update_freq': (load('model', 2, update_freq=0), ValueError, 'update_freq ' + INT),
     'load alpha': (load('model', 2, alpha=7), ValueError, 'alpha must be a number from 0 to 1'),
     'states missing': (load_states('no such'), FileNotFoundError, 'no such'),
@@ -162,13 +139,10 @@ ROWS = {
                          'model-0002.params is truncated or no file of optimizer states'),
     'save epoch': (lambda module, _: module.save_checkpoint('model', -1), ValueError,
                    'epoch must be an int of 0 or more, not -1'),
-    'save epoch float': (lambda module, _: module.save_checkpoint('model', 1.5), TypeError,
-                         'epoch must be an int of 0 or more, not 1.5'),
     'save prefix': (lambda module, _: module.save_checkpoint(None, 2), TypeError,
                     'prefix must be a str or a path, not None'),
     'save uninitialized': (on(uninitialized, lambda module, _: module.save_checkpoint('new', 2)),
                            AssertionError, None),
-    'load epoch': (load('model', '2'), TypeError, "epoch must be an int of 0 or more, not '2'"),
     'load prefix': (load(3, 2), TypeError, 'prefix must be a str or a path, not 3'),
     'states of a list': (load_pickled([1, 2]), ValueError, 'no file of optimizer stat'),
     'states of another network': (load_pickled({0: mx.nd.ones(7)}), ValueError,
@@ -190,9 +164,6 @@ ROWS = {
     'params missing': (lambda module, _: module.set_params({}, {}), RuntimeError, 'fc_'),
     # The optimizer
     'optimizer name': (optimizer(optimizer='no such'), ValueError, 'no such'),
-    'optimizer type': (optimizer(optimizer=3), TypeError, 'not 3'),
-    'force_init optimizer': (lambda module, _: module.init_optimizer(
-        optimizer='no such', force_init=True), ValueError, 'no such'),
     'force_init params': (lambda module, _: module.init_optimizer(
         optimizer_params={'no_such': 1}, force_init=True), TypeError, 'no_such'),
     'borrow': (lambda module, _: module.borrow_optimizer(None), TypeError,

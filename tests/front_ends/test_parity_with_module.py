@@ -5,8 +5,6 @@ where its results do not depend on the steps taken, with one that has.
 """
 
 import inspect
-import os
-import tempfile
 
 import mxnet as mx
 import numpy as np
@@ -220,25 +218,6 @@ def no_loss_and_gradients_from_above(make):
 
 
 @scenario
-def dtypes(make):
-    rng = np.random.RandomState(0)
-    for dtype in ('float64', 'float32'):
-        data = mx.io.NDArrayIter(mx.nd.array(rng.normal(size=(8, 3)), dtype=dtype),
-                                 mx.nd.array(rng.normal(size=8), dtype=dtype), 4,
-                                 label_name='label')
-        symbol = mx.sym.LinearRegressionOutput(
-            mx.sym.FullyConnected(mx.sym.Variable('data'), num_hidden=1, name='fc'),
-            mx.sym.Variable('label'))
-        module = bound(make, symbol, data, label_names=('label',))
-        module.init_optimizer()
-        for batch in data:
-            module.forward_backward(batch)
-            module.update()
-        assert module.get_params()[0]['fc_weight'].dtype == np.dtype(dtype)
-        yield parameters(module), module.get_outputs()
-
-
-@scenario
 def layouts(make):
     data = mx.sym.transpose(mx.sym.Variable('data'), axes=(1, 0, 2))
     symbol = mx.sym.MakeLoss(mx.sym.sum(mx.sym.FullyConnected(
@@ -334,18 +313,6 @@ def monitored(make):
 
 
 @scenario
-def parameters_in_a_file(make):
-    first, second = bound(make, classifier()), make(classifier())
-    data = classifier_data()
-    second.bind(data.provide_data, data.provide_label)
-    with tempfile.TemporaryDirectory() as folder:
-        first.save_params(os.path.join(folder, 'params'))
-        second.init_params()
-        second.load_params(os.path.join(folder, 'params'))
-    yield parameters(first), parameters(second)
-
-
-@scenario
 def names_that_an_optimizer_knows(make):
     for context in (mx.cpu(), TWO_DEVICES):
         for kvstore in (None, 'local', mx.kv.create('local')):
@@ -356,16 +323,6 @@ def names_that_an_optimizer_knows(make):
                 module.init_optimizer(kvstore, optimizer)
                 yield (module._optimizer.idx2name, module._optimizer.wd_mult,
                        module._optimizer.rescale_grad, module._update_on_kvstore)
-
-
-@scenario
-def unready(make):
-    module = make(classifier())
-    assert not module.binded and not module.params_initialized and not module.optimizer_initialized
-    for name in ('data_shapes', 'label_shapes', 'output_shapes'):
-        with pytest.raises(AssertionError):
-            getattr(module, name)
-    yield module.data_names, module.label_names, module.output_names, module.symbol.tojson()
 
 
 def with_snapshot(symbol, *args, **kwargs):
