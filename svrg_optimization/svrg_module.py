@@ -70,20 +70,10 @@ class SVRGModule(Module):
     ----------
     symbol : Symbol
         The network with its loss.
-    data_names, label_names : list of str
-        Names of the data and label variables, as in Module.
-    logger : Logger
-        Logger of the epochs and snapshots of `fit`.
-    context : Context or list of Context
-        Device or devices. The snapshot and the full gradient are stored there too.
-    work_load_list : list of number, optional
-        Work load of each device, as in Module.
-    fixed_param_names : list of str, optional
-        Parameters that are not trained, as in Module.
-    state_names : list of str, optional
-        States, as in Module.
-    group2ctxs : dict of str to Context, or list of dict, optional
-        Devices of the context groups, as in Module.
+    data_names, label_names, logger, context, work_load_list, fixed_param_names, state_names
+        As in Module.
+    group2ctxs
+        As in Module.
     compression_params : dict, optional
         Gradient compression between devices, as in Module. The full gradient
         is not compressed. A distributed KVStore does not accept it.
@@ -154,25 +144,17 @@ class SVRGModule(Module):
         alone, each with its own rows and the full gradient of all [7]_. They talk at snapshots
         alone, where their weights are averaged, by rows, and momentum begins anew. `update_freq`
         counts epochs of a worker's own data, of any number of batches.
+
     Raises
     ------
-    ValueError
-        If `update_freq` is below 1, `alpha` is not in [0, 1], `nonfinite` is
-        neither 'warn' nor 'raise', or `store_snapshot_grads` is below 1. Also
-        if `store_snapshot_grads` is set for a network with random layers or
-        states: these would differ between the pass and the step. Also if
-        `store_snapshot_grads` is given with `updates_per_snapshot`. Also if `tol` is not
-        above 0, or is given with `full_grad_batches` or ``alpha=0``, or `local_steps` with
-        ``alpha=0``. Also if `proximal`
-        names a parameter that is not trained, finds no weight, or is given together
-        with `sparse_full_grad`.
     TypeError
-        If `symbol` is not a Symbol, `context` is not a Context or a list of
-        Contexts, `update_freq` is not an int, `loss_is_mean` is not None, True
-        or False, `sparse_full_grad` is not a bool, `store_snapshot_grads` is not a
-        bool or an int, `alpha` is neither a number nor callable, `full_grad_batches`
-        is neither an int nor callable, `tol` is not a number, or `proximal` contains
-        anything but operators.
+        If an argument is of another type.
+    ValueError
+        If an argument is out of its range, `store_snapshot_grads` is set for a network with
+        random layers or states, `proximal` names a parameter that is not trained or finds no
+        weight, or two arguments exclude each other: `store_snapshot_grads` and
+        `updates_per_snapshot`, `tol` and `full_grad_batches`, ``alpha=0`` and `tol` or
+        `local_steps`, `proximal` and `sparse_full_grad`.
 
     Warns
     -----
@@ -280,11 +262,9 @@ class SVRGModule(Module):
 
         Raises
         ------
-        TypeError
-            If it is set to anything but a number.
-        ValueError
-            If it is set to infinity or a NaN, beside an `lr_scheduler`, or where the servers
-            of a distributed KVStore update the weights, which it would not reach.
+        TypeError, ValueError
+            If it is set to anything but a finite number, beside an `lr_scheduler`, or where
+            servers update the weights, which it would not reach.
         RuntimeError
             If it is set before `init_optimizer`, or read before the first snapshot with a
             `BarzilaiBorwein`.
@@ -383,14 +363,12 @@ class SVRGModule(Module):
         Raises
         ------
         ValueError
-            If the network has row_sparse gradients, `sparse_full_grad` is set,
-            and ``_svrg_grads_update_rule`` is overridden.
+            If `sparse_full_grad` is set and ``_svrg_grads_update_rule`` overridden.
 
         Warns
         -----
         UserWarning
-            If the snapshot is dropped because its full gradient lacks a
-            parameter. It appears once.
+            If the snapshot is dropped since its full gradient lacks a parameter.
         """
         if self.binded and not force_rebind:
             super().bind(data_shapes, label_shapes)  # only logs that it is bound already
@@ -446,15 +424,13 @@ class SVRGModule(Module):
                     allow_missing=False, force_init=False, allow_extra=False):
         """Initialize the parameters.
 
-        With `force_init` the snapshot is dropped, and the module takes plain
-        Module's steps until the next one.
+        With `force_init` the snapshot is dropped, and steps are plain Module's until the
+        next one.
 
         Raises
         ------
-        TypeError
-            If a given value is not an NDArray.
-        ValueError
-            If a given value has another shape than the bound parameter.
+        TypeError, ValueError
+            If a given value is not an NDArray of the shape of its parameter.
         """
         initializes = force_init or not self.params_initialized
         if initializes and self.binded:
@@ -510,17 +486,9 @@ class SVRGModule(Module):
         Raises
         ------
         ValueError
-            If Horovod is not there, or MXNet would abort, hang or give wrong results with this
-            `kvstore`: a distributed one with `compression_params`;
-            ``dist_async`` with ``MXNET_UPDATE_ON_KVSTORE=0``; one that does not
-            sum row_sparse gradients correctly; one whose servers would have to
-            load optimizer states; or one that has keys of another
-            SVRGModule, or updates the weights of a plain Module. Also if there is a
-            `tol` or `local_steps` with ``dist_async``, if the learning rate is not finite, or if
-            `BarzilaiBorwein` or the module's `proximal` does not support the
-            optimizer or the KVStore, or if with `sparse_full_grad` and weight decay the
-            optimizer decays rows that are not in the batch, as nag does. No key of a weight
-            has been created then.
+            If Horovod is not there, MXNet would abort, hang or give wrong results with this
+            `kvstore`, the learning rate is not finite, or the optimizer or the KVStore is
+            none for a setting of the module. No key of a weight has been created then.
         TypeError
             If `optimizer` is neither a str nor an Optimizer, or its `lr_scheduler`
             is a class or not callable.
@@ -546,14 +514,11 @@ class SVRGModule(Module):
 
         Raises
         ------
-        TypeError
-            If `shared_module` is not a Module.
-        RuntimeError
-            If it has no optimizer yet.
+        TypeError, RuntimeError
+            If `shared_module` is not a Module, or has no optimizer yet.
         ValueError
-            If it is a plain Module with a distributed KVStore or Horovod, if `BarzilaiBorwein` does
-            not support its optimizer or is scaled for other parameters, or if `proximal` is not
-            the same.
+            If it is a plain Module with a distributed KVStore or Horovod, or its optimizer
+            is none for the settings of this module.
         """
         if not isinstance(shared_module, Module):
             raise TypeError('shared_module must be a Module, not %r' % (shared_module,))
@@ -611,9 +576,7 @@ class SVRGModule(Module):
     def predict(self, eval_data, *args, **kwargs):
         """Predict the outputs for the batches of an iterator, or for the rows of an array.
 
-        An array may have any number of rows. Plain Module takes it for a single batch,
-        which it computes as in training. If that has another number of rows than the
-        bound batches, it raises an error and cannot train afterwards.
+        An array may have any number of rows, which plain Module takes for one batch.
 
         Raises
         ------
@@ -662,8 +625,7 @@ class SVRGModule(Module):
     def update(self):
         """Update the weights with the SVRG gradients.
 
-        If the gradients were computed before the first snapshot, this is a step
-        of plain Module.
+        Before the first snapshot it is a step of plain Module.
 
         Raises
         ------
@@ -675,8 +637,7 @@ class SVRGModule(Module):
         Warns
         -----
         UserWarning
-            If there is no snapshot and `alpha` has not been 0. It appears once,
-            and not for gradients that `backward` got `out_grads` for.
+            If there is no snapshot, `alpha` has not been 0, and `backward` got no `out_grads`.
         """
         if self.optimizer_initialized:
             check_learning_rate(self._optimizer)  # MXNet would fail in the middle of the step
@@ -700,19 +661,11 @@ class SVRGModule(Module):
 
     def _svrg_grads_update_rule(self, g_curr_batch_curr_weight, g_curr_batch_special_weight,
                                 g_special_weight_all_batch):
-        r"""Compute :math:`g = \nabla f_{batch}(w) - \nabla f_{batch}(\tilde w) + \mu`.
+        """Return the first argument, overwritten with it minus the second plus the third.
 
-        Parameters
-        ----------
-        g_curr_batch_curr_weight : NDArray
-            Gradient of the batch at the current weights, of one parameter on one
-            device. It is overwritten with g and returned.
-        g_curr_batch_special_weight : NDArray
-            Gradient of the batch at the snapshot, of the same shape and dtype, times α.
-        g_special_weight_all_batch : NDArray
-            The device's share of the full gradient, of the same shape, times α and
-            scaled to the rows of the batch; dense, and float32 where the gradient is
-            float16.
+        They are NDArrays of one parameter on one device: the gradient of the batch at the
+        current weights, the gradient at the snapshot times α, and the device's share of the
+        full gradient times α, scaled to the rows of the batch; float32 for float16.
         """
         correct(g_curr_batch_curr_weight, g_curr_batch_special_weight, g_special_weight_all_batch)
         return g_curr_batch_curr_weight
@@ -726,12 +679,11 @@ class SVRGModule(Module):
         2 `update_freq` and so on; with `updates_per_snapshot` before the first step
         after so many updates. It is also taken before the first step if there is none,
         or if updates were made with ``alpha=0`` since the last one. `train_data` is read
-        twice in an epoch with a snapshot. The duration of the pass is logged as
-        ``Epoch[%d] Full gradient time=%.3f``, in seconds, and is part of the epoch's
-        ``Time cost``. With `full_grad_batches` the number of batches, of all workers
-        together, is logged as ``Epoch[%d] Full gradient batches=%d``. The
-        `gradient_norm` is logged as ``Epoch[%d] Full gradient norm=%.1e``, and the
-        `objective`, where it is known, as ``Epoch[%d] Full objective=%g``.
+        twice in an epoch with a snapshot. Logged are ``Epoch[%d] Full gradient time=%.3f`` in
+        seconds, which are part of the epoch's ``Time cost``, with `full_grad_batches` their
+        number as ``Epoch[%d] Full gradient batches=%d``, the `gradient_norm` as ``Epoch[%d]
+        Full gradient norm=%.1e``, and the `objective`, where it is known, as ``Epoch[%d]
+        Full objective=%g``.
 
         With `tol` a snapshot that finds convergence ends `fit`: at the beginning of
         an epoch without that epoch, within one at the end that comes with it. After
@@ -742,10 +694,9 @@ class SVRGModule(Module):
         TypeError
             If an iterator, a callback or an epoch is of another type.
         ValueError
-            If an epoch number is negative, if `train_data` yields no batch in an epoch
-            or is no NDArrayIter with `updates_per_snapshot`, or if the workers of a
-            distributed training run differ in what must be the same on all, or use
-            `updates_per_snapshot` in ``dist_async``. Also where `init_optimizer` or
+            If an epoch number is negative, `train_data` yields no batch in an epoch or is no
+            NDArrayIter with `updates_per_snapshot`, or the workers of a distributed run differ
+            in what must be the same on all. Also where `init_optimizer` or
             `update_full_grads` raises one.
         FloatingPointError
             If a full gradient is not finite, with ``nonfinite='raise'``.
@@ -783,20 +734,17 @@ class SVRGModule(Module):
         TypeError
             If `train_data` is not an iterator or does not yield batches.
         ValueError
-            If `train_data` yields no row, a batch without labels, or a batch of
-            shapes that the module cannot be bound for. Also if the symbol has
-            no loss, or with `full_grad_batches` and `BarzilaiBorwein`.
+            If `train_data` yields no row or a batch that the module cannot be bound for, the
+            symbol has no loss, or with `full_grad_batches` and `BarzilaiBorwein`.
         FloatingPointError
             If the full gradient is not finite, with ``nonfinite='raise'``.
 
         Warns
         -----
         UserWarning
-            If the full gradient is not finite, with ``nonfinite='warn'``. If the
-            network has random layers other than Dropout.
-            Also if the padding of a batch cannot be cut off, because the symbol cannot be
-            bound for the real rows or a device would have no row. The gradient then includes
-            the padding, and its weight is the fraction of real rows. Each warning appears once.
+            Once if the full gradient is not finite, with ``nonfinite='warn'``, the network has
+            random layers other than Dropout, or the padding of a batch cannot be cut off: its
+            gradient then includes the padding, weighted by the fraction of real rows.
         """
         take_snapshot(self, train_data)
 
@@ -828,16 +776,10 @@ class SVRGModule(Module):
             the last `update_full_grads`, in a new random order. If there are
             none, the iterator itself, which has been reset.
 
-        Raises
-        ------
-        TypeError
-            If `train_data` is not an iterator.
-
         Warns
         -----
         UserWarning
-            If the stored batches are of another iterator. The warning appears
-            once.
+            Once if the stored batches are of another iterator.
         """
         checked_iterator('train_data', train_data)
         batches = None
@@ -853,16 +795,12 @@ class SVRGModule(Module):
     def save_checkpoint(self, prefix, epoch, save_optimizer_states=False, remove_amp_cast=True):
         """Save the module with all that is needed to resume the training run.
 
-        The files are those of Module, which plain ``Module.load`` reads, and
+        The files are Module's, which plain ``Module.load`` reads, and
         ``prefix-%04d.svrg`` with the snapshot, the full gradient and the update
         counts. All files are written whole or not at all. `prefix` may be a path.
 
         Raises
         ------
-        TypeError
-            If `prefix` is not a str or a path, or `epoch` is not an int.
-        ValueError
-            If `epoch` is negative.
         OSError
             If a file cannot be written, as on a full disk. The files of an
             earlier checkpoint stay as they were.
