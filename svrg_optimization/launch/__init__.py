@@ -1,4 +1,1 @@
-"""Start of a distributed job on this machine, and the role of a process that others start.
-
-Both need Python's standard library alone, until a process of the job imports MXNet.
-"""
+"""Start of a distributed job by mpirun, and the role of a process that mpirun or Slurm starts."""

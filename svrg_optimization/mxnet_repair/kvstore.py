@@ -17,9 +17,9 @@ import weakref
 import numpy as np
 from mxnet import kv as kv_of_mxnet
 from mxnet import ndarray as nd
-from mxnet.base import _LIB, MXNetError, _notify_shutdown, check_call, py_str
+from mxnet.base import MXNetError, _notify_shutdown, py_str
 
-LAUNCHER = 'SVRG_OPTIMIZATION_LAUNCHER'  # which sets it
+has_joined = False  # whether this worker has ever had a KVStore with servers
 _connected = weakref.WeakSet()  # KVStores of this process that have servers
 _opened_by_name, _never_freed = [], []
 
@@ -116,17 +116,12 @@ def errors_of_updater_raised():
 # and otherwise when all its pushes are sent.
 
 def prepare_exit(kvstore):
-    """Let this process leave its cluster without a wait that may have no end.
-
-    Only in a job of our launcher, which ends the servers, may a worker leave
-    before the others without an exception, as with ``sys.exit(1)``. In other jobs
-    the servers end after MXNet's barrier at exit.
-    """
+    """Let this process leave its cluster, after an exception, without a wait that has no end."""
+    global has_joined  # noqa: PLW0603
     if 'dist' not in kvstore.type or not hasattr(kvstore, 'handle'):  # it has no servers
         return
+    has_joined = True
     _connected.add(kvstore)
-    if LAUNCHER in os.environ:
-        check_call(_LIB.MXKVStoreSetBarrierBeforeExit(kvstore.handle, 0))
     if getattr(sys.excepthook, 'func', None) is not _leave:
         atexit.register(nd.waitall)
         sys.excepthook = functools.partial(_leave, sys.excepthook)

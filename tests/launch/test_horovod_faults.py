@@ -10,9 +10,9 @@ import numpy as np
 import psutil
 import pytest
 
-from cluster import PROBLEM
+from cluster import PROBLEM, is_running
 from horovod_jobs import horovodrun, job_of_checks, needs_horovod, run_checks
-from jobs import TRAIN, is_running, last_checkpoint, weights
+from jobs import TRAIN, last_checkpoint, weights
 from oracle import train_on_union
 from problems import Problem, assert_close
 
@@ -32,9 +32,11 @@ def test_a_rank_that_leaves_ends_the_job_which_goes_on_later(tmp_path, how, wher
     given = {'directory': tmp_path, 'problem': GIVEN, 'sizes': SIZES, 'settings': SETTINGS,
              'where': where}
     with job_of_checks(tmp_path, [('leaves', 'leaving', {**given, 'how': how})]) as running:
+        running.wait_for('rank 1 is process')
+        processes = running.processes().values()
         assert running.exit_status() != 0, running.output
         ended = time.time()
-        assert not any(is_running(pid) for pid in running.pids().values())
+        assert not any(map(is_running, processes))
     began = float(re.search(r'leaves at (\S+)$', running.output, re.MULTILINE)[1])
     assert ended - began < 5 * max(1, os.getloadavg()[0] / os.cpu_count()), running.output
     assert ('ValueError: the reason' in running.output) == (how == 'raise')
@@ -66,7 +68,7 @@ def test_the_example_ends_with_a_rank_that_is_killed_and_resumes(tmp_path):
         running.wait_for(r'Epoch\[3\] Batch \[1')
         os.kill(workers[-1].pid, signal.SIGKILL)
         assert running.exit_status(20) != 0
-        assert not any(is_running(process.pid) for process in workers)
+        assert not any(map(is_running, workers))
     last = last_checkpoint(model)
     assert 2 <= last < epochs
     output = run_to_end(start(model, '--resume'))

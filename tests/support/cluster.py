@@ -4,18 +4,20 @@ import contextlib
 import os
 import pickle
 import re
-import signal
 import subprocess
 import sys
 import threading
 import time
 from pathlib import Path
 
+import psutil
+import pytest
+
+from mpi import BESIDE, MPIRUN
 from processes import LIGHT
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
-LAUNCHER = ROOT / 'examples' / 'distributed' / 'launch.py'
 SECONDS = 120
 PROBLEM = {'kind': 'perceptron', 'rows': 57, 'features': 6}
 
@@ -44,15 +46,14 @@ class Job:
         return self
 
     def __exit__(self, *_):
+        left = self.processes().values()
         if self._process.poll() is None:
             self._process.terminate()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(15)
-        if self._process.poll() is None:
-            self._process.kill()
-        for pid in self.pids().values():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        for process in [*left, self._process]:
+            with contextlib.suppress(psutil.Error, ProcessLookupError):
+                process.kill()
         self._process.wait()
         self._reader.join(5)
 
@@ -60,10 +61,17 @@ class Job:
     def output(self):
         return ''.join(self.lines)
 
-    def pids(self):
-        """Map each process of the cluster, by the launcher's name for it, to its number."""
-        return {name: int(pid) for name, pid in re.findall(
-            r'^\[(?:launcher\]|\d\]<stdout>:) ?(.+) is process (\d+)$', self.output, re.MULTILINE)}
+    def processes(self):
+        """Return the processes that run now, by their ranks."""
+        found = {}
+        with contextlib.suppress(psutil.Error):
+            for process in psutil.Process(self._process.pid).children(recursive=True):
+                with contextlib.suppress(psutil.Error):
+                    variables = process.environ()
+                    rank = variables.get('OMPI_COMM_WORLD_RANK', variables.get('HOROVOD_RANK'))
+                    if rank is not None and 'python' in process.name():
+                        found.setdefault(int(rank), process)
+        return found
 
     def wait_for(self, pattern, seconds=SECONDS):
         """Wait until a line is printed that a pattern matches."""
@@ -75,7 +83,7 @@ class Job:
                 self._printed.wait(min(left, 0.5))
 
     def send(self, number):
-        """Send a signal to the launcher."""
+        """Send a signal to the command."""
         self._process.send_signal(number)
 
     def exit_status(self, seconds=SECONDS):
@@ -94,14 +102,27 @@ def started(command, **environment):
                  if not name.startswith(('DMLC_', 'PS_', 'MXNET_'))}
     paths = [LIGHT, str(HERE), str(ROOT), inherited.get('PYTHONPATH', '')]
     inherited.update(PYTHONPATH=os.pathsep.join(filter(None, paths)), MXNET_SUBGRAPH_VERBOSE='0',
+                     PATH=inherited.get('PATH', os.defpath) + os.pathsep + BESIDE,
                      MXNET_STORAGE_FALLBACK_LOG_VERBOSE='0', OMP_NUM_THREADS='1')
-    return Job(command, {**inherited, **environment})
+    inherited.update(environment)
+    return Job([*map(str, command)], {name: value for name, value in inherited.items()
+                                      if value is not None})
 
 
-def job(command, workers=2, servers=1, launcher=(sys.executable, str(LAUNCHER)), **environment):
-    """Start a command as the workers of a cluster, whose servers the launcher's Python runs."""
-    return started([*launcher, '--workers', str(workers), '--servers', str(servers), '--',
-                    *command], **environment)
+def job(*script, workers=2, servers=1, python=sys.executable, **environment):
+    """Start a script as the workers of a cluster, whose servers `python` runs."""
+    if MPIRUN is None:
+        pytest.skip("needs Open MPI's mpirun")
+    return started([python, '-m', 'svrg_optimization.launch', '-n', workers, '-s', servers, '--',
+                    sys.executable, *script], **environment)
+
+
+def is_running(process):
+    """Tell whether a process of psutil has not ended."""
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def run_workers(scenario, tmp_path, workers=2, servers=1, environment=None,
@@ -116,9 +137,8 @@ def run_workers(scenario, tmp_path, workers=2, servers=1, environment=None,
         result.unlink(missing_ok=True)
     given = Path(tmp_path) / 'arguments'
     given.write_bytes(pickle.dumps(arguments))
-    command = [sys.executable, str(HERE / 'workers.py'), scenario, str(tmp_path)]
-    launcher = [python, str(LAUNCHER)]
-    with job(command, workers, servers, launcher, **(environment or {})) as running:
+    with job(HERE / 'workers.py', scenario, tmp_path, workers=workers, servers=servers,
+             python=python, **(environment or {})) as running:
         status = running.exit_status()
     assert 'Traceback' not in running.output, running.output
     assert status == 0, running.output

@@ -111,7 +111,6 @@ def send(number):
 
 
 terminate = functools.partial(send, signal.SIGTERM)
-kill_in_real_time = functools.partial(send, signal.SIGRTMIN + 1)
 crash = functools.partial(send, signal.SIGSEGV)
 
 if __name__ == '__main__':

@@ -6,16 +6,15 @@ import sys
 from pathlib import Path
 
 ROLE = ['-m', 'svrg_optimization.launch.role']
-SUCCESS = 'The job has succeeded, in all of its %d processes.'
 # Open MPI's mpirun asks for it where root starts jobs, as in containers.
 AS_ROOT = {name + '_ALLOW_RUN_AS_ROOT' + end: '1' for name in ('OMPI', 'PRTE')
            for end in ('', '_CONFIRM')}
-MPIRUN = shutil.which('mpirun', path=os.pathsep.join([str(Path(sys.executable).parent),
-                                                      os.environ.get('PATH', '')]))
+BESIDE = str(Path(sys.executable).parent)
+MPIRUN = shutil.which('mpirun', path=os.pathsep.join([BESIDE, os.environ.get('PATH', '')]))
 
 
 def mpirun(processes, command, *options, servers=1, role=()):
     """Return the command that starts a script with its arguments in a job of some processes."""
     return [MPIRUN, '--tag-output', '--bind-to', 'none', '-x', 'PYTHONPATH', '-x',
-            'OMP_NUM_THREADS', '-np', str(processes), *options, sys.executable, *ROLE, '-s',
-            str(servers), *role, *map(str, command)]
+            'OMP_NUM_THREADS', '-np', str(processes), *map(str, options), sys.executable, *ROLE,
+            '-s', str(servers), *role, *map(str, command)]

@@ -1,0 +1,193 @@
+"""Jobs of `python -m svrg_optimization.launch` on this machine, and how they end."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from cluster import HERE, is_running, job
+from jobs import TRAIN, assert_optimal, assert_same_weights, last_checkpoint, weights
+from processes import LIGHT, ROOT
+
+ROWS, FEATURES, CLASSES, L2 = 800, 6, 3, 0.01
+CORES = len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count()
+
+
+def slow(*case):
+    return pytest.param(*case, marks=pytest.mark.slow)
+
+
+def assert_ended(processes, seconds=15):
+    deadline = time.monotonic() + seconds
+    while any(map(is_running, processes)):
+        assert time.monotonic() < deadline, processes
+        time.sleep(0.05)
+
+
+@pytest.mark.process
+@pytest.mark.parametrize('arguments, says', [
+    (['-n', '0', 'python', __file__], 'argument --workers: must be 1 or more, not 0'),
+    (['-s', '-1', 'python', __file__], 'argument --servers: must be 1 or more, not -1'),
+    (['-n', '2'], 'the following arguments are required: python, script'),
+    (['--', 'sh', __file__], "argument python: must be a Python that is here, not 'sh'"),
+    (['--', 'python0', __file__], "argument python: must be a Python that is here, not 'python0'"),
+    (['--', 'python', '-c', 'pass'], "argument script: must be a file, not '-c'")])
+def test_wrong_arguments_are_refused(arguments, says):
+    found = subprocess.run([sys.executable, '-m', 'svrg_optimization.launch', *arguments],
+                           stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+    assert found.returncode == 2 and 'error: ' + says in found.stderr
+
+
+@pytest.mark.process
+def test_without_mpirun_the_extra_is_named(tmp_path):
+    (tmp_path / 'python').symlink_to(sys.executable)  # without an mpirun beside it
+    found = subprocess.run(
+        [str(tmp_path / 'python'), '-m', 'svrg_optimization.launch', '--', 'python', __file__],
+        stderr=subprocess.PIPE, text=True, timeout=60, check=False,
+        env={'PATH': '/nowhere', 'PYTHONPATH': os.pathsep.join([LIGHT, str(ROOT)])})
+    assert found.returncode == 2
+    assert "pip install 'svrg-optimization[cluster]'" in found.stderr
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize('workers', [1, slow(CORES + 1)])
+def test_workers_share_the_cores(tmp_path, workers):
+    """The job ends though no worker makes a KVStore, and arguments come through as they are."""
+    script = tmp_path / 'script.py'
+    script.write_text('import os, sys; print("has", os.environ["OMP_NUM_THREADS"], sys.argv[1:])')
+    with job(script, '-n', '--', 'a b', workers=workers, OMP_NUM_THREADS=None) as running:
+        assert running.exit_status() == 0, running.output
+    told = re.findall(r"^\[1,\d\]<stdout>: has (\d+) \['-n', '--', 'a b'\]$", running.output,
+                      re.MULTILINE)
+    assert told == [str(max(1, CORES // workers))] * workers
+    assert running.lines[-1] == '[1,0]<stdout>: All workers have finished.\n'
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize('place, status', [
+    ('in_callback', 1), slow('in_full_gradient_pass', 1), slow('in_custom_loop', 1),
+    slow('in_result_of_thread', 1), slow('in_join_of_thread_that_waits', 1), slow('at_import', 1),
+    ('exit_in_callback', 3), slow('exit_with_message', 1), slow('raise_keyboard_interrupt', 130),
+    slow('exit_at_once', 3), slow('terminate', 143), slow('crash', 134)])  # by MXNet's handler
+def test_a_worker_that_fails_ends_the_job(tmp_path, place, status):
+    log = tmp_path / 'log'
+    with job(HERE / 'failing_worker.py', place, log) as running:
+        running.wait_for('fails at')
+        processes = running.processes().values()
+        assert running.exit_status(20) == status, running.output
+        assert_ended(processes)
+    assert 'All workers have finished' not in running.output
+    if place not in ('exit_at_once', 'terminate', 'crash'):
+        assert 'own exit handler' in running.output and log.read_text() == 'last words'
+    if status == 1:
+        assert {'at_import': "ModuleNotFoundError: No module named 'no_such_module'",
+                'exit_with_message': 'no such option'}.get(
+                    place, 'ValueError: the reason') in running.output
+
+
+PUSH = '''
+import mxnet as mx, sys, time
+kvstore = mx.kv.create('dist_async')
+kvstore.set_optimizer(mx.optimizer.Test())
+value = mx.nd.zeros((1000, 1000))
+kvstore.init('value', value)
+kvstore._barrier()
+if kvstore.rank == 0:
+    for _ in range(20):
+        kvstore.push('value', mx.nd.ones((1000, 1000)))
+    sys.exit()
+for _ in range(100):
+    kvstore.pull('value', out=value)
+    if (value == 20).asnumpy().all():
+        break
+    time.sleep(0.1)
+else:
+    sys.exit('a push is lost')
+del kvstore
+time.sleep(3)
+print('has gone on without its KVStore')
+'''
+
+
+@pytest.mark.cluster
+@pytest.mark.slow
+def test_what_a_worker_pushed_before_its_end_is_not_lost(tmp_path):
+    script = tmp_path / 'script.py'
+    script.write_text(PUSH)
+    with job(script) as running:
+        assert running.exit_status() == 0, running.output
+    assert 'has gone on' in running.output and 'Traceback' not in running.output, running.output
+
+
+@pytest.fixture(scope='module')
+def data(tmp_path_factory):
+    """Write a LIBSVM file; return its name, the features and the labels."""
+    rng = np.random.RandomState(0)
+    features = rng.normal(size=(ROWS, FEATURES)).round(4)
+    labels = (features @ rng.normal(size=(FEATURES, CLASSES))
+              + rng.gumbel(size=(ROWS, CLASSES))).argmax(axis=1)
+    path = tmp_path_factory.mktemp('data') / 'rows.libsvm'
+    path.write_text(''.join('%d %s\n' % (label, ' '.join(
+        '%d:%s' % (i + 1, value) for i, value in enumerate(row)))
+        for label, row in zip(labels, features)))
+    return path, features, labels
+
+
+def training(data, prefix, *options, kind='dist_sync', momentum=0.0, epochs=7, rate=0.02,
+             **environment):
+    return job(TRAIN, '--data', data[0], '--prefix', prefix, '--kv-store', kind, '--epochs', epochs,
+               '--batch-size', 5, '--learning-rate', rate, '--momentum', momentum, '--l2', L2,
+               '--log-every', 20, *options, **environment)
+
+
+def run_to_end(running):
+    with running:
+        assert running.exit_status() == 0, running.output
+    assert 'Traceback' not in running.output, running.output
+    return running.output
+
+
+@pytest.mark.cluster
+@pytest.mark.slow
+@pytest.mark.parametrize('rank, given', [
+    (3, {}), (1, {'momentum': 0.8, 'MXNET_UPDATE_ON_KVSTORE': '0'}),
+    (0, {'kind': 'dist_async', 'epochs': 40, 'rate': 0.05}),
+    *(pytest.param(rank, {}, marks=pytest.mark.exhaustive) for rank in (0, 1, 2))])
+def test_a_resumed_job_ends_as_an_undisturbed_one(data, tmp_path, rank, given):
+    """Synchronous, that is; an asynchronous one ends at the optimum, in float64."""
+    prefix, epochs = tmp_path / 'model', given.get('epochs', 7)
+    with training(data, prefix, '--resume', **given) as running:
+        running.wait_for(r'Epoch\[5\] Batch \[20-')
+        processes = running.processes()
+        assert len(processes) == 4
+        processes[rank].kill()
+        assert running.exit_status(20) == 137, running.output
+        assert_ended(processes.values())
+    assert 'from epoch 0 on' in running.output  # there was nothing to resume
+    last = last_checkpoint(prefix)
+    assert 4 <= last < epochs
+    assert 'from epoch %d on' % last in run_to_end(training(data, prefix, '--resume', **given))
+    if given.get('kind') == 'dist_async':
+        assert_optimal(weights(prefix, epochs), *data[1:], L2)
+    else:
+        run_to_end(training(data, tmp_path / 'whole', **given))
+        assert_same_weights(weights(prefix, epochs), weights(tmp_path / 'whole', epochs))
+
+
+@pytest.mark.cluster
+@pytest.mark.slow
+@pytest.mark.usefixtures('signals_are_heard')
+@pytest.mark.parametrize('number, status', [
+    (signal.SIGTERM, 1), (signal.SIGINT, 1), (signal.SIGKILL, -9)])
+def test_a_job_whose_launcher_gets_a_signal_ends(data, tmp_path, number, status):
+    with training(data, tmp_path / 'model', epochs=1000) as running:
+        running.wait_for('Epoch.0. Time cost')
+        processes = running.processes().values()
+        running.send(number)
+        assert running.exit_status(15) == status
+        assert_ended(processes)
