@@ -17,7 +17,7 @@ LACKING = lacking() or ('' if MPIRUN else "Open MPI's mpirun")
 
 def on_several_hosts(test):
     """Mark a test that is skipped where the machine lacks what its hosts need."""
-    reason = 'several hosts need %s: .ci/run installs it' % LACKING
+    reason = 'several hosts need %s: CI=true .ci/run installs it' % LACKING
     return pytest.mark.slow(
         pytest.mark.hosts(pytest.mark.skipif(bool(LACKING), reason=reason)(test)))
 
