@@ -12,10 +12,11 @@ from mxnet.module import BucketingModule
 from .checkpoint.files import save_arrays
 from .checkpoint.format import Checkpoint, file_names, name_of_symbol
 from .checkpoint.save import save
+from .core import snapshots
 from .core.settings import MODULE, takes_settings
 from .module import loop
 from .module.install import optimizer_kept_on_error
-from .module.snapshots import begin_steps, take_snapshot
+from .module.trained_module import TrainedModule
 from .svrg_module import SVRGModule
 
 
@@ -173,7 +174,7 @@ class SVRGBucketingModule(BucketingModule):
         """Compute the outputs of a batch in its bucket."""
         is_training = self.for_training if is_train is None else is_train
         if self.binded and is_training and self._svrg.snapshot.jump is not None:
-            begin_steps(self._default_bucket)
+            snapshots.jump(self._svrg, TrainedModule(self._default_bucket))
             self._params_dirty = True
         super().forward(data_batch, is_train)
 
@@ -191,7 +192,7 @@ class SVRGBucketingModule(BucketingModule):
             As in `SVRGModule.fit`.
         """
         loop.fit(self, (train_data, *args), kwargs,
-                 only_reads_batches=type(self) is SVRGBucketingModule)
+                 is_ours=type(self) is SVRGBucketingModule)
 
     fit.__signature__ = SVRGModule.fit.__signature__
 
@@ -217,7 +218,7 @@ class SVRGBucketingModule(BucketingModule):
         reference = self._svrg.reference
         try:
             reference.bucket_of = self._bucket_of
-            take_snapshot(self._default_bucket, train_data)
+            self._default_bucket.update_full_grads(train_data)
             self._params_dirty = True  # BarzilaiBorwein may have gone back
         finally:
             reference.bucket_of = None

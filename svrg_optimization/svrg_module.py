@@ -20,9 +20,10 @@ from .checkpoint.save import save
 from .core import snapshots
 from .core.arrays import is_row_sparse
 from .core.correction import correct
+from .core.requirements import ALL_ROWS, require
 from .core.settings import MODULE, Settings, takes_settings
 from .core.svrg import SVRG
-from .data.iterators import rewind
+from .data.iterators import rewind, rewind_for_pass
 from .data.ndarray_iter import BatchesOfArray
 from .kvstore.horovod import is_wrapped
 from .kvstore.keys import KVStoreKeys
@@ -31,9 +32,9 @@ from .kvstore.workers import exchange
 from .module import executor_group, loop
 from .module.dropout_masks import DropoutMasks
 from .module.install import install, optimizer_kept_on_error, wrapped_optimizer
-from .module.membership import Membership, servers_hold_states
+from .module.membership import Membership, servers_hold_states, workers_of
+from .module.passes import Pass
 from .module.reference import ModuleReference
-from .module.snapshots import begin_steps, take_snapshot
 from .module.trained_module import TrainedModule
 from .proximal import ProximalOperators, weights_of
 from .rate.barzilai_borwein import check_step_size, spelled_out
@@ -229,7 +230,6 @@ class SVRGModule(Module):
         self._membership = Membership(KVStoreKeys(self._param_names, self._trainable))
         self._loaded = Loaded()
         self._keeps_snapshot = False
-        self._unmoved = 0  # latest snapshots outside of `fit` without a step before
         self._pass_of_fit = None, False  # its iterator, and whether it stands at the beginning
 
     def __init_subclass__(cls, **kwargs):
@@ -563,7 +563,7 @@ class SVRGModule(Module):
         reference = self._svrg.reference
         is_training = self.for_training if is_train is None else is_train
         if self._svrg.snapshot.jump is not None and is_training:
-            begin_steps(self)
+            snapshots.jump(self._svrg, TrainedModule(self))
         batch_size = reference.batch_size
         try:
             super().forward(data_batch, is_train)
@@ -707,7 +707,7 @@ class SVRGModule(Module):
             If the symbol has no loss: `fit` then trains as plain Module. If training
             has not converged to `tol`.
         """
-        loop.fit(self, (train_data, *args), kwargs, only_reads_batches=type(self) is SVRGModule)
+        loop.fit(self, (train_data, *args), kwargs, is_ours=type(self) is SVRGModule)
 
     fit.__signature__ = inspect.signature(Module.fit)
 
@@ -746,7 +746,27 @@ class SVRGModule(Module):
             random layers other than Dropout, or the padding of a batch cannot be cut off: its
             gradient then includes the padding, weighted by the fraction of real rows.
         """
-        take_snapshot(self, train_data)
+        if not (self.binded and self.for_training and self.params_initialized):
+            raise RuntimeError('update_full_grads needs a module that is bound with '
+                               'for_training=True and has its parameters initialized')
+        checked_iterator('train_data', train_data)
+        svrg, trained = self._svrg, TrainedModule(self)
+        source = Pass(train_data, svrg.settings.batches_after(svrg.snapshot.num_taken))
+        if source.count is not None:
+            require(ALL_ROWS, {'rule': trained.rule}, 'full_grad_batches', source.count)
+        of_fit, is_rewound = self._pass_of_fit
+        if train_data is not of_fit:
+            rewind(train_data)
+        elif not is_rewound:
+            rewind_for_pass(train_data)
+        if svrg.settings.is_plain:
+            for _ in source.batches():
+                pass
+            return
+        self._membership.synchronize(self, svrg.snapshot.num_update)
+        svrg.reference.warn_of_noise(self)
+        taken = snapshots.take(svrg, trained, source, workers_of(self, train_data is of_fit))
+        snapshots.log_rate(self.logger, svrg, trained, taken)
 
     # These two are kept for code written for mxnet.contrib: a pass does not call them.
 

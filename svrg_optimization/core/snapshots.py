@@ -27,7 +27,7 @@ class Taken(NamedTuple):
     went_back: bool = False
 
 
-def take_snapshot(svrg, trained, source, workers):
+def take(svrg, trained, source, workers):
     """Take a snapshot; where the optimizer has a rule, let it set the rate there.
 
     If the objective is above that of the snapshot before, a rule may go back to that one

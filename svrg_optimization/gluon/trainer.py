@@ -283,7 +283,7 @@ class SVRGTrainer(gluon.Trainer):
             self._init_params()
         if self._reference.has_been_set():
             self._svrg.weights_are_others(trained)
-        taken = snapshots.take_snapshot(self._svrg, trained, source,
+        taken = snapshots.take(self._svrg, trained, source,
                                         self._agreeing_workers(takes_snapshot=True))
         snapshots.log_rate(logging, self._svrg, trained, taken)
         self._data_of_snapshot = train_data

@@ -2,7 +2,6 @@
 
 import inspect
 import itertools
-import math
 import time
 from types import SimpleNamespace
 
@@ -13,7 +12,6 @@ from mxnet.module import BaseModule
 
 from .._argument_checks import check_epoch, checked_callbacks, checked_iterator
 from ..core import snapshots
-from ..data.batch_rows import count_rows
 from ..data.iterators import begin_within_epoch, leaves_out_other_rows, rewind, rewind_for_pass
 from ..data.ndarray_iter import views_of_batches
 from ..kvstore.kinds import steps_alone
@@ -21,7 +19,6 @@ from . import executor_group
 from .loss_reduction import NoLossError
 from .membership import workers_of
 from .passes import Pass
-from .snapshots import is_at_snapshot
 from .trained_module import TrainedModule
 
 _END = object()
@@ -48,17 +45,11 @@ def _check_arguments(module, arguments):
     assert arguments['num_epoch'] is not None, 'num_epoch must be given, a number of epochs'
 
 
-def fit(module, args, kwargs, only_reads_batches):
+def fit(module, args, kwargs, is_ours):
     """Train a module as ``Module.fit`` does, and take the snapshots that are due.
 
-    Parameters
-    ----------
-    module : SVRGModule or SVRGBucketingModule
-        The module.
-    args, kwargs : tuple, dict
-        Arguments of ``Module.fit``. Callbacks get them in `locals`.
-    only_reads_batches : bool
-        Whether the module writes to no batch. A subclass may.
+    `is_ours` tells that the module is of no subclass, which may read the data before their pass
+    or write to batches. Callbacks get the arguments of ``Module.fit`` in `locals`.
     """
     call = inspect.signature(BaseModule.fit).bind(module, *args, **kwargs)
     call.apply_defaults()
@@ -69,28 +60,28 @@ def fit(module, args, kwargs, only_reads_batches):
         given.validation_metric = given.eval_metric
     if not isinstance(given.eval_metric, mx.metric.EvalMetric):
         given.eval_metric = mx.metric.create(given.eval_metric)
+    svrg = module._svrg
+    svrg.epoch = given.begin_epoch
     try:
-        _train_epochs(module, given, only_reads_batches)
-        module._svrg.snapshot.jump = None
+        _train_epochs(module, given, _Snapshots(module, given, is_ours))
+        svrg.snapshot.jump = None
     finally:
-        module._svrg.epoch = None
+        svrg.epoch = None
 
 
-def _train_epochs(module, given, only_reads_batches):
-    are_seen = not (only_reads_batches and given.batch_end_callback is None
-                    and given.sparse_row_id_fn is None)
-    data = _Epochs(module, given.train_data, given.num_epoch, are_seen, only_reads_batches)
+def _train_epochs(module, given, snapshots):
     for epoch in range(given.begin_epoch, given.num_epoch):
         tic = time.time()
+        module._svrg.epoch = epoch
         given.eval_metric.reset()
-        batches = data.begin_epoch(epoch, is_first=epoch == given.begin_epoch)
-        if data.has_ended:
+        if snapshots.is_due(epoch):
+            snapshots.take()
+        if snapshots.has_ended:
             return
-        for name, value in _train(module, given, data, batches, epoch, tic):
+        for name, value in _train(module, given, snapshots, epoch, tic):
             module.logger.info('Epoch[%d] Train-%s=%f', epoch, name, value)
-        data.check_rows()
         module.logger.info('Epoch[%d] Time cost=%.3f', epoch, time.time() - tic)
-        data.average(epoch)
+        snapshots.average(epoch)
         given.arg_params, given.aux_params = module.get_params()
         with module._svrg.keeping_comparison():
             module.set_params(given.arg_params, given.aux_params)  # the same on all devices
@@ -101,11 +92,10 @@ def _train_epochs(module, given, only_reads_batches):
                     score_end_callback=given.eval_end_callback,
                     batch_end_callback=given.eval_batch_end_callback):
                 module.logger.info('Epoch[%d] Validation-%s=%f', epoch, name, value)
-        data.end_epoch()
-        if data.has_ended:
+        snapshots.reset_data()
+        if snapshots.has_ended:
             return
-    if given.begin_epoch < given.num_epoch or module._snapshot.is_active:
-        data.end(given.num_epoch - 1)  # to which the run that this one resumes may not have come
+    snapshots.take_last()
 
 
 def _make_ready(module, given):
@@ -122,10 +112,11 @@ def _make_ready(module, given):
                           optimizer_params=given.optimizer_params)
 
 
-def _train(module, given, data, batches, epoch, tic):
+def _train(module, given, snapshots, epoch, tic):
     """Train on the batches of one epoch; return the names and values of its metric."""
     metric, monitor = given.eval_metric, given.monitor
-    next_batch, is_last = next(batches, _END), False
+    batches, is_last = snapshots.batches(), False
+    next_batch = next(batches, _END)
     if next_batch is _END:
         given.train_data.reset()  # an interrupted run may have left them at their end
         batches = iter(given.train_data)
@@ -134,8 +125,7 @@ def _train(module, given, data, batches, epoch, tic):
         raise ValueError(_NO_BATCH % (given.train_data, epoch))
     for nbatch in itertools.count():
         batch = next_batch
-        data.begin_batch(batch)
-        if data.has_ended:
+        if snapshots.is_due_within_epoch() and snapshots.take_within_epoch():
             return metric.get_global_name_value()
         if monitor is not None:
             monitor.tic()
@@ -170,179 +160,96 @@ def _call(callbacks, *arguments):
         callback(*arguments)
 
 
-class _Epochs:
-    """Training data of one ``fit``: where they stand, and the snapshots that are taken of them.
+class _Snapshots:
+    """The snapshots of one ``fit``, and where its data stand.
 
-    Parameters
-    ----------
-    module : SVRGModule or SVRGBucketingModule
-        Module being trained.
-    train_data : DataIter
-        The data.
-    num_epoch : int
-        Argument of ``fit``.
-    are_seen : bool
-        Whether others see the batches, and may write to them. Otherwise they may be views of rows.
-    is_ours : bool
-        Whether no subclass may read the data before its pass.
-
-    Attributes
-    ----------
-    has_ended : bool
-        Whether the latest snapshot has found convergence, or that no step can lower the
-        objective.
+    `has_ended` tells whether the latest snapshot has found convergence, or that no step can
+    lower the objective.
     """
 
-    def __init__(self, module, train_data, num_epoch, are_seen, is_ours):
-        self._module, self._train_data, self._are_seen = module, train_data, are_seen
-        self._num_epoch, self._is_ours = num_epoch, is_ours
-        self._of_snapshot = module._default_bucket
+    def __init__(self, module, given, is_ours):
+        self._module, self._given, self._is_ours = module, given, is_ours
+        self._train_data, self._of_snapshot = given.train_data, module._default_bucket
         self._svrg = module._svrg
         self._step_alone = steps_alone(self._of_snapshot._kvstore)
-        self._has_loss, self._was_reset, self._is_read = True, False, False
-        self._rows = None  # of an epoch that goes on from an earlier fit's snapshot
-        self.has_ended = False
+        self._has_loss = True
+        # Whether the data are known to stand at their beginning, whether the epoch reads them, and
+        # what sets them to their beginning after a pass.
+        self._is_rewound, self._is_read, self._rewind = False, False, None
         self._rule = TrainedModule(self._of_snapshot).rule
+        self.has_ended = False
         self._svrg.begin_fit(self._rule)
+        if given.begin_epoch < given.num_epoch:
+            self._begin()
+
+    def _begin(self):
+        """Look at the data and the other workers, and whether a run that goes on had converged."""
+        svrg, module = self._svrg, self._of_snapshot
+        if self._may_not_converge:
+            snapshots.warn_of_rows_left_out(svrg)
+        takes_snapshot = self.is_due(svrg.epoch)
+        goes_on = self._takes_snapshots and not takes_snapshot
+        # With a number of batches a whole pass would be stored, and no sample. No pass is over
+        # buckets without a snapshot.
+        stores_again = (goes_on and svrg.store.lacks(self._train_data)
+                        and svrg.settings.full_grad_batches is None and module is self._module)
+        module._membership.check_plan(module, self._train_data, svrg, self._given.num_epoch,
+                                      self._takes_snapshots, takes_snapshot, stores_again)
+        if not goes_on:
+            return
+        snapshot = svrg.snapshot
+        if (svrg.settings.tol is not None and snapshot.taken_at == snapshot.num_update
+                and svrg.reference.has_weights_of(module)):
+            snapshots.look_for_convergence(svrg, module.gradient_norm, workers_of(module))
+            self.has_ended = module.has_converged
+        if stores_again and not self.has_ended:
+            self._rewind = rewind_for_pass(self._train_data)
+            svrg.store_again(module, Pass(self._train_data),
+                             workers_of(module, trains_on_pass=True))
+        elif svrg.store.lacks(self._train_data):
+            svrg.store.drop()
 
     @property
     def _takes_snapshots(self):
         return self._has_loss and not self._svrg.settings.is_plain
 
-    def begin_epoch(self, epoch, is_first):
-        """Take a snapshot if one is due, and return an iterator over the epoch's batches.
-
-        If the snapshot finds convergence, there is no such epoch.
-        """
-        svrg, store, train_data = self._svrg, self._svrg.store, self._train_data
-        svrg.epoch = epoch
-        takes_snapshot = self._takes_snapshots and (
-            svrg.settings.is_due(svrg.snapshot, epoch) or is_first and self._step_alone)
-        goes_on = is_first and self._takes_snapshots and not takes_snapshot
-        # With a number of batches a whole pass would be stored, and no sample. No pass is over
-        # buckets without a snapshot.
-        stores_again = (goes_on and store.lacks(train_data)
-                        and svrg.settings.full_grad_batches is None
-                        and self._of_snapshot is self._module)
-        if is_first:
-            self._begin(takes_snapshot, stores_again)
-        self._rows = 0 if goes_on else None
-        rewind_data = None
-        if takes_snapshot:
-            rewind_data = rewind_for_pass(train_data, self._was_reset)
-            self._take_snapshot()
-        elif goes_on and self._had_converged():
-            self.has_ended = True
-        elif stores_again:
-            rewind_data = rewind_for_pass(train_data)
-            svrg.store_again(self._of_snapshot, Pass(train_data),
-                             workers_of(self._of_snapshot, trains_on_pass=True))
-        elif goes_on and store.lacks(train_data):
-            store.drop()
-        stored = None
-        if self._takes_snapshots and not self.has_ended:
-            stored = store.shuffled(train_data, svrg.warn_once)
-        if stored is None and rewind_data:
-            rewind_data()
-        if self.has_ended:
-            return None
-        self._is_read = stored is None or rewind_data is not None
-        self._was_reset = False
-        if stored is not None:
-            return iter(stored)
-        return iter(train_data) if self._are_seen else views_of_batches(train_data)
-
-    def _begin(self, takes_snapshot, stores_again):
-        """Look at the data and the other workers, before the first epoch."""
-        svrg, module = self._svrg, self._of_snapshot
-        if self._may_not_converge:
-            snapshots.warn_of_rows_left_out(svrg)
-        module._membership.check_plan(module, self._train_data, svrg, self._num_epoch,
-                                      self._takes_snapshots, takes_snapshot, stores_again)
-
-    def _had_converged(self):
-        """Tell whether the run that this one resumes ended at its snapshot."""
-        module = self._of_snapshot
-        if self._svrg.settings.tol is None or not is_at_snapshot(module):
-            return False
-        snapshots.look_for_convergence(self._svrg, module.gradient_norm, workers_of(module))
-        return module.has_converged
-
     @property
     def _may_not_converge(self):
-        settings = self._svrg.settings
-        return (settings.tol is not None and self._takes_snapshots
+        return (self._svrg.settings.tol is not None and self._takes_snapshots
                 and leaves_out_other_rows(self._train_data))
 
-    def begin_batch(self, batch):
-        """Take a snapshot within an epoch if one is due."""
-        if self._rows is not None:
-            rows, padding = count_rows(batch, self._module.data_shapes)
-            self._rows += rows - padding
-        if self._svrg.settings.is_due_within_epoch(self._svrg.snapshot) and self._takes_snapshots:
-            rewind_data = begin_within_epoch(self._train_data)
-            self._take_snapshot()
-            rewind_data()
+    def is_due(self, epoch):
+        """Tell whether a snapshot is due where an epoch begins."""
+        return self._takes_snapshots and not self.has_ended and (
+            self._svrg.settings.is_due(self._svrg.snapshot, epoch)
+            or self._step_alone and epoch == self._given.begin_epoch)
 
-    def check_rows(self):
-        """Let the next epoch begin with a snapshot if the one before was of other rows."""
-        svrg = self._svrg
-        if (self._rows is None or not svrg.snapshot.is_active
-                or svrg.settings.full_grad_batches is not None
-                or svrg.reference.executors.loss_reduction.mask):  # labels were counted
-            return
-        rows, module = svrg.snapshot.full_gradient.rows, self._of_snapshot
-        found = module._membership.total(module, math.nan if leaves_out_other_rows(
-            self._train_data) else self._rows)
-        if not math.isnan(found) and found != rows:
-            svrg.snapshot.is_stale = True
-            svrg.warn_once('train_data had %d rows in epoch %d, and the snapshot before it %d: the '
-                           'next epoch begins with a snapshot' % (found, svrg.epoch, rows), 'rows')
+    def is_due_within_epoch(self):
+        """Tell whether a snapshot is due before the next step."""
+        return (self._svrg.settings.is_due_within_epoch(self._svrg.snapshot)
+                and self._takes_snapshots)
 
-    def average(self, epoch):
-        """Average the weights of workers that step alone after the last epoch of a snapshot."""
-        if self._step_alone and (epoch + 1 == self._num_epoch or self._svrg.settings.is_due(
-                self._svrg.snapshot, epoch + 1)):
-            module = self._of_snapshot
-            snapshots.average(self._svrg, TrainedModule(module), workers_of(module))
-            executor_group.weights_have_moved(self._module)
+    def take(self):
+        """Take a snapshot. `batches` rewinds the data then, unless it has stored ones."""
+        self._rewind = rewind_for_pass(self._train_data, self._is_rewound)
+        self._update_full_grads()
+        if self.has_ended:
+            self._rewind()
 
-    def end_epoch(self):
-        """Reset the data, unless they have not been read."""
-        if self._is_read:
-            # Within an epoch, rewind: C++ iterators lose rows when they are reset in the middle.
-            if self.has_ended:
-                rewind(self._train_data)
-            else:
-                self._train_data.reset()
-            self._was_reset = True
+    def take_within_epoch(self):
+        """Take a snapshot, put the data back, and tell whether training has ended."""
+        put_back = begin_within_epoch(self._train_data)
+        self._update_full_grads()
+        put_back()
+        return self.has_ended
 
-    def end(self, epoch):
-        """Let a last snapshot decide whether training has converged, and which weights are best.
-
-        Without a `tol` and a BarzilaiBorwein there is nothing to decide.
-        """
-        svrg = self._svrg
-        svrg.epoch = epoch
-        if not self._takes_snapshots or (svrg.settings.tol is None and self._rule is None):
-            return
-        if not svrg.snapshot.is_active or svrg.snapshot.num_update > svrg.snapshot.taken_at:
-            rewind_data = rewind_for_pass(self._train_data, self._was_reset)
-            self._take_snapshot()
-            rewind_data()
-        if svrg.taken is not None and self._takes_snapshots:
-            if svrg.taken.went_back:
-                executor_group.weights_have_moved(self._module)
-            snapshots.warn_of_end(svrg, TrainedModule(self._of_snapshot), self._may_not_converge)
-
-    def _take_snapshot(self):
-        """Take a snapshot of data that stand at their beginning."""
+    def _update_full_grads(self):
         tic = time.time()
-        svrg, train_data, module = self._svrg, self._train_data, self._module
+        svrg, module = self._svrg, self._module
         svrg.taken = None
+        self._of_snapshot._pass_of_fit = self._train_data, self._is_ours
         try:
-            self._of_snapshot._pass_of_fit = train_data, self._is_ours
-            module.update_full_grads(train_data)
+            module.update_full_grads(self._train_data)
         except NoLossError as error:
             if self._step_alone:
                 raise
@@ -351,10 +258,63 @@ class _Epochs:
             return
         finally:
             self._of_snapshot._pass_of_fit = None, False
-        svrg.store.say_data(train_data)
+        svrg.store.say_data(self._train_data)
         snapshots.log_taken(module.logger, svrg.epoch, time.time() - tic, svrg.taken)
         if svrg.taken is not None:
             self.has_ended = module.has_converged or not snapshots.can_go_on(svrg)
         if svrg.settings.full_grad_batches is not None:
             module.logger.info('Epoch[%d] Full gradient batches=%d', svrg.epoch,
                                svrg.snapshot.full_gradient.batches)
+
+    def batches(self):
+        """Return an iterator over the batches of an epoch, the stored ones if there are some."""
+        stored, given = None, self._given
+        if self._takes_snapshots:
+            stored = self._svrg.store.shuffled(self._train_data, self._svrg.warn_once)
+        self._is_read = stored is None or self._rewind is not None
+        self._is_rewound = False
+        if stored is None and self._rewind:
+            self._rewind()
+        self._rewind = None
+        if stored is not None:
+            return iter(stored)
+        are_seen = not (self._is_ours and given.batch_end_callback is None
+                        and given.sparse_row_id_fn is None)
+        return iter(self._train_data) if are_seen else views_of_batches(self._train_data)
+
+    def average(self, epoch):
+        """Average the weights of workers that step alone after the last epoch of a snapshot."""
+        if self._step_alone and (epoch + 1 == self._given.num_epoch or self._svrg.settings.is_due(
+                self._svrg.snapshot, epoch + 1)):
+            module = self._of_snapshot
+            snapshots.average(self._svrg, TrainedModule(module), workers_of(module))
+            executor_group.weights_have_moved(self._module)
+
+    def reset_data(self):
+        """Reset the data after an epoch, unless they have not been read."""
+        if self._is_read:
+            # Within an epoch, rewind: C++ iterators lose rows when they are reset in the middle.
+            if self.has_ended:
+                rewind(self._train_data)
+            else:
+                self._train_data.reset()
+            self._is_rewound = True
+
+    def take_last(self):
+        """Let a last snapshot decide whether training has converged, and which weights are best.
+
+        Without a `tol` and a rule there is nothing to decide.
+        """
+        svrg, given = self._svrg, self._given
+        svrg.epoch = given.num_epoch - 1  # to which the run that this one resumes may not have come
+        if not self._takes_snapshots or (svrg.settings.tol is None and self._rule is None) or (
+                given.begin_epoch >= given.num_epoch and not svrg.snapshot.is_active):
+            return
+        if not svrg.snapshot.is_active or svrg.snapshot.num_update > svrg.snapshot.taken_at:
+            self.take()
+            if not self.has_ended:
+                self._rewind()
+        if svrg.taken is not None and self._takes_snapshots:
+            if svrg.taken.went_back:
+                executor_group.weights_have_moved(self._module)
+            snapshots.warn_of_end(svrg, TrainedModule(self._of_snapshot), self._may_not_converge)

@@ -1,6 +1,5 @@
 """State of one module in a KVStore, and its exchanges with the other workers."""
 
-import math
 
 from ..core.front_end import Workers
 from ..data.iterators import rows_left_over, rows_of_batch
@@ -9,12 +8,10 @@ from ..kvstore.agreement import (
     check_batch_counts,
     check_same,
     check_waits,
-    told_by_each,
 )
 from ..kvstore.kinds import (
     is_asynchronous,
     is_distributed,
-    is_synchronous,
     steps_alone,
     waits_in_steps,
 )
@@ -138,13 +135,6 @@ class Membership:
             samples = takes_snapshots and settings.full_grad_batches is not None
             if waits_in_steps(kvstore) and not samples:
                 check_batch_counts(kvstore, batches_of_each(kvstore, self.keys.tally, train_data))
-
-    def total(self, module, number):
-        """Return the sum of all workers' numbers; NaN if they do not wait for each other."""
-        kvstore = module._kvstore
-        if is_synchronous(kvstore):
-            return told_by_each(kvstore, self.keys.tally, [number]).sum()
-        return math.nan if is_distributed(kvstore) else number
 
     def synchronize(self, module, num_update):
         """Set all workers to the same weights, once before a pass after `num_update` updates.

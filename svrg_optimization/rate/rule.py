@@ -102,7 +102,7 @@ class Rule(LRScheduler):
         Parameters
         ----------
         svrg, trained, source, workers
-            As in ``core.snapshots.take_snapshot``. What workers decide by must be the same on
+            As in ``core.snapshots.take``. What workers decide by must be the same on
             all, as ``workers.largest`` makes it.
 
         Returns

@@ -43,25 +43,6 @@ def test_a_resumed_run_is_bit_identical(monkeypatch, prefix, stop, optimizer, co
     assert resumed._optimizer.num_update == unbroken._optimizer.num_update == 24
 
 
-@pytest.mark.parametrize('rows_before', [37, 58])
-def test_a_run_that_is_resumed_on_other_rows_takes_a_snapshot_of_them(prefix, rows_before):
-    problem, before = Problem(rows=47), Problem(rows=rows_before)
-    train(before, before.module(10, context=TWO_DEVICES), 0, 2, prefix=prefix)
-    resumed = load(prefix, 2, context=TWO_DEVICES)
-    with pytest.warns(UserWarning, match='train_data had 47 rows in epoch 2, and the snapshot '
-                                         'before it %d: the next epoch' % rows_before):
-        train(problem, resumed, 2, 12)
-    svrg = before.svrg(**SETTINGS['sgd'])
-    svrg.fit(2, 10)
-    svrg.features, svrg.targets = problem.features, problem.targets
-    snapshot, full_gradient = svrg.snapshot, svrg.full_gradient
-    svrg.fit(3, 10, 2)
-    assert svrg.snapshot is snapshot and svrg.full_gradient is full_gradient
-    svrg.take_snapshot()
-    svrg.fit(12, 10, 3)
-    problem.assert_weights(resumed, svrg.weights)
-
-
 def go_on(prefix, optimizer):
     problem = Problem('softmax', rows=37)
     train(problem, load(prefix, 2), 2, 5, optimizer, prefix)

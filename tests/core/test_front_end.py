@@ -76,7 +76,7 @@ def train(epochs, rule=None):
     model, svrg = Model(rule), SVRG(OneWeight(), Settings(MODULE), WarnOnce())
     batches = [np.arange(begin, min(begin + 5, 23)) for begin in range(0, 23, 5)]
     for _ in range(epochs):
-        snapshots.take_snapshot(svrg, model, Batches(batches), Workers())
+        snapshots.take(svrg, model, Batches(batches), Workers())
         for rows in batches:
             svrg.begin_step(rows, True)
             gradients = gradient(model.weights, rows)
@@ -86,7 +86,7 @@ def train(epochs, rule=None):
             weight -= (rule(None) if rule else RATE) * (
                 gradients['w'][0] / len(rows) + WD * weight)
             svrg.end_step()
-    snapshots.take_snapshot(svrg, model, Batches(batches), Workers())
+    snapshots.take(svrg, model, Batches(batches), Workers())
     return model.weights['w'][0].asnumpy(), snapshots.gradient_norm(svrg, model)
 
 
@@ -109,7 +109,7 @@ def test_steps_are_those_of_the_paper():
 @pytest.mark.parametrize('tol, expected', [(None, False), (1e-9, False), (1e9, True)])
 def test_a_snapshot_finds_convergence(tol, expected):
     svrg = SVRG(OneWeight(), Settings(MODULE, tol=tol), WarnOnce())
-    snapshots.take_snapshot(svrg, Model(), Batches([np.arange(23)]), Workers())
+    snapshots.take(svrg, Model(), Batches([np.arange(23)]), Workers())
     assert svrg.snapshot.has_converged is expected
 
 

@@ -56,33 +56,6 @@ def test_fit_and_networks_without_a_loss_say_nothing_of_snapshots():
         module.update()
 
 
-def test_a_loop_without_reset_is_told_at_its_sixth_snapshot_without_a_step():
-    problem = Problem()
-    module, data = ready(problem), problem.iterator()
-
-    def epoch():
-        module.update_full_grads(data)
-        for batch in data:  # which the pass has left at their end
-            module.forward_backward(batch)
-            module.update()
-
-    for _ in range(5):
-        epoch()
-    with pytest.warns(UserWarning, match=r'no step was made.*train_data\.reset\(\)') as caught:
-        epoch()
-        epoch()
-    assert len(caught) == 1
-
-
-def test_a_loop_with_reset_says_nothing_of_it():
-    problem = Problem()
-    module, data = ready(problem), problem.iterator()
-    for _ in range(4):
-        for _ in range(5):
-            module.update_full_grads(data)  # five are no loop
-        train(module, data)
-
-
 def test_output_without_a_loss_may_be_shown_or_get_a_loss():
     problem = Problem()
     shown = problem.symbol.get_internals()['fc_output']
