@@ -10,8 +10,7 @@ import numpy as np
 from mxnet.module import BucketingModule
 
 from .checkpoint.files import save_arrays
-from .checkpoint.format import Checkpoint, file_names, name_of_symbol
-from .checkpoint.save import save
+from .checkpoint.of_module import file_names, load, name_of_symbol, save
 from .core import snapshots
 from .core.settings import MODULE, takes_settings
 from .module import loop
@@ -234,8 +233,8 @@ class SVRGBucketingModule(BucketingModule):
     def save_checkpoint(self, prefix, epoch, save_optimizer_states=False, remove_amp_cast=False):
         """Save the module with all that is needed to resume the training run.
 
-        The files are those of BucketingModule, ``prefix-%04d.svrg`` and, if
-        wanted, the states of the optimizer. All are written whole or not at all.
+        ``prefix-%04d.svrg`` has all but the symbols of further buckets, beside the files of
+        BucketingModule. All are written whole or not at all.
         `save_optimizer_states` is the third argument because
         ``mx.callback.module_checkpoint`` passes it there; in BucketingModule
         `remove_amp_cast` is.
@@ -250,13 +249,9 @@ class SVRGBucketingModule(BucketingModule):
         UserWarning
             As in `SVRGModule.save_checkpoint`.
         """
-        names = {**file_names(prefix, epoch, self._default_bucket_key),
-                 'buckets': os.fspath(prefix) + '.buckets'}
-        symbols = {}
-        for key in self._buckets:
-            kind = 'symbol' if key == self._default_bucket_key else ('symbol', key)
-            names[kind] = name_of_symbol(prefix, key)
-            symbols[kind], _, _ = self._call_sym_gen(key)
+        names = {**file_names(prefix, epoch), 'buckets': os.fspath(prefix) + '.buckets'}
+        symbols = {name_of_symbol(prefix, key): self._call_sym_gen(key)[0]
+                   for key in [self._default_bucket_key, *self._buckets]}
         keys = mx.nd.array(list(self._buckets), dtype=np.int32)
         save(self, self._default_bucket, names, symbols, save_optimizer_states, remove_amp_cast,
              buckets=functools.partial(save_arrays, functools.partial(mx.nd.save, data=keys)))
@@ -272,9 +267,9 @@ class SVRGBucketingModule(BucketingModule):
         assert sym_gen is not None, 'sym_gen is required for loading a bucketing module'
         assert default_bucket_key is not None, (
             'default_bucket_key is required for loading a bucketing module')
-        checkpoint = Checkpoint(prefix, epoch, load_optimizer_states, default_bucket_key)
-        module = cls(sym_gen, default_bucket_key,
-                     **checkpoint.constructor_arguments(update_freq, kwargs))
+        given = kwargs if update_freq is None else {**kwargs, 'update_freq': update_freq}
+        checkpoint = load(prefix, epoch, load_optimizer_states, given, default_bucket_key)
+        module = cls(sym_gen, default_bucket_key, **checkpoint.settings)
         module._curr_module = module._new_bucket(default_bucket_key, checkpoint.symbol)
         module._curr_bucket_key = default_bucket_key
         module._buckets[default_bucket_key] = module._curr_module

@@ -14,9 +14,7 @@ from mxnet.module import Module
 
 from ._argument_checks import checked_iterator, checked_number
 from ._warn_once import WarnOnce
-from .checkpoint.format import Checkpoint, file_names
-from .checkpoint.resume import Loaded, load_optimizer_states
-from .checkpoint.save import save
+from .checkpoint.of_module import Loaded, file_names, load, name_of_symbol, save
 from .core import snapshots
 from .core.arrays import is_row_sparse
 from .core.correction import correct
@@ -33,6 +31,7 @@ from .module import executor_group, loop
 from .module.dropout_masks import DropoutMasks
 from .module.install import install, optimizer_kept_on_error, wrapped_optimizer
 from .module.membership import Membership, servers_hold_states, workers_of
+from .module.optimizer_states import load_optimizer_states
 from .module.passes import Pass
 from .module.reference import ModuleReference
 from .module.trained_module import TrainedModule
@@ -815,12 +814,14 @@ class SVRGModule(Module):
     def save_checkpoint(self, prefix, epoch, save_optimizer_states=False, remove_amp_cast=True):
         """Save the module with all that is needed to resume the training run.
 
-        The files are Module's, which plain ``Module.load`` reads, and
-        ``prefix-%04d.svrg`` with the snapshot, the full gradient and the update
-        counts. All files are written whole or not at all. `prefix` may be a path.
+        ``prefix-%04d.svrg`` has all of it, and no pickles. Beside it are the files of Module,
+        which plain ``Module.load`` reads. All are written whole or not at all. `prefix` may be a
+        path.
 
         Raises
         ------
+        TypeError
+            If the optimizer's states are neither numbers nor arrays, nor lists or tuples of them.
         OSError
             If a file cannot be written, as on a full disk. The files of an
             earlier checkpoint stay as they were.
@@ -832,10 +833,10 @@ class SVRGModule(Module):
             not saved. The warning appears once.
         """
         names = file_names(prefix, epoch)
-        written = save(self, self, names, {'symbol': self.symbol}, save_optimizer_states,
-                       remove_amp_cast)
+        with_states = save(self, self, names, {name_of_symbol(prefix): self.symbol},
+                           save_optimizer_states, remove_amp_cast)
         logging.info('Saved checkpoint to "%s"', names['params'])
-        if 'states' in written:
+        if with_states:
             logging.info('Saved optimizer state to "%s"', names['states'])
 
     def _sync_params_from_devices(self):
@@ -866,7 +867,8 @@ class SVRGModule(Module):
         load_optimizer_states : bool
             Whether to load the optimizer's states and update counts when the optimizer
             is installed. The counts are not loaded if the optimizer is given a
-            `begin_num_update`. The states are a pickle: load only files that you trust.
+            `begin_num_update`. Those of a plain Module are a pickle: load only files that you
+            trust.
         update_freq : int, optional
             By default the value in the checkpoint; 1 for one of plain Module.
         **kwargs
@@ -882,10 +884,9 @@ class SVRGModule(Module):
         Raises
         ------
         FileNotFoundError
-            If a file is missing.
+            If there is neither ``prefix-%04d.svrg`` nor the files of a plain Module.
         ValueError
-            If a file is truncated, is not part of a checkpoint, or belongs to another
-            checkpoint than the others.
+            If a file is damaged or something else, or states are wanted and were not saved.
         TypeError
             If an argument is of another type.
 
@@ -894,11 +895,12 @@ class SVRGModule(Module):
         UserWarning
             If a setting cannot be in a file and is not given: a schedule,
             operators of another package. If the states were on the
-            servers of a KVStore: only the counts are loaded. If a file is found under a
-            temporary name because its process was killed.
+            servers of a KVStore: only the counts are loaded. If there is no ``.svrg``: only
+            what plain Module saves is loaded.
         """
-        checkpoint = Checkpoint(prefix, epoch, load_optimizer_states)
-        module = cls(checkpoint.symbol, **checkpoint.constructor_arguments(update_freq, kwargs))
+        given = kwargs if update_freq is None else {**kwargs, 'update_freq': update_freq}
+        checkpoint = load(prefix, epoch, load_optimizer_states, given)
+        module = cls(checkpoint.symbol, **checkpoint.settings)
         module._resume_from(checkpoint)
         return module
 
@@ -906,11 +908,9 @@ class SVRGModule(Module):
         self._arg_params, self._aux_params = checkpoint.arg_params, checkpoint.aux_params
         self.params_initialized = True
         self._preload_opt_states = checkpoint.states
-        if checkpoint.facts:
-            self._snapshot.num_update = checkpoint.facts['num_update']
-            self._snapshot.num_taken = checkpoint.facts['num_taken']
-        self._snapshot.averaged_at = self._snapshot.num_update
-        self._loaded = Loaded.from_checkpoint(checkpoint)
+        self._snapshot.num_update = self._snapshot.averaged_at = checkpoint.num_update
+        self._snapshot.num_taken = checkpoint.num_taken
+        self._loaded = checkpoint.loaded
 
     def load_optimizer_states(self, fname):
         """Load the optimizer's states. The file is unpickled: load only files that you trust.
@@ -930,6 +930,4 @@ class SVRGModule(Module):
         if not self.optimizer_initialized or servers_hold_states(self):
             super().load_optimizer_states(fname)  # raises an error
             return
-        load_optimizer_states(self, fname, super().load_optimizer_states,
-                              self._loaded if fname == self._preload_opt_states else None,
-                              self._param_names, self._svrg.warn_once)
+        load_optimizer_states(self, fname, super().load_optimizer_states)

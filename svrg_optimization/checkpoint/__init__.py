@@ -1,1 +1,5 @@
-"""Checkpoints: their files, their format, and resuming from them."""
+"""Checkpoints of both front ends: one file without pickles, which is written whole or not at all.
+
+`files.py` reads and writes it, `of_module.py` says what it has of a Module, and
+`gluon/states.py` what it has of a trainer.
+"""

@@ -1,173 +1,163 @@
-"""Writing files whole or not at all, and checking their checksums."""
+"""Files of numbers, strings and arrays, without pickles, written whole or not at all.
+
+Such a file is an uncompressed npz archive. Its array 'content' is JSON, where numbers name the
+other arrays. The zip's own checksums tell damage, not forgery.
+"""
 
 import contextlib
 import errno
-import glob
-import hashlib
+import io
+import json
 import os
-import tempfile
+import shutil
+import uuid
+import zipfile
 
 import mxnet as mx
+import numpy as np
 
-from .._warn_once import warn
+_FORMAT = 3
+_CONTENT = 'content'
+_ARRAY, _ROW_SPARSE, _TUPLE = '__array__', '__row_sparse__', '__tuple__'  # what JSON lacks
+_KINDS = {'numpy': np.ndarray, 'np': mx.np.ndarray, 'nd': mx.nd.NDArray}
 
-_LONG_NAME = 200  # bytes: file systems allow 255 or less
 
+def write(name, saved_by, content):
+    """Write a dict of None, numbers, strings, arrays, and lists and dicts of them, to a file.
 
-@contextlib.contextmanager
-def files_written_together():
-    """Write several files under temporary names and rename them when all are whole.
-
-    The last file is renamed first. It contains the checksums of the others, so
-    `find_file` can find them under their temporary names if the process is
-    killed while renaming. In the other order the files renamed so far would
-    look like a checkpoint of plain Module. All files are in one directory. A
-    symbolic link is followed, as in Module, and its target is written.
-
-    Yields
-    ------
-    callable
-        Takes the name of a file and a function that writes it, and returns the
-        temporary name. If the block fails, the files stay as they were.
+    NDArrays stay NDArrays and arrays of NumPy stay these. Tuples become lists, but see
+    `with_tuples`. Keys of dicts are strings.
     """
-    temporary_names = {}
+    arrays = {}
 
-    def write_as(name, write):
-        with errors_that_name(name):
-            if os.path.isdir(name):
-                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-            directory, begin = os.path.split(_begin_of_temporary_names(name))
-            handle, temporary = tempfile.mkstemp(dir=directory, prefix=begin)
-            os.close(handle)
-            temporary_names[name] = temporary
-            write(temporary)
-            with open(temporary, 'rb+') as file:
-                os.fsync(file.fileno())
-        return temporary
+    def named(value):
+        if isinstance(value, mx.nd.sparse.RowSparseNDArray):
+            return {_ROW_SPARSE: [value.data, value.indices, value.shape]}
+        for kind, klass in _KINDS.items():
+            if isinstance(value, klass):
+                arrays[str(len(arrays))] = value
+                return {_ARRAY: str(len(arrays) - 1), 'of': kind}
+        if isinstance(value, np.generic):
+            return value.item()
+        raise TypeError('what a file without pickles has must be None, numbers, strings, arrays, '
+                        'or lists and dicts of them, not %r' % (value,))
 
-    try:
-        yield write_as
-        umask = os.umask(0)
-        os.umask(umask)
-        for temporary in temporary_names.values():
-            os.chmod(temporary, 0o666 & ~umask)
-        for name, temporary in reversed(list(temporary_names.items())):
-            os.replace(temporary, os.path.realpath(name))
-    finally:
-        if temporary_names and os.path.exists(list(temporary_names.values())[-1]):
-            for temporary in temporary_names.values():
-                with contextlib.suppress(FileNotFoundError):
-                    os.remove(temporary)
+    text = json.dumps({'format': _FORMAT, 'saved_by': saved_by, _CONTENT: content}, default=named)
+    arrays[_CONTENT] = np.array(text)
+    with zipfile.ZipFile(name, 'w') as archive:
+        for key, array in arrays.items():
+            array = array.asnumpy() if isinstance(array, mx.nd.NDArray) else array
+            with archive.open(key + '.npy', 'w', force_zip64=True) as member:
+                np.lib.format.write_array(member, array, allow_pickle=False)
 
 
-def _begin_of_temporary_names(name):
-    """Return the beginning of a file's temporary names.
-
-    It is cut, because the file's name may be as long as the file system allows.
-    """
-    directory, base = os.path.split(os.path.realpath(name))
-    while len(os.fsencode(base)) > _LONG_NAME:
-        base = base[:-1]
-    return os.path.join(directory, base + '.')
+def with_tuples(value):
+    """Return a value for `write` whose tuples, as in an optimizer's states, `read` returns."""
+    if isinstance(value, (list, tuple)):
+        parts = list(map(with_tuples, value))
+        return {_TUPLE: parts} if isinstance(value, tuple) else parts
+    return value
 
 
-@contextlib.contextmanager
-def errors_that_name(name):
-    """Put the name of the file into errors of writing it, in place of its temporary name."""
-    try:
-        yield
-    except OSError as error:
-        raise OSError(error.errno or errno.EIO, error.strerror or str(error), name) from error
-    except mx.MXNetError as error:
-        if 'FileStream.Write' not in str(error):
-            raise
-        raise _not_written_whole(name) from error
-
-
-def checksum_of(name, length=None):
-    """Return the SHA-256 of a file or of its first bytes, in hexadecimal digits."""
-    digest = hashlib.sha256()
-    left = os.path.getsize(name) if length is None else length
-    with open(name, 'rb') as file:
-        while left:
-            block = file.read(min(left, 1 << 20))
-            if not block:
-                break
-            digest.update(block)
-            left -= len(block)
-    return digest.hexdigest()
-
-
-def read_text(name):
-    """Return the text of a file in UTF-8."""
-    with open(name, encoding='utf-8') as file:
-        return file.read()
-
-
-def _not_written_whole(name):
-    return OSError(errno.EIO, 'MXNet could not write it whole, as on a full disk', name)
-
-
-def save_symbol(symbol, remove_amp_cast, name):
-    """Write the file of ``Symbol.save``, which itself reports no full disk."""
-    with open(name, 'wb') as file:
-        file.write(symbol.tojson(remove_amp_cast=remove_amp_cast).encode())
-
-
-def save_arrays(save, name):
-    """Write a file of arrays and read it back: ``nd.save`` may lose its end on a full disk."""
-    save(name)
-    try:
-        mx.nd.load(name)
-    except mx.MXNetError as error:
-        raise _not_written_whole(name) from error
-
-
-def find_file(name, known, svrg_name):
-    """Return the name under which a file of a checkpoint can be read.
-
-    It is a temporary name if the process that saved it was killed before it
-    renamed the file; see `files_written_together`.
-
-    Parameters
-    ----------
-    name : str
-        Name of the file.
-    known : str or None
-        Checksum of the file, None if the checkpoint was saved without it.
-    svrg_name : str
-        Name of the ``.svrg`` file, for messages.
-
-    Returns
-    -------
-    str
-        The name, or a temporary one.
+def read(name, saved_by):
+    """Return the content of a file that `write` wrote for the same class.
 
     Raises
     ------
     FileNotFoundError
         If the file is missing.
     ValueError
-        If the file has another checksum, or the checkpoint was saved without it.
+        If it is damaged, or was written by another class or version.
     """
-    if known is None:
-        raise ValueError('%s says that the checkpoint was saved without %s' % (svrg_name, name))
-    is_there = os.path.exists(name)
-    if is_there and checksum_of(name) == known:
-        return name
-    for left in glob.glob(glob.escape(_begin_of_temporary_names(name)) + '*'):
-        with contextlib.suppress(OSError):
-            if checksum_of(left) == known:
-                warn('%s was left by a process that was stopped while it saved, and is taken for '
-                     '%s: save that epoch again' % (left, name))
-                return left
-    if not is_there:
-        raise FileNotFoundError('%s belongs to %s, and is missing' % (name, svrg_name))
-    raise ValueError('%s is not the file that %s was saved with: the one or the other is '
-                     'truncated or of another training' % (name, svrg_name))
+    arrays = {}
+
+    def found(value):
+        if _ARRAY in value:
+            array, kind = arrays[value[_ARRAY]], value['of']
+            return array if kind == 'numpy' else getattr(mx, kind).array(
+                array, dtype=array.dtype, ctx=mx.cpu())
+        if _ROW_SPARSE in value:
+            rows, indices, shape = value[_ROW_SPARSE]
+            return mx.nd.sparse.row_sparse_array((rows, indices), tuple(shape), dtype=rows.dtype)
+        return tuple(value[_TUPLE]) if _TUPLE in value else value
+
+    with open(name, 'rb') as file:
+        try:
+            with zipfile.ZipFile(file) as archive:
+                for member in archive.namelist():  # each is read whole, for its checksum
+                    arrays[member[:-len('.npy')]] = np.lib.format.read_array(
+                        io.BytesIO(archive.read(member)), allow_pickle=False)
+            whole = json.loads(str(arrays[_CONTENT]), object_hook=found)
+            wrote, content = (whole['saved_by'], whole['format']), whole[_CONTENT]
+        except Exception as error:  # a damaged archive may raise any
+            raise ValueError('%s is damaged, or no file of %s: %s'
+                             % (name, saved_by, error or type(error).__name__)) from error
+    if wrote != (saved_by, _FORMAT):
+        raise ValueError('%s must be saved by %s in format %d, and was by %s in format %r'
+                         % (name, saved_by, _FORMAT, *wrote))
+    return content
 
 
-def check_exists(name):
-    """Raise a FileNotFoundError if a checkpoint has no such file."""
-    if not os.path.exists(name):
-        raise FileNotFoundError('the checkpoint has no file %s' % name)
+def write_together(writers):
+    """Write some files, all whole or none of them.
+
+    Each is written under another name in its folder. When all are whole they get their names,
+    in the order of the dict. A symbolic link is followed, as in Module.
+
+    Parameters
+    ----------
+    writers : dict of str to callable
+        For each file a function that takes a name and writes the file under it.
+    """
+    temporary_names = {}
+    try:
+        for name, write_as in writers.items():
+            with _errors_that_name(name):
+                target = os.path.realpath(name)
+                if os.path.isdir(target):
+                    raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+                temporary = os.path.join(os.path.dirname(target), 'svrg-%s.tmp' % uuid.uuid4().hex)
+                open(temporary, 'xb').close()
+                temporary_names[target] = temporary
+                if os.path.exists(target):
+                    shutil.copymode(target, temporary)
+                write_as(temporary)
+                with open(temporary, 'rb+') as file:
+                    os.fsync(file.fileno())
+        for target, temporary in temporary_names.items():
+            os.replace(temporary, target)
+    finally:
+        for temporary in temporary_names.values():
+            with contextlib.suppress(FileNotFoundError):
+                os.remove(temporary)
+    for folder in {os.path.dirname(target) for target in temporary_names}:
+        with contextlib.suppress(OSError):  # some file systems cannot
+            handle = os.open(folder, os.O_RDONLY)
+            try:
+                os.fsync(handle)
+            finally:
+                os.close(handle)
+
+
+@contextlib.contextmanager
+def _errors_that_name(name):
+    """Put the name of the file into errors of writing it, in place of its temporary name."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno or errno.EIO, error.strerror or str(error), name) from error
+
+
+def save_text(text, name):
+    """Write a text: ``Symbol.save`` reports no full disk."""
+    with open(name, 'w', encoding='utf-8') as file:
+        file.write(text)
+
+
+def save_arrays(save, name):
+    """Write a file of arrays and read it back: ``nd.save`` may lose its end on a full disk."""
+    try:
+        save(name)
+        mx.nd.load(name)
+    except mx.MXNetError as error:
+        raise OSError(errno.EIO, 'MXNet could not write it whole, as on a full disk') from error

@@ -245,58 +245,33 @@ class FullGradient:
                     dtype=full.dtype))
 
     def pack(self):
-        """Return this full gradient in a form that can be saved.
+        """Return what a file contains. Of equal shares there is only the first one."""
+        return {'rows': self.rows, 'batches': self.batches, 'batch_size': self.batch_size,
+                'loss': self.loss, 'devices': len(self.shares), 'row_counts': self.row_counts,
+                'shares': self.shares if self.shares_differ else self.shares[:1]}
 
-        Returns
-        -------
-        facts : dict
-            Values of types that JSON supports.
-        arrays : dict of str to dict of str to NDArray or numpy.ndarray
-            The row counts under 'rows', the shares under 'full:0' and so on,
-            each a dict from parameter name to array. Of equal shares there is
-            only the first one.
+    def unpack(self, saved):
+        """Set what `pack` has returned, for any number of devices.
+
+        It returns the parameters that are missing. If there are any, nothing is set.
         """
-        facts = {'rows': self.rows, 'batches': self.batches, 'batch_size': self.batch_size,
-                 'devices': len(self.shares),
-                 'loss': None if math.isnan(self.loss) else self.loss}
-        kept = self.shares if self.shares_differ else self.shares[:1]
-        return facts, {'rows': self.row_counts,
-                       **{'full:%d' % device: share for device, share in enumerate(kept)}}
-
-    def unpack(self, facts, arrays_of):
-        """Set the full gradient from what `pack` returned, for any number of devices.
-
-        Parameters
-        ----------
-        facts : dict
-            The first value that `pack` returned.
-        arrays_of : callable
-            Takes 'rows', 'full:0' and so on, and returns the arrays that `pack`
-            returned under this name.
-
-        Returns
-        -------
-        set of str
-            Parameters that are missing. If there are any, nothing is set.
-        """
-        saved = [arrays_of('full:%d' % device) for device in range(facts['devices'])]
-        differ = len(saved) == len(self.shares) and any(saved[1:])
-        saved = [share or saved[0] for share in saved]
-        row_counts = arrays_of('rows')
-        lacking = (set(self.shares[0]) - set(saved[0])) | (set(self.row_counts) - set(row_counts))
+        shares = [{name: array.asnumpy() for name, array in share.items()}
+                  for share in saved['shares']]
+        lacking = (self.shares[0].keys() - shares[0].keys()) | (
+            self.row_counts.keys() - saved['row_counts'].keys())
         if lacking:
             return lacking
-        units = 1 / self.scale_for(facts['batch_size'])
+        differ = saved['devices'] == len(self.shares) == len(shares) > 1
+        shares = shares * (saved['devices'] if len(shares) == 1 else 1)
+        units = 1 / self.scale_for(saved['batch_size'])
         for device, share in enumerate(self.shares):
             for name, value in share.items():
-                if len(saved) == len(self.shares):
-                    value[:] = saved[device][name] * units
+                if len(shares) == len(self.shares):
+                    value[:] = shares[device][name] * units
                 else:
-                    value[:] = sum(other[name] for other in saved) * (units / len(self.shares))
-        self.row_counts = {name: row_counts[name] for name in self.row_counts}
-        self.batches, self.rows = facts['batches'], facts['rows']
-        loss = facts.get('loss')  # which version 2.0.0 did not save
-        self.loss = math.nan if loss is None else loss * units
+                    value[:] = sum(other[name] for other in shares) * (units / len(self.shares))
+        self.row_counts = {name: saved['row_counts'][name] for name in self.row_counts}
+        self.batches, self.rows, self.loss = saved['batches'], saved['rows'], saved['loss'] * units
         self.finished, self.shares_differ = True, differ
         self._divide_by_row()
         return lacking

@@ -1,112 +1,116 @@
-"""The file of a trainer's states: those of Trainer, and the snapshot."""
+"""What a file of a trainer's states has: the optimizer's states and numbers, and the snapshot."""
 
-import hashlib
-import io
-import pickle
+import copy
 import re
 
-from mxnet import MXNetError, util
-from mxnet.optimizer import Optimizer
+import numpy as np
+from mxnet import util
 
+from .._warn_once import warn
+from ..checkpoint.files import with_tuples
+from ..rate.rule import rule_of
 from .random_numbers import RandomNumbers
 
 _COUNTS = 'taken_at', 'is_stale', 'num_update', 'num_taken', 'has_converged'
 
 
-def after_states(states, snapshot):
-    """Return what follows the states in a file, where Trainer stops: the snapshot, a checksum."""
-    content = pickle.dumps(snapshot)
-    return content + _checksum(states + content)
-
-
-def _checksum(content):
-    return b'sha256:' + hashlib.sha256(content).hexdigest().encode()
-
-
-def unpickled(saved):
-    """Return the states of Trainer in a file, and those of SVRG, None if it has none."""
-    content, is_signed, _ = saved.rpartition(b'sha256:')
-    if is_signed and content + _checksum(content) != saved:
-        raise ValueError('it does not end with its checksum')
-    file, svrg = io.BytesIO(content if is_signed else saved), None
-    content = _load(file)
-    if isinstance(content, dict) and set(content) == {'trainer', 'svrg'}:  # up to version 2.0
-        content, svrg = _load(io.BytesIO(content['trainer'])), content['svrg']
-    elif is_signed:
-        svrg = pickle.load(file)
-    if file.read(1):
-        raise ValueError('it does not end with its checksum')
-    if not isinstance(content, tuple) or not isinstance(content[-1], Optimizer):
-        raise ValueError('it was not saved by SVRGTrainer or Trainer')
-    return pickle.dumps(content), svrg  # as this process can load them, with set_np or without
-
-
-def _load(file):
-    """Unpickle what was saved with ``npx.set_np()`` or without."""
-    place = file.tell()
-    try:
-        return pickle.load(file)
-    except MXNetError:  # which loads arrays only as they were saved
-        file.seek(place)
-        with util.np_array(False), util.np_shape(not util.is_np_shape()):
-            return pickle.load(file)
-
-
-def packed(reference, snapshot):
-    """Return a snapshot as values that can be pickled, with parameters by their place."""
-    names = reference.names
-    content = {'counts': {name: getattr(snapshot, name) for name in _COUNTS},
-               'names': names, 'loss': reference.rows.kind, 'values': None,
-               'random': reference.numbers.state(), 'was_random': reference.numbers.were_drawn,
-               'jump': snapshot.jump}
-    if snapshot.is_active:
-        facts, kinds = snapshot.full_gradient.pack()
-        places = {name: place for place, name in enumerate(names)}
-        content.update(
-            facts=facts,
-            values={places[name]: arrays[0].asnumpy()
-                    for name, arrays in reference.values().items()},
-            full_gradient={kind: {places[name]: share.asnumpy() for name, share in shares.items()}
-                           for kind, shares in kinds.items() if shares})
-    return content
-
-
-def restoring(reference, snapshot, content):
-    """Return a function that restores the snapshot that `packed` returned.
-
-    Until it is called nothing has changed. An error says that the snapshot is
-    of other parameters.
+def packed(trainer):
+    """Return the content of a file. Parameters are known by their place in the optimizer's states.
     """
-    names, counts = reference.names, content['counts']
-    facts_of_snapshot = {'averaged_at': counts['num_update'], 'jump': content.get('jump'),
-                         **{name: counts[name] for name in _COUNTS if name in counts}}
-    if _structure(content.get('names', names)) != _structure(names):  # 1.0.0 saved no names
-        raise ValueError('it has a snapshot of other parameters, or of these in another order: '
-                         '%s, and not %s. Give the blocks the prefixes that they had'
-                         % (content['names'], names))
+    reference, snapshot, optimizer = trainer._reference, trainer._svrg.snapshot, trainer._optimizer
+    scheduler, counts = optimizer.lr_scheduler, {}
+    rule = rule_of(scheduler)
+    for of_device in optimizer._all_index_update_counts.values():
+        for place, count in of_device.items():
+            counts[str(place)] = max(count, counts.get(str(place), 0))
+    return {
+        'names': reference.names, 'loss': reference.rows.kind, 'random': reference.numbers.state(),
+        'was_random': reference.numbers.were_drawn,
+        'optimizer': {
+            'class': type(optimizer).__name__, 'numbers': _numbers(optimizer), 'counts': counts,
+            'states': {str(place): with_tuples(state)
+                       for place, state in trainer._all_updaters[0].states.items()}},
+        'scheduler': scheduler and {'class': type(scheduler).__name__,
+                                    'state': rule.state() if rule else _numbers(scheduler)},
+        'snapshot': {
+            **{name: getattr(snapshot, name) for name in _COUNTS}, 'jump': snapshot.jump,
+            'weights': {name: arrays[0] for name, arrays in reference.values().items()},
+            'full_gradient': snapshot.full_gradient.pack()} if snapshot.is_active else {
+                name: getattr(snapshot, name) for name in _COUNTS}}
 
-    def by_name(of_places):
-        return {names[place]: value for place, value in of_places.items()}
 
-    kind = reference.rows.kind or content.get('loss')
-    numbers = RandomNumbers(content['random'], content.get('was_random', False))
-    values, full_gradient = by_name(content['values'] or {}), None
-    if content['values'] is not None:
-        facts, shares = content['facts'], content['full_gradient']
-        reference.allocate(values)
-        full_gradient = reference.new_full_gradient(facts['batch_size'])
-        saved = {name: value.shape for name, value in values.items()}
-        ours = {name: arrays[0].shape for name, arrays in reference.values().items()}
-        if saved != ours or full_gradient.unpack(
-                facts, lambda kind: by_name(shares.get(kind, {}))):
-            raise ValueError('it has a snapshot of other parameters: of the shapes %s, and not %s'
-                             % (list(saved.values()), list(ours.values())))
+def _numbers(owner):
+    return {name: value for name, value in vars(owner).items()
+            if value is None or isinstance(value, (bool, int, float, str, np.generic))}
+
+
+def restoring(trainer, content, fname):
+    """Return a function that restores what `packed` returned; until it is called nothing changes.
+
+    Raises
+    ------
+    ValueError
+        If the file is of other parameters or of another optimizer.
+    """
+    reference, svrg, optimizer = trainer._reference, trainer._svrg, trainer._optimizer
+    names, saved, snapshot = reference.names, content['optimizer'], content['snapshot']
+    if _structure(content['names']) != _structure(names):
+        raise ValueError('%s has states of other parameters, or of these in another order: %s, and '
+                         'not %s. Give the blocks the prefixes that they had'
+                         % (fname, content['names'], names))
+    if saved['class'] != type(optimizer).__name__:
+        raise ValueError('%s has states of the optimizer %s, and not of %s'
+                         % (fname, saved['class'], type(optimizer).__name__))
+    ours, weights, full_gradient = dict(zip(content['names'], names)), {}, None
+    if 'weights' in snapshot:
+        weights = {ours[name]: value.asnumpy() for name, value in snapshot['weights'].items()}
+        reference.allocate(weights)
+        gradient = {**snapshot['full_gradient']}
+        gradient['shares'] = [{ours[name]: value for name, value in share.items()}
+                              for share in gradient['shares']]
+        full_gradient = reference.new_full_gradient(gradient['batch_size'])
+        theirs = {name: value.shape for name, value in weights.items()}
+        shapes = {name: arrays[0].shape for name, arrays in reference.values().items()}
+        if theirs != shapes or full_gradient.unpack(gradient):
+            raise ValueError('%s has a snapshot of other parameters: of the shapes %s, and not %s'
+                             % (fname, theirs, shapes))
 
     def restore():
-        reference.restore(kind, numbers, values)
-        snapshot.replace(full_gradient, **facts_of_snapshot)
+        vars(optimizer).update(saved['numbers'], allow_np_array=util.is_np_array())
+        for device in {0, *(context.device_id for context in trainer._devices)}:
+            optimizer._all_index_update_counts[device] = {
+                int(place): count for place, count in saved['counts'].items()}
+        optimizer._set_current_context(0)
+        for updater in trainer._all_updaters:
+            updater.states = {int(place): copy.deepcopy(state)
+                              for place, state in saved['states'].items()}
+            updater.states_synced = dict.fromkeys(updater.states, False)
+        _restore_scheduler(optimizer.lr_scheduler, content['scheduler'], ours)
+        numbers = RandomNumbers(content['random'], content['was_random'])
+        reference.restore(reference.rows.kind or content['loss'], numbers, weights)
+        svrg.snapshot.replace(full_gradient, averaged_at=snapshot['num_update'],
+                              jump=snapshot.get('jump'),
+                              **{name: snapshot[name] for name in _COUNTS})
 
     return restore
+
+
+def _restore_scheduler(scheduler, saved, ours):
+    """Let a scheduler go on; `ours` maps the names of parameters then to those of now."""
+    rule = rule_of(scheduler)
+    if rule:
+        rule.restart()
+    if not (scheduler and saved):
+        return
+    if saved['class'] != type(scheduler).__name__:
+        warn('the states were saved with a %s: the %s of this run begins anew'
+             % (saved['class'], type(scheduler).__name__))
+    elif rule:
+        rule.resume(saved['state'])
+        if rule.column_scales:
+            rule.column_scales = rule.column_scales.renamed(ours)
+    else:
+        vars(scheduler).update(saved['state'])
 
 
 def _structure(names):

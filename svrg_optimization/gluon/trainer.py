@@ -2,14 +2,15 @@ r"""SVRGTrainer, Gluon's Trainer with stochastic variance reduced gradients."""
 
 import logging
 import math
+import os
 import reprlib
-import tempfile
+import zipfile
 
-from mxnet import autograd, gluon, util
+from mxnet import autograd, gluon
 
 from .._argument_checks import checked_count, checked_number
 from .._warn_once import WarnOnce
-from ..checkpoint.files import files_written_together
+from ..checkpoint.files import read, write, write_together
 from ..core import snapshots
 from ..core.requirements import ALL_ROWS, COMPRESSED, require
 from ..core.settings import GLUON, Settings, takes_settings
@@ -26,8 +27,10 @@ from .batches import Batches, as_inputs, with_states
 from .epochs import epochs
 from .reference import GluonReference
 from .rows import Rows
-from .states import after_states, packed, restoring, unpickled
+from .states import packed, restoring
 from .trained_parameters import StepUpdater, TrainedParameters
+
+_SAVED_BY = 'SVRGTrainer'
 
 
 def _check_kvstore(kvstore, update_on_kvstore, proximal):
@@ -277,10 +280,7 @@ class SVRGTrainer(gluon.Trainer):
             self._reference.outputs(with_states(source.first, source.states))  # finds the shapes
         if source.first_whole and not (any(states) or self._svrg.snapshot.num_taken):
             self._reference.check_axes(source.first, source.first_whole)
-        if not self._kv_initialized:
-            self._init_kvstore()
-        if self._params_to_init:
-            self._init_params()
+        self._init_all()
         if self._reference.has_been_set():
             self._svrg.weights_are_others(trained)
         taken = snapshots.take(self._svrg, trained, source,
@@ -557,56 +557,61 @@ class SVRGTrainer(gluon.Trainer):
         self._summed = None
 
     def save_states(self, fname):
-        """Save the optimizer's states, which Trainer can load, and the snapshot.
+        """Save the optimizer's states and numbers, and the snapshot, without pickles.
 
-        The file is written whole or not at all.
+        The file is written whole or not at all. ``gluon.Trainer`` does not read it. It has
+        neither the weights, as in Trainer, nor settings of the constructor.
+
+        Raises
+        ------
+        TypeError
+            If the optimizer's states are neither numbers nor arrays, nor lists or tuples of them.
+        OSError
+            If the file cannot be written. An earlier one stays as it was.
         """
-        with files_written_together() as write_as:
-            write_as(fname, self._save_states_as)
-
-    def _save_states_as(self, fname):
-        super().save_states(fname)
-        with open(fname, 'r+b') as file:
-            file.write(after_states(file.read(), packed(self._reference, self._svrg.snapshot)))
+        self._init_all()
+        content = packed(self)
+        write_together({fname: lambda name: write(name, _SAVED_BY, content)})
 
     def load_states(self, fname):
-        """Load what `save_states` of this class or of Trainer has saved.
+        """Load what `save_states` has saved. Settings of the optimizer become the saved ones.
 
-        The file is a pickle: load only files that you trust. A file of Trainer
-        leaves no snapshot.
+        States that ``gluon.Trainer`` has saved, which are a pickle, can be loaded before the
+        first snapshot with ``gluon.Trainer.load_states(trainer, fname)``.
 
         Raises
         ------
         ValueError
-            If the file is damaged, of something else, or of other parameters: of
-            other names apart from the numbers that Gluon counts, or where these
+            If the file is damaged, of something else, of another optimizer, or of other
+            parameters: of other names apart from the numbers that Gluon counts, or where these
             numbers put the parameters in another order.
         RuntimeError
             If it has a snapshot, and a parameter has no shape yet.
+
+        Warns
+        -----
+        UserWarning
+            If it was saved with another kind of `lr_scheduler`, which begins anew.
         """
-        with open(fname, 'rb') as file:
-            saved = file.read()
+        if os.path.exists(fname) and not zipfile.is_zipfile(fname):
+            raise ValueError('%s is damaged, or of gluon.Trainer, whose pickles only '
+                             'gluon.Trainer.load_states(trainer, fname) loads' % fname)
         try:
-            states, svrg = unpickled(saved)
-            restore = svrg and restoring(self._reference, self._svrg.snapshot, svrg)
+            restore = restoring(self, read(fname, _SAVED_BY), fname)
         except gluon.parameter.DeferredInitializationError as error:
             raise RuntimeError('load_states needs parameters whose shapes are known: call '
                                'net.load_parameters before it, or net once') from error
-        except Exception as error:  # a damaged pickle may raise any
-            raise ValueError('%s is damaged, or has no states for these parameters: %s'
-                             % (fname, error)) from error
-        with tempfile.NamedTemporaryFile() as file:
-            file.write(states)
-            file.flush()
-            super().load_states(file.name)
-        self._optimizer.allow_np_array = util.is_np_array()  # whatever it was when they were saved
-        self._svrg.snapshot.replace(None)
+        self._init_all()
+        restore()
         self._data_of_snapshot = None
-        if restore:
-            restore()
-            rule, names = self._trained.rule, svrg.get('names')
-            if rule is not None and rule.column_scales:
-                rule.column_scales = rule.column_scales.renamed(dict(zip(
-                    names, self._reference.names)))
 
+    def _init_all(self):
+        """Initialize the KVStore and parameters, as Trainer does."""
+        if not self._kv_initialized:
+            self._init_kvstore()
+        if self._params_to_init:
+            self._init_params()
 
+    @property
+    def _all_updaters(self):
+        return [self._kvstore._updater] if self._update_on_kvstore else self._updaters

@@ -77,8 +77,8 @@ def install(module, kvstore, optimizer, optimizer_params, init_optimizer):
         _used.add(kvstore)
     if has_servers(kvstore):
         _begin_on_servers(module._membership.keys, kvstore, wrapped, updates, may_update)
-    module._loaded = module._loaded.restore_counts(wrapped.default_opt, optimizer,
-                                                   optimizer_params, module._context)
+    module._loaded.restore_counts(wrapped.default_opt, optimizer, optimizer_params,
+                                  module._context)
     with _silent_on_usual_rescaling(module, seen, optimizer, wrapped):
         init_optimizer(seen, wrapped)
     _go_on(module, wrapped)
@@ -119,7 +119,8 @@ def _usable(module, kvstore, updates):
     """Return a KVStore that can take the module, connected if it is distributed."""
     check_usable(kvstore, updates, len(module._context), module._compression_params,
                  *executor_group.sparse_parameters(module),
-                 loads_states=module._preload_opt_states is not None)
+                 loads_states=module._preload_opt_states is not None
+                 or module._loaded.has_states)
     if isinstance(kvstore, str) and is_distributed(kvstore):
         kvstore = open_distributed(kvstore)
     _check_unused(kvstore, updates)
@@ -227,7 +228,7 @@ def _silent_on_usual_rescaling(module, kvstore, optimizer, wrapped):
 def _go_on(module, wrapped):
     """Let the rule of the rate, the counts of updates and the snapshot go on or begin."""
     snapshot, rule = module._svrg.snapshot, rule_of(wrapped.lr_scheduler)
-    module._loaded = module._loaded.restore_step_size(rule)
+    module._loaded = module._loaded.restore_optimizer(module, rule)
     if rule is not None and not rule.is_begun and snapshot.is_active:
         snapshot.is_stale = True  # a new one gives it its first rate
     module._membership.begin_counting(wrapped, snapshot.num_update)

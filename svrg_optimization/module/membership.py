@@ -81,7 +81,7 @@ class Membership:
             steps *= module._kvstore.num_workers  # each worker's push is an update
         begin = module._optimizer.begin_num_update
         return {'num_update': counts['num_update'] + steps,
-                'by_name': {name: counts['by_name'].get(name, begin) + steps for name in names}}
+                'counts': {name: counts['counts'].get(name, begin) + steps for name in names}}
 
     def check_plan(self, module, train_data, svrg, num_epoch, takes_snapshots, takes_snapshot,
                    stores_again):

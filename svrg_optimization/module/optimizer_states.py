@@ -1,11 +1,12 @@
 """States and update counts of a Module's optimizer, as a checkpoint and a way back need them."""
 
 import contextlib
-import copy
+import pickle
 
 import numpy as np
 
 from ..mxnet_repair.kvstore import set_weights
+from . import executor_group
 
 
 def devices_that_update(module):
@@ -14,102 +15,67 @@ def devices_that_update(module):
 
 
 def update_counts(optimizer):
-    """Return the number of updates of an optimizer.
-
-    Parameters
-    ----------
-    optimizer : mxnet.optimizer.Optimizer
-        The optimizer.
-
-    Returns
-    -------
-    dict
-        The optimizer's `num_update` under 'num_update', and under 'by_name' a
-        dict from parameter name to count.
-    """
-    by_name = {}
-    for counts in optimizer._all_index_update_counts.values():
-        for index, count in counts.items():
+    """Return `num_update` of an optimizer, and under 'counts' the updates of each parameter."""
+    counts = {}
+    for of_device in optimizer._all_index_update_counts.values():
+        for index, count in of_device.items():
             name = optimizer.idx2name.get(index, index)
-            by_name[name] = max(count, by_name.get(name, 0))
-    return {'num_update': optimizer.num_update, 'by_name': by_name}
+            counts[name] = max(count, counts.get(name, 0))
+    return {'num_update': optimizer.num_update, 'counts': counts}
 
 
-def set_update_counts(optimizer, counts, device_ids):
-    """Set the update counts of an optimizer.
-
-    Parameters
-    ----------
-    optimizer : mxnet.optimizer.Optimizer
-        The optimizer.
-    counts : dict
-        Result of `update_counts`.
-    device_ids : iterable of int
-        Devices that weights are updated on.
-    """
-    by_name = counts['by_name']
+def set_update_counts(optimizer, saved, device_ids):
+    """Set what `update_counts` has returned, on some devices."""
+    by_name = saved['counts']
     by_index = {index: by_name[name] for index, name in optimizer.idx2name.items()
                 if name in by_name}
-    optimizer.num_update = counts['num_update']
+    optimizer.num_update = saved['num_update']
     for device_id in device_ids:
         optimizer._set_current_context(device_id)
         optimizer._index_update_count.update({**by_name, **by_index})
 
 
 def updater_keys(names, copies):
-    """Return the parameter and the device that each key of an MXNet Updater stands for.
+    """Map each key of an MXNet Updater to its parameter and the place of its device.
 
-    Parameters
-    ----------
-    names : list of str
-        All parameters of the module, in its order.
-    copies : int
-        Number of devices that update their own weights; 0 if a KVStore does,
-        whose Updater has the names as keys.
-
-    Returns
-    -------
-    dict of (str or int) to (str, int)
+    `copies` is the number of devices that update their own weights; 0 if a KVStore does, whose
+    Updater has the names as keys.
     """
     return {number * copies + device if copies else name: (name, device)
             for number, name in enumerate(names) for device in range(copies or 1)}
 
 
-def states_in_layout(states, names, copies, saved_copies):
-    """Return the states of an optimizer under the keys for another number of devices.
+def load_optimizer_states(module, fname, load):
+    """Load a pickle of states as Module does, and check that they are of the parameters."""
+    updater = updater_of(module)
+    with kept_on_error(updater, ('states', 'states_synced', 'optimizer')):
+        try:
+            load(fname)
+        except (pickle.UnpicklingError, EOFError, AttributeError, ImportError, IndexError,
+                ValueError) as error:
+            raise ValueError('%s is truncated or no file of optimizer states' % fname) from error
+        check_states_fit(module, updater.states, fname)
 
-    Parameters
-    ----------
-    states : dict
-        States of an MXNet Updater, under the `updater_keys` for `saved_copies`.
-    names : list of str
-        All parameters of the module, in its order.
-    copies : int
-        Number of devices that update their own weights now; 0 if a KVStore does.
-    saved_copies : int
-        The same number when the states were saved.
 
-    Returns
-    -------
-    dict
-        States under the keys for `copies`.
+def check_states_fit(module, states, source):
+    """Raise a ValueError if a step with these states would fail.
+
+    Shapes are compared. A state that begins as None or as a list always fits, because it may
+    change its form, and so does that of a float16 weight, which may have a copy of it.
     """
-    if copies == saved_copies:
-        return states
-    saved = {parameter: key for key, parameter in updater_keys(names, saved_copies).items()}
-    return {key: copy.deepcopy(states[saved[name, 0]])
-            for key, (name, _) in updater_keys(names, copies).items() if saved[name, 0] in states}
-
-
-def state_fits(state, optimizer, key, weight):
-    """Tell whether an optimizer can update a weight with a loaded state.
-
-    The shapes of arrays are compared. A state that begins as None or as a list
-    always fits, because it may change its form later. The state of a float16
-    weight always fits, because it may or may not include a copy of the weight.
-    """
-    return weight.dtype == np.float16 or _has_shapes_of(
-        optimizer.create_state_multi_precision(key, weight), state)
+    weights, optimizer = executor_group.parameters(module), module._optimizer
+    keys = updater_keys(module._param_names, devices_that_update(module))
+    of_weights = states.keys() - set(module._membership.keys.summed)  # none after a way back
+    if of_weights and not keys.keys() & of_weights:
+        module._svrg.warn_once('%s holds no states of the parameters of this module, as it was '
+                               'saved by another kind of KVStore or module: they begin anew'
+                               % source)
+    for key, (name, device) in keys.items():
+        weight = weights[name][device]
+        if key in states and weight.dtype != np.float16 and not _has_shapes_of(
+                optimizer.create_state_multi_precision(key, weight), states[key]):
+            raise ValueError('%s holds states of other parameters, of another optimizer or of '
+                             'other arguments of it: that of %s does not fit' % (source, name))
 
 
 def _has_shapes_of(expected, state):
@@ -126,15 +92,7 @@ def updater_of(module):
 
 
 def begin_anew(module, weights):
-    """Let the optimizer of a module go on from other weights, with states that begin anew.
-
-    Parameters
-    ----------
-    module : mxnet.module.Module
-        The module, whose own arrays have these weights already.
-    weights : dict of str to list of NDArray
-        For each parameter the weight, one array per device.
-    """
+    """Let the optimizer go on from weights that the module has already, without its states."""
     updater = updater_of(module)
     for key in updater_keys(module._param_names, devices_that_update(module)):
         updater.states.pop(key, None)

@@ -1,10 +1,9 @@
 """Learning rates from snapshots: SVRG-BB, with Barzilai-Borwein steps."""
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import mxnet as mx
-import numpy as np
 
 from .._argument_checks import checked_bool, checked_positive
 from ..core.requirements import ALL_ROWS, SNAPSHOTS, require
@@ -38,8 +37,6 @@ class KeptSnapshot(NamedTuple):
 
     objective: float
     norm: float
-    weights: Any = None  # as in the files of version 2.0.0
-    full_gradient: Any = None
 
 
 class BarzilaiBorwein(Rule):
@@ -190,8 +187,7 @@ class BarzilaiBorwein(Rule):
     Examples
     --------
     >>> import mxnet as mx
-    >>> import numpy as np
-    >>> from svrg_optimization import BarzilaiBorwein, SVRGModule
+    >>>     >>> from svrg_optimization import BarzilaiBorwein, SVRGModule
     >>> rng = np.random.RandomState(0)
     >>> features = rng.normal(size=(100, 3))
     >>> data = mx.io.NDArrayIter(features, features.dot([1.0, -2.0, 3.0]), 10,
@@ -230,28 +226,18 @@ class BarzilaiBorwein(Rule):
         self.begin_anew()
 
     def state(self):
-        """Return what a checkpoint contains, as values of types that JSON supports."""
-        return {**{name: getattr(self, name) for name in _STATE},
-                'best': self.best and self.best[:2],
-                'scales': {name: scale.tolist()
-                           for name, scale in self.column_scales.by_name.items()}}
+        """Return what a checkpoint contains."""
+        return {**{name: getattr(self, name) for name in _STATE}, 'best': self.best,
+                'scales': self.column_scales.by_name, 'moves': self.moves.moves,
+                'changes': self.moves.changes}
 
-    def resume(self, state, moves=None):
-        """Go on with a `state` and the moves that belong to it."""
-        for name in _STATE:
-            if name in state:  # of an older version
-                setattr(self, name, state[name])
-        self.best = KeptSnapshot(*state['best']) if state.get('best') else None
-        self.moves = moves or Moves()
-        self.column_scales = Scales({name: np.array(scale)
-                                     for name, scale in state.get('scales', {}).items()})
+    def resume(self, state):
+        """Go on with what `state` has returned."""
+        vars(self).update({name: state[name] for name in _STATE})
+        self.best = KeptSnapshot(*state['best']) if state['best'] else None
+        self.moves = Moves(state['moves'], state['changes'])
+        self.column_scales = Scales(state['scales'])
         self.begins_anew, self._is_resumed = False, True
-
-    def __setstate__(self, state):
-        """Restore a rule, of version 2.0.0 too."""
-        self.scaled = False
-        self.restart()
-        vars(self).update(state, _is_resumed=True)
 
     def begin_fit(self):
         """Compare the next snapshot with none, but in a resumed run: data may be others."""

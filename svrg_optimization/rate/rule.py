@@ -47,7 +47,7 @@ class Rule(LRScheduler):
     rate : float or None
         Rate since the latest snapshot; None before the first.
     moves : Moves
-        Arrays that a checkpoint has beside `state`.
+        The last moves between snapshots.
     column_scales : Scales or None
         What steps are scaled by.
     needs : tuple of str
@@ -123,12 +123,12 @@ class Rule(LRScheduler):
         """Compare the next snapshot with none: weights or data are others."""
 
     def state(self):
-        """Return what a checkpoint contains, as values of types that JSON supports."""
+        """Return a dict of numbers, strings and arrays, and lists and dicts, for a checkpoint."""
         return {'rate': self.rate}
 
-    def resume(self, state, moves=None):
-        """Go on with a `state` and the moves that belong to it."""
-        self.rate, self.moves = state['rate'], moves or Moves()
+    def resume(self, state):
+        """Go on with what `state` has returned."""
+        self.rate = state['rate']
 
 
 def rule_of(scheduler):

@@ -1,12 +1,9 @@
 """FullGradient by itself: sums, shares, rows and what a checkpoint holds of it."""
 
-import functools
-
 import mxnet as mx
 import numpy as np
 import pytest
 
-from svrg_optimization.checkpoint.format import arrays_of_kind, with_prefix
 from svrg_optimization.core.front_end import Workers
 from svrg_optimization.core.full_gradient import FullGradient, Part
 from svrg_optimization.kvstore.workers import OverDevices
@@ -128,20 +125,15 @@ def test_it_is_unpacked_on_other_devices_and_in_units_of_other_batches(saved, de
             for share in full.shares:
                 share[name][:] = arrays[0]
     full.shares_differ = shares_differ and saved == 2
-    facts, kinds = full.pack()
-    arrays = {name: getattr(value, 'asnumpy', lambda value=value: value)()
-              for kind, values in kinds.items()
-              for name, value in with_prefix(kind, values).items()}
-
-    def unpack(arrays):
-        return made.unpack(facts, functools.partial(arrays_of_kind, arrays=arrays))
-
-    assert len(arrays) == 4 * (saved if shares_differ else 1)
+    packed = full.pack()
+    assert len(packed['shares']) == (saved if shares_differ else 1)
     made = FullGradient(gradients, devices, batch_size, loss_is_mean)
-    lacking = {name: value for name, value in arrays.items() if not name.endswith('wide')}
-    assert unpack(lacking) == {'wide'} and not made.finished
+    lacking = [{name: value for name, value in share.items() if name != 'wide'}
+               for share in packed['shares']]
+    assert made.unpack({**packed, 'shares': lacking}) == {'wide'} and not made.finished
     assert not made.shares[0]['small'].asnumpy().any()
-    assert unpack({**arrays, 'full:0:more': np.ones(1)}) == set()
+    more = [{**share, 'more': mx.nd.ones(1)} for share in packed['shares']]
+    assert made.unpack({**packed, 'shares': more}) == set()
     assert made.finished and (made.rows, made.batches) == (10, 1)
     units = 1 if loss_is_mean else batch_size / 10
     shares = [{name: value.asnumpy() * units for name, value in share.items()}

@@ -1,6 +1,5 @@
 """Proximal SVRG against float64, and its checkpoints."""
 
-import json
 import math
 import warnings
 
@@ -9,7 +8,6 @@ import numpy as np
 import pytest
 
 import oracle
-from checkpoints import write_with_checksum
 from oracle import box
 from own_operators import Cap
 from pairs import in_pairs
@@ -245,20 +243,6 @@ def test_own_operators_are_not_saved(tmp_path, proximal):
         warnings.simplefilter('error', UserWarning)
         for given in (L1(0.2), None):
             SVRGModule.load(prefix, 1, label_names=('label',), proximal=given)
-
-
-def test_a_checkpoint_of_the_first_version_has_no_operators(tmp_path):
-    """It has no operators."""
-    module = Problem().bound(proximal=L1(0.1))
-    module.save_checkpoint(str(tmp_path / 'model'), 1)
-    name = str(tmp_path / 'model-0001.svrg')
-    with np.load(name) as file:
-        arrays = dict(file)
-    facts = json.loads(str(arrays['facts']))
-    assert facts.pop('proximal') == ['L1', {'strength': 0.1}]
-    write_with_checksum(name, **{**arrays, 'facts': np.array(json.dumps(facts))})
-    loaded = SVRGModule.load(str(tmp_path / 'model'), 1, label_names=('label',))
-    assert not loaded._proximal.by_name
 
 
 def test_a_bucketing_checkpoint_holds_the_operator(tmp_path):

@@ -192,7 +192,8 @@ def test_training_goes_on_from_a_checkpoint_of_plain_bucketing_module(tmp_path):
     plain.bind(train_data.provide_data, train_data.provide_label)
     plain.init_params(arg_params=problem.arg_params())
     plain.save_checkpoint(prefix, 0)
-    module = SVRGBucketingModule.load(prefix, 0, problem.sym_gen, max(LENGTHS), update_freq=4)
+    with pytest.warns(UserWarning, match='model-0000.svrg is not there'):
+        module = SVRGBucketingModule.load(prefix, 0, problem.sym_gen, max(LENGTHS), update_freq=4)
     module.fit(problem.iterator(), eval_metric=[], begin_epoch=1, num_epoch=3,
                optimizer_params=SETTINGS)
     problem.assert_weights(module, problem.expect(3, 4, 1, **SETTINGS).weights)

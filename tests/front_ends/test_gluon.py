@@ -245,47 +245,6 @@ def test_statistics_of_a_symbol_block_are_those_of_the_live_weights(contexts, tm
     assert 'hidden_bias' not in trainer._reference.values()
 
 
-@pytest.mark.parametrize('contexts, on_kvstore', [
-    ([mx.cpu()], None), (TWO_DEVICES, True), (TWO_DEVICES, False)])
-def test_a_resumed_run_has_the_same_bits(tmp_path, contexts, on_kvstore):
-    problem = Blocks('perceptron', rows=37)
-
-    def start():
-        net = problem.net(contexts, extra=[gluon.nn.Dropout(0.3)])
-        return net, problem.trainer(net, update_on_kvstore=on_kvstore)
-
-    mx.random.seed(5)
-    net, trainer = start()
-    train(trainer, problem.loader(), 3, contexts=contexts)
-    trainer.save_states(str(tmp_path / 'states'))
-    net.save_parameters(str(tmp_path / 'params'))
-    train(trainer, problem.loader(), 4, begin=3, contexts=contexts)
-    whole = weights_of(net)
-    net, trainer = start()
-    net.load_parameters(str(tmp_path / 'params'), contexts)
-    trainer.load_states(str(tmp_path / 'states'))
-    train(trainer, problem.loader(), 4, begin=3, contexts=contexts)
-    for name, value in whole.items():
-        np.testing.assert_array_equal(weights_of(net)[name], value)
-
-
-def test_states_of_trainer_are_loaded_and_those_of_others_refused(tmp_path):
-    problem, path = Blocks('perceptron'), str(tmp_path / 'states')
-    net = problem.net()
-    plain = problem.trainer(net, gluon.Trainer)
-    train_plain(plain, net, problem.loss(), problem.loader(), 1)
-    plain.save_states(path)
-    trainer = problem.trainer(problem.net())
-    trainer.update_full_grads(problem.loader())
-    trainer.load_states(path)
-    assert not trainer._svrg.snapshot.is_active
-    trainer.update_full_grads(problem.loader())
-    trainer.save_states(path)
-    other = Blocks('softmax')
-    with pytest.raises(ValueError, match='has a snapshot of other parameters'):
-        other.trainer(other.net()).load_states(path)
-
-
 def test_states_from_before_the_first_snapshot_are_loaded(tmp_path):
     problem, path = Blocks('softmax'), str(tmp_path / 'states')
     problem.trainer(problem.net()).save_states(path)
