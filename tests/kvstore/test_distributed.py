@@ -226,29 +226,6 @@ def test_fit_between_snapshots_finds_different_numbers_of_batches(tmp_path):
 
 
 @pytest.mark.slow
-def test_workers_that_go_on_with_other_rows_take_a_snapshot_of_them(tmp_path):
-    given = {'batch_size': 6, 'update_freq': 5, 'optimizer': {'learning_rate': 0.2},
-             'prefix': str(tmp_path / 'model')}
-    run_workers('fit', tmp_path, problem={'rows': 40}, sizes=[19, 21], num_epoch=2, **given)
-    results = run_workers('fit', tmp_path, problem={'rows': 47}, sizes=[23, 24], resume_at=2,
-                          num_epoch=4, **given)
-    before, problem = Problem(rows=40), Problem(rows=47)
-    svrg = before.svrg(12, learning_rate=0.2)
-    svrg.take_snapshot()
-    for epoch, sizes in enumerate([(19, 21), (19, 21), (23, 24), (23, 24)]):
-        if epoch == 2:
-            svrg.features, svrg.targets = problem.features, problem.targets
-        if epoch == 3:
-            svrg.take_snapshot()
-        for parts in zip(*(oracle.batches_of(size, 6) for size in sizes)):
-            svrg.step(np.concatenate([parts[0], sizes[0] + parts[1]]))
-    for result in results:
-        assert_close(result['weights'], svrg.weights)
-        assert ['train_data had 47 rows in epoch 2, and the snapshot before it 40' in message
-                for message in result['warnings']].count(True) == 1
-
-
-@pytest.mark.slow
 def test_init_optimizer_succeeds_after_one_that_failed(tmp_path):
     problem = Problem(rows=24)
     for message, full, is_same_kvstore, of_rate, rate in run_workers('init_optimizer_twice',

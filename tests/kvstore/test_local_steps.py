@@ -156,14 +156,6 @@ def test_statistics_of_batches_are_averaged(tmp_path, scenario):
         np.testing.assert_allclose(averaged, own[0] / 4 + own[1] * 3 / 4, rtol=1e-5)
 
 
-def test_unlike_shards_at_a_constant_rate_are_told(tmp_path, rate=0.15):
-    for norm, messages in run_workers('diverge_alone', tmp_path, rate=rate, local_steps=False):
-        assert norm < 1e-3 and not messages
-    for _, messages in run_workers('diverge_alone', tmp_path, rate=rate, local_steps=True):
-        assert len(messages) == 1
-        assert 'who step alone, are unlike (shuffle the rows before they are sharded' in messages[0]
-
-
 def test_a_killed_worker_ends_the_job(tmp_path):
     (tmp_path / 'arguments').write_bytes(pickle.dumps({}))
     with job(HERE / 'workers.py', 'die_alone', tmp_path) as running:

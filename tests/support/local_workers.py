@@ -3,7 +3,6 @@
 import os
 import signal
 import time
-import warnings
 
 import mxnet as mx
 import numpy as np
@@ -119,17 +118,6 @@ def refused_alone(kvstore, problem, sizes):
 
     found = [error_of(lambda: fit(1 if kvstore.type == 'dist_async' or kvstore.rank else 2))]
     return found + [error_of(trainer)] if kvstore.type == 'dist_async' else found
-
-
-def diverge_alone(kvstore, rate, local_steps):
-    """Train at a constant rate on unlike shards; return the norm and what is warned of."""
-    data, targets = least_squares(kvstore.num_workers, True)
-    module = SVRGModule(LINEAR, label_names=('label',), update_freq=1, local_steps=local_steps)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter('always')
-        module.fit(own_rows(kvstore, data, targets), kvstore=kvstore, initializer=mx.init.Zero(),
-                   eval_metric='mse', num_epoch=20, optimizer_params={'learning_rate': rate})
-    return module.gradient_norm, [str(one.message) for one in caught]
 
 
 def die_alone(kvstore):

@@ -28,7 +28,6 @@ from gluon_workers import (
 from local_workers import (
     converge_alone,
     die_alone,
-    diverge_alone,
     refused_alone,
     resume_gluon_alone,
     statistics_alone,
@@ -43,7 +42,7 @@ from svrg_optimization import BarzilaiBorwein, SVRGModule
 from svrg_optimization.proximal import L1, GroupLasso
 
 # Scenarios in files of their own.
-ELSEWHERE = (converge_alone, converge_gluon, die_alone, diverge_alone, fit_gluon, fit_gluon_alone,
+ELSEWHERE = (converge_alone, converge_gluon, die_alone, fit_gluon, fit_gluon_alone,
              fit_on_raw_columns_gluon, fit_sampled, refused_alone, resume_gluon_alone,
              sampled_unlike, statistics_alone, statistics_gluon_alone, train_unlike_gluon,
              warn_of_batch_sizes)
