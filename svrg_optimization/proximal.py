@@ -350,10 +350,11 @@ def is_ours(operator):
 
 def _soft_threshold(weight, threshold):
     """Move each element of a weight towards 0 by a threshold, and no further than 0."""
-    if weight.size > _SLOW_TO_CLIP or isinstance(threshold, nd.NDArray):
+    if (weight.size > _SLOW_TO_CLIP or weight.dtype == np.float64
+            or isinstance(threshold, nd.NDArray)):
         nd.elemwise_add(nd.maximum(weight, threshold), nd.minimum(weight, -threshold), out=weight)
     else:
-        # A step of sgd at a rate of 1 along the clipped weight itself.
+        # A step of sgd at a rate of 1 along the clipped weight itself, clipped in float32.
         nd.sgd_update(weight, weight, out=weight, lr=1., wd=0., clip_gradient=threshold)
 
 

@@ -355,9 +355,9 @@ class _SVRGOptimizer(opt.Optimizer):
         for key, of_key, _, state_of_key in steps if self._proximal else ():
             if key in self._proximal:
                 # The count of updates is that of the step, and so is the rate.
-                rate, = self.default_opt._get_lrs([key])
+                rate = float(np.float32(self.default_opt._get_lrs([key])[0]))  # as MXNet steps
                 self._proximal[key](of_key, state_of_key, scales.step_size(
-                    self.default_opt, key, of_key) if scales else float(rate))
+                    self.default_opt, key, of_key) if scales else rate)
 
     def _optimizer_of(self, key):
         full_keys = self._full_keys_by_name() if self._full_keys is None else self._full_keys

@@ -24,6 +24,11 @@ def ones_in_rows_of(array):
     return nd._internal._scatter_plus_scalar(array * 0, scalar=1)
 
 
+def as_float32(numbers):
+    """List numbers rounded to float32, as MXNet's operators take their parameters."""
+    return [float(np.float32(number)) for number in numbers]
+
+
 def dense(array):
     """Return a dense copy of an array or the array itself, with float32 for float16."""
     array = array.tostype('default') if is_row_sparse(array) else array

@@ -6,7 +6,7 @@ import numpy as np
 from mxnet import ndarray as nd
 
 from ..proximal import is_ours
-from .arrays import dense
+from .arrays import as_float32, dense
 
 
 class MeanGradient:
@@ -15,7 +15,7 @@ class MeanGradient:
     .. math:: G = s \mu + wd \cdot w
 
     It is the gradient per row unless the user has given the optimizer a
-    `rescale_grad`.
+    `rescale_grad`. Front ends round that and wd to float32, as MXNet's operators do.
 
     Parameters
     ----------
@@ -144,10 +144,7 @@ class MeanGradient:
         at the current learning rate. Where steps are scaled, it is that of :math:`\sqrt D` times
         these. Arguments are those of `of`.
         """
-        gradients = self.of(full_gradient, weights)
-        for name in self.proximal if self._optimizer else ():
-            if name in gradients:
-                gradients[name] = self._mapping(name, dense(weights[name][0]), gradients[name])
+        gradients = self._residual(full_gradient, weights)
         for name in self._scales.by_name if self._scales else ():
             if name in gradients:
                 gradients[name] = self.scaled(name, gradients[name], power=0.5)
@@ -155,13 +152,46 @@ class MeanGradient:
         return float(np.max([value.asscalar() for value in largest] or [0.])
                      / self._per_row(full_gradient))
 
+    def is_at_floor(self, full_gradient, weights, full_before, weights_before):
+        r"""Tell whether the gradient is rounding alone, given the snapshot before.
+
+        .. math:: \|G\| \frac{\|\Delta w\|}{\|\Delta G\|} < 25\, \epsilon \|w\|
+                  \quad \text{and} \quad \|G\| > \frac{1}{2} \|G_{before}\|
+
+        The step to where the gradient, or the gradient mapping, vanishes by the secant through
+        both is within the rounding of the weights, and the gradient does not get smaller.
+        """
+        now = self._residual(full_gradient, weights)
+        former = self._residual(full_before, weights_before)
+        arrays = {name: dense(weights[name][0]) for name in now}
+        precision = max((np.finfo(array.dtype).eps for array in arrays.values()), default=0)
+        moved = {name: array - dense(weights_before[name][0]) for name, array in arrays.items()}
+        changed = {name: array - former[name] for name, array in now.items()}
+        return (_length(now) * _length(moved)
+                < 25 * precision * _length(arrays) * _length(changed)
+                and 2 * _length(now) > _length(former))
+
+    def _residual(self, full_gradient, weights):
+        """Map each parameter to G, or to the gradient mapping of its proximal operator."""
+        gradients = self.of(full_gradient, weights)
+        for name in self.proximal if self._optimizer else ():
+            if name in gradients:
+                gradients[name] = self._mapping(name, dense(weights[name][0]), gradients[name])
+        return gradients
+
     def _mapping(self, name, weight, gradient):
         proximal, rate = self.proximal[name], 1.
         if getattr(self._optimizer.lr_scheduler, 'is_begun', True):
-            rate = self._optimizer.learning_rate * self.multipliers[name] or 1.
+            rate = as_float32([self._optimizer.learning_rate * self.multipliers[name]])[0] or 1.
         if is_ours(proximal):  # others may need the dtype of the parameter
             weight, gradient = weight.astype('float64'), gradient.astype('float64')
         rate = self.scaled(name, rate, like=weight)
         stepped = weight - rate * gradient
         proximal.prox(stepped, rate)
         return (weight - stepped) / rate
+
+
+def _length(arrays):
+    """Return the Euclidean norm of a dict of arrays, summed in float64."""
+    return math.sqrt(sum(float(np.square(array.asnumpy().astype('float64')).sum())
+                         for array in arrays.values()))

@@ -20,7 +20,9 @@ class Snapshot:
     is_stale : bool
         Whether an update with α = 0 was made since the snapshot was taken.
     has_converged : bool
-        Whether its gradient was found to be at most `tol`.
+        Whether its gradient was found to be at most `tol`, or at the floor of the precision.
+    is_at_floor : bool
+        Whether it and the snapshot before are found to be there: they differ by rounding alone.
     num_update : int
         Number of updates by all modules that share the snapshot.
     num_taken : int
@@ -36,7 +38,7 @@ class Snapshot:
     def __init__(self):
         self.full_gradient = None
         self.taken_at = self.num_update = self.num_taken = 0
-        self.is_active = self.is_stale = self.has_converged = False
+        self.is_active = self.is_stale = self.has_converged = self.is_at_floor = False
         self.jump = self.averaged_at = None
 
     def replace(self, full_gradient, taken_at=None, **resumed):
@@ -48,7 +50,8 @@ class Snapshot:
         vars(self).update({
             'full_gradient': full_gradient,
             'taken_at': self.num_update if taken_at is None else taken_at,
-            'is_stale': False, 'has_converged': False, 'jump': None,
+            'is_stale': False, 'has_converged': False, 'is_at_floor': False,
+            'jump': None,
             'is_active': full_gradient is not None and full_gradient.finished, **resumed})
 
     @contextlib.contextmanager

@@ -48,19 +48,44 @@ def take(svrg, trained, source, workers):
     """
     if workers.step_alone:
         average(svrg, trained, workers)
-    rule = trained.rule
+    rule, tol = trained.rule, svrg.settings.tol
     if rule is None:
+        before = Before(svrg) if tol is not None and svrg.snapshot.is_active else None
         svrg.take_snapshot(trained.live, source, workers)
+        find_floor(svrg, trained.mean_gradient(), before, workers)
     went_back = rule is not None and rule.take_snapshot(svrg, trained, source, workers)
     svrg.taken = Taken(gradient_norm(svrg, trained), objective(svrg, trained), went_back)
     look_for_convergence(svrg, svrg.taken.norm, workers)
     return svrg.taken
 
 
+class Before:
+    """The snapshot that the next one replaces, and the number of steps from it."""
+
+    def __init__(self, svrg):
+        self.weights = svrg.reference.copy_of_values()
+        self.full_gradient = svrg.snapshot.full_gradient
+        self.steps = svrg.snapshot.num_update - svrg.snapshot.taken_at
+
+
+def find_floor(svrg, mean_gradient, before, workers):
+    """Find out whether a snapshot and the one before are at the floor of the precision.
+
+    Passes that find another gradient each time, as with Dropout, do not tell.
+    """
+    snapshot = svrg.snapshot
+    above, = workers.largest([float(not (  # so that workers decide alike
+        before is not None and before.steps and not svrg.reference.disturbances()
+        and snapshot.full_gradient.rows == before.full_gradient.rows
+        and mean_gradient.is_at_floor(snapshot.full_gradient, svrg.reference.weights(),
+                                      before.full_gradient, before.weights)))])
+    snapshot.is_at_floor = not above
+
+
 def look_for_convergence(svrg, norm, workers):
-    """Find out whether the norm of the gradient at the snapshot is at most `tol`."""
+    """Find out whether the snapshot's gradient is at most `tol`, or is rounding alone."""
     tol = svrg.settings.tol
-    svrg.snapshot.has_converged = (  # by the largest norm, so that workers decide alike
+    svrg.snapshot.has_converged = svrg.snapshot.is_at_floor or (  # workers decide alike
         tol is not None and workers.largest([norm])[0] <= tol)
 
 

@@ -2,7 +2,7 @@
 
 from mxnet.optimizer import Updater
 
-from ..core.arrays import set_all
+from ..core.arrays import as_float32, set_all
 from ..core.front_end import TrainedModel
 from ..core.optimality import MeanGradient
 from ..proximal import ProximalStep
@@ -29,10 +29,10 @@ class TrainedParameters(TrainedModel):
         """Return the gradient that a step follows, whatever the size of its batch."""
         trainer = self.live
         updated = [param for param in trainer._reference.trained() if param.lr_mult]
-        decays = dict(zip(trainer._params,
-                          trainer._optimizer._get_wds(range(len(trainer._params)))))
+        decays = dict(zip(trainer._params, as_float32(
+            trainer._optimizer._get_wds(range(len(trainer._params))))))
         scale = trainer._scale * trainer._loss_scale
-        return MeanGradient(lambda full_gradient: scale / full_gradient.batch_size,
+        return MeanGradient(lambda full_gradient: as_float32([scale / full_gradient.batch_size])[0],
                             {param.name: param.lr_mult for param in updated},
                             {param.name: decays[param] for param in updated},
                             trainer._optimizer, trainer._proximal.by_name)

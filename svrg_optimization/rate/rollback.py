@@ -6,6 +6,7 @@ import numpy as np
 from mxnet import ndarray as nd
 
 from ..core.arrays import dense, flat
+from ..core.snapshots import Before, find_floor
 from .rule import Change
 from .sampled_batch import BatchNearby, SampledBatch, dot
 from .scales import Columns
@@ -13,15 +14,6 @@ from .scales import Columns
 # What objectives may differ by, relative to them: by rounding, times the dtype's precision, and
 # by chance where each pass finds another one, as with Dropout.
 _ROUNDING, _CHANCE = 25, 0.1
-
-
-class Before:
-    """The snapshot that the next one replaces, and the number of steps from it."""
-
-    def __init__(self, svrg):
-        self.weights = svrg.reference.copy_of_values()
-        self.full_gradient = svrg.snapshot.full_gradient
-        self.steps = svrg.snapshot.num_update - svrg.snapshot.taken_at
 
 
 def take_guarded_snapshot(rule, svrg, trained, source, workers):
@@ -57,9 +49,10 @@ def take_guarded_snapshot(rule, svrg, trained, source, workers):
             float(rule.begins_anew),
             *(move.change(rule, norm, value, is_random) if move else Change())])
         change = Change(*change)
+        find_floor(svrg, gradient, before, workers)
         if begins_anew:  # somebody has set the weights of a worker
             rule.begin_anew()
-        if steps and rule.is_worse(change, norm):
+        if steps and not svrg.snapshot.is_at_floor and rule.is_worse(change, norm):
             go_back(svrg, before, trained)
             rule.slow_down()
             return True
@@ -112,7 +105,7 @@ class _Move:
         self._gradient, self._before, self.steps = gradient, before, before.steps
         self._now = full_gradient, weights
         units = gradient.units(full_gradient, before.full_gradient)
-        self.units = 1 if math.isclose(units, 1, rel_tol=1e-9) else units
+        self.units = 1 if math.isclose(units, 1, rel_tol=1e-6) else units
         self.moved = {name: dense(weights[name][0]) - dense(before.weights[name][0])
                       for name in gradient.updated(full_gradient)}
         self.changed = gradient.change(full_gradient, before.full_gradient, self.moved)

@@ -13,6 +13,7 @@ import contextlib
 import numpy as np
 from mxnet import ndarray as nd
 
+from ..core.arrays import as_float32
 from ..proximal import GroupLasso, is_ours
 
 _LARGEST = 1e30  # D that float32 can hold, and its inverse
@@ -90,8 +91,9 @@ class Scales:
             del optimizer._get_wds
 
     def step_size(self, optimizer, key, weight):
-        """Return the learning rate of a parameter, times its D."""
-        return self.times(_name_of(optimizer, key), float(optimizer._get_lrs([key])[0]), weight)
+        """Return the learning rate of a parameter, as MXNet steps with it, times its D."""
+        rate, = as_float32(optimizer._get_lrs([key]))
+        return self.times(_name_of(optimizer, key), rate, weight)
 
 
 class Columns:
