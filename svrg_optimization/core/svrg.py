@@ -42,30 +42,6 @@ class SVRG:
     The model (`live` below) is an argument of the methods and is only handed on
     to `reference`. An attribute would make a cycle of references, and the memory of both
     would be freed late.
-
-    Parameters
-    ----------
-    reference : Reference
-        Computes gradients at the snapshot.
-    settings : Settings
-        When snapshots are due, α, and the memory for batches.
-    warn_once : WarnOnce
-        Warnings of the model.
-
-    Attributes
-    ----------
-    snapshot : Snapshot
-        The snapshot, which models with the same weights share.
-    store : Store
-        Store of batches and their gradients.
-    step : Step
-        The latest step.
-    taken : Taken or None
-        What the latest snapshot has found; None before the first.
-    epoch : int or None
-        Epoch of ``fit``; None outside of it.
-    rows_of_passes : set of int
-        Numbers of rows that the passes of ``fit`` had.
     """
 
     def __init__(self, reference, settings, warn_once):
@@ -79,25 +55,7 @@ class SVRG:
     # A snapshot
 
     def take_snapshot(self, live, source, workers):
-        """Take a snapshot of the weights and compute the full gradient there.
-
-        Parameters
-        ----------
-        live : object
-            Model being trained.
-        source : BatchesOfPass
-            Batches with the n rows.
-        workers : Workers
-            Devices and workers that the full gradient is summed over.
-
-        Raises
-        ------
-        ValueError
-            If there is no row.
-        FloatingPointError
-            If the full gradient is not finite and that is an error. As after
-            all errors, the previous snapshot stays active.
-        """
+        """Take a snapshot of the weights and compute the full gradient there."""
         before = self.reference.copy_of_values() if self.snapshot.is_active else {}
         with self.snapshot.being_replaced(lambda: self.reference.set_values(before)):
             self.reference.move_to(live)                                                    # w̃ ← w
@@ -253,20 +211,6 @@ class SVRG:
         """Turn the gradients of the step at the current weights into SVRG gradients, in place.
 
         Where no gradient at the snapshot has been computed, it does nothing.
-
-        Parameters
-        ----------
-        gradients : dict of str to list of NDArray
-            Gradients of the batch at the current weights; overwritten.
-        rows : int
-            Number of rows of the batch.
-        formula : callable, optional
-            As in `correct_batch`.
-
-        Raises
-        ------
-        RuntimeError
-            If an error has stopped the last call in the middle.
         """
         step = self.step
         if step.snapshot_gradients is None:
@@ -305,19 +249,8 @@ class SVRG:
 class Step:
     """One batch from `begin_step` to `end_step`.
 
-    Attributes
-    ----------
-    stored : StoredBatch or None
-        The batch in the store.
-    is_training : bool
-        Whether layers run in training mode.
-    stage : str
-        What was done last: FORWARDED, COMPUTED (both gradients), CORRECTING
-        (only after an error) or UPDATED; NOT_BEGUN before the first step.
-    snapshot_gradients : dict of str to list of NDArray, or None
-        Gradient of the batch at the snapshot, until it has corrected the other.
-    has_out_grads : bool
-        Whether its backward pass got gradients of the outputs.
+    The stage is what was done last. After COMPUTED both gradients are there; CORRECTING stays
+    only after an error.
     """
 
     stored: Any = None

@@ -14,25 +14,8 @@ from .numpy_arrays import ARRAYS, as_blocks_take, moved
 class Batches(BatchesOfPass):
     """Batches of a pass or an epoch. Each is a list of the inputs of each device.
 
-    Parameters
-    ----------
-    train_data : iterable
-        What the user gave.
-    count : int or None
-        Number of batches, from the beginning.
-    devices : list of Context
-        The devices.
-    rows : Rows
-        Axes of the rows.
-    states : list of sequence
-        States that the network carries from batch to batch, for each device.
-
-    Attributes
-    ----------
-    first : list or None
-        The first batch, which is read already; None without any.
-    first_whole : list or None
-        The inputs of the first batch that was split, on the first device; None without any.
+    The `first` batch is read already; `first_whole` has the inputs of the first that was split,
+    on the first device. Both are None without one.
     """
 
     def __init__(self, train_data, count, devices, rows, states=()):

@@ -7,18 +7,7 @@ ARRAYS = nd.NDArray, np.ndarray
 
 
 def as_nd(value):
-    """Return mx.np arrays as mx.nd arrays of the same memory, also within lists and tuples.
-
-    Parameters
-    ----------
-    value : object
-        Arrays, or lists and tuples of them, as an objective returns them.
-
-    Returns
-    -------
-    object
-        The same, with lists for tuples. What is no mx.np array is what it was.
-    """
+    """Return mx.np arrays as mx.nd arrays of the same memory, also within lists and tuples."""
     if isinstance(value, (list, tuple)):
         return [as_nd(each) for each in value]
     return value.as_nd_ndarray() if isinstance(value, nd.NDArray) else value

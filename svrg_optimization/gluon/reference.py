@@ -24,22 +24,7 @@ class GluonReference(Reference):
     It has a second array for each value that is trained, with a gradient, and
     for each that a forward pass changes, such as BatchNorm's statistics.
     Others that a pass changes, such as the statistics of a SymbolBlock, get one then.
-
-    Attributes
-    ----------
-    names : list of str
-        Names of all parameters.
-    rows : Rows
-        Rows of the objective's inputs and loss.
-    numbers : RandomNumbers
-        Random numbers that it draws.
-    arrays : dict of Parameter to tuple of list of NDArray
-        Values and gradients at the snapshot, one a device, of each parameter that has its own;
-        None for the gradients of one that is not trained.
-    adds : bool
-        Whether gradients add up over batches.
-    current_gradients : dict of str to list of NDArray
-        Gradients of each trained parameter at the current weights, one a device.
+    `arrays` maps a Parameter to both lists, one array a device.
     """
 
     def __init__(self, params, objective, rows):
@@ -291,19 +276,8 @@ class GluonReference(Reference):
     def current_gradients_of(self, batch, corrects):
         """Compute the gradients of a step's batch at the current weights.
 
-        Parameters
-        ----------
-        batch : list of sequence
-            Inputs of the objective on each device.
-        corrects : bool
-            Whether those at the snapshot are to follow.
-
-        Returns
-        -------
-        outputs : list
-            What the objective returned on each device.
-        rows : int
-            Number of rows whose gradients are summed; 1 a device for means.
+        Return what the objective returned on each device, and the number of rows whose
+        gradients are summed: 1 a device for means. Those at the snapshot follow if it `corrects`.
         """
         numbers = self.numbers
         if corrects and numbers.are_drawn is not False:

@@ -7,19 +7,7 @@ from .numpy_arrays import ARRAYS
 class Rows:
     """Axes of the rows of the objective's inputs, and the form of its loss.
 
-    Parameters
-    ----------
-    batch_axis : int, or list of int or None
-        Argument of SVRGTrainer.
-    loss_is_mean : bool or None
-        Argument of SVRGTrainer.
-    warn_once : WarnOnce
-        Warnings of the trainer.
-
-    Attributes
-    ----------
-    kind : str or None
-        'mean' or 'sum' over the rows, or 'by row', as losses are; None before it is known.
+    The `kind` of loss is 'mean' or 'sum' over the rows, or 'by row'; None before it is known.
     """
 
     def __init__(self, batch_axis, loss_is_mean, warn_once):
@@ -46,21 +34,8 @@ class Rows:
     def count(self, losses, inputs):
         """Return how the gradients of each device count in a sum over rows.
 
-        Parameters
-        ----------
-        losses : list of NDArray
-            The loss on each device.
-        inputs : list of sequence
-            The inputs of the objective there.
-
-        Returns
-        -------
-        weights : list of int
-            Weight of each device's gradients.
-        rows : int
-            Number of rows on all devices.
-        summed : int
-            Number of rows whose gradients are summed; a mean counts as one.
+        That is the weight of each device, the number of rows on all devices, and the number of
+        rows whose gradients are summed: a mean counts as one.
         """
         weights, rows, summed = [], 0, 0
         for loss, of_device in zip(losses, inputs):

@@ -12,13 +12,7 @@ from .numpy_arrays import as_nd
 
 
 class TrainedParameters(TrainedModel):
-    """Parameters that an SVRGTrainer trains.
-
-    Parameters
-    ----------
-    live : SVRGTrainer
-        The trainer.
-    """
+    """Parameters that an SVRGTrainer trains."""
 
     @property
     def rule(self):
@@ -48,15 +42,7 @@ class TrainedParameters(TrainedModel):
 
 
 class StepUpdater(Updater):
-    """An Updater that scales steps as a rule demands, and applies proximal operators after them.
-
-    Parameters
-    ----------
-    optimizer : mxnet.optimizer.Optimizer
-        The optimizer.
-    proximal : dict of str to operator
-        Proximal operators.
-    """
+    """An Updater that scales steps as a rule demands, and applies proximal operators after them."""
 
     def __init__(self, optimizer, proximal):
         super().__init__(optimizer)

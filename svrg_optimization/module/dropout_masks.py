@@ -19,27 +19,8 @@ _RANDOM = re.compile(
 class DropoutMasks:
     """Dropout layers of a symbol, and two symbols that share their masks.
 
-    Parameters
-    ----------
-    symbol : Symbol
-        Network with its loss.
-    graph : dict
-        Content of the symbol's JSON.
-
-    Attributes
-    ----------
-    names : list of str
-        Names of the masks, in the order in which Dropout draws them.
-    symbol : Symbol
-        The network.
-    symbol_giving : Symbol
-        The same network with the masks as further outputs, after its own.
-    symbol_taking, graph_taking : Symbol, dict
-        The same network with the masks as further arguments, and the content of its JSON.
-    layers : list of str
-        Names of the Dropout layers.
-    unshared : list of str
-        Names of other layers that draw random numbers.
+    `symbol_giving` has the masks as further outputs, after its own; `symbol_taking` has them as
+    further arguments. Layers that draw other random numbers are `unshared`.
     """
 
     def __init__(self, symbol, graph):
@@ -65,13 +46,7 @@ class DropoutMasks:
             self.symbol_taking = _symbol_of(self.graph_taking)
 
     def draw(self, arrays):
-        """Draw new masks.
-
-        Parameters
-        ----------
-        arrays : dict of str to NDArray
-            Arrays by name, among them one for each mask. The masks are overwritten.
-        """
+        """Draw new masks into the arrays of their names."""
         with mx.autograd.train_mode():
             for name, attrs in self._drawing.values():
                 settings = {key: value for key, value in attrs.items() if not key.startswith('__')}

@@ -13,21 +13,8 @@ class Losses:
     r"""Sum of a symbol's losses over a batch, whose gradient is the one of the loss layers.
 
     It is computed from the inputs of the loss layers: of the outputs, such as
-    probabilities, it could not be told where they are rounded to 0 or 1.
-
-    Parameters
-    ----------
-    symbol, graph : Symbol, dict
-        Network with its loss, and the content of its JSON.
-    inputs : iterable of str
-        Names of its data, labels, states and masks.
-
-    Attributes
-    ----------
-    symbol : Symbol
-        The network with the inputs of its loss layers as further outputs, after its
-        own. It is the argument where the loss is not known, as with an operator of
-        the user's own.
+    probabilities, it could not be told where they are rounded to 0 or 1. `symbol` has these
+    inputs as further outputs, after its own, unless the loss is not known.
     """
 
     def __init__(self, symbol, graph, inputs):
@@ -57,11 +44,8 @@ class Losses:
     def of(self, outputs):
         """Return the losses of a batch, from all outputs of an executor of `symbol`.
 
-        Returns
-        -------
-        list of (NDArray, float), or None
-            For each loss layer an array and a factor; the sum of all elements of all, times
-            their factors, is the loss of the batch. None if it is not known.
+        For each loss layer there is an array and a factor of the sum of its elements; None if
+        the loss is not known.
         """
         if not self._layers:
             return None
