@@ -34,13 +34,13 @@ def table(stype='default'):
 
 @pytest.mark.nd_arrays
 @pytest.mark.parametrize('params, says', [
-    ([], 'have at least one Parameter'), ({}, 'have at least one Parameter'),
-    (gluon.nn.Dense(1).collect_params('typo'), 'have at least one Parameter'),
-    ([table('row_sparse')], 'be dense, and table is row_sparse'),
-    ([table(), table()], 'have different names')])
+    (list, 'have at least one Parameter'), (dict, 'have at least one Parameter'),
+    (lambda: gluon.nn.Dense(1).collect_params('typo'), 'have at least one Parameter'),
+    (lambda: [table('row_sparse')], 'be dense, and table is row_sparse'),
+    (lambda: [table(), table()], 'have different names')])
 def test_bad_params_are_refused(params, says):
     with pytest.raises(ValueError, match='params must ' + says):
-        SVRGTrainer(params, 'sgd', objective=len)
+        SVRGTrainer(params(), 'sgd', objective=len)
 
 
 PROXIMAL = {'settings': {'learning_rate': 0.1}}
@@ -198,6 +198,7 @@ def test_a_batch_size_that_is_not_the_batchs_warns_once_if_it_matters(
     def messages(batch_size_of):
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter('always')
+            warnings.filterwarnings('ignore', 'ndarray.as_in_context has')  # of split_and_load
             for batch in batches:
                 trainer.backward(*(gluon.utils.split_and_load(array, contexts, even_split=False)
                                    for array in batch))
