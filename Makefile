@@ -1,14 +1,8 @@
 # make demo   train SVRG and SGD on real images: a table and a picture
 # make test   run the tests of every feature
-# make test-slow   run the tests that `make test` leaves out, but those of make test-exhaustive and soak
-# make test-all   run those of both
-# make test-exhaustive   run more clusters, faults and cases, in some twenty minutes
-# make mpirun   install Open MPI's mpirun, without which its tests are skipped
-# make horovod   build Horovod, without which its tests are skipped, in some two minutes
-# make soak   run thousands of random cases, and ten thousand epochs in which no memory may leak
+# make test-all   run those that `make test` leaves out, too
+# make test-kernels   run tests of pages and of trainings with the kernels of three other processors
 # make test-pythons   run those of `make test` that a version may break on each other Python that is found
-# make coverage   run all tests, and list the lines and branches that they do not reach
-# make mutation   find mutants of the algorithm's files that its tests miss, in some four hours
 # make bench   run all benchmarks: their tables and pictures go to docs/benchmarks
 # make docs   build the documentation, into docs/_build
 # make figures   draw the pictures of the documentation, into docs/images
@@ -26,7 +20,7 @@ VERSION := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2
 PYTHONS := $(filter-out $(VERSION),$(SUPPORTED))
 VENV := .venv/$(VERSION)$(addprefix -numpy-,$(NUMPY))
 RUN := MXNET_SUBGRAPH_VERBOSE=0 $(VENV)/bin/python
-INSTALL := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check
+INSTALL := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 # mxnet's metadata demand a NumPy below 2, which pip would compile for half an hour from 3.13 on.
 ifeq ($(filter 3.8 3.9 3.10 3.11 3.12,$(VERSION)),)
@@ -44,7 +38,7 @@ OF_VERSIONS := $(addprefix tests/,mxnet_compat checkpoint/test_checkpoint.py cor
 	core/test_trainings.py)
 FIND := 'import sys; print(sys.executable)' 2>/dev/null
 
-.PHONY: help demo test test-slow test-all test-exhaustive mpirun horovod soak test-pythons coverage mutation bench docs \
+.PHONY: help demo test test-kernels test-slow test-all test-exhaustive horovod soak test-pythons coverage mutation bench docs \
 	figures lint clean supported-python
 
 help:
@@ -55,6 +49,14 @@ demo: $(VENV)/examples.installed
 
 test: $(VENV)/test.installed
 	$(PYTEST) -m '$(QUICK)' $(TESTS)
+
+# Those of OpenBLAS and of oneDNN. The last bits of their results differ.
+KERNELS := Haswell:AVX2 Sandybridge:AVX Nehalem:SSE41
+test-kernels: $(VENV)/test.installed
+	for kernels in $(KERNELS); do \
+		echo "Kernels $$kernels:"; isa=$${kernels#*:}; \
+		OPENBLAS_CORETYPE=$${kernels%:*} MKLDNN_MAX_CPU_ISA=$$isa DNNL_MAX_CPU_ISA=$$isa \
+			$(PYTEST) -m '$(QUICK)' $(or $(TESTS),tests/documentation tests/core tests/front_ends) || exit 1; done
 
 test-slow: $(VENV)/test.installed
 	$(PYTEST) -m 'slow and not exhaustive and not soak' $(TESTS)
@@ -74,8 +76,6 @@ test-pythons:
 		echo "Python $$version:"; numpy=; [ $$version != 3.10 ] || numpy=1.23.5; \
 		$(MAKE) --no-print-directory test TESTS='$(OF_VERSIONS)' PYTHON=$$python NUMPY=$$numpy || \
 			exit 1; done
-
-mpirun: $(VENV)/cluster.installed
 
 horovod: $(VENV)/horovod.built
 
@@ -113,15 +113,15 @@ clean:
 		svrg_optimization.egg-info svrg_vs_sgd.png made.svm checkpoints \
 		examples/distributed/run .pytest_cache .ruff_cache .hypothesis
 
-# It needs g++. With an MPI, as that of `make mpirun`, mpirun can start its jobs too.
-$(VENV)/horovod.built: | $(VENV)/horovod.installed
+# It needs g++. With an MPI mpirun can start its jobs too.
+$(VENV)/horovod.built: | $(VENV)/test.installed $(VENV)/horovod.installed
 	@echo 'Building Horovod into $(VENV) ...'
 	PATH="$(abspath $(VENV))/bin:$$PATH"; command -v mpicxx > /dev/null || export HOROVOD_WITHOUT_MPI=1; \
 	HOROVOD_WITH_MXNET=1 HOROVOD_WITH_GLOO=1 HOROVOD_WITHOUT_TENSORFLOW=1 HOROVOD_WITHOUT_PYTORCH=1 \
 		$(INSTALL) --no-cache-dir --no-build-isolation --no-deps --no-binary horovod horovod==0.28.1
 	@touch $@
 
-$(VENV)/%.installed: setup.py pyproject.toml | supported-python
+$(VENV)/%.installed: setup.py pyproject.toml constraints.txt | supported-python
 	@lacks=; $(PYTHON) -c 'import ensurepip' 2>/dev/null || lacks=' python$(VERSION)-venv'; \
 	[ "$$(uname -sm)" != 'Linux x86_64' ] || for each in libgomp1:libgomp.so.1 libquadmath0:libquadmath.so.0; do \
 		$(PYTHON) -c "import ctypes; ctypes.CDLL('$${each#*:}')" 2>/dev/null || lacks="$$lacks $${each%:*}"; \

