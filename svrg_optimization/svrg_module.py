@@ -249,7 +249,7 @@ class SVRGModule(Module):
 
     @property
     def has_converged(self):
-        """Whether the latest snapshot found `gradient_norm` to be at most `tol`."""
+        """Whether the latest snapshot found `gradient_norm` to be at most `tol`, or rounding."""
         return self._svrg.snapshot.has_converged
 
     @property

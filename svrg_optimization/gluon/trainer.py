@@ -219,7 +219,7 @@ class SVRGTrainer(gluon.Trainer):
 
     @property
     def has_converged(self):
-        """Whether the latest `update_full_grads` found `gradient_norm` to be at most `tol`."""
+        """Whether the latest snapshot found `gradient_norm` to be at most `tol`, or rounding."""
         return self._svrg.snapshot.has_converged
 
     def update_full_grads(self, train_data, batches=None, states=()):

@@ -187,7 +187,8 @@ class BarzilaiBorwein(Rule):
     Examples
     --------
     >>> import mxnet as mx
-    >>>     >>> from svrg_optimization import BarzilaiBorwein, SVRGModule
+    >>> import numpy as np
+    >>> from svrg_optimization import BarzilaiBorwein, SVRGModule
     >>> rng = np.random.RandomState(0)
     >>> features = rng.normal(size=(100, 3))
     >>> data = mx.io.NDArrayIter(features, features.dot([1.0, -2.0, 3.0]), 10,
