@@ -97,9 +97,8 @@ class SVRGModule(Module):
         with its gradient at the snapshot. True allows 1 GiB; a number is the
         limit in bytes. `fit` then trains on the stored batches until the next
         snapshot, in a new random order in each epoch. A step takes one forward
-        and one backward pass, so an epoch takes 1 + 1/update_freq passes. Where
-        batches are so small that the pass computes four or more as one, their
-        gradients are not stored, which would be slower. The method is SVRG on the
+        and one backward pass, so an epoch takes 1 + 1/update_freq passes. If the
+        batches with their gradients do not fit, none is stored. The method is SVRG on the
         finite sum of these batches: random augmentation does not change them until
         the next snapshot ("transform locking" [4]_).
     alpha : float or callable
@@ -159,10 +158,8 @@ class SVRGModule(Module):
     Warns
     -----
     UserWarning
-        If the memory for `store_snapshot_grads` is too small. Without room for
-        all gradients, the others are computed again at each step. Without room
-        for the data, nothing is stored until the next snapshot. Each warning
-        appears once, with the counts.
+        If the memory for `store_snapshot_grads` is too small, so that nothing is
+        stored. It appears once.
 
     References
     ----------
@@ -795,15 +792,11 @@ class SVRGModule(Module):
             the last `update_full_grads`, in a new random order. If there are
             none, the iterator itself, which has been reset.
 
-        Warns
-        -----
-        UserWarning
-            Once if the stored batches are of another iterator.
         """
         checked_iterator('train_data', train_data)
         batches = None
         if not self._svrg.settings.is_plain:
-            batches = self._svrg.store.shuffled(train_data, self._svrg.warn_once)
+            batches = self._svrg.store.shuffled(train_data)
         if batches is None:
             rewind(train_data)
             return train_data

@@ -12,17 +12,9 @@ import pytest
 import bad_input
 import checkpoints
 from problems import Problem
-from svrg_optimization.module import gradients_of_pass
 
 collect_ignore = ['support']
 WITH_NP_ARRAYS = os.environ.get('TEST_ARRAYS') == 'np'  # test_numpy_arrays.py runs others so
-
-
-@pytest.fixture(autouse=True)
-def stored_gradients_of_small_batches(request, monkeypatch):
-    """Let the small problems of the tests store their gradients, as larger ones do."""
-    if not request.node.get_closest_marker('sizes_count'):
-        monkeypatch.setattr(gradients_of_pass, '_WORTH_RECOMPUTING', float('inf'))
 
 
 def pytest_configure(config):

@@ -134,7 +134,7 @@ class Reference:
         return contextlib.nullcontext()
 
     def gradients_of_pass(self, batches, live, source, full_gradient, stores):
-        """Yield the gradients of the batches, each as a Part.
+        """Yield the gradients of the batches, a Part for each.
 
         Parameters
         ----------
@@ -148,15 +148,19 @@ class Reference:
         full_gradient : FullGradient
             What they are for.
         stores : bool
-            Whether the batches are stored: each is then the `batch` of a Part.
+            Whether the batches are stored.
         """
         raise NotImplementedError
+
+    def batches_at_once(self, batch):
+        """Return how many batches like this one may be computed as one: their rows as one's."""
+        return 1
 
     def gradients_of_batch(self, live, batch, draws):
         """Return the gradients of a batch as a step has them, and the number of its rows.
 
-        Random numbers are new ones if it `draws`, else those of the last call. Only the
-        diagnostics need it.
+        Random numbers are new ones if it `draws`, else those of the last call. The
+        diagnostics need it, and where batches are stored.
         """
         raise NotImplementedError
 
@@ -218,8 +222,6 @@ class BatchesOfPass:
     ----------
     train_data, count
         The arguments.
-    argument_name : str
-        What the user calls the data.
     states : object
         What the model carries from batch to batch.
     is_repeated : bool
@@ -229,13 +231,15 @@ class BatchesOfPass:
     """
 
     is_repeated, draws_random_numbers, states = False, True, ()
-    argument_name = 'train_data'
 
     def __init__(self, train_data, count=None):
         self.train_data, self.count = train_data, count
 
-    def batches(self, are_kept=False):
-        """Return an iterator over the batches. Unless they are kept they may be views."""
+    def batches(self, are_kept=False, at_once=None):
+        """Return an iterator over the batches. Unless they are kept they may be views.
+
+        `at_once` takes a batch, and returns how many like it may be one: `number_in` it.
+        """
         raise NotImplementedError
 
     def is_whole(self, yielded):
@@ -245,6 +249,11 @@ class BatchesOfPass:
     def kept(self, batch):
         """Return a batch that stays as it is when the next one is read; by default itself."""
         return batch
+
+
+def number_in(batch):
+    """Return how many batches of the data a batch of a pass is."""
+    return getattr(batch, 'number', 1)
 
 
 class Workers:

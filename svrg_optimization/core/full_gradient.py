@@ -9,45 +9,35 @@ from mxnet import ndarray as nd
 from .arrays import dtype_of_sum, is_row_sparse, ones_in_rows_of, with_all_rows
 from .fused import add_fused, fusable_parameters
 
-BATCH, SUM, STEP = 'batch', 'sum', 'step'
-
 
 class Part(NamedTuple):
-    """Gradients from one run, and what they are part of.
-
-    Those of a BATCH are in the sum, and the batch's step has the same. Those of a SUM are
-    in the sum alone: of several batches at once, or of one without its padding. Those of a
-    STEP are in no sum. The next run overwrites them.
+    """Gradients of one batch of a pass, without its padding. The next run overwrites them.
 
     Attributes
     ----------
+    batch : object
+        The batch.
     gradients : dict of str to list of NDArray
-        For each parameter one gradient per device. Empty for a STEP that has to compute
-        them itself.
+        For each parameter one gradient per device.
     weights : list of float, or None
         Weight of each device's gradients in the sum; 1 each by default.
     rows, batches : int
         Number of rows without padding (of labels, with a mask), and of batches, that the
-        sum counts here.
-    kind : str
-        BATCH, SUM or STEP.
-    batch : object, optional
-        The batch, to store, of a BATCH or a STEP.
-    cut_from : int, optional
-        Number of rows of the padded batch that it was cut from.
-    losses : list of list of (NDArray, float), optional
+        sum counts here. With no row there are no gradients.
+    losses : list of list of (NDArray, float), or None
         For each device arrays with factors: the elements, times these, add up to the loss
         that has these gradients. None if it is not known.
+    is_of_step : bool
+        Whether the step on the batch has the same gradients: it has no padding.
     """
 
+    batch: Any
     gradients: Any
     weights: Optional[List[float]] = None
     rows: int = 0
-    batches: int = 0
-    kind: str = BATCH
-    batch: Any = None
-    cut_from: Optional[int] = None
+    batches: int = 1
     losses: Optional[List[list]] = None
+    is_of_step: bool = True
 
 
 class FullGradient:

@@ -26,7 +26,7 @@ import dataclasses
 from typing import Any, Optional
 
 from .correction import correct_batch
-from .full_gradient import STEP, SUM
+from .front_end import number_in
 from .snapshot import Snapshot
 from .store import Store
 
@@ -66,14 +66,6 @@ class SVRG:
         self.snapshot.averaged_at = None
         self.rows_of_passes.add(mu.rows)
 
-    def store_again(self, live, source, workers):
-        """Compute μ anew, and store the batches of its pass, which no checkpoint contains."""
-        before = self.reference.copy_of_values()
-        try:
-            self.snapshot.full_gradient = self._full_gradient(live, source, workers)
-        finally:
-            self.reference.set_values(before)
-
     @contextlib.contextmanager
     def gradients_nearby(self, live, source, workers):
         """Yield a function of a batch that returns its gradient at w̃, or at w̃ minus a shift.
@@ -100,12 +92,13 @@ class SVRG:
         mu = self.reference.new_full_gradient()                                             # μ ← 0
         store = self.store if self.store.budget else None
         self.store.drop()
-        batches = self._counted(source.batches(are_kept=store is not None), mu)
+        at_once = None if store or mu.row_counts else self.reference.batches_at_once
+        batches = self._counted(source.batches(are_kept=store is not None, at_once=at_once), mu)
         self._add_gradients(mu, batches, live, source, store)
         mu.divide(workers)                                                      # μ ← (B/n) μ
         if not mu.finished:
-            raise ValueError('%s must yield at least one row of data, and %r yielded none'
-                             % (source.argument_name, source.train_data))
+            raise ValueError('train_data must yield at least one row of data, and %r yielded none'
+                             % (source.train_data,))
         workers.check_batches()
         nonfinite = mu.nonfinite()
         if nonfinite:
@@ -116,28 +109,33 @@ class SVRG:
                 raise FloatingPointError(message)
             self.warn_once(message, 'nonfinite')
         if store and source.is_whole(mu.yielded):
-            store.complete(source.train_data, mu.yielded, self.warn_once)
+            store.complete(source.train_data, mu, self.warn_once)
         return mu
 
     def _add_gradients(self, mu, batches, live, source, store=None):
         reference, stores = self.reference, store is not None
         with reference.inputs_kept(live):
             for part in reference.gradients_of_pass(batches, live, source, mu, stores):
-                if part.kind != STEP:
+                if part.rows:
                     mu.add(part)                                              # μ ← μ + ∇f_b(w̃)
-                if part.kind != SUM:
-                    mu.count_rows(part.gradients)
-                if store and part.batch is not None and not store.is_exceeded:
+                is_stored = store is not None and not store.is_exceeded
+                if not (is_stored or mu.row_counts):
+                    continue
+                gradients = (part.gradients if part.is_of_step else
+                             reference.gradients_of_batch(
+                                 live, part.batch, source.draws_random_numbers)[0])
+                mu.count_rows(gradients)
+                if is_stored:
                     batch = source.kept(part.batch)
-                    store.add(batch, reference.arrays_of(batch), part, mu)
+                    store.add(batch, reference.arrays_of(batch), gradients)
 
     @staticmethod
     def _counted(batches, mu):
         """Yield the batches; count each when the next is asked for."""
-        for batch in batches:
+        for number, batch in enumerate(batches, 1):
             yield batch
-            mu.yielded += 1
-            if mu.yielded % _BATCHES_AHEAD == 0:
+            mu.yielded += number_in(batch)
+            if number % _BATCHES_AHEAD == 0:
                 mu.wait()
 
     def begin_fit(self, rule):
@@ -188,21 +186,22 @@ class SVRG:
 
     def begin_step(self, batch, is_training):
         """Begin a step on a batch, and look it up in the store."""
-        stored = self.store.found(self.reference.arrays_of(batch)) if self.store.batches else None
-        self.step = Step(stored, is_training, FORWARDED)
+        store = self.store
+        stored = store.found(self.reference.arrays_of(batch)) if store.batches else None
+        self.step = Step(stored, store.full_gradient, is_training, FORWARDED)
 
     def compute_snapshot_gradients(self, live, batch=None, out_grads=None):
         """Compute or look up the gradient of the step's batch at the snapshot.
 
         Without `batch` it is the one that the model remembers.
         """
-        step, stored = self.step, self.step.stored
+        step = self.step
         step.stage, step.has_out_grads = COMPUTED, out_grads is not None
         if not self.corrects:
             return
-        if (stored is not None and out_grads is None and step.is_training
-                and stored.full_gradient is self.snapshot.full_gradient):
-            step.snapshot_gradients = stored.snapshot_gradients
+        if (out_grads is None and step.is_training
+                and step.stored_for is self.snapshot.full_gradient):
+            step.snapshot_gradients = step.stored
         if step.snapshot_gradients is None:
             step.snapshot_gradients = self.reference.gradients_of_step(
                 live, batch, step.is_training, out_grads)
@@ -218,8 +217,6 @@ class SVRG:
         if step.stage == CORRECTING:
             raise RuntimeError('update needs another forward and backward: an error has stopped '
                                'the correction of these gradients')
-        if step.stored is not None and step.stored.cut_from:
-            rows = step.stored.cut_from
         alpha = self.settings.alpha_after(self.snapshot.num_update)
         step.stage = CORRECTING
         correct_batch(gradients, step.snapshot_gradients, self.snapshot.full_gradient, rows, alpha,
@@ -250,10 +247,12 @@ class Step:
     """One batch from `begin_step` to `end_step`.
 
     The stage is what was done last. After COMPUTED both gradients are there; CORRECTING stays
-    only after an error.
+    only after an error. `stored` are the batch's gradients in the store, if any, at the snapshot
+    whose full gradient is `stored_for`.
     """
 
-    stored: Any = None
+    stored: Optional[dict] = None
+    stored_for: Any = None
     is_training: bool = False
     stage: str = NOT_BEGUN
     snapshot_gradients: Optional[dict] = None

@@ -183,34 +183,6 @@ def without_padding(batch, data_shapes, label_shapes, padding_first):
                      label=real_rows('label', label_shapes) if label_shapes else None, pad=0)
 
 
-def repeated(batch, times, data_shapes, label_shapes):
-    """Repeat all rows of a batch.
-
-    Parameters
-    ----------
-    batch : DataBatch
-        Batch without padding. It is not changed.
-    times : int
-        Number of copies of the rows, which follow one another.
-    data_shapes, label_shapes : list of DataDesc
-        Description of the batch; `label_shapes` may be None.
-
-    Returns
-    -------
-    DataBatch
-        The repeated rows.
-    """
-    if times == 1:
-        return batch
-
-    def all_rows(kind, descriptions):
-        return [_join([array] * times, batch_axis(description))
-                for array, description in zip(getattr(batch, kind), descriptions)]
-
-    return DataBatch(data=all_rows('data', data_shapes),
-                     label=labels_of(batch) and all_rows('label', label_shapes))
-
-
 def _cut(array, axis, kept):
     if axis < 0:
         return array

@@ -1,83 +1,102 @@
-"""Batches of an NDArrayIter without copies, and an array of any number of rows in batches."""
+"""Batches as a pass reads them: views of rows, and several small ones as one; rows of an array."""
 
-import functools
 import itertools
-from types import SimpleNamespace
+import math
 
 import numpy as np
 from mxnet import ndarray as nd
 from mxnet.io import DataBatch, DataIter, NDArrayIter
+from mxnet.ndarray.sparse import CSRNDArray
+
+from .batch_rows import held, labels_of
 
 
-def views_of_batches(train_data):
-    """Return an iterator over batches that nobody may write to.
+class Batches(DataBatch):
+    """Whole batches of one size as one batch, whose rows are those of all."""
 
-    The whole batches of an NDArrayIter are views of its rows. They stay as they
-    are when it shuffles, since that makes new arrays.
+    def __init__(self, data, label, number):
+        super().__init__(data, label, pad=0)
+        self.number = number
 
-    Parameters
-    ----------
-    train_data : DataIter
-        The iterator.
-    """
-    return _views(train_data) if _is_plain(train_data) else iter(train_data)
-
-
-def joined_views(batches):
-    """Return views of consecutive rows as one batch in a list, and other batches as they are."""
-    joined = None
-    for batch in batches:
-        if not isinstance(batch, _View):
-            return batches
-        if joined is None:
-            joined = _View(batch.rows, batch.begin, batch.end)
-        elif batch.rows is not joined.rows or batch.begin != joined.end:
-            return batches
-        joined.end = batch.end
-    return [joined]
+    def part(self, place):
+        """Return one of the batches."""
+        size = self.data[0].shape[0] // self.number
+        rows = slice(place * size, (place + 1) * size)
+        return DataBatch([array[rows] for array in self.data],
+                         [array[rows] for array in self.label], pad=0)
 
 
-def _is_plain(train_data):
-    """Tell whether an iterator is an NDArrayIter with its own methods and dense arrays."""
+def is_viewable(train_data):
+    """Tell whether an iterator is an NDArrayIter with its own methods and a row for each."""
     return (type(train_data) is NDArrayIter
             and vars(NDArrayIter).keys().isdisjoint(vars(train_data))
             and train_data.layout.find('N') == 0
-            and all(type(array) is nd.NDArray and len(array) == train_data.num_data
+            and all(type(array) in (nd.NDArray, CSRNDArray)
+                    and array.shape[0] == train_data.num_data
                     for _, array in itertools.chain(train_data.data, train_data.label)))
 
 
-def _views(train_data):
-    """Yield the batches of an NDArrayIter, and move it as it does itself."""
-    rows = SimpleNamespace(data=train_data.data, label=train_data.label)
-    size = train_data.batch_size
-    while True:
+def views(train_data, count=None, at_once=None):
+    """Yield the batches of such an iterator, and move it as it does itself.
+
+    Whole ones are views of its rows, which nobody may write to. They stay as they are when it
+    shuffles, since that makes new arrays. `at_once` takes a batch, and returns how many like it
+    may be one; they are as many as make the fewest runs of at most `count` batches.
+    """
+    size, count = train_data.batch_size, math.inf if count is None else count
+
+    def rows_from(begin, number):
+        data, label = ([array[begin:begin + number * size] for _, array in arrays]
+                       for arrays in (train_data.data, train_data.label))
+        return Batches(data, label, number)
+
+    whole, number = min(train_data.num_data // size, count), 1
+    if at_once and whole > 1:
+        number = max(range(1, at_once(rows_from(0, 1)) + 1),
+                     key=lambda each: (-(whole // each + whole % each), each))
+    while count > 0:
         begin = train_data.cursor + size
-        if 0 <= begin <= train_data.num_data - size:
-            train_data.cursor = begin
-            yield _View(rows, begin, begin + size)
-            continue
-        try:
-            batch = next(train_data)
-        except StopIteration:
-            return
-        yield batch
+        for several in (number, 1):
+            if several <= count and 0 <= begin <= train_data.num_data - several * size:
+                train_data.cursor += several * size
+                yield rows_from(begin, several)
+                break
+        else:
+            several = 1
+            try:
+                batch = next(train_data)
+            except StopIteration:
+                return
+            yield batch
+        count -= several
 
 
-class _View(DataBatch):
-    """Batch of consecutive rows, which are views that are made when they are asked for."""
+def joined(batches, at_once):
+    """Yield batches, whole csr ones copied and several as one.
 
-    def __init__(self, rows, begin, end):
-        self.rows, self.begin, self.end = rows, begin, end
-        self.pad = 0
-        self.index = self.bucket_key = self.provide_data = self.provide_label = None
+    MXNet multiplies each run's csr data by the whole weight, however few rows they have.
+    """
+    waiting, most = [], None
+    for batch in batches:
+        number = at_once(batch) if _is_csr(batch) else 1
+        most = number if most is None else most
+        if number > 1:
+            waiting.append(held(batch, copies=True))  # the data may overwrite it
+        if waiting and (number == 1 or len(waiting) == most):
+            if len(waiting) == most:
+                waiting = [Batches(*([nd.concat(*parts, dim=0) for parts in zip(*kind)]
+                                     for kind in ([each.data for each in waiting],
+                                                  [each.label for each in waiting])), most)]
+            yield from waiting
+            waiting = []
+        if number == 1:
+            yield batch
+    yield from waiting
 
-    @functools.cached_property
-    def data(self):
-        return [array[self.begin:self.end] for _, array in self.rows.data]
 
-    @functools.cached_property
-    def label(self):
-        return [array[self.begin:self.end] for _, array in self.rows.label]
+def _is_csr(batch):
+    return any(getattr(array, 'stype', '') == 'csr'
+               for array in [*getattr(batch, 'data', []), *labels_of(batch)])
 
 
 class BatchesOfArray(DataIter):

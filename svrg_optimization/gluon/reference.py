@@ -230,7 +230,7 @@ class GluonReference(Reference):
         return FullGradient(self._gradients, len(next(iter(self._gradients.values()))), batch_size)
 
     def gradients_of_pass(self, batches, live, source, full_gradient, stores):
-        """Yield the gradients of the batches of a pass, each as a Part."""
+        """Yield the gradients of the batches of a pass, a Part for each."""
         self.numbers.are_drawn = self._blocks = None
         for number, batch in enumerate(batches):
             if stores and not number or source.is_repeated:
@@ -250,7 +250,7 @@ class GluonReference(Reference):
                 full_gradient.batch_size = summed  # most steps need not scale it again
             weights = [weight / live._loss_scale for weight in weights]
             weights += [1] * (len(full_gradient.shares) - len(batch))
-            yield Part(self._gradients, weights, rows, 1, batch=batch if stores else None,
+            yield Part(batch, self._gradients, weights, rows,
                        losses=[[(as_nd(loss).detach(), 1.)] for loss in losses])
 
     def arrays_of(self, batch):

@@ -380,7 +380,7 @@ class SVRGTrainer(gluon.Trainer):
             If the stored batches are of another iterable. The warning appears once.
         """
         svrg = self._svrg
-        stored = None if svrg.settings.is_plain else svrg.store.shuffled(train_data, svrg.warn_once)
+        stored = None if svrg.settings.is_plain else svrg.store.shuffled(train_data)
         if stored is None:
             stored = self._batches(train_data).batches()
         return (as_inputs(batch, len(self._devices)) for batch in stored)

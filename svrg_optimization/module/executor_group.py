@@ -10,7 +10,6 @@ from mxnet.executor_manager import _split_input_slice
 
 from ..core.arrays import bytes_of, is_row_sparse
 from ..data.batch_rows import batch_axis, labels_of, resized
-from ..data.ndarray_iter import joined_views
 
 
 def batch_size(module):
@@ -115,17 +114,6 @@ def share_no_inputs(module):
     group.shared_data_arrays = [{} for _ in group.contexts]
 
 
-def can_reshape(module, rows):
-    """Tell whether a module can be reshaped for batches of another number of rows."""
-    if not has_dense_inputs(module):
-        return False  # MXNet does not reshape executors with csr data
-    try:
-        _split_input_slice(rows, module._work_load_list)
-    except ValueError:
-        return False
-    return True
-
-
 def has_been_reshaped(module):
     """Tell whether a module has other executors than at its binding."""
     return module._exec_group._default_execs is not None
@@ -219,28 +207,6 @@ def bytes_of_batch(module, batch=None):
     size = (sum(4 * int(np.prod(array.shape)) for array in inputs(module)) if batch is None
             else sum(map(bytes_of, [*batch.data, *labels_of(batch)])))
     return size + bytes_of_activations(module)
-
-
-def bind_for_merged(module, single, count):
-    """Bind a module for `count` batches of another module at once, with its parameters."""
-    rows = count * batch_size(single)
-    share_no_inputs(single)
-    module.bind(resized(single.data_shapes, rows),
-                single.label_shapes and resized(single.label_shapes, rows),
-                shared_module=single, grad_req=gradient_requests(single))
-
-
-def run_merged(module, batches):
-    """Run a module that is bound for several batches forward and backward."""
-    executor = module._exec_group.execs[0]
-    batches = joined_views(batches)
-    inputs = zip(*([*batch.data, *labels_of(batch)] for batch in batches))
-    for parts, (name, _) in zip(inputs, module.data_shapes + (module.label_shapes or [])):
-        if name in executor.arg_dict:
-            joined = parts[0] if len(parts) == 1 else nd.concat(*parts, dim=0)
-            joined.copyto(executor.arg_dict[name])
-    executor.forward(is_train=True)
-    executor.backward()
 
 
 def is_bound_for(module, batch):

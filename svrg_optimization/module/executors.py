@@ -4,7 +4,7 @@ import functools
 
 from mxnet.module import Module
 
-from ..data.batch_rows import count_rows, shapes_of
+from ..data.batch_rows import as_list, count_rows, shapes_of
 from . import executor_group
 from .loss_reduction import LossReduction, missing_loss_named
 from .losses import Losses
@@ -23,9 +23,9 @@ class Executors:
     """Executors with the weights of the snapshot of a Module that is trained, the "live" one.
 
     A second Module of the same network holds the weights. A third one, for
-    batches of another shape, shares its parameters, and so does one for several
-    batches at once. The second cannot be reshaped instead, because MXNet does not
-    reshape executors with csr data or with masks.
+    batches of another shape, shares its parameters, and so does a fourth. The second
+    cannot be reshaped instead, because MXNet does not reshape executors with csr data or
+    with masks.
 
     Parameters
     ----------
@@ -65,7 +65,7 @@ class Executors:
         self._forget_further_ones()
 
     def _forget_further_ones(self):
-        self._other = self._merged = self._most_to_merge = None
+        self._others, self._most_to_merge = [], None
         self.shares_inputs = self.shares_pool = False
 
     def bind(self, live, shared=None):
@@ -114,7 +114,7 @@ class Executors:
         contains another batch size. With `cuts_states` the states may lose
         their last rows, on one device.
         """
-        if not isinstance(batch, list) and executor_group.is_bound_for(self.module, batch):
+        if self.is_whole(batch):
             return self.module
         data_shapes, label_shapes = shapes_of(batch, self.module.data_shapes,
                                               self.module.label_shapes)
@@ -128,6 +128,17 @@ class Executors:
             if executor_group.can_bind(self.module, data_shapes, label_shapes, parts, resizable)
             else None)
 
+    def bound_for(self, argument, batch):
+        """Return the module that is bound for a batch of an argument, or raise a ValueError."""
+        module = self.for_batch(batch)
+        if module is None:
+            raise ValueError('%s must yield batches of the shapes that the module is bound for, '
+                             '%s, or such as it can be bound for, and not %s' % (
+                                 argument, [shape for _, shape in self.module.data_shapes],
+                                 [array.shape for piece in as_list(batch)
+                                  for array in piece.data]))
+        return module
+
     def for_inputs_of(self, live):
         """Return a module for the batch that the live one has, and whether it shares the inputs."""
         if self.shares_inputs and not (executor_group.has_been_reshaped(live)
@@ -137,30 +148,36 @@ class Executors:
         return self._bound_for(*shapes) or self._bind_other(*shapes), False
 
     def _bound_for(self, data_shapes, label_shapes, parts):
-        for module in (self.module, self._other):
-            if module is not None and executor_group.rows_bound(module) == parts and (
+        for module in (self.module, *self._others):
+            if executor_group.rows_bound(module) == parts and (
                     module.data_shapes, module.label_shapes) == (data_shapes, label_shapes):
                 return module
         return None
 
     def _bind_other(self, data_shapes, label_shapes, parts):
+        executor_group.share_no_inputs(self.module)
         other = self._new_module(work_load_list=parts)
         other.bind(data_shapes, label_shapes, shared_module=self.module,
                    grad_req=executor_group.gradient_requests(self.module))
-        self._other = other  # not before it is bound: an error can stop that
+        self._others = [*self._others[-1:], other]  # several batches as one, and the last one
         return other
 
-    def most_to_merge(self, batch=None):
-        """Return the largest number of batches to compute as one, if rows are independent.
+    def is_whole(self, batch):
+        """Tell whether a batch has the bound shapes and dtypes, and no padding."""
+        return (isinstance(getattr(batch, 'data', None), (list, tuple))
+                and not getattr(batch, 'pad', None)
+                and executor_group.is_bound_for(self.module, batch))
 
-        They are as large as the one that is given first, by default dense.
-        """
+    def most_to_merge(self, batch):
+        """Return how many batches to compute as one, if they are like this one and whole."""
+        if not self.is_whole(batch):
+            return 1
         if self._most_to_merge is None:
-            most = 1
-            if executor_group.can_merge_batches(self.module):
-                most = max(1, min(_BATCHES_AT_ONCE, _BYTES_AT_ONCE
-                                  // executor_group.bytes_of_batch(self.module, batch)))
-            self._most_to_merge = most
+            self._most_to_merge = 1
+            if self.loss_reduction.is_row_wise and executor_group.can_merge_batches(self.module):
+                self._most_to_merge = max(1, min(
+                    _BATCHES_AT_ONCE,
+                    _BYTES_AT_ONCE // executor_group.bytes_of_batch(self.module, batch)))
         return self._most_to_merge
 
     # Gradients and losses. The next run overwrites them.
@@ -191,20 +208,6 @@ class Executors:
             executor_group.draw_masks(module, self.masks)
         with missing_loss_named(self.masks.symbol):
             executor_group.run(module, batch)
-        return self._results(module, warn_once)
-
-    def gradients_of_merged(self, batches, warn_once):
-        """Return the sum of the gradients of several batches of the bound size, and losses."""
-        rows = len(batches) * executor_group.batch_size(self.module)
-        if self._merged is None or executor_group.batch_size(self._merged) != rows:
-            merged = self._new_module()
-            executor_group.bind_for_merged(merged, self.module, len(batches))
-            self._merged = merged  # not before it is bound: an error can stop that
-        with missing_loss_named(self.masks.symbol):
-            executor_group.run_merged(self._merged, batches)
-        return self._results(self._merged, warn_once)
-
-    def _results(self, module, warn_once):
         losses = [self._losses.of(outputs) for outputs in executor_group.outputs(module)]
         if self.looks_at_labels and warn_once:
             for outputs in executor_group.outputs(module):

@@ -13,12 +13,11 @@ from mxnet.module import BaseModule
 from .._argument_checks import check_epoch, checked_callbacks, checked_iterator
 from ..core import snapshots
 from ..data.iterators import begin_within_epoch, leaves_out_other_rows, rewind, rewind_for_pass
-from ..data.ndarray_iter import views_of_batches
+from ..data.ndarray_iter import is_viewable, views
 from ..kvstore.kinds import steps_alone
 from . import executor_group
 from .loss_reduction import NoLossError
 from .membership import workers_of
-from .passes import Pass
 from .trained_module import TrainedModule
 
 _END = object()
@@ -189,12 +188,8 @@ class _Snapshots:
             snapshots.warn_of_rows_left_out(svrg)
         takes_snapshot = self.is_due(svrg.epoch)
         goes_on = self._takes_snapshots and not takes_snapshot
-        # With a number of batches a whole pass would be stored, and no sample. No pass is over
-        # buckets without a snapshot.
-        stores_again = (goes_on and svrg.store.lacks(self._train_data)
-                        and svrg.settings.full_grad_batches is None and module is self._module)
         module._membership.check_plan(module, self._train_data, svrg, self._given.num_epoch,
-                                      self._takes_snapshots, takes_snapshot, stores_again)
+                                      self._takes_snapshots, takes_snapshot)
         if not goes_on:
             return
         snapshot = svrg.snapshot
@@ -202,12 +197,6 @@ class _Snapshots:
                 and svrg.reference.has_weights_of(module)):
             snapshots.look_for_convergence(svrg, module.gradient_norm, workers_of(module))
             self.has_ended = module.has_converged
-        if stores_again and not self.has_ended:
-            self._rewind = rewind_for_pass(self._train_data)
-            svrg.store_again(module, Pass(self._train_data),
-                             workers_of(module, trains_on_pass=True))
-        elif svrg.store.lacks(self._train_data):
-            svrg.store.drop()
 
     @property
     def _takes_snapshots(self):
@@ -258,7 +247,7 @@ class _Snapshots:
             return
         finally:
             self._of_snapshot._pass_of_fit = None, False
-        svrg.store.say_data(self._train_data)
+        svrg.store.train_data = self._train_data  # an override may read others
         snapshots.log_taken(module.logger, svrg.epoch, time.time() - tic, svrg.taken)
         if svrg.taken is not None:
             self.has_ended = module.has_converged or not snapshots.can_go_on(svrg)
@@ -270,7 +259,7 @@ class _Snapshots:
         """Return an iterator over the batches of an epoch, the stored ones if there are some."""
         stored, given = None, self._given
         if self._takes_snapshots:
-            stored = self._svrg.store.shuffled(self._train_data, self._svrg.warn_once)
+            stored = self._svrg.store.shuffled(self._train_data)
         self._is_read = stored is None or self._rewind is not None
         self._is_rewound = False
         if stored is None and self._rewind:
@@ -280,7 +269,9 @@ class _Snapshots:
             return iter(stored)
         are_seen = not (self._is_ours and given.batch_end_callback is None
                         and given.sparse_row_id_fn is None)
-        return iter(self._train_data) if are_seen else views_of_batches(self._train_data)
+        if are_seen or not is_viewable(self._train_data):
+            return iter(self._train_data)
+        return views(self._train_data)
 
     def average(self, epoch):
         """Average the weights of workers that step alone after the last epoch of a snapshot."""

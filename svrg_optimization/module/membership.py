@@ -24,8 +24,6 @@ from .optimizer_states import update_counts
 
 # What errors call what workers compare beside settings.
 _TAKES_SNAPSHOT = 'a snapshot when fit begins (0 if there is one, 1 if fit takes it)'
-_STORES_AGAIN = ('store_snapshot_grads (1 if fit begins between two snapshots and has to store the '
-                 'batches of its train_data, 0 if not)')
 _BATCH_SIZE = 'the batch size of train_data'
 _RESCALE_GRAD = ('rescale_grad of the optimizer (by default 1 over the rows that the module was '
                  'bound for, 0 where servers update)')
@@ -83,8 +81,7 @@ class Membership:
         return {'num_update': counts['num_update'] + steps,
                 'counts': {name: counts['counts'].get(name, begin) + steps for name in names}}
 
-    def check_plan(self, module, train_data, svrg, num_epoch, takes_snapshots, takes_snapshot,
-                   stores_again):
+    def check_plan(self, module, train_data, svrg, num_epoch, takes_snapshots, takes_snapshot):
         """Raise a ValueError on all workers if ``fit`` would hang or go wrong on some of them.
 
         Workers also need the same number of batches. A pass over the training
@@ -108,9 +105,6 @@ class Membership:
             Whether ``fit`` takes snapshots at all.
         takes_snapshot : bool
             Whether this epoch begins with a snapshot.
-        stores_again : bool
-            Whether it begins with a pass that stores batches for the snapshot
-            before.
         """
         kvstore, settings = module._kvstore, svrg.settings
         if not is_distributed(kvstore):
@@ -118,7 +112,7 @@ class Membership:
         agreed = settings.plan(svrg.snapshot.num_taken)
         plan = {name: number if takes_snapshots else 0 for name, number in agreed.items()}
         plan.update({'begin_epoch': svrg.epoch, 'num_epoch': num_epoch,
-                     _TAKES_SNAPSHOT: takes_snapshot, _STORES_AGAIN: stores_again})
+                     _TAKES_SNAPSHOT: takes_snapshot})
         if waits_in_steps(kvstore):
             rescale_grad = 0 if kvstore_of_weights(module) else module._optimizer.rescale_grad
             plan.update({_BATCH_SIZE: rows_of_batch(train_data, module.data_shapes),
@@ -130,7 +124,7 @@ class Membership:
                 check_waits(kvstore, tol=settings.tol,
                             updates_per_snapshot=settings.updates_per_snapshot)
             self._plan = plan
-        if not (takes_snapshot or stores_again):
+        if not takes_snapshot:
             self.forget_agreement()
             samples = takes_snapshots and settings.full_grad_batches is not None
             if waits_in_steps(kvstore) and not samples:

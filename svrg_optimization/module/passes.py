@@ -6,7 +6,7 @@ import sys
 from ..core.front_end import BatchesOfPass
 from ..data.batch_rows import held
 from ..data.iterators import batches_stay
-from ..data.ndarray_iter import views_of_batches
+from ..data.ndarray_iter import is_viewable, joined, views
 
 _END = object()
 
@@ -16,13 +16,18 @@ class Pass(BatchesOfPass):
 
     _batches = None
 
-    def batches(self, are_kept=False):
-        """Return an iterator over the batches, which may be views of rows unless they are kept."""
-        data = self.train_data
-        self._batches = iter(data) if are_kept else views_of_batches(data)
+    def batches(self, are_kept=False, at_once=None):
+        """Return an iterator over the batches, which may be views of rows unless they are kept.
+
+        `at_once` takes a batch, and returns how many like it may be one.
+        """
+        self._batches = iter(self.train_data)
+        if not are_kept and is_viewable(self.train_data):
+            return views(self.train_data, self.count, at_once)
         # The end of the data ends map, too. It calls no __iter__ once more.
         count = () if self.count is None else (min(self.count, sys.maxsize),)
-        return map(next, itertools.repeat(self._batches, *count))
+        batches = map(next, itertools.repeat(self._batches, *count))
+        return joined(batches, at_once) if at_once else batches
 
     def is_whole(self, yielded):
         """Tell whether `yielded` batches were all; read one more if that is not known."""

@@ -11,7 +11,7 @@ from ..data.batch_rows import as_list, count_rows, labels_of, without_padding
 from ..data.iterators import pads_in_front
 from . import executor_group
 from .executors import Executors
-from .gradients_of_pass import GradientsOfPass
+from .gradients_of_pass import part_of
 from .inputs import weights_of_inputs
 from .loss_reduction import is_set
 from .membership import kvstore_of_weights
@@ -135,9 +135,32 @@ class ModuleReference(Reference):
             yield
 
     def gradients_of_pass(self, batches, live, source, full_gradient, stores):
-        """Yield the gradients of the batches of a pass, each as a Part."""
-        return GradientsOfPass(self.executors, self.bucket_of, source, full_gradient, stores,
-                               self.warn_once).parts(batches, live)
+        """Yield the gradients of the batches of a pass, a Part for each."""
+        reduction, used = self.executors.loss_reduction, {self.executors}
+        if reduction.is_masked and not reduction.mask:
+            self.warn_once("normalization='valid' counts what only the loss knows: the full "
+                           'gradient takes each row for one that counts, so another shuffling '
+                           'has another optimum. Take MakeLoss of the sum, with loss_is_mean='
+                           'False, or one SoftmaxOutput whose label is an input')
+        for batch in batches:
+            if stores and isinstance(batch, list):
+                raise ValueError('store_snapshot_grads must be False where train_data yields '
+                                 'lists of batches')
+            bucket, executors = self._of_bucket(batch, live)
+            used.add(executors)
+            yield part_of(self, executors, batch, bucket, source)
+        for executors in used:
+            executors.looks_at_labels = False
+
+    def _of_bucket(self, batch, live):
+        """Return the module of a batch that is trained, and its executors at the snapshot."""
+        if self.bucket_of:
+            live = self.bucket_of(batch)
+        return live, live._svrg.reference.executors
+
+    def batches_at_once(self, batch):
+        """Return how many batches like this one may be computed as one."""
+        return 1 if self.bucket_of else self.executors.most_to_merge(batch)
 
     def inputs_of_weights(self, batch, source):
         """List the weights that inputs are multiplied by, and these without padding."""
@@ -153,11 +176,9 @@ class ModuleReference(Reference):
 
     def gradients_of_batch(self, live, batch, draws):
         """Return the gradients of a batch with its padding, and the number of its rows."""
-        module = self.executors.for_batch(batch)
-        if module is None:
-            raise ValueError('data must yield batches that the module can be bound for, and not %s'
-                             % [array.shape for array in self.arrays_of(batch)])
-        gradients, _ = self.executors.gradients(module, batch, live, draws)
+        live, executors = self._of_bucket(batch, live)
+        module = executors.bound_for('data', batch)
+        gradients, _ = executors.gradients(module, batch, live, draws)
         return gradients, executor_group.batch_size(module)
 
     def arrays_of(self, batch):

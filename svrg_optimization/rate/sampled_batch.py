@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from ..core.arrays import dense
-from ..core.front_end import BatchesOfPass
+from ..core.front_end import BatchesOfPass, number_in
 
 _SHIFT = 1e-3  # of the weights, relative to their norm, along which curvature is measured
 _ITERATIONS = 2  # of the power method that measures it
@@ -33,17 +33,21 @@ class SampledBatch(BatchesOfPass):
 
     def __init__(self, source, seed, look=None):
         super().__init__(source.train_data, source.count)
-        self.states, self.argument_name = source.states, source.argument_name
+        self.states = source.states
         self.batch, self._source = None, source
         self._generator, self._look = np.random.RandomState(seed), look
 
     def batches(self, **how):
         """Yield the batches; keep one, by reservoir sampling, and the states before it."""
-        for number, batch in enumerate(self._source.batches(**how), 1):
+        read = 0
+        for batch in self._source.batches(**how):
             if self._look:
                 self._look(batch)
-            if self._generator.randint(number) == 0:
-                self.batch, states = self._source.kept(batch), self.states
+            for place in range(number_in(batch)):
+                read += 1
+                if self._generator.randint(read) == 0:
+                    one = batch.part(place) if number_in(batch) > 1 else batch
+                    self.batch, states = self._source.kept(one), self.states
             yield batch
         if self.batch is not None:
             self.states = states

@@ -18,11 +18,15 @@ def training(request):
 
 @pytest.fixture
 def merged(monkeypatch):
-    """List how many batches each run of merged batches has."""
-    counts = []
-    run = Executors.gradients_of_merged
-    monkeypatch.setattr(Executors, 'gradients_of_merged', lambda executors, batches, *others: (
-        counts.append(len(batches)), run(executors, batches, *others))[1])
+    """List how many batches each run of several has."""
+    counts, run = [], Executors.gradients
+
+    def counted(executors, module, batch, *others):
+        if getattr(batch, 'number', 1) > 1:
+            counts.append(batch.number)
+        return run(executors, module, batch, *others)
+
+    monkeypatch.setattr(Executors, 'gradients', counted)
     return counts
 
 

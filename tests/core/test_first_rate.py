@@ -262,7 +262,6 @@ def test_an_interrupted_measurement_is_made_up_for(monkeypatch):
     assert rule.rate > 0
 
 
-@pytest.mark.sizes_count
 @pytest.mark.parametrize('rows', [30, 37, 47])
 def test_stored_batches_are_measured_and_not_the_data_again(rows):
     """Of 37 rows the last seven are a batch of their own."""

@@ -45,7 +45,7 @@ class OneWeight(Reference):
         return FullGradient(self.arrays, devices=1, batch_size=1)
 
     def gradients_of_pass(self, batches, live, source, full_gradient, stores):
-        return (Part(gradient(self.arrays, rows), None, len(rows), 1) for rows in batches)
+        return (Part(rows, gradient(self.arrays, rows), None, len(rows)) for rows in batches)
 
     def gradients_of_step(self, live, batch, is_training, out_grads):
         return gradient(self.arrays, batch)

@@ -56,7 +56,7 @@ def test_gradients_are_weighted_in_their_sum(weights):
     batches = gradients_of_two_devices(np.random.RandomState(0), 5)
     full = FullGradient(batches[0], 2, 10, False)
     for gradients in batches:
-        full.add(Part(gradients, weights))
+        full.add(Part(None, gradients, weights, 1))
     assert_shares(full, sums_of(batches, weights))
 
 
@@ -67,7 +67,7 @@ def test_without_a_kvstore_it_is_the_mean_of_each_device(add_devices):
     full.divide(OverDevices() if add_devices else Workers())  # no row was there
     assert not full.finished
     for gradients in batches:
-        full.add(Part(gradients, (1, 1), rows=10, batches=1))
+        full.add(Part(None, gradients, (1, 1), rows=10, batches=1))
     full.yielded = 6
     full.divide(OverDevices() if add_devices else Workers())
     expected = [{name: value * 10 / 50 for name, value in values.items()}
@@ -94,7 +94,7 @@ def test_each_row_is_over_the_part_of_the_batches_that_have_it(dtype):
                       for part, device in zip(of_batch, TWO_DEVICES)]} for of_batch in parts]
     full = FullGradient(batches[0], 2, 10, False, ['w'])
     for gradients in batches:
-        full.add(Part(gradients, (1, 1), rows=8, batches=1))
+        full.add(Part(None, gradients, (1, 1), rows=8, batches=1))
         full.count_rows(gradients)
     full.divide(OverDevices())
     counts = (parts != 0).any(axis=3).sum(axis=(0, 1))
@@ -118,7 +118,7 @@ def test_it_is_unpacked_on_other_devices_and_in_units_of_other_batches(saved, de
     """On other devices, and in the units of other batches."""
     [gradients] = gradients_of_two_devices(np.random.RandomState(0), 1)
     full = FullGradient(gradients, saved, 10, loss_is_mean)
-    full.add(Part(gradients, (1, 1), rows=10, batches=1))
+    full.add(Part(None, gradients, (1, 1), rows=10, batches=1))
     if not shares_differ and saved == 2:
         for name, arrays in gradients.items():
             full.share_out(name, arrays)

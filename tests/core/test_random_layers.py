@@ -125,7 +125,7 @@ def test_training_is_svrg_under_the_masks_that_were_drawn():
             if self.cursor >= 0:  # the batch before has been computed
                 executor = module._mod_aux._exec_group.execs[0]
                 if self.cursor == 30:
-                    executor = module._svrg.reference.executors._other._exec_group.execs[0]
+                    executor = module._svrg.reference.executors._others[-1]._exec_group.execs[0]
                 pass_masks.append([executor.arg_dict[name].asnumpy().astype(float)
                                    for name in ('first_mask', 'second_mask')])
             return super().next()

@@ -1,22 +1,17 @@
 """store_snapshot_grads: SVRG on held batches, with one forward and backward pass a step."""
 
+import warnings
+
 import mxnet as mx
 import numpy as np
 import pytest
 
-from held_batches import (
-    SETTINGS,
-    ReusingIter,
-    cost_of_batch,
-    cost_of_gradient,
-    expect,
-    rows_of,
-    train,
-)
+from held_batches import SETTINGS, ReusingIter, expect, rows_of, train
 from pairs import in_pairs
 from problems import Problem, SparseProblem
 from svrg_optimization import SVRGModule
-from svrg_optimization.module.executors import Executors
+from svrg_optimization.core.arrays import bytes_of
+from svrg_optimization.core.store import Store
 
 TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
 
@@ -37,7 +32,7 @@ def test_training_is_svrg_without_gradients_at_the_snapshot(runs, rows, kind, co
     problem.assert_weights(module, expect(problem, steps, 2).weights)
     assert not runs
     for batches in steps.values():
-        assert sorted(np.concatenate(batches)) == list(range(rows))
+        assert set(np.concatenate(batches)) == set(range(rows)) and len(batches) == 4
     orders = [[rows[0] for rows in batches] for batches in steps.values()]
     assert len({tuple(order) for order in orders}) > 2
     sets = [{tuple(sorted(rows)) for rows in batches} for batches in steps.values()]
@@ -56,34 +51,42 @@ def test_iterators_that_may_reuse_their_arrays_are_copied_from(runs, make):
     problem.assert_weights(module, expect(problem, steps, 1).weights)
     assert not runs
 
+def size_of(problem, batches):
+    """Bytes of some batches of 10 rows, and of their gradients."""
+    numbers = 10 * (problem.features.shape[1] + 1) + sum(
+        value.size for value in problem.weights.values())
+    return 4 * batches * numbers
 
-@pytest.mark.parametrize('stored', [0, 1, 3])
-def test_gradients_that_do_not_fit_are_computed_again(runs, stored):
-    problem = Problem('perceptron', rows=40)
-    budget = 4 * cost_of_batch(problem) + stored * cost_of_gradient(problem)
-    module = problem.module(2, store_snapshot_grads=budget)
-    message = ('store_snapshot_grads: %d bytes have room for all 4 batches and the gradients of '
-               '%d: the others' % (budget, stored))
-    with pytest.warns(UserWarning, match=message) as caught:
+
+@pytest.mark.parametrize('missing', [0, 1])
+@pytest.mark.parametrize('rows', [40, 37])
+def test_all_batches_are_stored_or_none_and_that_is_said_once(runs, rows, missing):
+    problem = Problem('perceptron', rows=rows)
+    module = problem.module(2, store_snapshot_grads=size_of(problem, 4) - missing)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter('always')
         steps = train(problem, module, 5, problem.iterator())
-    assert sum('store_snapshot_grads' in str(warning.message) for warning in caught) == 1
+    said = [str(warning.message) for warning in caught if 'store_snap' in str(warning.message)]
+    assert len(said) == missing
+    assert not missing or 'more than %d bytes, so none is stored' % (
+        size_of(problem, 4) - 1) in said[0]
     problem.assert_weights(module, expect(problem, steps, 2).weights)
-    assert len(runs) == 5 * (4 - stored)
+    assert len(module._svrg.store.batches) == (0 if missing else 4)
+    assert len(runs) == (20 if missing else 0)
 
 
-def test_data_that_do_not_fit_are_read_from_the_iterator(runs):
-    problem = Problem(rows=40)
-    module = problem.module(2, store_snapshot_grads=3 * cost_of_batch(problem) + 20)
-    with pytest.warns(UserWarning, match='first 4 of 4 batches are more than 620 bytes') as caught:
-        steps = train(problem, module, 4, problem.iterator())
-    assert sum('store_snapshot_grads' in str(warning.message) for warning in caught) == 1
-    assert not module._svrg.store.batches and len(runs) == 16
-    assert all((np.concatenate(batches) == np.arange(40)).all() for batches in steps.values())
-    problem.assert_weights(module, problem.svrg(**SETTINGS).fit(4, 2))
+def test_a_budget_is_in_bytes_and_a_gibibyte_by_default():
+    """Sparse arrays cost values of 4 bytes and indices of 8; csr the ends of the rows too."""
+    assert [Store(given).budget for given in (True, False, 1)] == [2 ** 30, 0, 1]
+    dense = mx.nd.array([[1, 0, 2], [0, 0, 0]])
+    assert bytes_of(dense) == 6 * 4 and bytes_of(dense.astype('float64')) == 6 * 8
+    assert bytes_of(dense.tostype('csr')) == 2 * 4 + 2 * 8 + 3 * 8
+    assert bytes_of(dense.tostype('row_sparse')) == 3 * 4 + 8
 
 
-def test_a_loop_of_ones_own_trains_on_held_batches(runs):
-    problem = Problem(rows=37)
+@pytest.mark.parametrize('rows', [40, 37])
+def test_a_loop_of_ones_own_trains_on_stored_batches(runs, rows):
+    problem = Problem(rows=rows)
     module = problem.bound(store_snapshot_grads=True, sgd=SETTINGS)
     train_data, steps = problem.iterator(), {}
     for epoch in range(4):
@@ -96,9 +99,27 @@ def test_a_loop_of_ones_own_trains_on_held_batches(runs):
             steps[epoch].append(rows_of(problem, batch))
     problem.assert_weights(module, expect(problem, steps, 2).weights)
     assert not runs
-    plain = problem.bound(sgd={})
-    plain.update_full_grads(train_data)
-    assert len(list(plain.training_batches(train_data))) == 4
+    others = problem.iterator()
+    assert module.training_batches(others) is others
+    assert isinstance(module.training_batches(train_data), list)
+
+
+@pytest.mark.parametrize('resumes', [False, True])
+def test_fit_that_goes_on_trains_on_stored_batches_until_a_checkpoint(tmp_path, runs, resumes):
+    """No checkpoint has them: steps compute their gradients until the next snapshot."""
+    problem = Problem('perceptron', rows=37)
+    module, train_data = problem.module(3, store_snapshot_grads=True), problem.iterator()
+    steps = train(problem, module, 2, train_data)
+    svrg = expect(problem, steps, 3)
+    if resumes:
+        module.save_checkpoint(str(tmp_path / 'model'), 2, save_optimizer_states=True)
+        module = SVRGModule.load(str(tmp_path / 'model'), 2, load_optimizer_states=True,
+                                 label_names=('label',))
+    steps = {}
+    for epoch in range(2, 5):
+        steps.update(train(problem, module, epoch + 1, train_data, begin=epoch))
+    problem.assert_weights(module, expect(problem, steps, 3, svrg).weights)
+    assert len(runs) == (4 if resumes else 0)
 
 
 def test_batch_of_another_snapshot_is_computed_anew(runs):
@@ -167,51 +188,6 @@ def test_sparse_data_and_gradients_are_held(runs):
     assert not runs
 
 
-def test_held_batches_are_made_again_between_snapshots(tmp_path, runs):
-    """The held batches are made again, at the snapshot of the checkpoint."""
-    problem = Problem('perceptron', rows=37)
-    module = problem.module(3, store_snapshot_grads=True)
-    steps = train(problem, module, 2, problem.iterator())
-    svrg = expect(problem, steps, 3)
-    module.save_checkpoint(str(tmp_path / 'model'), 2, save_optimizer_states=True)
-    resumed = SVRGModule.load(str(tmp_path / 'model'), 2, load_optimizer_states=True,
-                              label_names=('label',), store_snapshot_grads=True)
-    steps = train(problem, resumed, 5, problem.iterator(), begin=2)
-    problem.assert_weights(resumed, expect(problem, steps, 3, svrg).weights)
-    assert not runs
-
-
-def test_data_are_at_their_beginning_after_a_pass_without_room(tmp_path):
-    """The pass that finds no room must leave the data at their beginning."""
-    problem = Problem(rows=40)
-    module = problem.module(3)
-    train(problem, module, 1, problem.iterator())
-    module.save_checkpoint(str(tmp_path / 'model'), 1)
-    resumed = SVRGModule.load(str(tmp_path / 'model'), 1, label_names=('label',),
-                              store_snapshot_grads=100)
-    seen = []
-    with pytest.warns(UserWarning, match='none is stored until the next snapshot'):
-        resumed.fit(problem.iterator(), eval_metric=[], begin_epoch=1, num_epoch=3,
-                    batch_end_callback=lambda param: seen.append(
-                        param.locals['data_batch'].label[0].asnumpy()))
-    np.testing.assert_allclose(np.concatenate(seen), np.tile(problem.targets, 2), rtol=1e-6)
-
-
-def test_fit_that_is_called_epoch_by_epoch_holds_once(monkeypatch, runs):
-    problem = Problem(rows=40)
-    module = problem.module(3, store_snapshot_grads=True)
-    train_data, steps, passes = problem.iterator(), {}, []
-    compute = Executors.gradients
-    monkeypatch.setattr(Executors, 'gradients',
-                        lambda *args: passes.append(None) or compute(*args))
-    for epoch in range(5):
-        steps.update(train(problem, module, epoch + 1, train_data, begin=epoch))
-    problem.assert_weights(module, expect(problem, steps, 3).weights)
-    assert len(passes) == 2 * 4 and not runs
-    train(problem, module, 6, problem.iterator(), begin=5)
-    assert len(passes) == 3 * 4  # other data
-
-
 @pytest.mark.parametrize('shuffle', [False, True])
 def test_stored_batches_share_no_memory_with_the_rows(shuffle):
     """Neither the user's writes to the rows nor those to the batches reach the others."""
@@ -222,7 +198,7 @@ def test_stored_batches_share_no_memory_with_the_rows(shuffle):
     for array in arrays:
         array[:] = 7
     batches = module.training_batches(train_data)
-    assert sorted(np.concatenate([rows_of(problem, batch) for batch in batches])) == list(range(37))
+    assert set(np.concatenate([rows_of(problem, batch) for batch in batches])) == set(range(37))
     for batch in batches:
         for array in batch.data + batch.label:
             mx.nd.clip(array, 100, 101, out=array)
@@ -269,10 +245,7 @@ def test_a_loss_may_be_a_mean(runs, rows):
         if number == 0 and epoch % 2 == 0:
             svrg.take_snapshot()
         svrg.optimizer.rescale = 1 / 10
-        # The mean over a batch that was cut is one over fewer rows.
-        assert len(batch) == 10 or len(batch) == rows % 10
-        gradients, at_snapshot = ({name: value * 10 / len(batch) for name, value
-                                   in svrg.gradients(weights, batch).items()}
+        gradients, at_snapshot = (svrg.gradients(weights, batch)
                                   for weights in (svrg.weights, svrg.snapshot))
         svrg.optimizer.step(svrg.weights, {
             name: gradients[name] - at_snapshot[name] + svrg.full_gradient[name]
@@ -333,41 +306,6 @@ def test_nothing_is_kept_of_a_pass_that_is_not_finite():
     with pytest.raises(FloatingPointError):
         module.update_full_grads(bad)
     assert not module._svrg.store.batches and module.training_batches(good) is good
-
-
-def test_stored_batches_are_of_the_data_that_are_asked_for():
-    problem = Problem(rows=40)
-    module = problem.bound(store_snapshot_grads=True)
-    train_data, others = problem.iterator(), problem.iterator(batch_size=20)
-    module.update_full_grads(train_data)
-    with pytest.warns(UserWarning, match='stored batches are of another iterator'):
-        assert module.training_batches(others) is others
-    assert all(len(batch.data[0]) == 20 for batch in others)
-    assert {len(batch.data[0]) for batch in module.training_batches(train_data)} == {10}
-
-
-def test_fit_trains_on_its_own_data_after_a_snapshot_over_others():
-    """Someone takes a snapshot over other rows in a callback."""
-    problem, others = Problem(rows=40), Problem(rows=40, seed=1)
-    module = problem.module(update_freq=5, store_snapshot_grads=True)
-    seen = []
-
-    def of_others(epoch, *_):
-        if epoch == 1:
-            module.update_full_grads(others.iterator())
-
-    def note(param):
-        batch = param.locals['data_batch']
-        seen.append((param.epoch, np.sort(batch.label[0].asnumpy())))
-
-    with pytest.warns(UserWarning, match='stored batches are of another iterator'):
-        module.fit(problem.iterator(), eval_metric='mse', num_epoch=4, epoch_end_callback=of_others,
-                   batch_end_callback=note, optimizer_params={'learning_rate': 0.01})
-    assert module._snapshot.num_taken == 2 and module._svrg.store.lacks(problem)
-    for epoch in range(4):
-        labels = [labels for of_epoch, labels in seen if of_epoch == epoch]
-        np.testing.assert_allclose(np.sort(np.concatenate(labels)), np.sort(problem.targets),
-                                   rtol=1e-6)
 
 
 def test_an_override_may_pass_another_iterator_on(runs):

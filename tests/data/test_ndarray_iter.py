@@ -8,10 +8,7 @@ import numpy as np
 import pytest
 
 from problems import Problem
-from svrg_optimization.data.ndarray_iter import (
-    joined_views,
-    views_of_batches,
-)
+from svrg_optimization.data.ndarray_iter import is_viewable, views
 
 
 def several_inputs(rows=23):
@@ -43,7 +40,7 @@ def assert_same(actual, expected):
     *itertools.product([23, 25], ['pad', 'discard', 'roll_over']), (3, 'pad'), (3, 'discard')])
 def test_batches_are_those_of_ndarray_iter(rows, handle, shuffle):
     found = []
-    for read in (iter, views_of_batches):
+    for read in (iter, views):
         train_data = made(rows=rows, shuffle=shuffle, last_batch_handle=handle)
         batches = []
         for _ in range(3):
@@ -55,26 +52,21 @@ def test_batches_are_those_of_ndarray_iter(rows, handle, shuffle):
     assert_same(*reversed(found))
 
 
-def test_whole_batches_are_views():
-    train_data = made()
-    found = [batch.data[0] for batch in views_of_batches(train_data)]
+@pytest.mark.parametrize('rows, handle, most, count, expected', [
+    (23, 'pad', 16, None, [4, 0]), (25, 'pad', 3, None, [3, 1, 1]), (3, 'pad', 16, None, [0]),
+    (60, 'discard', 5, None, [4, 4, 4]), (23, 'pad', 16, 3, [3]), (23, 'pad', 2, 3, [2, 1]),
+    (23, 'pad', 16, 9, [4, 0])])
+def test_several_whole_batches_are_views_of_rows_as_one(rows, handle, most, count, expected):
+    """They are as many as make the fewest runs, and have the rows of the batches in order."""
+    train_data, own = (made(rows=rows, last_batch_handle=handle) for _ in range(2))
+    whole = [arrays for arrays, pad in copies(own) if not pad][:count]
+    found = list(views(train_data, count, lambda _: most))
+    assert [getattr(batch, 'number', 0) for batch in found] == expected
+    several = [batch for batch in found if hasattr(batch, 'number')]
+    assert_same(copies(batch.part(place) for batch in several for place in range(batch.number)),
+                [(arrays, 0) for arrays in whole])
     train_data.data[0][1][:] = 7
-    assert [(rows.asnumpy() == 7).all() for rows in found] == [True] * 4 + [False]
-
-
-@pytest.mark.parametrize('order, joined', [
-    ([0, 1, 2], True), ([2], True), ([1, 0], False), ([0, 2], False), ([0, 1, 4], False),
-    ([4], False), ([0, 5], False)])
-def test_views_of_consecutive_rows_are_joined(order, joined):
-    """Number 4 is padded, and number 5 is of another iterator."""
-    batches = [*views_of_batches(made()), list(views_of_batches(made()))[1]]
-    some = [batches[number] for number in order]
-    found = joined_views(some)
-    assert found == some if not joined else len(found) == 1
-    expected = copies(some)
-    [*arrays] = zip(*[arrays for arrays, _ in copies(found)])
-    for actual, own in zip(arrays, zip(*[arrays for arrays, _ in expected])):
-        np.testing.assert_array_equal(np.concatenate(actual), np.concatenate(own))
+    assert all((batch.data[0].asnumpy() == 7).all() for batch in several)
 
 
 def test_a_pass_does_not_copy_batches(monkeypatch):
@@ -92,11 +84,6 @@ class OwnIter(mx.io.NDArrayIter):
     pass
 
 
-def with_csr():
-    rows = mx.nd.array(np.eye(23)).tostype('csr')
-    return mx.io.NDArrayIter(rows, np.arange(23), 5, last_batch_handle='discard')
-
-
 def with_own(name):
     """A method of one iterator is replaced."""
     train_data = made()
@@ -109,25 +96,7 @@ def with_labels_of_other_rows():
 
 
 @pytest.mark.parametrize('make', [
-    with_csr, with_labels_of_other_rows, lambda: made(OwnIter),
-    lambda: made(layout='TN', batch_size=1),
+    with_labels_of_other_rows, lambda: made(OwnIter), lambda: made(layout='TN', batch_size=1),
     *(functools.partial(with_own, name) for name in ('next', 'getdata', 'reset'))])
 def test_others_yield_their_own_batches(make):
-    train_data = make()
-    assert views_of_batches(train_data) is iter(train_data)
-
-
-@pytest.mark.parametrize('handle', ['pad', 'discard', 'roll_over'])
-def test_full_gradients_have_the_same_bits_as_over_copies(handle, monkeypatch):
-    problem, found = Problem('softmax', rows=370), []
-    for uses_views in (True, False):
-        if not uses_views:
-            monkeypatch.setattr('svrg_optimization.data.ndarray_iter._is_plain', lambda _: False)
-        np.random.seed(5)
-        train_data = problem.iterator(shuffle=True, last_batch_handle=handle)
-        module = problem.bound()
-        for _ in range(3):
-            module.update_full_grads(train_data)
-            found.append(module._param_dict[0]['fc_weight'].asnumpy())
-    for expected, actual in zip(found[:3], found[3:]):
-        np.testing.assert_array_equal(actual, expected)
+    assert is_viewable(made()) and not is_viewable(make())

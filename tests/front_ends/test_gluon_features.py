@@ -218,7 +218,7 @@ def test_the_gradient_mapping_is_at_the_rate_of_each_parameter():
 @in_pairs({
     'kind': ['linear', 'softmax', 'perceptron'],
     'contexts': [mx.cpu(), TWO_DEVICES],
-    'budget': [2 ** 30, 3000, 1],
+    'budget': [2 ** 30, 1],
     'rows': [37, 40]})
 @pytest.mark.filterwarnings('ignore:store_snapshot_grads')
 def test_steps_on_stored_batches_are_those_without(kind, contexts, budget, rows):
@@ -240,9 +240,8 @@ def test_steps_on_stored_batches_are_those_without(kind, contexts, budget, rows)
         trainers[1].backward(copied(data), copied(label))
         trainers[1].step(rows_of(data))
     store = trainers[0]._svrg.store
-    assert len(computed) == len(batches) - store.num_with_gradients
+    assert len(computed) == len(batches) - len(store.batches)
     assert len(store.batches) == (0 if budget == 1 else 4)
-    assert store.num_with_gradients == len(store.batches) or budget == 3000
     assert_weights(nets[0], {name: value.astype('float64')
                              for name, value in weights_of(nets[1]).items()})
 

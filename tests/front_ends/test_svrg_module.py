@@ -108,7 +108,7 @@ def test_monitors_of_several_fits_see_their_batches():
         monitor = mx.mon.Monitor(1, noted)
         module.fit(problem.iterator(), eval_metric='acc', monitor=monitor, begin_epoch=begin,
                    num_epoch=begin + 1)
-        assert {(7, 3), (10, 3)} <= set(shapes) or begin and shapes
+        assert (10, 3) in shapes or begin and shapes
 
 
 def test_backward_before_any_forward_is_refused():

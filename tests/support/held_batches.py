@@ -45,13 +45,5 @@ def expect(problem, steps, update_freq, svrg=None):
         if epoch % update_freq == 0:
             svrg.take_snapshot()
         for rows in batches:
-            svrg.step(rows, 10)  # fewer were cut from a padded batch of 10
+            svrg.step(rows)
     return svrg
-
-
-def cost_of_batch(problem, rows=10):
-    return 4 * rows * (problem.features.shape[1] + 1)
-
-
-def cost_of_gradient(problem):
-    return 4 * sum(value.size for value in problem.weights.values())
