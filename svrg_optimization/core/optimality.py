@@ -152,24 +152,23 @@ class MeanGradient:
         return float(np.max([value.asscalar() for value in largest] or [0.])
                      / self._per_row(full_gradient))
 
-    def is_at_floor(self, full_gradient, weights, full_before, weights_before):
-        r"""Tell whether the gradient is rounding alone, given the snapshot before.
+    def secant(self, full_gradient, weights, full_before, weights_before):
+        """Return the norms of G here and at the snapshot before, of its change, and of the move.
 
-        .. math:: \|G\| \frac{\|\Delta w\|}{\|\Delta G\|} < 25\, \epsilon \|w\|
-                  \quad \text{and} \quad \|G\| > \frac{1}{2} \|G_{before}\|
-
-        The step to where the gradient, or the gradient mapping, vanishes by the secant through
-        both is within the rounding of the weights, and the gradient does not get smaller.
+        With a proximal operator they are those of the gradient mapping.
         """
         now = self._residual(full_gradient, weights)
         former = self._residual(full_before, weights_before)
-        arrays = {name: dense(weights[name][0]) for name in now}
-        precision = max((np.finfo(array.dtype).eps for array in arrays.values()), default=0)
-        moved = {name: array - dense(weights_before[name][0]) for name, array in arrays.items()}
-        changed = {name: array - former[name] for name, array in now.items()}
-        return (_length(now) * _length(moved)
-                < 25 * precision * _length(arrays) * _length(changed)
-                and 2 * _length(now) > _length(former))
+        return (_length(now), _length(former),
+                _length({name: array - former[name] for name, array in now.items()}),
+                _length({name: dense(weights[name][0]) - dense(weights_before[name][0])
+                         for name in now}))
+
+    def spacing(self, weights):
+        """Return the norm of the weights that are updated, times the precision of their dtype."""
+        arrays = {name: dense(weights[name][0]) for name in self.multipliers}
+        return _length(arrays) * max((np.finfo(array.dtype).eps for array in arrays.values()),
+                                     default=0)
 
     def _residual(self, full_gradient, weights):
         """Map each parameter to G, or to the gradient mapping of its proximal operator."""

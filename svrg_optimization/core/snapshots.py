@@ -8,6 +8,8 @@ from mxnet import ndarray as nd
 
 from .arrays import dense, moved, unflat
 
+_ROUNDING = 25  # of the weights' spacing, within which a step is rounding
+
 
 class Taken(NamedTuple):
     """What a snapshot has found.
@@ -52,7 +54,7 @@ def take(svrg, trained, source, workers):
     if rule is None:
         before = Before(svrg) if tol is not None and svrg.snapshot.is_active else None
         svrg.take_snapshot(trained.live, source, workers)
-        find_floor(svrg, trained.mean_gradient(), before, workers)
+        svrg.snapshot.is_at_floor = not is_above_floor(svrg, trained.mean_gradient(), before)
     went_back = rule is not None and rule.take_snapshot(svrg, trained, source, workers)
     svrg.taken = Taken(gradient_norm(svrg, trained), objective(svrg, trained), went_back)
     look_for_convergence(svrg, svrg.taken.norm, workers)
@@ -68,25 +70,38 @@ class Before:
         self.steps = svrg.snapshot.num_update - svrg.snapshot.taken_at
 
 
-def find_floor(svrg, mean_gradient, before, workers):
-    """Find out whether a snapshot and the one before are at the floor of the precision.
+def is_above_floor(svrg, mean_gradient, before):
+    r"""Tell whether a snapshot is above the floor of the precision, given the one before.
 
-    Passes that find another gradient each time, as with Dropout, do not tell.
+    It is not where
+
+    .. math:: \|G\| < 25\, \epsilon \|w\| \frac{\|\Delta G\|}{\|\Delta w\|}
+              \quad \text{and} \quad \|G\| > \frac{1}{2} \|G_{before}\|.
+
+    The step to where the gradient vanishes, by the secant through the last two snapshots that
+    differ, is within the rounding of the weights, and the gradient does not get smaller. Passes
+    that find another gradient each time, as with Dropout, do not tell.
     """
     snapshot = svrg.snapshot
-    above, = workers.largest([float(not (  # so that workers decide alike
-        before is not None and before.steps and not svrg.reference.disturbances()
-        and snapshot.full_gradient.rows == before.full_gradient.rows
-        and mean_gradient.is_at_floor(snapshot.full_gradient, svrg.reference.weights(),
-                                      before.full_gradient, before.weights)))])
-    snapshot.is_at_floor = not above
+    if (before is None or not before.steps or svrg.reference.disturbances()
+            or snapshot.full_gradient.rows != before.full_gradient.rows):
+        return True
+    weights = svrg.reference.weights()
+    norm, former, changed, moved = mean_gradient.secant(
+        snapshot.full_gradient, weights, before.full_gradient, before.weights)
+    if changed and moved:
+        svrg.curvature = changed / moved
+    return not (norm < _ROUNDING * mean_gradient.spacing(weights) * svrg.curvature
+                and 2 * norm > former)
 
 
 def look_for_convergence(svrg, norm, workers):
     """Find out whether the snapshot's gradient is at most `tol`, or is rounding alone."""
-    tol = svrg.settings.tol
-    svrg.snapshot.has_converged = svrg.snapshot.is_at_floor or (  # workers decide alike
-        tol is not None and workers.largest([norm])[0] <= tol)
+    snapshot, tol = svrg.snapshot, svrg.settings.tol
+    if tol is not None:  # workers decide alike
+        norm, is_above = workers.largest([norm, float(not snapshot.is_at_floor)])
+        snapshot.is_at_floor = not is_above
+    snapshot.has_converged = snapshot.is_at_floor or tol is not None and norm <= tol
 
 
 def average(svrg, trained, workers):

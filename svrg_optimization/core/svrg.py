@@ -49,6 +49,7 @@ class SVRG:
         self.store = Store(settings.store_snapshot_grads)
         self.snapshot = Snapshot()
         self.step, self.taken, self.epoch = Step(), None, None
+        self.curvature = 0.
         self.rows_of_passes = set()
         self._keeps_comparison = False
 

@@ -6,7 +6,7 @@ import numpy as np
 from mxnet import ndarray as nd
 
 from ..core.arrays import dense, flat
-from ..core.snapshots import Before, find_floor
+from ..core.snapshots import Before, is_above_floor
 from .rule import Change
 from .sampled_batch import BatchNearby, SampledBatch, dot
 from .scales import Columns
@@ -44,12 +44,11 @@ def take_guarded_snapshot(rule, svrg, trained, source, workers):
         measures = (rule.bounded or not rule.is_begun) and svrg.reference.is_repeatable
         is_random = bool(svrg.reference.disturbances())
         # Workers decide alike: each with the largest of all workers' numbers.
-        norm, curvature, steps, begins_anew, *change = workers.largest([
+        norm, curvature, steps, begins_anew, is_above, *change = workers.largest([
             norm, nearby.curvature() if measures else 0., move.steps if move else 0,
-            float(rule.begins_anew),
+            float(rule.begins_anew), float(is_above_floor(svrg, gradient, before)),
             *(move.change(rule, norm, value, is_random) if move else Change())])
-        change = Change(*change)
-        find_floor(svrg, gradient, before, workers)
+        change, svrg.snapshot.is_at_floor = Change(*change), not is_above
         if begins_anew:  # somebody has set the weights of a worker
             rule.begin_anew()
         if steps and not svrg.snapshot.is_at_floor and rule.is_worse(change, norm):
