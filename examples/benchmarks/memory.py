@@ -58,8 +58,8 @@ def measure(network, stored=None):
     pools = bytes_of_pool(module)
     if stored is not None and not module._svrg.reference.executors.shares_pool:
         pools += bytes_of_pool(module._mod_aux)
-    if stored is False and module._svrg.reference.executors._merged:
-        pools += bytes_of_pool(module._svrg.reference.executors._merged)
+    if stored is not None:
+        pools += sum(map(bytes_of_pool, module._svrg.reference.executors._others))
     return bytes_of_arrays() - before, pools
 
 

@@ -127,8 +127,8 @@ def passes_until_end_of(epoch, module):
     of_snapshots = epoch // 2 + 1
     if not isinstance(module, SVRGModule):
         return 2 * (epoch + 1) + of_snapshots
-    # Of small batches it stores no gradients. The first rate takes one more pass.
-    of_an_epoch = 1 if module._svrg.store.num_with_gradients else 2
+    # The first rate takes one more pass.
+    of_an_epoch = 1 if module._svrg.store.batches else 2
     is_automatic = isinstance(module._optimizer.lr_scheduler, BarzilaiBorwein)
     return of_an_epoch * (epoch + 1) + of_snapshots + is_automatic
 
