@@ -42,7 +42,7 @@ def bytes_of_worker(workers):
     """Return the bytes that one worker has sent and received so far (Linux)."""
     numbers = {name.strip(): counts.split() for name, found, counts in (
         line.partition(':') for line in COUNTERS.read_text().splitlines()) if found}
-    if os.environ['DMLC_PS_ROOT_URI'].startswith('127.'):  # what is sent over it is received over it
+    if os.environ['DMLC_PS_ROOT_URI'].startswith('127.'):  # what is sent is received
         return int(numbers['lo'][0]) / workers
     return int(numbers['eth0'][0]) + int(numbers['eth0'][8])
 
