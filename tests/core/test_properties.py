@@ -67,7 +67,7 @@ def whole(low, high):
 
 
 @st.composite
-def data(draw, one_batch=False, many=False):
+def data(draw, many):
     """Draw a network, its data, batches and devices; `many` batches are run side by side."""
     case = types.SimpleNamespace(kind=draw(KINDS))
     devices = 1 if many else draw(whole(1, 3))
@@ -76,8 +76,7 @@ def data(draw, one_batch=False, many=False):
     case.loads = case.work_load_list or [1] * devices
     case.batch_size = draw(whole(sum(case.loads), 12))
     large = whole(16 * case.batch_size, 18 * case.batch_size)
-    one = whole(1, case.batch_size)
-    case.rows = draw(large if many else one if one_batch else one | whole(1, 45) | large)
+    case.rows = draw(large if many else whole(1, case.batch_size) | whole(1, 45) | large)
     case.features, case.classes = draw(whole(1, 9)), draw(whole(2, 5))
     case.seed = draw(st.integers(0, 2 ** 16))
     case.context = [mx.cpu(device) for device in range(devices)]
@@ -89,9 +88,9 @@ def data(draw, one_batch=False, many=False):
 
 
 @st.composite
-def trainings(draw, many=False, **kwargs):
+def trainings(draw, many=False):
     """Draw what a training needs beside data, too."""
-    case = draw(data(many=many, **kwargs))
+    case = draw(data(many))
     case.kvstore = draw(KVSTORES)
     case.update_on_kvstore = draw(st.sampled_from('01'))
     # Without a KVStore, the devices of a Module train by themselves.
@@ -169,13 +168,6 @@ def rows_of(problem, batch):
     features = batch.data[0].asnumpy()
     distances = np.abs(problem.features[None] - features[:, None]).sum(axis=2)
     return distances.argmin(axis=1)
-
-
-def gradients_of(module):
-    """Sum the gradients of all devices."""
-    group = module._exec_group
-    return {name: sum(array.asnumpy().astype(float) for array in arrays)
-            for name, arrays in zip(group.param_names, group.grad_arrays)}
 
 
 def full_gradient_of(module):
@@ -294,75 +286,3 @@ def svrg_gradient(svrg, weights, rows):
     now, then = svrg.gradients(weights, rows), svrg.gradients(svrg.snapshot, rows)
     alpha = svrg.alpha(svrg.optimizer.updates)
     return {name: now[name] - alpha * (then[name] - svrg.full_gradient[name]) for name in now}
-
-
-def short_batches(case, problem):
-    """List the batches without padding, the last one having fewer rows."""
-    return [mx.io.DataBatch([mx.nd.array(problem.features[rows[:len(rows) - pad]])],
-                            [mx.nd.array(problem.targets[rows[:len(rows) - pad]])])
-            for rows, pad in padded(case)]
-
-
-@pytest.mark.slow
-@given(data(), st.booleans())
-def test_svrg_gradients_of_an_epoch_add_up(case, moved):
-    r"""Over all rows, :math:`\sum_b g_b = n/B \mu(w)`: unbiased, also in a short last batch."""
-    assume(splits(case.last, case.loads))
-    problem = problem_of(case)
-    other = Problem(case.kind, 1, case.features, case.classes, case.seed + 1)
-    module = bound(case, problem)
-    module.update_full_grads(iterator_of(case, problem))
-    total = dict.fromkeys(full_gradient_of(module), 0)
-    if moved:
-        module.set_params(other.arg_params(), {})
-    for batch in short_batches(case, problem):
-        module.forward_backward(batch)
-        total = {name: total[name] + value for name, value in gradients_of(module).items()}
-    module.update_full_grads(iterator_of(case, problem))
-    assert_close(total, {name: case.rows / case.batch_size * value
-                         for name, value in full_gradient_of(module).items()})
-
-
-@pytest.mark.slow
-@given(trainings(one_batch=True))
-def test_one_batch_an_epoch_is_gradient_descent(case):
-    """Each step is at a new snapshot, where the SVRG gradient is the full gradient."""
-    problem = problem_of(case)
-    sgd = sgd_of(case, problem)
-    alpha = 1 if case.rows < case.batch_size else alpha_of(case)
-    module = module_of(case, problem, update_freq=1, alpha=alpha,
-                       store_snapshot_grads=case.stored)
-    with kvstore_of(case) as kvstore:
-        module.fit(iterator_of(case, problem), eval_metric=[], num_epoch=case.epochs,
-                   arg_params=problem.arg_params(), kvstore=kvstore, optimizer_params=sgd)
-    descent = oracle.Sgd(rescale=1 / case.rows, **sgd)
-    weights = dict(problem.weights)
-    for _ in range(case.epochs):
-        descent.step(weights, problem.network(weights, problem.features, problem.targets))
-    problem.assert_weights(module, weights)
-
-
-@pytest.mark.slow
-@given(data(), st.randoms(use_true_random=False))
-def test_order_of_batches_does_not_change_the_full_gradient(case, random):
-    problem = problem_of(case)
-    batches = padded(case)
-    random.shuffle(batches)
-    permuted = RowIter(problem, batches, case.batch_size)
-    results = []
-    for train_data in (iterator_of(case, problem), permuted):
-        module = bound(case, problem)
-        module.update_full_grads(train_data)
-        results.append(full_gradient_of(module))
-    assert_close(*results, tolerance=3e-6)
-
-
-@pytest.mark.slow
-@given(data(), st.booleans())
-def test_full_gradient_is_the_mean_over_the_rows(case, stored):
-    problem = problem_of(case)
-    module = bound(case, problem, store_snapshot_grads=stored)
-    module.update_full_grads(iterator_of(case, problem))
-    total = problem.network(problem.weights, problem.features, problem.targets)
-    assert_close(full_gradient_of(module),
-                 {name: case.batch_size / case.rows * value for name, value in total.items()})

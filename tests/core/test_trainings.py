@@ -24,41 +24,33 @@ def test_momentum_and_weight_decay_are_those_of_sgd(kind, update_freq, rows):
     problem.assert_weights(module, problem.svrg(**settings).fit(8, update_freq))
 
 
-def test_lr_mult_of_the_symbol_counts():
-    problem = Problem(bias={'name': 'fc_bias', 'lr_mult': 3.0})
-    module = fit(problem, optimizer_params={'learning_rate': 0.05})
-    expected = problem.svrg(learning_rate=0.05, lr_mult={'fc_bias': 3.0}).fit(8, 1)
-    problem.assert_weights(module, expected)
-
-
-def test_wd_mult_of_the_symbol_counts():
-    problem = Problem(bias={'name': 'fc_bias', 'wd_mult': 1.0})
-    settings = {'learning_rate': 0.05, 'wd': 0.1}
+@pytest.mark.parametrize('mult, expected', [
+    ({'lr_mult': 3.0}, {'lr_mult': {'fc_bias': 3.0}}),
+    ({'wd_mult': 1.0}, {'decayed': ('weight', 'bias')})])
+def test_multipliers_of_the_symbol_count(mult, expected):
+    problem, settings = Problem(bias={'name': 'fc_bias', **mult}), {
+        'learning_rate': 0.05, 'wd': 0.1}
     module = fit(problem, optimizer_params=settings)
-    expected = problem.svrg(decayed=('weight', 'bias'), **settings).fit(8, 1)
-    problem.assert_weights(module, expected)
+    problem.assert_weights(module, problem.svrg(**settings, **expected).fit(8, 1))
+
+
+def halves_by_scheduler(_):
+    return {'optimizer_params': {'learning_rate': 0.2, 'lr_scheduler': (
+        mx.lr_scheduler.FactorScheduler(step=4, factor=0.5, base_lr=0.2))}}
+
+
+def halves_by_callback(module):
+    return {'optimizer_params': {'learning_rate': 0.2}, 'epoch_end_callback': (
+        lambda epoch, *_: module._optimizer.set_learning_rate(0.2 * 0.5 ** (epoch + 1)))}
 
 
 @pytest.mark.parametrize('context', [mx.cpu(), TWO_DEVICES])
-def test_an_lr_scheduler_counts_updates(context):
+@pytest.mark.parametrize('halves', [halves_by_scheduler, halves_by_callback])
+def test_the_learning_rate_may_change(context, halves):
     problem = Problem()
-    scheduler = mx.lr_scheduler.FactorScheduler(step=6, factor=0.5, base_lr=0.2)
-    module = fit(problem, module=problem.module(2, context=context),
-                 optimizer_params={'learning_rate': 0.2, 'lr_scheduler': scheduler})
-    expected = problem.svrg(learning_rate=lambda update: 0.2 * 0.5 ** ((update - 1) // 6)).fit(8, 2)
-    problem.assert_weights(module, expected)
-
-
-@pytest.mark.parametrize('context', [mx.cpu(), TWO_DEVICES])
-def test_a_callback_may_change_the_learning_rate(context):
-    problem = Problem()
-    module = problem.module(context=context)
-
-    def halve(epoch, *_):
-        module._optimizer.set_learning_rate(0.2 * 0.5 ** (epoch + 1))
-
-    fit(problem, module=module, optimizer_params={'learning_rate': 0.2}, epoch_end_callback=halve)
-    expected = problem.svrg(learning_rate=lambda update: 0.2 * 0.5 ** ((update - 1) // 4)).fit(8, 1)
+    module = problem.module(2, context=context)
+    fit(problem, module=module, **halves(module))
+    expected = problem.svrg(learning_rate=lambda update: 0.2 * 0.5 ** ((update - 1) // 4)).fit(8, 2)
     problem.assert_weights(module, expected)
 
 
@@ -82,21 +74,12 @@ def test_devices_and_kvstores_give_the_same_weights(monkeypatch, update_on_kvsto
     problem.assert_full_gradient(module, expected.full_gradient)
 
 
-def test_training_needs_no_kvstore():
-    problem = Problem()
-    problem.assert_weights(fit(problem, kvstore=None), problem.svrg().fit(8, 1))
-
-
-@pytest.mark.parametrize('names', [
-    {'weight': 'fullyconnected0_weight', 'bias': 'fullyconnected0_bias'},
-    {'weight': 'w_full', 'bias': 'full'},
-    {'weight': 'w', 'bias': 'w_full'},
-    {'weight': 'w_full', 'bias': 'w'},
-    {'weight': 'w_full_full', 'bias': 'w'},
-])
-@pytest.mark.parametrize('kvstore', ['local', 'object'])
-def test_parameters_may_have_full_in_their_names(names, kvstore):
-    problem = Problem(**{role: {'name': name} for role, name in names.items()})
+@pytest.mark.parametrize('weight, bias', [
+    ('fullyconnected0_weight', 'fullyconnected0_bias'), ('w_full', 'full'), ('w', 'w_full'),
+    ('w_full_full', 'w')])
+@pytest.mark.parametrize('kvstore', [None, 'local', 'object'])
+def test_parameters_may_have_full_in_their_names(weight, bias, kvstore):
+    problem = Problem(weight={'name': weight}, bias={'name': bias})
     module = fit(problem, kvstore=mx.kv.create('local') if kvstore == 'object' else kvstore)
     problem.assert_weights(module, problem.svrg().fit(8, 1))
 
@@ -126,17 +109,13 @@ def test_update_freq_may_change_during_training():
     problem.assert_weights(module, expected.fit(6, 1, begin_epoch=4))
 
 
-def test_fit_that_begins_between_snapshots_takes_one():
+@pytest.mark.parametrize('first', [0, 3])
+def test_fit_may_begin_between_two_snapshots(first):
+    """It goes on with the snapshot that is there, or takes one."""
     problem = Problem()
-    module = fit(problem, 7, update_freq=4, begin_epoch=3)
-    problem.assert_weights(module, problem.svrg().fit(7, 4, begin_epoch=3))
-
-
-def test_second_fit_goes_on_with_the_snapshot():
-    problem = Problem()
-    module = fit(problem, 3, update_freq=4)
-    fit(problem, 6, module=module, begin_epoch=3)
-    problem.assert_weights(module, problem.svrg().fit(6, 4))
+    module = fit(problem, 3, update_freq=4, begin_epoch=first)
+    fit(problem, 7, module=module, begin_epoch=3)
+    problem.assert_weights(module, problem.svrg().fit(7, 4, begin_epoch=first))
 
 
 def test_fit_with_force_init_takes_a_new_snapshot():
@@ -170,9 +149,10 @@ def test_an_optimizer_may_be_an_instance():
     problem.assert_weights(module, problem.svrg(learning_rate=0.05, momentum=0.9).fit(8, 1))
 
 
-@pytest.mark.parametrize('optimizer', ['adam', 'rmsprop', 'adagrad', 'nag', 'adadelta', 'ftrl',
-                                       'lamb', 'signum', 'nadam', 'adamax', 'ftml'])
-@pytest.mark.parametrize('context', [mx.cpu(), TWO_DEVICES])
+@pytest.mark.parametrize('optimizer, context', [
+    (name, TWO_DEVICES if number % 2 else mx.cpu()) for number, name in enumerate([
+        'adam', 'rmsprop', 'adagrad', 'nag', 'adadelta', 'ftrl', 'lamb', 'signum', 'nadam',
+        'adamax', 'ftml'])])
 def test_any_registered_optimizer_steps_on_svrg_gradients(optimizer, context):
     """Each step is MXNet's own optimizer applied to the SVRG gradient."""
     problem = Problem('softmax')
@@ -199,21 +179,6 @@ def test_any_registered_optimizer_steps_on_svrg_gradients(optimizer, context):
             updater(i, mx.nd.array(now[name] - then[name] + svrg.full_gradient[name]), weights[i])
         problem.assert_weights(module, {name: weight.asnumpy() for name, weight
                                         in zip(('fc_weight', 'fc_bias'), weights)})
-
-
-def test_a_loop_of_ones_own_trains_as_fit():
-    problem = Problem('softmax', rows=37)
-    module = problem.bound(update_freq=2, sgd={'learning_rate': 0.2, 'momentum': 0.5})
-    train_data = problem.iterator()
-    for epoch in range(6):
-        if epoch % module.update_freq == 0:
-            module.update_full_grads(train_data)
-        train_data.reset()
-        for batch in train_data:
-            module.forward(batch)
-            module.backward()
-            module.update()
-    problem.assert_weights(module, problem.svrg(learning_rate=0.2, momentum=0.5).fit(6, 2))
 
 
 def test_training_converges_to_the_solution_of_the_unpadded_data():
