@@ -374,30 +374,17 @@ def _sum(array):
 class ProximalStep:
     """Proximal operator of one parameter, as an optimizer applies it to its weight.
 
-    Parameters
-    ----------
-    operator : object
-        The operator.
-    shape : tuple of int
-        Shape of the parameter. Servers store dense weights flat.
+    Servers store dense weights flat, and need the `shape` of the parameter.
     """
 
     def __init__(self, operator, shape):
         self.operator, self.shape = operator, shape
 
     def __call__(self, weight, state, step_size):
-        """Apply the operator to a weight that has just been stepped.
+        """Apply the operator to a weight, or a server's part of it, that has just been stepped.
 
-        Parameters
-        ----------
-        weight : NDArray
-            Weight, or the part of it that a server has; overwritten.
-        state : tuple or None
-            State of sgd without momentum. It is a tuple, with a float32 copy of
-            the weight as its second element, if the weight is float16 and the
-            optimizer has `multi_precision`.
-        step_size : float or NDArray
-            Learning rate of the step, or those of the weight's columns.
+        With `multi_precision` the state of a float16 weight is a tuple, whose second element is a
+        float32 copy of the weight.
         """
         if isinstance(state, tuple):
             self._apply(state[1], step_size)
@@ -415,7 +402,7 @@ class ProximalStep:
             self._apply(weight, step_size)
 
     def _apply(self, weight, step_size):
-        if weight.shape != self.shape and not _is_elementwise(self.operator):
+        if self.shape not in (None, weight.shape) and not _is_elementwise(self.operator):
             weight = weight.reshape(self.shape)
         self.operator.prox(weight, step_size)
 
@@ -547,21 +534,9 @@ class ProximalOperators:
                              '(MXNET_UPDATE_ON_KVSTORE=1) for a module with other parameters than '
                              'shared_module, or for such a bucket: MXNet numbers them otherwise')
 
-    def steps(self, arrays, idx2name):
-        """Return what an optimizer applies, under each parameter's name and its numbers.
-
-        Parameters
-        ----------
-        arrays : dict of str to NDArray
-            Parameters.
-        idx2name : dict of int to str
-            Parameter of each number.
-
-        Returns
-        -------
-        dict of (str or int) to ProximalStep
-        """
-        steps = {name: ProximalStep(operator, arrays[name].shape)
+    def steps(self, shapes, idx2name):
+        """Return the ProximalStep of each parameter under its name and its numbers."""
+        steps = {name: ProximalStep(operator, shapes.get(name))
                  for name, operator in self.by_name.items()}
         return {**steps, **{number: steps[name] for number, name in idx2name.items()
                             if name in steps}}

@@ -47,21 +47,7 @@ def _register(klass):
 def described(optimizer, optimizer_params):
     """Return the class, the name and the arguments of an optimizer as `init_optimizer` takes it.
 
-    Parameters
-    ----------
-    optimizer : str or mxnet.optimizer.Optimizer
-        The optimizer, wrapped or not, or its registered name.
-    optimizer_params : dict
-        Arguments of an optimizer that is given by name.
-
-    Returns
-    -------
-    klass : type or None
-        None for a name that is not registered.
-    name : str
-        Name in lower case.
-    arguments : dict
-        Arguments by name.
+    The class is None for a name that is not registered.
     """
     if isinstance(optimizer, str):
         name = optimizer.lower()
@@ -78,33 +64,12 @@ class _AssignmentOptimizer(opt.Optimizer):
     As the updater of a KVStore it turns a key into the sum of what all devices
     and workers push. With dist_async the pushes of the workers arrive one by
     one, and each sum consists of `pushes_per_sum` of them.
-
-    The constructor takes the arguments of ``mxnet.optimizer.Optimizer`` and needs
-    none of them.
-
-    Attributes
-    ----------
-    pushes_per_sum : int
-        Number of pushes that make up one sum; 1 unless servers receive the
-        pushes of the workers one by one.
     """
 
     pushes_per_sum = 1
 
     def update(self, index, weight, grad, state):
-        """Copy `grad` into `weight`, or add it if the sum is not complete yet.
-
-        Parameters
-        ----------
-        index : str or int
-            The key.
-        weight : NDArray
-            Stored value; overwritten.
-        grad : NDArray
-            Pushed value, of the same shape.
-        state : None
-            Not used.
-        """
+        """Copy `grad` into `weight`, or add it if the sum is not complete yet."""
         self._update_count(index)
         if (self._index_update_count[index] - 1) % self.pushes_per_sum:
             weight += grad
@@ -116,8 +81,8 @@ class _AssignmentOptimizer(opt.Optimizer):
 class _SVRGOptimizer(opt.Optimizer):
     """Optimizer that assigns full gradients and updates all other keys with another optimizer.
 
-    It replaces the optimizer that it wraps. Attributes that are read from it or
-    set on it, for example the learning rate, are those of the wrapped optimizer.
+    Its attributes are those of the optimizer that it wraps, with which it shares its ``__dict__``,
+    for example the learning rate; only those in ``__slots__`` are its own.
 
     Parameters
     ----------
@@ -167,8 +132,7 @@ class _SVRGOptimizer(opt.Optimizer):
     __slots__ = 'default_opt', 'aux_opt', '_full_keys', '_keys_by_number', '_proximal'
 
     def __init__(self, default_optimizer, *, full_keys=None, proximal=None, **kwargs):
-        # Optimizer.__init__ is not called: the learning rate, the update counts and so on
-        # are those of the wrapped optimizer, whose attributes this one has as its own.
+        # Optimizer.__init__ is not called: learning rate, update counts and so on are there.
         if isinstance(default_optimizer, str):
             default_opt = opt.create(default_optimizer, **_with_python_numbers(kwargs))
         elif isinstance(default_optimizer, opt.Optimizer):
@@ -189,15 +153,7 @@ class _SVRGOptimizer(opt.Optimizer):
         self._proximal = proximal or {}
 
     def place_on_servers(self, keys_by_number, pushes_per_sum):
-        """Prepare for servers, which pass numbers in place of keys.
-
-        Parameters
-        ----------
-        keys_by_number : dict of int to str
-            Key of each number. The two optimizers receive keys only.
-        pushes_per_sum : int
-            Number of pushes that make up one sum of full gradients.
-        """
+        """Prepare for servers, which pass the number of a key and may get its sum in parts."""
         self._keys_by_number = dict(keys_by_number)
         self.aux_opt.pushes_per_sum = pushes_per_sum
 
@@ -224,119 +180,46 @@ class _SVRGOptimizer(opt.Optimizer):
         return self.default_opt.learning_rate
 
     def set_learning_rate(self, lr):
-        """Set the learning rate of the wrapped optimizer.
-
-        Parameters
-        ----------
-        lr : float
-            The new rate.
-
-        Raises
-        ------
-        UserWarning
-            If the optimizer has a scheduler.
-        """
+        """Set the learning rate of the wrapped optimizer."""
         self.default_opt.set_learning_rate(_python_number(lr))
 
     def set_lr_mult(self, args_lr_mult):
-        """Set the learning rate multipliers of the wrapped optimizer.
-
-        Parameters
-        ----------
-        args_lr_mult : dict of str or int to float
-            Multiplier of each parameter, by name or key.
-        """
+        """Set the learning rate multipliers of the wrapped optimizer."""
         self.default_opt.set_lr_mult(_with_python_numbers(args_lr_mult))
 
     def set_wd_mult(self, args_wd_mult):
-        """Set the weight decay multipliers of the wrapped optimizer.
-
-        Parameters
-        ----------
-        args_wd_mult : dict of str or int to float
-            Multiplier of each parameter, by name or key.
-        """
+        """Set the weight decay multipliers of the wrapped optimizer."""
         self.default_opt.set_wd_mult(_with_python_numbers(args_wd_mult))
 
     def _set_current_context(self, device_id):
         self.default_opt._set_current_context(device_id)
 
     def create_state(self, index, weight):
-        """Create the state of one key.
-
-        Parameters
-        ----------
-        index : str or int
-            The key, or its number on a server.
-        weight : NDArray
-            Stored value of the key.
-
-        Returns
-        -------
-        object
-            State of the wrapped optimizer; None for a full gradient.
-        """
-        key = self._keys_by_number.get(index, index)
-        return self._optimizer_of(key).create_state(key, weight)
+        """Create the state of one key; it is None for a full gradient."""
+        return self._create('create_state', index, weight)
 
     def create_state_multi_precision(self, index, weight):
-        """Create the state of one key, with a float32 copy of a float16 weight.
-
-        The copy is made only if the wrapped optimizer has `multi_precision`.
-
-        Parameters
-        ----------
-        index : str or int
-            The key, or its number on a server.
-        weight : NDArray
-            Stored value of the key.
-
-        Returns
-        -------
-        object
-            State of the wrapped optimizer; None for a full gradient.
-        """
-        key = self._keys_by_number.get(index, index)
-        return self._optimizer_of(key).create_state_multi_precision(key, weight)
+        """Create the state of one key, with a float32 copy of a float16 weight if it has one."""
+        return self._create('create_state_multi_precision', index, weight)
 
     def update(self, index, weight, grad, state):
-        """Update one key or several.
-
-        Parameters
-        ----------
-        index : str, int or list
-            The key or keys, or their numbers on a server.
-        weight : NDArray or list of NDArray
-            Stored value of each key; overwritten.
-        grad : NDArray or list of NDArray
-            Pushed value of each key, of the same shape.
-        state : object or list of object
-            State of each key.
-        """
-        self._route('update', index, weight, grad, state)
+        """Update one key, or those of a list: assign full gradients, step all others."""
+        self._update('update', index, weight, grad, state)
 
     def update_multi_precision(self, index, weight, grad, state):
-        """Update one key or several, with float32 copies of float16 weights.
+        """Update one key or several, with float32 copies of float16 weights."""
+        self._update('update_multi_precision', index, weight, grad, state)
 
-        Parameters
-        ----------
-        index : str, int or list
-            As in `update`.
-        weight : NDArray or list of NDArray
-            As in `update`.
-        grad : NDArray or list of NDArray
-            As in `update`.
-        state : object or list of object
-            As in `update`.
-        """
-        self._route('update_multi_precision', index, weight, grad, state)
+    def _create(self, method, index, weight):
+        key = self._keys_by_number.get(index, index)
+        optimizer = self.aux_opt if key in self._keys_of_full_gradients() else self.default_opt
+        return getattr(optimizer, method)(key, weight)
 
-    def _route(self, method, index, weight, grad, state):
+    def _update(self, method, index, weight, grad, state):
         are_several = isinstance(index, (list, tuple))
         if not are_several:
             index, weight, grad, state = [index], [weight], [grad], [state]
-        full_keys = self._full_keys_by_name() if self._full_keys is None else self._full_keys
-        steps = []
+        full_keys, steps = self._keys_of_full_gradients(), []
         for number, *others in zip(index, weight, grad, state):
             step = self._keys_by_number.get(number, number), *others
             if step[0] in full_keys:
@@ -359,11 +242,9 @@ class _SVRGOptimizer(opt.Optimizer):
                 self._proximal[key](of_key, state_of_key, scales.step_size(
                     self.default_opt, key, of_key) if scales else rate)
 
-    def _optimizer_of(self, key):
-        full_keys = self._full_keys_by_name() if self._full_keys is None else self._full_keys
-        return self.aux_opt if key in full_keys else self.default_opt
-
-    def _full_keys_by_name(self):
+    def _keys_of_full_gradients(self):
+        if self._full_keys is not None:
+            return self._full_keys
         names = self.default_opt.idx2name
         full = {'%s%s' % (name, _SUFFIX) for name in names.values()}
         return full.union(number for number, name in names.items() if name in full)

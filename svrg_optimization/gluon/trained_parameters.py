@@ -1,13 +1,9 @@
 """Gluon's parameters as the rate and the gradient's norm see them: what Trainer does with them."""
 
-from mxnet.optimizer import Updater
-
 from ..core.arrays import as_float32, set_all
 from ..core.front_end import TrainedModel
 from ..core.optimality import MeanGradient
-from ..proximal import ProximalStep
 from ..rate.rule import rule_of
-from ..rate.scales import Scales
 from .numpy_arrays import as_nd
 
 
@@ -39,27 +35,3 @@ class TrainedParameters(TrainedModel):
             updater.states_synced.clear()
         if self.rule is not None:
             self.live._reference.remember_step()
-
-
-class StepUpdater(Updater):
-    """An Updater that scales steps as a rule demands, and applies proximal operators after them."""
-
-    def __init__(self, optimizer, proximal):
-        super().__init__(optimizer)
-        self._proximal = proximal
-
-    def __call__(self, index, grad, weight):
-        """Update weights."""
-        scales = getattr(self.optimizer.lr_scheduler, 'column_scales', None)
-        if not (scales or self._proximal):
-            super().__call__(index, grad, weight)
-            return
-        scales = scales or Scales()
-        gradients, weights = as_nd(grad), as_nd(weight)
-        with scales.applied(self.optimizer, index, weights, gradients) as scaled:
-            super().__call__(index, scaled, weights)
-        for number, value in zip(index, weights):
-            operator = self._proximal.get(self.optimizer.param_dict[number].name)
-            if operator is not None:
-                ProximalStep(operator, value.shape)(
-                    value, self.states[number], scales.step_size(self.optimizer, number, value))

@@ -7,6 +7,7 @@ import reprlib
 import zipfile
 
 from mxnet import autograd, gluon
+from mxnet.optimizer import Updater
 
 from .._argument_checks import checked_count, checked_number
 from .._warn_once import WarnOnce
@@ -22,13 +23,13 @@ from ..kvstore.workers import workers_of_trainer
 from ..mxnet_repair.kvstore import open_distributed
 from ..proximal import ProximalOperators
 from ..rate.barzilai_borwein import check_step_size, spelled_out
-from ..svrg_optimizer import check_learning_rate
+from ..svrg_optimizer import _SVRGOptimizer, check_learning_rate
 from .batches import Batches, as_inputs, with_states
 from .epochs import epochs
 from .reference import GluonReference
 from .rows import Rows
 from .states import packed, restoring
-from .trained_parameters import StepUpdater, TrainedParameters
+from .trained_parameters import TrainedParameters
 
 _SAVED_BY = 'SVRGTrainer'
 
@@ -168,12 +169,13 @@ class SVRGTrainer(gluon.Trainer):
             settings.proximal, trained, [name for name in trained if name.endswith('weight')])
         self._proximal.check_optimizer(optimizer, optimizer_params, {
             param.name: param.shape or (0, 0) for param in self._params})
-        self._updaters = [StepUpdater(self._optimizer, self._proximal.by_name)
-                          for _ in self._updaters]
         self._trained = TrainedParameters(self)
         rule = self._trained.rule
         if rule is not None:
             rule.restart()
+        stepping = _SVRGOptimizer(self._optimizer, full_keys=(), proximal=self._proximal.steps(
+            {}, {number: param.name for number, param in enumerate(self._params)}))
+        self._updaters = [Updater(stepping) for _ in self._updaters]
         if is_distributed(kvstore) or not (settings.proximal is None and rule is None):
             self._kvstore_params['update_on_kvstore'] = False
         self._steps_alone = settings.local_steps and is_distributed(kvstore)

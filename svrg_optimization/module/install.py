@@ -190,7 +190,8 @@ def wrapped_optimizer(module, default_opt, kvstore, optimizer_params):
     updates = will_update(kvstore, len(module._context), module._arg_params)
     copies = 1 if updates else len(module._context)
     idx2name = {key: name for key, (name, _) in updater_keys(module._param_names, copies).items()}
-    proximal = module._proximal.steps(module._arg_params, idx2name)
+    proximal = module._proximal.steps(
+        {name: array.shape for name, array in module._arg_params.items()}, idx2name)
     if isinstance(default_opt, _SVRGOptimizer):
         default_opt = default_opt.default_opt
     rows = executor_group.batch_size(module) * batches_of_rescaling(kvstore)
