@@ -6,8 +6,8 @@ from typing import Any, List, NamedTuple, Optional
 import numpy as np
 from mxnet import ndarray as nd
 
-from .arrays import dtype_of_sum, is_row_sparse, ones_in_rows_of, with_all_rows
-from .fused import add_fused, fusable_parameters
+from .arrays import dtype_of_sum, is_row_sparse, with_all_rows
+from .correction import add_fused, fusable_parameters
 
 
 class Part(NamedTuple):
@@ -45,54 +45,29 @@ class FullGradient:
 
     .. math:: \mu = \frac{B}{n} \sum_{j=1}^{n} \nabla f_j(\tilde w)
 
-    Each device has one share of it; the shares add up to :math:`\mu`. All are 0
-    until a pass adds gradients.
-
-    Parameters
-    ----------
-    gradients : dict of str to list of NDArray
-        For each parameter one gradient per device. Only shape, dtype, storage
-        type and context are used.
-    devices : int
-        Number of devices.
-    batch_size : int
-        B, the number of rows of a batch.
-    loss_is_mean : bool
-        Whether gradients are means over the rows of a batch rather than sums.
-    counted : list of str
-        Parameters with row_sparse gradients whose rows are counted.
+    Each device has one share of it; the shares add up to :math:`\mu`. All are 0 until a pass
+    adds gradients, and then their sum until `divide`.
 
     Attributes
     ----------
     shares : list of dict of str to NDArray
-        For each device a dict from parameter name to its share. A share is
-        dense and has the shape and dtype of the gradient, but float32 for
-        float16.
+        For each device a dict from parameter name to its share, which is dense, and float32
+        for float16.
     by_row : list of dict of str to NDArray
-        For each device a dict with the parameters whose rows are counted. Each
-        row of the whole full gradient is divided by the fraction of the batches
-        that contain it.
+        The same for the parameters whose rows are `counted`: each row of the whole full gradient
+        is divided by the fraction of the batches that contain it.
     row_counts : dict of str to numpy.ndarray
-        For these parameters the number of batches that contain each row,
-        counted on each device and added.
-    batches : int
-        Number of batches that were summed.
-    yielded : int
-        Number of batches of this worker's pass, with those that are all padding.
-    rows : int
-        n, the number of rows in the mean.
-    share_of_rows : float or None
-        This worker's share of these rows; None in a full gradient from a file.
+        For these the number of batches that contain each row, on all devices.
+    batches, yielded : int
+        Number of batches that were summed, and of this worker's pass, with those of padding.
+    rows, share_of_rows : int, float or None
+        n, and this worker's share of it; None in a full gradient from a file.
     loss : float
         The loss, summed and divided as its gradients; NaN if it is not known.
-    small : list of list of str
-        Groups of parameters that are added many in one operation.
-    finished : bool
-        Whether the pass was finished. Before that the shares are 0 or a sum.
     may_be_written : bool
         Whether somebody else has the shares, and may write into them after the pass.
     loss_is_mean : bool
-        The argument.
+        Whether gradients are means over the rows of a batch rather than sums.
     shares_differ : bool
         Whether each device has kept its own sum. Otherwise all shares are equal.
     batch_size : int
@@ -108,7 +83,7 @@ class FullGradient:
         self.small = fusable_parameters(gradients)
         self.row_counts = {name: np.zeros(gradients[name][0].shape[0], np.int64)
                            for name in counted}
-        self._counters, self._with_all_rows, self._groups = {}, {}, {}
+        self._with_all_rows, self._groups = {}, {}
         self.may_be_written = False
         self.batches = 0
         self.yielded = 0
@@ -146,15 +121,7 @@ class FullGradient:
                 add(total, gradient, out=total)
 
     def groups(self, names, fuses=True):
-        """Return groups of parameters for one operation each, and the other parameters.
-
-        Parameters
-        ----------
-        names : iterable of str
-            The parameters.
-        fuses : bool
-            Whether there are groups at all.
-        """
+        """Return groups of parameters for one operation each, if it fuses, and the others."""
         key = (*names, fuses)
         if key not in self._groups:
             groups = [[name for name in group if name in names] for group in self.small if fuses]
@@ -174,28 +141,12 @@ class FullGradient:
 
     def count_rows(self, gradients):
         """Count the rows that the row_sparse gradients of a batch store, as its step has them."""
-        for name in self.row_counts if gradients else ():
-            counters = self._counters.setdefault(name, [])
-            for device, gradient in enumerate(gradients[name]):
-                if device == len(counters):
-                    counters.append(nd.zeros(gradient.shape, ctx=gradient.context,
-                                             dtype=dtype_of_sum(gradient.dtype)))
-                ones = ones_in_rows_of(gradient).astype(counters[device].dtype, copy=False)
-                nd.sgd_update(counters[device], ones, lr=-1, wd=0, out=counters[device])
+        for name, counts in self.row_counts.items():
+            for gradient in gradients[name]:
+                counts[gradient.indices.asnumpy()] += 1
 
     def divide(self, workers):
-        """Turn the sum over all batches into the mean over rows, devices and workers.
-
-        Parameters
-        ----------
-        workers : Workers
-            Sums gradients, rows, batches and row counts over devices and workers.
-        """
-        for name, counters in self._counters.items():
-            for counter in counters:  # all columns are equal
-                column = counter.asnumpy().reshape(len(counter), -1)[:, 0]
-                self.row_counts[name] += np.nan_to_num(column).astype(np.int64)
-        self._counters = {}
+        """Turn the sum over all batches into the mean over rows, devices and workers."""
         self.wait()
         units = workers.sum(self)
         if not self.rows:

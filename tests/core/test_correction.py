@@ -8,12 +8,13 @@ from pairs import in_pairs
 from problems import Problem
 from svrg_optimization import SVRGModule
 from svrg_optimization.core.correction import (
+    add_fused,
     correct,
     correct_fused,
     correct_rows_of_batch,
+    fusable_parameters,
     svrg_gradient,
 )
-from svrg_optimization.core.fused import add_fused, fusable_parameters
 
 
 def test_the_update_rule_may_be_called_by_hand():
