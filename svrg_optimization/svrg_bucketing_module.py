@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import inspect
 import logging
 import os
 
@@ -12,14 +13,12 @@ from mxnet.module import BucketingModule
 from .checkpoint.files import save_arrays
 from .checkpoint.of_module import file_names, load, name_of_symbol, save
 from .core import snapshots
-from .core.settings import MODULE, takes_settings
 from .module import loop
 from .module.install import optimizer_kept_on_error
 from .module.trained_module import TrainedModule
 from .svrg_module import SVRGModule
 
 
-@takes_settings(MODULE)
 class SVRGBucketingModule(BucketingModule):
     """Train a BucketingModule with SVRG.
 
@@ -74,6 +73,11 @@ class SVRGBucketingModule(BucketingModule):
         self._settings = {'update_freq': update_freq, **settings}
         self._buckets[default_bucket_key] = self._new_bucket(default_bucket_key)
 
+    __init__.__signature__ = inspect.signature(__init__).replace(parameters=[
+        *list(inspect.signature(__init__).parameters.values())[:-1],
+        *(parameter for parameter in inspect.signature(SVRGModule).parameters.values()
+          if parameter.kind is parameter.KEYWORD_ONLY)])
+
     def _new_bucket(self, bucket_key, symbol=None):
         generated, data_names, label_names = self._call_sym_gen(bucket_key)
         symbol = generated if symbol is None else symbol
@@ -100,6 +104,9 @@ class SVRGBucketingModule(BucketingModule):
     gradient_norm, has_converged = SVRGModule.gradient_norm, SVRGModule.has_converged
     _snapshot, training_batches = SVRGModule._snapshot, SVRGModule.training_batches
     learning_rate, objective = SVRGModule.learning_rate, SVRGModule.objective
+    update_freq, alpha, tol = SVRGModule.update_freq, SVRGModule.alpha, SVRGModule.tol
+    full_grad_batches = SVRGModule.full_grad_batches
+    updates_per_snapshot = SVRGModule.updates_per_snapshot
 
     @property
     def _optimizer(self):

@@ -19,7 +19,7 @@ from .core import snapshots
 from .core.arrays import is_row_sparse
 from .core.correction import correct
 from .core.requirements import ALL_ROWS, require
-from .core.settings import MODULE, Settings, takes_settings
+from .core.settings import Settings, setting
 from .core.svrg import SVRG
 from .data.iterators import rewind, rewind_for_pass
 from .data.ndarray_iter import BatchesOfArray
@@ -48,7 +48,6 @@ def _check_batches_can_be_stored(masks, state_names):
                              % (kind, ', '.join(names)))
 
 
-@takes_settings(MODULE)
 class SVRGModule(Module):
     r"""Train a Module with SVRG, the stochastic variance reduced gradient.
 
@@ -78,8 +77,8 @@ class SVRGModule(Module):
         Gradient compression between devices, as in Module. The full gradient
         is not compressed. A distributed KVStore does not accept it.
     update_freq : int, optional
-        Epochs from one snapshot to the next, 1 or more; by default 2.
-        It may be set later as an attribute.
+        Epochs from one snapshot to the next, 1 or more; by default 2. It may be set later as an
+        attribute.
     loss_is_mean : bool, optional
         Whether the loss is a mean over the rows of a batch rather than a sum.
         By default this is read from the loss layers of the symbol
@@ -202,8 +201,16 @@ class SVRGModule(Module):
     def __init__(self, symbol, data_names=('data',), label_names=('softmax_label',),
                  logger=logging, context=mx.cpu(), work_load_list=None,
                  fixed_param_names=None, state_names=None, group2ctxs=None,
-                 compression_params=None, update_freq=None, **settings):
-        settings = Settings(MODULE, update_freq=update_freq, **settings)
+                 compression_params=None, update_freq=None, *, loss_is_mean=None,
+                 sparse_full_grad=False, store_snapshot_grads=False, alpha=1., nonfinite='warn',
+                 full_grad_batches=None, updates_per_snapshot=None, proximal=None, tol=None,
+                 local_steps=False):
+        settings = Settings(
+            update_freq=2 if update_freq is None else update_freq, loss_is_mean=loss_is_mean,
+            sparse_full_grad=sparse_full_grad, store_snapshot_grads=store_snapshot_grads,
+            alpha=alpha, nonfinite=nonfinite, full_grad_batches=full_grad_batches,
+            updates_per_snapshot=updates_per_snapshot, proximal=proximal, tol=tol,
+            local_steps=local_steps)
         if not isinstance(symbol, mx.sym.Symbol):
             raise TypeError('symbol must be an mxnet Symbol, not %r' % (symbol,))
         contexts = _as_list(context)
@@ -243,6 +250,16 @@ class SVRGModule(Module):
                     override(module)
             correct_once._corrects_once = True
             cls._update_svrg_gradients = correct_once
+
+    update_freq = setting('update_freq', 'Epochs from one snapshot to the next, 1 or more.')
+    alpha = setting('alpha', 'Coefficient of the variance reduction, a number in [0, 1] or a '
+                    'schedule of it. In a resumed run a schedule counts the updates before.')
+    full_grad_batches = setting('full_grad_batches', 'Batches of a full gradient: None for all, an '
+                                'int, or a function of the number of snapshots so far.')
+    updates_per_snapshot = setting('updates_per_snapshot', 'Updates from one snapshot of `fit` to '
+                                   'the next, in place of `update_freq`; or None.')
+    tol = setting('tol', '`gradient_norm` at which training has converged; None if it does not '
+                  'end there.')
 
     @property
     def has_converged(self):

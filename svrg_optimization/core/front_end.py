@@ -11,7 +11,7 @@
 on. Gradients and weights are dicts of parameter name to a list of NDArrays, one per
 device. The loop of a front end, whose gradients are sums over rows::
 
-    svrg = SVRG(reference, Settings(MODULE, update_freq=2), WarnOnce())
+    svrg = SVRG(reference, Settings(update_freq=2), WarnOnce())
     for epoch in range(epochs):
         if svrg.settings.is_due(svrg.snapshot, epoch):
             snapshots.take(svrg, trained, BatchesOfPass(...), Workers())

@@ -76,7 +76,7 @@ def is_above_floor(svrg, mean_gradient, before):
     It is not where
 
     .. math:: \|G\| < 25\, \epsilon \|w\| \frac{\|\Delta G\|}{\|\Delta w\|}
-              \quad \text{and} \quad \|G\| > \frac{1}{2} \|G_{before}\|.
+              \quad \text{and} \quad \|G\| \ge \|G_{before}\|.
 
     The step to where the gradient vanishes, by the secant through the last two snapshots that
     differ, is within the rounding of the weights, and the gradient does not get smaller. Passes
@@ -92,7 +92,7 @@ def is_above_floor(svrg, mean_gradient, before):
     if changed and moved:
         svrg.curvature = changed / moved
     return not (norm < _ROUNDING * mean_gradient.spacing(weights) * svrg.curvature
-                and 2 * norm > former)
+                and norm >= former)
 
 
 def look_for_convergence(svrg, norm, workers):

@@ -29,7 +29,7 @@ def _epochs(trainer, train_data, numbers, update_freq, states):
     trainer._loop = {'begin_epoch': numbers.start, 'num_epoch': numbers.stop,
                      'update_freq': update_freq}
     for epoch in numbers:
-        if (svrg.settings.is_due(svrg.snapshot, epoch) or epoch % update_freq == 0
+        if (svrg.settings.is_due(svrg.snapshot) or epoch % update_freq == 0
                 or svrg.snapshot.has_converged  # as in a file
                 or alone and epoch == numbers.start):
             take_snapshot(trainer, train_data, logging, epoch, states)

@@ -186,7 +186,7 @@ class SnapshotHandler(GradientUpdateHandler, TrainBegin, EpochBegin, EpochEnd, T
         if settings.is_plain:
             return False
         data = trainer._data_of_snapshot
-        if settings.is_due(snapshot, self._epoch) or not (
+        if settings.is_due(snapshot) or not (
                 data is None or data is self._train_data):
             return True
         epochs = (snapshot.num_update - snapshot.taken_at) / snapshot.full_gradient.batches

@@ -14,7 +14,7 @@ from .._warn_once import WarnOnce
 from ..checkpoint.files import read, write, write_together
 from ..core import snapshots
 from ..core.requirements import ALL_ROWS, COMPRESSED, require
-from ..core.settings import GLUON, Settings, takes_settings
+from ..core.settings import Settings, setting
 from ..core.svrg import COMPUTED, SVRG
 from ..kvstore.horovod import is_wrapped, join
 from ..kvstore.kinds import is_asynchronous, is_distributed, kind_of, warn_of_devices
@@ -44,7 +44,6 @@ def _check_kvstore(kvstore, update_on_kvstore, proximal):
                          'would need the batch size before the first step, and not True')
 
 
-@takes_settings(GLUON)
 class SVRGTrainer(gluon.Trainer):
     r"""Train Gluon blocks with SVRG, the stochastic variance reduced gradient.
 
@@ -132,12 +131,15 @@ class SVRGTrainer(gluon.Trainer):
     """
 
     def __init__(self, params, optimizer, optimizer_params=None, kvstore='device',
-                 compression_params=None, update_on_kvstore=None, *, objective,
-                 **settings):
+                 compression_params=None, update_on_kvstore=None, *, objective, loss_is_mean=None,
+                 batch_axis=0, alpha=1., nonfinite='warn', proximal=None,
+                 store_snapshot_grads=False, tol=None, local_steps=False):
         if not callable(objective):
             raise TypeError('objective must be a function of a batch that returns its loss, not %r'
                             % (objective,))
-        settings = Settings(GLUON, **settings)
+        settings = Settings(
+            loss_is_mean=loss_is_mean, alpha=alpha, nonfinite=nonfinite, proximal=proximal,
+            store_snapshot_grads=store_snapshot_grads, tol=tol, local_steps=local_steps)
         if isinstance(params, (list, tuple, dict, gluon.ParameterDict)) and not list(params):
             raise ValueError('params must have at least one Parameter, and not %r' % (params,))
         if compression_params:
@@ -148,7 +150,7 @@ class SVRGTrainer(gluon.Trainer):
         kvstore, optimizer = join(kvstore, optimizer)
         _check_kvstore(kvstore, update_on_kvstore, settings.proximal)
         warn_once = WarnOnce()
-        rows = Rows(settings.batch_axis, settings.loss_is_mean, warn_once)
+        rows = Rows(batch_axis, settings.loss_is_mean, warn_once)
         optimizer_params = spelled_out(optimizer, optimizer_params)
         check_step_size(optimizer, optimizer_params, settings.alpha, bool(update_on_kvstore))
         if isinstance(kvstore, str) and is_distributed(kvstore):
@@ -191,6 +193,11 @@ class SVRGTrainer(gluon.Trainer):
         self._summed = None  # rows whose SVRG gradients `step` is to find
         self._keys_on_servers = set()
         self._data_of_snapshot = None  # what it is the mean over; not known of a file's
+
+    alpha = setting('alpha', 'Coefficient of the variance reduction, a number in [0, 1] or a '
+                    'schedule of it. In a resumed run a schedule counts the updates before.')
+    tol = setting('tol', '`gradient_norm` at which training has converged; None if it does not '
+                  'end there.')
 
     @property
     def learning_rate(self):
@@ -416,7 +423,7 @@ class SVRGTrainer(gluon.Trainer):
         super()._init_kvstore()
         warn_of_devices(self._kvstore, len(self._devices), self._svrg.warn_once)
         # A worker with alpha=0 takes no snapshot, at which the others would compare.
-        self._workers().check_same(self._svrg.settings.plan(self._svrg.snapshot.num_taken))
+        self._workers().check_same(self._svrg.settings.agreed(self._svrg.snapshot.num_taken))
 
     def _workers(self):
         reference = self._reference
@@ -428,8 +435,8 @@ class SVRGTrainer(gluon.Trainer):
         """Return the workers; raise a ValueError on all if what must be alike is not."""
         workers = self._workers()
         workers.check_same({
-            **self._loop, **self._svrg.settings.plan(self._svrg.snapshot.num_taken),
-            'a snapshot (1 if it is taken, 0 if not)': takes_snapshot})
+            **self._svrg.settings.agreed(self._svrg.snapshot.num_taken), **self._loop,
+            'a snapshot (whether it is taken)': takes_snapshot})
         return workers
 
     def backward(self, *inputs):

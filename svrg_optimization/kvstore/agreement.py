@@ -1,5 +1,8 @@
 """Agreement of the workers of a distributed training run, in fit and at a snapshot."""
 
+import json
+import zlib
+
 import numpy as np
 from mxnet import ndarray as nd
 
@@ -28,22 +31,32 @@ def told_by_each(kvstore, key, numbers):
 
 
 def check_same(kvstore, key, plan):
-    """Raise a ValueError on all workers if a number is not the same on all.
+    """Raise a ValueError on all workers if settings and arguments are not the same on all.
 
-    They would wait for each other forever or get different weights.
+    They would wait for each other forever or get different weights. They tell each other a
+    checksum, and all of it only where that differs.
 
     Parameters
     ----------
     kvstore, key
         KVStore, and its key of numbers that workers tell each other.
-    plan : dict of str to float
-        Numbers, by what errors call them.
+    plan : dict of str to object
+        Values of types that JSON supports, by what errors call them.
     """
-    for name, told in zip(plan, told_by_each(kvstore, key, list(plan.values())).T):
-        if len(set(told)) > 1:
-            raise ValueError('%s must be the same on all workers with the kvstore %r, and not, in '
-                             'the order of ranks, [%s]'
-                             % (name, kvstore.type, ', '.join('%g' % each for each in told)))
+    content = json.dumps(plan, sort_keys=True, default=np.generic.item).encode()
+    told = told_by_each(kvstore, key, [zlib.crc32(content), len(content)])
+    if len(set(told[:, 0])) == 1:
+        return
+    size = -(-int(told[:, 1].max()) // 4) * 4
+    told = told_by_each(kvstore, key, np.frombuffer(content.ljust(size), np.uint32).tolist())
+    plans = [json.loads(of_worker.astype(np.uint32).tobytes()) for of_worker in told]
+    values = {name: [other.get(name) for other in plans]
+              for name in dict.fromkeys(name for other in plans for name in other)}
+    unlike = {name: told for name, told in values.items() if told.count(told[0]) < len(told)}
+    raise ValueError('%s must be the same on all workers with the kvstore %r, and not, in the '
+                     'order of ranks, %s'
+                     % (' and '.join(unlike), kvstore.type,
+                        ' and '.join(map(str, unlike.values()))))
 
 
 def check_waits(kvstore, **settings):

@@ -23,7 +23,7 @@ from . import executor_group
 from .optimizer_states import update_counts
 
 # What errors call what workers compare beside settings.
-_TAKES_SNAPSHOT = 'a snapshot when fit begins (0 if there is one, 1 if fit takes it)'
+_TAKES_SNAPSHOT = 'a snapshot when fit begins (whether fit takes it)'
 _BATCH_SIZE = 'the batch size of train_data'
 _RESCALE_GRAD = ('rescale_grad of the optimizer (by default 1 over the rows that the module was '
                  'bound for, 0 where servers update)')
@@ -109,10 +109,8 @@ class Membership:
         kvstore, settings = module._kvstore, svrg.settings
         if not is_distributed(kvstore):
             return
-        agreed = settings.plan(svrg.snapshot.num_taken)
-        plan = {name: number if takes_snapshots else 0 for name, number in agreed.items()}
-        plan.update({'begin_epoch': svrg.epoch, 'num_epoch': num_epoch,
-                     _TAKES_SNAPSHOT: takes_snapshot})
+        plan = {**settings.agreed(svrg.snapshot.num_taken), 'begin_epoch': svrg.epoch,
+                'num_epoch': num_epoch, _TAKES_SNAPSHOT: takes_snapshot}
         if waits_in_steps(kvstore):
             rescale_grad = 0 if kvstore_of_weights(module) else module._optimizer.rescale_grad
             plan.update({_BATCH_SIZE: rows_of_batch(train_data, module.data_shapes),

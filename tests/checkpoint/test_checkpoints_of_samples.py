@@ -54,6 +54,6 @@ def test_a_checkpoint_keeps_numbers_and_tells_of_functions(tmp_path):
     loaded = SVRGModule.load(prefix, 1, label_names=('label',))
     assert loaded.full_grad_batches == 2
     fit(problem, problem.module(full_grad_batches=doubled), 1).save_checkpoint(prefix, 1)
-    with pytest.warns(UserWarning, match='saved with a schedule of full_grad_batches, which'):
+    with pytest.warns(UserWarning, match='saved with full_grad_batches of your own, wh'):
         loaded = SVRGModule.load(prefix, 1, label_names=('label',))
     assert loaded.full_grad_batches is None

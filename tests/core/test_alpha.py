@@ -207,7 +207,7 @@ def test_checkpoints_keep_a_number_and_warn_of_a_schedule(tmp_path):
     assert SVRGModule.load(prefix, 1, label_names=('label',), alpha=0.5).alpha == 0.5
     decay = LinearDecay(0.5, 10)
     saved(decay)
-    with pytest.warns(UserWarning, match='saved with a schedule of alpha'):
+    with pytest.warns(UserWarning, match='saved with alpha of your own'):
         assert SVRGModule.load(prefix, 1, label_names=('label',)).alpha == 1
     with warnings.catch_warnings():
         warnings.simplefilter('error')

@@ -83,7 +83,7 @@ def test_proximal_steps_in_float16_add_up_with_multi_precision(multi_precision, 
     """With multi_precision steps that float16 would lose add up, and the two copies agree."""
     problem = Problem(rows=40)
     module = problem.bound(proximal=GroupLasso(2 ** -13, axis=0))
-    steps = module._proximal.steps(module._arg_params, {0: 'fc_weight'})
+    steps = module._proximal.steps({'fc_weight': (1, 4)}, {0: 'fc_weight'})
     optimizer = _SVRGOptimizer('sgd', learning_rate=0.5, multi_precision=multi_precision,
                                proximal=steps)
     weight = mx.nd.full((1, 4), 0.5, dtype='float16')

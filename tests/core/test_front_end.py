@@ -15,7 +15,7 @@ from svrg_optimization.core.front_end import (
 )
 from svrg_optimization.core.full_gradient import FullGradient, Part
 from svrg_optimization.core.optimality import MeanGradient
-from svrg_optimization.core.settings import MODULE, Settings
+from svrg_optimization.core.settings import Settings
 from svrg_optimization.core.svrg import SVRG
 
 WD, RATE = 0.1, 0.02
@@ -73,7 +73,7 @@ class Model(TrainedModel):
 
 def train(epochs, rule=None):
     """Return the weights and the gradient's norm at a last snapshot."""
-    model, svrg = Model(rule), SVRG(OneWeight(), Settings(MODULE), WarnOnce())
+    model, svrg = Model(rule), SVRG(OneWeight(), Settings(), WarnOnce())
     batches = [np.arange(begin, min(begin + 5, 23)) for begin in range(0, 23, 5)]
     for _ in range(epochs):
         snapshots.take(svrg, model, Batches(batches), Workers())
@@ -108,7 +108,7 @@ def test_steps_are_those_of_the_paper():
 
 @pytest.mark.parametrize('tol, expected', [(None, False), (1e-9, False), (1e9, True)])
 def test_a_snapshot_finds_convergence(tol, expected):
-    svrg = SVRG(OneWeight(), Settings(MODULE, tol=tol), WarnOnce())
+    svrg = SVRG(OneWeight(), Settings(tol=tol), WarnOnce())
     snapshots.take(svrg, Model(), Batches([np.arange(23)]), Workers())
     assert svrg.snapshot.has_converged is expected
 

@@ -166,7 +166,7 @@ def test_a_killed_worker_ends_the_job(tmp_path):
 def test_what_needs_all_workers_in_a_step_is_refused(tmp_path):
     given = {'problem': {'rows': 24}, 'sizes': [12, 12]}
     for message, in run_workers('refused_alone', tmp_path, **given):
-        assert 'update_freq (0 for alpha=0) must be the same on all workers' in message
+        assert 'update_freq must be the same on all workers' in message
     for messages in run_workers('refused_alone', tmp_path, kind='dist_async', **given):
         for message in messages:
             assert 'kvstore must be' in message and 'dist_async' in message

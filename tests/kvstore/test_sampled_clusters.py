@@ -33,8 +33,8 @@ def test_full_gradients_are_over_the_samples_of_all_workers(tmp_path, environmen
 def test_workers_that_cannot_meet_raise_the_same_error(tmp_path, kind):
     """All of them raise the same error, before the first step."""
     unlike = [{'batches': (2, 3)}, {'updates': (2, 3)}]
-    messages = ['full_grad_batches .* must be the same on all workers .*, [2, 3]',
-                'updates_per_snapshot .* must be the same on all workers .*, [2, 3]']
+    messages = ['full_grad_batches must be the same on all workers .*, [2, 3]',
+                'updates_per_snapshot must be the same on all workers .*, [2, 3]']
     if kind == 'dist_async':
         unlike.append({'updates': (3, 3)})
         messages.append("updates_per_snapshot must be None with the kvstore 'dist_async', ")
