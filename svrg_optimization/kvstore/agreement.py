@@ -8,7 +8,7 @@ from mxnet import ndarray as nd
 
 from ..data.iterators import rewind_for_pass
 from .kinds import is_asynchronous, is_distributed, kind_of, waits_in_steps
-from .operations import allreduce
+from .operations import allreduce, wait_for_all_workers
 
 _NUMBERS_AT_ONCE = 35  # that a worker tells the others: all of a jump along five moves
 
@@ -27,6 +27,8 @@ def told_by_each(kvstore, key, numbers):
         told = tally(kvstore, numbers[begin:begin + _NUMBERS_AT_ONCE])
         allreduce(kvstore, {key: [told]})
         parts.append(told.asnumpy())
+        if is_asynchronous(kvstore):  # or the next push of another worker would begin a new sum
+            wait_for_all_workers(kvstore)
     return np.hstack(parts)[:, :len(numbers)]
 
 

@@ -26,15 +26,16 @@ def full_gradient(problem, weights, batch_size):
 CLUSTERS = [
     ('dist_sync', [20, 37], [8, 6], 1, 1, {}),
     ('dist_async', [30, 0, 27], [8, 8, 8], 2, 1, {}),
-    ('dist_device_sync', [25, 32], [8, 8], 1, 2, {'MXNET_UPDATE_ON_KVSTORE': '0'}),
+    ('dist_device_sync', [26, 31], [8, 8], 1, 2, {'MXNET_UPDATE_ON_KVSTORE': '0'}),
 ]
 MORE_CLUSTERS = [
     (kind, sizes, [8] * len(sizes), servers, devices, environment)
     for kind in ('dist_sync', 'dist_device_sync', 'dist_async')
-    for sizes in ([57], [20, 37], [10, 30, 17], [5, 0, 40, 12])
+    for sizes in ([57], [20, 37], [10, 28, 19], [5, 0, 40, 12])
     for servers, devices in ((1, 1), (2, 2))
     for environment in ({}, {'MXNET_UPDATE_ON_KVSTORE': '0'})
     if not (kind == 'dist_async' and environment)
+    and not (sizes == [57] and devices == 2)  # a last batch of one row
 ] + [
     (kind, [20, 37], [8, 8], 2, 1, {'MXNET_KVSTORE_BIGARRAY_BOUND': '10'})
     for kind in ('dist_sync', 'dist_async')
@@ -317,25 +318,6 @@ def test_fit_that_would_hang_or_differ_is_an_error_on_all_workers(tmp_path, envi
 
 
 @pytest.mark.slow
-def test_workers_store_their_batches_again_together(tmp_path):
-    """The pass that stores them sums over all workers, and would wait for the others."""
-    cases = [([True, True], [False, True], [False, True]),
-             ([True, False], [True, True], [True, False]),
-             ([True, True], [True, True], None), ([True, True], [False, False], None)]
-    results = run_each([
-        ('store_unlike', {'sizes': [16, 16], 'budgets': budgets, 'renews': renews})
-        for budgets, renews, _ in cases], tmp_path)
-    for of_rank in results:
-        for (found, steps), (_, _, stores) in zip(of_rank, cases):
-            if stores is None:
-                assert found is None and steps == 4
-            else:
-                assert re.search('store_snapshot_grads .* must be the same on all workers.*'
-                                 + BY_RANK + re.escape(str(stores)) + '$', found), found
-                assert not steps
-
-
-@pytest.mark.slow
 def test_workers_may_leave_the_same_number_of_rows_over(tmp_path):
     results = run_workers('fit_unlike', tmp_path, sizes=[23, 23], batch_sizes=[10, 10],
                           last_batch_handle='roll_over', num_epochs=(5, 5))
@@ -367,13 +349,6 @@ def test_fit_may_be_tried_again_on_one_worker(tmp_path, environment, kind):
         expected = train_on_union(Problem(rows=24), [12, 12], 4, 4, 2, learning_rate=0.1)
         for weights in results:
             assert_close(weights, expected)
-
-
-@pytest.mark.slow
-def test_a_second_fit_may_be_tried_again_on_one_worker(tmp_path):
-    """The pass that stores batches has failed there, and the other worker waits in it."""
-    first, second = run_workers('fit_tried_again', tmp_path, sizes=[12, 12], stores=True)
-    assert_close(first, second)
 
 
 @pytest.mark.slow

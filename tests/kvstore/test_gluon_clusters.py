@@ -80,7 +80,8 @@ def test_workers_with_different_numbers_of_batches_are_named(tmp_path):
     ('alpha', [{}, {'alpha': 0.5}], [{}, {}], [1., 0.5]),
     ('alpha', [{}, {'alpha': 0}], [{}, {}], [1., 0.]),
     ('update_freq', [{}, {}], [{'update_freq': 1}, {}], [1, 2]),
-    ('begin_epoch', [{}, {}], [{'begin_epoch': 1}, {'begin_epoch': 2}], [1, 2])])
+    ('a snapshot (whether it is taken) and begin_epoch', [{}, {}],
+     [{'begin_epoch': 1}, {'begin_epoch': 2}], '[False, True] and [1, 2]')])
 def test_workers_that_would_hang_or_differ_are_told(tmp_path, name, settings, loops, numbers):
     results = run_workers('train_unlike_gluon', tmp_path, problem={**PROBLEM, 'features': 4},
                           sizes=[16, 16], settings=settings, loops=loops)

@@ -22,7 +22,7 @@ def shards_of(sizes):
 
 @pytest.mark.parametrize('sizes, servers, kind, update_freq, devices', [
     ([24, 40], 1, 'softmax', 1, 1), ([13, 40, 22], 2, 'perceptron', 2, 1),
-    ([24, 41], 1, 'perceptron', 1, 2)])
+    ([24, 42], 1, 'perceptron', 1, 2)])
 def test_modules_step_alone(tmp_path, sizes, servers, kind, update_freq, devices):
     """Of unequal rows and numbers of batches; 5 epochs end between two snapshots of two epochs."""
     problem = {'kind': kind, 'rows': sum(sizes)}

@@ -197,24 +197,19 @@ class FailingOnce:
         yield from self._data
 
 
-def fit_tried_again(kvstore, sizes, stores=False):
-    """Call fit again after a pass that failed on one worker; return the weights.
-
-    With `stores` the pass is that of a second fit, which stores batches between two snapshots.
-    """
+def fit_tried_again(kvstore, sizes):
+    """Call fit again after a pass that failed on one worker; return the weights."""
     problem = Problem(rows=sum(sizes))
     shard = shard_of(problem, sizes, kvstore.rank, 4)
     train_data = FailingOnce(shard, kvstore.rank == 0)
     train_data.batch_size = 4
-    module = problem.module(4 if stores else 2, store_snapshot_grads=stores)
+    module = problem.module(2)
     fit = functools.partial(module.fit, kvstore=kvstore, eval_metric='mse',
                             arg_params=problem.arg_params(),
                             optimizer_params={'learning_rate': 0.1})
-    if stores:
-        fit(shard, num_epoch=1)
     for _ in range(2 if kvstore.rank == 0 else 1):
         with contextlib.suppress(OSError):
-            fit(train_data, begin_epoch=int(stores), num_epoch=4)
+            fit(train_data, num_epoch=4)
     return weights_of(module)
 
 
@@ -377,21 +372,6 @@ def resume_with_other_shards(kvstore, prefix, sizes):
     message = error_of(functools.partial(
         module.fit, shard_of(problem, sizes, kvstore.rank, 8), kvstore=kvstore, eval_metric='mse',
         begin_epoch=1, num_epoch=2, batch_end_callback=steps.append))
-    return message, len(steps)
-
-
-def store_unlike(kvstore, sizes, budgets, renews):
-    """Go on between two snapshots, and store batches again on some ranks; return as fit_unlike."""
-    problem, rank = Problem(rows=sum(sizes)), kvstore.rank
-    module = problem.module(update_freq=4, store_snapshot_grads=budgets[rank])
-    train_data = shard_of(problem, sizes, rank, 8)
-    module.fit(train_data, kvstore=kvstore, eval_metric='mse', num_epoch=1)
-    if renews[rank]:
-        train_data = shard_of(problem, sizes, rank, 8)
-    steps = []
-    message = error_of(functools.partial(
-        module.fit, train_data, kvstore=kvstore, eval_metric='mse', begin_epoch=1, num_epoch=3,
-        batch_end_callback=lambda param: steps.append(param.nbatch)))
     return message, len(steps)
 
 
