@@ -3,9 +3,11 @@
 import mxnet as mx
 import numpy as np
 import pytest
+from mxnet.gluon.contrib.estimator import Estimator
 
 from oracle import softmax
 from svrg_optimization import SVRGModule, SVRGTrainer
+from svrg_optimization.gluon import SnapshotHandler, SVRGBatchProcessor
 from svrg_optimization.proximal import L1
 
 ROWS, COLUMNS, BATCH = 64, 5, 16  # whole batches, whose 1 / size is exact
@@ -44,21 +46,41 @@ def of_module(problem, dtype, tol, optimizer, params, epochs):
     return module, module.get_params()[0]['fc_weight'].asnumpy()
 
 
-def of_trainer(problem, dtype, tol, optimizer, params, epochs):
-    features, targets, _, strength, _ = problem
+def trainer_of(problem, dtype, tol, optimizer, params, gives_output=False):
+    _, targets, _, strength, _ = problem
     net = mx.gluon.nn.Dense(3 if is_classes(targets) else 1, in_units=COLUMNS, use_bias=False)
     net.cast(dtype)
     net.initialize(mx.init.Zero())
     loss = mx.gluon.loss.SoftmaxCELoss() if is_classes(targets) else mx.gluon.loss.L2Loss()
-    trainer = SVRGTrainer(net.collect_params(), optimizer, params, tol=tol,
-                          objective=lambda data, label: loss(net(data), label),
-                          proximal={net.weight.name: L1(strength)} if strength else None)
-    batches = [[mx.nd.array(part[first:first + BATCH], dtype=dtype) for part in (features, targets)]
+
+    def objective(data, label):
+        output = net(data)
+        return (loss(output, label), output) if gives_output else loss(output, label)
+
+    return net, loss, SVRGTrainer(
+        net.collect_params(), optimizer, params, tol=tol, objective=objective,
+        proximal={net.weight.name: L1(strength)} if strength else None)
+
+
+def of_trainer(problem, dtype, tol, optimizer, params, epochs):
+    net, _, trainer = trainer_of(problem, dtype, tol, optimizer, params)
+    batches = [[mx.nd.array(part[first:first + BATCH], dtype=dtype) for part in problem[:2]]
                for first in range(0, ROWS, BATCH)]
     for epoch in trainer.epochs(batches, epochs):
         for data, label in epoch:
             trainer.backward(data, label)
             trainer.step(BATCH)
+    return trainer, net.weight.data().asnumpy()
+
+
+def of_estimator(problem, dtype, tol, optimizer, params, epochs):
+    net, loss, trainer = trainer_of(problem, dtype, tol, optimizer, params, gives_output=True)
+    data = mx.gluon.data.DataLoader(mx.gluon.data.ArrayDataset(
+        *(part.astype(dtype) for part in problem[:2])), BATCH)
+    estimator = Estimator(net, loss, trainer=trainer, batch_processor=SVRGBatchProcessor(),
+                          train_metrics=mx.metric.Loss('train'))
+    estimator.logger.handlers = []
+    estimator.fit(data, epochs=epochs, event_handlers=[SnapshotHandler(data, 1)])
     return trainer, net.weight.data().asnumpy()
 
 
@@ -73,7 +95,9 @@ def residual(problem, weight):
     return weight - np.sign(stepped) * np.maximum(np.abs(stepped) - strength, 0)
 
 
-@pytest.mark.parametrize('front_end', [of_module, of_trainer], ids=['Module', 'Gluon'])
+@pytest.mark.parametrize('front_end', [
+    of_module, of_trainer, pytest.param(of_estimator, marks=pytest.mark.slow)],
+    ids=['Module', 'Gluon', 'Estimator'])
 @pytest.mark.parametrize('dtype', ['float32', 'float64'])
 @pytest.mark.parametrize('name, optimizer, tol', [
     *((name, 'svrg_bb', tol) for name in PROBLEMS if name != 'L1' for tol in (None, 1e-30)),
