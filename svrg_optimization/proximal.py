@@ -618,10 +618,11 @@ def _is_elementwise(operator):
 
 
 def _steps_as_sgd(klass):
-    """Tell whether a class is sgd, or a subclass that steps as sgd does."""
-    return isinstance(klass, type) and issubclass(klass, opt.SGD) and all(
-        getattr(klass, name) is getattr(opt.SGD, name)
+    """Tell whether a class is sgd or, as momentum is refused, nag, or a subclass that steps so."""
+    return isinstance(klass, type) and any(issubclass(klass, base) and all(
+        getattr(klass, name) is getattr(base, name)
         for name in ('update', 'update_multi_precision', '_update_impl'))
+        for base in (opt.SGD, opt.NAG))
 
 
 def weights_of(symbol, trainable):

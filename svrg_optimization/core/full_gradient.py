@@ -89,6 +89,8 @@ class FullGradient:
         Groups of parameters that are added many in one operation.
     finished : bool
         Whether the pass was finished. Before that the shares are 0 or a sum.
+    is_sparse : bool
+        Whether gradients are row_sparse.
     may_be_written : bool
         Whether somebody else has the shares, and may write into them after the pass.
     loss_is_mean : bool
@@ -110,6 +112,7 @@ class FullGradient:
                            for name in counted}
         self._counters, self._with_all_rows, self._groups = {}, {}, {}
         self.may_be_written = False
+        self.is_sparse = any(arrays[0].stype != 'default' for arrays in gradients.values())
         self.batches = 0
         self.yielded = 0
         self.rows, self.share_of_rows = 0, None

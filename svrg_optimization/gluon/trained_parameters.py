@@ -6,8 +6,7 @@ from ..core.arrays import as_float32, set_all
 from ..core.front_end import TrainedModel
 from ..core.optimality import MeanGradient
 from ..proximal import ProximalStep
-from ..rate.rule import rule_of
-from ..rate.scales import Scales
+from ..rate.svrg_lbfgs import rule_of
 from .numpy_arrays import as_nd
 
 
@@ -16,8 +15,8 @@ class TrainedParameters(TrainedModel):
 
     @property
     def rule(self):
-        """The Rule of the optimizer, None without."""
-        return rule_of(self.live._optimizer.lr_scheduler)
+        """The SnapshotRule of the optimizer, None without."""
+        return rule_of(self.live._optimizer)
 
     def mean_gradient(self):
         """Return the gradient that a step follows, whatever the size of its batch."""
@@ -42,7 +41,7 @@ class TrainedParameters(TrainedModel):
 
 
 class StepUpdater(Updater):
-    """An Updater that scales steps as a rule demands, and applies proximal operators after them."""
+    """An Updater that applies proximal operators after the steps."""
 
     def __init__(self, optimizer, proximal):
         super().__init__(optimizer)
@@ -50,16 +49,12 @@ class StepUpdater(Updater):
 
     def __call__(self, index, grad, weight):
         """Update weights."""
-        scales = getattr(self.optimizer.lr_scheduler, 'column_scales', None)
-        if not (scales or self._proximal):
-            super().__call__(index, grad, weight)
-            return
-        scales = scales or Scales()
-        gradients, weights = as_nd(grad), as_nd(weight)
-        with scales.applied(self.optimizer, index, weights, gradients) as scaled:
-            super().__call__(index, scaled, weights)
-        for number, value in zip(index, weights):
-            operator = self._proximal.get(self.optimizer.param_dict[number].name)
-            if operator is not None:
-                ProximalStep(operator, value.shape)(
-                    value, self.states[number], scales.step_size(self.optimizer, number, value))
+        super().__call__(index, grad, weight)
+        rule = rule_of(self.optimizer)
+        for number, value in zip(index, as_nd(weight)) if self._proximal else ():
+            name = self.optimizer.param_dict[number].name
+            if name in self._proximal:
+                rate, = as_float32(self.optimizer._get_lrs([number]))  # as MXNet steps
+                ProximalStep(self._proximal[name], value.shape)(
+                    value, self.states[number],
+                    rule.step_size(name, rate, value) if rule else rate)

@@ -28,8 +28,7 @@ from ..kvstore.kinds import (
 from ..kvstore.local_steps import LocalSteps, WorkersUpdate, check_local_steps
 from ..kvstore.workers import create_keys
 from ..mxnet_repair.kvstore import number_of_first_key, open_distributed, prepare_exit
-from ..rate.barzilai_borwein import check_step_size
-from ..rate.rule import rule_of
+from ..rate.svrg_lbfgs import SnapshotRule, check_rule, rule_of
 from ..svrg_optimizer import _SVRGOptimizer, check_learning_rate, described
 from . import executor_group
 from .membership import Membership
@@ -106,11 +105,11 @@ def _view_where_workers_update(module, kvstore, optimizer, optimizer_params):
     if is_distributed(kvstore) and module._svrg.settings.local_steps:
         return LocalSteps
     _, _, arguments = described(optimizer, optimizer_params)
-    if (rule_of(arguments.get('lr_scheduler')) is None or not has_servers(kvstore)
+    if (not isinstance(arguments.get('lr_scheduler'), SnapshotRule) or not has_servers(kvstore)
             or not is_synchronous(kvstore) or 'MXNET_UPDATE_ON_KVSTORE' in os.environ
             or any(executor_group.sparse_parameters(module))):
         return None
-    module.logger.info('The workers update the weights, not the servers of %r: BarzilaiBorwein '
+    module.logger.info('The workers update the weights, not the servers of %r: svrg_lbfgs '
                        'needs it', kind_of(kvstore))
     return WorkersUpdate
 
@@ -150,7 +149,7 @@ def _refuse_optimizer(_=None):
 
 def _check_optimizer(module, kvstore, updates, optimizer, optimizer_params):
     on_servers = updates and is_distributed(kvstore)
-    check_step_size(optimizer, optimizer_params, module.alpha, on_servers,
+    check_rule(optimizer, optimizer_params, module.alpha, on_servers,
                     module.full_grad_batches)
     klass, name, given = described(optimizer, optimizer_params)
     is_lazy = given.get('lazy_update', True) and not (
@@ -158,7 +157,7 @@ def _check_optimizer(module, kvstore, updates, optimizer, optimizer_params):
     if given.get('wd') and not is_lazy and module._svrg.reference.counted_by_row():
         raise ValueError('optimizer must be sgd with sparse_full_grad and wd, and not %s, with '
                          'which MXNet decays all rows in each step, and sgd those of the batch: '
-                         'take sgd with BarzilaiBorwein()' % name)
+                         'take sgd' % name)
     module._proximal.check_optimizer(
         optimizer, optimizer_params,
         {name: array.shape for name, array in module._arg_params.items()},
@@ -227,9 +226,9 @@ def _silent_on_usual_rescaling(module, kvstore, optimizer, wrapped):
 
 def _go_on(module, wrapped):
     """Let the rule of the rate, the counts of updates and the snapshot go on or begin."""
-    snapshot, rule = module._svrg.snapshot, rule_of(wrapped.lr_scheduler)
+    snapshot, rule = module._svrg.snapshot, rule_of(wrapped)
     module._loaded = module._loaded.restore_optimizer(module, rule)
-    if rule is not None and not rule.is_begun and snapshot.is_active:
+    if rule is not None and rule.rate is None and snapshot.is_active:
         snapshot.is_stale = True  # a new one gives it its first rate
     module._membership.begin_counting(wrapped, snapshot.num_update)
     if not snapshot.is_active:

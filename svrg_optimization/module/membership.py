@@ -44,10 +44,12 @@ class Membership:
     ----------
     keys : KVStoreKeys
         Keys of the module.
+    created : set of str
+        Those of them that were created late.
     """
 
     def __init__(self, keys):
-        self.keys = keys
+        self.keys, self.created = keys, set()
         self._counts_at_start = self._synchronized_at = self._plan = None
 
     def begin_counting(self, optimizer, num_update):
@@ -173,7 +175,8 @@ def workers_of(module, trains_on_pass=False):
     kvstore, membership = module._kvstore, module._membership
     keys = membership.keys
     if is_distributed(kvstore):
-        return OverWorkers(kvstore, keys, membership.forget_agreement, trains_on_pass)
+        return OverWorkers(kvstore, keys, membership.forget_agreement, trains_on_pass,
+                           membership.created)
     has_keys = kvstore is not None and isinstance(module._optimizer, _SVRGOptimizer)
     if has_keys and not (module._compression_params
                          or compresses(kvstore, keys.first, module._context)):
