@@ -490,7 +490,7 @@ def test_the_benchmark_on_a_libsvm_file_reaches_the_optimum(tmp_path):
 def test_the_benchmark_of_distributed_training_prints_a_row_for_each_kind():
     result = subprocess.run(
         [sys.executable, str(EXAMPLES / 'benchmarks' / 'distributed.py'), '--workers', '2',
-         '--rows', '640', '--times', '3', '--hidden', '32'], check=True, capture_output=True,
+         '--rows', '640', '--times', '7', '--hidden', '32'], check=True, capture_output=True,
         text=True, timeout=120, env={**os.environ, 'PYTHONPATH': LIGHT})
     rows = [[cell.strip() for cell in line.split('|')[1:-1]] for line in
             result.stdout.splitlines() if line.startswith('| dist')]
