@@ -276,7 +276,7 @@ class Workers:
         return full_gradient.batch_size
 
     def check_same(self, plan):
-        """Raise a ValueError on all workers if a number of a dict is not the same on all."""
+        """Raise a ValueError on all workers if a value of a dict is not the same on all."""
 
     def check_batches(self):
         """Raise a ValueError if a worker has another number of batches, and others would wait."""

@@ -50,8 +50,7 @@ class Snapshot:
         vars(self).update({
             'full_gradient': full_gradient,
             'taken_at': self.num_update if taken_at is None else taken_at,
-            'is_stale': False, 'has_converged': False, 'is_at_floor': False,
-            'jump': None,
+            'is_stale': False, 'has_converged': False, 'is_at_floor': False, 'jump': None,
             'is_active': full_gradient is not None and full_gradient.finished, **resumed})
 
     @contextlib.contextmanager

@@ -50,11 +50,12 @@ def take(svrg, trained, source, workers):
     """
     if workers.step_alone:
         average(svrg, trained, workers)
-    rule, tol = trained.rule, svrg.settings.tol
+    rule, has_tol = trained.rule, svrg.settings.tol is not None
     if rule is None:
-        before = Before(svrg) if tol is not None and svrg.snapshot.is_active else None
+        before = Before(svrg) if has_tol and svrg.snapshot.is_active else None
         svrg.take_snapshot(trained.live, source, workers)
-        svrg.snapshot.is_at_floor = not is_above_floor(svrg, trained.mean_gradient(), before)
+        if before is not None:
+            svrg.snapshot.is_at_floor = not is_above_floor(svrg, trained.mean_gradient(), before)
     went_back = rule is not None and rule.take_snapshot(svrg, trained, source, workers)
     svrg.taken = Taken(gradient_norm(svrg, trained), objective(svrg, trained), went_back)
     look_for_convergence(svrg, svrg.taken.norm, workers)

@@ -94,7 +94,7 @@ class SVRG:
         store = self.store if self.store.budget else None
         self.store.drop()
         at_once = None if store or mu.row_counts else self.reference.batches_at_once
-        batches = self._counted(source.batches(are_kept=store is not None, at_once=at_once), mu)
+        batches = source.batches(are_kept=store is not None, at_once=at_once)
         self._add_gradients(mu, batches, live, source, store)
         mu.divide(workers)                                                      # μ ← (B/n) μ
         if not mu.finished:
@@ -114,11 +114,15 @@ class SVRG:
         return mu
 
     def _add_gradients(self, mu, batches, live, source, store=None):
-        reference, stores = self.reference, store is not None
+        reference = self.reference
         with reference.inputs_kept(live):
-            for part in reference.gradients_of_pass(batches, live, source, mu, stores):
+            parts = reference.gradients_of_pass(batches, live, source, mu, store is not None)
+            for number, part in enumerate(parts, 1):
                 if part.rows:
                     mu.add(part)                                              # μ ← μ + ∇f_b(w̃)
+                mu.yielded += number_in(part.batch)
+                if number % _BATCHES_AHEAD == 0:
+                    mu.wait()
                 is_stored = store is not None and not store.is_exceeded
                 if not (is_stored or mu.row_counts):
                     continue
@@ -129,15 +133,6 @@ class SVRG:
                 if is_stored:
                     batch = source.kept(part.batch)
                     store.add(batch, reference.arrays_of(batch), gradients)
-
-    @staticmethod
-    def _counted(batches, mu):
-        """Yield the batches; count each when the next is asked for."""
-        for number, batch in enumerate(batches, 1):
-            yield batch
-            mu.yielded += number_in(batch)
-            if number % _BATCHES_AHEAD == 0:
-                mu.wait()
 
     def begin_fit(self, rule):
         """Compare no snapshot with one of other data; the rule of a resumed run goes on."""

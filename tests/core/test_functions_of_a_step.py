@@ -16,7 +16,7 @@ def functions_of(call):
     def profile(frame, event, _):
         code = frame.f_code
         file = os.path.relpath(code.co_filename, ROOT)
-        if event == 'call' and not file.startswith(('..', '_mxnet_')) and (
+        if event == 'call' and not file.startswith(('..', 'mxnet_repair')) and (
                 not code.co_name.endswith(('comp>', 'expr>'))):
             entered.add((file, code.co_firstlineno))
 
@@ -40,7 +40,7 @@ def test_a_step_and_a_snapshot_pass_few_functions():
 
     module.update_full_grads(train_data)
     step()
-    assert 60 < len(functions_of(lambda: module.update_full_grads(train_data))) <= 120
+    assert 60 < len(functions_of(lambda: module.update_full_grads(train_data))) <= 117
     of_step = functions_of(step)
     assert 10 < len(of_step) < 30
     assert len({file for file, _ in of_step}) <= 9
