@@ -97,7 +97,8 @@ def train(problem, method, rate, args):
     tic = time.time()
     module.fit(train_data, eval_metric=[], optimizer=optimizer, optimizer_params=optimizer_params,
                initializer=mx.init.Zero(), num_epoch=len(passes), epoch_end_callback=record)
-    return passes, excesses, time.time() - tic
+    # The rule may end before, at the floor of the precision.
+    return passes[:len(excesses)], excesses, time.time() - tic
 
 
 def text_of(rate):

@@ -126,7 +126,7 @@ def train(problem, rate, passes, update_freq=None, batch_size=16, after_batch=No
                optimizer_params={**params, 'wd': L2}, initializer=mx.init.Zero(),
                num_epoch=len(passes_after), batch_end_callback=call_after_batch,
                epoch_end_callback=after_epoch)
-    return [0, *passes_after], excesses
+    return [0, *passes_after][:len(excesses)], excesses  # a rule may end at the precision's floor
 
 
 def arguments(script, passes, **options):

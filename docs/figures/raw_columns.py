@@ -66,8 +66,9 @@ def main():
             (problem.rows, False, SGD, '-', 'raw columns'),
             (problem.rows, True, SVRG, '-', 'raw columns, scaled=True'),
             (problem.standard, False, NEUTRAL, '--', 'scaled columns')):
-        axes.plot(passes, problem.train(rows, scaled, len(passes) - 1), color=color,
-                  linestyle=style, linewidth=2, label=label)
+        values = problem.train(rows, scaled, len(passes) - 1)  # it may end at the floor
+        axes.plot(passes[:len(values)], values, color=color, linestyle=style, linewidth=2,
+                  label=label)
     axes.legend()
     save(figure, args.output)
 

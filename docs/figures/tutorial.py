@@ -69,10 +69,12 @@ def main():
     passes = passes[passes <= args.passes]
     epochs = len(passes), args.passes  # of SVRG, of SGD
     figure, axes = pyplot.subplots(figsize=(7, 4))
-    axes.semilogy(passes, module(lambda symbol: SVRGModule(symbol, update_freq=2),
-                                 lr_scheduler=BarzilaiBorwein()),
-                  color=SVRG, linewidth=2.5, label='SVRGModule')
-    axes.semilogy(passes, block(), color=NEUTRAL, linestyle='--', label='SVRGTrainer')
+    for values, style in (
+            (module(lambda symbol: SVRGModule(symbol, update_freq=2),
+                    lr_scheduler=BarzilaiBorwein()),
+             {'color': SVRG, 'linewidth': 2.5, 'label': 'SVRGModule'}),
+            (block(), {'color': NEUTRAL, 'linestyle': '--', 'label': 'SVRGTrainer'})):
+        axes.semilogy(passes[:len(values)], values, **style)  # they may end at the floor
     rates = 3.0 ** np.arange(-6, 2)
     curves = {rate: module(mx.mod.Module, learning_rate=rate) for rate in rates}
     best = min(rates, key=lambda rate: np.mean(curves[rate][-10:]))

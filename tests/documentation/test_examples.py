@@ -353,6 +353,18 @@ def test_svrg_beats_sgd_on_digits(tmp_path):
 
 
 @pytest.mark.process
+def test_the_demo_draws_a_training_that_ends_at_the_floor(tmp_path):
+    picture = tmp_path / 'picture.png'
+    result = subprocess.run(
+        [sys.executable, str(EXAMPLES / 'svrg_vs_sgd.py'), '--rates', '0.3', '--passes', '150',
+         '--output', str(picture)], check=True, capture_output=True, text=True)
+    found = [line for line in result.stdout.splitlines() if line.startswith('SVRG')]
+    epochs, passes, excess = (float(number) for number in found[0].split()[-5:-2])
+    assert epochs < 58 and passes < 150 and excess < 1e-10
+    assert picture.read_bytes().startswith(b'\x89PNG')
+
+
+@pytest.mark.process
 @pytest.mark.slow
 def test_the_benchmark_of_sparse_rows_prints_its_tables(tmp_path):
     data = tmp_path / 'rows.svm'
