@@ -14,6 +14,13 @@ def full_gradient(problem, weights, rows, batch_size=10):
     return {name: value * batch_size / len(rows) for name, value in gradients.items()}
 
 
+def assert_pass(problem, module, train_data=None, rows=None, units=10, weights=None):
+    """Take a full gradient, and check that it is the mean over the first rows, or over all."""
+    module.update_full_grads(problem.iterator() if train_data is None else train_data)
+    problem.assert_full_gradient(module, full_gradient(
+        problem, weights or problem.weights, np.arange(rows or len(problem.features)), units))
+
+
 def randomize(module, problem, seed):
     rng = np.random.RandomState(seed)
     weights = {name: rng.normal(size=value.shape) for name, value in problem.weights.items()}

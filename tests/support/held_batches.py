@@ -47,3 +47,17 @@ def expect(problem, steps, update_freq, svrg=None):
         for rows in batches:
             svrg.step(rows)
     return svrg
+
+
+def assert_svrg(problem, module, num_epoch, update_freq=1, svrg=None, sgd=SETTINGS, **kwargs):
+    """Train with fit and in float64 on the rows that fit trains on, and compare the weights.
+
+    Returns the twin, and the rows of each step by epoch.
+    """
+    steps = {epoch: [] for epoch in range(kwargs.get('begin_epoch', 0), num_epoch)}
+    problem.fit(module, num_epoch, optimizer_params=sgd, **kwargs,
+                batch_end_callback=lambda param: steps[param.epoch].append(
+                    rows_of(problem, param.locals['data_batch'])))
+    svrg = expect(problem, steps, update_freq, svrg or problem.svrg(**sgd))
+    problem.assert_weights(module, svrg.weights)
+    return svrg, steps

@@ -70,11 +70,12 @@ class Problem:
         return {self.renamed.get(name, name): mx.nd.array(value)
                 for name, value in self.weights.items()}
 
-    def svrg(self, batch_size=10, fixed=(), **sgd):
+    def svrg(self, batch_size=10, fixed=(), alpha=1, **sgd):
         """Return the float64 SVRG of this problem from its initial weights."""
-        sgd.setdefault('learning_rate', 0.1)
+        sgd = {'learning_rate': 0.1, 'rescale': 1 / batch_size, **sgd}
         return oracle.Svrg(self.network, self.weights, self.features, self.targets, batch_size,
-                           oracle.Sgd(rescale=1 / batch_size, **sgd), fixed)
+                           oracle.Sgd(**sgd), fixed,
+                           alpha if callable(alpha) else lambda _: float(alpha))
 
     def train_epoch(self, module, svrg, batch_size=10):
         """Step on each batch, with a module and in float64."""
@@ -83,6 +84,19 @@ class Problem:
             module.forward_backward(batch)
             module.update()
             svrg.step(rows)
+
+    def batch(self, *rows, **kwargs):
+        """Return a batch of some rows: of ``range(*rows)``, or of an array."""
+        rows = rows[0] if isinstance(rows[0], np.ndarray) else np.arange(*rows)
+        return mx.io.DataBatch([mx.nd.array(self.features[rows])],
+                               [mx.nd.array(self.targets[rows])], **kwargs)
+
+    def step(self, module, svrg, *rows):
+        """Step on a batch of some rows, with a module and in float64."""
+        batch = self.batch(*rows)
+        module.forward_backward(batch)
+        module.update()
+        svrg.step(rows[0] if isinstance(rows[0], np.ndarray) else np.arange(*rows))
 
     def assert_weights(self, module, expected, tolerance=1e-5):
         arg_params, _ = module.get_params()
