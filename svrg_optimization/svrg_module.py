@@ -18,6 +18,7 @@ from .checkpoint.of_module import Loaded, file_names, load, name_of_symbol, save
 from .core import snapshots
 from .core.arrays import is_row_sparse
 from .core.correction import correct
+from .core.full_gradient import FullGradient, share_out
 from .core.requirements import ALL_ROWS, require
 from .core.settings import Settings, setting
 from .core.svrg import SVRG
@@ -358,9 +359,9 @@ class SVRGModule(Module):
 
     @_param_dict.setter
     def _param_dict(self, shares):
-        full_gradient = self._svrg.reference.new_full_gradient()
+        full_gradient = FullGradient(self._svrg.reference.new_sum())
         full_gradient.shares, full_gradient.may_be_written = shares, True
-        full_gradient.finished = full_gradient.shares_differ = True
+        full_gradient.shares_differ = True
         self._snapshot.replace(full_gradient)
 
     # Binding and parameters
@@ -785,12 +786,12 @@ class SVRGModule(Module):
 
     def _accumulate_kvstore(self, key, value):
         """Sum one parameter's full gradient, a list of one NDArray a device, in the KVStore."""
-        exchange(self._kvstore, self._membership.keys, self._snapshot.full_gradient,
+        exchange(self._kvstore, self._membership.keys, self._snapshot.full_gradient.shares,
                  {key: value})
 
     def _allocate_gradients(self, key, value):
         """Give each device its share of a full gradient that all devices have whole."""
-        self._snapshot.full_gradient.share_out(key, value)
+        share_out(self._snapshot.full_gradient.shares, key, value)
 
     # Stored batches
 

@@ -12,6 +12,7 @@ import mxnet as mx
 
 from .._argument_checks import check_epoch, checked_bool
 from .._warn_once import warn
+from ..core.full_gradient import FullGradient
 from ..core.settings import arguments_from
 from ..module.membership import servers_hold_states
 from ..module.optimizer_states import (
@@ -139,7 +140,7 @@ class Loaded(NamedTuple):
         saved = self.snapshot
         if saved is None:
             return self
-        full_gradient = svrg.reference.new_full_gradient()
+        full_gradient = FullGradient(svrg.reference.new_sum())
         lacking = full_gradient.unpack(saved['full_gradient'])
         if lacking:
             svrg.warn_of_dropped_snapshot(lacking)

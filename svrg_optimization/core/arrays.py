@@ -48,6 +48,14 @@ def set_all(targets, values):
             value.copyto(target)
 
 
+def summed(arrays):
+    """Return the sum of one array per device on the first device; of one array itself."""
+    total, *others = arrays
+    for other in others:
+        total = total + other.as_in_context(total.context)
+    return total
+
+
 def dtype_of_sum(dtype):
     """Return the dtype in which gradients of a dtype are summed."""
     return np.float32 if dtype == np.float16 else dtype

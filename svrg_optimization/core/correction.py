@@ -85,7 +85,7 @@ def correct_batch(gradients, snapshot_gradients, full_gradient, rows, alpha=1, f
     the gradient at the snapshot and the full gradient, both times α.
     """
     scale = full_gradient.scale_for(rows)
-    groups, others = full_gradient.groups(gradients, fuses=formula is None and scale == 1)
+    groups, others = full_gradient.groups.of(gradients, fuses=formula is None and scale == 1)
     for device, share in enumerate(full_gradient.shares):
         for names in groups:
             correct_fused([(share[name], snapshot_gradients[name][device],

@@ -125,15 +125,15 @@ class Reference:
 
     # A pass
 
-    def new_full_gradient(self):
-        """Return a FullGradient that is 0."""
+    def new_sum(self):
+        """Return a Sum that is 0."""
         raise NotImplementedError
 
     def inputs_kept(self, live):
         """Return a context manager that restores what a pass changes in the live model."""
         return contextlib.nullcontext()
 
-    def gradients_of_pass(self, batches, live, source, full_gradient, stores):
+    def gradients_of_pass(self, batches, live, source, total, stores):
         """Yield the gradients of the batches, a Part for each.
 
         Parameters
@@ -145,7 +145,7 @@ class Reference:
         source : BatchesOfPass
             The pass. It may be a SampledBatch in the place of the front end's own, with
             the attributes of BatchesOfPass alone.
-        full_gradient : FullGradient
+        total : Sum
             What they are for.
         stores : bool
             Whether the batches are stored.
@@ -270,16 +270,11 @@ class Workers:
 
     step_alone = False
 
-    def sum(self, full_gradient):
-        """Give each device its share of the sum; return B, the rows that μ is scaled to."""
-        full_gradient.shares_differ = len(full_gradient.shares) > 1
-        return full_gradient.batch_size
+    def sum(self, total):
+        """Add a Sum up over all devices and workers, and give each device its share."""
 
     def check_same(self, plan):
         """Raise a ValueError on all workers if a value of a dict is not the same on all."""
-
-    def check_batches(self):
-        """Raise a ValueError if a worker has another number of batches, and others would wait."""
 
     def largest(self, numbers):
         """Return for each number the largest of all workers, so that they decide alike."""

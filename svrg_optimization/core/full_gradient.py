@@ -6,7 +6,7 @@ from typing import Any, List, NamedTuple, Optional
 import numpy as np
 from mxnet import ndarray as nd
 
-from .arrays import dtype_of_sum, is_row_sparse, with_all_rows
+from .arrays import dtype_of_sum, is_row_sparse, summed, with_all_rows
 from .correction import add_fused, fusable_parameters
 
 
@@ -40,38 +40,46 @@ class Part(NamedTuple):
     is_of_step: bool = True
 
 
-class FullGradient:
-    r"""Full gradient :math:`\mu` at a snapshot, in the scale of a batch gradient.
+class Groups:
+    """Groups of parameters whose gradients are small enough for one operation on all of them."""
 
-    .. math:: \mu = \frac{B}{n} \sum_{j=1}^{n} \nabla f_j(\tilde w)
+    def __init__(self, gradients):
+        self._small, self._of_names = fusable_parameters(gradients), {}
 
-    Each device has one share of it; the shares add up to :math:`\mu`. All are 0 until a pass
-    adds gradients, and then their sum until `divide`.
+    def of(self, names, fuses=True):
+        """Return the groups of some parameters, if it fuses, and the parameters outside."""
+        key = (*names, fuses)
+        if key not in self._of_names:
+            groups = [[name for name in group if name in names] for group in self._small if fuses]
+            grouped = set().union(*groups)
+            self._of_names[key] = (list(filter(None, groups)),
+                                   [name for name in names if name not in grouped])
+        return self._of_names[key]
+
+
+class Sum:
+    """Sum of the gradients and losses of a pass, which `Workers.sum` adds up over all workers.
 
     Attributes
     ----------
     shares : list of dict of str to NDArray
-        For each device a dict from parameter name to its share, which is dense, and float32
-        for float16.
-    by_row : list of dict of str to NDArray
-        The same for the parameters whose rows are `counted`: each row of the whole full gradient
-        is divided by the fraction of the batches that contain it.
-    row_counts : dict of str to numpy.ndarray
-        For these the number of batches that contain each row, on all devices.
-    batches, yielded : int
-        Number of batches that were summed, and of this worker's pass, with those of padding.
-    rows, share_of_rows : int, float or None
-        n, and this worker's share of it; None in a full gradient from a file.
-    loss : float
-        The loss, summed and divided as its gradients; NaN if it is not known.
-    may_be_written : bool
-        Whether somebody else has the shares, and may write into them after the pass.
-    loss_is_mean : bool
-        Whether gradients are means over the rows of a batch rather than sums.
+        For each device a dict from parameter name to its share of the sum, which is dense, and
+        float32 for float16.
     shares_differ : bool
         Whether each device has kept its own sum. Otherwise all shares are equal.
-    batch_size : int
-        B, the number of rows of a batch whose gradient has this scale.
+    row_counts : dict of str to numpy.ndarray
+        For the parameters whose rows are `counted` the number of batches that contain each row,
+        on all devices.
+    rows, batches : int
+        Number of rows and of batches that were summed.
+    yielded : int
+        Number of batches of this worker's pass, with those that are all padding.
+    share_of_rows : float or None
+        This worker's share of the rows, where there are several.
+    loss : float
+        The loss; NaN if it is not known.
+    batch_size, loss_is_mean : int, bool
+        Number of rows of a batch, and whether gradients are means over these, not sums.
     """
 
     def __init__(self, gradients, devices, batch_size, loss_is_mean=False, counted=()):
@@ -79,19 +87,12 @@ class FullGradient:
                                        dtype=dtype_of_sum(arrays[device].dtype))
                         for name, arrays in gradients.items()}
                        for device in range(devices)]
-        self.by_row = [{} for _ in range(devices)]
-        self.small = fusable_parameters(gradients)
+        self.shares_differ, self.groups = devices > 1, Groups(gradients)
         self.row_counts = {name: np.zeros(gradients[name][0].shape[0], np.int64)
                            for name in counted}
-        self._with_all_rows, self._groups = {}, {}
-        self.may_be_written = False
-        self.batches = 0
-        self.yielded = 0
-        self.rows, self.share_of_rows = 0, None
-        self.loss, self._losses = 0., []
-        self.finished = self.shares_differ = False
-        self.batch_size = batch_size
-        self.loss_is_mean = loss_is_mean
+        self.rows = self.batches = self.yielded = 0
+        self.share_of_rows, self.loss, self._losses = None, 0., []
+        self.batch_size, self.loss_is_mean, self._is_over_rows = batch_size, loss_is_mean, False
 
     def add(self, part):
         """Add the gradients and losses of a Part, each times the weight of its device."""
@@ -106,7 +107,7 @@ class FullGradient:
                              for weight, of_device in zip(weights, part.losses)
                              for loss, factor in of_device]
         for device, share in enumerate(self.shares):
-            groups, others = self.groups(gradients, fuses=weights[device] == 1)
+            groups, others = self.groups.of(gradients, fuses=weights[device] == 1)
             for names in groups:
                 add_fused([share[name] for name in names],
                           [gradients[name][device] for name in names])
@@ -120,15 +121,11 @@ class FullGradient:
                 add = nd.elemwise_add if is_row_sparse(gradient) else nd.broadcast_add
                 add(total, gradient, out=total)
 
-    def groups(self, names, fuses=True):
-        """Return groups of parameters for one operation each, if it fuses, and the others."""
-        key = (*names, fuses)
-        if key not in self._groups:
-            groups = [[name for name in group if name in names] for group in self.small if fuses]
-            grouped = set().union(*groups)
-            self._groups[key] = (list(filter(None, groups)),
-                                 [name for name in names if name not in grouped])
-        return self._groups[key]
+    def count_rows(self, gradients):
+        """Count the rows that the row_sparse gradients of a batch store, as its step has them."""
+        for name, counts in self.row_counts.items():
+            for gradient in gradients[name]:
+                counts[gradient.indices.asnumpy()] += 1
 
     def wait(self):
         """Wait until all gradients and losses so far are added."""
@@ -139,26 +136,71 @@ class FullGradient:
             for total in share.values():
                 total.wait_to_read()
 
-    def count_rows(self, gradients):
-        """Count the rows that the row_sparse gradients of a batch store, as its step has them."""
-        for name, counts in self.row_counts.items():
-            for gradient in gradients[name]:
-                counts[gradient.indices.asnumpy()] += 1
-
-    def divide(self, workers):
-        """Turn the sum over all batches into the mean over rows, devices and workers."""
-        self.wait()
-        units = workers.sum(self)
-        if not self.rows:
-            return
-        self.scale(units / self.rows)
-        self.wait()
-        self.finished = True
-        self._divide_by_row()
-
     def by_parameter(self):
         """Map each parameter to its shares, one per device."""
         return {name: [share[name] for share in self.shares] for name in self.shares[0]}
+
+    def scale(self, factor):
+        """Multiply all shares and the loss by a factor."""
+        self.loss *= factor
+        for share in self.shares:
+            for total in share.values():
+                total *= factor
+
+    def sum_over_rows(self):
+        """Turn means over the rows of batches into sums, as other workers may have other sizes."""
+        if self.loss_is_mean:
+            self.scale(self.batch_size)
+            self._is_over_rows = True
+
+    def mean(self):
+        """Return the FullGradient, into which the sum is turned; None without any row."""
+        units = 1 if self._is_over_rows else self.batch_size
+        return FullGradient(self, units / self.rows) if self.rows else None
+
+
+class FullGradient:
+    r"""Full gradient :math:`\mu` at a snapshot, in the scale of a batch gradient.
+
+    .. math:: \mu = \frac{B}{n} \sum_{j=1}^{n} \nabla f_j(\tilde w)
+
+    It is a Sum times a scale, B/n. Each device has one share of it; the shares add up to
+    :math:`\mu`.
+
+    Attributes
+    ----------
+    shares, shares_differ, row_counts, rows, batches, share_of_rows, loss_is_mean
+        Those of the sum.
+    by_row : list of dict of str to NDArray
+        The shares of the parameters whose rows are counted: each row is divided by the fraction
+        of the batches that contain it.
+    loss : float
+        The loss, summed and divided as its gradients; NaN if it is not known.
+    batch_size : int
+        B, the number of rows of a batch whose gradient has this scale.
+    may_be_written : bool
+        Whether somebody else has the shares, and may write into them after the pass.
+    """
+
+    def __init__(self, total, scale=1):
+        total.scale(scale)
+        self.shares, self.shares_differ, self.groups = (
+            total.shares, total.shares_differ, total.groups)
+        self.rows, self.batches, self.row_counts = total.rows, total.batches, total.row_counts
+        self.share_of_rows, self.loss = total.share_of_rows, total.loss
+        self.batch_size, self.loss_is_mean = total.batch_size, total.loss_is_mean
+        self.may_be_written, self._with_all_rows = False, {}
+        self._divide_by_row()
+
+    def _divide_by_row(self):
+        self.by_row = [{} for _ in self.shares]
+        for name, counts in self.row_counts.items():
+            factor = len(self.shares) * self.batches / np.maximum(counts, 1)
+            for share, by_row in zip(self.shares, self.by_row):
+                full = share[name]
+                by_row[name] = nd.broadcast_mul(full, nd.array(
+                    factor.reshape((-1,) + (1,) * (full.ndim - 1)), ctx=full.context,
+                    dtype=full.dtype))
 
     def with_all_rows(self, device, name):
         """Return the share of a parameter as a row_sparse array that stores all rows."""
@@ -169,21 +211,20 @@ class FullGradient:
             self._with_all_rows[device, name] = share, made
         return made
 
-    def scale(self, factor):
-        """Multiply all shares and the loss by a factor."""
-        self.loss *= factor
-        for share in self.shares:
-            for total in share.values():
-                total *= factor
+    def scale_for(self, batch_size):
+        """Return the factor that scales it to the gradient of a batch of `batch_size` rows."""
+        return 1 if self.loss_is_mean else batch_size / self.batch_size
 
-    def _divide_by_row(self):
-        for name, counts in self.row_counts.items():
-            factor = len(self.shares) * self.batches / np.maximum(counts, 1)
-            for share, by_row in zip(self.shares, self.by_row):
-                full = share[name]
-                by_row[name] = nd.broadcast_mul(full, nd.array(
-                    factor.reshape((-1,) + (1,) * (full.ndim - 1)), ctx=full.context,
-                    dtype=full.dtype))
+    def totals(self):
+        """Map each parameter to its full gradient, on the first device: itself if there is one."""
+        return {name: summed([share[name] for share in self.shares]) for name in self.shares[0]}
+
+    def nonfinite(self):
+        """List the parameters whose full gradient has an infinite value or a NaN."""
+        flags = {name: [nd.all_finite(share[name]) for share in self.shares]
+                 for name in self.shares[0]}
+        return [name for name, of_devices in flags.items()
+                if not all(flag.asscalar() for flag in of_devices)]
 
     def pack(self):
         """Return what a file contains. Of equal shares there is only the first one."""
@@ -202,7 +243,7 @@ class FullGradient:
             self.row_counts.keys() - saved['row_counts'].keys())
         if lacking:
             return lacking
-        differ = saved['devices'] == len(self.shares) == len(shares) > 1
+        self.shares_differ = saved['devices'] == len(self.shares) == len(shares) > 1
         shares = shares * (saved['devices'] if len(shares) == 1 else 1)
         units = 1 / self.scale_for(saved['batch_size'])
         for device, share in enumerate(self.shares):
@@ -213,33 +254,11 @@ class FullGradient:
                     value[:] = sum(other[name] for other in shares) * (units / len(self.shares))
         self.row_counts = {name: saved['row_counts'][name] for name in self.row_counts}
         self.batches, self.rows, self.loss = saved['batches'], saved['rows'], saved['loss'] * units
-        self.finished, self.shares_differ = True, differ
         self._divide_by_row()
         return lacking
 
-    def scale_for(self, batch_size):
-        """Return the factor that scales it to the gradient of a batch of `batch_size` rows."""
-        return 1 if self.loss_is_mean else batch_size / self.batch_size
 
-    def nonfinite(self):
-        """List the parameters whose full gradient has an infinite value or a NaN."""
-        flags = {name: [nd.all_finite(share[name]) for share in self.shares]
-                 for name in self.shares[0]}
-        return [name for name, of_devices in flags.items()
-                if not all(flag.asscalar() for flag in of_devices)]
-
-    def totals(self):
-        """Map each parameter to its full gradient, the sum of the shares of all devices.
-
-        It is on the first device: the share itself if there is only one.
-        """
-        if len(self.shares) == 1:
-            return dict(self.shares[0])
-        return {name: nd.add_n(*[share[name].as_in_context(first.context)
-                                 for share in self.shares])
-                for name, first in self.shares[0].items()}
-
-    def share_out(self, name, totals):
-        """Give each device its share of a full gradient that all devices have whole."""
-        for share, total in zip(self.shares, totals):
-            share[name] = total / len(self.shares)
+def share_out(shares, name, totals):
+    """Give each device its share of a sum that all devices have whole."""
+    for share, total in zip(shares, totals):
+        share[name] = total / len(shares)

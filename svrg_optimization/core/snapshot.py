@@ -42,7 +42,7 @@ class Snapshot:
         self.jump = self.averaged_at = None
 
     def replace(self, full_gradient, taken_at=None, **resumed):
-        """Set the full gradient of a new snapshot, which is active if that is finished.
+        """Set the full gradient of a new snapshot, which is active if there is one.
 
         Other attributes may be given, as a file has them.
         """
@@ -51,7 +51,7 @@ class Snapshot:
             'full_gradient': full_gradient,
             'taken_at': self.num_update if taken_at is None else taken_at,
             'is_stale': False, 'has_converged': False, 'is_at_floor': False, 'jump': None,
-            'is_active': full_gradient is not None and full_gradient.finished, **resumed})
+            'is_active': full_gradient is not None, **resumed})
 
     @contextlib.contextmanager
     def being_replaced(self, move_back):

@@ -27,6 +27,7 @@ from typing import Any, Optional
 
 from .correction import correct_batch
 from .front_end import number_in
+from .full_gradient import FullGradient
 from .snapshot import Snapshot
 from .store import Store
 
@@ -79,28 +80,24 @@ class SVRG:
         def gradient_of(batch, shift=None):
             if shift is not None:
                 self.reference.shift_weights(shift)
-            mu = self.reference.new_full_gradient()
-            self._add_gradients(mu, [batch], live, source)
-            mu.divide(workers)
+            total = self._sum([batch], live, source, workers)
             self.reference.set_values(before)
-            return mu if mu.finished else None
+            return total.mean()
 
         with snapshot.being_replaced(lambda: self.reference.set_values(before)):
             yield gradient_of
             snapshot.replace(snapshot.full_gradient, snapshot.taken_at)
 
     def _full_gradient(self, live, source, workers):
-        mu = self.reference.new_full_gradient()                                             # μ ← 0
         store = self.store if self.store.budget else None
         self.store.drop()
-        at_once = None if store or mu.row_counts else self.reference.batches_at_once
+        at_once = self.reference.batches_at_once if store is None else None
         batches = source.batches(are_kept=store is not None, at_once=at_once)
-        self._add_gradients(mu, batches, live, source, store)
-        mu.divide(workers)                                                      # μ ← (B/n) μ
-        if not mu.finished:
+        total = self._sum(batches, live, source, workers, store)                # Σ ∇f_j(w̃)
+        mu = total.mean()                                                       # μ ← (B/n) Σ
+        if mu is None:
             raise ValueError('train_data must yield at least one row of data, and %r yielded none'
                              % (source.train_data,))
-        workers.check_batches()
         nonfinite = mu.nonfinite()
         if nonfinite:
             message = 'the full gradient is not finite: %s' % ', '.join(nonfinite)
@@ -109,30 +106,35 @@ class SVRG:
             if self.settings.nonfinite == 'raise':
                 raise FloatingPointError(message)
             self.warn_once(message, 'nonfinite')
-        if store and source.is_whole(mu.yielded):
+        if store and source.is_whole(total.yielded):
             store.complete(source.train_data, mu, self.warn_once)
         return mu
 
-    def _add_gradients(self, mu, batches, live, source, store=None):
+    def _sum(self, batches, live, source, workers, store=None):
+        """Return the Sum of the gradients of batches, over all workers; store them where asked."""
         reference = self.reference
+        total = reference.new_sum()
         with reference.inputs_kept(live):
-            parts = reference.gradients_of_pass(batches, live, source, mu, store is not None)
+            parts = reference.gradients_of_pass(batches, live, source, total, store is not None)
             for number, part in enumerate(parts, 1):
                 if part.rows:
-                    mu.add(part)                                              # μ ← μ + ∇f_b(w̃)
-                mu.yielded += number_in(part.batch)
+                    total.add(part)
+                total.yielded += number_in(part.batch)
                 if number % _BATCHES_AHEAD == 0:
-                    mu.wait()
+                    total.wait()
                 is_stored = store is not None and not store.is_exceeded
-                if not (is_stored or mu.row_counts):
+                if not (is_stored or total.row_counts):
                     continue
                 gradients = (part.gradients if part.is_of_step else
                              reference.gradients_of_batch(
                                  live, part.batch, source.draws_random_numbers)[0])
-                mu.count_rows(gradients)
+                total.count_rows(gradients)
                 if is_stored:
                     batch = source.kept(part.batch)
                     store.add(batch, reference.arrays_of(batch), gradients)
+        total.wait()
+        workers.sum(total)
+        return total
 
     def begin_fit(self, rule):
         """Compare no snapshot with one of other data; the rule of a resumed run goes on."""
@@ -158,7 +160,7 @@ class SVRG:
 
     def drop_snapshot(self):
         """Deactivate the snapshot. Steps are plain steps until the next one."""
-        self.snapshot.replace(self.reference.new_full_gradient())
+        self.snapshot.replace(FullGradient(self.reference.new_sum()), is_active=False)
 
     def drop_snapshot_without(self, names):
         """Drop the snapshot if its full gradient lacks one of these parameters."""

@@ -8,7 +8,7 @@ import numpy as np
 from mxnet import autograd, gluon, nd
 
 from ..core.front_end import Reference
-from ..core.full_gradient import FullGradient, Part
+from ..core.full_gradient import Part, Sum
 from .batches import with_states
 from .numpy_arrays import ARRAYS, as_nd
 from .random_numbers import RandomNumbers
@@ -224,12 +224,12 @@ class GluonReference(Reference):
         has_statistics = not all(param._differentiable for param in self._params)
         return ['Dropout'] * self.numbers.were_drawn + ['BatchNorm'] * has_statistics
 
-    def new_full_gradient(self, batch_size=1):
-        """Return a full gradient that is 0, in the scale of a batch of so many rows."""
+    def new_sum(self, batch_size=1):
+        """Return a Sum that is 0, of batches of so many rows."""
         self.allocate()
-        return FullGradient(self._gradients, len(next(iter(self._gradients.values()))), batch_size)
+        return Sum(self._gradients, len(next(iter(self._gradients.values()))), batch_size)
 
-    def gradients_of_pass(self, batches, live, source, full_gradient, stores):
+    def gradients_of_pass(self, batches, live, source, total, stores):
         """Yield the gradients of the batches of a pass, a Part for each."""
         self.numbers.are_drawn = self._blocks = None
         for number, batch in enumerate(batches):
@@ -247,9 +247,9 @@ class GluonReference(Reference):
                 source.states = [_detached(output[1:]) for output in outputs]
             weights, rows, summed = self.rows.count(losses, batch)
             if not number:
-                full_gradient.batch_size = summed  # most steps need not scale it again
+                total.batch_size = summed  # most steps need not scale it again
             weights = [weight / live._loss_scale for weight in weights]
-            weights += [1] * (len(full_gradient.shares) - len(batch))
+            weights += [1] * (len(total.shares) - len(batch))
             yield Part(batch, self._gradients, weights, rows,
                        losses=[[(as_nd(loss).detach(), 1.)] for loss in losses])
 

@@ -8,6 +8,7 @@ from mxnet import util
 
 from .._warn_once import warn
 from ..checkpoint.files import with_tuples
+from ..core.full_gradient import FullGradient
 from ..rate.rule import rule_of
 from .random_numbers import RandomNumbers
 
@@ -68,7 +69,7 @@ def restoring(trainer, content, fname):
         gradient = {**snapshot['full_gradient']}
         gradient['shares'] = [{ours[name]: value for name, value in share.items()}
                               for share in gradient['shares']]
-        full_gradient = reference.new_full_gradient(gradient['batch_size'])
+        full_gradient = FullGradient(reference.new_sum(gradient['batch_size']))
         theirs = {name: value.shape for name, value in weights.items()}
         shapes = {name: arrays[0].shape for name, arrays in reference.values().items()}
         if theirs != shapes or full_gradient.unpack(gradient):

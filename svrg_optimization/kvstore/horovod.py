@@ -7,8 +7,8 @@ import sys
 from mxnet import nd
 from mxnet.kvstore import KVStoreBase
 
+from ..core.arrays import summed
 from .kinds import HOROVOD, is_distributed, kind_of
-from .operations import summed
 
 _numbers = itertools.count()
 

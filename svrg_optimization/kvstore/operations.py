@@ -2,16 +2,9 @@
 
 from mxnet import ndarray as nd
 
+from ..core.arrays import summed
 from ..mxnet_repair.kvstore import errors_of_updater_raised
 from .kinds import is_asynchronous
-
-
-def summed(arrays):
-    """Return the sum of one array per device on the first device; of one array itself."""
-    total, *others = arrays
-    for other in others:
-        total = total + other.as_in_context(total.context)
-    return total
 
 
 def sum_over_devices(arrays, out):

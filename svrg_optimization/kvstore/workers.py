@@ -3,8 +3,9 @@
 import numpy as np
 from mxnet import ndarray as nd
 
-from ..core.arrays import dtype_of_sum
+from ..core.arrays import dtype_of_sum, summed
 from ..core.front_end import Workers
+from ..core.full_gradient import share_out
 from ..mxnet_repair.kvstore import number_of_first_key, prepare_exit
 from .agreement import check_batch_counts, check_same, tally, told_by_each
 from .keys import NumberedKeys
@@ -70,13 +71,12 @@ def create_keys(kvstore, keys, arrays, created=()):
 class OverDevices(Workers):
     """Devices of this process, without a KVStore."""
 
-    def sum(self, full_gradient):
-        """Give each device its share of the sum; return B."""
-        if len(full_gradient.shares) > 1:
-            for name, total in full_gradient.totals().items():
-                full_gradient.share_out(name, [
-                    total.as_in_context(share[name].context) for share in full_gradient.shares])
-        return full_gradient.batch_size
+    def sum(self, total):
+        """Give each device its share of the sum over all of them."""
+        for name, arrays in total.by_parameter().items() if total.shares_differ else ():
+            whole = summed(arrays)
+            share_out(total.shares, name, [whole.as_in_context(each.context) for each in arrays])
+        total.shares_differ = False
 
 
 class ByKVStore(OverDevices):
@@ -93,10 +93,10 @@ class ByKVStore(OverDevices):
     def __init__(self, kvstore, keys):
         self._kvstore, self._keys = kvstore, keys
 
-    def sum(self, full_gradient):
-        """Give each device its share of the sum; return B."""
-        exchange(self._kvstore, self._keys, full_gradient, full_gradient.by_parameter())
-        return full_gradient.batch_size
+    def sum(self, total):
+        """Give each device its share of the sum over all of them."""
+        exchange(self._kvstore, self._keys, total.shares, total.by_parameter())
+        total.shares_differ = False
 
     def within_process(self):
         """Return what sums without the KVStore."""
@@ -120,46 +120,35 @@ class OverWorkers(Workers):
 
     def __init__(self, kvstore, keys, forget_agreement, trains_on_pass):
         self._kvstore, self._keys, self._forget_agreement = kvstore, keys, forget_agreement
-        self._trains_on_pass, self._batches = trains_on_pass, []
+        self._trains_on_pass = trains_on_pass
         self.step_alone = steps_alone(kvstore)
 
-    def sum(self, full_gradient):
-        """Give each device its share of the sum, and add the counts.
+    def sum(self, total):
+        """Add up over all workers what a Sum has, and give each device its share.
 
-        It returns how many rows the scale of the sum is to be of: B, or 1 where
-        sums of means are over rows already.
+        A ValueError on all workers says that ``fit`` would wait forever on data of this pass.
         """
         self._forget_agreement()
-        keys, units = self._keys, full_gradient.batch_size
-        if full_gradient.loss_is_mean:
-            # Workers may have batches of different sizes, so sums over rows are sent.
-            full_gradient.scale(units)
-            units = 1
-        values = full_gradient.by_parameter()
+        kvstore, keys = self._kvstore, self._keys
+        total.sum_over_rows()
+        values = total.by_parameter()
         context = next((arrays[0].context for arrays in values.values()), None)
-        told = tally(self._kvstore, [full_gradient.rows, full_gradient.batches,
-                                     full_gradient.yielded, full_gradient.loss], context)
+        told = tally(kvstore, [total.rows, total.batches, total.yielded, total.loss], context)
         counted = {keys.row_counts[name]: [nd.array(counts, ctx=context, dtype=np.float64)]
-                   for name, counts in full_gradient.row_counts.items()}
-        counted[keys.tally] = [told]
-        exchange(self._kvstore, keys, full_gradient, values, counted)
-        rows, batches, self._batches, losses, *_ = told.asnumpy().T
-        full_gradient.loss = float(losses.sum())
-        full_gradient.share_of_rows = full_gradient.rows / max(rows.sum(), 1)
-        full_gradient.rows, full_gradient.batches = int(rows.sum()), int(batches.sum())
-        for name in full_gradient.row_counts:
-            full_gradient.row_counts[name] = (
-                counted[keys.row_counts[name]][0].asnumpy().astype(np.int64))
-        return units
+                   for name, counts in total.row_counts.items()}
+        exchange(kvstore, keys, total.shares, values, {**counted, keys.tally: [told]})
+        rows, batches, yielded, losses, *_ = told.asnumpy().T
+        total.shares_differ, total.loss = False, float(losses.sum())
+        total.share_of_rows = total.rows / max(rows.sum(), 1)
+        total.rows, total.batches = int(rows.sum()), int(batches.sum())
+        for name in total.row_counts:
+            total.row_counts[name] = counted[keys.row_counts[name]][0].asnumpy().astype(np.int64)
+        if self._trains_on_pass:
+            check_batch_counts(kvstore, yielded)
 
     def check_same(self, plan):
         """Raise a ValueError on all workers if a number of a dict is not the same on all."""
         check_same(self._kvstore, self._keys.tally, plan)
-
-    def check_batches(self):
-        """Raise a ValueError if ``fit`` would wait forever on data of this pass."""
-        if self._trains_on_pass:
-            check_batch_counts(self._kvstore, self._batches)
 
     def largest(self, numbers):
         """Return for each number the largest of all workers, who decide nothing in dist_async."""
@@ -184,23 +173,12 @@ class OverWorkers(Workers):
         return OverDevices()
 
 
-def exchange(kvstore, keys, full_gradient, values, counted=()):
-    """Sum values over all devices and workers and give each device its share.
+def exchange(kvstore, keys, shares, values, others=()):
+    """Sum values by parameter, one array a device, over all workers, and set their shares.
 
-    Parameters
-    ----------
-    kvstore : mxnet.kvstore.KVStore
-        KVStore with one key for each full gradient.
-    keys : KVStoreKeys
-        Keys of the module in `kvstore`.
-    full_gradient : FullGradient
-        Full gradient whose shares are set.
-    values : dict of str to list of NDArray
-        For each parameter one array per device; overwritten with the sum.
-    counted : dict of str to list of NDArray
-        Further arrays to sum, by key; overwritten with the sum.
+    The values, and the others, which are given by key, are overwritten with the sums.
     """
     allreduce(kvstore, {
-        **{keys.full[name]: arrays for name, arrays in values.items()}, **dict(counted)})
+        **{keys.full[name]: arrays for name, arrays in values.items()}, **dict(others)})
     for name, arrays in values.items():
-        full_gradient.share_out(name, arrays)
+        share_out(shares, name, arrays)

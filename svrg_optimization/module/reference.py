@@ -6,7 +6,7 @@ import numpy as np
 
 from ..core.arrays import is_row_sparse
 from ..core.front_end import Reference
-from ..core.full_gradient import FullGradient
+from ..core.full_gradient import Sum
 from ..data.batch_rows import as_list, count_rows, labels_of, without_padding
 from ..data.iterators import pads_in_front
 from . import executor_group
@@ -90,11 +90,10 @@ class ModuleReference(Reference):
         return [name for name, arrays in gradients.items()
                 if self._sparse_full_grad and is_row_sparse(arrays[0])]
 
-    def new_full_gradient(self):
-        """Return a full gradient that is 0."""
-        return FullGradient(executor_group.gradients(self.executors.module), self._devices,
-                            self.batch_size, loss_is_mean=self.executors.loss_reduction.is_mean,
-                            counted=self.counted_by_row())
+    def new_sum(self):
+        """Return a Sum that is 0."""
+        return Sum(executor_group.gradients(self.executors.module), self._devices, self.batch_size,
+                   self.executors.loss_reduction.is_mean, self.counted_by_row())
 
     # Weights
 
@@ -134,7 +133,7 @@ class ModuleReference(Reference):
             self._activations_are_live = not self.executors.shares_pool
             yield
 
-    def gradients_of_pass(self, batches, live, source, full_gradient, stores):
+    def gradients_of_pass(self, batches, live, source, total, stores):
         """Yield the gradients of the batches of a pass, a Part for each."""
         reduction, used = self.executors.loss_reduction, {self.executors}
         if reduction.is_masked and not reduction.mask:
@@ -160,7 +159,7 @@ class ModuleReference(Reference):
 
     def batches_at_once(self, batch):
         """Return how many batches like this one may be computed as one."""
-        return 1 if self.bucket_of else self.executors.most_to_merge(batch)
+        return 1 if self.bucket_of or self.counted_by_row() else self.executors.most_to_merge(batch)
 
     def inputs_of_weights(self, batch, source):
         """List the weights that inputs are multiplied by, and these without padding."""

@@ -133,14 +133,14 @@ class Columns:
         names = [name for name in gradient.updated(full_gradient) if name in self._sums]
         totals, scales, others = [], {}, []
         for place in range(2):
-            part = self._reference.new_full_gradient()  # which workers can sum
-            part.rows = 1
+            part = self._reference.new_sum()  # which workers can sum
+            part.rows = part.yielded = 1
             for name in names:
                 share = part.shares[0][name]
                 share[:] = nd.array(np.broadcast_to(self._sums[name][place], share.shape),
                                     share.context, share.dtype)
-            part.divide(workers)
-            totals.append(part.totals())
+            workers.sum(part)
+            totals.append(part.mean().totals())
         for name in names:
             weight, operator = self._reference.weights()[name][0], gradient.proximal.get(name)
             if (weight.stype != 'default' or weight.dtype == np.float16

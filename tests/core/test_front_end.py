@@ -13,7 +13,7 @@ from svrg_optimization.core.front_end import (
     TrainedModel,
     Workers,
 )
-from svrg_optimization.core.full_gradient import FullGradient, Part
+from svrg_optimization.core.full_gradient import Part, Sum
 from svrg_optimization.core.optimality import MeanGradient
 from svrg_optimization.core.settings import Settings
 from svrg_optimization.core.svrg import SVRG
@@ -41,10 +41,10 @@ class OneWeight(Reference):
     def values_of(self, live):
         return live.weights
 
-    def new_full_gradient(self):
-        return FullGradient(self.arrays, devices=1, batch_size=1)
+    def new_sum(self):
+        return Sum(self.arrays, devices=1, batch_size=1)
 
-    def gradients_of_pass(self, batches, live, source, full_gradient, stores):
+    def gradients_of_pass(self, batches, live, source, total, stores):
         return (Part(rows, gradient(self.arrays, rows), None, len(rows)) for rows in batches)
 
     def gradients_of_step(self, live, batch, is_training, out_grads):

@@ -1,11 +1,11 @@
-"""FullGradient by itself: sums, shares, rows and what a checkpoint holds of it."""
+"""Sum and FullGradient by themselves: sums, shares, rows and what a checkpoint holds of it."""
 
 import mxnet as mx
 import numpy as np
 import pytest
 
 from svrg_optimization.core.front_end import Workers
-from svrg_optimization.core.full_gradient import FullGradient, Part
+from svrg_optimization.core.full_gradient import FullGradient, Part, Sum, share_out
 from svrg_optimization.kvstore.workers import OverDevices
 
 TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
@@ -36,46 +36,45 @@ def sums_of(batches, weights=(1, 1)):
 def test_before_any_sum_all_is_zero():
     gradients = {'w': [mx.nd.ones((3, 1)).tostype('row_sparse')],
                  'b': [mx.nd.ones((2,))]}
-    full = FullGradient(gradients, 1, 10, False)
-    assert full.finished is False and full.yielded == 0 and full.row_counts == {}
+    total = Sum(gradients, 1, 10)
+    assert total.yielded == total.rows == 0 and total.row_counts == {} and total.mean() is None
+    full = FullGradient(total)
     assert (full.rows, full.batches, full.batch_size, full.by_row) == (0, 0, 10, [{}])
-    counts = FullGradient(gradients, 1, 10, False, ['w']).row_counts
+    counts = Sum(gradients, 1, 10, counted=['w']).row_counts
     assert list(counts) == ['w'] and counts['w'].dtype == np.int64 and not counts['w'].any()
 
 
 def test_groups_keep_the_order_of_the_parameters():
     """A rule of the user's own is called in this order."""
     names = ['weight%d' % number for number in range(20)]
-    full = FullGradient({name: [mx.nd.ones((2,))] for name in names}, 1, 10, False)
-    assert full.groups(names, fuses=False) == ([], names)
-    assert full.groups(names[5:15]) == ([names[5:15]], [])
+    groups = Sum({name: [mx.nd.ones((2,))] for name in names}, 1, 10).groups
+    assert groups.of(names, fuses=False) == ([], names)
+    assert groups.of(names[5:15]) == ([names[5:15]], [])
 
 
 @pytest.mark.parametrize('weights', [(1, 1), (1, 0.5), (0.25, 1), (0.5, 0.25), (2, 1)])
 def test_gradients_are_weighted_in_their_sum(weights):
     batches = gradients_of_two_devices(np.random.RandomState(0), 5)
-    full = FullGradient(batches[0], 2, 10, False)
+    total = Sum(batches[0], 2, 10)
     for gradients in batches:
-        full.add(Part(None, gradients, weights, 1))
-    assert_shares(full, sums_of(batches, weights))
+        total.add(Part(None, gradients, weights, 1))
+    assert_shares(total, sums_of(batches, weights))
 
 
 @pytest.mark.parametrize('add_devices', [True, False])
 def test_without_a_kvstore_it_is_the_mean_of_each_device(add_devices):
     batches = gradients_of_two_devices(np.random.RandomState(0), 5)
-    full = FullGradient(batches[0], 2, 10, False)
-    full.divide(OverDevices() if add_devices else Workers())  # no row was there
-    assert not full.finished
+    total = Sum(batches[0], 2, 10)
     for gradients in batches:
-        full.add(Part(None, gradients, (1, 1), rows=10, batches=1))
-    full.yielded = 6
-    full.divide(OverDevices() if add_devices else Workers())
+        total.add(Part(None, gradients, (1, 1), rows=10, batches=1))
+    (OverDevices() if add_devices else Workers()).sum(total)
+    full = total.mean()
     expected = [{name: value * 10 / 50 for name, value in values.items()}
                 for values in sums_of(batches)]
     if add_devices:
         expected = 2 * [{name: (value + expected[1][name]) / 2
                          for name, value in expected[0].items()}]
-    assert full.finished and (full.rows, full.batches, full.yielded) == (50, 5, 6)
+    assert (full.rows, full.batches, full.shares_differ) == (50, 5, not add_devices)
     assert_shares(full, expected)
     for name, total in full.totals().items():
         np.testing.assert_allclose(total.asnumpy(), expected[0][name] + expected[1][name],
@@ -92,11 +91,12 @@ def test_each_row_is_over_the_part_of_the_batches_that_have_it(dtype):
     parts[:, :, 2] = 0
     batches = [{'w': [mx.nd.array(part, dtype=dtype, ctx=device).tostype('row_sparse')
                       for part, device in zip(of_batch, TWO_DEVICES)]} for of_batch in parts]
-    full = FullGradient(batches[0], 2, 10, False, ['w'])
+    total = Sum(batches[0], 2, 10, counted=['w'])
     for gradients in batches:
-        full.add(Part(None, gradients, (1, 1), rows=8, batches=1))
-        full.count_rows(gradients)
-    full.divide(OverDevices())
+        total.add(Part(None, gradients, (1, 1), rows=8, batches=1))
+        total.count_rows(gradients)
+    OverDevices().sum(total)
+    full = total.mean()
     counts = (parts != 0).any(axis=3).sum(axis=(0, 1))
     assert list(full.row_counts['w']) == list(counts) and counts[2] == 0 and full.rows == 40
     mean = parts.sum(axis=(0, 1)) * 10 / 40
@@ -117,24 +117,25 @@ def test_it_is_unpacked_on_other_devices_and_in_units_of_other_batches(saved, de
                                                                        shares_differ):
     """On other devices, and in the units of other batches."""
     [gradients] = gradients_of_two_devices(np.random.RandomState(0), 1)
-    full = FullGradient(gradients, saved, 10, loss_is_mean)
-    full.add(Part(None, gradients, (1, 1), rows=10, batches=1))
+    total = Sum(gradients, saved, 10, loss_is_mean)
+    total.add(Part(None, gradients, (1, 1), rows=10, batches=1))
+    full = FullGradient(total)
     if not shares_differ and saved == 2:
         for name, arrays in gradients.items():
-            full.share_out(name, arrays)
+            share_out(full.shares, name, arrays)
             for share in full.shares:
                 share[name][:] = arrays[0]
     full.shares_differ = shares_differ and saved == 2
     packed = full.pack()
     assert len(packed['shares']) == (saved if shares_differ else 1)
-    made = FullGradient(gradients, devices, batch_size, loss_is_mean)
+    made = FullGradient(Sum(gradients, devices, batch_size, loss_is_mean))
     lacking = [{name: value for name, value in share.items() if name != 'wide'}
                for share in packed['shares']]
-    assert made.unpack({**packed, 'shares': lacking}) == {'wide'} and not made.finished
+    assert made.unpack({**packed, 'shares': lacking}) == {'wide'}
     assert not made.shares[0]['small'].asnumpy().any()
     more = [{**share, 'more': mx.nd.ones(1)} for share in packed['shares']]
     assert made.unpack({**packed, 'shares': more}) == set()
-    assert made.finished and (made.rows, made.batches) == (10, 1)
+    assert (made.rows, made.batches) == (10, 1)
     units = 1 if loss_is_mean else batch_size / 10
     shares = [{name: value.asnumpy() * units for name, value in share.items()}
               for share in full.shares]
@@ -146,7 +147,7 @@ def test_it_is_unpacked_on_other_devices_and_in_units_of_other_batches(saved, de
 
 def test_parameters_that_are_not_finite_are_named():
     [gradients] = gradients_of_two_devices(np.random.RandomState(0), 1)
-    full = FullGradient(gradients, 2, 10, False)
+    full = FullGradient(Sum(gradients, 2, 10))
     assert full.nonfinite() == []
     full.shares[1]['bias'][1] = np.inf
     full.shares[0]['large'][7] = np.nan
