@@ -625,16 +625,13 @@ class SVRGModule(Module):
         if not svrg.step.stage:
             raise RuntimeError('backward needs a forward before it')
         svrg.step.snapshot_gradients = None  # also if an error stops this
-        svrg.reference.restore_activations(self, svrg.step.is_training)
+        if not svrg.reference.activations_are_live:
+            svrg.reference.restore_activations(self, svrg.step.is_training)
         super().backward(out_grads)
         svrg.compute_snapshot_gradients(self, out_grads=out_grads)
-        self._correct_gradients()
-
-    def _correct_gradients(self):
-        """Correct the gradients of the latest backward pass, unless they are corrected."""
-        if self._svrg.step.snapshot_gradients is not None:
+        if svrg.step.snapshot_gradients is not None:
             self._update_svrg_gradients()
-            self._svrg.step.snapshot_gradients = None  # a subclass may not have called ours
+            svrg.step.snapshot_gradients = None  # a subclass may not have called ours
 
     def update(self):
         """Update the weights with the SVRG gradients.
@@ -655,7 +652,8 @@ class SVRGModule(Module):
         """
         if self.optimizer_initialized:
             check_learning_rate(self._optimizer)  # MXNet would fail in the middle of the step
-        self._correct_gradients()  # if an error has stopped backward before it did
+        if self._svrg.step.snapshot_gradients is not None:  # an error has stopped backward
+            self._update_svrg_gradients()
         super().update()
         self._svrg.end_step()
 
@@ -778,7 +776,6 @@ class SVRGModule(Module):
                 pass
             return
         self._membership.synchronize(self, svrg.snapshot.num_update)
-        svrg.reference.warn_of_noise(self)
         taken = snapshots.take(svrg, trained, source, workers_of(self, train_data is of_fit))
         snapshots.log_rate(self.logger, svrg, trained, taken)
 

@@ -17,11 +17,6 @@ def rewind(train_data):
     begins in the middle of the file, and the whole file follows. This holds for
     those that an iterator of the user's own has as attributes, too. A ResizeIter
     that does not reset what it reads goes on there.
-
-    Parameters
-    ----------
-    train_data : DataIter
-        The iterator.
     """
     goes_on = isinstance(train_data, ResizeIter) and not train_data.reset_internal
     if isinstance(_source(train_data), MXDataIter) and not goes_on:
@@ -40,24 +35,11 @@ def rewind(train_data):
 
 
 def rewind_for_pass(train_data, is_rewound=False):
-    """Set an iterator to its beginning for a pass that is not an epoch of training.
+    """Set an iterator to its beginning for a pass; return what sets it there again.
 
     The reset of an NDArrayIter that shuffles copies all rows. One that stands at
     its beginning is therefore not reset, and the pass takes the rows in the
-    order in which the next epoch trains on them.
-
-    Parameters
-    ----------
-    train_data : DataIter
-        The iterator.
-    is_rewound : bool
-        Whether it is known to stand at its beginning.
-
-    Returns
-    -------
-    callable
-        Function that sets the iterator to its beginning again. An NDArrayIter
-        keeps its order, and the rows that it rolls over.
+    order in which the next epoch trains on them, with those that it rolls over.
     """
     if type(train_data) is not NDArrayIter:
         if not is_rewound:
@@ -106,21 +88,7 @@ def leaves_out_other_rows(train_data):
 
 
 def rows_of_batch(train_data, data_shapes):
-    """Return the number of rows of an iterator's batches.
-
-    Parameters
-    ----------
-    train_data : DataIter
-        Iterator; its `provide_data` gives the number of rows.
-    data_shapes : list of DataDesc
-        Description of the module's batches, which is used if there is no
-        `provide_data`.
-
-    Returns
-    -------
-    int
-        Number of rows; 0 if no input has an axis of rows.
-    """
+    """Return the rows of an iterator's batches, by default of the module's; 0 without an axis."""
     described = {description[0]: description[1]
                  for description in getattr(train_data, 'provide_data', None) or []}
     for description in data_shapes:

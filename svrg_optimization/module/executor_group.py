@@ -5,11 +5,10 @@ import reprlib
 
 import numpy as np
 from mxnet import ndarray as nd
-from mxnet.base import MXNetError
 from mxnet.executor_manager import _split_input_slice
 
 from ..core.arrays import bytes_of, is_row_sparse
-from ..data.batch_rows import batch_axis, labels_of, resized
+from ..data.batch_rows import batch_axis, labels_of
 
 
 def batch_size(module):
@@ -31,20 +30,11 @@ def gradients(module):
             if arrays[0] is not None}
 
 
-def outputs(module):
-    """List for each device all outputs of a module, the hidden ones too."""
-    return [executor.outputs for executor in module._exec_group.execs]
-
-
-def states(module):
-    """List the states on all devices."""
-    return [array for arrays in module._exec_group.state_arrays for array in arrays]
-
-
 def copy_states(source, target):
     """Copy the states of one module to another, which may lack the last rows."""
-    for state, copy in zip(states(source), states(target)):
-        (state if state.shape == copy.shape else nd.slice_like(state, copy)).copyto(copy)
+    for arrays, copies in zip(source._exec_group.state_arrays, target._exec_group.state_arrays):
+        for state, copy in zip(arrays, copies):
+            (state if state.shape == copy.shape else nd.slice_like(state, copy)).copyto(copy)
 
 
 def auxiliary_states(module):
@@ -114,9 +104,16 @@ def share_no_inputs(module):
     group.shared_data_arrays = [{} for _ in group.contexts]
 
 
-def has_been_reshaped(module):
-    """Tell whether a module has other executors than at its binding."""
-    return module._exec_group._default_execs is not None
+def is_reshaped(module, other):
+    """Tell whether one of two modules has other executors than at its binding."""
+    return not (module._exec_group._default_execs is None is other._exec_group._default_execs)
+
+
+def have_equal_shapes(module, other, names):
+    """Tell whether inputs of two modules have the same shapes on all devices."""
+    return all(executor.arg_dict[name].shape == of_other.arg_dict[name].shape
+               for executor, of_other in zip(module._exec_group.execs, other._exec_group.execs)
+               for name in names)
 
 
 def bytes_of_activations(module):
@@ -134,17 +131,8 @@ def bytes_of_activations(module):
 def bind_on_inputs_of(live, module, share_pool):
     """Bind a module again on the input arrays of another, with its own parameters.
 
-    Both modules have the same network and are bound for the same shapes.
-
-    Parameters
-    ----------
-    live : mxnet.module.Module
-        Module whose input arrays are used.
-    module : mxnet.module.Module
-        Module that is bound again.
-    share_pool : bool
-        Whether to use the memory of the live module's activations too. Each run
-        of `module` then overwrites the activations and outputs of `live`.
+    Both have the same network and shapes. With `share_pool` it uses the memory of the live
+    module's activations too: each of its runs overwrites these and the outputs.
     """
     group = module._exec_group
     for i, (executor, of_live) in enumerate(zip(group.execs, live._exec_group.execs)):
@@ -191,22 +179,17 @@ def inputs(module):
 
 
 def can_merge_batches(module):
-    """Tell whether several batches of a module can be computed as one larger batch."""
-    descriptions = module.data_shapes + (module.label_shapes or [])
-    rows = 2 * batch_size(module)
+    """Tell whether rows of a module's inputs can be those of several batches."""
     return (len(module._context) == 1 and not module._state_names
             and not any(module._exec_group.group2ctxs)
             and not any(map(is_row_sparse, inputs(module)))
-            and all(batch_axis(description) == 0 for description in descriptions)
-            and can_bind(module, resized(module.data_shapes, rows),
-                         module.label_shapes and resized(module.label_shapes, rows), [rows]))
+            and all(batch_axis(description) == 0
+                    for description in module.data_shapes + (module.label_shapes or [])))
 
 
-def bytes_of_batch(module, batch=None):
-    """Estimate the bytes of a batch's inputs, by default dense ones, and of all layer outputs."""
-    size = (sum(4 * int(np.prod(array.shape)) for array in inputs(module)) if batch is None
-            else sum(map(bytes_of, [*batch.data, *labels_of(batch)])))
-    return size + bytes_of_activations(module)
+def bytes_of_batch(module, batch):
+    """Estimate the bytes of a batch's inputs and of all layer outputs."""
+    return sum(map(bytes_of, [*batch.data, *labels_of(batch)])) + bytes_of_activations(module)
 
 
 def is_bound_for(module, batch):
@@ -222,27 +205,17 @@ def is_bound_for(module, batch):
 
 
 def run(module, batch):
-    """Run a module forward and backward on a batch of its bound shapes."""
+    """Run a module on a batch of its bound shapes; list all its outputs for each device."""
     module._exec_group.forward(batch, is_train=True)
     module._exec_group.backward()
+    return [executor.outputs for executor in module._exec_group.execs]
 
 
 def run_on_inputs_of(source, target, is_train, mask_names, copies_inputs, out_grads):
-    """Run a module forward and backward on the current data, labels, states and masks of another.
+    """Run a module forward and backward on the current inputs of another, bound alike.
 
-    Parameters
-    ----------
-    source, target : mxnet.module.Module
-        Module with the inputs, and module to run. They have the same network
-        and are bound for the same shapes on the same devices.
-    is_train : bool
-        Whether layers run in training mode.
-    mask_names : list of str
-        Masks, which are further outputs of `source` and inputs of `target`.
-    copies_inputs : bool
-        Whether to copy the inputs. It is not needed if both have the same arrays.
-    out_grads : list of NDArray or None
-        Gradients of the outputs.
+    Of `mask_names` are further outputs of `source` and inputs of `target`. Data, labels and
+    states are copied, unless both have the same arrays.
     """
     outputs = source._exec_group.num_outputs
     names = input_names(source) if copies_inputs else []
@@ -263,22 +236,7 @@ def parameters(module):
 
 
 def check_given(module, **given):
-    """Raise an error if a value is not an NDArray, or has another shape than its parameter.
-
-    Parameters
-    ----------
-    module : mxnet.module.Module
-        Bound module.
-    **given : dict of str to NDArray, or None
-        The arguments `arg_params` and `aux_params` of ``Module.set_params``.
-
-    Raises
-    ------
-    TypeError
-        If a value is not an NDArray.
-    ValueError
-        If a value has another shape.
-    """
+    """Raise an error if a value is not an NDArray, or has another shape than its parameter."""
     bound = values(module)
     for argument, arrays in given.items():
         for name, array in (arrays or {}).items():
@@ -321,12 +279,6 @@ def pull_sparse_weights(kvstore, module):
             kvstore.row_sparse_pull(name, out=arrays, row_ids=rows)
 
 
-def sparse_weights(module):
-    """List the arrays of the row_sparse parameters on all devices."""
-    return [array for arrays in parameters(module).values() for array in arrays
-            if is_row_sparse(array)]
-
-
 def sparse_parameters(module):
     """Return the names of row_sparse parameters, and of dense ones with row_sparse gradients."""
     sparse = [name for name, arrays in parameters(module).items() if is_row_sparse(arrays[0])]
@@ -352,69 +304,11 @@ def labels_bound(module, name, ignored):
             for executor in module._exec_group.execs]
 
 
-def split_rows(module, rows):
-    """Split the rows of a batch over a module's devices.
-
-    The rows are split by work load, as in Module. If this leaves a device
-    without a row, they are split as evenly as possible.
-
-    Parameters
-    ----------
-    module : mxnet.module.Module
-        Module with the devices.
-    rows : int
-        Number of rows.
-
-    Returns
-    -------
-    list of int
-        Number of rows of each device. It is 0 only if there are fewer rows than
-        devices.
-    """
-    work_load_list = module._work_load_list
+def work_loads(module, rows):
+    """Return a module's work loads; even ones where MXNet would leave a device without a row."""
+    loads = module._work_load_list
     try:
-        return [part.stop - part.start for part in _split_input_slice(rows, work_load_list)]
+        _split_input_slice(rows, loads)
     except ValueError:
-        devices = len(work_load_list)
-        return [rows // devices + (device < rows % devices) for device in range(devices)]
-
-
-def can_bind(module, data_shapes, label_shapes, parts, resizable=()):
-    """Tell whether a module's symbol can be bound for other shapes with its parameters.
-
-    It cannot if a device would have no row, or if the symbol contains a fixed
-    batch size.
-
-    Parameters
-    ----------
-    module : mxnet.module.Module
-        Bound module.
-    data_shapes, label_shapes : list of DataDesc
-        The other shapes; `label_shapes` may be None.
-    parts : list of int
-        Number of rows of each device.
-    resizable : list of str
-        Arguments whose shapes may change.
-
-    Returns
-    -------
-    bool
-        Whether it can be bound.
-    """
-    free = {*module.label_names, *resizable}
-    return all(rows > 0 and _shapes_agree(module, data_shapes + (label_shapes or []), rows, free)
-               for rows in set(parts))
-
-
-def _shapes_agree(module, descriptions, rows, free):
-    shapes = dict(resized(descriptions, rows))
-    try:
-        arguments, _, states = module.symbol.infer_shape_partial(**shapes)
-    except MXNetError:
-        return False
-    executor = module._exec_group.execs[0]
-    inferred = {**dict(zip(module.symbol.list_arguments(), arguments)),
-                **dict(zip(module.symbol.list_auxiliary_states(), states))}
-    bound = {**executor.arg_dict, **executor.aux_dict}
-    return all(shape == bound[name].shape for name, shape in inferred.items()
-               if name not in shapes and name not in free)
+        loads = [rows // len(loads) + (device < rows % len(loads)) for device in range(len(loads))]
+    return loads

@@ -4,7 +4,8 @@ import functools
 
 from mxnet.module import Module
 
-from ..data.batch_rows import as_list, count_rows, shapes_of
+from ..data.batch_rows import as_list, resized, shapes_of
+from ..data.iterators import rows_of_batch
 from . import executor_group
 from .loss_reduction import LossReduction, missing_loss_named
 from .losses import Losses
@@ -22,34 +23,11 @@ _WORTH_SHARING = 1 << 18
 class Executors:
     """Executors with the weights of the snapshot of a Module that is trained, the "live" one.
 
-    A second Module of the same network holds the weights. A third one, for
+    A second Module of the same network, `module`, holds the weights. A third one, for
     batches of another shape, shares its parameters, and so does a fourth. The second
     cannot be reshaped instead, because MXNet does not reshape executors with csr data or
-    with masks.
-
-    Parameters
-    ----------
-    live : SVRGModule
-        Module being trained, which is not bound yet.
-    masks : DropoutMasks
-        Dropout masks of the network, which are inputs of the module.
-    nodes : list of dict
-        Nodes of the network, from its JSON.
-    loss_is_mean
-        Constructor argument of this name.
-
-    Attributes
-    ----------
-    module : mxnet.module.Module
-        The second module. It uses the input arrays of the live one if possible.
-    loss_reduction : LossReduction or None
-        Reduction of the loss over a batch; None before `bind`.
-    looks_at_labels : bool
-        Whether this is the first pass, which looks at the labels.
-    shares_inputs : bool
-        Whether `module` uses the input arrays of the live module.
-    shares_pool : bool
-        Whether it also uses the memory of the live module's activations.
+    with masks. It uses the input arrays of the live one if possible (`shares_inputs`), and
+    the memory of its activations (`shares_pool`).
     """
 
     def __init__(self, live, masks, nodes, loss_is_mean):
@@ -59,9 +37,10 @@ class Executors:
         self._new_module = functools.partial(
             Module, self._losses.symbol, live._data_names, live._label_names, live.logger,
             live._context, fixed_param_names=live._fixed_param_names,
-            group2ctxs=live._group2ctxs, state_names=live._state_names + masks.names)
+            state_names=live._state_names + masks.names, group2ctxs=live._group2ctxs)
         self.module = self._new_module(work_load_list=live._work_load_list)
-        self.loss_reduction, self.looks_at_labels = None, True
+        self._state_names = live._state_names
+        self.loss_reduction, self.looks_at_labels = None, True  # in the first pass
         self._forget_further_ones()
 
     def _forget_further_ones(self):
@@ -69,10 +48,7 @@ class Executors:
         self.shares_inputs = self.shares_pool = False
 
     def bind(self, live, shared=None):
-        """Bind for the same batches and gradients as the live module, which is bound.
-
-        With `shared`, Executors too, the parameters are theirs.
-        """
+        """Bind as the live module is bound, with the parameters of `shared`, Executors too."""
         shapes = dict(live.data_shapes + (live.label_shapes or []))
         self.loss_reduction = LossReduction(live.symbol, self._nodes, shapes, self._loss_is_mean)
         if not live.for_training:
@@ -108,25 +84,17 @@ class Executors:
     # Which module
 
     def for_batch(self, batch, cuts_states=False):
-        """Return a module that is bound for a batch, None if that is not possible.
+        """Return a module that is bound for a batch, None if MXNet cannot bind one.
 
-        It is not possible if a device would have no row, or if the symbol
-        contains another batch size. With `cuts_states` the states may lose
-        their last rows, on one device.
+        With `cuts_states` the states may lose their last rows, on one device.
         """
         if self.is_whole(batch):
             return self.module
-        data_shapes, label_shapes = shapes_of(batch, self.module.data_shapes,
-                                              self.module.label_shapes)
-        rows, _ = count_rows(batch, data_shapes)
-        parts = executor_group.split_rows(self.module, rows)
-        resizable = self.masks.names
-        if cuts_states and len(parts) == 1:
-            resizable = self.module._state_names  # the masks are among them
-        return self._bound_for(data_shapes, label_shapes, parts) or (
-            self._bind_other(data_shapes, label_shapes, parts)
-            if executor_group.can_bind(self.module, data_shapes, label_shapes, parts, resizable)
-            else None)
+        module = self._if_possible(*shapes_of(batch, self.module.data_shapes,
+                                              self.module.label_shapes))
+        may_cut = cuts_states and len(self.module._context) == 1
+        return module if module and (may_cut or executor_group.have_equal_shapes(
+            module, self.module, self._state_names)) else None
 
     def bound_for(self, argument, batch):
         """Return the module that is bound for a batch of an argument, or raise a ValueError."""
@@ -140,23 +108,25 @@ class Executors:
         return module
 
     def for_inputs_of(self, live):
-        """Return a module for the batch that the live one has, and whether it shares the inputs."""
-        if self.shares_inputs and not (executor_group.has_been_reshaped(live)
-                                       or executor_group.has_been_reshaped(self.module)):
-            return self.module, True
-        shapes = live.data_shapes, live.label_shapes, executor_group.rows_bound(live)
-        return self._bound_for(*shapes) or self._bind_other(*shapes), False
+        """Return a module for the batch that the live one has."""
+        return self._for_shapes(live.data_shapes, live.label_shapes)
 
-    def _bound_for(self, data_shapes, label_shapes, parts):
+    def _if_possible(self, data_shapes, label_shapes):
+        try:
+            return self._for_shapes(data_shapes, label_shapes)
+        except (RuntimeError, ValueError) as error:
+            # The network has another batch size in it, or a device would have no row.
+            if 'simple_bind error' in str(error) or 'Too many slices' in str(error):
+                return None
+            raise
+
+    def _for_shapes(self, data_shapes, label_shapes):
         for module in (self.module, *self._others):
-            if executor_group.rows_bound(module) == parts and (
-                    module.data_shapes, module.label_shapes) == (data_shapes, label_shapes):
+            if (module.data_shapes, module.label_shapes) == (data_shapes, label_shapes):
                 return module
-        return None
-
-    def _bind_other(self, data_shapes, label_shapes, parts):
         executor_group.share_no_inputs(self.module)
-        other = self._new_module(work_load_list=parts)
+        other = self._new_module(work_load_list=executor_group.work_loads(
+            self.module, rows_of_batch(None, data_shapes)))
         other.bind(data_shapes, label_shapes, shared_module=self.module,
                    grad_req=executor_group.gradient_requests(self.module))
         self._others = [*self._others[-1:], other]  # several batches as one, and the last one
@@ -173,43 +143,32 @@ class Executors:
         if not self.is_whole(batch):
             return 1
         if self._most_to_merge is None:
-            self._most_to_merge = 1
-            if self.loss_reduction.is_row_wise and executor_group.can_merge_batches(self.module):
-                self._most_to_merge = max(1, min(
-                    _BATCHES_AT_ONCE,
-                    _BYTES_AT_ONCE // executor_group.bytes_of_batch(self.module, batch)))
+            module = self.module
+            most = min(_BATCHES_AT_ONCE,
+                       _BYTES_AT_ONCE // executor_group.bytes_of_batch(module, batch))
+            can_merge = (most > 1 and self.loss_reduction.is_row_wise
+                         and executor_group.can_merge_batches(module)
+                         and self._if_possible(*[
+                             descriptions and resized(descriptions, most * batch.data[0].shape[0])
+                             for descriptions in (module.data_shapes, module.label_shapes)]))
+            self._most_to_merge = most if can_merge else 1
         return self._most_to_merge
 
     # Gradients and losses. The next run overwrites them.
 
     def gradients(self, module, batch, live, draws_masks=True, warn_once=None):
-        """Return the gradients and losses of a batch, by device, with the live module's states.
+        """Return the gradients and losses of a batch, as in Part, with the live module's states.
 
-        Parameters
-        ----------
-        module : mxnet.module.Module
-            Result of `for_batch`.
-        batch : DataBatch or list of DataBatch
-            The batch, or one batch for each device.
-        live : mxnet.module.Module
-            Module being trained.
-        draws_masks : bool
-            Whether Dropout masks are new. Otherwise they are those of the last run.
-        warn_once : WarnOnce, optional
-            Warns of labels, if the batch has no padding.
-
-        Returns
-        -------
-        gradients, losses
-            As in Part.
+        `module` is the one `for_batch`. Unless it `draws_masks`, Dropout has those of the last
+        run. `warn_once` warns of labels, where the batch has no padding.
         """
         executor_group.copy_states(live, module)
         if draws_masks:
             executor_group.draw_masks(module, self.masks)
         with missing_loss_named(self.masks.symbol):
-            executor_group.run(module, batch)
-        losses = [self._losses.of(outputs) for outputs in executor_group.outputs(module)]
+            by_device = executor_group.run(module, batch)
+        losses = [self._losses.of(outputs) for outputs in by_device]
         if self.looks_at_labels and warn_once:
-            for outputs in executor_group.outputs(module):
+            for outputs in by_device:
                 self._losses.check_labels(outputs, warn_once)
         return executor_group.gradients(module), None if None in losses else losses

@@ -20,31 +20,12 @@ from .membership import kvstore_of_weights
 class ModuleReference(Reference):
     """Gradients at the snapshot of a Module that is being trained, the "live" one.
 
-    Parameters
-    ----------
-    live : SVRGModule
-        Module being trained, which is not bound yet.
-    masks, nodes, loss_is_mean
-        As in Executors.
-    warn_once : WarnOnce
-        Warnings of the module.
-    sparse_full_grad
-        Constructor argument of this name.
-
-    Attributes
-    ----------
-    executors : Executors
-        Executors with the weights of the snapshot.
-    batch_size : int or None
-        B, the number of rows that the live module is bound for; None before
-        `bind`.
-    bucket_of : callable or None
-        Takes a batch of the pass under way and returns the module of its bucket. None
-        if all batches are of one network.
+    Its `batch_size` is B, the rows that the live module is bound for. `bucket_of` takes a batch
+    of the pass under way and returns the module of its bucket, if there are buckets.
     """
 
     bucket_of = batch_size = None
-    _activations_are_live = True
+    activations_are_live = True
 
     def __init__(self, live, masks, nodes, warn_once, loss_is_mean, sparse_full_grad):
         self.executors = Executors(live, masks, nodes, loss_is_mean)
@@ -63,16 +44,8 @@ class ModuleReference(Reference):
     def bind(self, live, shared=None):
         """Bind as the live module is; another one, `shared`, has the parameters, if given."""
         self.batch_size = executor_group.batch_size(live)
-        self._activations_are_live = True
+        self.activations_are_live = True
         self.executors.bind(live, shared and shared.executors)
-
-    def warn_of_noise(self, live):
-        """Warn once of layers that make the correction noisy."""
-        unshared = self.executors.masks.unshared
-        if unshared:
-            self.warn_once('%s: these layers draw random numbers anew at the snapshot, and the '
-                           'difference of the gradients is as noisy as they are; only Dropout '
-                           'layers share theirs' % ', '.join(unshared))
 
     def disturbances(self):
         """List the layers that draw random numbers, and the use of a batch's own statistics."""
@@ -130,12 +103,17 @@ class ModuleReference(Reference):
         """Protect the live module's inputs, for a backward to come or a Monitor, from a pass."""
         shares_inputs = self.executors.shares_inputs
         with executor_group.kept(executor_group.inputs(live) if shares_inputs else []):
-            self._activations_are_live = not self.executors.shares_pool
+            self.activations_are_live = not self.executors.shares_pool
             yield
 
     def gradients_of_pass(self, batches, live, source, total, stores):
         """Yield the gradients of the batches of a pass, a Part for each."""
         reduction, used = self.executors.loss_reduction, {self.executors}
+        unshared = self.executors.masks.unshared
+        if unshared:
+            self.warn_once('%s: these layers draw random numbers anew at the snapshot, and the '
+                           'difference of the gradients is as noisy as they are; only Dropout '
+                           'layers share theirs' % ', '.join(unshared))
         if reduction.is_masked and not reduction.mask:
             self.warn_once("normalization='valid' counts what only the loss knows: the full "
                            'gradient takes each row for one that counts, so another shuffling '
@@ -188,19 +166,22 @@ class ModuleReference(Reference):
 
     def keep_outputs(self, live):
         """Protect the outputs of a forward pass from the run at the snapshot in the same pool."""
-        self._activations_are_live = True
+        self.activations_are_live = True
         executor_group.take_outputs_out_of_pool(live)
 
     def restore_activations(self, live, is_training):
-        """Run the live module forward again if a run at the snapshot has used its memory."""
-        if not self._activations_are_live:
-            executor_group.repeat_forward(live, is_training)
-            self.keep_outputs(live)
+        """Run the live module forward again, as a run at the snapshot has used its memory."""
+        executor_group.repeat_forward(live, is_training)
+        self.keep_outputs(live)
 
     def gradients_of_step(self, live, batch, is_training, out_grads):
         """Compute the gradients of the live module's latest batch, with its states and masks."""
-        module, shares_inputs = self.executors.for_inputs_of(live)
-        executor_group.run_on_inputs_of(live, module, is_training, self.executors.masks.names,
-                                        not shares_inputs, out_grads)
-        self._activations_are_live = not self.executors.shares_pool
+        executors = self.executors
+        module = executors.module
+        is_shared = executors.shares_inputs and not executor_group.is_reshaped(live, module)
+        if not is_shared:
+            module = executors.for_inputs_of(live)
+        executor_group.run_on_inputs_of(live, module, is_training, executors.masks.names,
+                                        not is_shared, out_grads)
+        self.activations_are_live = not executors.shares_pool
         return executor_group.gradients(module)

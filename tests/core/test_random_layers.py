@@ -196,7 +196,7 @@ def test_layers_of_one_name_have_masks_of_their_own():
     for left, right in zip(module._exec_group.execs[0].outputs[1:], module._masks.names):
         np.testing.assert_array_equal(
             left.asnumpy(),
-            module._svrg.reference.executors.for_inputs_of(module)[0]._exec_group.execs[0].arg_dict[right].asnumpy())
+            module._svrg.reference.executors.for_inputs_of(module)._exec_group.execs[0].arg_dict[right].asnumpy())
     assert len(module._masks.names) == 2
 
 
@@ -232,7 +232,7 @@ def test_buckets_have_masks_of_their_shapes():
             bucket = module._curr_module
             np.testing.assert_array_equal(
                 bucket._exec_group.execs[0].outputs[-1].asnumpy(),
-                bucket._svrg.reference.executors.for_inputs_of(bucket)[0]._exec_group.execs[0].arg_arrays[1].asnumpy())
+                bucket._svrg.reference.executors.for_inputs_of(bucket)._exec_group.execs[0].arg_arrays[1].asnumpy())
             module.update()
 
 
