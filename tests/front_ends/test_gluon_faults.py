@@ -33,49 +33,37 @@ def table(stype='default'):
 
 
 @pytest.mark.nd_arrays
-@pytest.mark.parametrize('params, says', [
-    (list, 'have at least one Parameter'), (dict, 'have at least one Parameter'),
-    (lambda: gluon.nn.Dense(1).collect_params('typo'), 'have at least one Parameter'),
-    (lambda: [table('row_sparse')], 'be dense, and table is row_sparse'),
-    (lambda: [table(), table()], 'have different names')])
-def test_bad_params_are_refused(params, says):
-    with pytest.raises(ValueError, match='params must ' + says):
-        SVRGTrainer(params(), 'sgd', objective=len)
-
-
-PROXIMAL = {'settings': {'learning_rate': 0.1}}
-
-
 @pytest.mark.parametrize('arguments, error, says', [
+    ({'params': []}, ValueError, 'params must have at least one Parameter'),
+    ({'params': [table('row_sparse')]}, ValueError, 'params must be dense, and table is row_sp'),
+    ({'params': [table(), table()]}, ValueError, 'params must have different names'),
     ({'objective': None}, TypeError, 'objective must be a function'),
     ({'alpha': 2}, ValueError, 'alpha must be a number from 0 to 1'),
     ({'nonfinite': 'stop'}, ValueError, "nonfinite must be 'warn' or 'raise'"),
     ({'loss_is_mean': 1}, TypeError, 'loss_is_mean must be None, True or False'),
-    ({'batch_axis': None}, TypeError, 'batch_axis must be an int of 0 or more, not None'),
     ({'batch_axis': [0, '1']}, TypeError, "batch_axis must be an int of 0 or more, not '1'"),
     ({'batch_axis': -1}, ValueError, 'batch_axis must be an int of 0 or more, not -1'),
-    ({'tol': 0}, ValueError, 'tol must'), ({'tol': 'a'}, TypeError, 'tol must'),
+    ({'tol': 0}, ValueError, 'tol must'),
     ({'tol': 1, 'alpha': 0}, ValueError, 'alpha must not be 0 with tol'),
     ({'store_snapshot_grads': 0.5}, TypeError, 'store_snapshot_grads must'),
     ({'kvstore': 'dist_async'}, ValueError, "kvstore must be 'dist_sync' or of one process"),
     ({'kvstore': 'dist_sync', 'update_on_kvstore': True}, ValueError,
      'update_on_kvstore must be None or False'),
-    ({'settings': {'learning_rate': math.nan}}, ValueError, 'learning_rate must be a finite num'),
+    ({'optimizer_params': {'learning_rate': math.nan}}, ValueError, 'learning_rate must be a fin'),
     ({'compression_params': {'type': '2bit'}}, ValueError, 'compression_params must be None'),
-    ({**PROXIMAL, 'proximal': 3}, TypeError, 'proximal must'),
-    ({**PROXIMAL, 'proximal': {'other': L1(1)}}, ValueError, "not for 'other'"),
-    ({**PROXIMAL, 'proximal': {'fc_weight': GroupLasso(1, axis=5)}}, ValueError,
-     'axis must be an axis of fc_weight'),
-    ({**PROXIMAL, 'proximal': L1(1), 'update_on_kvstore': True}, ValueError,
+    ({'proximal': 3}, TypeError, 'proximal must'),
+    ({'proximal': {'other': L1(1)}}, ValueError, "not for 'other'"),
+    ({'proximal': GroupLasso(1, axis=5)}, ValueError, 'axis must be an axis of '),
+    ({'proximal': L1(1), 'update_on_kvstore': True}, ValueError,
      'update_on_kvstore must be None or False with proximal'),
-    ({**PROXIMAL, 'proximal': L1(1), 'optimizer': 'adam'}, ValueError,
+    ({'proximal': L1(1), 'optimizer': 'adam'}, ValueError,
      'optimizer must be sgd without momentum for proximal.*adam'),
-    ({'settings': {'momentum': 0.9}, 'proximal': L1(1)}, ValueError,
+    ({'proximal': L1(1), 'optimizer_params': {'momentum': 0.9}}, ValueError,
      'optimizer must be sgd without momentum for proximal.*momentum 0.9')])
 def test_bad_arguments_are_refused(arguments, error, says):
-    problem = Blocks('softmax')
+    params = Blocks('softmax').net().collect_params()
     with pytest.raises(error, match=says):
-        problem.trainer(problem.net(), **{'objective': len, **arguments})
+        SVRGTrainer(**{'params': params, 'optimizer': 'sgd', 'objective': len, **arguments})
 
 
 def takes(data, **kwargs):
@@ -105,27 +93,21 @@ STATES = 'states must be a tuple or list of what objective takes'
 
 @pytest.mark.parametrize('contexts, arguments, call, error, says', [
     (None, {}, takes([]), ValueError, 'at least one row of data'),
-    (None, {}, takes([mx.nd.ones((2, 4))]), TypeError, 'train_data must yield tuples or lists'),
     (None, {}, takes([()]), TypeError, r'train_data must yield tuples or lists .*, not \(\)'),
     (None, {}, takes(iter, batches=0), ValueError, 'batches must be'),
     (None, {'tol': 1.}, takes(iter, batches=1), ValueError, 'batches must be None with tol'),
     (None, {}, takes(of_numpy), TypeError, 'must give objective NDArrays'),
     (None, {}, backward(*NUMPY), TypeError, 'must give objective NDArrays'),
     (None, {}, lambda trainer, _: trainer.backward(), TypeError, 'backward needs the inputs'),
-    (None, {}, in_record(takes(iter)), RuntimeError, r'outside of autograd.record\(\)'),
     (None, {}, in_record(backward()), RuntimeError, r'outside of autograd.record\(\)'),
-    (None, {'alpha': 0}, in_record(backward()), RuntimeError, r'outside of autograd.record\(\)'),
     (None, {'objective': lambda *_: None}, takes(iter), TypeError, 'must return the loss, an NDA'),
     (None, {'objective': lambda *_: (1.5, 1)}, backward(), TypeError, 'must return the loss, an N'),
     (None, {'loss_is_mean': True}, takes(iter), ValueError, 'one element with loss_is_mean=True'),
     (None, {}, takes(iter, states=mx.nd.ones((4, 2))), TypeError, STATES),
-    (TWO_DEVICES, {}, takes(iter, states=mx.nd.ones((4, 2))), TypeError, STATES),
-    (TWO_DEVICES, {}, takes(iter, states=[mx.nd.ones((4, 2))] * 2), TypeError, STATES),
     (TWO_DEVICES, {}, takes(iter, states=[[mx.nd.ones((4, 2))]]), TypeError, STATES),
     (TWO_DEVICES, {}, backward(), ValueError, 'inputs must be lists of one for each of the devi'),
     (TWO_DEVICES, {'batch_axis': [0]}, takes(iter), ValueError, 'one for each of the 2 inputs'),
-    (TWO_DEVICES, {'batch_axis': 1}, takes(iter), ValueError, 'the inputs have .4, None. rows'),
-    (TWO_DEVICES, {'batch_axis': 2}, takes(iter), ValueError, 'the inputs have .None, None. rows')])
+    (TWO_DEVICES, {'batch_axis': 1}, takes(iter), ValueError, 'the inputs have .4, None. rows')])
 def test_bad_calls_are_refused(contexts, arguments, call, error, says):
     problem = Blocks('softmax')
     trainer = problem.trainer(problem.net(contexts or mx.cpu()), **arguments)
@@ -134,136 +116,105 @@ def test_bad_calls_are_refused(contexts, arguments, call, error, says):
     assert not trainer._svrg.snapshot.is_active
 
 
-@pytest.mark.parametrize('fixed, says', [
-    ('.*', 'params must have one that is trained'), (None, 'and not leave out left')])
-def test_parameters_that_get_no_gradient_are_an_error(fixed, says):
-    """That of a parameter which the objective leaves out would be that of an earlier batch."""
+@pytest.mark.parametrize('grad_req, says', [
+    ('null', 'params must have one that is trained'), ('write', 'and not leave out left')])
+def test_parameters_that_get_no_gradient_are_an_error(grad_req, says):
     problem = Blocks('softmax')
     used, left = (gluon.nn.Dense(3, in_units=4, prefix=name) for name in ('used', 'left'))
     net, loss = gluon.nn.HybridSequential(), problem.loss()
     net.add(used, left)
     net.initialize()
-    if fixed:
-        net.collect_params(fixed).setattr('grad_req', 'null')
+    net.collect_params().setattr('grad_req', grad_req)
     trainer = problem.trainer(net, objective=lambda data, label: loss(used(data), label))
     with pytest.raises(ValueError, match=says):
         trainer.update_full_grads(problem.loader())
-    used.collect_params().setattr('grad_req', 'write')
-    left.collect_params().setattr('grad_req', 'null')
-    train(trainer, problem.loader(), 2)
 
 
-def test_a_step_needs_a_backward_of_the_trainer_before_it():
+def test_steps_without_a_snapshot_are_trainers_and_warned_of_once():
     problem = Blocks('softmax')
-    net, plain, loss = problem.net(), problem.net(), problem.loss()
+    net, plain = problem.net(), problem.net()
     trainer = problem.trainer(net)
     with pytest.warns(UserWarning, match='without a snapshot are plain steps: call ') as caught:
         for batch in problem.loader():
             trainer.backward(*batch)
             trainer.step(10)
     assert len(caught) == 1
-    train_plain(problem.trainer(plain, gluon.Trainer), plain, loss, problem.loader(), 1)
+    train_plain(problem.trainer(plain, gluon.Trainer), plain, problem.loss(), problem.loader(), 1)
     assert_weights(net, weights_of(plain), 1e-7)
+
+
+def test_a_step_needs_a_backward_of_the_trainer_and_a_batch_size():
+    problem = Blocks()
+    net = problem.net()
+    trainer = problem.trainer(net)
     trainer.update_full_grads(problem.loader())
-    data, label = next(iter(problem.loader()))
-    with autograd.record():
-        value = loss(net(data), label)
-    value.backward()
-    before = weights_of(net)
-    with pytest.raises(RuntimeError, match=r'a step needs trainer.backward\(...\)'):
-        trainer.step(10)
-    assert all(np.array_equal(before[name], value) for name, value in weights_of(net).items())
-    trainer.backward(data, label)
-    trainer.step(10)
-    for step in (trainer.step, trainer.update):
-        with pytest.raises(RuntimeError, match='a step needs'):
-            step(10, ignore_stale_grad=True)
+    for data, label in problem.loader():
+        with autograd.record():
+            value = problem.loss()(net(data), label)
+        value.backward()
+        for step in (trainer.step, trainer.update):
+            with pytest.raises(RuntimeError, match=r'a step needs trainer.backward\(...\)'):
+                step(10, ignore_stale_grad=True)
+        trainer.backward(data, label)
+        for bad, error in ((0, ValueError), (math.nan, ValueError), ('5', TypeError)):
+            with pytest.raises(error, match='batch_size must be a number above 0, not'):
+                trainer.step(bad)
+        trainer.step(len(data))
+    assert_weights(net, problem.oracle(1))
 
 
-@pytest.mark.parametrize('contexts, means, says', [
-    ([mx.cpu()], False, '7 rows (or words): '), ([mx.cpu()], True, '1 means: '),
-    (TWO_DEVICES, False, '7 rows (or words): ')])
+@pytest.mark.parametrize('means, says', [(False, '10 rows (or words): '), (True, '1 means: ')])
 @pytest.mark.parametrize('settings, proximal, warns', [
-    ({'learning_rate': 0.1}, None, False), ({'wd': 0.01}, None, True),
-    ({'learning_rate': 0.1}, L1(0.01), True)])
-def test_a_batch_size_that_is_not_the_batchs_warns_once_if_it_matters(
-        contexts, means, says, settings, proximal, warns):
-    problem = Blocks('softmax', rows=17)
-    net, loss = problem.net(contexts), problem.loss()
-
-    def objective(data, label):
-        value = loss(net(data), label)
-        return value.mean() if means else value
-
-    def messages(batch_size_of):
+    ({'learning_rate': 0.1}, None, 0), ({'wd': 0.01}, None, 1),
+    ({'learning_rate': 0.1}, L1(0.01), 1)])
+def test_a_batch_size_that_is_not_the_batchs_warns_once_if_it_matters(means, says, settings,
+                                                                      proximal, warns):
+    problem = Blocks('softmax')
+    net, loss, right = problem.net(), problem.loss(), 1 if means else 10
+    trainer = problem.trainer(net, settings=settings, proximal=proximal, objective=(
+        lambda data, label: loss(net(data), label).mean() if means else loss(net(data), label)))
+    trainer.update_full_grads(problem.loader())
+    for batch_size, count in ((right, 0), (7, warns)):
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter('always')
-            warnings.filterwarnings('ignore', 'ndarray.as_in_context has')  # of split_and_load
-            for batch in batches:
-                trainer.backward(*(gluon.utils.split_and_load(array, contexts, even_split=False)
-                                   for array in batch))
-                trainer.step(batch_size_of(batch))
-        return [str(one.message) for one in caught]
-
-    batches = list(problem.loader()) * 2
-    trainer = problem.trainer(net, objective=objective, settings=settings, proximal=proximal)
-    trainer.update_full_grads(batches)
-    assert not messages(lambda batch: 1 if means else len(batch[0]))
-    found = messages(lambda _: 10)
-    assert len(found) == warns
-    for message in found:
-        assert 'of step is 10, and backward has summed the gradients of ' + says in message
-        assert message.endswith('as in step(1)' if means else 'as in step(len(data))')
+            for batch in problem.loader():
+                trainer.backward(*batch)
+                trainer.step(batch_size)
+        assert len(caught) == count
+        assert all('of step is 7, and backward has summed the gradients of ' + says in str(
+            one.message) for one in caught)
 
 
-class StopError(Exception):
-    pass
+def state_of(net, trainer):
+    """Return weights, gradients, the snapshot and the full gradient."""
+    full = trainer._svrg.snapshot.full_gradient
+    return [array.asnumpy() for array in [
+        *(param.data() for param in net.collect_params().values()),
+        *(param.grad() for param in net.collect_params().values()), *full.shares[0].values(),
+        *sum(trainer._reference.copy_of_values().values(), [])]]
 
 
 @pytest.mark.usefixtures('signals_are_heard')
-@pytest.mark.parametrize('where, error', [('data', StopError), ('objective', KeyboardInterrupt)])
-def test_an_error_in_the_pass_leaves_weights_gradients_and_the_snapshot(where, error):
-    """So does Ctrl-C."""
-    problem = Blocks('perceptron')
-    net, loss, places = problem.net(), problem.loss(), None
-
-    def stop(place):
-        if places is None:
-            return
-        places.append(place)
-        if places.count(where) == 3:
-            if error is KeyboardInterrupt:
-                signal.raise_signal(signal.SIGINT)
-            raise StopError
+@pytest.mark.parametrize('error', [OSError, KeyboardInterrupt])
+def test_an_error_in_the_pass_leaves_weights_gradients_and_the_snapshot(error):
+    problem, calls, stops = Blocks('perceptron'), [], 10 ** 6
+    net, loss = problem.net(), problem.loss()
 
     def objective(data, label):
-        value = loss(net(data), label)
-        stop('objective')
-        return value
+        calls.append(None)
+        if len(calls) == stops:
+            if error is OSError:
+                raise OSError
+            signal.raise_signal(signal.SIGINT)
+        return loss(net(data), label)
 
     trainer = problem.trainer(net, objective=objective)
     train(trainer, problem.loader(), 1)
-    places = []
-
-    def batches():
-        for batch in problem.loader():
-            stop('data')
-            yield batch
-
-    def state():
-        return [array.asnumpy() for param in net.collect_params().values()
-                for array in (param.data(), param.grad())], [
-                    share.asnumpy() for share in
-                    trainer._svrg.snapshot.full_gradient.shares[0].values()], [
-                        value.asnumpy() for values in trainer._reference.copy_of_values().values()
-                        for value in values]
-
-    before = state()
+    before, stops = state_of(net, trainer), len(calls) + 3
     with pytest.raises(error):
-        trainer.update_full_grads(batches())
-    for was, now in zip(before, state()):
-        for first, second in zip(was, now):
-            np.testing.assert_array_equal(first, second)
+        trainer.update_full_grads(problem.loader())
+    for was, now in zip(before, state_of(net, trainer)):
+        np.testing.assert_array_equal(was, now)
     assert trainer._svrg.snapshot.is_active
 
 
@@ -313,49 +264,26 @@ def test_parameters_with_other_arrays_drop_the_snapshot(change):
     assert trainer._svrg.snapshot.is_active
 
 
-@pytest.mark.parametrize('bad, error', [
-    (0, ValueError), (math.nan, ValueError), (None, TypeError), ('5', TypeError)])
-def test_a_bad_batch_size_of_a_step_changes_nothing(bad, error):
-    problem = Blocks()
-    net = problem.net()
-    trainer = problem.trainer(net)
-    trainer.update_full_grads(problem.loader())
-    for data, label in problem.loader():
-        trainer.backward(data, label)
-        with pytest.raises(error, match='batch_size must be a number above 0, not'):
-            trainer.step(bad)
-        trainer.step(len(data))
-    assert_weights(net, problem.oracle(1))
-
-
 def test_a_network_hybridized_with_static_shape_later_is_refused_at_the_next_step():
     problem = Blocks('perceptron')
     net = problem.net()
     trainer = problem.trainer(net)
     train(trainer, problem.loader(), 1)
     net.hybridize(static_alloc=True, static_shape=True)
-    before = weights_of(net)
-    for batch in problem.loader():
-        with pytest.raises(ValueError, match='must not be hybridized with static_shape=True'):
-            trainer.backward(*batch)
-        with pytest.raises(RuntimeError, match='a step needs'):
-            trainer.step(10)
-    for name, value in before.items():
-        np.testing.assert_array_equal(weights_of(net)[name], value)
+    with pytest.raises(ValueError, match='must not be hybridized with static_shape=True'):
+        trainer.backward(*next(iter(problem.loader())))
     net.hybridize(static_alloc=True)
     train(trainer, problem.loader(), 2, begin=1)
     assert_weights(net, problem.oracle(2))
 
 
 def other_loss(problem, net, batch):
-    """As of a user's own on the last device."""
     with autograd.record():
         value = problem.loss()(net(batch[0][-1]), batch[1][-1])
     value.backward()
 
 
 def other_trainer(problem, net, batch):
-    """One for the biases."""
     trainer = SVRGTrainer(net.collect_params('.*bias'), 'sgd', objective=lambda data, label:
                           problem.loss()(net(data), label))
     trainer.update_full_grads(problem.loader())
@@ -378,35 +306,7 @@ def test_gradients_that_are_overwritten_before_the_step_are_an_error(overwrite, 
     with pytest.raises(RuntimeError, match='another backward pass.* has overwritten those of '
                                            'fc_weight, hidden_weight. One SVRGTrainer can'):
         trainer.step(10)
-    for name, value in before.items():
-        np.testing.assert_array_equal(weights_of(net)[name], value)
-    trainer.backward(*batch)
-    trainer.step(10)
-    assert all((weights_of(net)[name] != value).any() == name.endswith('weight')
-               for name, value in before.items())
-
-
-def test_gradients_that_add_up_may_get_those_of_another_loss():
-    """The SVRG gradient of the objective and the gradient of another function are of their sum."""
-    problem = Blocks('softmax')
-    net = problem.net()
-    net.collect_params().setattr('grad_req', 'add')
-    trainer = problem.trainer(net, settings={'learning_rate': 0.2})
-    trainer.update_full_grads(problem.loader())
-    svrg = problem.svrg(10, learning_rate=0.2)
-    svrg.take_snapshot()
-    for number, batch in enumerate(problem.loader()):
-        net.collect_params().zero_grad()
-        trainer.backward(*batch)
-        with autograd.record():
-            penalty = sum((param.data() ** 2).sum() for param in net.collect_params().values())
-        penalty.backward()
-        trainer.step(10)
-        before = {name: value.copy() for name, value in svrg.weights.items()}
-        svrg.step(np.arange(10) + 10 * number)
-        for name, value in before.items():
-            svrg.weights[name] -= 0.2 * 2 * value / 10
-    assert_weights(net, svrg.weights)
+    assert all((weights_of(net)[name] == value).all() for name, value in before.items())
 
 
 @pytest.mark.parametrize('zero_in', ['first batch of the pass', 'first step'])
@@ -422,34 +322,18 @@ def test_gradients_of_float16_that_are_0_are_no_error(zero_in):
     np.testing.assert_array_equal(weight.data().asnumpy(), 0.75 * np.ones(3))
 
 
-@pytest.mark.parametrize('given', [3, None, 'dict', 'numpy'])
-def test_the_first_input_may_be_anything(given):
+@pytest.mark.parametrize('first_of', [lambda data: None, lambda data: {'data': data}])
+def test_the_first_input_may_be_anything(first_of):
     problem = Blocks('softmax')
     net, loss = problem.net(), problem.loss()
-
-    def objective(first, data, label):
-        if isinstance(first, dict):
-            data, label = first['data'], first['label']
-        if isinstance(first, np.ndarray):
-            data = as_blocks_take(first)
-        return loss(net(data), label)
-
-    class Loader:
-        def __iter__(self):
-            for data, label in problem.loader():
-                first = {'dict': {'data': data, 'label': label}, 'numpy': data.asnumpy()}.get(
-                    given, given)
-                yield first, data, label
-
-    train(problem.trainer(net, objective=objective), Loader(), 4)
+    batches = [(first_of(data), data, label) for data, label in problem.loader()]
+    train(problem.trainer(net, objective=lambda _, data, label: loss(net(data), label)), batches, 4)
     assert_weights(net, problem.oracle(4))
 
 
 @pytest.mark.nd_arrays
-@pytest.mark.parametrize('layout', ['NDArray', 'NumPy'])
-def test_a_batch_that_is_split_along_time_is_an_error(layout):
-    data = np.random.RandomState(0).normal(size=(8, 6, 3)).astype('float32')
-    batches = [(mx.nd.array(data) if layout == 'NDArray' else data,)]
+def test_a_batch_that_is_split_along_time_is_an_error():
+    batches = [(mx.nd.random.normal(shape=(8, 6, 3)),)]
     net, loss = gluon.nn.Dense(1, in_units=3, flatten=False), gluon.loss.L2Loss(batch_axis=1)
     net.initialize(ctx=TWO_DEVICES)
 
@@ -497,8 +381,12 @@ def words(problem, numbers):
 def test_a_loss_of_one_word_after_losses_of_many_is_a_word():
     problem = Blocks('softmax')
     net, loss = problem.net(), problem.loss()
-    trainer = problem.trainer(net, objective=lambda data, label, mask: mx.nd.contrib.boolean_mask(
-        loss(net(data), label), mask))
+
+    def trainer_of(net):
+        return problem.trainer(net, objective=lambda data, label, mask: (
+            mx.nd.contrib.boolean_mask(loss(net(data), label), mask)))
+
+    trainer = trainer_of(net)
     trainer.update_full_grads(words(problem, [5, 1, 10]))
     counted = np.r_[0:5, 10:11, 20:30]
     svrg = problem.svrg(1, **{**SETTINGS, **BIAS})
@@ -509,10 +397,8 @@ def test_a_loss_of_one_word_after_losses_of_many_is_a_word():
         svrg.optimizer.rescale = 1 / len(rows)
         svrg.step(np.array(rows), batch_size=len(rows))
     assert_weights(net, svrg.weights)
-    first = problem.trainer(net, objective=lambda data, label, mask: mx.nd.contrib.boolean_mask(
-        loss(net(data), label), mask))
     with pytest.raises(ValueError, match='objective must return a loss of one element .* after a'):
-        first.update_full_grads(words(problem, [1, 5]))
+        trainer_of(net).update_full_grads(words(problem, [1, 5]))
 
 
 @pytest.mark.nd_arrays
