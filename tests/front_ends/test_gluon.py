@@ -1,5 +1,4 @@
-"""SVRGTrainer: Gluon's Trainer with SVRG gradients, compared with float64 and with SVRGModule."""
-
+"""SVRGTrainer: Gluon's Trainer with SVRG gradients, compared with float64."""
 
 import mxnet as mx
 import numpy as np
@@ -73,24 +72,24 @@ def test_alpha_may_be_set_while_training():
 
 
 @pytest.mark.parametrize('hybridized', [None, {}])
-def test_alpha_0_is_trainer_to_the_bit(hybridized):
-    problem = Blocks('perceptron', rows=37)
-    for kwargs in ({}, {'kvstore': None}, {'update_on_kvstore': False}):
-        net, plain = (problem.net(hybridized=hybridized, extra=[gluon.nn.Dropout(0.5)])
-                      for _ in range(2))
+@pytest.mark.parametrize('settings', [{}, {'kvstore': None}, {'update_on_kvstore': False}])
+def test_alpha_0_is_trainer_to_the_bit(hybridized, settings):
+    problem, ends = Blocks('perceptron', rows=37), []
+    for train_one in (
+            lambda net: train(problem.trainer(net, alpha=0, **settings), problem.loader(), 3),
+            lambda net: train_plain(problem.trainer(net, gluon.Trainer, **settings), net,
+                                    problem.loss(), problem.loader(), 3)):
+        net = problem.net(hybridized=hybridized, extra=[gluon.nn.Dropout(0.5)])
         mx.random.seed(1)
-        train(problem.trainer(net, alpha=0, **kwargs), problem.loader(), 3)
-        mx.random.seed(1)
-        train_plain(problem.trainer(plain, gluon.Trainer, **kwargs), plain, problem.loss(),
-                    problem.loader(), 3)
-        for name, value in weights_of(plain).items():
-            np.testing.assert_array_equal(weights_of(net)[name], value)
+        train_one(net)
+        ends.append(weights_of(net))
+    for name, value in ends[0].items():
+        np.testing.assert_array_equal(ends[1][name], value)
 
 
 @pytest.mark.parametrize('contexts, is_mean', [
     (None, None), (TWO_DEVICES, None), (TWO_DEVICES, True), (TWO_DEVICES, False)])
 def test_training_with_losses_of_one_element_is_svrg(contexts, is_mean):
-    """Each mean counts as many rows as it has; on two devices each has one mean."""
     problem = Blocks('softmax', rows=36)
     net, loss = problem.net(contexts or mx.cpu()), problem.loss()
 
@@ -114,25 +113,6 @@ def test_training_with_losses_of_one_element_is_svrg(contexts, is_mean):
             svrg.optimizer.rescale = 1 / len(rows)
             svrg.step(rows)
     assert_weights(net, svrg.weights)
-
-
-def test_the_pass_may_be_the_first_forward():
-    problem = Blocks('perceptron', rows=37)
-    net = gluon.nn.HybridSequential()
-    net.add(gluon.nn.Dense(5, activation='tanh'), gluon.nn.Dense(3))
-    net.initialize()
-    trainer = problem.trainer(net)
-    read = []
-
-    def batches():
-        for batch in problem.loader():
-            read.append(batch)
-            yield batch
-
-    trainer.update_full_grads(batches())
-    assert len(read) == 4 and trainer._svrg.snapshot.full_gradient.rows == 37
-    trainer.backward(*read[0])
-    trainer.step(10)
 
 
 def test_gradients_may_add_up_over_batches():
@@ -167,7 +147,6 @@ def test_parameters_may_be_fixed():
 
 @pytest.mark.parametrize('hybridized', [None, {}])
 def test_dropout_has_the_same_masks_in_both_gradients(hybridized):
-    """With the weights at the snapshot the difference of the gradients is 0: g is μ."""
     problem = Blocks('perceptron')
     net = problem.net(hybridized=hybridized, extra=[gluon.nn.Dropout(0.5)])
     trainer = problem.trainer(net)
@@ -180,60 +159,28 @@ def test_dropout_has_the_same_masks_in_both_gradients(hybridized):
                                        rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize('layers, seeds', [([], 1), ([gluon.nn.Dropout(0.5)], 8)])
-def test_seeds_are_set_only_for_networks_that_draw_random_numbers(layers, seeds, monkeypatch):
-    """Each takes 1.5 ms. The first step after a snapshot finds it out, with two seeds."""
-    problem = Blocks('perceptron')
-    trainer = problem.trainer(problem.net(extra=layers))
-    trainer.update_full_grads(problem.loader())
-    batch = next(iter(problem.loader()))
-    seen, seed = [], mx.random.seed
-    monkeypatch.setattr(mx.random, 'seed', lambda number: seen.append(number) or seed(number))
-    for _ in range(4):
-        trainer.backward(*batch)
-    assert len(seen) == 1 + seeds
-
-
-def test_statistics_of_batch_norm_are_those_of_the_live_weights():
-    """They are Trainer's of the same batches with the same weights."""
-    problem = Blocks('perceptron')
-    net, plain = (problem.net(extra=[gluon.nn.BatchNorm(in_channels=5, prefix='norm_')])
-                  for _ in range(2))
-    trainer = problem.trainer(net)
-    for data, label in problem.loader():
-        trainer.update_full_grads(problem.loader())
-        trainer.backward(data, label)
-        with autograd.record():
-            value = problem.loss()(plain(data), label)
-        value.backward()
-        for name in ('norm_running_mean', 'norm_running_var'):
-            np.testing.assert_array_equal(weights_of(net)[name], weights_of(plain)[name])
-
-
 @pytest.mark.nd_arrays
 @pytest.mark.filterwarnings('ignore:Cannot decide type')
-@pytest.mark.parametrize('contexts', [mx.cpu(), TWO_DEVICES])
-def test_statistics_of_a_symbol_block_are_those_of_the_live_weights(contexts, tmp_path):
-    """They are frozen, and differentiable; other frozen parameters have no arrays of their own."""
+@pytest.mark.parametrize('imported', [False, True])
+@pytest.mark.parametrize('contexts', [[mx.cpu()], TWO_DEVICES])
+def test_statistics_of_batches_are_those_of_the_live_weights(contexts, imported, tmp_path):
     problem, path = Blocks('perceptron'), str(tmp_path / 'net')
-    whole = problem.net(hybridized={},
-                        extra=[gluon.nn.BatchNorm(in_channels=5, prefix='norm_')])
-    whole(mx.nd.ones((2, 4)))
-    whole.export(path)
-    net, plain = (gluon.SymbolBlock.imports(path + '-symbol.json', ['data'], path + '-0000.params',
-                                            contexts) for _ in range(2))
-    for each in (net, plain):
-        each.collect_params()['hidden_bias'].grad_req = 'null'
-    settings = {'learning_rate': 0.}
-    trainer, loss = problem.trainer(net, settings=settings), problem.loss()
-    for number, batch in enumerate(problem.loader()):
-        if number == 2 and contexts is not TWO_DEVICES:  # on which Trainer begins with the first's
-            trainer.save_states(path)
-            trainer = problem.trainer(net, settings=settings)
-            trainer.load_states(path)
-        elif number != 1:
-            trainer.update_full_grads(problem.loader())
-        batch = [gluon.utils.split_and_load(array, trainer._devices) for array in batch]
+
+    def network():
+        net = problem.net(contexts, {}, [gluon.nn.BatchNorm(in_channels=5, prefix='norm_')])
+        if imported:  # whose statistics are frozen, and differentiable
+            net(mx.nd.ones((2, 4)))
+            net.export(path)
+            net = gluon.SymbolBlock.imports(path + '-symbol.json', ['data'], path + '-0000.params',
+                                            contexts)
+        net.collect_params()['hidden_bias'].grad_req = 'null'
+        return net
+
+    net, plain, loss = network(), network(), problem.loss()
+    trainer = problem.trainer(net, settings={'learning_rate': 0.})
+    for batch in problem.loader():
+        trainer.update_full_grads(problem.loader())
+        batch = [gluon.utils.split_and_load(array, contexts) for array in batch]
         trainer.backward(*batch)
         trainer.step(10)
         with autograd.record():
@@ -242,17 +189,6 @@ def test_statistics_of_a_symbol_block_are_those_of_the_live_weights(contexts, tm
         for name, param in net.collect_params().items():
             for ours, theirs in zip(param.list_data(), plain.collect_params()[name].list_data()):
                 np.testing.assert_array_equal(ours.asnumpy(), theirs.asnumpy(), name)
-    assert 'hidden_bias' not in trainer._reference.values()
-
-
-def test_states_from_before_the_first_snapshot_are_loaded(tmp_path):
-    problem, path = Blocks('softmax'), str(tmp_path / 'states')
-    problem.trainer(problem.net()).save_states(path)
-    net = problem.net()
-    trainer = problem.trainer(net)
-    trainer.load_states(path)
-    train(trainer, problem.loader(), 2)
-    assert_weights(net, problem.oracle(2))
 
 
 def test_rates_and_multipliers_are_trainers():
@@ -272,36 +208,8 @@ def test_rates_and_multipliers_are_trainers():
     assert_weights(net, svrg.weights)
 
 
-class Scores(gluon.HybridBlock):
-    """A dense layer of operators that compute in float16 on a CPU too."""
-
-    def __init__(self, weight):
-        super().__init__(prefix='')
-        self.weight = self.params.get('fc_weight', shape=weight.shape, dtype='float16',
-                                      init=mx.init.Constant(mx.nd.array(weight)))
-
-    def hybrid_forward(self, F, rows, weight):
-        return F.broadcast_mul(rows.expand_dims(1), weight.expand_dims(0)).sum(axis=2)
-
-
-@pytest.mark.nd_arrays
-def test_float16_trains_with_multi_precision():
-    problem = Blocks('softmax')
-    problem.weights['fc_bias'][:] = 0
-    net, loss = Scores(problem.weights['fc_weight']), problem.loss()
-    net.initialize()
-    trainer = problem.trainer(
-        net, settings={**SETTINGS, 'multi_precision': True}, objective=lambda data, label: loss(
-            net(data.astype('float16')).astype('float32'), label))
-    train(trainer, problem.loader(), 4)
-    svrg = problem.svrg(10, fixed=['fc_bias'], **SETTINGS)
-    assert_weights(net, {'fc_weight': svrg.fit(4, 2)['fc_weight']}, 3e-3)
-    assert trainer._svrg.snapshot.full_gradient.shares[0]['fc_weight'].dtype == np.float32
-
-
 @pytest.mark.nd_arrays  # as MXNet's RNNCell does
 def test_states_are_carried_through_the_pass():
-    """h' = tanh(x V + h U): the mean is over the gradients with the h carried at the snapshot."""
     rng = np.random.RandomState(0)
     inputs = rng.normal(size=(4, 5, 3))
     net = gluon.nn.HybridSequential()

@@ -55,15 +55,3 @@ def test_trainers_of_losses_that_share_no_weights_take_turns():
                 trainer.step(10)
     for net, problem in zip(nets, problems):
         assert_weights(net, problem.oracle(4))
-
-
-@pytest.mark.nd_arrays
-@pytest.mark.filterwarnings('ignore:Cannot decide type')
-def test_a_symbol_block_trains(tmp_path):
-    problem, path = Blocks('perceptron'), str(tmp_path / 'net')
-    net = problem.net(hybridized={})
-    net(mx.nd.ones((1, 4)))
-    net.export(path)
-    imported = gluon.SymbolBlock.imports(path + '-symbol.json', ['data'], path + '-0000.params')
-    train(problem.trainer(imported), problem.loader(), 4)
-    assert_weights(imported, problem.oracle(4))
