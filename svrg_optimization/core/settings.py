@@ -64,10 +64,6 @@ class Settings:
             return snapshot.num_update - snapshot.taken_at >= self.updates_per_snapshot
         return epoch is not None and epoch % self.update_freq == 0
 
-    def is_due_within_epoch(self, snapshot):
-        """Tell whether a snapshot is due before the next step."""
-        return self.updates_per_snapshot is not None and self.is_due(snapshot)
-
     def batches_after(self, snapshots):
         """Return the number of batches of a pass after a number of snapshots, None for all."""
         batches = self.full_grad_batches

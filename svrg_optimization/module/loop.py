@@ -20,28 +20,10 @@ from .loss_reduction import NoLossError
 from .membership import workers_of
 from .trained_module import TrainedModule
 
-_END = object()
 _NO_BATCH = ('train_data must yield at least one batch in each epoch, and %r yielded none in epoch '
              '%d. A snapshot reads the data before the epoch trains on them: reset() must begin '
              'them anew. Where they can be read only once, store_snapshot_grads=True trains on the '
              'batches that the snapshot has read')
-
-
-def _check_arguments(module, arguments):
-    """Raise a TypeError or a ValueError for arguments of ``fit`` that are not usable."""
-    train_data = arguments['train_data']
-    checked_iterator('train_data', train_data)
-    for name, value in arguments.items():
-        if name.endswith('_callback'):
-            checked_callbacks(name, value)
-        elif name.endswith('_epoch') and value is not None:
-            check_epoch(name, value)
-        elif name == 'eval_data' and value is not None:
-            checked_iterator(name, value)
-    settings = module._svrg.settings
-    if settings.updates_per_snapshot is not None and not settings.is_plain:
-        begin_within_epoch(train_data)()
-    assert arguments['num_epoch'] is not None, 'num_epoch must be given, a number of epochs'
 
 
 def fit(module, args, kwargs, is_ours):
@@ -52,20 +34,41 @@ def fit(module, args, kwargs, is_ours):
     """
     call = inspect.signature(BaseModule.fit).bind(module, *args, **kwargs)
     call.apply_defaults()
-    given = SimpleNamespace(**call.arguments)
-    _check_arguments(module, call.arguments)
-    _make_ready(module, given)
+    given, svrg = SimpleNamespace(**call.arguments), module._svrg
+    _check_arguments(svrg.settings, call.arguments)
+    module.bind(data_shapes=given.train_data.provide_data,
+                label_shapes=given.train_data.provide_label,
+                for_training=True, force_rebind=given.force_rebind)
+    if given.monitor is not None:
+        module.install_monitor(given.monitor)
+    module.init_params(initializer=given.initializer, arg_params=given.arg_params,
+                       aux_params=given.aux_params, allow_missing=given.allow_missing,
+                       force_init=given.force_init)
+    module.init_optimizer(kvstore=given.kvstore, optimizer=given.optimizer,
+                          optimizer_params=given.optimizer_params)
     if given.validation_metric is None:
         given.validation_metric = given.eval_metric
     if not isinstance(given.eval_metric, mx.metric.EvalMetric):
         given.eval_metric = mx.metric.create(given.eval_metric)
-    svrg = module._svrg
     svrg.epoch = given.begin_epoch
     try:
         _train_epochs(module, given, _Snapshots(module, given, is_ours))
         svrg.snapshot.jump = None
     finally:
         svrg.epoch = None
+
+
+def _check_arguments(settings, arguments):
+    for name, value in arguments.items():
+        if name.endswith('_callback'):
+            checked_callbacks(name, value)
+        elif name.endswith('_epoch') and value is not None:
+            check_epoch(name, value)
+        elif name == 'train_data' or name == 'eval_data' and value is not None:
+            checked_iterator(name, value)
+    if settings.updates_per_snapshot is not None and not settings.is_plain:
+        begin_within_epoch(arguments['train_data'])()
+    assert arguments['num_epoch'] is not None, 'num_epoch must be given, a number of epochs'
 
 
 def _train_epochs(module, given, snapshots):
@@ -76,7 +79,7 @@ def _train_epochs(module, given, snapshots):
         if snapshots.is_due(epoch):
             snapshots.take()
         if snapshots.has_ended:
-            return
+            break
         for name, value in _train(module, given, snapshots, epoch, tic):
             module.logger.info('Epoch[%d] Train-%s=%f', epoch, name, value)
         module.logger.info('Epoch[%d] Time cost=%.3f', epoch, time.time() - tic)
@@ -93,38 +96,26 @@ def _train_epochs(module, given, snapshots):
                 module.logger.info('Epoch[%d] Validation-%s=%f', epoch, name, value)
         snapshots.reset_data()
         if snapshots.has_ended:
-            return
-    snapshots.take_last()
-
-
-def _make_ready(module, given):
-    """Bind a module, and install its Monitor, parameters and optimizer."""
-    module.bind(data_shapes=given.train_data.provide_data,
-                label_shapes=given.train_data.provide_label,
-                for_training=True, force_rebind=given.force_rebind)
-    if given.monitor is not None:
-        module.install_monitor(given.monitor)
-    module.init_params(initializer=given.initializer, arg_params=given.arg_params,
-                       aux_params=given.aux_params, allow_missing=given.allow_missing,
-                       force_init=given.force_init)
-    module.init_optimizer(kvstore=given.kvstore, optimizer=given.optimizer,
-                          optimizer_params=given.optimizer_params)
+            break
+    else:
+        snapshots.take_last()
+    snapshots.rewind()
 
 
 def _train(module, given, snapshots, epoch, tic):
     """Train on the batches of one epoch; return the names and values of its metric."""
-    metric, monitor = given.eval_metric, given.monitor
+    metric, monitor, settings = given.eval_metric, given.monitor, module._svrg.settings
     batches, is_last = snapshots.batches(), False
-    next_batch = next(batches, _END)
-    if next_batch is _END:
+    next_batch = next(batches, None)
+    if next_batch is None:
         given.train_data.reset()  # an interrupted run may have left them at their end
         batches = iter(given.train_data)
-        next_batch = next(batches, _END)
-    if next_batch is _END:
+        next_batch = next(batches, None)
+    if next_batch is None:
         raise ValueError(_NO_BATCH % (given.train_data, epoch))
     for nbatch in itertools.count():
         batch = next_batch
-        if snapshots.is_due_within_epoch() and snapshots.take_within_epoch():
+        if settings.updates_per_snapshot is not None and snapshots.take_within_epoch():
             return metric.get_global_name_value()
         if monitor is not None:
             monitor.tic()
@@ -169,31 +160,26 @@ class _Snapshots:
     def __init__(self, module, given, is_ours):
         self._module, self._given, self._is_ours = module, given, is_ours
         self._train_data, self._of_snapshot = given.train_data, module._default_bucket
-        self._svrg = module._svrg
+        self._svrg, self._has_loss, self.has_ended = module._svrg, True, False
         self._step_alone = steps_alone(self._of_snapshot._kvstore)
-        self._has_loss = True
         # Whether the data are known to stand at their beginning, whether the epoch reads them, and
         # what sets them to their beginning after a pass.
         self._is_rewound, self._is_read, self._rewind = False, False, None
         self._rule = TrainedModule(self._of_snapshot).rule
-        self.has_ended = False
         self._svrg.begin_fit(self._rule)
         if given.begin_epoch < given.num_epoch:
             self._begin()
 
     def _begin(self):
         """Look at the data and the other workers, and whether a run that goes on had converged."""
-        svrg, module = self._svrg, self._of_snapshot
+        svrg, module, snapshot = self._svrg, self._of_snapshot, self._svrg.snapshot
         if self._may_not_converge:
             snapshots.warn_of_rows_left_out(svrg)
-        takes_snapshot = self.is_due(svrg.epoch)
-        goes_on = self._takes_snapshots and not takes_snapshot
+        is_due = self.is_due(svrg.epoch)
         module._membership.check_plan(module, self._train_data, svrg, self._given.num_epoch,
-                                      self._takes_snapshots, takes_snapshot)
-        if not goes_on:
-            return
-        snapshot = svrg.snapshot
-        if (svrg.settings.tol is not None and snapshot.taken_at == snapshot.num_update
+                                      self._takes_snapshots, is_due)
+        if (self._takes_snapshots and not is_due and svrg.settings.tol is not None
+                and snapshot.taken_at == snapshot.num_update
                 and svrg.reference.has_weights_of(module)):
             snapshots.look_for_convergence(svrg, module.gradient_norm, workers_of(module))
             self.has_ended = module.has_converged
@@ -213,24 +199,24 @@ class _Snapshots:
             self._svrg.settings.is_due(self._svrg.snapshot, epoch)
             or self._step_alone and epoch == self._given.begin_epoch)
 
-    def is_due_within_epoch(self):
-        """Tell whether a snapshot is due before the next step."""
-        return (self._svrg.settings.is_due_within_epoch(self._svrg.snapshot)
-                and self._takes_snapshots)
-
     def take(self):
         """Take a snapshot. `batches` rewinds the data then, unless it has stored ones."""
         self._rewind = rewind_for_pass(self._train_data, self._is_rewound)
         self._update_full_grads()
-        if self.has_ended:
-            self._rewind()
 
     def take_within_epoch(self):
-        """Take a snapshot, put the data back, and tell whether training has ended."""
-        put_back = begin_within_epoch(self._train_data)
-        self._update_full_grads()
-        put_back()
+        """Take a snapshot if one is due before the next step; tell whether training has ended."""
+        if self._takes_snapshots and self._svrg.settings.is_due(self._svrg.snapshot):
+            put_back = begin_within_epoch(self._train_data)
+            self._update_full_grads()
+            put_back()
         return self.has_ended
+
+    def rewind(self):
+        """Set the data to their beginning after a pass."""
+        rewind_data, self._rewind = self._rewind, None
+        if rewind_data:
+            rewind_data()
 
     def _update_full_grads(self):
         tic = time.time()
@@ -257,21 +243,16 @@ class _Snapshots:
 
     def batches(self):
         """Return an iterator over the batches of an epoch, the stored ones if there are some."""
-        stored, given = None, self._given
-        if self._takes_snapshots:
-            stored = self._svrg.store.shuffled(self._train_data)
-        self._is_read = stored is None or self._rewind is not None
-        self._is_rewound = False
-        if stored is None and self._rewind:
-            self._rewind()
-        self._rewind = None
+        given, data = self._given, self._train_data
+        stored = self._svrg.store.shuffled(data) if self._takes_snapshots else None
+        self._is_read, self._is_rewound = stored is None or self._rewind is not None, False
         if stored is not None:
+            self._rewind = None
             return iter(stored)
-        are_seen = not (self._is_ours and given.batch_end_callback is None
-                        and given.sparse_row_id_fn is None)
-        if are_seen or not is_viewable(self._train_data):
-            return iter(self._train_data)
-        return views(self._train_data)
+        self.rewind()
+        is_unseen = (self._is_ours and given.batch_end_callback is None
+                     and given.sparse_row_id_fn is None)
+        return views(data) if is_unseen and is_viewable(data) else iter(data)
 
     def average(self, epoch):
         """Average the weights of workers that step alone after the last epoch of a snapshot."""
@@ -303,8 +284,6 @@ class _Snapshots:
             return
         if not svrg.snapshot.is_active or svrg.snapshot.num_update > svrg.snapshot.taken_at:
             self.take()
-            if not self.has_ended:
-                self._rewind()
         if svrg.taken is not None and self._takes_snapshots:
             if svrg.taken.went_back:
                 executor_group.weights_have_moved(self._module)

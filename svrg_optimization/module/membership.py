@@ -1,6 +1,5 @@
 """State of one module in a KVStore, and its exchanges with the other workers."""
 
-
 from ..core.front_end import Workers
 from ..data.iterators import rows_left_over, rows_of_batch
 from ..kvstore.agreement import (
@@ -34,16 +33,6 @@ class Membership:
     """Keys of a module in a KVStore, and its counts when it joined.
 
     The module itself is an argument of the methods.
-
-    Parameters
-    ----------
-    keys : KVStoreKeys
-        Keys of the module.
-
-    Attributes
-    ----------
-    keys : KVStoreKeys
-        Keys of the module.
     """
 
     def __init__(self, keys):
@@ -55,22 +44,7 @@ class Membership:
         self._counts_at_start = update_counts(optimizer), num_update
 
     def update_counts(self, module, num_update, names):
-        """Return the optimizer's update counts; compute them if it is on the servers.
-
-        Parameters
-        ----------
-        module : mxnet.module.Module
-            Module with an optimizer.
-        num_update : int
-            Number of updates of the module so far.
-        names : list of str
-            Parameters that are updated.
-
-        Returns
-        -------
-        dict
-            As `update_counts` in module/optimizer_states.py.
-        """
+        """Return the optimizer's update counts; compute those of `names` if it is on servers."""
         if not servers_hold_states(module):
             return update_counts(module._optimizer)
         counts, num_update_at_start = self._counts_at_start
@@ -86,25 +60,9 @@ class Membership:
 
         Workers also need the same number of batches. A pass over the training
         data compares it. If ``fit`` does not begin with such a pass, the batches
-        are counted here, unless `full_grad_batches` saves
-        the pass that counting would take. If ``fit`` failed only on this worker and is
-        called again, the plan is not sent again, since the other workers are
-        already in their pass.
-
-        Parameters
-        ----------
-        module : mxnet.module.Module
-            Module that is trained by ``fit``.
-        train_data : DataIter
-            Its data.
-        svrg : SVRG
-            Its settings, snapshot and epoch.
-        num_epoch : int
-            Argument of ``fit``.
-        takes_snapshots : bool
-            Whether ``fit`` takes snapshots at all.
-        takes_snapshot : bool
-            Whether this epoch begins with a snapshot.
+        are counted here, unless `full_grad_batches` saves the pass that counting would take.
+        If ``fit`` failed only on this worker and is called again, the plan is not sent again,
+        since the other workers are already in their pass.
         """
         kvstore, settings = module._kvstore, svrg.settings
         if not is_distributed(kvstore):
@@ -156,17 +114,6 @@ def workers_of(module, trains_on_pass=False):
 
     A KVStore with compression would quantize it. The KVStore of an optimizer
     that was borrowed from a plain Module has no keys for it.
-
-    Parameters
-    ----------
-    module : mxnet.module.Module
-        Module being trained.
-    trains_on_pass : bool
-        Whether ``fit`` trains on the data of the pass.
-
-    Returns
-    -------
-    Workers
     """
     kvstore, membership = module._kvstore, module._membership
     keys = membership.keys
