@@ -4,7 +4,7 @@ import mxnet as mx
 import numpy as np
 import pytest
 
-from full_gradients import ShortBatches, full_gradient, randomize
+from full_gradients import ShortBatches, assert_pass, full_gradient, randomize
 from pairs import in_pairs
 from problems import CsrIter, Problem, SparseProblem
 from svrg_optimization.module import executors
@@ -20,9 +20,7 @@ def test_small_batches_are_computed_as_one(merged, kind, rows, runs, grad_req):
     problem = Problem(kind, rows=rows)
     module = problem.bound(grad_req=grad_req)
     for seed in range(2):
-        weights = randomize(module, problem, seed)
-        module.update_full_grads(problem.iterator())
-        problem.assert_full_gradient(module, full_gradient(problem, weights, np.arange(rows)))
+        assert_pass(problem, module, weights=randomize(module, problem, seed))
         full = module._snapshot.full_gradient
         assert (full.rows, full.batches) == (rows, -(-rows // 10))
     assert merged == 2 * runs
@@ -33,9 +31,7 @@ def test_the_number_of_batches_computed_as_one_may_change(merged, capfd):
     module = problem.bound(context=mx.cpu(1))  # the data are on another device
     for batches, runs in ((3, [3]), (None, [13]), (5, [5]), (1, []), (None, [13])):
         module.full_grad_batches = batches
-        module.update_full_grads(problem.iterator())
-        problem.assert_full_gradient(module, full_gradient(
-            problem, problem.weights, np.arange(10 * (batches or 13))))
+        assert_pass(problem, module, rows=batches and 10 * batches)
         assert merged == runs
         merged.clear()
     assert 'Need to re-allocate' not in capfd.readouterr().err  # as MXNet would print
@@ -49,9 +45,7 @@ def test_batches_of_two_mebibytes_are_computed_as_one(merged):
     for batch_size, expected in ((30, [2] * 4), (15, [4] * 4), (50, [])):
         train_data = problem.iterator(batch_size)
         module.bind(train_data.provide_data, train_data.provide_label, force_rebind=True)
-        module.update_full_grads(train_data)
-        problem.assert_full_gradient(module, full_gradient(problem, problem.weights,
-                                                           np.arange(247), batch_size))
+        assert_pass(problem, module, train_data, units=batch_size)
         assert merged == expected
         merged.clear()
 
@@ -71,26 +65,25 @@ class OverwrittenBatches(CsrIter):
         return self.batch
 
 
-@pytest.mark.parametrize('settings, size, expected', [
-    ({}, 1 << 21, [16, 16]), ({}, 1 << 11, [3] * 11), ({'store_snapshot_grads': True}, 1 << 21, []),
-    ({'sparse_full_grad': True}, 1 << 21, [])])
-def test_csr_batches_are_computed_as_one(merged, monkeypatch, settings, size, expected):
+def overwritten(problem):
+    return OverwrittenBatches(problem.features, problem.targets, 10)
+
+
+def of_an_ndarray_iter(problem):
+    return mx.io.NDArrayIter({'data': mx.nd.array(problem.features).tostype('csr')},
+                             {'label': problem.targets}, 10, last_batch_handle='discard')
+
+
+@pytest.mark.parametrize('rows, make, settings, size, expected', [
+    (337, overwritten, {}, 1 << 21, [16, 16]), (337, overwritten, {}, 1 << 11, [3] * 11),
+    (337, overwritten, {'store_snapshot_grads': True}, 1 << 21, []),
+    (337, overwritten, {'sparse_full_grad': True}, 1 << 21, []),
+    (330, of_an_ndarray_iter, {}, 1 << 21, [16, 16])])
+def test_csr_batches_are_computed_as_one(merged, monkeypatch, rows, make, settings, size, expected):
     monkeypatch.setattr(executors, '_BYTES_AT_ONCE', size)
-    problem = SparseProblem(337)
-    module = problem.bound(**settings)
-    module.update_full_grads(OverwrittenBatches(problem.features, problem.targets, 10))
-    problem.assert_full_gradient(module, full_gradient(problem, problem.weights, np.arange(337)))
+    problem = SparseProblem(rows)
+    assert_pass(problem, problem.bound(**settings), make(problem))
     assert merged == expected
-
-
-def test_rows_of_an_ndarray_iter_may_be_csr(merged):
-    problem = SparseProblem(330)
-    module = problem.bound()
-    module.update_full_grads(mx.io.NDArrayIter(
-        {'data': mx.nd.array(problem.features).tostype('csr')}, {'label': problem.targets}, 10,
-        last_batch_handle='discard'))
-    problem.assert_full_gradient(module, full_gradient(problem, problem.weights, np.arange(330)))
-    assert merged == [16, 16]
 
 
 def mean_over_the_batch(scores, label):
@@ -101,13 +94,15 @@ def with_a_layer_that_is_not_known_to_be_row_wise(scores, label):
     return mx.sym.SoftmaxOutput(scores * 1, label)
 
 
+def in_float64(problem):
+    return mx.io.NDArrayIter(mx.nd.array(problem.features, dtype='float64'), problem.targets, 10,
+                             label_name='label')
+
+
 @pytest.mark.parametrize('loss, bound, make, units', [
     (mx.sym.SoftmaxOutput, {'batch_size': 20}, Problem.iterator, 20),
     (mx.sym.SoftmaxOutput, {'context': TWO_DEVICES}, Problem.iterator, 10),
-    (mx.sym.SoftmaxOutput, {}, ShortBatches, 10),
-    (mx.sym.SoftmaxOutput, {}, lambda problem: mx.io.NDArrayIter(
-        mx.nd.array(problem.features, dtype='float64'), problem.targets, 10,
-        label_name='label'), 10),
+    (mx.sym.SoftmaxOutput, {}, ShortBatches, 10), (mx.sym.SoftmaxOutput, {}, in_float64, 10),
     (mean_over_the_batch, {}, Problem.iterator, 1),
     (with_a_layer_that_is_not_known_to_be_row_wise, {}, Problem.iterator, 10)])
 def test_batches_are_not_computed_as_one_where_results_would_differ(merged, loss, bound, make,
@@ -116,10 +111,31 @@ def test_batches_are_not_computed_as_one_where_results_would_differ(merged, loss
     problem = Problem('softmax', rows=330)
     scores = mx.sym.FullyConnected(mx.sym.Variable('data'), num_hidden=3, name='fc')
     problem.symbol = loss(scores, mx.sym.Variable('label'))
-    module = problem.bound(**bound)
-    module.update_full_grads(make(problem))
-    problem.assert_full_gradient(module, full_gradient(problem, problem.weights, np.arange(330),
-                                                       units))
+    assert_pass(problem, problem.bound(**bound), make(problem), units=units)
+    assert not merged
+
+
+@pytest.mark.parametrize('loss', [
+    mx.sym.SoftmaxOutput, mx.sym.LinearRegressionOutput, mx.sym.SVMOutput,
+    mx.sym.LogisticRegressionOutput, mx.sym.MAERegressionOutput])
+def test_rows_of_which_no_layer_mixes_two_are_known(merged, loss):
+    layer = mx.sym.Flatten(mx.sym.Activation(mx.sym.Variable('data'), act_type='relu'))
+    output = mx.sym.FullyConnected(layer, num_hidden=1, name='fc')
+    problem = Problem(rows=320)
+    problem.targets = problem.targets > 0
+    problem.symbol = loss(output, mx.sym.Variable('label'))
+    problem.bound().update_full_grads(problem.iterator())
+    assert merged == [16, 16]
+
+
+def test_rows_as_weights_are_not_rows(merged):
+    data = mx.sym.Variable('data')
+    scores = mx.sym.FullyConnected(data, num_hidden=4, name='fc')
+    problem = Problem('softmax', rows=320, classes=4)
+    problem.symbol = mx.sym.SoftmaxOutput(
+        mx.sym.FullyConnected(scores, weight=data, no_bias=True, num_hidden=10),
+        mx.sym.Variable('label'))
+    problem.bound().update_full_grads(problem.iterator())
     assert not merged
 
 
