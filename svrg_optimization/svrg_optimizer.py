@@ -14,19 +14,6 @@ from mxnet import optimizer as opt
 _SUFFIX = '_full'
 
 
-def _python_number(value):
-    """Convert a NumPy scalar to a number of Python; return all else unchanged.
-
-    NumPy 1 and 2 calculate with float32 scalars differently, and a server with
-    one of them cannot always unpickle scalars of the other.
-    """
-    return value.item() if isinstance(value, (np.number, np.bool_)) else value
-
-
-def _with_python_numbers(values):
-    return {name: _python_number(value) for name, value in values.items()}
-
-
 def check_learning_rate(optimizer):
     """Raise a ValueError if the optimizer's own learning rate is infinite or a NaN."""
     rate = optimizer.lr
@@ -134,23 +121,16 @@ class _SVRGOptimizer(opt.Optimizer):
     def __init__(self, default_optimizer, *, full_keys=None, proximal=None, **kwargs):
         # Optimizer.__init__ is not called: learning rate, update counts and so on are there.
         if isinstance(default_optimizer, str):
-            default_opt = opt.create(default_optimizer, **_with_python_numbers(kwargs))
-        elif isinstance(default_optimizer, opt.Optimizer):
-            default_opt = default_optimizer
-            if not default_opt.idx2name:
-                default_opt.idx2name = dict(kwargs.get('param_idx2name') or {})
-        else:
+            default_optimizer = opt.create(default_optimizer, **kwargs)
+        elif not isinstance(default_optimizer, opt.Optimizer):
             raise TypeError('default_optimizer must be a str or an mxnet.optimizer.Optimizer, '
                             'not %r' % (default_optimizer,))
-        for holder in (default_opt, default_opt.lr_scheduler):
-            if hasattr(holder, '__dict__'):
-                vars(holder).update(_with_python_numbers(vars(holder)))
-        self.default_opt = default_opt
-        super().__setattr__('__dict__', vars(default_opt))
+        elif not default_optimizer.idx2name:
+            default_optimizer.idx2name = dict(kwargs.get('param_idx2name') or {})
+        self.default_opt, self.__dict__ = default_optimizer, vars(default_optimizer)
         self.aux_opt = _AssignmentOptimizer()
-        self._full_keys = None if full_keys is None else frozenset(full_keys)
-        self._keys_by_number = {}
-        self._proximal = proximal or {}
+        self._full_keys = frozenset(full_keys or ())
+        self._keys_by_number, self._proximal = {}, proximal or {}
 
     def place_on_servers(self, keys_by_number, pushes_per_sum):
         """Prepare for servers, which pass the number of a key and may get its sum in parts."""
@@ -160,19 +140,19 @@ class _SVRGOptimizer(opt.Optimizer):
     def __getattr__(self, name):
         return getattr(super().__getattribute__('default_opt'), name)
 
-    def __setattr__(self, name, value):
-        if name in self.__slots__:
-            super().__setattr__(name, value)
-        else:
-            setattr(self.default_opt, name, _python_number(value))
-
     def __getstate__(self):
+        """Return the attributes, with numbers of Python: servers may have another NumPy."""
+        wrapped = self.default_opt
+        for values in (vars(wrapped), wrapped.lr_mult, wrapped.wd_mult,
+                       getattr(wrapped.lr_scheduler, '__dict__', {})):
+            values.update({name: value.item() for name, value in values.items()
+                           if isinstance(value, (np.number, np.bool_))})
         return {name: getattr(self, name) for name in self.__slots__}
 
     def __setstate__(self, state):
         for name, value in state.items():
             setattr(self, name, value)
-        super().__setattr__('__dict__', vars(self.default_opt))
+        self.__dict__ = vars(self.default_opt)
 
     @property
     def learning_rate(self):
@@ -181,18 +161,15 @@ class _SVRGOptimizer(opt.Optimizer):
 
     def set_learning_rate(self, lr):
         """Set the learning rate of the wrapped optimizer."""
-        self.default_opt.set_learning_rate(_python_number(lr))
+        self.default_opt.set_learning_rate(lr)
 
     def set_lr_mult(self, args_lr_mult):
         """Set the learning rate multipliers of the wrapped optimizer."""
-        self.default_opt.set_lr_mult(_with_python_numbers(args_lr_mult))
+        self.default_opt.set_lr_mult(args_lr_mult)
 
     def set_wd_mult(self, args_wd_mult):
         """Set the weight decay multipliers of the wrapped optimizer."""
-        self.default_opt.set_wd_mult(_with_python_numbers(args_wd_mult))
-
-    def _set_current_context(self, device_id):
-        self.default_opt._set_current_context(device_id)
+        self.default_opt.set_wd_mult(args_wd_mult)
 
     def create_state(self, index, weight):
         """Create the state of one key; it is None for a full gradient."""
@@ -212,14 +189,15 @@ class _SVRGOptimizer(opt.Optimizer):
 
     def _create(self, method, index, weight):
         key = self._keys_by_number.get(index, index)
-        optimizer = self.aux_opt if key in self._keys_of_full_gradients() else self.default_opt
+        full_keys = self._full_keys or self._full_keys_by_name()
+        optimizer = self.aux_opt if key in full_keys else self.default_opt
         return getattr(optimizer, method)(key, weight)
 
     def _update(self, method, index, weight, grad, state):
         are_several = isinstance(index, (list, tuple))
         if not are_several:
             index, weight, grad, state = [index], [weight], [grad], [state]
-        full_keys, steps = self._keys_of_full_gradients(), []
+        full_keys, steps = self._full_keys or self._full_keys_by_name(), []
         for number, *others in zip(index, weight, grad, state):
             step = self._keys_by_number.get(number, number), *others
             if step[0] in full_keys:
@@ -242,9 +220,7 @@ class _SVRGOptimizer(opt.Optimizer):
                 self._proximal[key](of_key, state_of_key, scales.step_size(
                     self.default_opt, key, of_key) if scales else rate)
 
-    def _keys_of_full_gradients(self):
-        if self._full_keys is not None:
-            return self._full_keys
+    def _full_keys_by_name(self):
         names = self.default_opt.idx2name
         full = {'%s%s' % (name, _SUFFIX) for name in names.values()}
         return full.union(number for number, name in names.items() if name in full)

@@ -44,11 +44,12 @@ def views(train_data, count=None, at_once=None):
     may be one; they are as many as make the fewest runs of at most `count` batches.
     """
     size, count = train_data.batch_size, math.inf if count is None else count
+    data, label = ([array for _, array in arrays]
+                   for arrays in (train_data.data, train_data.label))
 
     def rows_from(begin, number):
-        data, label = ([array[begin:begin + number * size] for _, array in arrays]
-                       for arrays in (train_data.data, train_data.label))
-        return Batches(data, label, number)
+        rows = slice(begin, begin + number * size)
+        return Batches([array[rows] for array in data], [array[rows] for array in label], number)
 
     whole, number = min(train_data.num_data // size, count), 1
     if at_once and whole > 1:
@@ -100,21 +101,9 @@ def _is_csr(batch):
 
 
 class BatchesOfArray(DataIter):
-    """Batches of an array's rows for the one input of a network. NDArrayIter needs a whole one.
+    """Batches of an array's rows for the one input of a network, named in errors.
 
-    Parameters
-    ----------
-    name : str
-        Name of the argument that the array is.
-    array : numpy.ndarray or NDArray
-        The array, of any number of rows and any dtype.
-    data_shapes : list of DataDesc
-        What the network is bound for.
-
-    Raises
-    ------
-    ValueError
-        If there are several inputs, or if the array has no rows of the shape of the input's.
+    NDArrayIter needs a whole one.
     """
 
     def __init__(self, name, array, data_shapes):
