@@ -78,7 +78,7 @@ class _SVRGOptimizer(opt.Optimizer):
     full_keys : iterable of str or int, optional
         Keys of full gradients in the KVStore. By default ``X_full`` is such a
         key if ``X`` is a value of `param_idx2name`.
-    proximal : dict of (str or int) to ProximalStep, optional
+    proximal : dict of (str or int) to callable, optional
         What is applied to a weight after its step, under the weight's key.
     **kwargs
         Arguments of `default_optimizer`, if that is a name. If it is an

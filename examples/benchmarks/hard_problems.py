@@ -20,7 +20,7 @@ from scipy.special import expit, log_softmax, softmax
 from sklearn import datasets
 
 from svrg_optimization import BarzilaiBorwein, SVRGBucketingModule, SVRGModule, SVRGTrainer
-from svrg_optimization.proximal import L1, ElasticNet
+from svrg_optimization.proximal import L1
 
 TOL, EPOCHS, NEAR = 1e-4, 100, 1e-5
 
@@ -363,7 +363,7 @@ def trainings(short=()):
                                       devices=2)
         yield 'buckets', Buckets(seed, 6)
         yield 'proximal', Training(x, numbers(x), batch_size=10, proximal=L1(0.05), scale=1)
-        yield 'proximal', Training(x, signs(x), 'logistic', 5, proximal=ElasticNet(0.01, 0.01))
+        yield 'proximal', Training(x, signs(x), 'logistic', 5, wd=0.01, proximal=L1(0.01))
         yield 'resumed', Training(normal(size=(30, 50)), normal(size=30), batch_size=3, resumes=3)
         yield 'resumed', Training(x, signs(x), 'logistic', 20, wd=1e-3, resumes=4)
         yield 'given rate', Training(x, signs(x), 'logistic', 30, wd=1e-3, rate=100.)

@@ -176,7 +176,7 @@ class SVRGTrainer(gluon.Trainer):
         if rule is not None:
             rule.restart()
         stepping = _SVRGOptimizer(self._optimizer, full_keys=(), proximal=self._proximal.steps(
-            {}, {number: param.name for number, param in enumerate(self._params)}))
+            {number: param.name for number, param in enumerate(self._params)}))
         self._updaters = [Updater(stepping) for _ in self._updaters]
         if is_distributed(kvstore) or not (settings.proximal is None and rule is None):
             self._kvstore_params['update_on_kvstore'] = False

@@ -1,6 +1,5 @@
 """Kinds of KVStore: what each does, and which combinations MXNet cannot handle."""
 
-import math
 import os
 
 from mxnet.model import _create_kvstore
@@ -65,15 +64,6 @@ def warn_of_devices(kvstore, devices, warn_once):
         warn_once('with kvstore=None each of the %d devices trains on its own rows, and their '
                   "weights drift apart: the kvstores 'local' and 'device' sum the gradients"
                   % devices)
-
-
-def size_split_on_servers(kvstore):
-    """Return the number of elements from which on an array is split among several servers."""
-    if kind_of(kvstore).startswith('p3'):
-        return int(os.getenv('MXNET_KVSTORE_SLICE_THRESHOLD', '40000'))
-    if int(os.getenv('DMLC_NUM_SERVER', '1')) == 1:
-        return math.inf
-    return int(os.getenv('MXNET_KVSTORE_BIGARRAY_BOUND', '1000000'))
 
 
 def check_usable(kvstore, updates, devices, compression_params, sparse_weights, sparse_gradients,

@@ -20,7 +20,6 @@ from ..kvstore.kinds import (
     is_distributed,
     is_synchronous,
     kind_of,
-    size_split_on_servers,
     steps_alone,
     warn_of_devices,
     will_update,
@@ -100,18 +99,19 @@ def install(module, kvstore, optimizer, optimizer_params, init_optimizer):
 def _view_where_workers_update(module, kvstore, optimizer, optimizer_params):
     """Return the class of KVStores whose workers update, None where `kvstore` itself decides.
 
-    With `local_steps` the workers do, and for a rule of the rate unless the user has decided in
-    the environment.
+    With `local_steps` the workers do, and for proximal operators and a rule of the rate unless
+    the user has decided in the environment.
     """
     if is_distributed(kvstore) and module._svrg.settings.local_steps:
         return LocalSteps
     _, _, arguments = described(optimizer, optimizer_params)
-    if (rule_of(arguments.get('lr_scheduler')) is None or not has_servers(kvstore)
+    rule = rule_of(arguments.get('lr_scheduler'))
+    if (rule is None and not module._proximal.by_name or not has_servers(kvstore)
             or not is_synchronous(kvstore) or 'MXNET_UPDATE_ON_KVSTORE' in os.environ
             or any(executor_group.sparse_parameters(module))):
         return None
-    module.logger.info('The workers update the weights, not the servers of %r: BarzilaiBorwein '
-                       'needs it', kind_of(kvstore))
+    module.logger.info('The workers update the weights, not the servers of %r: %s needs it',
+                       kind_of(kvstore), type(rule).__name__ if rule else 'proximal')
     return WorkersUpdate
 
 
@@ -162,7 +162,7 @@ def _check_optimizer(module, kvstore, updates, optimizer, optimizer_params):
     module._proximal.check_optimizer(
         optimizer, optimizer_params,
         {name: array.shape for name, array in module._arg_params.items()},
-        size_split_on_servers(kvstore) if on_servers else None)
+        on_servers)
 
 
 def _wrapped(module, kvstore, optimizer, optimizer_params):
@@ -190,8 +190,7 @@ def wrapped_optimizer(module, default_opt, kvstore, optimizer_params):
     updates = will_update(kvstore, len(module._context), module._arg_params)
     copies = 1 if updates else len(module._context)
     idx2name = {key: name for key, (name, _) in updater_keys(module._param_names, copies).items()}
-    proximal = module._proximal.steps(
-        {name: array.shape for name, array in module._arg_params.items()}, idx2name)
+    proximal = module._proximal.steps(idx2name)
     if isinstance(default_opt, _SVRGOptimizer):
         default_opt = default_opt.default_opt
     rows = executor_group.batch_size(module) * batches_of_rescaling(kvstore)

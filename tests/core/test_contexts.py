@@ -21,7 +21,7 @@ from svrg_optimization import (
     SVRGModule,
 )
 from svrg_optimization.diagnostics import VarianceCallback, gradient_variance
-from svrg_optimization.proximal import L1, Box, ElasticNet, GroupLasso, NonNegative
+from svrg_optimization.proximal import L1, Box, GroupLasso
 
 ONE, TWO = mx.cpu(1), [mx.cpu(1), mx.cpu(2)]
 PINNED = 3  # memory that a GPU can read, too
@@ -125,8 +125,7 @@ def step_sizes(context):
 
 
 def proximal(context):
-    for operator in (L1(0.1), ElasticNet(0.1, 0.1), GroupLasso(0.1, axis=0), Box(-1, 1),
-                     NonNegative()):
+    for operator in (L1(0.1), GroupLasso(0.1, axis=0), Box(-1, 1)):
         for update in '01':
             with pytest.MonkeyPatch.context() as patch:
                 patch.setenv('MXNET_UPDATE_ON_KVSTORE', update)

@@ -11,24 +11,14 @@ from oracle import box
 from pairs import in_pairs
 from svrg_optimization.proximal import (
     L1,
-    Bounded,
     Box,
-    ElasticNet,
     GroupLasso,
-    NonNegative,
     ProximalOperator,
-    ProximalStep,
+    ProximalOperators,
 )
-
-
-def elastic_net(l1, l2):
-    return lambda value, rate: oracle.soft_threshold(l1)(value, rate) / (1 + rate * l2)
-
 
 OPERATORS = [
     (L1(0.3), oracle.soft_threshold(0.3), lambda w: 0.3 * np.abs(w).sum()),
-    (ElasticNet(0.3, 2), elastic_net(0.3, 2),
-     lambda w: 0.3 * np.abs(w).sum() + (w ** 2).sum()),
     (GroupLasso(0.7, axis=0), oracle.block_threshold(0.7, 0),
      lambda w: 0.7 * np.linalg.norm(w, axis=1).sum()),
     (GroupLasso(0.7, axis=1), oracle.block_threshold(0.7, 1),
@@ -37,13 +27,12 @@ OPERATORS = [
      lambda w: 0.7 * np.linalg.norm(w, axis=0).sum()),
     (Box(-0.1, 0.2), box(-0.1, 0.2), lambda w: math.inf),
     (Box(-math.inf, 0.2), box(-math.inf, 0.2), lambda w: math.inf),
-    (NonNegative(), box(0, math.inf), lambda w: math.inf),
-    (Bounded(L1(0.3), NonNegative()), lambda value, rate: np.maximum(value - rate * 0.3, 0),
+    (Box(0), box(0, math.inf), lambda w: math.inf),
+    (L1(0.3, low=0), lambda value, rate: np.maximum(value - rate * 0.3, 0),
      lambda w: math.inf if (w < 0).any() else 0.3 * w.sum()),
-    (Bounded(ElasticNet(0.3, 2), Box(-0.125, 0.25)),
-     lambda value, rate: np.clip(elastic_net(0.3, 2)(value, rate), -0.125, 0.25),
-     lambda w: math.inf if (w != w.clip(-0.125, 0.25)).any() else (
-         0.3 * np.abs(w).sum() + (w ** 2).sum())),
+    (L1(0.3, -0.125, 0.25),
+     lambda value, rate: np.clip(oracle.soft_threshold(0.3)(value, rate), -0.125, 0.25),
+     lambda w: math.inf if (w != w.clip(-0.125, 0.25)).any() else 0.3 * np.abs(w).sum()),
 ]
 
 
@@ -83,8 +72,7 @@ def test_bounds_may_be_equal():
 
 
 @pytest.mark.parametrize('dtype', ['float16', 'float32', 'float64'])
-def test_an_operator_gets_the_shape_of_the_parameter(dtype):
-    """Servers have weights flat; an operator that is not elementwise gets the parameter's shape."""
+def test_an_operator_gets_a_weight_in_full_precision(dtype):
     class Noting(ProximalOperator):
         def prox(self, weight, step_size):
             got.append((weight.shape, np.dtype(weight.dtype).name, step_size))
@@ -93,14 +81,10 @@ def test_an_operator_gets_the_shape_of_the_parameter(dtype):
         def value(self, weight):
             return 0.
 
-    got, flat = [], mx.nd.ones(6, dtype=dtype)
-    operator = Noting()
-    ProximalStep(operator, (2, 3))(flat, None, 0.25)
-    operator.is_elementwise = True
-    ProximalStep(operator, (2, 3))(flat, None, 0.25)
-    exact = 'float32' if dtype == 'float16' else dtype
-    assert got == [((2, 3), exact, 0.25), ((6,), exact, 0.25)]
-    assert flat.asnumpy().tolist() == [0.25] * 6 and flat.dtype == np.dtype(dtype)
+    got, weight = [], mx.nd.ones((2, 3), dtype=dtype)
+    ProximalOperators({'w': Noting()}, ['w'], []).steps({3: 'w'})[3](weight, None, 0.25)
+    assert got == [((2, 3), 'float32' if dtype == 'float16' else dtype, 0.25)]
+    assert weight.asnumpy().tolist() == [[0.5] * 3] * 2 and weight.dtype == np.dtype(dtype)
 
 
 @pytest.mark.parametrize('operator', [given[0] for given in OPERATORS], ids=repr)
@@ -142,12 +126,8 @@ def test_l1_of_small_weights_is_one_operation(monkeypatch, rows, operations):
     (lambda: L1(-1), ValueError, 'strength must be a number of 0 or more, not -1'),
     (lambda: L1(True), TypeError, 'strength must be'),
     (lambda: L1(math.inf), ValueError, 'strength must be'),
-    (lambda: Bounded(GroupLasso(1, 0), NonNegative()), TypeError,
-     'operator must be L1 or ElasticNet, not GroupLasso'),
-    (lambda: Bounded(L1(1), L1(1)), TypeError, 'bounds must be Box or NonNegative, not L1'),
-    (lambda: Bounded(L1(1), Box), TypeError, 'bounds must be Box or NonNegative, not <class'),
-    (lambda: ElasticNet(0, -1), ValueError, 'l2 must be'),
-    (lambda: ElasticNet(None, 1), TypeError, 'l1 must be'),
+    (lambda: L1(1, low='0'), TypeError, 'low must be'),
+    (lambda: L1(1, 0, -1), ValueError, 'high must be'),
     (lambda: GroupLasso(math.nan, 1), ValueError, 'strength must be'),
     (lambda: GroupLasso(1, 1.), TypeError, 'axis must be an int, not 1.0'),
     (lambda: GroupLasso(1, True), TypeError, 'axis must be an int, not True'),
@@ -161,7 +141,7 @@ def test_bad_numbers_are_refused(make, error, message):
 
 
 def test_numbers_of_numpy_become_pythons():
-    operators = L1(np.float32(0.5)), ElasticNet(np.array(1), np.int64(2)), GroupLasso(
+    operators = L1(np.float32(0.5)), L1(np.array(1), np.int64(2)), GroupLasso(
         np.float64(1), np.int8(1)), Box(np.float32(0), np.float16(1))
     for operator in operators:
         assert {type(value) for value in vars(operator).values()} <= {int, float}

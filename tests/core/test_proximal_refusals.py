@@ -1,13 +1,10 @@
 """What cannot have a proximal operator."""
 
-import math
-
 import mxnet as mx
 import pytest
 
 from problems import Problem
 from sequences import Sequences
-from svrg_optimization.kvstore.kinds import size_split_on_servers
 from svrg_optimization.proximal import (
     L1,
     GroupLasso,
@@ -124,6 +121,12 @@ def test_a_bucket_without_the_parameter_is_refused():
         operators.check_optimizer('sgd', {}, {'b_weight': (2,)})
 
 
+def test_servers_that_update_are_refused():
+    operators = ProximalOperators(L1(1), ['a_weight'], ['a_weight'])
+    with pytest.raises(ValueError, match='^proximal must be None where the servers of a kvstore'):
+        operators.check_optimizer('sgd', {}, {'a_weight': (2,)}, on_servers=True)
+
+
 def test_borrowed_operators_may_be_equal():
     one, other = [ProximalOperators(L1(0.1), ['a_weight'], ['a_weight'])
                   for _ in range(2)]
@@ -131,13 +134,3 @@ def test_borrowed_operators_may_be_equal():
     with pytest.raises(ValueError, match='proximal must be that of shared_module'):
         one.check_borrowed(ProximalOperators(L1(0.2), ['a_weight'], ['a_weight']),
                            has_same_keys=True)
-
-
-@pytest.mark.parametrize('kind, servers, bound, expected', [
-    ('dist_sync', '1', '7', math.inf), ('dist_sync', '2', '7', 7), ('dist_async', '2', None, 10**6),
-    ('p3store_dist', '1', None, 40000)])
-def test_the_size_that_servers_split_is_known(monkeypatch, kind, servers, bound, expected):
-    monkeypatch.setenv('DMLC_NUM_SERVER', servers)
-    if bound:
-        monkeypatch.setenv('MXNET_KVSTORE_BIGARRAY_BOUND', bound)
-    assert size_split_on_servers(kind) == expected

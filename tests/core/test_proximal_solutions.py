@@ -13,11 +13,8 @@ from problems import Problem
 from svrg_optimization import BarzilaiBorwein
 from svrg_optimization.proximal import (
     L1,
-    Bounded,
     Box,
-    ElasticNet,
     GroupLasso,
-    NonNegative,
 )
 
 
@@ -91,16 +88,15 @@ def test_l1_with_bounds_reaches_the_non_negative_lasso_of_scikit_learn():
     expected = Lasso(0.25, positive=True, tol=1e-12, max_iter=100000).fit(problem.features,
                                                                           problem.targets)
     assert 0 < (expected.coef_ != 0).sum() < 6  # the positive ones
-    weight, bias = train(problem, Bounded(L1(0.25), NonNegative()), 60)
+    weight, bias = train(problem, L1(0.25, low=0), 60)
     assert_same_solution(problem, half_squares, weight, bias, expected.coef_, expected.intercept_,
                          lambda w: 0.25 * np.abs(w).sum())
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('l1_ratio, strength, as_wd', [
-    (1, 0.075, False), (0.7, 0.1, False), (0.7, 0.1, True)])
+@pytest.mark.parametrize('l1_ratio, strength', [(1, 0.075), (0.7, 0.1)])
 @pytest.mark.filterwarnings('ignore:.*penalty.*:FutureWarning')
-def test_elastic_net_reaches_the_logistic_regression_of_scikit_learn(l1_ratio, strength, as_wd):
+def test_elastic_net_reaches_the_logistic_regression_of_scikit_learn(l1_ratio, strength):
     problem = logistic_problem()
     l1, l2 = l1_ratio * strength, (1 - l1_ratio) * strength
     expected = LogisticRegression(
@@ -108,8 +104,7 @@ def test_elastic_net_reaches_the_logistic_regression_of_scikit_learn(l1_ratio, s
         max_iter=100000).fit(problem.features, problem.targets)
     coefficients = expected.coef_[0]
     assert (coefficients != 0).sum() == 6  # a fifth
-    weight, bias = train(problem, L1(l1) if as_wd else ElasticNet(l1, l2), 150, learning_rate=0.4,
-                         wd=l2 if as_wd else 0)
+    weight, bias = train(problem, L1(l1), 150, learning_rate=0.4, wd=l2)
     assert_same_solution(problem, logistic, weight, bias, coefficients, expected.intercept_,
                          lambda w: l1 * np.abs(w).sum() + l2 / 2 * (w ** 2).sum())
 
@@ -155,7 +150,7 @@ def test_group_lasso_reaches_the_minimum():
 
 @pytest.mark.slow
 @pytest.mark.parametrize('operator, prox', [
-    (Box(-1, 1.2), box(-1, 1.2)), (NonNegative(), box(0, np.inf))])
+    (Box(-1, 1.2), box(-1, 1.2)), (Box(0), box(0, np.inf))])
 def test_bounds_reach_the_minimum(operator, prox):
     problem = lasso_problem()
     problem.weights = {'fc_weight': np.zeros((1, 30)), 'fc_bias': np.zeros(1)}

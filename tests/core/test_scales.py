@@ -10,11 +10,8 @@ from mxnet import gluon, nd
 from svrg_optimization import BarzilaiBorwein, SVRGBucketingModule, SVRGModule, SVRGTrainer
 from svrg_optimization.proximal import (
     L1,
-    Bounded,
     Box,
-    ElasticNet,
     GroupLasso,
-    NonNegative,
     ProximalOperator,
 )
 from svrg_optimization.rate.scales import Scales
@@ -148,11 +145,8 @@ def shorter(weight, threshold, axis):
 
 OPERATORS = {
     'L1': (L1(1e-2), lambda w, rate: soft(w, rate * 1e-2)),
-    'ElasticNet': (ElasticNet(1e-2, 1e-2),
-                   lambda w, rate: soft(w, rate * 1e-2) / (1 + rate * 1e-2)),
     'Box': (Box(-1, 0.5), lambda w, rate: np.clip(w, -1, 0.5)),
-    'NonNegative': (NonNegative(), lambda w, rate: np.maximum(w, 0)),
-    'Bounded': (Bounded(L1(1e-2), Box(-1, 0.5)),
+    'bounded': (L1(1e-2, -1, 0.5),
                 lambda w, rate: np.clip(soft(w, rate * 1e-2), -1, 0.5)),
     'groups of columns': (GroupLasso(2e-2, axis=1), lambda w, rate: shorter(w, rate * 2e-2, 0)),
     'groups of rows': (GroupLasso(2e-2, axis=0), lambda w, rate: shorter(w, rate * 2e-2, 1))}

@@ -33,13 +33,12 @@ from local_workers import (
     statistics_alone,
     statistics_gluon_alone,
 )
-from own_operators import Unsendable
 from problems import Problem, SparseProblem
 from sampled_workers import fit_sampled, sampled_unlike
 from sequences import Sequences
 from shards import NoBatches, error_of, problem_of, shard_of, weights_of
 from svrg_optimization import BarzilaiBorwein, SVRGModule
-from svrg_optimization.proximal import L1, GroupLasso
+from svrg_optimization.proximal import L1
 
 # Scenarios in files of their own.
 ELSEWHERE = (converge_alone, converge_gluon, die_alone, fit_gluon, fit_gluon_alone,
@@ -259,22 +258,6 @@ def fit_held(kvstore, problem, sizes, batch_size, num_epoch, update_freq, optimi
                num_epoch=num_epoch, batch_end_callback=lambda param: steps.append(
                    param.locals['data_batch'].data[0].asnumpy()))
     return weights_of(module), steps
-
-
-class OfMain(Unsendable):
-    """An operator of this script, which servers do not run."""
-
-
-def init_with_operators(kvstore, problem):
-    """Install an optimizer with some operators until one can be; return the errors' messages."""
-    messages = []
-    for number, operator in enumerate([OfMain(1), Unsendable(1), GroupLasso(1, 1)]):
-        names = {kind: {'name': 'w%d_%s' % (number, kind)} for kind in ('weight', 'bias')}
-        module = problem_of({**problem, **names}).bound(proximal=operator)
-        messages.append(error_of(functools.partial(module.init_optimizer, kvstore)))
-        if messages[-1] is None:
-            break
-    return messages
 
 
 def fit_with_step_size(kvstore, problem, sizes, batch_size, num_epoch, wd, bounded=True,
