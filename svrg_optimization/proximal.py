@@ -248,7 +248,7 @@ class ProximalOperators:
     One operator is for all `weights`; `trainable` are the parameters that are trained.
     """
 
-    def __init__(self, proximal, trainable, weights, sparse_full_grad=False):
+    def __init__(self, proximal, trainable, weights):
         self._trainable, self.by_name = trainable, proximal or {}
         if proximal is not None and not isinstance(proximal, dict):
             _check_operator(proximal)
@@ -262,10 +262,6 @@ class ProximalOperators:
             if name not in trainable:
                 raise ValueError('proximal must be for trained parameters (%s), not for %r'
                                  % (', '.join(trainable), name))
-        if self.by_name and sparse_full_grad:
-            raise ValueError('sparse_full_grad must be False for proximal: its operator changes '
-                             'all rows in each step, not only those of the batch')
-
     def check_optimizer(self, optimizer, optimizer_params, shapes, on_servers=False):
         """Raise a ValueError if the operators do not fit an optimizer, shapes, or the KVStore."""
         if not self.by_name:

@@ -220,15 +220,14 @@ class SVRGModule(Module):
         super().__init__(symbol, data_names, label_names, logger, context, work_load_list,
                          fixed_param_names, state_names, group2ctxs, compression_params)
         self._proximal = ProximalOperators(
-            settings.proximal, self._trainable, weights_of(symbol, self._trainable),
-            settings.sparse_full_grad)
+            settings.proximal, self._trainable, weights_of(symbol, self._trainable))
         graph = json.loads(symbol.tojson())  # once: each call leaks three times the JSON in MXNet
         self._masks = DropoutMasks(symbol, graph)
         if settings.store_snapshot_grads:
             _check_batches_can_be_stored(self._masks, self._state_names)
         warn_once = WarnOnce()
         reference = ModuleReference(self, self._masks, graph['nodes'], warn_once,
-                                    settings.loss_is_mean, settings.sparse_full_grad)
+                                    settings)
         self._svrg = SVRG(reference, settings, warn_once)
         self._ctx_len = len(self._context)  # for code written for mxnet.contrib
         self._membership = Membership(KVStoreKeys(self._param_names, self._trainable))
@@ -412,11 +411,7 @@ class SVRGModule(Module):
             return
         if shared:
             self._svrg.snapshot = shared.snapshot
-        counted = self._svrg.reference.counted_by_row()
-        if counted and not self._has_our_formula:
-            raise ValueError('sparse_full_grad must be False with a _svrg_grads_update_rule of '
-                             'your own, which is for dense full gradients, and not for %s'
-                             % ', '.join(counted))
+        self._svrg.reference.check_row_steps(self._has_our_formula)
         self._loaded = self._loaded.restore_snapshot(self._svrg)
         self._svrg.drop_snapshot_without(executor_group.gradients(self))
 

@@ -73,7 +73,7 @@ class MeanGradient:
     def _decays_of(self, full_gradient):
         """Map each parameter that is updated to its decay, or to that of each of its rows.
 
-        With `sparse_full_grad` a row is decayed only by the batches that contain it.
+        A row that is counted is decayed only by the batches that contain it.
         """
         decays = {name: decay for name, decay in self._decays.items()
                   if name in full_gradient.shares[0]}

@@ -40,6 +40,9 @@ class Settings:
             raise ValueError('updates_per_snapshot must be None with store_snapshot_grads, with '
                              'which an epoch trains on the batches of its snapshot, and not %r'
                              % self.updates_per_snapshot)
+        if self.sparse_full_grad and self.proximal is not None and self.proximal != {}:
+            raise ValueError('sparse_full_grad must be False for proximal: its operator changes '
+                             'all rows in each step, not only those of the batch')
         if self.is_plain:
             require(SNAPSHOTS, vars(self), 'alpha', alpha)
         if self.full_grad_batches is not None:

@@ -152,13 +152,7 @@ def _check_optimizer(module, kvstore, updates, optimizer, optimizer_params):
     on_servers = updates and is_distributed(kvstore)
     check_step_size(optimizer, optimizer_params, module.alpha, on_servers,
                     module.full_grad_batches)
-    klass, name, given = described(optimizer, optimizer_params)
-    is_lazy = given.get('lazy_update', True) and not (
-        klass and issubclass(klass, mx.optimizer.NAG) and given.get('momentum'))
-    if given.get('wd') and not is_lazy and module._svrg.reference.counted_by_row():
-        raise ValueError('optimizer must be sgd with sparse_full_grad and wd, and not %s, with '
-                         'which MXNet decays all rows in each step, and sgd those of the batch: '
-                         'take sgd with BarzilaiBorwein()' % name)
+    module._svrg.reference.check_row_steps(True, optimizer, optimizer_params)
     module._proximal.check_optimizer(
         optimizer, optimizer_params,
         {name: array.shape for name, array in module._arg_params.items()},

@@ -2,6 +2,7 @@
 
 import contextlib
 
+import mxnet as mx
 import numpy as np
 
 from ..core.arrays import is_row_sparse
@@ -9,6 +10,7 @@ from ..core.front_end import Reference
 from ..core.full_gradient import Sum
 from ..data.batch_rows import as_list, count_rows, labels_of, without_padding
 from ..data.iterators import pads_in_front
+from ..svrg_optimizer import described
 from . import executor_group
 from .executors import Executors
 from .gradients_of_pass import part_of
@@ -27,8 +29,8 @@ class ModuleReference(Reference):
     bucket_of = batch_size = None
     activations_are_live = True
 
-    def __init__(self, live, masks, nodes, warn_once, loss_is_mean, sparse_full_grad):
-        self.executors = Executors(live, masks, nodes, loss_is_mean)
+    def __init__(self, live, masks, nodes, warn_once, settings):
+        self.executors = Executors(live, masks, nodes, settings.loss_is_mean)
         self.warn_once, self._devices = warn_once, len(live._context)
         self._weights_of_inputs = weights_of_inputs(nodes, live._data_names)
         self._has_batch_statistics = any(  # which a frozen BatchNorm does not change
@@ -39,7 +41,7 @@ class ModuleReference(Reference):
             nodes[node['inputs'][1][0]]['name'] for node in nodes
             if node['op'] in ('BatchNorm', 'BatchNorm_v1')
             and is_set({'fix_gamma': 'True', **node.get('attrs', {})}, 'fix_gamma')}
-        self._sparse_full_grad = sparse_full_grad
+        self._counts_rows = settings.sparse_full_grad
 
     def bind(self, live, shared=None):
         """Bind as the live module is; another one, `shared`, has the parameters, if given."""
@@ -61,7 +63,22 @@ class ModuleReference(Reference):
         """List the parameters whose full gradient is applied only to the rows of a batch."""
         gradients = executor_group.gradients(self.executors.module)
         return [name for name, arrays in gradients.items()
-                if self._sparse_full_grad and is_row_sparse(arrays[0])]
+                if self._counts_rows and is_row_sparse(arrays[0])]
+
+    def check_row_steps(self, has_our_formula, optimizer=None, optimizer_params=()):
+        """Raise a ValueError where a formula or an optimizer does not step rows of a batch alone."""
+        counted = self.counted_by_row()
+        if counted and not has_our_formula:
+            raise ValueError('sparse_full_grad must be False with a _svrg_grads_update_rule of '
+                             'your own, which is for dense full gradients, and not for %s'
+                             % ', '.join(counted))
+        klass, name, given = described(optimizer, optimizer_params)
+        is_lazy = given.get('lazy_update', True) and not (
+            klass and issubclass(klass, mx.optimizer.NAG) and given.get('momentum'))
+        if counted and given.get('wd') and not is_lazy:
+            raise ValueError('optimizer must be sgd with sparse_full_grad and wd, and not %s, with '
+                             'which MXNet decays all rows in each step, and sgd those of the '
+                             'batch: take sgd with BarzilaiBorwein()' % name)
 
     def new_sum(self):
         """Return a Sum that is 0."""
