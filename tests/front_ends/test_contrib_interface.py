@@ -17,26 +17,21 @@ with warnings.catch_warnings():
 TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
 
 
-def test_new_constructor_arguments_are_keyword_only():
-    arguments = inspect.signature(SVRGModule.__init__).parameters
-    theirs = inspect.signature(contrib.SVRGModule.__init__).parameters
-    assert list(arguments)[:len(theirs)] == list(theirs)
-    assert all(parameter.kind is inspect.Parameter.KEYWORD_ONLY
-               for parameter in list(arguments.values())[len(theirs):])
+def described(function):
+    return [(parameter.name, parameter.kind, parameter.default.dumps() if isinstance(
+        parameter.default, mx.init.Initializer) else str(parameter.default))
+        for parameter in inspect.signature(function).parameters.values()]
 
 
-@pytest.mark.parametrize('name', [
-    name for name, member in vars(contrib.SVRGModule).items() if inspect.isfunction(member)])
-def test_signatures_are_those_of_mxnet_contrib(name):
-    """Ours take the same arguments with the same defaults; they may take more at the end."""
-    def describe(function):
-        return [(parameter.name, parameter.kind, str(parameter.default)
-                 if not isinstance(parameter.default, mx.init.Initializer)
-                 else parameter.default.dumps())
-                for parameter in inspect.signature(function).parameters.values()]
-
-    theirs = describe(getattr(contrib.SVRGModule, name))
-    assert describe(getattr(SVRGModule, name))[:len(theirs)] == theirs
+@pytest.mark.parametrize('base, name', [
+    (base, name) for base in (mx.mod.Module, contrib.SVRGModule)
+    for name, member in inspect.getmembers(base, inspect.isfunction)
+    if name == '__init__' or not name.startswith('_') or name in vars(contrib.SVRGModule)])
+def test_signatures_are_theirs_and_new_arguments_are_keyword_only(base, name):
+    theirs, ours = described(getattr(base, name)), described(getattr(SVRGModule, name))
+    assert [argument for argument in ours if argument in theirs] == theirs
+    assert all(argument[0] == 'update_freq' or argument[1] is inspect.Parameter.KEYWORD_ONLY
+               for argument in ours if argument not in theirs)
 
 
 def test_names_that_users_reach_into_are_there():
@@ -49,7 +44,6 @@ def test_names_that_users_reach_into_are_there():
 
 
 def test_a_full_gradient_may_be_computed_by_hand():
-    """Code for mxnet.contrib computes full gradients through ``_mod_aux`` itself."""
     problem = Problem()
     module = problem.bound(sgd={})
     module._mod_aux.set_params(*module.get_params())
@@ -75,8 +69,8 @@ def test_a_full_gradient_may_be_set_by_hand():
     problem.assert_weights(module, svrg.weights)
 
 
-def test_methods_overridden_in_a_subclass_are_used():
-    """Those of mxnet.contrib: fit calls ``update_full_grads``, and the rule's result counts."""
+@pytest.mark.parametrize('in_place', [False, True])
+def test_methods_overridden_in_a_subclass_are_used(in_place):
     passes = []
 
     class Halved(SVRGModule):
@@ -85,35 +79,34 @@ def test_methods_overridden_in_a_subclass_are_used():
             super().update_full_grads(train_data)
 
         def _svrg_grads_update_rule(self, g_curr, g_special, g_all):
-            return (g_curr - g_special + g_all) * 0.5
+            if not in_place:
+                return (g_curr - g_special + g_all) * 0.5
+            g_curr -= g_special
+            g_curr += g_all
+            g_curr *= 0.5
+            return g_curr
 
-    problem = Problem()
+    problem = Problem('perceptron', rows=37)
     module = Halved(problem.symbol, label_names=('label',), update_freq=2)
     problem.fit(module, 3, optimizer_params={'learning_rate': 0.2})
     assert passes == [0, 2]
     problem.assert_weights(module, problem.svrg(learning_rate=0.1).fit(3, 2))
 
 
-@pytest.mark.parametrize('is_sparse', [False, True])
-def test_rule_of_ones_own_is_for_dense_full_gradients(is_sparse):
+def test_rule_of_ones_own_is_for_dense_full_gradients():
     class Own(SVRGModule):
         def _svrg_grads_update_rule(self, g_curr, g_special, g_all):
             return g_curr
 
-    problem = SparseProblem() if is_sparse else Problem()
-    train_data = problem.iterator()
-    module = Own(problem.symbol, label_names=('label',), update_freq=1, sparse_full_grad=True)
-    if is_sparse:
-        with pytest.raises(ValueError, match='sparse_full_grad must be False with a _svrg_'):
-            module.bind(train_data.provide_data, train_data.provide_label)
-        assert not module.binded
-    else:
+    train_data = SparseProblem().iterator()
+    module = Own(SparseProblem().symbol, label_names=('label',), sparse_full_grad=True)
+    with pytest.raises(ValueError, match='sparse_full_grad must be False with a _svrg_'):
         module.bind(train_data.provide_data, train_data.provide_label)
+    assert not module.binded
 
 
 @pytest.mark.parametrize('steps_before', [0, 1])
 def test_a_method_may_be_wrapped_on_the_module(steps_before):
-    """It stays, and corrects the gradients, whenever it is wrapped."""
     problem = Problem(rows=40)
     module = problem.bound(sgd={'learning_rate': 0.1})
     train_data, svrg, calls = problem.iterator(), problem.svrg(learning_rate=0.1), []
@@ -156,7 +149,6 @@ def test_methods_written_for_contrib_train(context):
 
 
 def test_gradients_may_be_accumulated_and_allocated_by_hand():
-    """What users of mxnet.contrib call by hand."""
     problem = Problem()
     module = problem.bound(context=TWO_DEVICES)
     module.init_optimizer(kvstore=mx.kv.create('local'))
@@ -166,16 +158,3 @@ def test_gradients_may_be_accumulated_and_allocated_by_hand():
     assert all((share['fc_weight'].asnumpy() == 2).all() for share in module._param_dict)
     module._allocate_gradients('fc_weight', [value * 2 for value in values])
     assert all((share['fc_weight'].asnumpy() == 4).all() for share in module._param_dict)
-
-
-def test_a_rule_of_ones_own_may_work_in_place():
-    class Own(SVRGModule):
-        def _svrg_grads_update_rule(self, current, at_snapshot, full):
-            current -= at_snapshot
-            current += full
-            return current
-
-    problem = Problem('perceptron', rows=37)
-    module = Own(problem.symbol, label_names=('label',), update_freq=2)
-    problem.fit(module, 4, optimizer_params={'learning_rate': 0.1})
-    problem.assert_weights(module, problem.svrg().fit(4, 2))

@@ -4,7 +4,7 @@ A scenario is run with Module, with an SVRGModule that has no snapshot, and,
 where its results do not depend on the steps taken, with one that has.
 """
 
-import inspect
+import itertools
 
 import mxnet as mx
 import numpy as np
@@ -33,31 +33,23 @@ def parameters(module):
     return {name: value.asnumpy() for name, value in [*arg_params.items(), *aux_params.items()]}
 
 
-def bound(make, symbol, data=None, **kwargs):
-    module = make(symbol, **kwargs)
+def bound(make, symbol=None, data=None, shapes=None, binds=(), **kwargs):
+    """Return a module that is bound and initialized, alike for all that `make` makes."""
+    module = make(classifier() if symbol is None else symbol, **kwargs)
     data = data or classifier_data()
-    module.bind(data.provide_data, data.provide_label)
+    module.bind(*(shapes or (data.provide_data, data.provide_label)), **dict(binds))
     mx.random.seed(3)
     module.init_params(mx.init.Uniform(0.5))
     return module
 
 
-def train(make, **kwargs):
-    mx.random.seed(3)
-    module = make(classifier(), **{name: kwargs.pop(name) for name in (
-        'context', 'work_load_list', 'fixed_param_names') if name in kwargs})
-    for batch in before_steps(module, kwargs):
+def train(module, data=None, **kwargs):
+    if not module.optimizer_initialized:
+        module.init_optimizer(**kwargs)
+    for batch in data or classifier_data():
         module.forward_backward(batch)
         module.update()
-    return module
-
-
-def before_steps(module, kwargs):
-    data = kwargs.pop('data', None) or classifier_data()
-    module.bind(data.provide_data, data.provide_label, grad_req=kwargs.pop('grad_req', 'write'))
-    module.init_params(mx.init.Uniform(0.5))
-    module.init_optimizer(**kwargs)
-    return data
+    return parameters(module)
 
 
 SCENARIOS = []
@@ -70,20 +62,22 @@ def scenario(function):
 
 @scenario
 def training_with_each_way_to_update(make):
-    for kwargs in ({}, {'context': TWO_DEVICES}, {'context': TWO_DEVICES, 'kvstore': 'device'},
-                   {'kvstore': mx.kv.create('local')}, {'kvstore': None},
-                   {'context': TWO_DEVICES, 'work_load_list': [1, 4]},
-                   {'optimizer': 'adam'}, {'optimizer': mx.optimizer.NAG(momentum=0.9,
-                                                                         rescale_grad=0.2)},
-                   {'grad_req': {'hidden_bias': 'null', 'fc_bias': 'null'}},
-                   {'fixed_param_names': ['fc_bias']}):
-        yield parameters(train(make, **kwargs))
+    two = {'context': TWO_DEVICES}
+    nag = mx.optimizer.NAG(momentum=0.9, rescale_grad=0.2)
+    fixed = {'grad_req': {'hidden_bias': 'null', 'fc_bias': 'null'}}
+    for given, kwargs in (
+            ({}, {}), (two, {}), (two, {'kvstore': 'device'}), ({}, {'kvstore': None}),
+            ({}, {'kvstore': mx.kv.create('local')}), ({**two, 'work_load_list': [1, 4]}, {}),
+            ({}, {'optimizer': 'adam'}), ({}, {'optimizer': nag}), ({'binds': fixed}, {}),
+            ({'fixed_param_names': ['fc_bias']}, {})):
+        yield train(bound(make, **given), **kwargs)
 
 
 @scenario
 def gradients_that_add_up(make):
     for grad_req in ('add', {'fc_weight': 'add'}):
-        module = bound_with(make, grad_req)
+        module = bound(make, binds={'grad_req': grad_req})
+        module.init_optimizer()
         for i, batch in enumerate(classifier_data()):
             module.forward_backward(batch)
             if i % 2:
@@ -93,20 +87,9 @@ def gradients_that_add_up(make):
         yield parameters(module)
 
 
-def bound_with(make, grad_req):
-    module = make(classifier())
-    data = classifier_data()
-    module.bind(data.provide_data, data.provide_label, grad_req=grad_req)
-    mx.random.seed(3)
-    module.init_params(mx.init.Uniform(0.5))
-    module.init_optimizer()
-    return module
-
-
 @scenario
 def predictions_and_scores(make):
-    module = bound(make, classifier())
-    data = classifier_data(rows=18)
+    module, data = bound(make), classifier_data(rows=18)
     yield module.predict(data)
     yield module.predict(data, num_batch=2)
     yield module.predict(data, merge_batches=False)
@@ -118,37 +101,26 @@ def predictions_and_scores(make):
 
 @scenario
 def inference_only(make):
-    module = make(classifier())
-    data = classifier_data()
-    module.bind(data.provide_data, data.provide_label, for_training=False)
-    mx.random.seed(3)
-    module.init_params(mx.init.Uniform(0.5))
+    module, data = bound(make, binds={'for_training': False}), classifier_data()
     yield module.predict(data)
     with pytest.raises(AssertionError):
         module.backward()
     module.init_optimizer()
     module.bind(data.provide_data, data.provide_label, force_rebind=True)
-    for batch in data:
-        module.forward_backward(batch)
-        module.update()
-    yield parameters(module)
+    yield train(module)
 
 
 @scenario
 def gradients_of_the_inputs(make):
     for context in (mx.cpu(), TWO_DEVICES):
-        module = make(classifier(), context=context)
-        data = classifier_data()
-        module.bind(data.provide_data, data.provide_label, inputs_need_grad=True)
-        mx.random.seed(3)
-        module.init_params(mx.init.Uniform(0.5))
-        module.forward_backward(next(data))
+        module = bound(make, context=context, binds={'inputs_need_grad': True})
+        module.forward_backward(next(classifier_data()))
         yield module.get_input_grads(), module.get_input_grads(merge_multi_context=False)
 
 
 @scenario
 def batches_of_other_shapes(make):
-    module = bound(make, classifier())
+    module = bound(make)
     for rows in (5, 2, 9, 5):
         module.forward(mx.io.DataBatch([mx.nd.ones((rows, 6))], [mx.nd.zeros((rows,))]))
         yield module.get_outputs(), module.output_shapes, module.data_shapes, module.label_shapes
@@ -164,10 +136,8 @@ def states(make):
     begin_state = stack.begin_state(func=mx.sym.Variable)
     _, states = stack.unroll(3, begin_state=begin_state, inputs=mx.sym.Variable('data'))
     names = [symbol.name for symbol in begin_state]
-    module = make(mx.sym.Group(states), context=TWO_DEVICES, label_names=None, state_names=names)
-    module.bind([mx.io.DataDesc('data', (4, 3, 5), layout='NTC')])
-    mx.random.seed(3)
-    module.init_params(mx.init.Uniform(0.5))
+    module = bound(make, mx.sym.Group(states), context=TWO_DEVICES, label_names=None,
+                   state_names=names, shapes=[[mx.io.DataDesc('data', (4, 3, 5), layout='NTC')]])
     module.init_optimizer()
     batch = mx.io.DataBatch([mx.nd.ones((4, 3, 5))], [])
     module.set_states(value=1)
@@ -193,11 +163,7 @@ def several_inputs_and_outputs(make):
     data = mx.io.NDArrayIter({'one': rng.normal(size=(12, 3)), 'two': rng.normal(size=(12, 4))},
                              {'label': rng.randint(2, size=12)}, 4)
     module = bound(make, symbol, data, data_names=('one', 'two'), label_names=('label',))
-    module.init_optimizer()
-    for batch in data:
-        module.forward_backward(batch)
-        module.update()
-    yield parameters(module), module.get_outputs(), module.predict(data)
+    yield train(module, data), module.get_outputs(), module.predict(data)
     yield module.data_names, module.label_names, module.output_names, module.output_shapes
 
 
@@ -205,10 +171,8 @@ def several_inputs_and_outputs(make):
 def no_loss_and_gradients_from_above(make):
     symbol = mx.sym.FullyConnected(mx.sym.Variable('data'), num_hidden=2, name='fc')
     for context in (mx.cpu(), TWO_DEVICES):
-        module = make(symbol, label_names=None, context=context)
-        module.bind([('data', (4, 3))], inputs_need_grad=True)
-        mx.random.seed(3)
-        module.init_params(mx.init.Uniform(0.5))
+        module = bound(make, symbol, label_names=None, context=context,
+                       shapes=[[('data', (4, 3))]], binds={'inputs_need_grad': True})
         module.init_optimizer()
         for _ in range(3):
             module.forward(mx.io.DataBatch([mx.nd.ones((4, 3))], None))
@@ -222,10 +186,8 @@ def layouts(make):
     data = mx.sym.transpose(mx.sym.Variable('data'), axes=(1, 0, 2))
     symbol = mx.sym.MakeLoss(mx.sym.sum(mx.sym.FullyConnected(
         mx.sym.flatten(data), num_hidden=2, name='fc'), axis=1), name='loss')
-    module = make(symbol, label_names=None, context=TWO_DEVICES)
-    module.bind([mx.io.DataDesc('data', (3, 4, 2), layout='TNC')])
-    mx.random.seed(3)
-    module.init_params(mx.init.Uniform(0.5))
+    module = bound(make, symbol, label_names=None, context=TWO_DEVICES,
+                   shapes=[[mx.io.DataDesc('data', (3, 4, 2), layout='TNC')]])
     module.forward(mx.io.DataBatch([mx.nd.arange(24).reshape((3, 4, 2))], None))
     module.backward()
     yield module.get_outputs(), module.output_shapes, [
@@ -239,17 +201,12 @@ def groups_of_contexts(make):
     with mx.AttrScope(ctx_group='second'):
         symbol = mx.sym.SoftmaxOutput(mx.sym.FullyConnected(hidden, num_hidden=3, name='fc'),
                                       name='softmax')
-    module = bound(make, symbol, group2ctxs={'first': [mx.cpu(1)], 'second': [mx.cpu(2)]})
-    module.init_optimizer()
-    for batch in classifier_data():
-        module.forward_backward(batch)
-        module.update()
-    yield parameters(module)
+    yield train(bound(make, symbol, group2ctxs={'first': [mx.cpu(1)], 'second': [mx.cpu(2)]}))
 
 
 @scenario
 def parameters_set_and_initialized(make):
-    module = bound(make, classifier())
+    module = bound(make)
     weights = {'fc_weight': mx.nd.ones((3, 4)), 'fc_bias': mx.nd.ones((3,))}
     with pytest.raises(RuntimeError):
         module.set_params(weights, None)
@@ -268,7 +225,7 @@ def parameters_set_and_initialized(make):
 
 @scenario
 def borrowed_optimizer(make):
-    first, second = bound(make, classifier()), bound(make, classifier())
+    first, second = bound(make), bound(make)
     first.init_optimizer(optimizer_params={'learning_rate': 0.1, 'momentum': 0.9})
     second.borrow_optimizer(first)
     for i, batch in enumerate(classifier_data()):
@@ -280,19 +237,18 @@ def borrowed_optimizer(make):
 
 @scenario
 def shared_parameters(make):
-    first = bound(make, classifier())
-    first.init_optimizer()
+    first = bound(make)
+    train(first)
     second = make(classifier())
     second.bind([('data', (2, 6))], [('softmax_label', (2,))], shared_module=first)
-    second.forward_backward(mx.io.DataBatch([mx.nd.ones((2, 6))], [mx.nd.zeros((2,))]))
-    second.update()
+    yield train(second, [mx.io.DataBatch([mx.nd.ones((2, 6))], [mx.nd.zeros((2,))])])
     first.forward(next(classifier_data()))
-    yield first.get_outputs(), parameters(second)
+    yield first.get_outputs()
 
 
 @scenario
 def lists_of_batches(make):
-    module = bound(make, classifier(), classifier_data(batch_size=6), context=TWO_DEVICES)
+    module = bound(make, data=classifier_data(batch_size=6), context=TWO_DEVICES)
     module.init_optimizer()
     pieces = [mx.io.DataBatch([mx.nd.full((3, 6), i)], [mx.nd.full((3,), i)]) for i in (0, 1)]
     module.forward_backward(pieces)
@@ -304,7 +260,7 @@ def lists_of_batches(make):
 
 @scenario
 def monitored(make):
-    module = bound(make, classifier())
+    module = bound(make)
     monitor = mx.monitor.Monitor(1, lambda array: array, r'[a-z]+_output', sort=True)
     module.install_monitor(monitor)
     monitor.tic()
@@ -314,15 +270,13 @@ def monitored(make):
 
 @scenario
 def names_that_an_optimizer_knows(make):
-    for context in (mx.cpu(), TWO_DEVICES):
-        for kvstore in (None, 'local', mx.kv.create('local')):
-            for optimizer in ('sgd', mx.optimizer.SGD(rescale_grad=0.2)):
-                if kvstore is not None and not isinstance(kvstore, str):
-                    kvstore = mx.kv.create('local')
-                module = bound(make, classifier(), context=context)
-                module.init_optimizer(kvstore, optimizer)
-                yield (module._optimizer.idx2name, module._optimizer.wd_mult,
-                       module._optimizer.rescale_grad, module._update_on_kvstore)
+    for context, kvstore, optimizer in itertools.product(
+            (mx.cpu(), TWO_DEVICES), (lambda: None, lambda: 'local', lambda: mx.kv.create('local')),
+            ('sgd', mx.optimizer.SGD(rescale_grad=0.2))):
+        module = bound(make, context=context)
+        module.init_optimizer(kvstore(), optimizer)
+        yield (module._optimizer.idx2name, module._optimizer.wd_mult,
+               module._optimizer.rescale_grad, module._update_on_kvstore)
 
 
 def with_snapshot(symbol, *args, **kwargs):
@@ -373,19 +327,3 @@ def test_it_is_module_without_a_snapshot(function):
 def test_a_snapshot_changes_no_output(function):
     for actual, expected in zip(function(with_snapshot), function(mx.mod.Module)):
         assert_same(actual, expected)
-
-
-@pytest.mark.parametrize('name', [
-    name for name, member in inspect.getmembers(mx.mod.Module, inspect.isfunction)
-    if not name.startswith('_')])
-def test_methods_take_the_arguments_of_module(name):
-    """Each method takes Module's arguments in Module's order, and may take more."""
-    def describe(function):
-        return [(parameter.name, parameter.kind, parameter.default.dumps()
-                 if isinstance(parameter.default, mx.init.Initializer) else parameter.default)
-                for parameter in inspect.signature(function).parameters.values()]
-
-    theirs, ours = describe(getattr(mx.mod.Module, name)), describe(getattr(SVRGModule, name))
-    if name == 'load':
-        ours = [parameter for parameter in ours if parameter[0] != 'update_freq']
-    assert ours == theirs
