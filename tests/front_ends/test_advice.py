@@ -1,19 +1,12 @@
-"""Warnings and errors that say what to do: no snapshot, random layers, outputs without a loss."""
-
+"""Warnings and errors that say what to do: no snapshot, outputs without a loss."""
 
 import mxnet as mx
-import numpy as np
 import pytest
 
 from problems import Problem
 from svrg_optimization import BarzilaiBorwein, SVRGModule
 
 NO_SNAPSHOT = r'call update_full_grads\(train_data\) before, or set alpha = 0'
-
-
-def ready(problem, **kwargs):
-    module = problem.bound(**kwargs, sgd={})
-    return module
 
 
 def train(module, data):
@@ -25,35 +18,12 @@ def train(module, data):
 
 def test_custom_loop_without_a_snapshot_is_warned_of_once():
     problem = Problem()
-    module = ready(problem)
+    module = problem.bound(sgd={})
     module.forward_backward(next(problem.iterator()))  # gradients alone are no training
     with pytest.warns(UserWarning, match=NO_SNAPSHOT) as caught:
         train(module, problem.iterator())
         train(module, problem.iterator())
     assert len(caught) == 1
-
-
-def test_warm_start_with_alpha_of_zero_says_nothing():
-    problem = Problem()
-    module = ready(problem, alpha=0)
-    train(module, problem.iterator())
-    module.alpha = 1
-    module.update_full_grads(problem.iterator())
-    train(module, problem.iterator())
-
-
-def test_fit_and_networks_without_a_loss_say_nothing_of_snapshots():
-    problem = Problem()
-    problem.module().fit(problem.iterator(), eval_metric='mse', num_epoch=1)
-    symbol = mx.sym.FullyConnected(mx.sym.Variable('data'), num_hidden=1, name='fc')
-    module = SVRGModule(symbol, label_names=None, update_freq=1)
-    module.bind([('data', (10, 4))])
-    module.init_params()
-    module.init_optimizer()
-    for batch in problem.iterator():
-        module.forward(batch)
-        module.backward([mx.nd.ones((10, 1))])
-        module.update()
 
 
 def test_output_without_a_loss_may_be_shown_or_get_a_loss():
@@ -78,22 +48,13 @@ def test_padding_that_cannot_be_cut_off_says_what_to_do():
 @pytest.mark.parametrize('scheduler', [BarzilaiBorwein, mx.lr_scheduler.FactorScheduler, 0.1])
 def test_lr_scheduler_that_is_a_class_or_not_callable_changes_nothing(scheduler):
     problem = Problem()
-    module = ready(problem)
-    optimizer, rate = module._optimizer, getattr(scheduler, 'base_lr', None)
-    with pytest.raises(TypeError, match='lr_scheduler must be an object like BarzilaiBorwein'):
-        module.init_optimizer(optimizer_params={'lr_scheduler': scheduler}, force_init=True)
-    assert module._optimizer is optimizer and getattr(scheduler, 'base_lr', None) == rate
-    made = mx.optimizer.SGD()
+    module, rate = problem.bound(sgd={}), getattr(scheduler, 'base_lr', None)
+    optimizer, made = module._optimizer, mx.optimizer.SGD()
     made.lr_scheduler = scheduler
-    with pytest.raises(TypeError, match='lr_scheduler must be an object'):
-        module.init_optimizer(optimizer=made, force_init=True)
-    fresh = problem.module()
-    with pytest.raises(TypeError, match='lr_scheduler must be an object'):
-        fresh.fit(problem.iterator(), num_epoch=1, eval_metric='mse',
-                  optimizer_params={'lr_scheduler': scheduler})
-    assert not fresh.optimizer_initialized
-    fresh.fit(problem.iterator(), num_epoch=1, eval_metric='mse')
-    assert np.isfinite(fresh.get_params()[0]['fc_weight'].asnumpy()).all()
+    for given in ({'optimizer_params': {'lr_scheduler': scheduler}}, {'optimizer': made}):
+        with pytest.raises(TypeError, match='lr_scheduler must be an object like BarzilaiBorwein'):
+            module.init_optimizer(**given, force_init=True)
+    assert module._optimizer is optimizer and getattr(scheduler, 'base_lr', None) == rate
 
 
 def fit_without_convergence(folder):
@@ -103,7 +64,7 @@ def fit_without_convergence(folder):
 
 def step_without_a_snapshot(folder):
     problem = Problem()
-    train(ready(problem), problem.iterator())
+    train(problem.bound(sgd={}), problem.iterator())
 
 
 def fit_of_mxnet(folder):

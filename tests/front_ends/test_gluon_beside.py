@@ -1,27 +1,32 @@
-"""SVRGTrainer beside other parts of Gluon: clipping, several trainers, SymbolBlock."""
+"""SVRGTrainer beside other parts of Gluon: clipping, and several trainers."""
 
 import mxnet as mx
 import numpy as np
 import pytest
 from mxnet import gluon
 
-from blocks import Blocks, assert_weights, train, weights_of
+from blocks import Blocks, assert_weights
 
 TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
 
 
 @pytest.mark.parametrize('contexts', [[mx.cpu()], TWO_DEVICES])
 def test_gradients_are_clipped_between_allreduce_and_update(contexts):
-    problem, norm = Blocks('softmax'), 4.
+    problem, norm, clipped = Blocks('softmax'), 4., []
     net = problem.net(contexts)
     trainer = problem.trainer(net, settings={'learning_rate': 0.2}, update_on_kvstore=False)
-    weights = {name: value.astype('float64') for name, value in weights_of(net).items()}
-    svrg, clipped = problem.svrg(10, learning_rate=0.2), []
+    svrg = problem.svrg(10, learning_rate=0.2)
+    step = svrg.optimizer.step
+
+    def clipped_step(weights, gradients):
+        length = np.sqrt(sum((value ** 2).sum() for value in gradients.values()))
+        clipped.append(length > norm)
+        step(weights, {name: value * min(1, norm / length) for name, value in gradients.items()})
+
+    svrg.optimizer.step = clipped_step
     for _ in range(3):
         trainer.update_full_grads(problem.loader())
-        rows_of_pass = np.arange(40)
-        at = dict(weights)
-        mean = {name: value / 4 for name, value in svrg.gradients(at, rows_of_pass).items()}
+        svrg.take_snapshot()
         for begin, batch in zip(range(0, 40, 10), problem.loader()):
             trainer.backward(*(gluon.utils.split_and_load(array, contexts) for array in batch))
             trainer.allreduce_grads()
@@ -29,15 +34,9 @@ def test_gradients_are_clipped_between_allreduce_and_update(contexts):
                 gluon.utils.clip_global_norm([param.grad(device).as_nd_ndarray() for param in
                                               net.collect_params().values()], norm)
             trainer.update(10)
-            rows = np.arange(begin, begin + 10)
-            here, there = (svrg.gradients(each, rows) for each in (weights, at))
-            gradient = {name: here[name] - there[name] + mean[name] for name in here}
-            length = np.sqrt(sum((value ** 2).sum() for value in gradient.values()))
-            clipped.append(length > norm)
-            for name, value in gradient.items():
-                weights[name] = weights[name] - 0.02 * value * min(1, norm / length)
+            svrg.step(np.arange(begin, begin + 10))
     assert 0 < sum(clipped) < len(clipped)
-    assert_weights(net, weights)
+    assert_weights(net, svrg.weights)
 
 
 def test_trainers_of_losses_that_share_no_weights_take_turns():
