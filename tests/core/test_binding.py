@@ -7,65 +7,53 @@ import pytest
 from pairs import in_pairs
 from problems import Problem
 
+TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
 
-def test_snapshot_survives_a_rebind(training):
+
+def bind(module, batch_size=10, **kwargs):
+    module.bind([('data', (batch_size, 4))], [('label', (batch_size,))], **kwargs)
+
+
+def test_snapshot_survives_a_rebind(training, caplog):
     training.snapshot()
+    bind(training.module, 5)
+    assert 'Already bound' in caplog.text
     training.epoch()
-    training.module.get_params()
-    train_data = training.problem.iterator()
-    training.module.bind(train_data.provide_data, train_data.provide_label, for_training=False,
-                         force_rebind=True)
-    training.module.predict(train_data)
-    training.module.bind(train_data.provide_data, train_data.provide_label, force_rebind=True)
+    for for_training in (False, True):
+        training.module.get_params()  # or Module begins with those of the bind before
+        bind(training.module, for_training=for_training, force_rebind=True)
+        training.module.predict(training.problem.iterator())
     training.epoch()
     training.check()
 
 
 @pytest.mark.parametrize('rebind', [False, True])
 def test_the_full_gradient_is_in_units_of_the_batch_size_that_is_bound_now(training, rebind):
-    """The full gradient is added in the units of the batch that is bound now."""
     training.snapshot()
     training.epoch()
-    module, shapes = training.module, ([('data', (7, 4))], [('label', (7,))])
-    module.get_params()
+    training.module.get_params()
     if rebind:
-        module.bind(*shapes, force_rebind=True)
+        bind(training.module, 7, force_rebind=True)
     else:
-        module.reshape(*shapes)
-    rows = np.arange(7)
-    batch = mx.io.DataBatch([mx.nd.array(training.problem.features[rows])],
-                            [mx.nd.array(training.problem.targets[rows])])
-    module.forward_backward(batch)
-    module.update()
-    training.svrg.step(rows)
+        training.module.reshape([('data', (7, 4))], [('label', (7,))])
+    training.problem.step(training.module, training.svrg, 7)
     training.check()
 
 
 def test_a_rebind_may_fix_parameters_and_frees_them_without_a_snapshot(training):
     training.snapshot()
     training.epoch()
-    train_data = training.problem.iterator()
     training.module.get_params()
-    training.module.bind(train_data.provide_data, train_data.provide_label, force_rebind=True,
-                         grad_req={'fc_bias': 'null'})
+    bind(training.module, force_rebind=True, grad_req={'fc_bias': 'null'})
     training.svrg.fixed = ('fc_bias',)
     training.epoch()
-    training.check()
     training.snapshot()
     training.module.get_params()
     with pytest.warns(UserWarning, match='the snapshot is dropped.*fc_bias'):
-        training.module.bind(train_data.provide_data, train_data.provide_label, force_rebind=True)
+        bind(training.module, force_rebind=True)
     training.svrg.fixed, training.svrg.snapshot = (), None
     with pytest.warns(UserWarning, match='without a snapshot'):
         training.epoch()
-    training.check()
-
-
-def test_repeated_bind_is_ignored_and_logged(training, caplog):
-    training.snapshot()
-    training.module.bind([('data', (5, 4))], [('label', (5,))])
-    assert 'Already bound' in caplog.text
-    training.epoch()
     training.check()
 
 
@@ -75,8 +63,7 @@ def test_binding_again_writes_no_json(monkeypatch):
     write = mx.sym.Symbol.tojson
     monkeypatch.setattr(mx.sym.Symbol, 'tojson', lambda symbol: calls.append(1) or write(symbol))
     module = problem.bound()
-    assert len(calls) == 1
-    module.bind(module.data_shapes, module.label_shapes, force_rebind=True)
+    bind(module, force_rebind=True)
     module.update_full_grads(problem.iterator())
     assert len(calls) == 1
 
@@ -90,33 +77,27 @@ def with_auxiliary_states(problem):
 @in_pairs({
     'change': [lambda _: None, with_auxiliary_states],
     'grad_req': ['write', 'add'],
-    'context': [mx.cpu(), [mx.cpu(0), mx.cpu(1)]]})
+    'context': [mx.cpu(), TWO_DEVICES]})
 def test_batches_of_changing_sizes_are_those_of_module(change, grad_req, context):
-    problem = Problem('perceptron', rows=37)
+    problem, rng = Problem('perceptron', rows=37), np.random.RandomState(0)
     change(problem)
     modules = [mx.mod.Module(problem.symbol, label_names=('label',), context=context),
                problem.module(1, context=context, alpha=0)]
-    rng = np.random.RandomState(0)
     for module in modules:
-        module.bind([('data', (10, 4))], [('label', (10,))], grad_req=grad_req,
-                    inputs_need_grad=grad_req == 'write')
+        bind(module, grad_req=grad_req, inputs_need_grad=grad_req == 'write')
         mx.random.seed(0)
         np.random.seed(0)
         module.init_params()
         module.init_optimizer(optimizer_params={'learning_rate': 0.1, 'momentum': 0.5})
     for size in rng.choice([4, 6, 10, 14], 40):
-        rows = rng.randint(37, size=size)
-        batch = mx.io.DataBatch([mx.nd.array(problem.features[rows])],
-                                [mx.nd.array(problem.targets[rows])])
-        found = []
-        evaluates = rng.rand() < 0.2
+        batch, found, evaluates = problem.batch(rng.randint(37, size=size)), [], rng.rand() < 0.2
         for module in modules:
             if evaluates:
                 module.forward(batch, is_train=False)
             module.forward_backward(batch)
             module.update()
             mx.nd.waitall()  # BatchNorm writes its states behind the engine's back
-            found.append([module.get_outputs()[0], *module.get_params()[0].values(),
+            found.append([*module.get_outputs(), *module.get_params()[0].values(),
                           *module.get_params()[1].values()])
             if grad_req == 'write':
                 found[-1] += module.get_input_grads()
@@ -134,12 +115,10 @@ def test_a_reshape_that_failed_leaves_training_as_it_was(training):
     """MXNet leaves the new number of rows beside the old shapes."""
     training.snapshot()
     module = training.module
-    rows = np.zeros((4, 5))  # a feature too many
-    with pytest.raises(mx.MXNetError):
-        module.forward(mx.io.DataBatch([mx.nd.array(rows)], [mx.nd.zeros(4)]))
+    with pytest.raises(mx.MXNetError):  # a feature too many
+        module.forward(mx.io.DataBatch([mx.nd.zeros((4, 5))], [mx.nd.zeros(4)]))
     for size in (14, 6):
-        module.forward(mx.io.DataBatch([mx.nd.zeros((size, 4))], [mx.nd.zeros(size)]),
-                       is_train=False)
+        module.forward(training.problem.batch(size), is_train=False)
         training.epoch()
     assert module._exec_group.batch_size == 10
     training.check()
@@ -175,53 +154,43 @@ def test_bind_that_fails_forgets_what_it_was_to_share(monkeypatch):
         raise MemoryError
 
     problem = Problem(rows=40)
-    first, second = problem.bound(), problem.module()
-    first.init_optimizer()
+    first, second = problem.bound(sgd={}), problem.module()
     first.update_full_grads(problem.iterator())
     with monkeypatch.context() as patch:
         patch.setattr(type(second._svrg.reference), 'bind', fail)
         with pytest.raises(MemoryError):
-            second.bind([('data', (10, 4))], [('label', (10,))], shared_module=first)
+            bind(second, shared_module=first)
     assert not second.binded and not second._snapshot.is_active
 
 
 def test_modules_that_share_weights_share_the_snapshot():
-    """A snapshot that one of them takes is the other's too."""
+    """In the units of each one's rows, whoever took it."""
     problem = Problem('perceptron')
-    first = problem.bound(sgd={'learning_rate': 0.1})
-    second = problem.module()
-    train_data = problem.iterator(4)
-    second.bind(train_data.provide_data, train_data.provide_label, shared_module=first)
+    first, second = problem.bound(sgd={'learning_rate': 0.1}), problem.module()
+    bind(second, 4, shared_module=first)
     svrg = problem.svrg()
-    for owner in (first, second, first):
+    for owner, units in ((first, 1), (second, 0.4), (first, 1)):
         owner.update_full_grads(problem.iterator())
         svrg.take_snapshot()
-        units = {first: 1, second: 0.4}
-        problem.assert_full_gradient(first, {name: value * units[owner] for name, value
+        problem.assert_full_gradient(first, {name: value * units for name, value
                                              in svrg.full_gradient.items()})
-        for module, rows in ((first, np.arange(10)), (second, np.arange(10, 14))):
-            batch = mx.io.DataBatch([mx.nd.array(problem.features[rows])],
-                                    [mx.nd.array(problem.targets[rows])])
-            module.forward_backward(batch)
-            module.update()
-            svrg.step(rows)  # in the units of these rows, whoever took the snapshot
+        problem.step(first, svrg, 10)
+        problem.step(second, svrg, 10, 14)
     problem.assert_weights(first, svrg.weights)
     problem.assert_weights(second, svrg.weights)
 
 
-@pytest.mark.parametrize('context', [mx.cpu(), [mx.cpu(0), mx.cpu(1)]])
+@pytest.mark.parametrize('context', [mx.cpu(), TWO_DEVICES])
 def test_snapshot_is_never_shared_with_live_parameters(context):
     """Nor do the keys of the full gradient have to be in the KVStore that is borrowed."""
-    problem = Problem()
+    problem, svrg = Problem(), Problem().svrg()
     plain = mx.mod.Module(problem.symbol, label_names=('label',), context=context)
-    train_data = problem.iterator()
-    plain.bind(train_data.provide_data, train_data.provide_label)
+    bind(plain)
     plain.init_params(arg_params=problem.arg_params())
     plain.init_optimizer(optimizer_params={'learning_rate': 0.1})
     module = problem.module(context=context)
-    module.bind(train_data.provide_data, train_data.provide_label, shared_module=plain)
-    svrg = problem.svrg()
-    module.update_full_grads(train_data)
+    bind(module, shared_module=plain)
+    module.update_full_grads(problem.iterator())
     svrg.take_snapshot()
     problem.train_epoch(module, svrg)
     problem.assert_weights(module, svrg.weights)
