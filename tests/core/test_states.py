@@ -6,7 +6,7 @@ import pytest
 
 import oracle
 from problems import Problem
-from svrg_optimization import SVRGBucketingModule, SVRGModule
+from svrg_optimization import SVRGBucketingModule
 
 TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
 RATE = {'learning_rate': 0.3}
@@ -52,12 +52,14 @@ class Recurrent(Problem):
 
     def full_gradient(self, weights, value):
         rows = len(self.features)
-        total, _ = self.gradients(weights, np.arange(rows), np.full((rows, 5), value))
+        total, _ = self.gradients(weights, np.arange(rows), np.zeros((rows, 5)) + value)
         return {name: gradient * 10 / rows for name, gradient in total.items()}
 
 
-@pytest.mark.parametrize('rows, context', [(40, mx.cpu()), (37, mx.cpu()), (40, TWO_DEVICES)])
+@pytest.mark.parametrize('rows, context', [
+    (40, mx.cpu()), (37, mx.cpu()), (400, mx.cpu()), (40, TWO_DEVICES)])
 def test_a_pass_takes_the_states_as_they_are(rows, context):
+    """Batches are not merged then: each of their rows has a state of its own."""
     problem = Recurrent(rows)
     module = problem.bound(context=context)
     for value in (0.5, -0.25):
@@ -66,18 +68,22 @@ def test_a_pass_takes_the_states_as_they_are(rows, context):
         problem.assert_full_gradient(module, problem.full_gradient(problem.weights, value))
         assert all((state.asnumpy() == value).all()
                    for states in module.get_states(merge_multi_context=False) for state in states)
+    if rows == 400:
+        states = np.random.RandomState(0).normal(size=(10, 5))
+        module.set_states(states=[[mx.nd.array(states)]])
+        module.update_full_grads(problem.iterator())
+        problem.assert_full_gradient(module, problem.full_gradient(
+            problem.weights, np.tile(states, (40, 1))))
 
 
 @pytest.mark.parametrize('context', [mx.cpu(), TWO_DEVICES])
 def test_both_gradients_of_a_step_have_its_states(context):
     problem = Recurrent()
-    module = problem.module(context=context)
+    module = problem.bound(context=context)
 
     def carry(_):
-        outputs = module.get_outputs(merge_multi_context=False)
-        module.set_states(states=outputs[1:])
+        module.set_states(states=module.get_outputs(merge_multi_context=False)[1:])
 
-    module.bind(problem.iterator().provide_data, problem.iterator().provide_label)
     problem.fit(module, 3, optimizer_params=RATE, batch_end_callback=carry,
                 epoch_end_callback=lambda *_: module.set_states(value=0))
     weights, optimizer = dict(problem.weights), oracle.Sgd(rescale=0.1, **RATE)
@@ -99,9 +105,8 @@ def test_buckets_have_states_of_their_own():
         def next(self):
             batch = super().next()
             batch.bucket_key = 4 + 2 * (self.cursor in (10, 20))
-            batch.data = [mx.nd.pad(batch.data[0].reshape((1, 1, 10, 4)), mode='constant',
-                                    pad_width=(0, 0, 0, 0, 0, 0, 0, batch.bucket_key - 4)
-                                    ).reshape((10, batch.bucket_key))]
+            batch.data = [mx.nd.concat(batch.data[0], mx.nd.zeros((10, 2)), dim=1)
+                          [:, :batch.bucket_key]]
             batch.provide_data = [('data', batch.data[0].shape)]
             batch.provide_label = [('label', (10,))]
             return batch
@@ -115,33 +120,12 @@ def test_buckets_have_states_of_their_own():
     problem.assert_full_gradient(module, problem.full_gradient(problem.weights, 0))
 
 
-def test_batches_are_not_merged():
-    """A state parts them, though all layers treat each row by itself."""
-    data, label = mx.sym.Variable('data'), mx.sym.Variable('label')
-    state = mx.sym.Variable('h', shape=(10, 1))
-    symbol = mx.sym.Group([
-        mx.sym.LinearRegressionOutput(mx.sym.FullyConnected(inputs, num_hidden=1, name=name),
-                                      label, name=name + '_loss')
-        for inputs, name in ((data, 'of_data'), (state, 'of_state'))])
-    problem = Problem(rows=400)
-    module = SVRGModule(symbol, label_names=('label',), update_freq=1, state_names=('h',))
-    module.bind(problem.iterator().provide_data, problem.iterator().provide_label)
-    module.init_params(mx.init.One())
-    states = np.arange(10.)
-    module.set_states(states=[[mx.nd.array(states.reshape(10, 1))]])
-    module.update_full_grads(problem.iterator())
-    expected = (states * (states - problem.targets.reshape(40, 10))).sum() * 10 / 400
-    np.testing.assert_allclose(module._param_dict[0]['of_state_weight'].asnumpy(), [[expected]],
-                               1e-5)
-
-
 @pytest.mark.parametrize('context, state_shape, iterator', [
     (TWO_DEVICES, (0, 5), {}), (mx.cpu(), (10, 5), {}),
     (mx.cpu(), (0, 5), {'last_batch_handle': 'roll_over'})])
 def test_padding_that_cannot_be_cut_off_is_weighted_and_named(context, state_shape, iterator):
     problem = Recurrent(37, state_shape)
-    module = problem.bound(context=context)
-    train_data = problem.iterator(**iterator)
+    module, train_data = problem.bound(context=context), problem.iterator(**iterator)
     if iterator:
         module.update_full_grads(train_data)
     with pytest.warns(UserWarning, match='batch size that divides the rows'):
