@@ -9,7 +9,6 @@ import pytest
 from bad_input import (
     GOOD,
     Data,
-    NoReset,
     assert_refused,
     attribute,
     batch,
@@ -26,6 +25,8 @@ from bad_input import (
     unbound,
     uninitialized,
 )
+from problems import Problem
+from samples import Lengths
 from svrg_optimization import BarzilaiBorwein, LinearDecay, SVRGModule
 from svrg_optimization.diagnostics import VarianceCallback, gradient_variance
 
@@ -66,33 +67,64 @@ def load_pickled(states):
 
 
 INT = 'must be an int of 1 or more'
+COUNT = 'must be None or an int of 1 or more'
+
+
+def fit_sampled(data=None, **kwargs):
+    """Call fit of a new module with such settings."""
+    return lambda _, problem: problem.module(**kwargs).fit(data or problem.iterator(), num_epoch=1)
+
+
 ROWS = {
     # The constructor
-    'update_freq zero': (made(update_freq=0), ValueError, 'update_freq ' + INT + ', not 0'),
+    'batches zero': (made(full_grad_batches=0), ValueError, '^full_grad_batches must be None, an '
+                     'int of 1 or more or a callable that returns one, not 0'),
+    'batches bool': (made(full_grad_batches=True), TypeError, '^full_grad_batches .*not True'),
+    'batches of a function': (
+        fit_sampled(full_grad_batches=lambda _: 0), ValueError,
+        r'^full_grad_batches must be a callable that returns an int of 1 or more \(here after 0 '
+        r'snapshots\), not 0'),
+    'batches of a function, float': (fit_sampled(full_grad_batches=lambda _: 2.0), TypeError,
+                                     'after 0 .* not 2.0'),
+    'batches and rate': (lambda _, problem: problem.bound(full_grad_batches=2).init_optimizer(
+        optimizer_params={'lr_scheduler': BarzilaiBorwein()}), ValueError,
+        '^full_grad_batches must be None with BarzilaiBorwein'),
+    'updates zero': (made(updates_per_snapshot=0), ValueError, '^updates_per_snapshot ' + COUNT),
+    'updates of a function': (made(updates_per_snapshot=len), TypeError,
+                              '^updates_per_snapshot ' + COUNT),
+    'updates stored': (made(updates_per_snapshot=3, store_snapshot_grads=True), ValueError,
+                       '^updates_per_snapshot must be None with store_snapshot_grads'),
+    'updates stored, set': (
+        lambda _, problem: setattr(problem.module(store_snapshot_grads=True),
+                                   'updates_per_snapshot', 3),
+        ValueError, '^updates_per_snapshot must be None with store_snapshot_grads'),
+    'updates of other data': (
+        fit_sampled(mx.io.ResizeIter(Problem(rows=40).iterator(), 4), updates_per_snapshot=3),
+        ValueError, '^updates_per_snapshot must be None unless train_data is an NDArrayIter'),
+    'local_steps': (made(local_steps=1), TypeError, 'local_steps must be True or False, not 1'),
+    'local_steps without snapshots': (made(local_steps=True, alpha=0), ValueError,
+                                      'alpha must not be 0 with local_steps'),
+    'buckets': (bucketing(full_grad_batches=[]), TypeError, '^full_grad_batches must'),
     'update_freq float': (made(update_freq=1.5), TypeError, 'update_freq ' + INT + ', not 1.5'),
     'loss_is_mean int': (made(loss_is_mean=1), TypeError, 'loss_is_mean must be None, True or F'),
     'sparse_full_grad none': (made(sparse_full_grad=None), TypeError, 'sparse_full_grad must be'),
     'store zero': (made(store_snapshot_grads=0), ValueError, 'store_snapshot_grads must be'),
-    'store str': (made(store_snapshot_grads='1G'), TypeError, "not '1G'"),
     'store dropout': (made(symbol=symbol_with(dropout), store_snapshot_grads=True), ValueError,
                       'store_snapshot_grads must be False for a network with random layers: drop'),
     'store states': (made(state_names=['fc_bias'], store_snapshot_grads=True), ValueError,
                      'store_snapshot_grads must be False for a network with states: fc_bias'),
     'alpha high': (made(alpha=1.1), ValueError, 'alpha must be a number from 0 to 1'),
-    'alpha str': (made(alpha='half'), TypeError, "callable that returns one, not 'half'"),
     'nonfinite': (made(nonfinite='ignore'), ValueError, "must be 'warn' or 'raise', not 'ignore'"),
     'symbol': (made(symbol=None), TypeError, 'symbol must be an mxnet Symbol, not None'),
     'context': (made(context='gpu'), TypeError, "context must be a Context or .*, not 'gpu'"),
     'data_names': (made(data_names=('other',)), ValueError, 'other'),
-    'buckets update_freq': (bucketing(update_freq=0), ValueError, 'update_freq ' + INT),
-    'buckets alpha': (bucketing(alpha=2), ValueError, 'alpha must be a number from 0 to 1'),
     # Attributes
-    'set update_freq': (attribute('update_freq', 0), ValueError, 'update_freq ' + INT),
+    'set batches': (attribute('full_grad_batches', 0), ValueError, '^full_grad_batches must'),
+    'set updates': (attribute('updates_per_snapshot', 0), ValueError,
+                    '^updates_per_snapshot ' + COUNT),
     'set alpha': (attribute('alpha', -1), ValueError, 'alpha must be a number from 0 to 1'),
     # The pass for the full gradient: the data
     'data none': (full_grads(None), TypeError, 'train_data must be a DataIter, not None'),
-    'data list': (full_grads([GOOD]), TypeError, 'train_data must be a DataIter'),
-    'data without reset': (full_grads(NoReset()), TypeError, 'train_data must be a DataIter'),
     'data not to be reset': (full_grads(Data(GOOD, resets=OSError('no seek'))), OSError, 'seek'),
     'data empty': (full_grads(Data()), ValueError, 'train_data must yield at least one row'),
     'data of padding': (full_grads(Data(batch((10, 4), pad=10))), ValueError, 'at least one row'),
@@ -102,8 +134,6 @@ ROWS = {
                          r"train_data .*\(10, 4\).*\(10, 5\)"),
     'data without the axis of rows': (on(time_major, full_grads(Data(batch((4,))))), ValueError,
                                       r'train_data must yield .* data .* TN, .* \(4,\)'),
-    'data inputs missing': (full_grads(Data(batch())), ValueError,
-                            r"batches with the data \['data'\], not with 0"),
     'data inputs extra': (full_grads(Data(batch((10, 4), (10, 4)))), ValueError,
                           r"batches with the data \['data'\], not with 2"),
     'data labels missing': (full_grads(Data(GOOD, batch((10, 4), label=None))), ValueError,
@@ -114,8 +144,6 @@ ROWS = {
     'pass unbound': (on(unbound, full_grads(Data(GOOD))), RuntimeError, 'update_full_grads needs'),
     'pass uninitialized': (on(uninitialized, full_grads(Data(GOOD))), RuntimeError, 'parameters'),
     'pass for inference': (on(for_inference, full_grads(Data(GOOD))), RuntimeError, 'for_training'),
-    'buckets unbound': (on(lambda problem: bucketing()(None, None), full_grads(Data(GOOD))),
-                        RuntimeError, 'update_full_grads needs a module that is bound'),
     'update uninitialized': (on(uninitialized, lambda module, _: module.update()),
                              AssertionError, None),
     'backward unbound': (on(unbound, lambda module, _: module.backward()), AssertionError, None),
@@ -124,7 +152,6 @@ ROWS = {
     'fit metric': (fit(eval_metric='no such'), AssertionError, 'no such'),
     'fit data name': (names(data_name='other', label_name='label'), ValueError, 'other'),
     'fit begin_epoch': (fit(begin_epoch=-1), ValueError, 'begin_epoch must be an int of 0 or mo'),
-    'fit num_epoch': (fit(num_epoch=2.5), TypeError, 'num_epoch must be an int of 0 or more'),
     'fit eval_data': (lambda module, problem: fit(eval_data=problem.features)(module, problem),
                       TypeError, 'eval_data must be a DataIter'),
     'fit batch_end_callback': (fit(batch_end_callback=3), TypeError, 'batch_end_callback must be'),
@@ -132,9 +159,7 @@ ROWS = {
     # Checkpoints
     'save nowhere': (lambda module, _: module.save_checkpoint('no/such', 2), OSError, 'no/such'),
     'load missing': (load('model', 7), FileNotFoundError, 'model-0007.params'),
-    'load update_freq': (load('model', 2, update_freq=0), ValueError, 'update_freq ' + INT),
     'load alpha': (load('model', 2, alpha=7), ValueError, 'alpha must be a number from 0 to 1'),
-    'states missing': (load_states('no such'), FileNotFoundError, 'no such'),
     'states of params': (load_states('model-0002.params'), ValueError,
                          'model-0002.params is truncated or no file of optimizer states'),
     'save epoch': (lambda module, _: module.save_checkpoint('model', -1), ValueError,
@@ -147,17 +172,12 @@ ROWS = {
     'states of a list': (load_pickled([1, 2]), ValueError, 'no file of optimizer stat'),
     'states of another network': (load_pickled({0: mx.nd.ones(7)}), ValueError,
                                   'made.states holds states of other .*: that of fc_weight'),
-    'states of another optimizer': (load_pickled({1: (mx.nd.ones(1), mx.nd.ones(1))}), ValueError,
-                                    'made.states holds states of other .*: that of fc_bias'),
     'states without momentum': (load_pickled({0: None}), ValueError, 'that of fc_weight does not'),
     'states no optimizer': (on(lambda problem: problem.bound(), load_states('model-0002.states')),
                             AssertionError, None),
     'params shape': (lambda module, _: module.set_params({'fc_weight': mx.nd.ones((1, 9))}, {},
                                                          allow_missing=True),
                      ValueError, r'arg_params must have the shape \(1, 4\) for fc_weight, not'),
-    'params number': (lambda module, _: module.set_params(
-        {**module.get_params()[0], 'fc_weight': 3}, {}), TypeError,
-        'arg_params must map names to NDArrays, not fc_weight to 3'),
     'init_params shape': (lambda module, _: module.init_params(
         arg_params={'fc_bias': mx.nd.ones(4)}, allow_missing=True, force_init=True), ValueError,
         r'arg_params must have the shape \(1,\) for fc_bias, not \(4,\)'),
@@ -166,8 +186,6 @@ ROWS = {
     'optimizer name': (optimizer(optimizer='no such'), ValueError, 'no such'),
     'force_init params': (lambda module, _: module.init_optimizer(
         optimizer_params={'no_such': 1}, force_init=True), TypeError, 'no_such'),
-    'borrow': (lambda module, _: module.borrow_optimizer(None), TypeError,
-               'shared_module must be a Module, not None'),
     'borrow none': (lambda module, problem: module.borrow_optimizer(uninitialized(problem)),
                     RuntimeError, 'shared_module must have its optimizer initialized'),
     'kvstore type': (optimizer(kvstore=3), TypeError, 'kvstore'),
@@ -177,19 +195,13 @@ ROWS = {
         'lr_scheduler': BarzilaiBorwein()}), ValueError, 'optimizer must be sgd or nag'),
     'step rate': (lambda *_: BarzilaiBorwein(-1), ValueError,
                   'base_lr must be None or a number above 0'),
-    'step bounded': (lambda *_: BarzilaiBorwein(bounded='yes'), TypeError, 'bounded must be'),
     'decay initial': (lambda *_: LinearDecay(2, 10), ValueError, 'initial must be a number from'),
-    'decay updates': (lambda *_: LinearDecay(1, 0), ValueError, 'num_updates ' + INT),
-    'training_batches': (lambda module, _: module.training_batches(None), TypeError,
-                         'train_data must be a DataIter'),
     # Diagnostics
     'variance module': (lambda module, problem: gradient_variance(None, problem.iterator()),
                         TypeError, 'mod must be an SVRGModule or an SVRGTrainer, '
                         'not None'),
     'variance data': (lambda module, _: gradient_variance(module, 3), TypeError,
                       'data must be a DataIter, not 3'),
-    'variance empty': (lambda module, _: gradient_variance(module, Data()), ValueError,
-                       'data must yield at least one batch'),
     'variance raises': (lambda module, _: gradient_variance(
         module, Data(GOOD, raises=OSError('disk'))), OSError, 'disk'),
     'variance no snapshot': (on(lambda problem: problem.bound(), lambda module, problem:
@@ -203,3 +215,13 @@ ROWS = {
 @pytest.mark.parametrize('call, error, message', ROWS.values(), ids=list(ROWS))
 def test_bad_input_is_refused(trained, call, error, message):
     assert_refused(trained, call, error, message)
+
+
+@pytest.mark.filterwarnings('ignore:the learning rate was too large')
+@pytest.mark.parametrize('problem', [Problem(), Lengths()])
+def test_barzilai_borwein_refuses_samples_that_are_set_later(problem):
+    module = problem.fit(problem.module(), 1, optimizer_params={'lr_scheduler': BarzilaiBorwein()})
+    module.full_grad_batches = 3
+    for call in (module.update_full_grads, lambda data: module.fit(data, num_epoch=1)):
+        with pytest.raises(ValueError, match='^full_grad_batches must be None with BarzilaiBor'):
+            call(problem.iterator())

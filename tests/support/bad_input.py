@@ -30,11 +30,6 @@ class Data:
             raise self.raises
 
 
-class NoReset:
-    def __iter__(self):
-        return iter([])
-
-
 def batch(*shapes, label=(10,), pad=0):
     return mx.io.DataBatch([mx.nd.ones(shape) for shape in shapes],
                            None if label is None else [mx.nd.ones(label)], pad=pad)
