@@ -2,7 +2,6 @@
 
 import logging
 import os
-import warnings
 from pathlib import Path
 
 import mxnet as mx
@@ -11,22 +10,16 @@ import pytest
 
 from checkpoints import SETTINGS, bits, bound, load, train
 from problems import Problem
-from processes import in_a_process
-from svrg_optimization import BarzilaiBorwein, SVRGModule
-from svrg_optimization.module import executor_group
-from svrg_optimization.module.optimizer_states import begin_anew
+from svrg_optimization import BarzilaiBorwein
 
 TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
-DEVICES = [(mx.cpu(), 'local'), (mx.cpu(), mx.kv.create), (TWO_DEVICES, 'local'),
-           (TWO_DEVICES, 'device'), ([mx.cpu(i) for i in range(3)], 'local')]
 
 
-# Each two of the four meet.
 @pytest.mark.parametrize('stop, context, kvstore, optimizer, update_on_kvstore', [
-    pytest.param(stop, *devices, ['sgd', 'adam'][(stop + number) % 2],
-                 str((stop + number) // 2 % 2),
-                 marks=[] if stop == number + 1 else pytest.mark.slow)
-    for stop in (1, 2, 3, 4, 5) for number, devices in enumerate(DEVICES)])
+    (1, mx.cpu(), 'local', 'sgd', '1'), (2, mx.cpu(), mx.kv.create, 'adam', '1'),
+    (3, TWO_DEVICES, 'local', 'sgd', '0'), (4, TWO_DEVICES, 'device', 'adam', '1'),
+    (5, [mx.cpu(i) for i in range(3)], 'local', 'adam', '0'),
+    (5, TWO_DEVICES, 'local', 'sgd', '1')])
 def test_a_resumed_run_is_bit_identical(monkeypatch, prefix, stop, optimizer, context, kvstore,
                                         update_on_kvstore):
     monkeypatch.setenv('MXNET_UPDATE_ON_KVSTORE', update_on_kvstore)
@@ -35,43 +28,23 @@ def test_a_resumed_run_is_bit_identical(monkeypatch, prefix, stop, optimizer, co
     unbroken = train(problem, problem.module(3, context=context), 0, 6, optimizer, kvstore=make())
     train(problem, problem.module(3, context=context), 0, stop, optimizer, prefix, make())
     resumed = load(prefix, stop, context=context)
+    assert resumed.update_freq == 3
     train(problem, resumed, stop, 6, optimizer, kvstore=make())
     assert bits(resumed) == bits(unbroken)
-    assert resumed._snapshot.num_update == unbroken._snapshot.num_update == 24
     assert resumed._optimizer.num_update == unbroken._optimizer.num_update == 24
 
 
-def go_on(prefix, optimizer):
-    problem = Problem('softmax', rows=37)
-    train(problem, load(prefix, 2), 2, 5, optimizer, prefix)
-
-
-@pytest.mark.process
-@pytest.mark.parametrize('optimizer', [
-    'sgd', pytest.param('adam', marks=pytest.mark.slow)])
-def test_a_run_resumed_in_a_new_process_is_bit_identical(prefix, optimizer):
-    problem = Problem('softmax', rows=37)
-    unbroken = train(problem, problem.module(3), 0, 5, optimizer)
-    train(problem, problem.module(3), 0, 2, optimizer, prefix)
-    in_a_process(go_on, prefix, optimizer)
-    assert bits(bound(load(prefix, 5), problem)) == bits(unbroken)
-
-
 def test_plain_module_reads_the_files_of_a_checkpoint(saved):
-    """Plain Module reads them, with the optimizer's states."""
     problem = Problem('softmax', rows=37)
     plain = mx.mod.Module.load(saved, 3, load_optimizer_states=True, label_names=('label',))
-    train_data = problem.iterator()
-    plain.fit(train_data, eval_metric=[], begin_epoch=3, num_epoch=4,
+    plain.fit(problem.iterator(), eval_metric=[], begin_epoch=3, num_epoch=4,
               optimizer_params=SETTINGS['sgd'])
-    assert sorted(os.listdir(os.path.dirname(saved))) == ['model-%04d.%s' % (epoch, kind)
-                                                          for epoch in (1, 2, 3) for kind in (
-                                                              'params', 'states', 'svrg')] + [
-        'model-symbol.json']
+    assert sorted(os.listdir(os.path.dirname(saved))) == [
+        *('model-%04d.%s' % (epoch, kind) for epoch in (1, 2, 3)
+          for kind in ('params', 'states', 'svrg')), 'model-symbol.json']
 
 
 def test_a_checkpoint_of_plain_module_gets_a_snapshot_before_the_first_step(prefix):
-    """It has no snapshot, and one is taken before the first step."""
     problem = Problem('softmax', rows=37)
     plain = mx.mod.Module(problem.symbol, label_names=('label',))
     problem.fit(plain, 2, optimizer_params={'learning_rate': 0.1})
@@ -85,30 +58,9 @@ def test_a_checkpoint_of_plain_module_gets_a_snapshot_before_the_first_step(pref
     problem.assert_weights(module, problem.svrg().fit(6, 4, begin_epoch=3))
 
 
-def test_update_freq_is_the_checkpoints_unless_given(saved):
-    assert load(saved, 3).update_freq == 2
-    assert load(saved, 3, update_freq=5).update_freq == 5
-    with pytest.raises(ValueError, match='update_freq'):
-        load(saved, 3, update_freq=0)
-
-
-def test_the_snapshot_is_active_after_loading(prefix):
-    """Its full gradient and weights are those of the module that was saved."""
-    problem = Problem('softmax', rows=37)
-    svrg = problem.svrg()
-    module = problem.fit(problem.module(4), 2, optimizer_params={'learning_rate': 0.1})
-    svrg.fit(2, 4)
-    module.save_checkpoint(prefix, 2)
-    resumed = bound(load(prefix, 2, False), problem)
-    problem.assert_full_gradient(resumed, svrg.full_gradient)
-    resumed.fit(problem.iterator(), eval_metric=[], begin_epoch=2, num_epoch=4,
-                optimizer_params={'learning_rate': 0.1})
-    problem.assert_weights(resumed, svrg.fit(4, 4, begin_epoch=2))
-
-
-@pytest.mark.parametrize('before, after', [
-    (mx.cpu(), TWO_DEVICES), (TWO_DEVICES, mx.cpu()), (TWO_DEVICES, [mx.cpu(i) for i in range(3)])])
-@pytest.mark.parametrize('kvstores', ['11', '10', '01', '00'])
+@pytest.mark.parametrize('before, after, kvstores', [
+    (mx.cpu(), TWO_DEVICES, '11'), (mx.cpu(), TWO_DEVICES, '10'), (TWO_DEVICES, mx.cpu(), '01'),
+    (TWO_DEVICES, [mx.cpu(i) for i in range(3)], '00'), (TWO_DEVICES, mx.cpu(), '11')])
 @pytest.mark.parametrize('optimizer', ['sgd', 'adam'])
 def test_devices_may_change_after_a_stop(monkeypatch, prefix, before, after, kvstores, optimizer):
     """Momentum and counts come along, whoever updates the weights then and now."""
@@ -128,7 +80,6 @@ def test_devices_may_change_after_a_stop(monkeypatch, prefix, before, after, kvs
 
 
 def test_the_batch_size_may_change_after_a_stop(prefix):
-    """The full gradient is in the units of the batch that is bound."""
     problem = Problem('softmax', rows=40)
     train(problem, problem.module(3), 0, 1, prefix=prefix)
     module = load(prefix, 1, False)
@@ -139,51 +90,15 @@ def test_the_batch_size_may_change_after_a_stop(prefix):
     problem.assert_full_gradient(module, svrg.full_gradient)
 
 
-def test_counts_of_updates_come_with_the_states_unless_given(saved):
-    """They come with the states, unless the user gives others."""
+@pytest.mark.parametrize('loads, given, expected', [
+    (True, {}, 13), (False, {}, 1), (True, {'begin_num_update': 100}, 101),
+    (True, {'begin_num_update': 0}, 1)])
+def test_counts_of_updates_come_with_the_states_unless_given(saved, loads, given, expected):
     problem = Problem('softmax', rows=37)
-
-    def num_update(load_optimizer_states, **params):
-        module = bound(load(saved, 3, load_optimizer_states), problem)
-        module.init_optimizer(optimizer_params=params)
-        module.forward_backward(next(problem.iterator()))
-        module.update()
-        return module._optimizer.num_update
-
-    assert num_update(True) == 13
-    assert num_update(False) == 1
-    assert num_update(True, begin_num_update=100) == 101
-    assert num_update(True, begin_num_update=0) == 1
-    for begins, expected in ((0, 13), (100, 101)):
-        module = bound(load(saved, 3), problem)
-        module.init_optimizer(optimizer=mx.optimizer.SGD(momentum=0.9, rescale_grad=0.1,
-                                                         begin_num_update=begins))
-        module.forward_backward(next(problem.iterator()))
-        module.update()
-        assert module._optimizer.num_update == expected
-
-
-def test_states_of_momentum_may_be_loaded_after_it_is_switched_off(prefix):
-    """The states that it had are no error, as in plain Module."""
-    problem = Problem()
-    trained = problem.module(alpha=0)
-    plain = mx.mod.Module(problem.symbol, label_names=('label',))
-    for module in (trained, plain):
-        start(module, problem, momentum=0.9)
-        step(module, problem)
-        module.save_optimizer_states(prefix + '.states')
-        module.init_optimizer(force_init=True)
-        module.load_optimizer_states(prefix + '.states')
-        step(module, problem)
-    problem.assert_weights(trained, {name: value.asnumpy().astype('float64') for name, value
-                                     in plain.get_params()[0].items()})
-
-
-def start(module, problem, kvstore='local', **optimizer_params):
-    data = problem.iterator()
-    module.bind(data.provide_data, data.provide_label)
-    module.init_params(arg_params=problem.arg_params())
-    module.init_optimizer(kvstore, optimizer_params=optimizer_params)
+    module = bound(load(saved, 3, loads), problem)
+    module.init_optimizer(optimizer_params=given)
+    step(module, problem)
+    assert module._optimizer.num_update == expected
 
 
 def step(module, problem):
@@ -191,44 +106,26 @@ def step(module, problem):
     module.update()
 
 
-class History(mx.optimizer.Optimizer):
-    """Keeps the last gradients, as L-BFGS does."""
-
-    def create_state(self, index, weight):
-        return []
-
-    def update(self, index, weight, grad, state):
-        state.append(grad.copy())
-        weight[:] -= 0.1 * sum(state)
-
-
-def test_states_that_have_grown_can_be_loaded(prefix):
-    problem = Problem()
-    module = problem.bound(alpha=0)
-    module.init_optimizer(optimizer=History(rescale_grad=0.1))
-    step(module, problem)
-    module.save_optimizer_states(prefix + '.states')
-    module.load_optimizer_states(prefix + '.states')
-    assert [len(state) for state in module._updater.states.values()] == [1, 1]
-
-
-@pytest.mark.parametrize('context', [mx.cpu(), TWO_DEVICES])
-def test_states_that_begin_anew_are_not_warned_of(prefix, context):
-    problem = Problem(rows=40)
-    module = train(problem, problem.module(2, context=context), 0, 1,
-                   kvstore=mx.kv.create('local'))
-    begin_anew(module, executor_group.parameters(module))  # as where the rate was too large
-    module.save_checkpoint(prefix, 1, True)
-    with warnings.catch_warnings():
-        warnings.filterwarnings('error', '.*holds no states', UserWarning)
-        train(problem, load(prefix, 1, context=context), 1, 2, kvstore=mx.kv.create('local'))
+def test_states_of_momentum_may_be_loaded_after_it_is_switched_off(prefix):
+    problem, ends = Problem(), []
+    for make in (problem.bound, lambda **_: mx.mod.Module(problem.symbol, label_names=('label',))):
+        module = bound(make(alpha=0), problem)
+        module.init_params(arg_params=problem.arg_params(), force_init=True)
+        module.init_optimizer(optimizer_params={'momentum': 0.9})
+        step(module, problem)
+        module.save_optimizer_states(prefix + '.states')
+        module.init_optimizer(force_init=True)
+        module.load_optimizer_states(prefix + '.states')
+        step(module, problem)
+        ends.append(bits(module))
+    assert ends[0] == ends[1]
 
 
 def test_states_of_none_of_the_parameters_are_warned_of(prefix):
-    """Those of a Module whose KVStore updated the weights have other keys: Module drops them."""
     problem = Problem()
     plain = mx.mod.Module(problem.symbol, label_names=('label',))
-    start(plain, problem, mx.kv.create('local'), momentum=0.9)
+    bound(plain, problem).init_params()
+    plain.init_optimizer(mx.kv.create('local'), optimizer_params={'momentum': 0.9})
     step(plain, problem)
     plain.save_optimizer_states(prefix + '.states')
     module = problem.bound(alpha=0, sgd={'momentum': 0.9})
@@ -258,17 +155,6 @@ def test_a_checkpoint_may_precede_the_first_snapshot(prefix):
     problem.assert_weights(module, problem.svrg().fit(4, 3, begin_epoch=1))
 
 
-def test_the_snapshot_outlasts_inference_after_loading(saved):
-    problem = Problem('softmax', rows=37)
-    reference = bound(load(saved, 3), problem)
-    module = bound(load(saved, 3), problem, for_training=False)
-    module.predict(problem.iterator())
-    module.save_checkpoint(saved + '-again', 3)
-    bound(module, problem, force_rebind=True)
-    for name, value in reference._param_dict[0].items():
-        np.testing.assert_array_equal(module._param_dict[0][name].asnumpy(), value.asnumpy())
-
-
 @pytest.mark.parametrize('bind', [None, False, True])
 def test_a_loaded_checkpoint_is_saved_again_unchanged(saved, bind):
     """Before it is bound, bound for inference, and bound for training."""
@@ -281,44 +167,12 @@ def test_a_loaded_checkpoint_is_saved_again_unchanged(saved, bind):
     assert bits(train(problem, load(saved + '-again', 3), 3, 6)) == bits(expected)
 
 
-def test_a_module_bound_for_inference_saves_its_snapshot(prefix):
-    """The snapshot of a training that is over for now goes into the file all the same."""
-    problem = Problem('softmax', rows=37)
-    unbroken = train(problem, problem.module(4), 0, 5)
-    module = train(problem, problem.module(4), 0, 2)
-    module.get_params()
-    bound(module, problem, for_training=False, force_rebind=True)
-    module.save_checkpoint(prefix, 2, save_optimizer_states=True)
-    assert bits(train(problem, load(prefix, 2), 2, 5)) == bits(unbroken)
-
-
-def test_forced_init_params_drops_the_loaded_snapshot(saved):
-    problem = Problem('softmax', rows=37)
-    module = bound(load(saved, 3), problem)
-    module.init_params(force_init=True)
-    assert not module._snapshot.is_active
-
-
 def test_a_parameter_that_was_fixed_when_saved_drops_the_snapshot(prefix):
     problem = Problem('softmax')
     train(problem, problem.module(4, fixed_param_names=['fc_bias']), 0, 2, prefix=prefix)
     with pytest.warns(UserWarning, match='no full gradient of fc_bias'):
         module = bound(load(prefix, 2), problem)
     assert not module._snapshot.is_active
-
-
-def test_subclass_loads_itself(saved):
-    class Mine(SVRGModule):
-        pass
-
-    assert type(Mine.load(saved, 3, label_names=('label',))) is Mine
-
-
-def test_loading_logs_nothing_and_saving_one_line(saved, caplog):
-    problem = Problem('softmax', rows=37)
-    with caplog.at_level('INFO'):
-        bound(load(saved, 3), problem).save_checkpoint(saved, 7)
-    assert caplog.messages == ['Saved checkpoint to "%s-0007.params"' % saved]
 
 
 def test_a_prefix_may_be_a_path_and_an_epoch_an_integer_of_numpy(prefix):
@@ -330,7 +184,6 @@ def test_a_prefix_may_be_a_path_and_an_epoch_an_integer_of_numpy(prefix):
 
 
 def test_states_of_another_optimizer_are_not_gone_on_without(saved):
-    """No optimizer is installed after the error, and the next fit meets it again."""
     problem, resumed = Problem('softmax', rows=37), load(saved, 3)
     for _ in range(2):
         with pytest.raises(ValueError, match='model-0003.svrg holds states of other'):
@@ -349,29 +202,6 @@ def test_states_that_were_not_saved_cannot_be_loaded(prefix):
     assert bound(load(prefix, 1, False), problem)._snapshot.is_active
 
 
-def test_optimizer_stays_where_another_is_refused(saved):
-    problem = Problem('softmax', rows=37)
-    module = train(problem, problem.module(2), 0, 3)
-    before, kvstore = module._optimizer, module._kvstore
-    with pytest.raises(ValueError, match='learning_rate must be a finite number'):
-        module.init_optimizer('local', 'sgd', {'learning_rate': float('nan')}, force_init=True)
-    assert module._optimizer is before and module._kvstore is kvstore
-    unbroken = train(problem, problem.module(2), 0, 5)
-    train(problem, module, 3, 5)
-    assert bits(module) == bits(unbroken)
-
-
-def test_a_network_without_parameters_can_be_saved_and_loaded(tmp_path):
-    symbol = mx.sym.MakeLoss(mx.sym.square(mx.sym.Variable('data')))
-    module = SVRGModule(symbol, label_names=None, update_freq=1)
-    module.bind([('data', (4, 2))])
-    module.init_params()
-    module.save_checkpoint(str(tmp_path / 'model'), 1)
-    loaded = SVRGModule.load(str(tmp_path / 'model'), 1, label_names=None)
-    loaded.bind([('data', (4, 2))], for_training=False)
-    assert loaded.get_params() == ({}, {})
-
-
 @pytest.mark.parametrize('bad', ['no', None, 1.0])
 def test_a_bad_load_optimizer_states_is_refused(saved, bad):
     with pytest.raises(TypeError, match='load_optimizer_states must be True or False, not %r'
@@ -382,7 +212,6 @@ def test_a_bad_load_optimizer_states_is_refused(saved, bad):
 
 @pytest.mark.filterwarnings('ignore:with kvstore=None each of the 2 devices')
 def test_different_shares_are_saved_again_under_another_kvstore(prefix):
-    """Without a KVStore each device has its own full gradient, and a load with one keeps it."""
     problem = Problem(rows=40)
     module = train(problem, problem.module(5, context=TWO_DEVICES), 0, 1, kvstore=None)
     shares = [share['fc_weight'].asnumpy() for share in module._param_dict]
@@ -409,7 +238,6 @@ def fit_with_a_rule(problem, module, begin, end, base_lr, prefix):
 @pytest.mark.parametrize('base_lr, goes_back', [(1e3, True), (0.05, False)])
 def test_a_finished_run_that_is_resumed_ends_at_the_same_weights(prefix, caplog, base_lr,
                                                                  goes_back):
-    """Its last snapshot, after the last checkpoint, may have set the weights back."""
     problem = Problem(rows=37)
     finished = fit_with_a_rule(problem, problem.module(2, tol=1e-5), 0, 2, base_lr, prefix)
     saved = load(prefix, 2)
@@ -421,9 +249,3 @@ def test_a_finished_run_that_is_resumed_ends_at_the_same_weights(prefix, caplog,
     assert caplog.text.count('Epoch[1] Full gradient norm=') == 1
     fit_with_a_rule(problem, finished, 2, 2, base_lr, prefix)
     assert bits(resumed) == bits(finished)
-
-
-def test_fit_over_no_epoch_takes_no_first_snapshot():
-    problem = Problem()
-    module = fit_with_a_rule(problem, problem.module(), 0, 0, 0.1, 'unused')
-    assert not module._snapshot.is_active and module.learning_rate == 0.1

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from problems import Problem
-from samples import Lengths, bits, fit
-from svrg_optimization import SVRGBucketingModule, SVRGModule
+from samples import bits, fit
+from svrg_optimization import SVRGModule
 
 
 def doubled(number):
@@ -32,20 +32,6 @@ def test_samples_go_on_with_the_same_bits_after_a_stop(tmp_path, settings, stop)
     fit(problem, loaded, 5, begin_epoch=stop)
     assert bits(loaded) == bits(unbroken)
     assert loaded._snapshot.num_taken == unbroken._snapshot.num_taken
-
-
-def test_buckets_on_samples_go_on_with_the_same_bits_after_a_stop(tmp_path):
-    problem, prefix = Lengths(), str(tmp_path / 'model')
-
-    def fitted(module, begin, end):
-        return problem.fit(module, end, begin_epoch=begin, optimizer_params={'learning_rate': 0.02})
-
-    unbroken = fitted(problem.module(full_grad_batches=doubled), 0, 4)
-    fitted(problem.module(full_grad_batches=doubled), 0, 2).save_checkpoint(prefix, 2, True)
-    loaded = SVRGBucketingModule.load(
-        prefix, 2, problem.sym_gen, problem.iterator().default_bucket_key, True,
-        full_grad_batches=doubled)
-    assert bits(fitted(loaded, 2, 4)) == bits(unbroken)
 
 
 def test_a_checkpoint_keeps_numbers_and_tells_of_functions(tmp_path):

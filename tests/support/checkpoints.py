@@ -6,7 +6,6 @@ import mxnet as mx
 import numpy as np
 
 from problems import Problem
-from sequences import Sequences
 from svrg_optimization import SVRGModule
 
 SETTINGS = {'sgd': {'learning_rate': 0.1, 'momentum': 0.9, 'wd': 0.01},
@@ -41,14 +40,6 @@ def trained_on_pages(epochs=1):
     """Return a module whose checkpoint has files of more than a page."""
     problem = Problem('softmax', rows=37, features=900)
     return train(problem, problem.module(2), 0, epochs)
-
-
-def trained_buckets():
-    problem = Sequences()
-    module = problem.module(2)
-    module.fit(problem.iterator(), eval_metric=[], num_epoch=1, arg_params=problem.arg_params(),
-               optimizer_params={'learning_rate': 0.1, 'momentum': 0.9})
-    return module
 
 
 def content(folder):
