@@ -41,14 +41,6 @@ from .rate.barzilai_borwein import check_step_size, spelled_out
 from .svrg_optimizer import _SVRGOptimizer, check_learning_rate
 
 
-def _check_batches_can_be_stored(masks, state_names):
-    for kind, names in (('random layers', masks.layers + masks.unshared), ('states', state_names)):
-        if names:
-            raise ValueError('store_snapshot_grads must be False for a network with %s: %s '
-                             'would be others at a step than in the pass'
-                             % (kind, ', '.join(names)))
-
-
 class SVRGModule(Module):
     r"""Train a Module with SVRG, the stochastic variance reduced gradient.
 
@@ -86,34 +78,27 @@ class SVRGModule(Module):
         (``normalization='batch'`` or ``'valid'``). A mean made of operators,
         ``MakeLoss(mean(...))``, cannot be recognized and needs True.
     sparse_full_grad : bool
-        Whether to apply the full gradient of row_sparse parameters only to the
-        rows that the batch contains. Each row of it is divided by the fraction
-        of the batches that contain the row [2]_ [3]_. The cost of a step then
-        depends on the rows of the batch and not on the size of the table. The
-        gradient stays unbiased; its variance is larger. By default a step is
-        exact SVRG and updates the whole table.
+        Whether to apply the full gradient of row_sparse parameters only to the rows that the
+        batch contains, each divided by the fraction of the batches that contain it [2]_ [3]_.
+        The cost of a step then depends on these rows and not on the size of the table. The
+        gradient stays unbiased; its variance is larger.
     store_snapshot_grads : bool or int
-        Whether to store the batches of the pass for the full gradient, each
-        with its gradient at the snapshot. True allows 1 GiB; a number is the
-        limit in bytes. `fit` then trains on the stored batches until the next
-        snapshot, in a new random order in each epoch. A step takes one forward
-        and one backward pass, so an epoch takes 1 + 1/update_freq passes. If the
-        batches with their gradients do not fit, none is stored. The method is SVRG on the
-        finite sum of these batches: random augmentation does not change them until
-        the next snapshot ("transform locking" [4]_).
+        Whether to store the batches of the pass for the full gradient, each with its gradient
+        at the snapshot. True allows 1 GiB; a number is the limit in bytes. `fit` then trains on
+        the stored batches until the next snapshot, in a new random order in each epoch, and an
+        epoch takes 1 + 1/update_freq passes. If they do not fit, none is stored. Random
+        augmentation does not change the batches until the next snapshot [4]_.
     alpha : float or callable
         The coefficient :math:`\alpha` of α-SVRG [5]_,
 
         .. math:: g = \nabla f_{batch}(w) - \alpha (\nabla f_{batch}(\tilde w) - \mu).
 
-        A number in [0, 1], where 1 is SVRG, or a schedule like `LinearDecay`,
-        which is called with the number of updates so far. It may be set later
-        as an attribute. With the number 0 the module is plain Module: no
-        snapshot is taken. A schedule that returns 0 skips no pass.
+        A number in [0, 1], where 1 is SVRG and 0 plain Module, without snapshots; or a schedule
+        like `LinearDecay`, which is called with the number of updates so far. It may be set later
+        as an attribute.
     nonfinite : {'warn', 'raise'}
-        What happens if the full gradient has an infinite value or a NaN: a
-        warning that names the parameters, once, or a FloatingPointError. After
-        the error the previous snapshot stays active.
+        What happens if the full gradient has an infinite value or a NaN: a warning that names the
+        parameters, once, or a FloatingPointError. The previous snapshot then stays active.
     full_grad_batches : int or callable, optional
         Number of batches of a full gradient, from the beginning of the data, or a
         function of the number of snapshots so far that returns it [8]_. By default
@@ -130,36 +115,29 @@ class SVRGModule(Module):
 
         .. math:: w \leftarrow \mathrm{prox}_{\eta R}(w).
 
-        One operator is for all weights: the parameters whose ``wd_mult`` is not 0, which by
-        default are those whose names end with ``_weight``. A dict has an operator
-        for each parameter that it names. The optimizer must be sgd without
-        momentum.
+        One operator is for all weights: the parameters whose ``wd_mult`` is not 0, by default
+        those whose names end with ``_weight``. A dict has an operator for each parameter that it
+        names. The optimizer must be sgd without momentum.
     tol : float, optional
         `fit` ends at the first snapshot at which `gradient_norm` is at most this,
-        with the weights of that snapshot. `num_epoch` stays the limit. It may be
-        set later as an attribute.
+        with the weights of that snapshot. It may be set later as an attribute.
     local_steps : bool
         Whether the workers of a synchronous distributed KVStore, or of Horovod, make their steps
-        alone, each with its own rows and the full gradient of all [7]_. They talk at snapshots
-        alone, where their weights are averaged, by rows, and momentum begins anew. `update_freq`
-        counts epochs of a worker's own data, of any number of batches.
+        alone, each with its own rows and the full gradient of all [7]_. Their weights are averaged
+        at snapshots, by rows, and momentum begins anew. `update_freq` counts epochs of a worker's
+        own data, of any number of batches.
 
     Raises
     ------
-    TypeError
-        If an argument is of another type.
-    ValueError
-        If an argument is out of its range, `store_snapshot_grads` is set for a network with
-        random layers or states, `proximal` names a parameter that is not trained or finds no
-        weight, or two arguments exclude each other: `store_snapshot_grads` and
-        `updates_per_snapshot`, `tol` and `full_grad_batches`, ``alpha=0`` and `tol` or
-        `local_steps`, `proximal` and `sparse_full_grad`.
+    TypeError, ValueError
+        If an argument is of another type or out of its range, `store_snapshot_grads` is set for a
+        network with random layers or states, `proximal` names a parameter that is not trained or
+        finds no weight, or two arguments exclude each other.
 
     Warns
     -----
     UserWarning
-        If the memory for `store_snapshot_grads` is too small, so that nothing is
-        stored. It appears once.
+        Once if the memory for `store_snapshot_grads` is too small.
 
     References
     ----------
@@ -223,12 +201,15 @@ class SVRGModule(Module):
             settings.proximal, self._trainable, weights_of(symbol, self._trainable))
         graph = json.loads(symbol.tojson())  # once: each call leaks three times the JSON in MXNet
         self._masks = DropoutMasks(symbol, graph)
-        if settings.store_snapshot_grads:
-            _check_batches_can_be_stored(self._masks, self._state_names)
+        for kind, names in (('random layers', self._masks.layers + self._masks.unshared),
+                            ('states', self._state_names)):
+            if names and settings.store_snapshot_grads:
+                raise ValueError('store_snapshot_grads must be False for a network with %s: %s '
+                                 'would be others at a step than in the pass'
+                                 % (kind, ', '.join(names)))
         warn_once = WarnOnce()
-        reference = ModuleReference(self, self._masks, graph['nodes'], warn_once,
-                                    settings)
-        self._svrg = SVRG(reference, settings, warn_once)
+        self._svrg = SVRG(ModuleReference(self, self._masks, graph['nodes'], warn_once, settings),
+                          settings, warn_once)
         self._ctx_len = len(self._context)  # for code written for mxnet.contrib
         self._membership = Membership(KVStoreKeys(self._param_names, self._trainable))
         self._loaded = Loaded()
@@ -270,14 +251,13 @@ class SVRGModule(Module):
     def learning_rate(self):
         """Rate of the next step; None before there is an optimizer.
 
-        It can be set unless the optimizer has an `lr_scheduler`. Rates of parameters
-        with an `lr_mult` are multiples of it.
+        It can be set to a finite number, unless the optimizer has an `lr_scheduler` or servers
+        update the weights. Rates of parameters with an `lr_mult` are multiples of it.
 
         Raises
         ------
         TypeError, ValueError
-            If it is set to anything but a finite number, beside an `lr_scheduler`, or where
-            servers update the weights, which it would not reach.
+            If it cannot be set.
         RuntimeError
             If it is set before `init_optimizer`, or read before the first snapshot with a
             `BarzilaiBorwein`.
@@ -386,34 +366,26 @@ class SVRGModule(Module):
         if self.binded and not force_rebind:
             super().bind(data_shapes, label_shapes)  # only logs that it is bound already
             return
-        snapshot = self._snapshot
+        svrg, snapshot, shared = self._svrg, self._snapshot, None
         try:
-            self._bind_anew(data_shapes, label_shapes, for_training, inputs_need_grad,
-                            force_rebind, shared_module, grad_req)
+            if for_training:
+                self._symbol = self._masks.symbol_giving
+            super().bind(data_shapes, label_shapes, for_training, inputs_need_grad, force_rebind,
+                         shared_module, grad_req)
+            self._symbol = self._masks.symbol
+            executor_group.hide_outputs_behind(self, self._symbol)
+            if isinstance(shared_module, SVRGModule) and shared_module._mod_aux.binded:
+                shared = shared_module._svrg
+            svrg.reference.bind(self, shared and shared.reference)
+            if for_training:
+                svrg.snapshot = shared.snapshot if shared else snapshot
+                svrg.reference.check_row_steps(self._has_our_formula)
+                self._loaded = self._loaded.restore_snapshot(svrg)
+                svrg.drop_snapshot_without(executor_group.gradients(self))
         except BaseException:
-            self._symbol, self._svrg.snapshot = self._masks.symbol, snapshot
+            self._symbol, svrg.snapshot = self._masks.symbol, snapshot
             self._reset_bind()
             raise
-
-    def _bind_anew(self, data_shapes, label_shapes, for_training, inputs_need_grad, force_rebind,
-                   shared_module, grad_req):
-        if for_training:
-            self._symbol = self._masks.symbol_giving
-        super().bind(data_shapes, label_shapes, for_training, inputs_need_grad, force_rebind,
-                     shared_module, grad_req)
-        self._symbol = self._masks.symbol
-        executor_group.hide_outputs_behind(self, self._symbol)
-        shared = None
-        if isinstance(shared_module, SVRGModule) and shared_module._mod_aux.binded:
-            shared = shared_module._svrg
-        self._svrg.reference.bind(self, shared and shared.reference)
-        if not for_training:
-            return
-        if shared:
-            self._svrg.snapshot = shared.snapshot
-        self._svrg.reference.check_row_steps(self._has_our_formula)
-        self._loaded = self._loaded.restore_snapshot(self._svrg)
-        self._svrg.drop_snapshot_without(executor_group.gradients(self))
 
     def _reset_bind(self):
         super()._reset_bind()
@@ -422,10 +394,7 @@ class SVRGModule(Module):
         self._svrg.reference.executors.reset_bind()
 
     def reshape(self, data_shapes, label_shapes=None):
-        """Reshape the module for batches of another shape.
-
-        The module at the snapshot is reshaped when its gradients are next needed.
-        """
+        """Reshape the module for batches of another shape, and that at the snapshot when needed."""
         super().reshape(data_shapes, label_shapes)
         self._svrg.reference.batch_size = executor_group.batch_size(self)
 
@@ -495,12 +464,11 @@ class SVRGModule(Module):
         Raises
         ------
         ValueError
-            If Horovod is not there, MXNet would abort, hang or give wrong results with this
-            `kvstore`, the learning rate is not finite, or the optimizer or the KVStore is
-            none for a setting of the module. No key of a weight has been created then.
+            If MXNet would abort, hang or give wrong results with this `kvstore`, the learning
+            rate is not finite, or the optimizer or the KVStore is none for a setting of the
+            module. No key of a weight has been created then.
         TypeError
-            If `optimizer` is neither a str nor an Optimizer, or its `lr_scheduler`
-            is a class or not callable.
+            If `optimizer` is neither a str nor an Optimizer, or its `lr_scheduler` not callable.
 
         Warns
         -----
@@ -551,11 +519,9 @@ class SVRGModule(Module):
         super().borrow_optimizer(shared_module)
 
     def _create_optimizer(self, optimizer, default_opt, kvstore, optimizer_params):
-        """Wrap an optimizer. One that is given by name is created as in Module.
+        """Return an optimizer in the wrapper whose name must be the argument `optimizer`.
 
-        `optimizer` must be ``'_SVRGOptimizer'``, the name of the wrapper's class, or a
-        ValueError is raised. `default_opt` is the optimizer of the weights, a name or an
-        Optimizer; `optimizer_params` are its arguments if it is a name.
+        `default_opt` is the optimizer of the weights, a name or an Optimizer.
         """
         if optimizer.lower() != _SVRGOptimizer.__name__.lower():
             raise ValueError('optimizer must be %r, not %r; the optimizer that steps the weights '
@@ -629,9 +595,7 @@ class SVRGModule(Module):
             svrg.step.snapshot_gradients = None  # a subclass may not have called ours
 
     def update(self):
-        """Update the weights with the SVRG gradients.
-
-        Before the first snapshot it is a step of plain Module.
+        """Update the weights with the SVRG gradients, or as plain Module without a snapshot.
 
         Raises
         ------
@@ -643,7 +607,8 @@ class SVRGModule(Module):
         Warns
         -----
         UserWarning
-            If there is no snapshot, `alpha` has not been 0, and `backward` got no `out_grads`.
+            Once if there is no snapshot, `alpha` has not been 0, and `backward` got no
+            `out_grads`.
         """
         if self.optimizer_initialized:
             check_learning_rate(self._optimizer)  # MXNet would fail in the middle of the step
@@ -653,11 +618,7 @@ class SVRGModule(Module):
         self._svrg.end_step()
 
     def _update_svrg_gradients(self):
-        """Turn the gradients of the latest backward pass into SVRG gradients, in place.
-
-        It is the last part of `backward`. Calling it again before the next
-        `backward` does nothing, even if a subclass overrides it.
-        """
+        """Turn the gradients of the latest backward pass into SVRG gradients, in place, once."""
         self._svrg.correct(executor_group.gradients(self), executor_group.batch_size(self),
                            None if self._has_our_formula else self._svrg_grads_update_rule)
 
@@ -686,11 +647,10 @@ class SVRGModule(Module):
         2 `update_freq` and so on; with `updates_per_snapshot` before the first step
         after so many updates. It is also taken before the first step if there is none,
         or if updates were made with ``alpha=0`` since the last one. `train_data` is read
-        twice in an epoch with a snapshot. Logged are ``Epoch[%d] Full gradient time=%.3f`` in
-        seconds, which are part of the epoch's ``Time cost``, with `full_grad_batches` their
-        number as ``Epoch[%d] Full gradient batches=%d``, the `gradient_norm` as ``Epoch[%d]
-        Full gradient norm=%.1e``, and the `objective`, where it is known, as ``Epoch[%d]
-        Full objective=%g``.
+        twice in an epoch with a snapshot. The log has its seconds (``Epoch[%d] Full gradient
+        time=%.3f``, part of the epoch's ``Time cost``), the `gradient_norm` (``Full gradient
+        norm``), the `objective` where it is known (``Full objective``), and with
+        `full_grad_batches` their number (``Full gradient batches``).
 
         With `tol` a snapshot that finds convergence ends `fit`: at the beginning of
         an epoch without that epoch, within one at the end that comes with it. After
@@ -698,10 +658,8 @@ class SVRGModule(Module):
 
         Raises
         ------
-        TypeError
-            If an iterator, a callback or an epoch is of another type.
-        ValueError
-            If an epoch number is negative, `train_data` yields no batch in an epoch or is no
+        TypeError, ValueError
+            If an argument is of another type, `train_data` yields no batch in an epoch or is no
             NDArrayIter with `updates_per_snapshot`, or the workers of a distributed run differ
             in what must be the same on all. Also where `init_optimizer` or
             `update_full_grads` raises one.
@@ -723,16 +681,14 @@ class SVRGModule(Module):
 
         The iterator is reset, read to its end, or for `full_grad_batches`, and left
         there. Padding rows are ignored. If the pass fails, the previous snapshot
-        and full gradient stay active. With the number 0 as `alpha` the data are
-        read and nothing is computed, so that shuffled iterators yield the same
-        batches afterwards.
+        stays active. With the number 0 as `alpha` the data are read and nothing is
+        computed, so that shuffled iterators yield the same batches afterwards.
 
         Parameters
         ----------
         train_data : DataIter
             The n rows to average over. It yields DataBatches, or lists with one
-            DataBatch for each device. In an SVRGBucketingModule each batch has
-            a `bucket_key`.
+            DataBatch for each device.
 
         Raises
         ------
@@ -790,27 +746,15 @@ class SVRGModule(Module):
     def training_batches(self, train_data):
         """Return the batches of one epoch, for a custom loop.
 
-        Parameters
-        ----------
-        train_data : DataIter
-            The iterator that `update_full_grads` was called with.
-
-        Returns
-        -------
-        iterable of DataBatch
-            The batches of this iterator that `store_snapshot_grads` stored at
-            the last `update_full_grads`, in a new random order. If there are
-            none, the iterator itself, which has been reset.
-
+        These are the batches of `train_data` that `store_snapshot_grads` stored at the last
+        `update_full_grads`, in a new random order. If there are none, it is `train_data`, reset.
         """
         checked_iterator('train_data', train_data)
-        batches = None
-        if not self._svrg.settings.is_plain:
-            batches = self._svrg.store.shuffled(train_data)
+        svrg = self._svrg
+        batches = None if svrg.settings.is_plain else svrg.store.shuffled(train_data)
         if batches is None:
             rewind(train_data)
-            return train_data
-        return batches
+        return train_data if batches is None else batches
 
     # Checkpoints
 
@@ -818,22 +762,19 @@ class SVRGModule(Module):
         """Save the module with all that is needed to resume the training run.
 
         ``prefix-%04d.svrg`` has all of it, and no pickles. Beside it are the files of Module,
-        which plain ``Module.load`` reads. All are written whole or not at all. `prefix` may be a
-        path.
+        which plain ``Module.load`` reads. All are written whole or not at all.
 
         Raises
         ------
         TypeError
             If the optimizer's states are neither numbers nor arrays, nor lists or tuples of them.
         OSError
-            If a file cannot be written, as on a full disk. The files of an
-            earlier checkpoint stay as they were.
+            If a file cannot be written. The files of an earlier checkpoint stay as they were.
 
         Warns
         -----
         UserWarning
-            If the optimizer's states are on the servers of a KVStore: they are
-            not saved. The warning appears once.
+            Once if the optimizer's states are on servers: they are not saved.
         """
         names = file_names(prefix, epoch)
         with_states = save(self, self, names, {name_of_symbol(prefix): self.symbol},
@@ -859,7 +800,9 @@ class SVRGModule(Module):
 
     @classmethod
     def load(cls, prefix, epoch, load_optimizer_states=False, update_freq=None, **kwargs):
-        """Make a module from a checkpoint of this class or of plain Module.
+        """Make a module, not bound yet, from a checkpoint of this class or of plain Module.
+
+        A snapshot that was active when it was saved becomes active at `bind`.
 
         Parameters
         ----------
@@ -869,20 +812,13 @@ class SVRGModule(Module):
             Number of the epoch in the file names.
         load_optimizer_states : bool
             Whether to load the optimizer's states and update counts when the optimizer
-            is installed. The counts are not loaded if the optimizer is given a
-            `begin_num_update`. Those of a plain Module are a pickle: load only files that you
-            trust.
+            is installed; not the counts if it is given a `begin_num_update`. Those of a
+            plain Module are a pickle: load only files that you trust.
         update_freq : int, optional
             By default the value in the checkpoint; 1 for one of plain Module.
         **kwargs
             Further arguments of the constructor, also for another number of devices.
             Settings default to the saved values.
-
-        Returns
-        -------
-        SVRGModule
-            The module with its parameters, not bound yet. A snapshot that was active
-            when it was saved becomes active at `bind`.
 
         Raises
         ------
@@ -896,10 +832,9 @@ class SVRGModule(Module):
         Warns
         -----
         UserWarning
-            If a setting cannot be in a file and is not given: a schedule,
-            operators of another package. If the states were on the
-            servers of a KVStore: only the counts are loaded. If there is no ``.svrg``: only
-            what plain Module saves is loaded.
+            If a setting cannot be in a file and is not given: a schedule, operators of another
+            package; if the states were on servers: only the counts are loaded; or if there is
+            no ``.svrg``: only what plain Module saves is loaded.
         """
         given = kwargs if update_freq is None else {**kwargs, 'update_freq': update_freq}
         checkpoint = load(prefix, epoch, load_optimizer_states, given)
@@ -921,14 +856,13 @@ class SVRGModule(Module):
         Raises
         ------
         ValueError
-            If the file is truncated, contains no states, or contains states of
-            other shapes than those of the parameters and the optimizer.
+            If the file is truncated, or has no states or those of other parameters.
 
         Warns
         -----
         UserWarning
-            If the states belong to none of the parameters. This happens with
-            files of a plain Module with another kind of KVStore.
+            If the states belong to none of the parameters, as in files of a plain Module with
+            another kind of KVStore.
         """
         if not self.optimizer_initialized or servers_hold_states(self):
             super().load_optimizer_states(fname)  # raises an error
