@@ -458,8 +458,7 @@ class SVRGModule(Module):
         only sums full gradients over the devices. A KVStore takes one module; a
         process has one distributed KVStore.
 
-        With ``kvstore='horovod'``, or with a DistributedOptimizer, which is unwrapped,
-        all workers of Horovod train as with ``dist_sync``.
+        With ``kvstore='horovod'`` all workers of Horovod train as with ``dist_sync``.
 
         Raises
         ------

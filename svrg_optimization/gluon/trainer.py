@@ -16,7 +16,7 @@ from ..core import snapshots
 from ..core.requirements import ALL_ROWS, COMPRESSED, require
 from ..core.settings import Settings, setting
 from ..core.svrg import COMPUTED, SVRG
-from ..kvstore.horovod import is_wrapped, join
+from ..kvstore.horovod import join
 from ..kvstore.kinds import is_asynchronous, is_distributed, kind_of, warn_of_devices
 from ..kvstore.local_steps import LocalSteps, check_local_steps
 from ..kvstore.workers import workers_of_trainer
@@ -145,9 +145,8 @@ class SVRGTrainer(gluon.Trainer):
         if compression_params:
             raise ValueError('compression_params must be None, and not %r: %s'
                              % (compression_params, COMPRESSED))
-        check_local_steps(settings.local_steps, kvstore, optimizer)
-        is_unwrapped = is_wrapped(optimizer)
-        kvstore, optimizer = join(kvstore, optimizer)
+        check_local_steps(settings.local_steps, kvstore)
+        kvstore = join(kvstore, optimizer)
         _check_kvstore(kvstore, update_on_kvstore, settings.proximal)
         warn_once = WarnOnce()
         rows = Rows(batch_axis, settings.loss_is_mean, warn_once)
@@ -183,10 +182,6 @@ class SVRGTrainer(gluon.Trainer):
         self._steps_alone = settings.local_steps and is_distributed(kvstore)
         if self._steps_alone:
             self._kvstore_params['kvstore'] = LocalSteps(kvstore)
-        if is_unwrapped:
-            self._scale *= kvstore.num_workers
-            warn_once('optimizer is a DistributedOptimizer, which is unwrapped: the kvstore '
-                      "'horovod' sums, and step takes the rows of all workers")
         self._reference = GluonReference(self._params, objective, rows)
         self._svrg = SVRG(self._reference, settings, warn_once)
         self._loop = {}  # numbers of the latest `epochs`, which workers compare

@@ -8,7 +8,7 @@ from mxnet import nd
 from mxnet.kvstore import KVStoreBase
 
 from ..core.arrays import summed
-from .kinds import HOROVOD, is_distributed, kind_of
+from .kinds import HOROVOD, kind_of
 
 _numbers = itertools.count()
 
@@ -19,52 +19,20 @@ def is_wrapped(optimizer):
     return hvd is not None and isinstance(optimizer, hvd.DistributedOptimizer)
 
 
-def join(kvstore, optimizer, devices=1):
-    """Return the KVStore and the optimizer to train with, where one of them is Horovod's.
+def join(kvstore, optimizer):
+    """Return the KVStore to train with, Horovod's in place of its name.
 
-    All others are returned as they are. A DistributedOptimizer is unwrapped: what it
-    wraps divides by the number of workers, and the KVStore sums.
-
-    Parameters
-    ----------
-    kvstore : KVStore, str or None
-        KVStore or its name.
-    optimizer : Optimizer or str
-        Optimizer or its name.
-    devices : int
-        Number of devices of this process.
-
-    Raises
-    ------
-    ValueError
-        If Horovod is not installed or not initialized, or if the two do not fit.
+    A ValueError tells of Horovod's wrapper of an optimizer, and of Horovod that is not there.
     """
-    if not is_wrapped(optimizer) and kind_of(kvstore) != HOROVOD:
-        return kvstore, optimizer
-    if kind_of(kvstore) == HOROVOD and not isinstance(kvstore, str):
+    if is_wrapped(optimizer):
+        raise ValueError("optimizer must not be a DistributedOptimizer, which would sum over the "
+                         "workers twice: give the optimizer itself, and kvstore='horovod'")
+    if kind_of(kvstore) != HOROVOD:
+        return kvstore
+    if not isinstance(kvstore, str):
         raise ValueError('kvstore must be the name %r, not a KVStore of mx.kv.create(%r), which '
                          'knows of no other process' % (HOROVOD, HOROVOD))
-    if not is_wrapped(optimizer):
-        return Horovod(), optimizer
-    if is_distributed(kvstore):
-        raise ValueError('kvstore must be of one process, or %r, with a DistributedOptimizer, '
-                         'which sums over the workers already, and not %r'
-                         % (HOROVOD, kind_of(kvstore)))
-    if kvstore is None and devices > 1:
-        raise ValueError('kvstore must not be None with a DistributedOptimizer and %d devices, '
-                         'which would train apart: %r sums over them too' % (devices, HOROVOD))
-    store = Horovod()
-    if optimizer._process_set.size() != store.num_workers:
-        raise ValueError('process_set of the DistributedOptimizer must have all %d workers, and '
-                         'not the ranks %s: those outside would wait or train apart'
-                         % (store.num_workers, optimizer._process_set.ranks))
-    # It stays the same optimizer, for who goes on with it.
-    optimizer._optimizer.rescale_grad /= (
-        optimizer._gradient_predivide_factor if optimizer._average_in_framework
-        else store.num_workers)
-    optimizer._average_in_framework = True
-    optimizer._gradient_predivide_factor = optimizer._postscale_factor = 1.
-    return store, optimizer._optimizer
+    return Horovod()
 
 
 class Horovod(KVStoreBase):

@@ -2,30 +2,17 @@
 
 from mxnet.kvstore import KVStoreBase
 
-from .horovod import is_wrapped
 from .kinds import LOCAL_STEPS, is_asynchronous, is_distributed, kind_of
 from .operations import sum_over_devices
 
 
-def check_local_steps(local_steps, kvstore, optimizer, sparse=()):
+def check_local_steps(local_steps, kvstore, sparse=()):
     """Raise a ValueError if workers cannot make their steps alone.
 
-    Parameters
-    ----------
-    local_steps : bool
-        Whether they are to.
-    kvstore : KVStore or str or None
-        KVStore or its name.
-    optimizer : Optimizer or str
-        Optimizer as the user gave it.
-    sparse : list of str
-        Parameters that are row_sparse or have such gradients.
+    `sparse` are the parameters that are row_sparse or have such gradients.
     """
     if not local_steps:
         return
-    if is_wrapped(optimizer):
-        raise ValueError("optimizer must not be a DistributedOptimizer with local_steps, as it "
-                         "sums over the workers: give the optimizer itself and kvstore='horovod'")
     if is_asynchronous(kvstore):
         raise ValueError("kvstore must be synchronous with local_steps, as 'dist_sync' is, since "
                          'workers wait for each other at a snapshot, and not %r' % kind_of(kvstore))

@@ -59,9 +59,9 @@ def install(module, kvstore, optimizer, optimizer_params, init_optimizer):
     init_optimizer : callable
         Takes `kvstore` and the wrapped optimizer and installs them as Module does.
     """
-    check_local_steps(module._svrg.settings.local_steps, kvstore, optimizer,
+    check_local_steps(module._svrg.settings.local_steps, kvstore,
                       sum(executor_group.sparse_parameters(module), []))
-    kvstore, optimizer = join(kvstore, optimizer, len(module._context))
+    kvstore = join(kvstore, optimizer)
     may_update = will_update(kvstore, len(module._context), module._arg_params)
     view = _view_where_workers_update(module, kvstore, optimizer, optimizer_params)
     updates = may_update and view is None

@@ -30,17 +30,8 @@ def fits(sizes, batch_size=8):
     given = {'problem': {**GIVEN, 'rows': sum(sizes)}, 'sizes': sizes, 'settings': SGD,
              'batch_size': batch_size}
     return {name: {**given, **arguments} for name, arguments in {
-        'by name': {'kvstore': 'horovod', 'is_wrapped': False},
-        'by name, on two devices': {'kvstore': 'horovod', 'is_wrapped': False, 'devices': 2},
-        'wrapped': {},
-        'wrapped, local': {'kvstore': 'local'},
-        'wrapped, device, on two devices': {'kvstore': 'device', 'devices': 2},
-        'wrapped, a local KVStore': {'kvstore': 'local', 'is_object': True},
-        'wrapped, by name': {'kvstore': 'horovod'},
-        'predivided, twice': {'wrapper': {'predivide': 4.}, 'twice': True},
-        'averaged by Horovod': {'wrapper': {'predivide': 4., 'averages': True}, 'twice': True},
-        'alpha': {'kvstore': 'horovod', 'is_wrapped': False, 'alpha': 0.4},
-        'without snapshots': {'kvstore': 'horovod', 'is_wrapped': False, 'alpha': 0},
+        'module': {}, 'two devices': {'devices': 2}, 'alpha': {'alpha': 0.4},
+        'without snapshots': {'alpha': 0},
     }.items()}
 
 
@@ -57,7 +48,6 @@ SETTINGS = {'learning_rate': 0.1, 'momentum': 0.5}
 def of_two(tmp_path_factory):
     """Make all checks of two ranks; return the results."""
     folder = tmp_path_factory.mktemp('horovod')
-    by_rule = {'problem': SOFTMAX, 'sizes': SIZES, 'num_epoch': 4}
     gluon = {'problem': {**GIVEN, 'features': 4}, 'sizes': SIZES}
     even = {**PROBLEM, 'kind': 'linear', 'features': 4, 'rows': 48}
     checks = [*((name, 'fit', arguments) for name, arguments in fits(SIZES).items()),
@@ -65,10 +55,9 @@ def of_two(tmp_path_factory):
                                'settings': {'learning_rate': 0.05}}),
               ('proximal', 'fit', {'problem': SOFTMAX, 'sizes': SIZES, 'proximal': L1(0.05),
                                    'settings': {'learning_rate': 0.2}}),
-              ('alone', 'fit', {**fits(SIZES)['by name'], 'local_steps': True}),
-              ('rule', 'fit_by_rule', by_rule),
-              ('rule, by name', 'fit_with_step_size', {**by_rule, 'batch_size': 8, 'wd': 0.05,
-                                                       'bounded': False}),
+              ('alone', 'fit', {**fits(SIZES)['module'], 'local_steps': True}),
+              ('rule', 'fit_with_step_size', {'problem': SOFTMAX, 'sizes': SIZES, 'num_epoch': 4,
+                                              'batch_size': 8, 'wd': 0.05, 'bounded': False}),
               ('tol', 'fit_until_converged', {'problem': SOFTMAX, 'sizes': SIZES,
                                               'batch_size': 8, 'tols': [1e-4, 1e-4]}),
               ('other tols', 'fit_until_converged', {'problem': SOFTMAX, 'sizes': SIZES,
@@ -92,8 +81,6 @@ def of_two(tmp_path_factory):
               ('gluon, on two devices', 'fit_gluon', {**gluon, 'devices': 2}),
               ('gluon alone', 'fit_gluon_alone', {
                   **gluon, 'batch_size': 8, 'num_epoch': 5, 'optimizer': SETTINGS}),
-              ('gluon, wrapped', 'fit_gluon', {**gluon, 'is_wrapped': True, 'kvstore': 'device'}),
-              ('gluon, wrapped by name', 'fit_gluon', {**gluon, 'is_wrapped': True}),
               ('gluon converges', 'converge_gluon', {
                   'problem': even, 'sizes': [24, 24], 'batch_size': 8, 'tol': 1e-4,
                   'strength': 0.3}),
@@ -112,11 +99,11 @@ def assert_alike(of_ranks):
             np.testing.assert_array_equal(weights[name], value, err_msg=name)
 
 
-def norm_of(problem, weights, wd=0., decayed=BIAS['decayed']):
+def norm_of(problem, weights, wd=0.):
     """Return the largest component of the gradient of the mean objective over all rows."""
     rows = len(problem.features)
     weights = {name: value.astype('float64') for name, value in weights.items()}
-    return max(np.abs(value / rows + wd * weights[name] * name.endswith(decayed)).max()
+    return max(np.abs(value / rows + wd * weights[name] * name.endswith('weight')).max()
                for name, value in
                problem.network(weights, problem.features, problem.targets).items())
 
@@ -124,17 +111,14 @@ def norm_of(problem, weights, wd=0., decayed=BIAS['decayed']):
 def assert_svrg(results, sizes, arguments):
     """Check weights and norms of `fit` for those of float64 over all rows of all ranks."""
     given = {key: value for key, value in arguments.items() if key == 'alpha'}
-    decayed = BIAS if arguments.get('is_wrapped', True) else {}
     problem = Problem(**{**GIVEN, 'rows': sum(sizes)})
     at_snapshot, expected = (
-        train_on_union(problem, sizes, arguments['batch_size'], epochs, 2, **given, **SGD,
-                       **decayed)
+        train_on_union(problem, sizes, arguments['batch_size'], epochs, 2, **given, **SGD)
         for epochs in (4, 5))
     for weights, norm in results:
         assert_close(weights, expected)
         if arguments.get('alpha') != 0:
-            np.testing.assert_allclose(norm, norm_of(problem, at_snapshot, SGD['wd'], tuple(
-                decayed.get('decayed', ['weight']))), rtol=1e-5)
+            np.testing.assert_allclose(norm, norm_of(problem, at_snapshot, SGD['wd']), rtol=1e-5)
     assert_alike([weights for weights, _ in results])
     assert len({norm for _, norm in results}) == 1
 
@@ -198,22 +182,19 @@ def test_proximal_operators_are_applied_alike(of_two):
     assert_alike([weights for weights, _ in of_two['proximal']])
 
 
-@pytest.mark.parametrize('name, decayed', [('rule', BIAS['decayed']),
-                                           ('rule, by name', ('weight',))])
-def test_the_rate_is_that_of_all_rows(of_two, name, decayed):
+def test_the_rate_is_that_of_all_rows(of_two):
     problem = Problem(**SOFTMAX)
     svrg = oracle.Svrg(problem.network, problem.weights, problem.features, problem.targets, 16,
-                       oracle.Sgd(lambda _: twin.rate, wd=0.05, rescale=1 / 16,
-                                  decayed=decayed))
-    twin = SvrgBB(problem, 0.05, 0.05, bounded=False, svrg=svrg, decayed=decayed)
+                       oracle.Sgd(lambda _: twin.rate, wd=0.05, rescale=1 / 16))
+    twin = SvrgBB(problem, 0.05, 0.05, bounded=False, svrg=svrg)
     shards = [oracle.batches_of(size, 8) for size in SIZES]
     twin.fit(0, 4, 1, [np.r_[first, SIZES[0] + second] for first, second in zip(*shards)])
-    for weights, rate, *_ in of_two[name]:
+    for weights, rate, *_ in of_two['rule']:
         assert_close(weights, svrg.weights)
         np.testing.assert_allclose(rate, twin.rate, rtol=1e-5)
-    assert_alike([weights for weights, *_ in of_two[name]])
-    assert len({rate for _, rate, *_ in of_two[name]}) == 1
-    assert not any('servers' in line for *_, line in of_two['rule, by name'])
+    assert_alike([weights for weights, *_ in of_two['rule']])
+    assert len({rate for _, rate, *_ in of_two['rule']}) == 1
+    assert not any('servers' in line for *_, line in of_two['rule'])
 
 
 def test_all_stop_at_the_same_snapshot(of_two):
@@ -221,7 +202,7 @@ def test_all_stop_at_the_same_snapshot(of_two):
     assert len({(norm, epochs) for _, norm, epochs, *_ in of_two['tol']}) == 1
     for weights, norm, epochs, *_ in of_two['tol']:
         assert norm <= 1e-4 and 0 < epochs < 200
-        assert abs(norm_of(problem, weights, 0.05, ('weight',)) - norm) < 1e-5
+        assert abs(norm_of(problem, weights, 0.05) - norm) < 1e-5
     assert_alike([weights for weights, *_ in of_two['tol']])
     for message in of_two['other tols']:
         assert re.search("tol must be the same on all workers with the kvstore "
@@ -305,13 +286,10 @@ def test_a_resumed_training_ends_on_the_bits_of_an_unbroken_one(of_two):
         assert_alike([of_two['resumed'][0][0], unbroken, resumed])
 
 
-@pytest.mark.parametrize('name', ['gluon', 'gluon, on two devices', 'gluon, wrapped',
-                                  'gluon, wrapped by name'])
+@pytest.mark.parametrize('name', ['gluon', 'gluon, on two devices'])
 def test_blocks_train_on_all_rows(of_two, name):
     assert_blocks(of_two[name])
-    for _, warned in of_two[name]:
-        assert len(warned) == ('wrapped' in name)
-        assert all('optimizer is a DistributedOptimizer' in message for message in warned)
+    assert not any(warned for _, warned in of_two[name])
 
 
 def test_blocks_converge_together(of_two):
@@ -341,14 +319,10 @@ def test_the_last_step_of_a_rank_that_has_ended_is_summed(of_two):
 
 def test_what_cannot_be_trained_is_refused(of_two):
     expected = {
-        'several devices': '2 devices, which would train apart',
         'row_sparse': "must not be Horovod's .* row_sparse, as w:",
-        'row_sparse, wrapped': "must not be Horovod's .* row_sparse, as w:",
-        'dist_async beside it': "and not 'dist_async'",
-        'dist_sync beside it': "and not 'dist_sync'",
-        'a process set': r'process_set .* must have all 2 workers, and not the ranks \[1\]',
+        'wrapped': 'optimizer must not be a DistributedOptimizer',
+        'wrapped in Gluon': 'optimizer must not be a DistributedOptimizer',
         'compression': 'compression_params must be None',
-        'wrapped, alone': 'optimizer must not be a DistributedOptimizer with local_steps',
         'adam by the rule': 'optimizer must be sgd or nag.*, not adam',
         'borrowed': 'shared_module must be an SVRGModule where .* of Horovod',
         'sparse gradients in Gluon': 'params must have dense gradients'}
@@ -361,13 +335,10 @@ def test_what_cannot_be_trained_is_refused(of_two):
 
 
 def test_three_ranks_train_on_all_rows(tmp_path):
-    """The optimizer divides by 15 and by 3, which is not in all digits to divide by 45."""
     sizes = [27, 30, 25]
-    ways = {name: arguments for name, arguments in fits(sizes, 15).items()
-            if name in ('by name', 'wrapped', 'averaged by Horovod')}
-    found = run_checks(tmp_path, [(name, 'fit', arguments) for name, arguments in ways.items()], 3)
-    for name, arguments in ways.items():
-        assert_svrg(found[name], sizes, arguments)
+    arguments = fits(sizes, 15)['module']
+    found = run_checks(tmp_path, [('module', 'fit', arguments)], 3)
+    assert_svrg(found['module'], sizes, arguments)
 
 
 def test_mpirun_starts_ranks_that_train_on_all_rows(tmp_path):
@@ -375,9 +346,7 @@ def test_mpirun_starts_ranks_that_train_on_all_rows(tmp_path):
                                             'print(hvd.mpi_built())')):
         pytest.skip('needs mpirun, and Horovod with MPI: make horovod')
     checks = [('gluon', 'fit_gluon', {'problem': {**GIVEN, 'features': 4}, 'sizes': SIZES}),
-              *((name, 'fit', arguments) for name, arguments in fits(SIZES).items()
-                if name in ('by name', 'wrapped'))]
+              ('module', 'fit', fits(SIZES)['module'])]
     found = run_checks(tmp_path, checks, start=mpirun)
-    for name in ('by name', 'wrapped'):
-        assert_svrg(found[name], SIZES, fits(SIZES)[name])
+    assert_svrg(found['module'], SIZES, fits(SIZES)['module'])
     assert_blocks(found['gluon'])

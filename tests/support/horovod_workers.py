@@ -24,7 +24,6 @@ from blocks import Blocks
 from problems import Problem
 from shards import error_of, problem_of, shard_of, weights_of
 from svrg_optimization import BarzilaiBorwein, SVRGModule
-from svrg_optimization.gluon import SVRGTrainer
 
 
 class Named(str):
@@ -37,39 +36,23 @@ class Named(str):
         """Do nothing: no scenario may need it."""
 
 
-HOROVOD, ONE_RANK = Named('horovod'), hvd.ProcessSet([1])
+HOROVOD = Named('horovod')
 
 
 def wait_for_all():
     hvd.allreduce(mx.nd.zeros(1), name='all are here').wait_to_read()
 
 
-def wrapped(optimizer='sgd', rows=8, predivide=1., averages=False, **settings):
-    """Return a DistributedOptimizer over a new optimizer for batches of some rows."""
-    optimizer = hvd.DistributedOptimizer(
-        mx.optimizer.create(optimizer, rescale_grad=1 / rows, **settings),
-        gradient_predivide_factor=predivide)
-    if averages:  # as where Horovod has been built with a newer NCCL
-        optimizer._optimizer.rescale_grad = 1 / rows
-        optimizer._average_in_framework, optimizer._postscale_factor = False, predivide
-    return optimizer
-
-
-def fit(problem, sizes, kvstore=None, is_object=False, devices=1, num_epoch=5, optimizer='sgd',
-        is_wrapped=True, wrapper=(), settings=(), twice=False, batch_size=8, **arguments):
+def fit(problem, sizes, devices=1, optimizer='sgd', settings=(), batch_size=8, **arguments):
     """Train from the weights of rank 0; return the weights of this rank, and the norm."""
     problem, rank = problem_of(problem), hvd.rank()
     module = problem.module(2, context=[mx.cpu(i) for i in range(devices)], **arguments)
-    if is_wrapped:
-        optimizer = wrapped(optimizer, batch_size, **dict(wrapper), **dict(settings))
     train_data = shard_of(problem, sizes, rank, batch_size)
     module.bind(train_data.provide_data, train_data.provide_label)
     module.init_params(arg_params={name: value + rank
                                    for name, value in problem.arg_params().items()})
-    for again in range(1 + twice):
-        module.init_optimizer(mx.kv.create(kvstore) if is_object else kvstore, optimizer,
-                              () if is_wrapped else settings, force_init=bool(again))
-    module.fit(train_data, eval_metric='mse', num_epoch=num_epoch)
+    module.init_optimizer('horovod', optimizer, settings)
+    module.fit(train_data, eval_metric='mse', num_epoch=5)
     return weights_of(module), module.gradient_norm
 
 
@@ -87,16 +70,6 @@ def train_two(problem, sizes):
         for module in modules:
             module.update()
     return list(map(weights_of, modules))
-
-
-def fit_by_rule(problem, sizes, num_epoch):
-    """Train with BarzilaiBorwein in a DistributedOptimizer; return the weights and the rate."""
-    problem, rule = problem_of(problem), BarzilaiBorwein(0.05, bounded=False)
-    module = problem.module(1)
-    module.fit(shard_of(problem, sizes, hvd.rank(), 8), kvstore=None, eval_metric='mse',
-               arg_params=problem.arg_params(), num_epoch=num_epoch,
-               optimizer=wrapped(wd=0.05, lr_scheduler=rule))
-    return weights_of(module), rule.rate
 
 
 def resume(problem, sizes, prefix):
@@ -122,22 +95,16 @@ def resume(problem, sizes, prefix):
     return found
 
 
-def fit_gluon(problem, sizes, devices=1, is_wrapped=False, kvstore='horovod'):
+def fit_gluon(problem, sizes, devices=1):
     """Train a Gluon block from the weights of rank 0; return its weights and the warnings."""
     problem, rank = Blocks(**problem), hvd.rank()
     net = problem.net([mx.cpu(i) for i in range(devices)])
     for param in net.collect_params().values():
         param.set_data(param.data(mx.cpu(0)) + rank)
-    settings = {'learning_rate': 0.1, 'momentum': 0.5}
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter('always')
-        if is_wrapped:
-            loss = problem.loss()
-            trainer = SVRGTrainer(
-                net.collect_params(), wrapped(rows=1, **settings), kvstore=kvstore,
-                objective=lambda data, label: loss(net(data), label))
-        else:
-            trainer = problem.trainer(net, settings=settings, kvstore=kvstore)
+        trainer = problem.trainer(net, settings={'learning_rate': 0.1, 'momentum': 0.5},
+                                  kvstore='horovod')
     shard = gluon_workers.shard_of(problem, sizes, rank, 8)
     for epoch in range(4):
         if epoch % 2 == 0:
@@ -166,21 +133,18 @@ def refusals():
         told[name] = error_of(module.init_optimizer, kvstore, optimizer)
         assert told[name] is None or not module.optimizer_initialized
 
-    two = [mx.cpu(0), mx.cpu(1)]
-    install('several devices', None, wrapped(), context=two)
+    wrapped = hvd.DistributedOptimizer(mx.optimizer.SGD())
     install('row_sparse', 'horovod', problem=workers.SparseProblem())
-    install('row_sparse, wrapped', 'local', wrapped(), workers.SparseProblem())
-    install('dist_async beside it', 'dist_async', wrapped())
-    install('dist_sync beside it', 'dist_sync', wrapped())
-    install('a process set', None,
-            hvd.DistributedOptimizer(mx.optimizer.SGD(), process_set=ONE_RANK))
+    install('wrapped', None, wrapped)
     install('compression', 'horovod', compression_params={'type': '2bit', 'threshold': 0.5})
-    install('wrapped, alone', None, wrapped(), local_steps=True)
-    install('adam by the rule', None, wrapped('adam', lr_scheduler=BarzilaiBorwein()))
+    install('adam by the rule', 'horovod', mx.optimizer.Adam(lr_scheduler=BarzilaiBorwein()))
+    told['wrapped in Gluon'] = error_of(lambda: Blocks(rows=16).trainer(
+        Blocks(rows=16).net(), optimizer=wrapped, settings=None))
     plain = mx.mod.Module(problem.symbol, label_names=('label',))
     plain.bind(problem.iterator(8).provide_data, problem.iterator(8).provide_label)
     plain.init_params()
-    plain.init_optimizer(None, wrapped(rows=4))  # which makes the 1/8 that it expects
+    plain.init_optimizer(None, hvd.DistributedOptimizer(  # which makes the 1/8 that it expects
+        mx.optimizer.SGD(rescale_grad=1 / 4)))
     told['borrowed'] = error_of(problem.bound(8).borrow_optimizer, plain)
     net = gluon.nn.Embedding(4, 2, sparse_grad=True)
     net.initialize()
@@ -257,7 +221,7 @@ def end_at_once(problem):
 def main(directory):
     faulthandler.enable()
     results = {'before init': before_init()}
-    hvd.init(process_sets=[ONE_RANK])
+    hvd.init()
     print('rank %d is process %d' % (hvd.rank(), os.getpid()), flush=True)
     for name, scenario, arguments in pickle.loads((directory / 'checks').read_bytes()):
         print('checks', name, flush=True)
