@@ -36,11 +36,6 @@ class SVRGBucketingModule(BucketingModule):
         As in SVRGModule. The parameters that `proximal` names are the default
         bucket's.
 
-    Raises
-    ------
-    ValueError, TypeError
-        As in SVRGModule.
-
     Examples
     --------
     Learn which word comes next, in sentences of two lengths.
@@ -138,14 +133,7 @@ class SVRGBucketingModule(BucketingModule):
 
     def init_optimizer(self, kvstore='local', optimizer='sgd',
                        optimizer_params=(('learning_rate', 0.01),), force_init=False):
-        """Install one optimizer for all buckets.
-
-        Raises
-        ------
-        ValueError, TypeError
-            As in `SVRGModule.init_optimizer`. The previous optimizer, if there
-            was one, then stays installed.
-        """
+        """Install one optimizer for all buckets. If that fails, the previous one stays."""
         with contextlib.ExitStack() as stack:
             for bucket in self._buckets.values():
                 stack.enter_context(optimizer_kept_on_error(bucket))
@@ -163,13 +151,7 @@ class SVRGBucketingModule(BucketingModule):
 
     def set_params(self, arg_params, aux_params, allow_missing=False, force_init=True,
                    allow_extra=False):
-        """Set the parameters of all buckets. The snapshot does not change.
-
-        Raises
-        ------
-        TypeError, ValueError
-            As in `SVRGModule.set_params`.
-        """
+        """Set the parameters of all buckets. The snapshot does not change."""
         current = self._curr_module
         with current._keeping_snapshot() if current else contextlib.nullcontext():
             super().set_params(arg_params, aux_params, allow_missing, force_init, allow_extra)
@@ -185,41 +167,13 @@ class SVRGBucketingModule(BucketingModule):
         super().forward(data_batch, is_train)
 
     def fit(self, train_data, *args, **kwargs):
-        """Train the module for some epochs, with snapshots, as `SVRGModule.fit` does.
-
-        Raises
-        ------
-        TypeError, ValueError, FloatingPointError
-            As in `SVRGModule.fit`.
-
-        Warns
-        -----
-        UserWarning
-            As in `SVRGModule.fit`.
-        """
-        loop.fit(self, (train_data, *args), kwargs,
-                 is_ours=type(self) is SVRGBucketingModule)
+        """Train the module for some epochs, with snapshots, as `SVRGModule.fit` does."""
+        loop.fit(self, (train_data, *args), kwargs, is_ours=type(self) is SVRGBucketingModule)
 
     fit.__signature__ = SVRGModule.fit.__signature__
 
     def update_full_grads(self, train_data):
-        """Take a snapshot and compute the full gradient, as `SVRGModule.update_full_grads` does.
-
-        Parameters
-        ----------
-        train_data : DataIter
-            The n rows to average over. Each batch has a `bucket_key`.
-
-        Raises
-        ------
-        RuntimeError, TypeError, ValueError, FloatingPointError
-            As in `SVRGModule.update_full_grads`.
-
-        Warns
-        -----
-        UserWarning
-            As in `SVRGModule.update_full_grads`.
-        """
+        """Take a snapshot as `SVRGModule.update_full_grads` does; batches have a `bucket_key`."""
         current = self._curr_bucket_key if self.binded else None
         reference = self._svrg.reference
         try:
@@ -240,21 +194,9 @@ class SVRGBucketingModule(BucketingModule):
     def save_checkpoint(self, prefix, epoch, save_optimizer_states=False, remove_amp_cast=False):
         """Save the module with all that is needed to resume the training run.
 
-        ``prefix-%04d.svrg`` has all but the symbols of further buckets, beside the files of
-        BucketingModule. All are written whole or not at all.
-        `save_optimizer_states` is the third argument because
-        ``mx.callback.module_checkpoint`` passes it there; in BucketingModule
-        `remove_amp_cast` is.
-
-        Raises
-        ------
-        TypeError, ValueError, OSError
-            As in `SVRGModule.save_checkpoint`.
-
-        Warns
-        -----
-        UserWarning
-            As in `SVRGModule.save_checkpoint`.
+        It is as `SVRGModule.save_checkpoint`, beside the files of BucketingModule. The symbols of
+        further buckets are not saved. `save_optimizer_states` is the third argument, where
+        ``mx.callback.module_checkpoint`` passes it; in BucketingModule `remove_amp_cast` is.
         """
         names = {**file_names(prefix, epoch), 'buckets': os.fspath(prefix) + '.buckets'}
         symbols = {name_of_symbol(prefix, key): self._call_sym_gen(key)[0]
@@ -277,12 +219,16 @@ class SVRGBucketingModule(BucketingModule):
         given = kwargs if update_freq is None else {**kwargs, 'update_freq': update_freq}
         checkpoint = load(prefix, epoch, load_optimizer_states, given, default_bucket_key)
         module = cls(sym_gen, default_bucket_key, **checkpoint.settings)
-        module._curr_module = module._new_bucket(default_bucket_key, checkpoint.symbol)
-        module._curr_bucket_key = default_bucket_key
-        module._buckets[default_bucket_key] = module._curr_module
+        module._begin_with({default_bucket_key: checkpoint.symbol})
         module._curr_module._resume_from(checkpoint)
-        module.params_initialized = True
         return module
+
+    def _begin_with(self, symbols):
+        """Take the buckets of symbols, which are about to get their parameters."""
+        for key, symbol in symbols.items():
+            self._buckets[key] = self._new_bucket(key, symbol)
+        self._curr_bucket_key, self._curr_module = self._default_bucket_key, self._default_bucket
+        self.params_initialized = True
 
     @classmethod
     def load_dict(cls, sym_dict=None, sym_gen=None, default_bucket_key=None, arg_params=None,
@@ -293,12 +239,8 @@ class SVRGBucketingModule(BucketingModule):
                             ('default_bucket_key', default_bucket_key)):
             assert value is not None, '%s needs to be provided' % name
         module = cls(sym_gen, default_bucket_key, **kwargs)
-        for key, symbol in sym_dict.items():
-            module._buckets[key] = module._new_bucket(key, symbol)
-        module._curr_module = module._default_bucket
-        module._curr_bucket_key = default_bucket_key
-        module._curr_module._arg_params = arg_params
-        module._curr_module._aux_params = aux_params
-        module._curr_module.params_initialized = True
-        module.params_initialized = True
+        module._begin_with(sym_dict)
+        bucket = module._curr_module
+        bucket._arg_params, bucket._aux_params = arg_params, aux_params
+        bucket.params_initialized = True
         return module

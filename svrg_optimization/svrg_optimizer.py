@@ -74,30 +74,16 @@ class _SVRGOptimizer(opt.Optimizer):
     Parameters
     ----------
     default_optimizer : str or mxnet.optimizer.Optimizer
-        Optimizer of the weights, or its registered name.
+        Optimizer of the weights, `default_opt`, or its registered name. `aux_opt` is that of the
+        full gradients.
     full_keys : iterable of str or int, optional
         Keys of full gradients in the KVStore. By default ``X_full`` is such a
         key if ``X`` is a value of `param_idx2name`.
-    proximal : dict of (str or int) to callable, optional
+    proximal : dict of (str or int) to ProximalStep, optional
         What is applied to a weight after its step, under the weight's key.
     **kwargs
-        Arguments of `default_optimizer`, if that is a name. If it is an
-        instance, only `param_idx2name` is used, and only if the instance has no
-        such table yet.
-
-    Attributes
-    ----------
-    default_opt : mxnet.optimizer.Optimizer
-        Optimizer of the weights.
-    aux_opt : _AssignmentOptimizer
-        Optimizer of the full gradients.
-
-    Raises
-    ------
-    TypeError
-        If `default_optimizer` is neither a name nor an optimizer.
-    ValueError
-        If no optimizer is registered under the name.
+        Arguments of `default_optimizer`, if that is a name. If it is an instance, only
+        `param_idx2name` is used, and only if the instance has no such table yet.
 
     Examples
     --------

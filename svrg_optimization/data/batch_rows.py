@@ -51,20 +51,9 @@ def resized(descriptions, rows):
 
 
 def shapes_of(batch, data_shapes, label_shapes):
-    """Return DataDescs of the data and labels of a batch.
+    """Return DataDescs of a batch's data and labels; of labels that it lacks, too.
 
-    Parameters
-    ----------
-    batch : DataBatch or list of DataBatch
-        The batch, or one batch for each device. A list may differ from the
-        description only in its number of rows.
-    data_shapes, label_shapes : list of DataDesc
-        Description of the module's batches; `label_shapes` may be None.
-
-    Returns
-    -------
-    data_shapes, label_shapes : list of DataDesc
-        Description of this batch. Labels that it lacks are described too.
+    A list of one batch for each device may differ from those given only in its number of rows.
     """
     rows, _ = count_rows(batch, data_shapes)
 
@@ -80,23 +69,7 @@ def shapes_of(batch, data_shapes, label_shapes):
 def check_batch(name, batch, data_shapes, label_shapes):
     """Raise an error unless a batch has the described inputs.
 
-    Parameters
-    ----------
-    name : str
-        What the user calls the data that yielded it.
-    batch : DataBatch or list of DataBatch
-        The batch, or one batch for each device.
-    data_shapes, label_shapes : list of DataDesc
-        Description of the module's batches. With empty `label_shapes` the
-        number of labels is not checked.
-
-    Raises
-    ------
-    TypeError
-        If it is not a batch, or its `pad` is not an int.
-    ValueError
-        If the number of arrays, their rows or their layout differ, or `pad` is
-        negative or larger than the batch.
+    `name` is what the user calls the data. Without `label_shapes` labels are not counted.
     """
     for piece in as_list(batch):
         if not isinstance(getattr(piece, 'data', None), (list, tuple)):
@@ -129,20 +102,7 @@ def check_batch(name, batch, data_shapes, label_shapes):
 
 
 def count_rows(batch, data_shapes):
-    """Count the rows of a batch.
-
-    Parameters
-    ----------
-    batch : DataBatch or list of DataBatch
-        The batch, or one batch for each device.
-    data_shapes : list of DataDesc
-        Description of the batch's data.
-
-    Returns
-    -------
-    rows, padding : int
-        Number of all rows, and of the padding rows among them.
-    """
+    """Count the rows of a batch, and the padding rows among them."""
     axes = [batch_axis(description) for description in data_shapes]
     position = next(i for i, axis in enumerate(axes) if axis >= 0)
     pieces = as_list(batch)
@@ -151,22 +111,7 @@ def count_rows(batch, data_shapes):
 
 
 def without_padding(batch, data_shapes, label_shapes, padding_first):
-    """Cut the padding off a batch.
-
-    Parameters
-    ----------
-    batch : DataBatch or list of DataBatch
-        Batch with at least one real row. It is not changed.
-    data_shapes, label_shapes : list of DataDesc
-        Description of the batch; `label_shapes` may be None.
-    padding_first : bool
-        Whether the padding is at the beginning of the batch.
-
-    Returns
-    -------
-    DataBatch
-        The real rows in their order, as one batch.
-    """
+    """Return the real rows of a batch, of which there is one, in their order, as one batch."""
     pieces = []
     for piece in as_list(batch):
         rows, padding = count_rows(piece, data_shapes)

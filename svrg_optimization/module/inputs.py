@@ -7,19 +7,9 @@ _ORDER_STAYS = 'Flatten', 'flatten', 'Reshape', 'reshape', 'identity', '_copy', 
 
 
 def weights_of_inputs(nodes, data_names):
-    """Map each weight that inputs are multiplied by to the input's place and its own axis.
+    """Map each weight that inputs are multiplied by to the input's place, and to its own axis.
 
-    Parameters
-    ----------
-    nodes : list of dict
-        Nodes of the symbol.
-    data_names : list of str
-        Names of the inputs.
-
-    Returns
-    -------
-    dict of str to (int, int)
-        The place among the inputs, and the axis that has one element for each column.
+    This axis has one element for each column.
     """
     weights = {}
     for node in nodes:

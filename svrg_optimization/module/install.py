@@ -1,6 +1,5 @@
 """Installs the optimizer of a module and its keys in a KVStore, after all checks."""
 
-import contextlib
 import math
 import os
 import pickle
@@ -45,56 +44,64 @@ def optimizer_kept_on_error(module):
 
 
 def install(module, kvstore, optimizer, optimizer_params, init_optimizer):
-    """Check, wrap and install the optimizer of a module, and create its keys.
+    """Check, wrap and install the optimizer of a bound module, and create its keys.
 
     All checks come before the first key of a weight. After an error the KVStore may have
-    keys; `optimizer_kept_on_error` restores the module.
-
-    Parameters
-    ----------
-    module : SVRGModule
-        The module, which is bound and has its parameters.
-    kvstore, optimizer, optimizer_params
-        Arguments of ``init_optimizer``.
-    init_optimizer : callable
-        Takes `kvstore` and the wrapped optimizer and installs them as Module does.
+    keys; `optimizer_kept_on_error` restores the module. `init_optimizer` takes the KVStore and
+    the wrapped optimizer and installs them as Module does.
     """
-    check_local_steps(module._svrg.settings.local_steps, kvstore,
+    svrg, devices = module._svrg, len(module._context)
+    check_local_steps(svrg.settings.local_steps, kvstore,
                       sum(executor_group.sparse_parameters(module), []))
     kvstore = join(kvstore, optimizer)
-    may_update = will_update(kvstore, len(module._context), module._arg_params)
+    may_update = will_update(kvstore, devices, module._arg_params)
     view = _view_where_workers_update(module, kvstore, optimizer, optimizer_params)
     updates = may_update and view is None
-    kvstore = _usable(module, kvstore, updates)
-    _check_optimizer(module, kvstore, updates, optimizer, optimizer_params)
-
+    kvstore = _checked(module, kvstore, updates, optimizer, optimizer_params)
     seen = kvstore if view is None else view(kvstore)
-    wrapped = _wrapped(module, seen, optimizer, optimizer_params)
+    summed = module._param_names + module._aux_names if steps_alone(seen) else module._trainable
+    keys = KVStoreKeys(module._param_names, summed, svrg.reference.counted_by_row())
+    module._membership = Membership(keys)
+    wrapped = module._create_optimizer(_SVRGOptimizer.__name__, optimizer, seen, optimizer_params)
+    check_learning_rate(wrapped)
     if updates and is_distributed(kvstore):
         pickle.dumps(wrapped, 0)  # MXNet does so too, but after keys are created
+
+    # From here on the KVStore changes.
     if isinstance(kvstore, mx.kv.KVStore):
         _used.add(kvstore)
     if has_servers(kvstore):
-        _begin_on_servers(module._membership.keys, kvstore, wrapped, updates, may_update)
+        prepare_exit(kvstore)
+        if number_of_first_key(kvstore, keys.first) and may_update:
+            _refuse_optimizer()  # of a plain Module, which has the first keys
+        if updates:
+            wrapped.place_on_servers(dict(enumerate(keys.on_servers)),
+                                     kvstore.num_workers if is_asynchronous(kvstore) else 1)
     module._loaded.restore_counts(wrapped.default_opt, optimizer, optimizer_params,
                                   module._context)
-    with _silent_on_usual_rescaling(module, seen, optimizer, wrapped):
+    with warnings.catch_warnings():
+        usual = 1 / _rows(module, seen)  # with which Module compares digit by digit
+        if isinstance(optimizer, str) or math.isclose(wrapped.rescale_grad, usual):
+            warnings.filterwarnings('ignore', 'Optimizer created manually outside Module')
         init_optimizer(seen, wrapped)
-    _go_on(module, wrapped)
+    rule = rule_of(wrapped.lr_scheduler)
+    module._loaded = module._loaded.restore_optimizer(module, rule)
+    if rule is not None and not rule.is_begun and svrg.snapshot.is_active:
+        svrg.snapshot.is_stale = True  # a new one gives it its first rate
+    module._membership.begin_counting(wrapped, svrg.snapshot.num_update)
+    if not svrg.snapshot.is_active:
+        svrg.drop_snapshot()
     if module._kvstore:  # Module may have made it of its name
         # A plain Module would give it another one.
         (module._kvstore if view is None else kvstore).set_optimizer = _refuse_optimizer
-    warn_of_devices(kvstore, len(module._context), module._svrg.warn_once)
+    warn_of_devices(kvstore, devices, svrg.warn_once)
     if is_distributed(kvstore):
         # Module does not give the workers rank 0's weights if they update the weights
         # themselves, and never updates their copies on the host.
         executor_group.pull_dense_weights(seen, module)
     if module._kvstore:
-        create_keys(module._kvstore, module._membership.keys,
-                    {**module._aux_params, **module._arg_params})
+        create_keys(module._kvstore, keys, {**module._aux_params, **module._arg_params})
 
-
-# All of these come before the KVStore has a key.
 
 def _view_where_workers_update(module, kvstore, optimizer, optimizer_params):
     """Return the class of KVStores whose workers update, None where `kvstore` itself decides.
@@ -115,23 +122,16 @@ def _view_where_workers_update(module, kvstore, optimizer, optimizer_params):
     return WorkersUpdate
 
 
-def _usable(module, kvstore, updates):
-    """Return a KVStore that can take the module, connected if it is distributed."""
+def _checked(module, kvstore, updates, optimizer, optimizer_params):
+    """Check all before the KVStore has a key, and return it, connected if it is distributed."""
+    settings, on_servers = module._svrg.settings, updates and is_distributed(kvstore)
     check_usable(kvstore, updates, len(module._context), module._compression_params,
                  *executor_group.sparse_parameters(module),
                  loads_states=module._preload_opt_states is not None
                  or module._loaded.has_states)
     if isinstance(kvstore, str) and is_distributed(kvstore):
         kvstore = open_distributed(kvstore)
-    _check_unused(kvstore, updates)
-    check_waits(kvstore, tol=module.tol)
-    return kvstore
-
-
-# A KVStore has one optimizer for all its keys, and would let a second Module replace it.
-
-def _check_unused(kvstore, updates):
-    """Raise a ValueError if a KVStore cannot take the keys of a module."""
+    # A KVStore has one optimizer for all its keys, and would let a second Module replace it.
     if kvstore in _used:
         raise ValueError(
             'kvstore must have no keys of another SVRGModule, nor of an init_optimizer that has '
@@ -141,6 +141,14 @@ def _check_unused(kvstore, updates):
                'one of its own, as mx.kv.create(%r) makes' % kvstore.type))
     if updates and getattr(kvstore, '_updater', None) is not None:
         _refuse_optimizer()
+    check_waits(kvstore, tol=settings.tol)
+    check_step_size(optimizer, optimizer_params, settings.alpha, on_servers,
+                    settings.full_grad_batches)
+    module._svrg.reference.check_row_steps(True, optimizer, optimizer_params)
+    module._proximal.check_optimizer(
+        optimizer, optimizer_params,
+        {name: array.shape for name, array in module._arg_params.items()}, on_servers)
+    return kvstore
 
 
 def _refuse_optimizer(_=None):
@@ -148,85 +156,20 @@ def _refuse_optimizer(_=None):
                      'it has one optimizer for all its keys')
 
 
-def _check_optimizer(module, kvstore, updates, optimizer, optimizer_params):
-    on_servers = updates and is_distributed(kvstore)
-    check_step_size(optimizer, optimizer_params, module.alpha, on_servers,
-                    module.full_grad_batches)
-    module._svrg.reference.check_row_steps(True, optimizer, optimizer_params)
-    module._proximal.check_optimizer(
-        optimizer, optimizer_params,
-        {name: array.shape for name, array in module._arg_params.items()},
-        on_servers)
-
-
-def _wrapped(module, kvstore, optimizer, optimizer_params):
-    """Return the optimizer, wrapped for new keys of the module."""
-    summed = (module._param_names + module._aux_names if steps_alone(kvstore)
-              else module._trainable)
-    module._membership = Membership(KVStoreKeys(module._param_names, summed,
-                                                module._svrg.reference.counted_by_row()))
-    wrapped = module._create_optimizer(_SVRGOptimizer.__name__, optimizer, kvstore,
-                                       optimizer_params)
-    check_learning_rate(wrapped)
-    return wrapped
+def _rows(module, kvstore):
+    """Return the rows of a step, by which Module divides."""
+    return executor_group.batch_size(module) * batches_of_rescaling(kvstore)
 
 
 def wrapped_optimizer(module, default_opt, kvstore, optimizer_params):
-    """Return an _SVRGOptimizer around an optimizer, which is created as in Module.
-
-    Parameters
-    ----------
-    module : SVRGModule
-        Module being trained.
-    default_opt, kvstore, optimizer_params
-        As in ``SVRGModule._create_optimizer``.
-    """
+    """Return an _SVRGOptimizer around an optimizer, which is created as in Module."""
     updates = will_update(kvstore, len(module._context), module._arg_params)
     copies = 1 if updates else len(module._context)
     idx2name = {key: name for key, (name, _) in updater_keys(module._param_names, copies).items()}
     proximal = module._proximal.steps(idx2name)
     if isinstance(default_opt, _SVRGOptimizer):
         default_opt = default_opt.default_opt
-    rows = executor_group.batch_size(module) * batches_of_rescaling(kvstore)
     given = dict(optimizer_params) if isinstance(default_opt, str) else {}
     return _SVRGOptimizer(default_opt, full_keys=module._membership.keys.summed, proximal=proximal,
                           sym=module.symbol, param_idx2name=idx2name,
-                          **{'rescale_grad': 1 / rows, **given})
-
-
-# From here on the KVStore changes.
-
-def _begin_on_servers(keys, kvstore, wrapped, updates, may_update):
-    """Create the first key, and tell the optimizer the numbers that servers give all keys."""
-    prepare_exit(kvstore)
-    if number_of_first_key(kvstore, keys.first) and may_update:
-        _refuse_optimizer()  # of a plain Module, which has the first keys
-    if updates:
-        wrapped.place_on_servers(dict(enumerate(keys.on_servers)),
-                                 kvstore.num_workers if is_asynchronous(kvstore) else 1)
-
-
-@contextlib.contextmanager
-def _silent_on_usual_rescaling(module, kvstore, optimizer, wrapped):
-    """Filter Module's warning of rescale_grad, which it compares digit by digit.
-
-    It does so only where the user made the optimizer.
-    """
-    usual = 1 / (executor_group.batch_size(module) * batches_of_rescaling(kvstore))
-    with warnings.catch_warnings():
-        if isinstance(optimizer, str) or math.isclose(wrapped.rescale_grad, usual):
-            warnings.filterwarnings('ignore', 'Optimizer created manually outside Module')
-        yield
-
-
-def _go_on(module, wrapped):
-    """Let the rule of the rate, the counts of updates and the snapshot go on or begin."""
-    snapshot, rule = module._svrg.snapshot, rule_of(wrapped.lr_scheduler)
-    module._loaded = module._loaded.restore_optimizer(module, rule)
-    if rule is not None and not rule.is_begun and snapshot.is_active:
-        snapshot.is_stale = True  # a new one gives it its first rate
-    module._membership.begin_counting(wrapped, snapshot.num_update)
-    if not snapshot.is_active:
-        module._svrg.drop_snapshot()
-
-
+                          **{'rescale_grad': 1 / _rows(module, kvstore), **given})

@@ -49,17 +49,7 @@ def missing_loss_named(symbol):
 def is_row_wise(nodes, inputs):
     """Tell whether a network's loss is known to be a sum of one term for each row.
 
-    Parameters
-    ----------
-    nodes : list of dict
-        Nodes of the network, from its JSON.
-    inputs : iterable of str
-        Names of data and labels. Their first axis counts the rows.
-
-    Returns
-    -------
-    bool
-        False also if it is not known.
+    The first axis of `inputs`, by name, counts the rows.
     """
     has_rows = []
     for node in nodes:
@@ -82,25 +72,13 @@ def _is_sum(node):
 class LossReduction:
     """Dependence of a batch's gradient on the number of its rows.
 
-    Parameters
-    ----------
-    symbol : mxnet.symbol.Symbol
-        Network with its loss.
-    nodes : list of dict
-        Nodes of the network, from its JSON.
-    shapes : dict of str to tuple of int
-        Shapes of the inputs.
-    loss_is_mean : bool, optional
-        Whether the loss is a mean over the rows of a batch. By default this is
-        read from the loss layers. A mean made of operators,
-        ``MakeLoss(mean(...))``, cannot be recognized.
+    `loss_is_mean` tells whether the loss is a mean over the rows of a batch; by default the loss
+    layers do. A mean made of operators, ``MakeLoss(mean(...))``, cannot be recognized.
 
     Attributes
     ----------
-    is_mean : bool
-        Whether all losses are means.
-    is_mixed : bool
-        Whether some losses are sums and some are means.
+    is_mean, is_mixed : bool
+        Whether all losses are means, or some are sums and some means.
     is_row_wise : bool
         Whether the gradient of several batches in one is the sum of theirs.
     is_masked : bool
@@ -126,27 +104,13 @@ class LossReduction:
                 self.mask = label, float(losses[0]['attrs'].get('ignore_label', -1))
 
     def weights(self, rows, real_part, batch_size):
-        """Return the weights of a batch's gradients in the sum over the data.
+        """Return the weight of each device's gradient of a batch in the sum over the data.
 
         The full gradient is the sum of all weighted gradients, times B over the
         number of real rows of all batches. A loss that is a mean is averaged
         over the rows of each device. The gradient of a batch is then the sum of
         the devices' means, which on K devices is K times the mean over the
-        batch.
-
-        Parameters
-        ----------
-        rows : list of int
-            Number of rows of the gradient on each device.
-        real_part : float
-            Fraction of these rows that is not padding.
-        batch_size : int
-            B, the number of rows of a full batch.
-
-        Returns
-        -------
-        list of float
-            One weight per device; 1 for a full batch that is split evenly.
+        batch. `rows` are those of each device, of which the `real_part` is not padding.
         """
         if not self.is_mean:
             return [real_part] * len(rows)

@@ -66,7 +66,7 @@ class ModuleReference(Reference):
                 if self._counts_rows and is_row_sparse(arrays[0])]
 
     def check_row_steps(self, has_our_formula, optimizer=None, optimizer_params=()):
-        """Raise a ValueError where a formula or an optimizer does not step rows of a batch alone."""
+        """Raise a ValueError if a formula or an optimizer cannot step some rows alone."""
         counted = self.counted_by_row()
         if counted and not has_our_formula:
             raise ValueError('sparse_full_grad must be False with a _svrg_grads_update_rule of '

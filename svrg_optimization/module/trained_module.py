@@ -11,13 +11,7 @@ from .optimizer_states import begin_anew
 
 
 class TrainedModule(TrainedModel):
-    """A Module that is trained.
-
-    Parameters
-    ----------
-    live : SVRGModule
-        The Module; of several buckets the default one.
-    """
+    """A Module that is trained; of several buckets the default one."""
 
     @property
     def rule(self):
