@@ -9,13 +9,8 @@ import pytest
 import oracle
 from oracle import box
 from pairs import in_pairs
-from svrg_optimization.proximal import (
-    L1,
-    Box,
-    GroupLasso,
-    ProximalOperator,
-    ProximalOperators,
-)
+from svrg_optimization import SVRGModule
+from svrg_optimization.proximal import L1, Box, GroupLasso
 
 OPERATORS = [
     (L1(0.3), oracle.soft_threshold(0.3), lambda w: 0.3 * np.abs(w).sum()),
@@ -27,6 +22,7 @@ OPERATORS = [
      lambda w: 0.7 * np.linalg.norm(w, axis=0).sum()),
     (Box(-0.1, 0.2), box(-0.1, 0.2), lambda w: math.inf),
     (Box(-math.inf, 0.2), box(-math.inf, 0.2), lambda w: math.inf),
+    (Box(0.1, 0.1), box(0.1, 0.1), lambda w: math.inf),
     (Box(0), box(0, math.inf), lambda w: math.inf),
     (L1(0.3, low=0), lambda value, rate: np.maximum(value - rate * 0.3, 0),
      lambda w: math.inf if (w < 0).any() else 0.3 * w.sum()),
@@ -57,34 +53,43 @@ def test_operators_and_their_values_are_exact(operator, expected, value, columns
     np.testing.assert_allclose(weight.asnumpy(), result, rtol=tolerance, atol=tolerance)
 
 
-@pytest.mark.parametrize('operator, expected', [
-    (L1(0.1), 10000.1 * 0.1), (GroupLasso(0.1, axis=0), 10000.1 * 0.1)], ids=repr)
-def test_value_is_summed_in_float64(operator, expected):
+@pytest.mark.parametrize('operator', [L1(0.1), GroupLasso(0.1, axis=0)], ids=repr)
+def test_value_is_summed_in_float64(operator):
     weight = mx.nd.full((10001, 1), 1)
     weight[0] = 0.1
-    assert abs(operator.value(weight) - expected) < 1e-8
+    assert abs(operator.value(weight) - 10000.1 * 0.1) < 1e-8
 
 
-def test_bounds_may_be_equal():
-    weight = mx.nd.array([0, 2])
-    Box(1, 1).prox(weight, 0.1)
-    assert weight.asnumpy().tolist() == [1, 1]
+class Noting(GroupLasso):
+    """An operator of one's own that notes what it gets."""
+
+    got = ()
+
+    def prox(self, weight, step_size):
+        self.got += (weight.shape, np.dtype(weight.dtype).name, step_size),
+        super().prox(weight, step_size)
 
 
-@pytest.mark.parametrize('dtype', ['float16', 'float32', 'float64'])
-def test_an_operator_gets_a_weight_in_full_precision(dtype):
-    class Noting(ProximalOperator):
-        def prox(self, weight, step_size):
-            got.append((weight.shape, np.dtype(weight.dtype).name, step_size))
-            weight *= 0.5
-
-        def value(self, weight):
-            return 0.
-
-    got, weight = [], mx.nd.ones((2, 3), dtype=dtype)
-    ProximalOperators({'w': Noting()}, ['w'], []).steps({3: 'w'})[3](weight, None, 0.25)
-    assert got == [((2, 3), 'float32' if dtype == 'float16' else dtype, 0.25)]
-    assert weight.asnumpy().tolist() == [[0.5] * 3] * 2 and weight.dtype == np.dtype(dtype)
+@pytest.mark.filterwarnings('ignore:Accumulating with float16')
+@pytest.mark.parametrize('dtype, multi_precision', [
+    ('float16', False), ('float16', True), ('float32', False), ('float64', False)])
+def test_an_operator_gets_a_weight_in_full_precision(dtype, multi_precision):
+    """With multi_precision steps that float16 would lose add up."""
+    operator, start = Noting(2 ** -13, axis=0), np.array([[0.5, -0.5, 0.5, 0.5]])
+    weight = mx.sym.Variable('w', shape=(1, 4), dtype=dtype)
+    loss = mx.sym.MakeLoss(mx.sym.broadcast_mul(mx.sym.Variable('data'), weight))
+    module = SVRGModule(loss, label_names=None, update_freq=1, alpha=0, proximal={'w': operator})
+    module.fit(mx.io.NDArrayIter(mx.nd.zeros((40, 4), dtype=dtype), batch_size=10),
+               eval_metric=[], num_epoch=2, kvstore=None,
+               arg_params={'w': mx.nd.array(start, dtype=dtype)},
+               optimizer_params={'learning_rate': 0.5, 'multi_precision': multi_precision})
+    assert operator.got == (((1, 4), 'float32' if dtype == 'float16' else dtype, 0.5),) * 8
+    weight = module.get_params()[0]['w']
+    assert weight.dtype == np.dtype(dtype)
+    if multi_precision or dtype != 'float16':
+        np.testing.assert_allclose(weight.asnumpy(), (1 - 8 * 2 ** -14) * start, rtol=(
+            2e-4 if multi_precision else 1e-6))
+        assert np.abs(weight.asnumpy()).max() < 0.5
 
 
 @pytest.mark.parametrize('operator', [given[0] for given in OPERATORS], ids=repr)

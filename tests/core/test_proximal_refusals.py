@@ -5,11 +5,7 @@ import pytest
 
 from problems import Problem
 from sequences import Sequences
-from svrg_optimization.proximal import (
-    L1,
-    GroupLasso,
-    ProximalOperators,
-)
+from svrg_optimization.proximal import L1, GroupLasso, ProximalOperators
 from svrg_optimization.svrg_optimizer import _SVRGOptimizer
 
 
@@ -68,69 +64,52 @@ def test_an_axis_that_a_parameter_lacks_is_refused():
     assert not module.optimizer_initialized
 
 
-@pytest.mark.parametrize('own, lent', [(L1(1), None), (None, L1(1)), (L1(1), L1(2))])
-def test_a_borrowed_optimizer_must_have_the_operator(own, lent):
-    lender = Problem().bound(proximal=lent)
-    lender.init_optimizer()
-    module = Problem().bound(proximal=own)
-    with pytest.raises(ValueError, match='proximal must be that of shared_module'):
-        module.borrow_optimizer(lender)
-    assert not module.optimizer_initialized
-    if lent is not None:
-        module = Problem().bound(proximal=lent, alpha=0)
-        module.borrow_optimizer(lender)
-        module.forward_backward(next(Problem().iterator()))
-        module.update()
-
-
-def test_a_plain_module_lends_no_operator():
+@pytest.mark.parametrize('own, lent, fits', [
+    (L1(1), None, False), (None, L1(1), False), (L1(1), L1(2), False), (L1(1), L1(1), True),
+    (None, 'plain', True), (L1(1), 'plain', False)])
+def test_a_borrowed_optimizer_must_have_the_operator(own, lent, fits):
+    """A plain Module lends none."""
     problem = Problem()
-    plain = mx.mod.Module(problem.symbol, label_names=('label',))
-    plain.bind(problem.iterator().provide_data, problem.iterator().provide_label)
-    plain.init_params()
-    plain.init_optimizer()
-    problem.bound().borrow_optimizer(plain)
-    with pytest.raises(ValueError, match='proximal must be that of shared_module'):
-        problem.bound(proximal=L1(0.2)).borrow_optimizer(plain)
+    if lent == 'plain':
+        lender = mx.mod.Module(problem.symbol, label_names=('label',))
+        lender.bind(problem.iterator().provide_data, problem.iterator().provide_label)
+        lender.init_params()
+    else:
+        lender = problem.bound(proximal=lent)
+    lender.init_optimizer()
+    module = problem.bound(proximal=own, alpha=0)
+    if fits:
+        module.borrow_optimizer(lender)
+        module.forward_backward(problem.batch(10))
+        module.update()
+    else:
+        with pytest.raises(ValueError, match='proximal must be that of shared_module'):
+            module.borrow_optimizer(lender)
+        assert not module.optimizer_initialized
 
 
-def test_parameters_with_other_numbers_need_a_kvstore_that_updates(monkeypatch):
+@pytest.mark.parametrize('update_on_kvstore', ['0', '1'])
+def test_parameters_with_other_numbers_need_a_kvstore_that_updates(monkeypatch, update_on_kvstore):
     """Of a bucket without the first parameter, for instance."""
-    problem, operator = Problem(), L1(1)
-    fewer = Problem()
-    fewer.symbol = mx.sym.LinearRegressionOutput(
+    monkeypatch.setenv('MXNET_UPDATE_ON_KVSTORE', update_on_kvstore)
+    problem = Problem()
+    lender = problem.bound(proximal=L1(1))
+    lender.init_optimizer(mx.kv.create('local'))
+    problem.symbol = mx.sym.LinearRegressionOutput(
         mx.sym.FullyConnected(mx.sym.Variable('data'), mx.sym.Variable('fc_weight'), no_bias=True,
                               num_hidden=1), mx.sym.Variable('label'))
-    for update_on_kvstore, kvstore in (('0', 'local'), ('1', 'object')):
-        monkeypatch.setenv('MXNET_UPDATE_ON_KVSTORE', update_on_kvstore)
-        lender = problem.bound(proximal=operator)
-        lender.init_optimizer(mx.kv.create('local') if kvstore == 'object' else kvstore)
-        module = fewer.module(proximal=operator)
-        module.bind(problem.iterator().provide_data, problem.iterator().provide_label)
-        module.init_params()
-        if update_on_kvstore == '1':
-            module.borrow_optimizer(lender)
-            continue
+    module = problem.bound(proximal=L1(1))
+    if update_on_kvstore == '1':
+        module.borrow_optimizer(lender)
+    else:
         with pytest.raises(ValueError, match='proximal needs a kvstore that updates the weights'):
             module.borrow_optimizer(lender)
 
 
-def test_a_bucket_without_the_parameter_is_refused():
+@pytest.mark.parametrize('shapes, on_servers, message', [
+    ({'b_weight': (2,)}, False, 'parameters of the bucket.*a_weight is not one'),
+    ({'a_weight': (2,)}, True, '^proximal must be None where the servers of a kvstore')])
+def test_other_buckets_and_servers_are_refused(shapes, on_servers, message):
     operators = ProximalOperators({'a_weight': L1(1)}, ['a_weight'], ['a_weight'])
-    with pytest.raises(ValueError, match='parameters of the bucket.*a_weight is not one'):
-        operators.check_optimizer('sgd', {}, {'b_weight': (2,)})
-
-
-def test_servers_that_update_are_refused():
-    operators = ProximalOperators(L1(1), ['a_weight'], ['a_weight'])
-    with pytest.raises(ValueError, match='^proximal must be None where the servers of a kvstore'):
-        operators.check_optimizer('sgd', {}, {'a_weight': (2,)}, on_servers=True)
-
-
-def test_borrowed_operators_may_be_equal():
-    one, other = [ProximalOperators(L1(0.1), ['a_weight'], ['a_weight'])
-                  for _ in range(2)]
-    one.check_borrowed(other, has_same_keys=True)
-    with pytest.raises(ValueError, match='proximal must be that of shared_module'):
-        one.check_borrowed(ProximalOperators(L1(0.2), ['a_weight'], ['a_weight']),
-                           has_same_keys=True)
+    with pytest.raises(ValueError, match=message):
+        operators.check_optimizer('sgd', {}, shapes, on_servers=on_servers)

@@ -11,22 +11,7 @@ import oracle
 from oracle import box
 from problems import Problem
 from svrg_optimization import BarzilaiBorwein
-from svrg_optimization.proximal import (
-    L1,
-    Box,
-    GroupLasso,
-)
-
-
-@pytest.mark.slow
-def test_barzilai_borwein_reaches_the_lasso_of_scikit_learn():
-    problem = lasso_problem()
-    rule = BarzilaiBorwein()
-    weight, bias = train(problem, L1(0.2), 120, lr_scheduler=rule, learning_rate=0.01)
-    assert rule.rate is not None
-    expected = Lasso(0.2, tol=1e-12, max_iter=100000).fit(problem.features, problem.targets)
-    assert_same_solution(problem, half_squares, weight, bias, expected.coef_, expected.intercept_,
-                         lambda w: 0.2 * np.abs(w).sum())
+from svrg_optimization.proximal import L1, Box, GroupLasso
 
 
 def lasso_problem():
@@ -55,42 +40,37 @@ def logistic(scores, targets):
     return (np.logaddexp(0, scores) - targets * scores).mean()
 
 
-def train(problem, proximal, num_epoch, **params):
-    module = problem.module(2, proximal=proximal)
-    module.fit(problem.iterator(20), eval_metric=[], num_epoch=num_epoch,
+def train(problem, proximal, num_epoch, train_data=None, alpha=1, **params):
+    """Return weights and biases in float64."""
+    module = problem.module(2, proximal=proximal, alpha=alpha)
+    module.fit(train_data or problem.iterator(20), eval_metric=[], num_epoch=num_epoch,
                initializer=mx.init.Zero(), optimizer_params={'learning_rate': 0.1, **params})
-    arg_params, _ = module.get_params()
-    return tuple(arg_params[name].asnumpy().astype(float).ravel()
+    return tuple(module.get_params()[0][name].asnumpy().astype(float)
                  for name in ('fc_weight', 'fc_bias'))
 
 
-def assert_same_solution(problem, loss, weight, bias, expected_weight, expected_bias, regularizer):
+def assert_same_solution(problem, loss, found, expected, regularizer):
     def objective(weight, bias):
-        return loss(problem.features @ weight + bias, problem.targets) + regularizer(weight)
+        return loss(problem.features @ weight.ravel() + bias, problem.targets) + regularizer(weight)
 
-    expected = objective(expected_weight, expected_bias)
-    assert abs(objective(weight, bias) - expected) < 1e-6 * expected
-    np.testing.assert_array_equal(weight == 0, expected_weight == 0)
+    least = objective(*expected)
+    assert abs(objective(*found) - least) < 1e-6 * least
+    np.testing.assert_array_equal(found[0].ravel() == 0, expected[0].ravel() == 0)
 
 
-def test_l1_reaches_the_lasso_of_scikit_learn():
-    problem = lasso_problem()
-    strength = 0.25
-    expected = Lasso(strength, tol=1e-12, max_iter=100000).fit(problem.features, problem.targets)
-    assert (expected.coef_ != 0).sum() == 6  # a fifth
-    weight, bias = train(problem, L1(strength), 60)
-    assert_same_solution(problem, half_squares, weight, bias, expected.coef_, expected.intercept_,
+@pytest.mark.parametrize('strength, low, nonzero, epochs, make', [
+    (0.25, -math.inf, 6, 60, dict), (0.25, 0, 4, 60, dict),  # without bounds a fifth
+    pytest.param(0.2, -math.inf, 6, 120, lambda: {
+        'lr_scheduler': BarzilaiBorwein(), 'learning_rate': 0.01}, marks=pytest.mark.slow)])
+def test_l1_reaches_the_lasso_of_scikit_learn(strength, low, nonzero, epochs, make):
+    problem, params = lasso_problem(), make()
+    expected = Lasso(strength, positive=low == 0, tol=1e-12, max_iter=100000).fit(
+        problem.features, problem.targets)
+    assert (expected.coef_ != 0).sum() == nonzero
+    found = train(problem, L1(strength, low=low), epochs, **params)
+    assert_same_solution(problem, half_squares, found, (expected.coef_, expected.intercept_),
                          lambda w: strength * np.abs(w).sum())
-
-
-def test_l1_with_bounds_reaches_the_non_negative_lasso_of_scikit_learn():
-    problem = lasso_problem()
-    expected = Lasso(0.25, positive=True, tol=1e-12, max_iter=100000).fit(problem.features,
-                                                                          problem.targets)
-    assert 0 < (expected.coef_ != 0).sum() < 6  # the positive ones
-    weight, bias = train(problem, L1(0.25, low=0), 60)
-    assert_same_solution(problem, half_squares, weight, bias, expected.coef_, expected.intercept_,
-                         lambda w: 0.25 * np.abs(w).sum())
+    assert not params or params['lr_scheduler'].rate is not None
 
 
 @pytest.mark.slow
@@ -102,10 +82,9 @@ def test_elastic_net_reaches_the_logistic_regression_of_scikit_learn(l1_ratio, s
     expected = LogisticRegression(
         penalty='elasticnet', solver='saga', C=1 / (strength * 200), l1_ratio=l1_ratio, tol=1e-12,
         max_iter=100000).fit(problem.features, problem.targets)
-    coefficients = expected.coef_[0]
-    assert (coefficients != 0).sum() == 6  # a fifth
-    weight, bias = train(problem, L1(l1), 150, learning_rate=0.4, wd=l2)
-    assert_same_solution(problem, logistic, weight, bias, coefficients, expected.intercept_,
+    assert (expected.coef_ != 0).sum() == 6  # a fifth
+    found = train(problem, L1(l1), 150, learning_rate=0.4, wd=l2)
+    assert_same_solution(problem, logistic, found, (expected.coef_, expected.intercept_),
                          lambda w: l1 * np.abs(w).sum() + l2 / 2 * (w ** 2).sum())
 
 
@@ -122,7 +101,7 @@ def minimum(problem, prox, rate, steps=5000):
         ahead = {name: stepped[name] + (momentum - 1) / after * (stepped[name] - weights[name])
                  for name in stepped}
         weights, momentum = stepped, after
-    return weights
+    return weights['fc_weight'], weights['fc_bias']
 
 
 @pytest.mark.slow
@@ -132,56 +111,38 @@ def test_group_lasso_reaches_the_minimum():
     noise = np.random.RandomState(3).gumbel(size=(200, 3))
     problem.targets = (problem.features @ truth.T + noise).argmax(axis=1).astype(float)
     expected = minimum(problem, oracle.block_threshold(0.07, 1), 0.5)
-    assert (expected['fc_weight'] != 0).sum() == 12  # four features of 20
-    module = problem.module(2, proximal=GroupLasso(0.07, axis=1))
-    module.fit(problem.iterator(20), eval_metric=[], num_epoch=100, initializer=mx.init.Zero(),
-               optimizer_params={'learning_rate': 0.3})
-    found = {name: array.asnumpy().astype(float)
-             for name, array in module.get_params()[0].items()}
+    assert (expected[0] != 0).sum() == 12  # four features of 20
+    found = train(problem, GroupLasso(0.07, axis=1), 100, learning_rate=0.3)
 
-    def objective(weights):
-        scores = problem.features @ weights['fc_weight'].T + weights['fc_bias']
-        chosen = oracle.softmax(scores)[np.arange(200), problem.targets.astype(int)]
-        return -np.log(chosen).mean() + 0.07 * np.linalg.norm(weights['fc_weight'], axis=0).sum()
+    def objective(weight, bias):
+        chosen = oracle.softmax(problem.features @ weight.T + bias)[
+            np.arange(200), problem.targets.astype(int)]
+        return -np.log(chosen).mean() + 0.07 * np.linalg.norm(weight, axis=0).sum()
 
-    assert abs(objective(found) - objective(expected)) < 1e-6 * objective(expected)
-    np.testing.assert_array_equal(found['fc_weight'] == 0, expected['fc_weight'] == 0)
+    assert abs(objective(*found) - objective(*expected)) < 1e-6 * objective(*expected)
+    np.testing.assert_array_equal(found[0] == 0, expected[0] == 0)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('operator, prox', [
-    (Box(-1, 1.2), box(-1, 1.2)), (Box(0), box(0, np.inf))])
-def test_bounds_reach_the_minimum(operator, prox):
+@pytest.mark.parametrize('low, high', [(-1, 1.2), (0, np.inf)])
+def test_bounds_reach_the_minimum(low, high):
     problem = lasso_problem()
-    problem.weights = {'fc_weight': np.zeros((1, 30)), 'fc_bias': np.zeros(1)}
-    expected = minimum(problem, prox, 0.3)
-    weight, bias = train(problem, operator, 60)
-    assert_same_solution(problem, half_squares, weight, bias, expected['fc_weight'][0],
-                         expected['fc_bias'], lambda w: operator.value(mx.nd.array(w)))
-    bounded = expected['fc_weight'] != minimum(problem, box(-np.inf, np.inf), 0.3)['fc_weight']
-    at_bounds = np.isin(expected['fc_weight'], [-1, 1.2, 0])[0]
-    assert 0 < at_bounds.sum() < 30 and bounded.any()
-    np.testing.assert_allclose(weight[at_bounds], expected['fc_weight'][0][at_bounds], rtol=1e-7)
+    expected = minimum(problem, box(low, high), 0.3)
+    found = train(problem, Box(low, high), 60)
+    assert_same_solution(problem, half_squares, found, expected,
+                         lambda w: Box(low, high).value(mx.nd.array(w)))
+    assert (expected[0] != minimum(problem, box(-np.inf, np.inf), 0.3)[0]).any()
+    at_bounds = np.isin(expected[0], [low, high])
+    assert 0 < at_bounds.sum() < 30
+    np.testing.assert_allclose(found[0][at_bounds], expected[0][at_bounds], rtol=1e-7)
 
 
 @pytest.mark.slow
 def test_svrg_reaches_the_optimum_where_proximal_sgd_stalls():
     problem = logistic_problem()
-    operator = L1(0.075)
-
-    def excess(alpha, num_epoch):
-        module = problem.module(2, alpha=alpha, proximal=operator)
-        train_data = mx.io.NDArrayIter(problem.features, problem.targets, 10, shuffle=True,
-                                       label_name='label')
-        module.fit(train_data, eval_metric=[], num_epoch=num_epoch, initializer=mx.init.Zero(),
-                   optimizer_params={'learning_rate': 0.3})
-        weight, bias = (module.get_params()[0][name].asnumpy().astype(float).ravel()
-                        for name in ('fc_weight', 'fc_bias'))
-        return objective(weight, bias[0]) - objective(expected['fc_weight'][0],
-                                                      expected['fc_bias'][0])
 
     def objective(weight, bias):
-        return (logistic(problem.features @ weight + bias, problem.targets)
+        return (logistic(problem.features @ weight.ravel() + bias, problem.targets)
                 + 0.075 * np.abs(weight).sum())
 
     def gradient(weights, features, targets):
@@ -191,6 +152,8 @@ def test_svrg_reaches_the_optimum_where_proximal_sgd_stalls():
 
     problem.network = gradient
     np.random.seed(0)
-    expected = minimum(problem, oracle.soft_threshold(0.075), 0.1)
-    assert abs(excess(1, 60)) < 1e-6
-    assert excess(0, 150) > 1e-3
+    least = objective(*minimum(problem, oracle.soft_threshold(0.075), 0.1))
+    for alpha, epochs in ((1, 60), (0, 150)):
+        excess = objective(*train(problem, L1(0.075), epochs, problem.iterator(10, shuffle=True),
+                                  alpha, learning_rate=0.3)) - least
+        assert abs(excess) < 1e-6 if alpha else excess > 1e-3
