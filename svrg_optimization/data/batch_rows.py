@@ -80,25 +80,18 @@ def check_batch(name, batch, data_shapes, label_shapes):
                 raise ValueError('%s must yield batches with the %s %s, not with %d arrays'
                                  % (name, kind, [description.name for description in descriptions],
                                     len(arrays)))
-            for array, description in zip(arrays, descriptions):
-                if len(array.shape) <= batch_axis(description):
-                    raise ValueError('%s must yield batches with %s in the layout %s, and not of '
-                                     'the shape %s' % (name, description.name, description.layout,
-                                                       array.shape))
-        if not isinstance(padding_of(piece), numbers.Integral):
-            raise TypeError('%s must yield batches whose pad is an int, not %s'
-                            % (name, reprlib.repr(piece.pad)))
-        rows, padding = count_rows(piece, data_shapes)
-        if not 0 <= padding <= rows:
-            raise ValueError('%s must yield batches whose pad is from 0 to their %d rows, not %r'
-                             % (name, rows, padding))
-        for array, description in zip([*piece.data, *labels_of(piece)],
-                                      [*data_shapes, *label_shapes]):
-            axis = batch_axis(description)
-            if axis >= 0 and array.shape[axis] != rows:
-                raise ValueError('%s must yield batches with as many rows of %s as of the others, '
-                                 '%d, and not the shape %s'
-                                 % (name, description.name, rows, array.shape))
+        inputs = [*zip([*piece.data, *labels_of(piece)], [*data_shapes, *label_shapes])]
+        rows = {next(iter(array.shape[batch_axis(description):]), None)
+                for array, description in inputs if batch_axis(description) >= 0}
+        if len(rows) > 1 or None in rows:
+            raise ValueError('%s must yield batches with as many rows of each input, along the N '
+                             'of its layout, and not %s' % (name, [
+                                 (description.name, description.layout, array.shape)
+                                 for array, description in inputs]))
+        padding = padding_of(piece)
+        if not (isinstance(padding, numbers.Integral) and 0 <= padding <= max(rows)):
+            raise ValueError('%s must yield batches whose pad is an int from 0 to their %d rows, '
+                             'not %s' % (name, max(rows), reprlib.repr(padding)))
 
 
 def count_rows(batch, data_shapes):
@@ -120,23 +113,16 @@ def without_padding(batch, data_shapes, label_shapes, padding_first):
             pieces.append((piece, kept))
 
     def real_rows(kind, descriptions):
-        axes = [batch_axis(description) for description in descriptions]
-        return [_join([_cut(getattr(piece, kind)[i], axis, kept) for piece, kept in pieces], axis)
-                for i, axis in enumerate(axes)]
+        whole = []
+        for place, axis in enumerate(map(batch_axis, descriptions)):
+            arrays = [getattr(piece, kind)[place] for piece, _ in pieces]
+            if axis >= 0:
+                arrays = [array[kept] if axis == 0 else nd.slice_axis(
+                    array, axis=axis, begin=kept.start, end=kept.stop)
+                          for array, (_, kept) in zip(arrays, pieces)]
+            whole.append(arrays[0] if len(arrays) == 1 or axis < 0 else nd.concat(
+                *[array.as_in_context(arrays[0].context) for array in arrays], dim=axis))
+        return whole
 
     return DataBatch(data=real_rows('data', data_shapes),
                      label=real_rows('label', label_shapes) if label_shapes else None, pad=0)
-
-
-def _cut(array, axis, kept):
-    if axis < 0:
-        return array
-    if axis == 0:
-        return array[kept]
-    return nd.slice_axis(array, axis=axis, begin=kept.start, end=kept.stop)
-
-
-def _join(arrays, axis):
-    if len(arrays) == 1 or axis < 0:
-        return arrays[0]
-    return nd.concat(*[array.as_in_context(arrays[0].context) for array in arrays], dim=axis)

@@ -55,9 +55,7 @@ def begin_within_epoch(train_data):
     """Set an iterator to its beginning within an epoch; return a function that puts it back."""
     if type(train_data) is not NDArrayIter:
         raise ValueError('updates_per_snapshot must be None unless train_data is an NDArrayIter, '
-                         'which alone can be put back to its place within an epoch, and not %r: '
-                         'ResizeIter(train_data, updates, reset_internal=False) has epochs of so '
-                         'many updates, and update_freq=1 begins each with a snapshot'
+                         'which alone can be put back to its place within an epoch, and not %r'
                          % (train_data,))
     place = {name: getattr(train_data, name)
              for name in ('cursor', 'data', 'label', '_cache_data', '_cache_label')}

@@ -8,21 +8,10 @@ import weakref
 
 import mxnet as mx
 
+from ..kvstore import kinds
 from ..kvstore.agreement import check_waits
 from ..kvstore.horovod import join
 from ..kvstore.keys import KVStoreKeys
-from ..kvstore.kinds import (
-    batches_of_rescaling,
-    check_usable,
-    has_servers,
-    is_asynchronous,
-    is_distributed,
-    is_synchronous,
-    kind_of,
-    steps_alone,
-    warn_of_devices,
-    will_update,
-)
 from ..kvstore.local_steps import LocalSteps, WorkersUpdate, check_local_steps
 from ..kvstore.workers import create_keys
 from ..mxnet_repair.kvstore import number_of_first_key, open_distributed, prepare_exit
@@ -54,29 +43,30 @@ def install(module, kvstore, optimizer, optimizer_params, init_optimizer):
     check_local_steps(svrg.settings.local_steps, kvstore,
                       sum(executor_group.sparse_parameters(module), []))
     kvstore = join(kvstore, optimizer)
-    may_update = will_update(kvstore, devices, module._arg_params)
+    may_update = kinds.will_update(kvstore, devices, module._arg_params)
     view = _view_where_workers_update(module, kvstore, optimizer, optimizer_params)
     updates = may_update and view is None
     kvstore = _checked(module, kvstore, updates, optimizer, optimizer_params)
     seen = kvstore if view is None else view(kvstore)
-    summed = module._param_names + module._aux_names if steps_alone(seen) else module._trainable
+    summed = (module._param_names + module._aux_names if kinds.steps_alone(seen)
+              else module._trainable)
     keys = KVStoreKeys(module._param_names, summed, svrg.reference.counted_by_row())
     module._membership = Membership(keys)
     wrapped = module._create_optimizer(_SVRGOptimizer.__name__, optimizer, seen, optimizer_params)
     check_learning_rate(wrapped)
-    if updates and is_distributed(kvstore):
+    if updates and kinds.is_distributed(kvstore):
         pickle.dumps(wrapped, 0)  # MXNet does so too, but after keys are created
 
     # From here on the KVStore changes.
     if isinstance(kvstore, mx.kv.KVStore):
         _used.add(kvstore)
-    if has_servers(kvstore):
+    if kinds.has_servers(kvstore):
         prepare_exit(kvstore)
         if number_of_first_key(kvstore, keys.first) and may_update:
             _refuse_optimizer()  # of a plain Module, which has the first keys
         if updates:
             wrapped.place_on_servers(dict(enumerate(keys.on_servers)),
-                                     kvstore.num_workers if is_asynchronous(kvstore) else 1)
+                                     kvstore.num_workers if kinds.is_asynchronous(kvstore) else 1)
     module._loaded.restore_counts(wrapped.default_opt, optimizer, optimizer_params,
                                   module._context)
     with warnings.catch_warnings():
@@ -94,8 +84,8 @@ def install(module, kvstore, optimizer, optimizer_params, init_optimizer):
     if module._kvstore:  # Module may have made it of its name
         # A plain Module would give it another one.
         (module._kvstore if view is None else kvstore).set_optimizer = _refuse_optimizer
-    warn_of_devices(kvstore, devices, svrg.warn_once)
-    if is_distributed(kvstore):
+    kinds.warn_of_devices(kvstore, devices, svrg.warn_once)
+    if kinds.is_distributed(kvstore):
         # Module does not give the workers rank 0's weights if they update the weights
         # themselves, and never updates their copies on the host.
         executor_group.pull_dense_weights(seen, module)
@@ -109,27 +99,27 @@ def _view_where_workers_update(module, kvstore, optimizer, optimizer_params):
     With `local_steps` the workers do, and for proximal operators and a rule of the rate unless
     the user has decided in the environment.
     """
-    if is_distributed(kvstore) and module._svrg.settings.local_steps:
+    if kinds.is_distributed(kvstore) and module._svrg.settings.local_steps:
         return LocalSteps
     _, _, arguments = described(optimizer, optimizer_params)
     rule = rule_of(arguments.get('lr_scheduler'))
-    if (rule is None and not module._proximal.by_name or not has_servers(kvstore)
-            or not is_synchronous(kvstore) or 'MXNET_UPDATE_ON_KVSTORE' in os.environ
+    if (rule is None and not module._proximal.by_name or not kinds.has_servers(kvstore)
+            or not kinds.is_synchronous(kvstore) or 'MXNET_UPDATE_ON_KVSTORE' in os.environ
             or any(executor_group.sparse_parameters(module))):
         return None
     module.logger.info('The workers update the weights, not the servers of %r: %s needs it',
-                       kind_of(kvstore), type(rule).__name__ if rule else 'proximal')
+                       kinds.kind_of(kvstore), type(rule).__name__ if rule else 'proximal')
     return WorkersUpdate
 
 
 def _checked(module, kvstore, updates, optimizer, optimizer_params):
     """Check all before the KVStore has a key, and return it, connected if it is distributed."""
-    settings, on_servers = module._svrg.settings, updates and is_distributed(kvstore)
-    check_usable(kvstore, updates, len(module._context), module._compression_params,
+    settings, on_servers = module._svrg.settings, updates and kinds.is_distributed(kvstore)
+    kinds.check_usable(kvstore, updates, len(module._context), module._compression_params,
                  *executor_group.sparse_parameters(module),
                  loads_states=module._preload_opt_states is not None
                  or module._loaded.has_states)
-    if isinstance(kvstore, str) and is_distributed(kvstore):
+    if isinstance(kvstore, str) and kinds.is_distributed(kvstore):
         kvstore = open_distributed(kvstore)
     # A KVStore has one optimizer for all its keys, and would let a second Module replace it.
     if kvstore in _used:
@@ -137,7 +127,7 @@ def _checked(module, kvstore, updates, optimizer, optimizer_params):
             'kvstore must have no keys of another SVRGModule, nor of an init_optimizer that has '
             'failed, and %r has: give this module %s'
             % (kvstore.type, 'a job of its own, as a process has one connection to its servers'
-               if is_distributed(kvstore) else
+               if kinds.is_distributed(kvstore) else
                'one of its own, as mx.kv.create(%r) makes' % kvstore.type))
     if updates and getattr(kvstore, '_updater', None) is not None:
         _refuse_optimizer()
@@ -158,12 +148,12 @@ def _refuse_optimizer(_=None):
 
 def _rows(module, kvstore):
     """Return the rows of a step, by which Module divides."""
-    return executor_group.batch_size(module) * batches_of_rescaling(kvstore)
+    return executor_group.batch_size(module) * kinds.batches_of_rescaling(kvstore)
 
 
 def wrapped_optimizer(module, default_opt, kvstore, optimizer_params):
     """Return an _SVRGOptimizer around an optimizer, which is created as in Module."""
-    updates = will_update(kvstore, len(module._context), module._arg_params)
+    updates = kinds.will_update(kvstore, len(module._context), module._arg_params)
     copies = 1 if updates else len(module._context)
     idx2name = {key: name for key, (name, _) in updater_keys(module._param_names, copies).items()}
     proximal = module._proximal.steps(idx2name)

@@ -2,31 +2,14 @@
 
 from ..core.front_end import Workers
 from ..data.iterators import rows_left_over, rows_of_batch
-from ..kvstore.agreement import (
-    batches_of_each,
-    check_batch_counts,
-    check_same,
-    check_waits,
-)
-from ..kvstore.kinds import (
-    is_asynchronous,
-    is_distributed,
-    steps_alone,
-    waits_in_steps,
-)
+from ..kvstore import agreement
+from ..kvstore.kinds import is_asynchronous, is_distributed, steps_alone, waits_in_steps
 from ..kvstore.operations import broadcast, wait_for_all_workers
 from ..kvstore.workers import ByKVStore, OverDevices, OverWorkers
 from ..mxnet_repair.kvstore import compresses
 from ..svrg_optimizer import _SVRGOptimizer
 from . import executor_group
 from .optimizer_states import update_counts
-
-# What errors call what workers compare beside settings.
-_TAKES_SNAPSHOT = 'a snapshot when fit begins (whether fit takes it)'
-_BATCH_SIZE = 'the batch size of train_data'
-_RESCALE_GRAD = ('rescale_grad of the optimizer (by default 1 over the rows that the module was '
-                 'bound for, 0 where servers update)')
-_ROWS_LEFT_OVER = "the rows that train_data leave over with last_batch_handle='roll_over'"
 
 
 class Membership:
@@ -68,23 +51,25 @@ class Membership:
         if not is_distributed(kvstore):
             return
         plan = {**settings.agreed(svrg.snapshot.num_taken), 'begin_epoch': svrg.epoch,
-                'num_epoch': num_epoch, _TAKES_SNAPSHOT: takes_snapshot}
+                'num_epoch': num_epoch, 'a snapshot when fit begins': takes_snapshot}
         if waits_in_steps(kvstore):
             rescale_grad = 0 if kvstore_of_weights(module) else module._optimizer.rescale_grad
-            plan.update({_BATCH_SIZE: rows_of_batch(train_data, module.data_shapes),
-                         _RESCALE_GRAD: rescale_grad,
-                         _ROWS_LEFT_OVER: rows_left_over(train_data)})
+            plan.update({
+                'the batch size of train_data': rows_of_batch(train_data, module.data_shapes),
+                'rescale_grad of the optimizer (0 where servers update)': rescale_grad,
+                "rows left over with last_batch_handle='roll_over'": rows_left_over(train_data)})
         if self._plan != plan:
-            check_same(kvstore, self.keys.tally, plan)
+            agreement.check_same(kvstore, self.keys.tally, plan)
             if takes_snapshots:
-                check_waits(kvstore, tol=settings.tol,
-                            updates_per_snapshot=settings.updates_per_snapshot)
+                agreement.check_waits(kvstore, tol=settings.tol,
+                                      updates_per_snapshot=settings.updates_per_snapshot)
             self._plan = plan
         if not takes_snapshot:
             self.forget_agreement()
             samples = takes_snapshots and settings.full_grad_batches is not None
             if waits_in_steps(kvstore) and not samples:
-                check_batch_counts(kvstore, batches_of_each(kvstore, self.keys.tally, train_data))
+                agreement.check_batch_counts(kvstore, agreement.batches_of_each(
+                    kvstore, self.keys.tally, train_data))
 
     def synchronize(self, module, num_update):
         """Set all workers to the same weights, once before a pass after `num_update` updates.
