@@ -79,10 +79,13 @@ def test_an_operator_gets_a_weight_in_full_precision(dtype, multi_precision):
     weight = mx.sym.Variable('w', shape=(1, 4), dtype=dtype)
     loss = mx.sym.MakeLoss(mx.sym.broadcast_mul(mx.sym.Variable('data'), weight))
     module = SVRGModule(loss, label_names=None, update_freq=1, alpha=0, proximal={'w': operator})
-    module.fit(mx.io.NDArrayIter(mx.nd.zeros((40, 4), dtype=dtype), batch_size=10),
-               eval_metric=[], num_epoch=2, kvstore=None,
-               arg_params={'w': mx.nd.array(start, dtype=dtype)},
-               optimizer_params={'learning_rate': 0.5, 'multi_precision': multi_precision})
+    module.bind([mx.io.DataDesc('data', (10, 4), dtype)])
+    module.init_params(arg_params={'w': mx.nd.array(start, dtype=dtype)})
+    module.init_optimizer(kvstore=None, optimizer_params={
+        'learning_rate': 0.5, 'multi_precision': multi_precision})
+    for _ in range(8):
+        module.forward_backward(mx.io.DataBatch([mx.nd.zeros((10, 4), dtype=dtype)]))
+        module.update()
     assert operator.got == (((1, 4), 'float32' if dtype == 'float16' else dtype, 0.5),) * 8
     weight = module.get_params()[0]['w']
     assert weight.dtype == np.dtype(dtype)
