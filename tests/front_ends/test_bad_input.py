@@ -133,7 +133,7 @@ ROWS = {
     'data other width': (full_grads(Data(GOOD, batch((10, 5)))), ValueError,
                          r"train_data .*\(10, 4\).*\(10, 5\)"),
     'data without the axis of rows': (on(time_major, full_grads(Data(batch((4,))))), ValueError,
-                                      r"train_data must yield .* 'data', 'TN', \(4,\)"),
+                                      r"train_data must yield .*'data', 'TN', \(4,\)"),
     'data inputs extra': (full_grads(Data(batch((10, 4), (10, 4)))), ValueError,
                           r"batches with the data \['data'\], not with 2"),
     'data labels missing': (full_grads(Data(GOOD, batch((10, 4), label=None))), ValueError,
