@@ -20,44 +20,42 @@ def make_kvstore(kind):
     return mx.kv.create('local') if kind == 'object' else kind
 
 
-def fit(problem, module, kvstore, num_epoch=5, **params):
+def fit(problem, module, kvstore, num_epoch=5, begin_epoch=0, **params):
     with_rows = kvstore == 'object' or (kvstore and module._ctx_len > 1)
-    problem.fit(module, num_epoch, kvstore=make_kvstore(kvstore),
+    problem.fit(module, num_epoch, kvstore=make_kvstore(kvstore), begin_epoch=begin_epoch,
                 sparse_row_id_fn=rows_of_batch if with_rows else None, optimizer_params=params)
     return module
+
+
+MOMENTUM = {'learning_rate': 0.05, 'momentum': 0.9, 'wd': 0.1}
 
 
 @in_pairs({
     'context, kvstore': [
         (mx.cpu(), None), (mx.cpu(), 'local'), (mx.cpu(), 'object'),
         (TWO_DEVICES, 'local'), (TWO_DEVICES, 'object'), (TWO_DEVICES, 'device')],
-    'params': [
-        {'learning_rate': 0.1}, {'learning_rate': 0.05, 'momentum': 0.9, 'wd': 0.01}],
+    'params, decayed': [({'learning_rate': 0.1}, ()), (MOMENTUM, ()), (MOMENTUM, ('w',))],
+    'settings': [{}, {'full_grad_batches': 2}],
     'rows': [40, 37]})
-def test_trajectory_is_the_dense_one(context, kvstore, params, rows):
-    """In all rows, also where no batch has them: weight decay and momentum move these too."""
+def test_trajectory_is_the_dense_one(context, kvstore, params, decayed, settings, rows):
+    """In all rows, also where no batch has them: weight decay and momentum move these too.
+
+    By its name MXNet takes `w` for no weight and gives it no weight decay.
+    """
     problem = SparseProblem(rows)
-    module = fit(problem, problem.module(2, context=context), kvstore, **params)
-    # By its name MXNet takes `w` for no weight and gives it no weight decay.
-    expected = problem.svrg(**params, decayed=())
-    expected.fit(5, 2)
-    problem.assert_full_gradient(module, expected.full_gradient)
-    problem.assert_weights(module, expected.weights)
-
-
-@pytest.mark.parametrize('context', [mx.cpu(), TWO_DEVICES])
-def test_weight_decay_moves_rows_that_no_batch_has(context):
-    problem = SparseProblem()
-    weight = mx.sym.Variable('w', shape=(12, 1), stype='row_sparse', wd_mult=1.0)
-    product = mx.sym.sparse.dot(mx.sym.Variable('data', stype='csr'), weight)
-    problem.symbol = mx.sym.LinearRegressionOutput(
-        mx.sym.broadcast_add(product, mx.sym.Variable('fc_bias', shape=(1,))),
-        mx.sym.Variable('label'))
-    params = {'learning_rate': 0.05, 'momentum': 0.9, 'wd': 0.1}
-    module = fit(problem, problem.module(2, context=context), 'object', **params)
-    expected = problem.svrg(**params, decayed=('w',)).fit(5, 2)
-    assert np.abs(expected['w'][-2:] - problem.weights['w'][-2:]).min() > 1e-2
-    problem.assert_weights(module, expected)
+    if decayed:
+        problem.symbol.get_internals()['w']._set_attr(__wd_mult__='1.0')
+    module = fit(problem, problem.module(2, context=context, **settings), kvstore, **params)
+    svrg = problem.svrg(**params, decayed=decayed)
+    for epoch in range(5):
+        if epoch % 2 == 0:
+            svrg.take_snapshot(np.arange(20) if settings else None)
+        for numbers in oracle.batches_of(rows, 10):
+            svrg.step(numbers)
+    problem.assert_full_gradient(module, svrg.full_gradient)
+    problem.assert_weights(module, svrg.weights)
+    moved = np.abs(svrg.weights['w'][-2:] - problem.weights['w'][-2:]).min()
+    assert moved > 1e-2 if decayed else moved == 0
 
 
 @pytest.mark.parametrize('kvstore', ['local', 'device', 'object'])
@@ -68,17 +66,17 @@ def test_several_devices_without_update_on_kvstore_are_an_error(monkeypatch, kvs
     with pytest.raises(ValueError, match='MXNET_UPDATE_ON_KVSTORE=1.*w would be wrong'):
         module.init_optimizer(kvstore=make_kvstore(kvstore))
     assert not module.optimizer_initialized
-    single = problem.module(1)
-    problem.fit(single, 5, kvstore=mx.kv.create('local'), optimizer_params={'learning_rate': 0.1})
+    single = problem.fit(problem.module(1), 5, kvstore=mx.kv.create('local'),
+                         optimizer_params={'learning_rate': 0.1})
     problem.assert_weights(single, problem.svrg().fit(5, 1))
 
 
 @pytest.mark.parametrize('update_on_kvstore', ['0', '1'])
-def test_a_dense_weight_may_have_a_sparse_gradient(monkeypatch, update_on_kvstore):
+@pytest.mark.parametrize('context', [mx.cpu(), TWO_DEVICES])
+def test_a_dense_weight_may_have_a_sparse_gradient(monkeypatch, context, update_on_kvstore):
     """An Embedding with sparse_grad: exact, or the same error."""
     monkeypatch.setenv('MXNET_UPDATE_ON_KVSTORE', update_on_kvstore)
-    problem = Problem(rows=37, features=1)
-    rng = np.random.RandomState(0)
+    problem, rng = Problem(rows=37, features=1), np.random.RandomState(0)
     problem.features = rng.randint(6, size=(37, 1)).astype(float)
     problem.weights = {'table': rng.normal(size=(6, 1))}
     problem.network = lambda weights, features, targets: {'table': (
@@ -88,65 +86,54 @@ def test_a_dense_weight_may_have_a_sparse_gradient(monkeypatch, update_on_kvstor
                                 output_dim=1, sparse_grad=True)
     problem.symbol = mx.sym.LinearRegressionOutput(mx.sym.flatten(embedded),
                                                    mx.sym.Variable('label'))
-    for context in (mx.cpu(), TWO_DEVICES):
-        module = problem.module(2, context=context)
-        params = {'learning_rate': 0.1, 'momentum': 0.5}
-        if context is TWO_DEVICES and update_on_kvstore == '0':
-            with pytest.raises(ValueError, match='table would be wrong'):
-                fit(problem, module, 'local', **params)
-            continue
+    module, params = problem.module(2, context=context), {'learning_rate': 0.1, 'momentum': 0.5}
+    if context is TWO_DEVICES and update_on_kvstore == '0':
+        with pytest.raises(ValueError, match='table would be wrong'):
+            fit(problem, module, 'local', **params)
+    else:
         problem.fit(module, 5, optimizer_params=params)
         problem.assert_weights(module, problem.svrg(**params).fit(5, 2))
 
 
-def test_a_checkpoint_goes_on_with_the_same_bits(tmp_path):
-    prefix = str(tmp_path / 'model')
-    problem = SparseProblem()
+@pytest.mark.parametrize('sparse_full_grad', [False, True])
+def test_a_checkpoint_goes_on_with_the_same_bits(tmp_path, sparse_full_grad):
+    problem, prefix = SparseProblem(), str(tmp_path / 'model')
     params = {'learning_rate': 0.05, 'momentum': 0.9}
-    for sparse_full_grad in (False, True):
-        settings = {'sparse_full_grad': sparse_full_grad}
-        unbroken = fit(problem, problem.module(3, **settings), None, 5, **params)
-        stopped = fit(problem, problem.module(3, **settings), None, 2, **params)
-        stopped.save_checkpoint(prefix, 2, save_optimizer_states=True)
-        resumed = SVRGModule.load(prefix, 2, True, label_names=('label',), **settings)
-        resumed.fit(problem.iterator(), eval_metric=[], begin_epoch=2, num_epoch=5,
-                    optimizer_params=params)
-        for name, value in unbroken.get_params()[0].items():
-            np.testing.assert_array_equal(resumed.get_params()[0][name].asnumpy(), value.asnumpy())
+    unbroken, stopped = (fit(problem, problem.module(3, sparse_full_grad=sparse_full_grad), None,
+                             epochs, **params) for epochs in (5, 2))
+    stopped.save_checkpoint(prefix, 2, save_optimizer_states=True)
+    resumed = SVRGModule.load(prefix, 2, True, label_names=('label',),
+                              sparse_full_grad=sparse_full_grad)
+    fit(problem, resumed, None, 5, 2, **params)
+    for name, value in unbroken.get_params()[0].items():
+        np.testing.assert_array_equal(resumed.get_params()[0][name].asnumpy(), value.asnumpy())
 
 
-def step_on_rows(svrg, rows, present):
-    """Step float64 SVRG with the full gradient on the batch's columns alone."""
-    columns = np.any(svrg.features[rows] != 0, axis=0)
-    gradients, at_snapshot = (svrg.gradients(weights, rows)
-                              for weights in (svrg.weights, svrg.snapshot))
-    steps = {name: gradients[name] - at_snapshot[name] + svrg.full_gradient[name]
-             for name in gradients}
-    scaled = svrg.full_gradient['w'] / np.maximum(present, 1e-9)[:, None]
-    steps['w'] = np.where(columns[:, None], gradients['w'] - at_snapshot['w'] + scaled, 0)
-    svrg.optimizer.step(svrg.weights, steps)
-    return steps
-
-
-def part_of_batches(svrg, batch_size=10):
-    """For each column the part of the batches that contain it."""
-    return np.mean([np.any(svrg.features[rows] != 0, axis=0)
-                    for rows in oracle.batches_of(len(svrg.features), batch_size)], axis=0)
+def present(svrg, rows):
+    """Tell which columns a batch has."""
+    return np.any(svrg.features[rows] != 0, axis=0)[:, None]
 
 
 @pytest.mark.parametrize('kvstore', [None, 'object'])
-@pytest.mark.parametrize('count', [40, 33])
-def test_sparse_full_grad_steps_on_the_rows_of_a_batch(kvstore, count):
+@pytest.mark.parametrize('count, alpha', [(40, 1), (33, 1), (33, 0.4)])
+def test_sparse_full_grad_steps_on_the_rows_of_a_batch(kvstore, count, alpha):
+    """g - α (s - μ over the part of the batches with the row)."""
     problem = SparseProblem(count, density=0.1)
-    module = fit(problem, problem.module(2, sparse_full_grad=True), kvstore, learning_rate=0.1)
-    svrg = problem.svrg()
-    present = part_of_batches(svrg)
-    assert 0 < present[:-2].min() < 1
+    module = fit(problem, problem.module(2, sparse_full_grad=True, alpha=alpha), kvstore,
+                 learning_rate=0.1)
+    svrg, batches = problem.svrg(alpha=alpha), oracle.batches_of(count, 10)
+    share = np.mean([present(svrg, rows) for rows in batches], axis=0)
+    assert 0 < share[:-2].min() < 1
     for epoch in range(5):
         if epoch % 2 == 0:
             svrg.take_snapshot()
-        for rows in oracle.batches_of(count, 10):
-            step_on_rows(svrg, rows, present)
+            svrg.full_gradient['w'] /= np.maximum(share, 1e-9)
+        for rows in batches:
+            now, then = (svrg.gradients(weights, rows) for weights in (svrg.weights, svrg.snapshot))
+            step = {name: now[name] - alpha * (then[name] - svrg.full_gradient[name])
+                    for name in now}
+            step['w'] *= present(svrg, rows)
+            svrg.optimizer.step(svrg.weights, step)
     problem.assert_weights(module, svrg.weights)
 
 
@@ -200,8 +187,8 @@ def test_weight_decay_of_all_rows_is_refused_with_sparse_full_grad(optimizer, pa
 
 def test_dense_parameters_do_not_heed_sparse_full_grad():
     problem = Problem('perceptron')
-    module = problem.module(2, sparse_full_grad=True)
-    problem.fit(module, 4, optimizer_params={'learning_rate': 0.1})
+    module = problem.fit(problem.module(2, sparse_full_grad=True), 4,
+                         optimizer_params={'learning_rate': 0.1})
     problem.assert_weights(module, problem.svrg().fit(4, 2))
 
 
@@ -234,41 +221,22 @@ def test_writes_into_the_full_gradient_after_a_snapshot_have_effect():
 @pytest.mark.parametrize('by_row', [True, False])
 def test_the_rate_is_found_with_row_sparse_weights(wd, by_row):
     """By row, the optimum is that of a decay that counts as often as batches contain the row."""
-    rng = np.random.RandomState(0)
-    features = rng.normal(size=(400, 30)) * (rng.uniform(size=(400, 30)) < np.linspace(
-        0.02, 0.5, 30))
-    features[:, 3] = 0  # its weight is 0 in each snapshot
-    targets = features.dot(rng.normal(size=30)) + rng.normal(size=400)
-    batches = [mx.io.DataBatch([mx.nd.sparse.csr_matrix(features[i:i + 20].astype('float32'))],
-                               [mx.nd.array(targets[i:i + 20, None])], pad=0)
-               for i in range(0, 400, 20)]
+    problem, rng = SparseProblem(400, 30), np.random.RandomState(0)
+    problem.features = rng.normal(size=(400, 30)) * (
+        rng.uniform(size=(400, 30)) < np.linspace(0.02, 0.5, 30))
+    problem.features[:, 3] = 0  # its weight is 0 in each snapshot
+    problem.targets = problem.features.dot(rng.normal(size=30)) + rng.normal(size=400)
     weight = mx.sym.Variable('fc_weight', shape=(30, 1), stype='row_sparse')
-    module = SVRGModule(mx.sym.LinearRegressionOutput(
-        mx.sym.sparse.dot(mx.sym.Variable('data', stype='csr'), weight),
-        mx.sym.Variable('label')), label_names=('label',), update_freq=2, sparse_full_grad=by_row)
-    module.fit(InOrder(batches), eval_metric=[], num_epoch=200, initializer=mx.init.Zero(),
+    problem.symbol = mx.sym.LinearRegressionOutput(
+        mx.sym.sparse.dot(mx.sym.Variable('data', stype='csr'), weight), mx.sym.Variable('label'))
+    module = problem.module(2, sparse_full_grad=by_row)
+    module.fit(problem.iterator(20), eval_metric=[], num_epoch=200, initializer=mx.init.Zero(),
                optimizer_params={'wd': wd, 'lr_scheduler': BarzilaiBorwein()})
-    counts = np.mean([(features[i:i + 20] != 0).any(0) for i in range(0, 400, 20)], axis=0)
+    counts = np.mean((problem.features.reshape(20, 20, 30) != 0).any(axis=1), axis=0)
     expected, *_ = np.linalg.lstsq(
-        features.T.dot(features) / 400 + wd * np.diag(counts if by_row else np.ones(30)),
-        features.T.dot(targets) / 400, rcond=1e-9)
+        problem.features.T.dot(problem.features) / 400
+        + wd * np.diag(counts if by_row else np.ones(30)),
+        problem.features.T.dot(problem.targets) / 400, rcond=1e-9)
     found = module.get_params()[0]['fc_weight'].tostype('default').asnumpy().ravel()
     np.testing.assert_allclose(found, expected, atol=2e-5)
     assert module.gradient_norm < 1e-5
-
-
-class InOrder(mx.io.DataIter):
-    """Batches in a list."""
-
-    def __init__(self, batches):
-        super().__init__(20)
-        self.batches = batches
-        self.provide_data = [mx.io.DataDesc('data', batches[0].data[0].shape)]
-        self.provide_label = [mx.io.DataDesc('label', (20, 1))]
-        self.reset()
-
-    def reset(self):
-        self.left = iter(self.batches)
-
-    def next(self):
-        return next(self.left)

@@ -7,6 +7,7 @@ import mxnet as mx
 import numpy as np
 import pytest
 
+from held_batches import assert_svrg
 from problems import Problem
 from svrg_optimization.kvstore.keys import KVStoreKeys
 from svrg_optimization.svrg_optimizer import _AssignmentOptimizer, _SVRGOptimizer
@@ -25,24 +26,13 @@ def test_each_full_gradient_has_a_key_of_its_own(names, keys):
     assert KVStoreKeys(names, names).full == dict(zip(names, keys))
 
 
-def test_names_may_be_told_later():
-    """As Module tells them to an optimizer that it gets without."""
-    for tell in (lambda optimizer, names: setattr(optimizer, 'idx2name', names),
-                 lambda optimizer, names: optimizer.default_opt.idx2name.update(names)):
-        optimizer, full = _SVRGOptimizer('sgd', learning_rate=0.1), mx.nd.zeros(1)
-        tell(optimizer, {0: 'w', 1: 'w_full'})
-        optimizer.update(1, full, mx.nd.ones(1), optimizer.create_state(1, full))
-        assert full.asscalar() == 1
-
-
 def test_an_optimizer_of_several_keys_may_write_into_its_states():
-    class Counting(mx.optimizer.SGD):
+    class Writing(mx.optimizer.SGD):
         def update_multi_precision(self, indices, weights, grads, states):
-            for place in range(len(states)):
-                states[place] = 'written'
+            states[:] = ['written'] * len(states)
 
     states = [None, None]
-    _SVRGOptimizer(Counting(), full_keys=['full']).update_multi_precision(
+    _SVRGOptimizer(Writing(), full_keys=['full']).update_multi_precision(
         ('a', 'b'), [mx.nd.ones(1)] * 2, [mx.nd.ones(1)] * 2, states)
 
 
@@ -52,37 +42,38 @@ def test_keys_of_row_counts_differ():
     assert len(set(keys.on_servers)) == len(keys.on_servers)
 
 
-@pytest.mark.parametrize('param_idx2name, full, plain', [
-    ({0: 'w', 1: 'w_full'}, ['w_full', 1], ['w', 0]),
-    ({0: 'w'}, ['w_full'], ['w', 0, 'b_full', 1]),
-    ({0: 'w_full', 1: 'fullyconnected0_weight'}, ['fullyconnected0_weight_full', 'w_full_full'],
-     ['w_full', 0, 'fullyconnected0_weight', 1]),
-    ({}, [], ['w_full', 'w', 0]),
-])
-def test_full_gradients_are_known_by_the_names_of_parameters(param_idx2name, full, plain):
-    optimizer = _SVRGOptimizer('sgd', learning_rate=0.5, param_idx2name=param_idx2name)
+BY_NAME = {0: 'w', 1: 'w_full'}
+
+
+@pytest.mark.parametrize('given, tell', [
+    (BY_NAME, lambda optimizer, names: None),
+    (None, lambda optimizer, names: setattr(optimizer, 'idx2name', names)),  # as Module tells them
+    (None, lambda optimizer, names: optimizer.default_opt.idx2name.update(names))])
+@pytest.mark.parametrize('names, full_keys, full, plain', [
+    (BY_NAME, None, ['w_full', 1], ['w', 0]),
+    ({0: 'w'}, None, ['w_full'], ['w', 0, 'b_full', 1]),
+    ({0: 'w_full', 1: 'fullyconnected0_weight'}, None,
+     ['fullyconnected0_weight_full', 'w_full_full'], ['w_full', 0, 'fullyconnected0_weight', 1]),
+    ({}, None, [], ['w_full', 'w', 0]),
+    (BY_NAME, ['g', 7], ['g', 7], ['w', 0, 'w_full', 1])])
+def test_full_gradients_are_known_by_names_or_keys(given, tell, names, full_keys, full, plain):
+    optimizer = _SVRGOptimizer('sgd', full_keys=full_keys, learning_rate=0.5,
+                               param_idx2name=given and names)
+    tell(optimizer, names)
     assert_routes(optimizer, full, plain)
 
 
-def test_explicit_keys_say_what_is_a_full_gradient():
-    optimizer = _SVRGOptimizer('sgd', full_keys=['g', 7], learning_rate=0.5,
-                               param_idx2name={0: 'w', 1: 'w_full'})
-    assert_routes(optimizer, ['g', 7], ['w', 0, 'w_full', 1])
-
-
 def assert_routes(optimizer, full, plain):
-    def step(update, index):
-        weight = mx.nd.ones((2,))
-        update(index, weight, mx.nd.ones((2,)) * 3, optimizer.create_state(index, weight))
-        return weight.asnumpy().tolist()
-
-    for update in (optimizer.update, optimizer.update_multi_precision):
-        assert all(step(update, key) == [3, 3] for key in full)
-        assert all(step(update, key) == [-0.5, -0.5] for key in plain)
+    """Check one key at a time, and all at once."""
     keys = plain + full
-    weights = [mx.nd.ones((2,)) for _ in keys]
-    optimizer.update(keys, weights, [mx.nd.ones((2,)) * 3] * len(keys), [None] * len(keys))
-    assert [weight.asnumpy()[0] for weight in weights] == [-0.5] * len(plain) + [3] * len(full)
+    for several in [[key] for key in keys] + [keys]:
+        for update in (optimizer.update, optimizer.update_multi_precision):
+            weights = [mx.nd.ones((2,)) for _ in several]
+            given = (several, weights, [mx.nd.ones((2,)) * 3 for _ in several], [
+                optimizer.create_state(key, weight) for key, weight in zip(several, weights)])
+            update(*(given if len(several) > 1 else [values[0] for values in given]))
+            assert [weight.asnumpy().tolist() for weight in weights] == [
+                [3 if key in full else -0.5] * 2 for key in several]
 
 
 def test_a_kvstore_takes_an_optimizer_built_by_hand():
@@ -144,22 +135,19 @@ def test_table_of_names_is_not_replaced():
 
 
 def test_full_gradients_count_no_update():
-    optimizer = _SVRGOptimizer('adam', param_idx2name={0: 'w', 1: 'w_full'})
+    optimizer = _SVRGOptimizer('adam', param_idx2name=BY_NAME)
     updater = mx.optimizer.get_updater(optimizer)
     for index in (0, 1, 1, 1):
         updater(index, mx.nd.ones((2,)), mx.nd.zeros((2,)))
     assert optimizer.num_update == 1
 
 
-@pytest.mark.parametrize('bad', [None, 3, mx.optimizer.SGD])
-def test_only_an_optimizer_or_a_name_can_be_wrapped(bad):
-    with pytest.raises(TypeError, match='default_optimizer must be'):
+@pytest.mark.parametrize('bad, error, message', [
+    *((bad, TypeError, 'default_optimizer must be') for bad in (None, 3, mx.optimizer.SGD)),
+    ('no_such_optimizer', ValueError, 'Cannot find optimizer')])
+def test_only_an_optimizer_or_a_name_can_be_wrapped(bad, error, message):
+    with pytest.raises(error, match=message):
         _SVRGOptimizer(bad)
-
-
-def test_an_unknown_name_cannot_be_wrapped():
-    with pytest.raises(ValueError, match='Cannot find optimizer'):
-        _SVRGOptimizer('no_such_optimizer')
 
 
 @pytest.mark.parametrize('protocol', range(pickle.HIGHEST_PROTOCOL + 1))
@@ -174,22 +162,6 @@ def test_pickles_and_copies_keep_all_settings(protocol):
         assert (twin.momentum, twin.learning_rate, twin.num_update) == (0.9, 0.1, 5)
         twin.momentum, twin.lr_scheduler, twin.lr = 0.0, None, 0.5
         assert_routes(twin, ['g'], ['w', 0, 'w_full'])
-
-
-def test_steps_in_float16_add_up_with_multi_precision():
-    """The state has a float32 copy of the weight, and steps that float16 would lose add up."""
-    optimizer = _SVRGOptimizer('sgd', learning_rate=1.0, momentum=0.5, multi_precision=True)
-    updater = mx.optimizer.get_updater(optimizer)
-    weight = mx.nd.ones((2,), dtype='float16')
-    for _ in range(8):
-        updater(0, mx.nd.full((2,), 2 ** -13, dtype='float16'), weight)
-    assert updater.states[0][1].dtype == np.float32
-    plain = mx.optimizer.get_updater(mx.optimizer.SGD(learning_rate=1.0, momentum=0.5,
-                                                      multi_precision=True))
-    expected = mx.nd.ones((2,), dtype='float16')
-    for _ in range(8):
-        plain(0, mx.nd.full((2,), 2 ** -13, dtype='float16'), expected)
-    assert weight.asnumpy().tolist() == expected.asnumpy().tolist() != [1, 1]
 
 
 def test_multi_tensor_updates_stay_fused(monkeypatch):
@@ -208,27 +180,16 @@ def test_multi_tensor_updates_stay_fused(monkeypatch):
 @pytest.mark.parametrize('context, kvstore', [
     (mx.cpu(), 'local'), ([mx.cpu(0), mx.cpu(1)], 'local'), ([mx.cpu(0), mx.cpu(1)], 'device')])
 def test_momentum_outlasts_saving_and_loading(tmp_path, context, kvstore):
-    """Momentum survives: the steps after loading are those of an unbroken training."""
-    problem = Problem('softmax')
-    file = str(tmp_path / 'optimizer.states')
-
-    def train(module, train_data, begin, end):
-        module.fit(train_data, eval_metric=[], begin_epoch=begin, num_epoch=end, kvstore=kvstore,
-                   arg_params=problem.arg_params(),
-                   optimizer_params={'learning_rate': 0.1, 'momentum': 0.9})
-
-    unbroken = problem.module(context=context)
-    train(unbroken, problem.iterator(), 0, 4)
+    problem, file = Problem('softmax'), str(tmp_path / 'optimizer.states')
+    sgd = {'learning_rate': 0.1, 'momentum': 0.9}
     first = problem.module(context=context)
-    train(first, problem.iterator(), 0, 2)
+    svrg, _ = assert_svrg(problem, first, 2, 1, sgd=sgd, kvstore=kvstore)
     first.save_optimizer_states(file)
     second = problem.bound(context=context)
     second.set_params(*first.get_params())
-    second.init_optimizer(kvstore, optimizer_params={'learning_rate': 0.1, 'momentum': 0.9})
+    second.init_optimizer(kvstore, optimizer_params=sgd)
     second.load_optimizer_states(file)
-    train(second, problem.iterator(), 2, 4)
-    for name, value in unbroken.get_params()[0].items():
-        np.testing.assert_array_equal(second.get_params()[0][name].asnumpy(), value.asnumpy())
+    assert_svrg(problem, second, 4, 1, svrg, begin_epoch=2)
 
 
 def test_an_optimizer_can_be_created_by_hand():
@@ -248,20 +209,20 @@ def test_an_optimizer_can_be_created_by_hand():
 
 def test_wrapped_optimizer_is_not_wrapped_again():
     problem = Problem()
-    first, second = problem.bound(), problem.bound()
-    first.init_optimizer()
+    first, second = problem.bound(sgd={}), problem.bound()
     second.init_optimizer(optimizer=first._optimizer)
     assert type(second._optimizer.default_opt) is mx.optimizer.SGD
 
 
 def test_plain_module_takes_an_optimizer_built_by_hand():
-    problem = Problem()
-    module = mx.mod.Module(problem.symbol, label_names=('label',))
-    problem.fit(module, 1, optimizer=_SVRGOptimizer('sgd', learning_rate=0.1, rescale_grad=0.1))
-    expected = mx.mod.Module(problem.symbol, label_names=('label',))
-    problem.fit(expected, 1, optimizer_params={'learning_rate': 0.1})
-    for name, value in expected.get_params()[0].items():
-        np.testing.assert_array_equal(module.get_params()[0][name].asnumpy(), value.asnumpy())
+    problem, results = Problem(), []
+    for optimizer in (_SVRGOptimizer('sgd', learning_rate=0.1, rescale_grad=0.1),
+                      mx.optimizer.SGD(learning_rate=0.1, rescale_grad=0.1)):
+        module = problem.fit(mx.mod.Module(problem.symbol, label_names=('label',)), 1,
+                             optimizer=optimizer)
+        results.append(module.get_params()[0])
+    for name, value in results[0].items():
+        np.testing.assert_array_equal(value.asnumpy(), results[1][name].asnumpy())
 
 
 class Schedule(mx.lr_scheduler.LRScheduler):
