@@ -14,13 +14,12 @@ from .numpy_arrays import ARRAYS, as_blocks_take, moved
 class Batches(BatchesOfPass):
     """Batches of a pass or an epoch. Each is a list of the inputs of each device.
 
-    The `first` batch is read already; `first_whole` has the inputs of the first that was split,
-    on the first device. Both are None without one.
+    The `first` batch, None without one, is read already.
     """
 
     def __init__(self, train_data, count, devices, rows, states=()):
         super().__init__(train_data, count)
-        self.states, self._devices, self._rows, self.first_whole = states, devices, rows, None
+        self.states, self._devices, self._rows = states, devices, rows
         self.rewind()
         read = map(self._split, itertools.islice(train_data, count))
         self.first = next(read, None)
@@ -43,7 +42,7 @@ class Batches(BatchesOfPass):
                 for inputs in batch]
 
     def _split(self, batch):
-        """Return the inputs of the objective for each device; for the first alone if few."""
+        """Return the inputs of the objective for each device."""
         devices, data = self._devices, self.train_data
         if hasattr(batch, 'data'):
             batch = without_padding(batch, data.provide_data, data.provide_label,
@@ -56,20 +55,13 @@ class Batches(BatchesOfPass):
         if len(axes) != len(batch):
             raise ValueError('batch_axis must have one for each of the %d inputs in a batch of '
                              'train_data, and not be %s' % (len(batch), axes))
-        if len(devices) > 1 and (None in rows or len(set(rows)) > 1):
-            raise ValueError('batch_axis must be the axis of the rows in each input, or None: the '
-                             'inputs have %s rows along %s' % (rows, axes))
-        in_lists = any(isinstance(value, (list, tuple)) for value in batch)
-        if len(devices) == 1 or not in_lists and (not rows or rows[0] < len(devices)):
+        if len(devices) == 1:
             return [[moved(value, devices[0]) for value in batch]]
-        if self.first_whole is None and not in_lists:
-            self.first_whole, = _split(batch, axes, devices[:1])
-        return _split(batch, axes, devices)
-
-
-def _split(batch, axes, devices):
-    """Return the part of each device of a batch."""
-    return list(zip(*(_parts_of(value, axis, devices) for value, axis in zip(batch, axes))))
+        if None in rows or len(set(rows)) > 1 or rows and rows[0] < len(devices):
+            raise ValueError('batch_axis must be the axis of the rows in each input, at least one '
+                             'for each of %d devices, or None: the inputs have %s rows along %s'
+                             % (len(devices), rows, axes))
+        return list(zip(*(_parts_of(value, axis, devices) for value, axis in zip(batch, axes))))
 
 
 def _parts_of(value, axis, devices):

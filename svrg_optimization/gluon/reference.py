@@ -21,9 +21,7 @@ _is_fresh = operator.attrgetter('_fresh_grad')
 class GluonReference(Reference):
     """Gradients of an objective at the snapshot, whose arrays take the place of the current ones.
 
-    It has a second array for each value that is trained, with a gradient, and
-    for each that a forward pass changes, such as BatchNorm's statistics.
-    Others that a pass changes, such as the statistics of a SymbolBlock, get one then.
+    It has a second array for the value of each parameter, with a gradient if it is trained.
     `arrays` maps a Parameter to both lists, one array a device.
     """
 
@@ -33,7 +31,6 @@ class GluonReference(Reference):
         self.rows, self.numbers = rows, RandomNumbers()
         self._looked_up, self._trained = [], []  # arrays of all parameters
         self.arrays = {}
-        self._blocks = None  # of the objective; unknown
         self._dense_of_inputs = None  # unknown; the input's place by weight
         self._mark = object()  # of gradients that this has computed
         self._seen, self._stepped = [], None  # elements of each parameter, after the latest step
@@ -55,56 +52,39 @@ class GluonReference(Reference):
             self.current_gradients = {param.name: as_nd(param._grad) for param in self._trained}
         return self._trained
 
-    def allocate(self, names=()):
-        """Give arrays at the snapshot to all that need some, and to parameters of these names."""
-        is_first = self.trained() and not self.arrays
+    def allocate(self):
+        """Give arrays at the snapshot to all parameters, unless they have some."""
+        if not self.trained() or self.arrays:
+            return
+        arrays = {}
         for param in self._params:
-            if param not in self.arrays and (param.grad_req != 'null' or param.name in names
-                                             or not param._differentiable):
-                self._give_arrays(param)
-        if is_first:
-            self._gradients = {param.name: self.arrays[param][1] for param in self._trained}
-            self._blocks = None
-            views = {}
-            for param in self._trained:
-                value = as_nd(param.list_data())[0].reshape(-1)
-                middle = max(0, value.size - _SEEN) // 2
-                views.setdefault(value.dtype, []).append(value[middle:middle + _SEEN])
-            self._seen = list(views.values())
-
-    def _give_arrays(self, param):
-        values, gradients = [value.copy() for value in param.list_data()], None
-        if param.grad_req != 'null':
-            gradients = [nd.zeros(value.shape, ctx=value.ctx, dtype=value.dtype,
-                                  stype=param._grad_stype) for value in values]
-            autograd.mark_variables(values, gradients)
-        self.arrays[param] = values, gradients
+            values, gradients = [value.copy() for value in param.list_data()], None
+            if param.grad_req != 'null':
+                gradients = [nd.zeros(value.shape, ctx=value.ctx, dtype=value.dtype,
+                                      stype=param._grad_stype) for value in values]
+                autograd.mark_variables(values, gradients)
+            arrays[param] = values, gradients
+        self.arrays = arrays
+        self._gradients = {param.name: arrays[param][1] for param in self._trained}
+        views = {}
+        for param in self._trained:
+            value = as_nd(param.list_data())[0].reshape(-1)
+            middle = max(0, value.size - _SEEN) // 2
+            views.setdefault(value.dtype, []).append(value[middle:middle + _SEEN])
+        self._seen = list(views.values())
 
     def weights(self):
         """Map each trained parameter to a list of its values at the snapshot, one a device."""
         return {param.name: as_nd(self.arrays[param][0]) for param in self._trained}
 
     def values(self):
-        """Map each parameter that has arrays of its own at the snapshot to these."""
+        """Map each parameter to its values at the snapshot."""
         return {param.name: as_nd(values) for param, (values, _) in self.arrays.items()}
 
     def values_of(self, live):
         """Map the same names to the current arrays."""
         self.allocate()
         return {param.name: as_nd(param._data) for param in self.arrays}
-
-    @contextlib.contextmanager
-    def inputs_kept(self, live):
-        """Undo what a pass does to parameters without arrays of their own, and give them some."""
-        kept = [(value, value.copy(), param) for param in self._params
-                if param not in self.arrays for value in as_nd(param.list_data())]
-        try:
-            yield
-        finally:
-            for value, before, param in kept:
-                if (value != before).max().asscalar():
-                    before.copyto(value)
-                    self._give_arrays(param)
 
     def restore(self, kind, numbers, values):
         """Set what a file contains: the form of the loss, random numbers, values by name."""
@@ -149,40 +129,27 @@ class GluonReference(Reference):
 
     @contextlib.contextmanager
     def _in_place(self):
-        """Let the parameters have the values of the snapshot, and gradients of their own.
-
-        The first time it finds the blocks that are compiled with these parameters.
-        """
+        """Let the parameters have the values of the snapshot, and gradients of their own."""
         current = [(param, param._data, param._grad) for param in self.arrays]
-        known, found = self._blocks, set()
-
-        def find(block, *_):
-            if hasattr(block, '_active') and not (
-                    self.arrays.keys().isdisjoint(block.collect_params().values())):
-                self._check_shapes([block])
-                found.add(block)
 
         def restore():
             for param, data, gradients in current:
                 param._data, param._grad = data, gradients
 
-        with _seeing(find) if known is None else contextlib.nullcontext():
-            self._check_shapes(known or ())
+        try:
+            for param, (data, gradients) in self.arrays.items():
+                param._data, param._grad = data, gradients
+            yield
+        finally:
             try:
-                for param, (data, gradients) in self.arrays.items():
-                    param._data, param._grad = data, gradients
-                yield
-            finally:
-                try:
-                    restore()
-                except BaseException:  # a Ctrl-C in the middle
-                    restore()
-                    raise
-        self._blocks = found if known is None else known
+                restore()
+            except BaseException:  # a Ctrl-C in the middle
+                restore()
+                raise
 
-    @staticmethod
-    def _check_shapes(blocks):
-        if [block for block in blocks if block._active and ('static_shape', True) in block._flags]:
+    def _check_shapes(self, block, *_):
+        if (getattr(block, '_active', False) and ('static_shape', True) in block._flags
+                and not self.arrays.keys().isdisjoint(block.collect_params().values())):
             raise ValueError('the network must not be hybridized with static_shape=True, which '
                              'keeps the arrays that it saw first: static_alloc=True is possible')
 
@@ -231,11 +198,12 @@ class GluonReference(Reference):
 
     def gradients_of_pass(self, batches, live, source, total, stores):
         """Yield the gradients of the batches of a pass, a Part for each."""
-        self.numbers.are_drawn = self._blocks = None
+        self.numbers.are_drawn = None
         for number, batch in enumerate(batches):
             if stores and not number or source.is_repeated:
                 self.numbers.set_seed(is_new=source.draws_random_numbers)
-            with self._in_place():
+            with self._in_place(), (
+                    contextlib.nullcontext() if number else _seeing(self._check_shapes)):
                 outputs, losses = self._run(with_states(batch, source.states))
             if stores and not number:
                 self.numbers.find_out(self._trained[0].list_ctx()[0])
@@ -249,7 +217,6 @@ class GluonReference(Reference):
             if not number:
                 total.batch_size = summed  # most steps need not scale it again
             weights = [weight / live._loss_scale for weight in weights]
-            weights += [1] * (len(total.shares) - len(batch))
             yield Part(batch, self._gradients, weights, rows,
                        losses=[[(as_nd(loss).detach(), 1.)] for loss in losses])
 
@@ -294,13 +261,6 @@ class GluonReference(Reference):
         with autograd.record():
             outputs, losses = self.outputs(batch)
         autograd.backward(losses)
-        for param in self._trained if len(batch) < len(self._trained[0]._data) else ():
-            adds = param.grad_req == 'add' and (
-                param._grad is not self.arrays.get(param, (None, None))[1])
-            for value, gradient in zip(param._data[len(batch):], as_nd(param._grad[len(batch):])):
-                value._fresh_grad = True  # a device without rows has none
-                if not adds:
-                    nd.zeros_like(gradient, out=gradient)
         unused = is_checked and [param.name for param in self._trained
                                  if not all(map(_is_fresh, param._data))]
         if unused:
@@ -326,16 +286,6 @@ class GluonReference(Reference):
             outputs.append(output)
             losses.append(loss)
         return outputs, losses
-
-    def check_axes(self, split, whole):
-        """Raise a ValueError if a batch has another loss when it is split over devices."""
-        parts, size = (sum(loss.size for loss in self.outputs(batch)[1])
-                       for batch in (split, [whole]))
-        if size > 1 and parts != size:
-            raise ValueError('batch_axis must be the axis of the rows in each input, 1 for '
-                             '(T, N, C), and objective must return a loss with one element for '
-                             'each row: it has %d elements for a batch, and %d where the batch is '
-                             'split over devices' % (size, parts))
 
 
 @contextlib.contextmanager

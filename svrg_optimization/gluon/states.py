@@ -65,7 +65,7 @@ def restoring(trainer, content, fname):
     ours, weights, full_gradient = dict(zip(content['names'], names)), {}, None
     if 'weights' in snapshot:
         weights = {ours[name]: value.asnumpy() for name, value in snapshot['weights'].items()}
-        reference.allocate(weights)
+        reference.allocate()
         gradient = {**snapshot['full_gradient']}
         gradient['shares'] = [{ours[name]: value for name, value in share.items()}
                               for share in gradient['shares']]

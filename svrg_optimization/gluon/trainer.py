@@ -282,8 +282,6 @@ class SVRGTrainer(gluon.Trainer):
         source = self._batches(train_data, batches, self._of_devices(states))
         if source.first and any(param._deferred_init for param in self._params):
             self._reference.outputs(with_states(source.first, source.states))  # finds the shapes
-        if source.first_whole and not (any(states) or self._svrg.snapshot.num_taken):
-            self._reference.check_axes(source.first, source.first_whole)
         self._init_all()
         if self._reference.has_been_set():
             self._svrg.weights_are_others(trained)
@@ -445,7 +443,7 @@ class SVRGTrainer(gluon.Trainer):
         *inputs
             Arguments of `objective`, or, on several devices, a list of one for
             each device in the place of each, as ``gluon.utils.split_and_load``
-            returns it; shorter lists for a batch of fewer rows than devices.
+            returns it.
 
         Returns
         -------
@@ -459,8 +457,7 @@ class SVRGTrainer(gluon.Trainer):
         ValueError
             If there are several devices and an input is not such a list, if a
             trained parameter is not part of the objective, whose gradient would be
-            that of an earlier batch, or if a network is hybridized with
-            static_shape=True.
+            that of an earlier batch.
         RuntimeError
             Within ``autograd.record()``.
         """
@@ -472,8 +469,8 @@ class SVRGTrainer(gluon.Trainer):
             raise TypeError('backward needs the inputs of objective, and got none')
         in_lists = devices > 1 or isinstance(inputs[0], (list, tuple))
         if in_lists and not all(
-                isinstance(of_devices, (list, tuple)) and 0 < len(of_devices) <= devices
-                and len(of_devices) == len(inputs[0]) for of_devices in inputs):
+                isinstance(of_devices, (list, tuple)) and len(of_devices) == devices
+                for of_devices in inputs):
             raise ValueError('inputs must be lists of one for each of the devices, %s, as '
                              'gluon.utils.split_and_load returns them' % (self._devices,))
         before, self._summed = self._summed, None

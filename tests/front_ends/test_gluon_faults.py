@@ -259,14 +259,14 @@ def test_parameters_with_other_arrays_drop_the_snapshot(change):
     assert trainer._svrg.snapshot.is_active
 
 
-def test_a_network_hybridized_with_static_shape_later_is_refused_at_the_next_step():
+def test_a_network_hybridized_with_static_shape_later_is_refused_at_the_next_snapshot():
     problem = Blocks('perceptron')
     net = problem.net()
     trainer = problem.trainer(net)
     train(trainer, problem.loader(), 1)
     net.hybridize(static_alloc=True, static_shape=True)
     with pytest.raises(ValueError, match='must not be hybridized with static_shape=True'):
-        trainer.backward(*next(iter(problem.loader())))
+        trainer.update_full_grads(problem.loader())
     net.hybridize(static_alloc=True)
     train(trainer, problem.loader(), 2, begin=1)
     assert_weights(net, problem.oracle(2))
@@ -326,26 +326,12 @@ def test_the_first_input_may_be_anything(first_of):
     assert_weights(net, problem.oracle(4))
 
 
-@pytest.mark.nd_arrays
-def test_a_batch_that_is_split_along_time_is_an_error():
-    batches = [(mx.nd.random.normal(shape=(8, 6, 3)),)]
-    net, loss = gluon.nn.Dense(1, in_units=3, flatten=False), gluon.loss.L2Loss(batch_axis=1)
-    net.initialize(ctx=TWO_DEVICES)
-
-    def trainer_of(objective, axis):
-        return SVRGTrainer(net.collect_params(), 'sgd', objective=objective, batch_axis=axis)
-
-    def by_sequence(data):
-        return loss(net(data), data[:, :, :1])
-
-    with pytest.raises(ValueError, match='batch_axis must be the axis of the rows in each input, 1 '
-                                         'for .T, N, C.*: it has 6 elements for a batch, and 12'):
-        trainer_of(by_sequence, 0).update_full_grads(batches)
-    trainer_of(by_sequence, 1).update_full_grads(batches)
-    for axis in (0, 1):  # these count what they should: words, and a mean
-        for objective in (lambda data: (net(data) - data[:, :, :1]) ** 2,
-                          lambda data: by_sequence(data).mean()):
-            trainer_of(objective, axis).update_full_grads(batches)
+def test_a_batch_with_fewer_rows_than_devices_is_an_error():
+    problem = Blocks('softmax', rows=21)
+    trainer = problem.trainer(problem.net(TWO_DEVICES))
+    with pytest.raises(ValueError, match=r'at least one for each of 2 devices.* \[1, 1\] rows'):
+        trainer.update_full_grads(problem.loader())
+    assert trainer.gradient_norm is None
 
 
 def test_inputs_without_rows_are_given_to_each_device_whole():

@@ -138,34 +138,6 @@ def test_arrays_that_are_used_again_are_copied():
     assert_weights(nets[1], weights_of(nets[0]), 1e-7)
 
 
-@pytest.mark.parametrize('grad_req', ['write', 'add'])
-@pytest.mark.parametrize('stores', [False, True])
-@pytest.mark.parametrize('alpha', [1, 0])
-def test_a_batch_of_fewer_rows_than_devices_is_trained(alpha, stores, grad_req):
-    problem = Blocks('softmax', rows=21)
-    net = problem.net(TWO_DEVICES)
-    net.collect_params().setattr('grad_req', grad_req)
-    trainer = problem.trainer(net, store_snapshot_grads=stores and alpha > 0, alpha=alpha,
-                              settings={'learning_rate': 0.2})
-    svrg = problem.svrg(learning_rate=0.2)
-    loader = problem.loader()
-    for _ in range(2):
-        trainer.update_full_grads(loader)
-        if alpha:
-            svrg.take_snapshot()
-        rows = 0
-        for data, label in trainer.training_batches(loader):
-            trainer.backward(data, label)
-            trainer.step(10)
-            net.collect_params().zero_grad()
-            position = [int(np.flatnonzero((problem.features.astype('float32') == row).all(1))[0])
-                        for part in data for row in part.asnumpy()]
-            svrg.step(np.array(position))
-            rows += len(position)
-        assert rows == 21
-    assert_weights(net, svrg.weights)
-
-
 def test_the_gradient_mapping_is_at_the_rate_of_each_parameter():
     problem = Blocks('linear')
     net = problem.net()
