@@ -8,37 +8,19 @@ import numpy as np
 import pytest
 
 import oracle
+from full_gradients import assert_pass
 from pairs import in_pairs
-from problems import Problem, SparseProblem
+from problems import Problem
 from samples import SETTINGS, Endless, Lengths, bits, first_rows, fit, train
 from trainings import HeadGradients, labels_of_epochs
 
 TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
 
 
-@in_pairs({
-    'batches': [1, np.int64(3), 5, 10 ** 30],
-    'rows': [40, 37],
-    'context': [mx.cpu(), TWO_DEVICES],
-    'stored': [False, True]})
-def test_a_pass_is_the_mean_over_the_first_batches(batches, rows, context, stored):
-    problem = Problem('perceptron', rows=rows)
-    module = problem.bound(context=context, store_snapshot_grads=stored, full_grad_batches=batches)
-    svrg, train_data = problem.svrg(), problem.iterator()
-    for _ in range(2):
-        module.update_full_grads(train_data)
-        svrg.take_snapshot(first_rows(rows, batches))
-        problem.assert_full_gradient(module, svrg.full_gradient)
-        assert module._snapshot.full_gradient.rows == min(rows, batches * 10)
-
-
 @pytest.mark.parametrize('batches', [16, 33])
 def test_a_sample_may_have_more_batches_than_are_computed_at_once(batches):
     problem = Problem(rows=400)
-    module, svrg = problem.bound(full_grad_batches=batches), problem.svrg()
-    module.update_full_grads(problem.iterator())
-    svrg.take_snapshot(first_rows(400, batches))
-    problem.assert_full_gradient(module, svrg.full_gradient)
+    assert_pass(problem, problem.bound(full_grad_batches=batches), rows=10 * batches)
 
 
 @pytest.mark.parametrize('alpha', [1, 0])
@@ -47,20 +29,6 @@ def test_the_iterator_stands_after_the_sample(alpha):
     train_data = problem.iterator()
     problem.bound(alpha=alpha, full_grad_batches=3).update_full_grads(train_data)
     np.testing.assert_allclose(next(train_data).data[0].asnumpy(), problem.features[30:], rtol=1e-6)
-
-
-@in_pairs({
-    'kind': ['linear', 'perceptron'],
-    'rows': [40, 37],
-    'batches, update_freq': [(1, 1), (3, 2), (9, 2)],
-    'context, kvstore': [(mx.cpu(), None), (TWO_DEVICES, 'local')]})
-def test_training_on_samples_is_svrg(kind, rows, batches, update_freq, context, kvstore):
-    problem = Problem(kind, rows=rows)
-    module = problem.module(update_freq, context=context, full_grad_batches=batches)
-    fit(problem, module, 5, kvstore=kvstore)
-    samples = itertools.repeat(first_rows(rows, batches))
-    problem.assert_weights(module, train(problem.svrg(**SETTINGS), 5, samples,
-                                         update_freq=update_freq).weights)
 
 
 def test_a_function_of_the_number_of_snapshots_gives_the_batches(caplog):
@@ -94,20 +62,23 @@ def test_whole_data_as_a_sample_give_the_same_bits(shuffle, handle, stored, batc
 
 
 @in_pairs({
-    'updates': [1, 3, 4, 11],
-    'batches': [None, 1, 9],
+    'updates, update_freq, taken': [(1, 1, 16), (3, 1, 6), (4, 1, 4), (11, 1, 2), (None, 1, 4),
+                                    (None, 2, 2)],
+    'batches': [None, 1, np.int64(3), 10 ** 30],
     'rows': [40, 37],
     'context, kvstore': [(mx.cpu(), None), (TWO_DEVICES, 'local')]})
-def test_snapshots_may_count_updates(updates, batches, rows, context, kvstore):
+def test_training_on_samples_is_svrg(updates, update_freq, taken, batches, rows, context, kvstore):
+    """Snapshots may count updates, or epochs."""
     problem = Problem('perceptron', rows=rows)
-    module = problem.module(context=context, full_grad_batches=batches,
+    module = problem.module(update_freq, context=context, full_grad_batches=batches,
                             updates_per_snapshot=updates)
     fit(problem, module, 4, kvstore=kvstore)
     samples = itertools.repeat(first_rows(rows, batches or 4))
-    svrg = train(problem.svrg(**SETTINGS), 4, samples, updates)
+    svrg = train(problem.svrg(**SETTINGS), 4, samples, updates, update_freq)
     problem.assert_weights(module, svrg.weights)
     problem.assert_full_gradient(module, svrg.full_gradient)
-    assert module._snapshot.num_taken == -(-16 // updates)
+    assert module._snapshot.num_taken == taken
+    assert module._snapshot.full_gradient.rows == min(rows, (batches or 4) * 10)
 
 
 @pytest.mark.parametrize('handle', ['pad', 'discard', 'roll_over'])
@@ -162,15 +133,6 @@ def test_an_endless_stream_trains_by_epochs_of_so_many_batches(epochs):
     assert stream.yielded == 5 * epochs
 
 
-def test_row_sparse_parameters_train_on_samples():
-    problem = SparseProblem(rows=37)
-    module = problem.module(full_grad_batches=3)
-    problem.fit(module, 3, kvstore=mx.kv.create('local'), optimizer_params={'learning_rate': 0.1},
-                sparse_row_id_fn=lambda batch: {'w': batch.data[0].indices})
-    problem.assert_weights(module, train(problem.svrg(learning_rate=0.1), 3, itertools.repeat(
-        first_rows(37, 3))).weights)
-
-
 @pytest.mark.parametrize('context', [mx.cpu(), TWO_DEVICES])
 def test_callbacks_see_a_batch_before_a_snapshot_as_without_one(monkeypatch, context):
     """The next snapshot has been taken by then, in the memory of the activations."""
@@ -193,14 +155,6 @@ def test_callbacks_see_a_batch_before_a_snapshot_as_without_one(monkeypatch, con
     assert module._svrg.reference.executors.shares_pool
     assert [taken for taken, _ in runs] == [1, 2]
     assert runs[0][1] == runs[1][1]
-
-
-def test_alpha_0_takes_no_snapshot():
-    problem = Problem(rows=40)
-    module = problem.module(full_grad_batches=2, updates_per_snapshot=1, alpha=0)
-    plain = mx.mod.Module(problem.symbol, label_names=('label',))
-    assert bits(fit(problem, module, 2)) == bits(fit(problem, plain, 2))
-    assert module._snapshot.num_taken == 0
 
 
 def test_a_snapshot_is_taken_where_alpha_is_no_longer_0_within_an_epoch():
@@ -251,9 +205,8 @@ def test_buckets_train_on_samples(context, kvstore):
 def test_stored_batches_are_trained_on_where_they_are_all():
     np.random.seed(0)  # one order of four batches in 24 is that of the data
     problem = Problem(rows=40)
-    module = problem.module(full_grad_batches=lambda number: 2 ** number,
-                            store_snapshot_grads=True)
-    train_data = problem.iterator()
+    module, train_data = problem.module(full_grad_batches=lambda number: 2 ** number,
+                                        store_snapshot_grads=True), problem.iterator()
     epochs = labels_of_epochs(module, train_data, problem, num_epoch=4)
     in_order = problem.targets.reshape(4, 10).astype(np.float32)
     for number, labels in enumerate(epochs):
