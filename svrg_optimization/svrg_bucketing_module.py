@@ -152,9 +152,10 @@ class SVRGBucketingModule(BucketingModule):
     def set_params(self, arg_params, aux_params, allow_missing=False, force_init=True,
                    allow_extra=False):
         """Set the parameters of all buckets. The snapshot does not change."""
-        current = self._curr_module
-        with current._keeping_snapshot() if current else contextlib.nullcontext():
-            super().set_params(arg_params, aux_params, allow_missing, force_init, allow_extra)
+        assert self.binded, 'call bind before initializing the parameters'
+        self._curr_module.set_params(arg_params, aux_params, allow_missing, force_init,
+                                     allow_extra)
+        self._params_dirty = self.params_initialized = True
 
     # Training
 

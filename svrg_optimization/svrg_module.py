@@ -1,6 +1,5 @@
 """SVRGModule, MXNet's Module trained with stochastic variance reduced gradients."""
 
-import contextlib
 import functools
 import inspect
 import json
@@ -271,13 +270,9 @@ class SVRGModule(Module):
         rate = checked_number('learning_rate', rate, 'a finite number', math.isfinite)
         if not module.optimizer_initialized:
             raise RuntimeError('learning_rate needs an optimizer: call init_optimizer before')
-        if module._optimizer.lr_scheduler is not None:
-            raise ValueError('learning_rate must not be set, to %r, beside the lr_scheduler of '
-                             'the optimizer, which sets it' % rate)
-        if servers_hold_states(module):
-            raise ValueError('learning_rate must not be set, to %r, where servers update the '
-                             'weights, which it would not reach. With dist_sync and '
-                             'MXNET_UPDATE_ON_KVSTORE=0 on all workers these do' % rate)
+        if module._optimizer.lr_scheduler is not None or servers_hold_states(module):
+            raise ValueError('learning_rate must not be set, to %r, beside an lr_scheduler, nor '
+                             'where servers update the weights, which it would not reach' % rate)
         module._optimizer.set_learning_rate(rate)
 
     @property
@@ -390,7 +385,7 @@ class SVRGModule(Module):
     def _reset_bind(self):
         super()._reset_bind()
         if not self.params_initialized:
-            executor_group.forget_parameters(self)
+            self._arg_params = self._aux_params = None
         self._svrg.reference.executors.reset_bind()
 
     def reshape(self, data_shapes, label_shapes=None):
@@ -435,18 +430,12 @@ class SVRGModule(Module):
         """
         if self.binded and (force_init or not self.params_initialized):
             executor_group.check_given(self, arg_params=arg_params, aux_params=aux_params)
-        with self._keeping_snapshot():
-            super().set_params(arg_params, aux_params, allow_missing, force_init, allow_extra)
-        self._svrg.weights_are_others(TrainedModule(self))
-
-    @contextlib.contextmanager
-    def _keeping_snapshot(self):
-        """Keep the snapshot when Module's set_params calls init_params."""
-        self._keeps_snapshot = True
+        self._keeps_snapshot = True  # where Module calls init_params
         try:
-            yield
+            super().set_params(arg_params, aux_params, allow_missing, force_init, allow_extra)
         finally:
             self._keeps_snapshot = False
+        self._svrg.weights_are_others(TrainedModule(self))
 
     # Optimizer
 

@@ -7,7 +7,7 @@ import numpy as np
 from mxnet import ndarray as nd
 from mxnet.executor_manager import _split_input_slice
 
-from ..core.arrays import bytes_of, is_row_sparse
+from ..core.arrays import is_row_sparse
 from ..data.batch_rows import batch_axis, labels_of
 
 
@@ -62,13 +62,6 @@ def hide_outputs_behind(module, symbol):
     group.output_layouts = group.output_layouts[:group.num_outputs]
 
 
-def fill_inputs(module, names, value):
-    """Set all elements of some inputs of a module."""
-    for executor in module._exec_group.execs:
-        for name in names:
-            executor.arg_dict[name][:] = value
-
-
 def draw_masks(module, masks):
     """Draw new masks into the mask inputs of a module, on each device."""
     for executor in module._exec_group.execs:
@@ -87,11 +80,6 @@ def has_dense_inputs(module):
     return not any(group.group2ctxs) and all(
         executor.arg_dict[name].stype == 'default'
         for executor in group.execs for name in input_names(module) if name in executor.arg_dict)
-
-
-def forget_parameters(module):
-    """Let a module without initialized parameters be bound again."""
-    module._arg_params = module._aux_params = None
 
 
 def share_no_inputs(module):
@@ -185,11 +173,6 @@ def can_merge_batches(module):
             and not any(map(is_row_sparse, inputs(module)))
             and all(batch_axis(description) == 0
                     for description in module.data_shapes + (module.label_shapes or [])))
-
-
-def bytes_of_batch(module, batch):
-    """Estimate the bytes of a batch's inputs and of all layer outputs."""
-    return sum(map(bytes_of, [*batch.data, *labels_of(batch)])) + bytes_of_activations(module)
 
 
 def is_bound_for(module, batch):

@@ -4,7 +4,8 @@ import functools
 
 from mxnet.module import Module
 
-from ..data.batch_rows import as_list, resized, shapes_of
+from ..core.arrays import bytes_of
+from ..data.batch_rows import as_list, labels_of, resized, shapes_of
 from ..data.iterators import rows_of_batch
 from . import executor_group
 from .loss_reduction import LossReduction, missing_loss_named
@@ -70,12 +71,11 @@ class Executors:
             executor_group.bind_on_inputs_of(live, self.module, self.shares_pool)
         elif shared:
             self.shares_pool = shared.shares_pool
-        executor_group.fill_inputs(self.module, self.masks.names, 1)  # they drop nothing
 
     def reset_bind(self):
         """Forget the executors, but not the parameters."""
         if not self.module.params_initialized:
-            executor_group.forget_parameters(self.module)
+            self.module._arg_params = self.module._aux_params = None
         elif self.module.binded:
             self.module.get_params()  # copied from the old executors for the next ones
         self.module._reset_bind()
@@ -144,8 +144,9 @@ class Executors:
             return 1
         if self._most_to_merge is None:
             module = self.module
-            most = min(_BATCHES_AT_ONCE,
-                       _BYTES_AT_ONCE // executor_group.bytes_of_batch(module, batch))
+            size = executor_group.bytes_of_activations(module) + sum(
+                map(bytes_of, [*batch.data, *labels_of(batch)]))
+            most = min(_BATCHES_AT_ONCE, _BYTES_AT_ONCE // size)
             can_merge = (most > 1 and self.loss_reduction.is_row_wise
                          and executor_group.can_merge_batches(module)
                          and self._if_possible(*[

@@ -20,7 +20,7 @@ from ..rate.rule import rule_of
 from ..svrg_optimizer import _SVRGOptimizer, check_learning_rate, described
 from . import executor_group
 from .membership import Membership
-from .optimizer_states import kept_on_error, updater_keys
+from .optimizer_states import kept_on_error, update_counts, updater_keys
 
 _used = weakref.WeakSet()  # KVStores with keys of an SVRGModule
 
@@ -78,7 +78,7 @@ def install(module, kvstore, optimizer, optimizer_params, init_optimizer):
     module._loaded = module._loaded.restore_optimizer(module, rule)
     if rule is not None and not rule.is_begun and svrg.snapshot.is_active:
         svrg.snapshot.is_stale = True  # a new one gives it its first rate
-    module._membership.begin_counting(wrapped, svrg.snapshot.num_update)
+    module._membership.counts_at_start = update_counts(wrapped), svrg.snapshot.num_update
     if not svrg.snapshot.is_active:
         svrg.drop_snapshot()
     if module._kvstore:  # Module may have made it of its name

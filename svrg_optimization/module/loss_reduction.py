@@ -1,7 +1,6 @@
 """Reduction of a symbol's losses over a batch: sums or means."""
 
 import contextlib
-import json
 
 import mxnet as mx
 
@@ -32,18 +31,10 @@ def missing_loss_named(symbol):
     except mx.MXNetError as error:
         if 'head_gradient is required' not in str(error):
             raise
-        graph = json.loads(symbol.tojson())
-        heads = {name: graph['nodes'][node]['op']
-                 for name, (node, *_) in zip(symbol.list_outputs(), graph['heads'])}
-        without = ([name for name, op in heads.items()
-                    if op not in (*_LOSSES, *_GRADIENT_STOPS, 'Custom')]
-                   or [name for name, op in heads.items() if op == 'Custom'])
-        if len(without) == len(graph['heads']):
-            raise NoLossError('the symbol has no loss, and so no full gradient') from error
-        raise NoLossError('the symbol has outputs without a loss beside those with one, and so no '
-                          'full gradient: put %s into mx.sym.BlockGrad, or, if backward gets its '
-                          'out_grads, the loss that these come from into mx.sym.MakeLoss'
-                          % ', '.join(without)) from error
+        raise NoLossError('the symbol has outputs without a loss, and so no full gradient: put '
+                          'such of %s into mx.sym.BlockGrad, or, if backward gets its out_grads, '
+                          'the loss that these come from into mx.sym.MakeLoss'
+                          % ', '.join(symbol.list_outputs())) from error
 
 
 def is_row_wise(nodes, inputs):

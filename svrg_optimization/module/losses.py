@@ -1,7 +1,7 @@
 """Losses of the rows of a batch, from what the loss layers of a symbol get."""
 
-import functools
 import json
+from functools import partial
 
 import mxnet as mx
 from mxnet import ndarray as nd
@@ -28,7 +28,7 @@ class Losses:
         taken = {node['name'] for node in nodes}
         for layer in layers:
             loss, count = _LOSS_OF[layer['op']]
-            self._layers.append((layer, functools.partial(loss, layer.get('attrs', {})),
+            self._layers.append((layer, partial(loss, layer.get('attrs', {})),
                                  slice(len(heads), len(heads) + count)))
             for place in range(count):
                 name = '%s_input%d' % (layer['name'], place)
@@ -97,18 +97,6 @@ def _of_regression(loss, factor, attrs, scores, labels):
     return loss(scores, _reshaped(labels, scores.shape)), factor * _scale(attrs) / outputs
 
 
-def _square(scores, labels):
-    return nd.square(scores - labels)
-
-
-def _logistic(scores, labels):
-    return nd.Activation(scores, act_type='softrelu') - labels * scores
-
-
-def _absolute(scores, labels):
-    return nd.abs(scores - labels)
-
-
 def _softmax(attrs, scores, labels):
     is_spatial = is_set(attrs, 'multi_output')
     if scores.ndim > 2 and not (is_spatial or is_set(attrs, 'preserve_shape')):
@@ -156,9 +144,10 @@ def _svm(attrs, scores, labels):
 
 
 _LOSS_OF = {  # the loss, and how many inputs it needs
-    'LinearRegressionOutput': (functools.partial(_of_regression, _square, 0.5), 2),
-    'LogisticRegressionOutput': (functools.partial(_of_regression, _logistic, 1), 2),
-    'MAERegressionOutput': (functools.partial(_of_regression, _absolute, 1), 2),
+    'LinearRegressionOutput': (partial(_of_regression, lambda x, y: nd.square(x - y), 0.5), 2),
+    'LogisticRegressionOutput': (partial(
+        _of_regression, lambda x, y: nd.Activation(x, act_type='softrelu') - y * x, 1), 2),
+    'MAERegressionOutput': (partial(_of_regression, lambda x, y: nd.abs(x - y), 1), 2),
     'SoftmaxOutput': (_softmax, 2), 'Softmax': (_softmax, 2), 'SVMOutput': (_svm, 2),
     'MakeLoss': (_of_make_loss, 1), 'make_loss': (_of_make_loss, 1)}
 _LABELLED = 'LogisticRegressionOutput', 'SoftmaxOutput', 'Softmax', 'SVMOutput'

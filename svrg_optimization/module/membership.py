@@ -20,17 +20,14 @@ class Membership:
 
     def __init__(self, keys):
         self.keys = keys
-        self._counts_at_start = self._synchronized_at = self._plan = None
-
-    def begin_counting(self, optimizer, num_update):
-        """Note the update counts of an optimizer that is installed after `num_update` updates."""
-        self._counts_at_start = update_counts(optimizer), num_update
+        self.counts_at_start = None  # of the optimizer, and of the snapshot
+        self._synchronized_at = self._plan = None
 
     def update_counts(self, module, num_update, names):
         """Return the optimizer's update counts; compute those of `names` if it is on servers."""
         if not servers_hold_states(module):
             return update_counts(module._optimizer)
-        counts, num_update_at_start = self._counts_at_start
+        counts, num_update_at_start = self.counts_at_start
         steps = num_update - num_update_at_start
         if is_asynchronous(module._kvstore):
             steps *= module._kvstore.num_workers  # each worker's push is an update

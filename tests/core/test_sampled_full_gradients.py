@@ -181,7 +181,7 @@ def test_a_symbol_without_a_loss_trains_as_module():
     train_data = mx.io.NDArrayIter(problem.features, problem.targets[:, None], 10,
                                    label_name='label')
     module = HeadGradients(symbol, label_names=('label',), updates_per_snapshot=1)
-    with pytest.warns(UserWarning, match='no loss, .*: fit trains as plain Module') as caught:
+    with pytest.warns(UserWarning, match='without a loss, .*: fit trains as plain Module') as caught:
         fit(problem, module, 2, train_data)
     assert sum('plain Module' in str(warning.message) for warning in caught) == 1
     assert module._snapshot.num_taken == 0

@@ -139,7 +139,7 @@ ROWS = {
     'data labels missing': (full_grads(Data(GOOD, batch((10, 4), label=None))), ValueError,
                             'train_data must yield batches with the label'),
     'data labels short': (full_grads(Data(batch((10, 4), label=(7,)))), ValueError, 'train_data'),
-    'no loss': (no_loss, ValueError, 'the symbol has no loss'),
+    'no loss': (no_loss, ValueError, 'the symbol has outputs without a loss'),
     # ... and the order of calls
     'pass unbound': (on(unbound, full_grads(Data(GOOD))), RuntimeError, 'update_full_grads needs'),
     'pass uninitialized': (on(uninitialized, full_grads(Data(GOOD))), RuntimeError, 'parameters'),

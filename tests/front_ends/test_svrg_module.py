@@ -64,7 +64,7 @@ def test_the_learning_rate_may_be_set_between_two_steps(devices, kvstore):
     *(({}, rate, TypeError, 'must be a finite number, not') for rate in ('0.1', None, True)),
     ({}, float('nan'), ValueError, 'must be a finite number, not'),
     ({'lr_scheduler': BarzilaiBorwein(0.01)}, 0.1, ValueError,
-     'must not be set, to 0.1, beside the lr_s')])
+     'must not be set, to 0.1, beside an lr_s')])
 def test_a_learning_rate_that_cannot_be_changes_nothing(params, rate, error, message):
     module = Problem().bound(sgd=params)
     with pytest.raises(error, match='learning_rate ' + message):
@@ -190,7 +190,7 @@ def test_a_symbol_without_a_loss_trains_as_plain_module():
     train_data = mx.io.NDArrayIter(problem.features, problem.targets[:, None], 10,
                                    label_name='label')
     module = HeadGradients(symbol, label_names=('label',), update_freq=1)
-    with pytest.warns(UserWarning, match='no loss, .*: fit trains as plain Module') as caught:
+    with pytest.warns(UserWarning, match='without a loss, .*: fit trains as plain Module') as caught:
         module.fit(train_data, eval_metric=mx.metric.Loss(), num_epoch=3,
                    arg_params=problem.arg_params(), optimizer_params={'learning_rate': 0.1})
     assert sum('plain Module' in str(warning.message) for warning in caught) == 1
