@@ -39,9 +39,8 @@ def _check_kvstore(kvstore, update_on_kvstore, proximal):
         raise ValueError("kvstore must be 'dist_sync' or of one process for an SVRGTrainer, not "
                          '%r: a snapshot needs weights that all workers share' % kind_of(kvstore))
     if update_on_kvstore and (is_distributed(kvstore) or proximal is not None):
-        raise ValueError('update_on_kvstore must be None or False with proximal, whose operators '
-                         'the trainer applies, and with a distributed kvstore, whose servers '
-                         'would need the batch size before the first step, and not True')
+        raise ValueError('update_on_kvstore must be None or False with proximal and with a '
+                         'distributed kvstore, whose workers update, and not True')
 
 
 class SVRGTrainer(gluon.Trainer):
@@ -286,7 +285,7 @@ class SVRGTrainer(gluon.Trainer):
         if self._reference.has_been_set():
             self._svrg.weights_are_others(trained)
         taken = snapshots.take(self._svrg, trained, source,
-                                        self._agreeing_workers(takes_snapshot=True))
+                               self._agreeing_workers(takes_snapshot=True))
         snapshots.log_rate(logging, self._svrg, trained, taken)
         self._data_of_snapshot = train_data
         source.rewind()
@@ -342,14 +341,12 @@ class SVRGTrainer(gluon.Trainer):
 
     def _of_devices(self, states):
         """Return the states of each device."""
-        in_list = isinstance(states, (list, tuple))
-        if in_list and not (len(self._devices) > 1 and states):
+        if len(self._devices) == 1 or isinstance(states, (list, tuple)) and not states:
             states = [states for _ in self._devices]
-        if not in_list or len(states) != len(self._devices) or not all(
+        if not isinstance(states, (list, tuple)) or len(states) != len(self._devices) or not all(
                 isinstance(of_device, (list, tuple)) for of_device in states):
-            raise TypeError('states must be a tuple or list of what objective takes after the '
-                            'batch, on several devices a list of one for each, and not %s'
-                            % reprlib.repr(states))
+            raise TypeError('states must be a tuple or list, on several devices a list of one for '
+                            'each, and not %s' % reprlib.repr(states))
         if any(states) and self._svrg.store.budget:
             raise ValueError('store_snapshot_grads must be False for a network with states: they '
                              'would be others at a step than in the pass')
@@ -525,35 +522,27 @@ class SVRGTrainer(gluon.Trainer):
         self._svrg.end_step()
 
     def _check_step(self, batch_size):
-        svrg, reference = self._svrg, self._reference
+        svrg, reference, summed = self._svrg, self._reference, self._summed
         checked_number('batch_size', batch_size, 'a number above 0',
                        lambda number: 0 < number < math.inf)
-        if svrg.corrects and svrg.step.stage != COMPUTED:
-            raise RuntimeError('a step needs trainer.backward(...) of its batch before it: '
-                               'the gradients of loss.backward() are not SVRG gradients. '
-                               'Set alpha = 0 for steps of plain Trainer')
-        if self._summed is None:
+        overwritten = [] if summed is None else reference.overwritten()
+        if overwritten or svrg.corrects and svrg.step.stage != COMPUTED:
+            raise RuntimeError('a step needs trainer.backward(...) of its batch before it, and no '
+                               'other backward pass after that%s; alpha = 0 makes plain steps' % (
+                                   overwritten and ', which has overwritten the gradients of '
+                                   + ', '.join(overwritten) or ''))
+        if summed is None:
             return
-        overwritten = reference.overwritten()
-        if overwritten:
-            raise RuntimeError('a step needs the SVRG gradients of trainer.backward(...), and '
-                               'another backward pass, of loss.backward() or of another trainer, '
-                               'has overwritten those of %s. One SVRGTrainer can train all '
-                               'parameters, with lr_mult; alpha = 0 makes plain steps'
-                               % ', '.join(overwritten))
-        summed = self._summed
         if self._distributed and not self._steps_alone:
             summed *= self._kvstore.num_workers
         if batch_size != summed and (
                 any(self._optimizer._get_wds(range(len(self._params))))
                 or self._proximal.by_name or self._trained.rule):
+            what = ('means', summed) if reference.rows.kind == 'mean' else (
+                'rows (or words)', 'len(data)')
             svrg.warn_once('batch_size of step is %s, and backward has summed the gradients of %d '
-                           '%s: with weight decay or a proximal operator such steps lead to '
-                           'another optimum, and BarzilaiBorwein finds the rate of others. Give '
-                           'step the number of each batch, as in step(%s)'
-                           % (batch_size, summed, *(
-                               ('means', summed) if reference.rows.kind == 'mean' else (
-                                   'rows (or words)', 'len(data)'))), 'batch_size')
+                           '%s: such steps lead to another optimum. Give step the number of each '
+                           'batch, as in step(%s)' % (batch_size, summed, *what), 'batch_size')
         reference.set_fresh(True)  # which Trainer demands
         self._summed = None
 

@@ -89,7 +89,7 @@ def of_numpy(loader):
 
 
 NUMPY = np.ones((2, 4), 'float32'), np.ones(2, 'float32')
-STATES = 'states must be a tuple or list of what objective takes'
+STATES = 'states must be a tuple or list, on'
 
 
 @pytest.mark.parametrize('contexts, arguments, call, error, says', [
@@ -298,8 +298,8 @@ def test_gradients_that_are_overwritten_before_the_step_are_an_error(overwrite, 
     trainer.backward(*batch)
     before = weights_of(net)
     overwrite(problem, net, batch)
-    with pytest.raises(RuntimeError, match='another backward pass.* has overwritten those of '
-                                           'fc_weight, hidden_weight. One SVRGTrainer can'):
+    with pytest.raises(RuntimeError, match='other backward pass .* has overwritten the gradients '
+                                           'of fc_weight, hidden_weight; alpha = 0'):
         trainer.step(10)
     assert all((weights_of(net)[name] == value).all() for name, value in before.items())
 
