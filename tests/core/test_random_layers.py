@@ -1,14 +1,16 @@
 """Dropout and the like: masks of a step, the random stream, and the rate."""
 
-
 import mxnet as mx
 import numpy as np
 import pytest
 from mxnet import gluon
 
+import oracle
 from blocks import Blocks, train
 from problems import Problem
-from svrg_optimization import BarzilaiBorwein, SVRGBucketingModule, SVRGModule
+from sequences import Sequences
+from stepping import gradients_of
+from svrg_optimization import BarzilaiBorwein, SVRGModule
 
 TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
 
@@ -27,59 +29,41 @@ class DropoutProblem(Problem):
             name='loss')
 
 
-def run(module, problem, epochs=2):
+def run(module, problem):
     """Train by hand; return all that can be seen of each step, and what the stream holds then."""
-    train_data = problem.iterator()
     seen = []
     mx.random.seed(11)
-    for _ in range(epochs):
-        train_data.reset()
-        for batch in train_data:
-            module.forward(batch)
-            seen.append(module.get_outputs()[0].asnumpy())
-            module.backward()
-            seen += [array.asnumpy() for arrays in module._exec_group.grad_arrays
-                     for array in arrays]
-            module.update()
-            seen.append(module.get_outputs()[0].asnumpy())
+    for batch in [*problem.iterator(), *problem.iterator()]:
+        module.forward(batch)
+        seen.append(module.get_outputs()[0].asnumpy())
+        module.backward()
+        seen += [array.asnumpy() for array in sum(module._exec_group.grad_arrays, [])]
+        module.update()
+        seen.append(module.get_outputs()[0].asnumpy())
     seen.append(module.predict(problem.iterator()).asnumpy())
     return seen, mx.nd.random.uniform(shape=(4,)).asnumpy()
 
 
 @pytest.mark.parametrize('context', [mx.cpu(), TWO_DEVICES])
-@pytest.mark.parametrize('dropout', [{}, {'axes': (0,)}, {'mode': 'always'}])
-def test_without_a_snapshot_the_bits_are_modules(context, dropout):
-    problem = DropoutProblem(**dropout)
-    results = []
-    for make in (mx.mod.Module, lambda *args, **kw: SVRGModule(
-            *args, update_freq=1, alpha=0, **kw)):
-        module = make(problem.symbol, label_names=('label',), context=context)
-        train_data = problem.iterator()
-        module.bind(train_data.provide_data, train_data.provide_label)
+@pytest.mark.parametrize('dropout, has_snapshot', [
+    ({}, False), ({'axes': (0,)}, False), ({'mode': 'always'}, False), ({}, True)])
+def test_the_random_stream_is_modules(context, dropout, has_snapshot):
+    """The masks at the snapshot are not drawn anew; without one the bits are Module's, too."""
+    problem, results = DropoutProblem(**dropout), []
+    plain = mx.mod.Module(problem.symbol, label_names=('label',), context=context)
+    for module in (problem.module(alpha=int(has_snapshot), context=context), plain):
+        module.bind(problem.iterator().provide_data, problem.iterator().provide_label)
         module.init_params(arg_params=problem.arg_params())
-        module.init_optimizer()
+        module.init_optimizer(optimizer_params={'learning_rate': 0. if has_snapshot else 0.1})
         assert module.output_names == ['loss_output']
         assert module.output_shapes == [('loss_output', (10, 3))]
+        if has_snapshot and module is not plain:
+            module.update_full_grads(problem.iterator())
         results.append(run(module, problem))
-    for ours, theirs in zip(*(seen for seen, _ in results)):
-        np.testing.assert_array_equal(ours, theirs)
-    np.testing.assert_array_equal(*(stream for _, stream in results))
-
-
-@pytest.mark.parametrize('context', [mx.cpu(), TWO_DEVICES])
-def test_stream_after_steps_with_a_snapshot_is_modules(context):
-    """The masks at the snapshot are not drawn anew."""
-    problem = DropoutProblem()
-    plain = mx.mod.Module(problem.symbol, label_names=('label',), context=context)
-    train_data = problem.iterator()
-    plain.bind(train_data.provide_data, train_data.provide_label)
-    plain.init_params(arg_params=problem.arg_params())
-    plain.init_optimizer(optimizer_params={'learning_rate': 0.0})
-    module = problem.bound(context=context, sgd={'learning_rate': 0.0})
-    module.update_full_grads(train_data)
-    _, expected = run(plain, problem)
-    seen, actual = run(module, problem)
-    np.testing.assert_array_equal(actual, expected)
+    (ours, our_stream), (theirs, their_stream) = results
+    np.testing.assert_array_equal(our_stream, their_stream)
+    for one, other in zip(ours, theirs):
+        assert has_snapshot or (one == other).all()
 
 
 @pytest.mark.parametrize('context', [mx.cpu(), TWO_DEVICES])
@@ -93,8 +77,7 @@ def test_gradients_at_the_snapshot_cancel(context, is_train):
     for batch in problem.iterator():
         module.forward(batch, is_train)
         module.backward()
-        found.append(np.concatenate([sum(array.asnumpy() for array in arrays).ravel()
-                                     for arrays in module._exec_group.grad_arrays]))
+        found.append(np.concatenate([value.ravel() for value in gradients_of(module).values()]))
     assert np.abs(found[0]).max() > 0.01
     np.testing.assert_allclose(found, [found[0]] * len(found), atol=1e-6)
 
@@ -104,9 +87,7 @@ def masked_gradients(weights, features, targets, masks):
     dropped = features * masks[0]
     hidden = np.tanh(dropped @ weights['hidden_weight'].T + weights['hidden_bias'])
     second = hidden * masks[1]
-    scores = second @ weights['fc_weight'].T + weights['fc_bias']
-    error = np.exp(scores - scores.max(axis=1, keepdims=True))
-    error /= error.sum(axis=1, keepdims=True)
+    error = oracle.softmax(second @ weights['fc_weight'].T + weights['fc_bias'])
     error[np.arange(len(targets)), targets.astype(int)] -= 1
     back = (error @ weights['fc_weight']) * masks[1] * (1 - hidden ** 2)
     return {'fc_weight': error.T @ second, 'fc_bias': error.sum(axis=0),
@@ -177,10 +158,16 @@ def test_names_of_masks_that_are_taken_are_not_used():
     problem = Problem()
     problem.symbol = mx.sym.LinearRegressionOutput(
         mx.sym.FullyConnected(dropped, num_hidden=1, name='fc'), mx.sym.Variable('label'))
-    module = problem.module()
-    module.fit(problem.iterator(), eval_metric=[], num_epoch=2,
-               arg_params={**problem.arg_params(), 'drop_mask': mx.nd.ones((1, 4))})
+    problem.weights['drop_mask'] = np.ones((1, 4))
+    module = problem.fit(problem.module(), 2)
     assert 'drop_mask' in module._param_dict[0]
+
+
+def masks_at_the_snapshot(module):
+    """Return the masks of a step, and those that its gradient at the snapshot had."""
+    at_snapshot = module._svrg.reference.executors.for_inputs_of(module)._exec_group.execs[0]
+    return [(mask.asnumpy(), at_snapshot.arg_dict[name].asnumpy()) for mask, name in zip(
+        module._exec_group.execs[0].outputs[1:], module._masks.names)]
 
 
 def test_layers_of_one_name_have_masks_of_their_own():
@@ -193,46 +180,29 @@ def test_layers_of_one_name_have_masks_of_their_own():
         mx.sym.Variable('label'))
     module = problem.module()
     module.fit(problem.iterator(), eval_metric=[], num_epoch=2, initializer=mx.init.Uniform(0.5))
-    for left, right in zip(module._exec_group.execs[0].outputs[1:], module._masks.names):
-        np.testing.assert_array_equal(
-            left.asnumpy(),
-            module._svrg.reference.executors.for_inputs_of(module)._exec_group.execs[0].arg_dict[right].asnumpy())
-    assert len(module._masks.names) == 2
+    masks = masks_at_the_snapshot(module)
+    assert len(masks) == 2 and all((left == right).all() for left, right in masks)
 
 
 def test_buckets_have_masks_of_their_shapes():
-    """Masks of several shapes, with parameters that are shared."""
-    def sym_gen(length):
-        dropped = mx.sym.Dropout(mx.sym.Variable('data'), p=0.5)
-        pooled = mx.sym.sum(dropped, axis=1, keepdims=True)
-        output = mx.sym.FullyConnected(pooled, num_hidden=1, name='fc')
-        return (mx.sym.LinearRegressionOutput(output, mx.sym.Variable('label')), ('data',),
-                ('label',))
+    """With parameters that are shared."""
+    class Dropped(Sequences):
+        def sym_gen(self, length):
+            dropped = mx.sym.Dropout(mx.sym.Variable('data'), p=0.5)
+            pooled = mx.sym.sum(dropped, axis=1, keepdims=True)
+            output = mx.sym.FullyConnected(pooled, num_hidden=1, name='fc')
+            return (mx.sym.LinearRegressionOutput(output, mx.sym.Variable('label')), ('data',),
+                    ('label',))
 
-    def batch(length):
-        return mx.io.DataBatch([mx.nd.ones((4, length))], [mx.nd.ones((4,))], pad=0,
-                               bucket_key=length, provide_data=[('data', (4, length))],
-                               provide_label=[('label', (4,))])
-
-    class Buckets:
-        def reset(self):
-            pass
-
-        def __iter__(self):
-            return (batch(length) for length in (3, 6, 3))
-
-    module = SVRGBucketingModule(sym_gen, 6, update_freq=1)
-    module.bind([('data', (4, 6))], [('label', (4,))])
-    module.init_params()
-    module.init_optimizer()
+    problem = Dropped()
+    problem.weights['fc_weight'] = np.ones((1, 1))
+    module = problem.fit(problem.module(1), 1)
     for _ in range(2):
-        module.update_full_grads(Buckets())
-        for length in (3, 6, 3):
-            module.forward_backward(batch(length))
-            bucket = module._curr_module
-            np.testing.assert_array_equal(
-                bucket._exec_group.execs[0].outputs[-1].asnumpy(),
-                bucket._svrg.reference.executors.for_inputs_of(bucket)._exec_group.execs[0].arg_arrays[1].asnumpy())
+        module.update_full_grads(problem.iterator())
+        for batch in problem.iterator():
+            module.forward_backward(batch)
+            [(mask, at_snapshot)] = masks_at_the_snapshot(module._curr_module)
+            assert mask.shape == batch.data[0].shape and (mask == at_snapshot).all()
             module.update()
 
 
@@ -259,26 +229,19 @@ def begin_two_passes(layer):
             module.update_full_grads(no_rows)
 
 
-@pytest.mark.parametrize('layer', [
-    lambda data: data + mx.sym.random.normal(shape=(10, 4), name='noise'),
-    lambda data: mx.sym.LeakyReLU(data, act_type='rrelu', name='noise')[0],
-    lambda data: data + mx.sym.BlockGrad(mx.sym.shuffle(data, name='noise')),
-    lambda data: rnn(data, 0.5),
-])
-def test_other_random_layers_are_warned_of_once(layer):
-    with pytest.warns(UserWarning, match='noise: these layers draw random numbers anew') as caught:
-        begin_two_passes(layer)
-    assert sum('random numbers' in str(warning.message) for warning in caught) == 1
-
-
-@pytest.mark.parametrize('layer', [
-    lambda data: mx.sym.LeakyReLU(data, act_type='leaky'),
-    mx.sym.gamma,
-    lambda data: rnn(data, 0),
-    mx.sym.Dropout,
-])
-def test_layers_without_random_numbers_are_not_warned_of(layer):
+@pytest.mark.parametrize('layer, is_random', [
+    (lambda data: data + mx.sym.random.normal(shape=(10, 4), name='noise'), True),
+    (lambda data: mx.sym.LeakyReLU(data, act_type='rrelu', name='noise')[0], True),
+    (lambda data: data + mx.sym.BlockGrad(mx.sym.shuffle(data, name='noise')), True),
+    (lambda data: rnn(data, 0.5), True),
+    (lambda data: mx.sym.LeakyReLU(data, act_type='leaky'), False), (mx.sym.gamma, False),
+    (lambda data: rnn(data, 0), False), (mx.sym.Dropout, False)])
+def test_other_random_layers_are_warned_of_once(recwarn, layer, is_random):
     begin_two_passes(layer)
+    messages = [str(warning.message) for warning in recwarn]
+    assert sum('noise: these layers draw random numbers anew' in message
+               for message in messages) == is_random
+    assert len([message for message in messages if 'random numbers' in message]) == is_random
 
 
 def random_module(layer, num_epoch=30):
