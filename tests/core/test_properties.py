@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from mxnet.executor_manager import _split_input_slice
 
 import oracle
+from held_batches import assert_svrg
 from problems import Problem
 
 ANY = {'deadline': None, 'database': None, 'suppress_health_check': list(HealthCheck)}
@@ -26,9 +27,6 @@ settings.load_profile(os.environ.get('HYPOTHESIS_PROFILE', 'ci'))
 KINDS = st.sampled_from(['linear', 'softmax', 'perceptron'])
 ALPHAS = st.one_of(st.just(1), st.floats(0, 1, width=32), st.just('schedule'))
 KVSTORES = st.sampled_from([None, 'local', 'device', 'local object', 'device object'])
-# No nadam: its schedule advances with each parameter on each device, and so devices drift apart.
-ADAPTIVE = st.sampled_from(['adam', 'rmsprop', 'adagrad', 'adadelta', 'adamax', 'ftrl', 'ftml',
-                            'nag', 'signum', 'lamb'])
 
 
 class RowIter(mx.io.DataIter):
@@ -110,14 +108,6 @@ def alpha_of(case):
     return schedule if case.alpha == 'schedule' else case.alpha
 
 
-def problem_of(case):
-    return Problem(case.kind, case.rows, case.features, case.classes, case.seed)
-
-
-def module_of(case, problem, **kwargs):
-    return problem.module(context=case.context, work_load_list=case.work_load_list, **kwargs)
-
-
 def padded(case):
     """List rows and padding of each batch."""
     batches = oracle.batches_of(case.rows, case.batch_size)
@@ -131,25 +121,10 @@ def iterator_of(case, problem):
     return problem.iterator(case.batch_size)
 
 
-def bound(case, problem, **kwargs):
-    module = module_of(case, problem, **kwargs)
-    train_data = iterator_of(case, problem)
-    module.bind(train_data.provide_data, train_data.provide_label)
-    module.init_params(arg_params=problem.arg_params())
-    return module
-
-
 def sgd_of(case, problem):
     """Choose a rate below that at which a batch of the longest row would diverge."""
     longest = 1 + np.square(problem.features).sum(axis=1).max()
     return {'learning_rate': case.rate / longest, 'momentum': case.momentum, 'wd': case.wd}
-
-
-def svrg_of(case, problem, **sgd):
-    svrg = problem.svrg(case.batch_size, **sgd)
-    alpha = alpha_of(case)
-    svrg.alpha = alpha if callable(alpha) else lambda _: alpha
-    return svrg
 
 
 @contextlib.contextmanager
@@ -162,24 +137,6 @@ def kvstore_of(case):
             yield mx.kv.create(kind) if is_object else case.kvstore
         finally:
             mx.nd.waitall()
-
-
-def rows_of(problem, batch):
-    features = batch.data[0].asnumpy()
-    distances = np.abs(problem.features[None] - features[:, None]).sum(axis=2)
-    return distances.argmin(axis=1)
-
-
-def full_gradient_of(module):
-    return {name: sum(share[name].asnumpy().astype(float) for share in module._param_dict)
-            for name in module._param_dict[0]}
-
-
-def assert_close(actual, expected, tolerance=1e-5):
-    assert actual.keys() == expected.keys()
-    for name, value in expected.items():
-        np.testing.assert_allclose(actual[name], value, rtol=tolerance,
-                                   atol=tolerance * max(1, np.abs(value).max()), err_msg=name)
 
 
 def check_rows(case, batches):
@@ -204,85 +161,18 @@ def test_training_on_stored_gradients_is_svrg(case):
 
 
 def check_training(case):
-    problem = problem_of(case)
+    problem = Problem(case.kind, case.rows, case.features, case.classes, case.seed)
     sgd = sgd_of(case, problem)
-    module = module_of(case, problem, update_freq=case.update_freq, alpha=alpha_of(case),
-                       store_snapshot_grads=case.stored)
-    steps = [[] for _ in range(case.epochs)]
+    module = problem.module(context=case.context, work_load_list=case.work_load_list,
+                            update_freq=case.update_freq, alpha=alpha_of(case),
+                            store_snapshot_grads=case.stored)
+    svrg = problem.svrg(case.batch_size, alpha=alpha_of(case), **sgd)
     with kvstore_of(case) as kvstore:
-        module.fit(iterator_of(case, problem), eval_metric=[], num_epoch=case.epochs,
-                   arg_params=problem.arg_params(), kvstore=kvstore, optimizer_params=sgd,
-                   batch_end_callback=lambda param: steps[param.epoch].append(
-                       rows_of(problem, param.locals['data_batch'])))
-    svrg = svrg_of(case, problem, **sgd)
-    for epoch, batches in enumerate(steps):
+        _, steps = assert_svrg(problem, module, case.epochs, case.update_freq, svrg, sgd,
+                               train_data=iterator_of(case, problem), kvstore=kvstore)
+    for batches in steps.values():
         check_rows(case, batches)
-        if epoch % case.update_freq == 0:
-            svrg.take_snapshot()
-        for rows in batches:
-            svrg.step(rows)
-    problem.assert_weights(module, svrg.weights)
-    if case.alpha != 0:
-        assert_close(full_gradient_of(module), svrg.full_gradient)
-
-
-def recording(name, seen, **params):
-    """Make an optimizer of MXNet twice, first so that it notes the gradients that it is handed."""
-    cls = type(mx.optimizer.create(name))
-
-    class Recording(cls):
-        def update_multi_precision(self, index, weight, grad, state):
-            several = isinstance(index, (list, tuple))
-            for key, value in zip(index, grad) if several else [(index, grad)]:
-                seen.setdefault(self.idx2name.get(key, key), []).append(value.asnumpy())
-            super().update_multi_precision(index, weight, grad, state)
-
-    return Recording(**params), cls(**params)
-
-
-def stepped(reference, weights, gradients):
-    """Apply MXNet's own optimizer."""
-    for index, (name, weight) in enumerate(weights.items()):
-        reference(index, mx.nd.array(gradients[name]), weight)
-
-
-@pytest.mark.slow
-@given(trainings(), ADAPTIVE)
-def test_optimizers_are_handed_the_svrg_gradient(case, optimizer):
-    """Near a gradient of 0 rounding alone moves them, and so each step begins at their weights."""
-    problem = problem_of(case)
-    names = [name for name in problem.symbol.list_arguments() if name in problem.weights]
-    seen = {}
-    params = {'learning_rate': 0.02, 'wd': case.wd, 'rescale_grad': 1 / case.batch_size}
-    recorder, reference = recording(optimizer, seen, **params)
-    reference.idx2name = dict(enumerate(names))
-    updater = mx.optimizer.get_updater(reference)
-    module = bound(case, problem, alpha=alpha_of(case))
-    weights = {name: mx.nd.array(problem.weights[name]) for name in names}
-    svrg = svrg_of(case, problem)
-    train_data = iterator_of(case, problem)
-    with kvstore_of(case) as kvstore:
-        module.init_optimizer(kvstore, recorder)
-        for _ in range(2):
-            svrg.weights = {name: weight.asnumpy().astype(float)
-                            for name, weight in weights.items()}
-            svrg.take_snapshot()
-            module.update_full_grads(train_data)
-            train_data.reset()
-            for batch, (rows, _) in zip(train_data, padded(case)):
-                now = {name: weight.asnumpy().astype(float) for name, weight in weights.items()}
-                expected = svrg_gradient(svrg, now, rows)
-                module.forward_backward(batch)
-                module.update()
-                svrg.optimizer.updates += 1
-                handed = {name: values[-1] for name, values in seen.items()}
-                assert_close(handed, expected)
-                stepped(updater, weights, handed)
-                problem.assert_weights(module, {name: weight.asnumpy()
-                                                for name, weight in weights.items()}, 1e-6)
-
-
-def svrg_gradient(svrg, weights, rows):
-    now, then = svrg.gradients(weights, rows), svrg.gradients(svrg.snapshot, rows)
-    alpha = svrg.alpha(svrg.optimizer.updates)
-    return {name: now[name] - alpha * (then[name] - svrg.full_gradient[name]) for name in now}
+    for name, value in svrg.full_gradient.items() if case.alpha != 0 else ():
+        found = sum(share[name].asnumpy().astype(float) for share in module._param_dict)
+        np.testing.assert_allclose(found, value, rtol=1e-5,
+                                   atol=1e-5 * max(1, np.abs(value).max()), err_msg=name)
