@@ -1,42 +1,140 @@
-"""What importing the package does, and what it does to mxnet.contrib."""
+"""What importing the package and MXNet does: to NumPy, to mxnet.contrib, on newer Pythons."""
 
 import ast
+import builtins
+import os
+import subprocess
+import sys
+import sysconfig
 import textwrap
+from pathlib import Path
 
+import mxnet as mx
+import numpy as np
 import pytest
 
 import svrg_optimization
-from processes import printed_by
+from processes import LIGHT
+from svrg_optimization.mxnet_repair.finder import SWITCH
 
+NUMPY = tuple(map(int, np.__version__.split('.')[:2]))
+IS_NEEDED = sys.version_info >= (3, 12) or NUMPY >= (1, 24)
+needed = pytest.mark.skipif(
+    not IS_NEEDED, reason='MXNet imports by itself: take Python 3.12 or NumPy 1.24')
 pytestmark = pytest.mark.process
 
 
-def run(code):
-    """Run code in a Python of its own and return what it prints."""
-    return printed_by('-c', textwrap.dedent(code)).strip()
+def python(code, *options, **environment):
+    """Run code in a Python of its own."""
+    return subprocess.run([sys.executable, *options, '-c', textwrap.dedent(code)], check=False,
+                          env={**os.environ, 'PYTHONPATH': LIGHT, **environment},
+                          capture_output=True, text=True)
 
 
-def test_package_alone_imports_nothing_of_mxnet():
-    assert run('''
-        import sys, svrg_optimization
-        print(sorted(name for name in sys.modules if name.startswith('mxnet')))''') == '[]'
+def output_of(code, *options, **environment):
+    result = python(code, *options, **environment)
+    assert result.returncode == 0, result.stderr
+    return result.stdout.strip()
 
 
-def test_each_way_to_import_finds_svrg_module():
-    assert run('''
-        import sys
-        for statement in (
-                'from svrg_optimization import SVRGModule',
-                'from svrg_optimization.svrg_module import SVRGModule',
-                'import svrg_optimization; SVRGModule = svrg_optimization.svrg_module.SVRGModule',
-                'import svrg_optimization; svrg_optimization.svrg_optimizer; '
-                'SVRGModule = svrg_optimization.SVRGModule'):
-            found = {}
-            exec(statement, found)
-            print(found['SVRGModule'].__name__)
-            for name in list(sys.modules):
-                if name.partition('.')[0] == 'svrg_optimization':
-                    del sys.modules[name]''').split() == ['SVRGModule'] * 4
+FORGET_OURS = '''
+for name in list(sys.modules):
+    if name.partition('.')[0] == 'svrg_optimization':
+        del sys.modules[name]'''
+WITHOUT_MXNET = '''
+sys.path[:] = [folder for folder in sys.path
+               if os.path.isdir(folder) and 'mxnet' not in os.listdir(folder)]'''
+
+CASES = {
+    'the package alone imports nothing of MXNet': ('''
+import sys, svrg_optimization
+print(sorted(name for name in sys.modules if name.startswith('mxnet')))''', '[]'),
+    'each way to import finds SVRGModule': ('''
+import sys
+for statement in (
+        'from svrg_optimization import SVRGModule',
+        'from svrg_optimization.svrg_module import SVRGModule',
+        'import svrg_optimization; SVRGModule = svrg_optimization.svrg_module.SVRGModule',
+        'import svrg_optimization; svrg_optimization.svrg_optimizer; '
+        'SVRGModule = svrg_optimization.SVRGModule'):
+    found = {}
+    exec(statement, found)
+    print(found['SVRGModule'].__name__)
+    exec(%r)''' % FORGET_OURS, '\n'.join(['SVRGModule'] * 4)),
+    'an error while MXNet is imported is an ImportError, and no name that we lack': ('''
+import sys
+class Broken:
+    def find_spec(name, path=None, target=None):
+        if name == 'mxnet':
+            raise AttributeError('no such name in NumPy')
+import svrg_optimization
+sys.meta_path.insert(0, Broken)
+try:
+    from svrg_optimization import SVRGModule
+except ImportError as error:
+    print(error)''', 'mxnet cannot be imported (no such name in NumPy)'),
+    'a missing MXNet is a ModuleNotFoundError': ('''
+import os, sys, svrg_optimization
+%s
+try:
+    import mxnet
+except ModuleNotFoundError as error:
+    print(error)''' % WITHOUT_MXNET, "No module named 'mxnet'"),
+    'Python starts with nothing more, and pins no copy of the package': ('''
+import sys
+print([name for name in sys.modules if name.partition('.')[0] in
+       ('svrg_optimization', 'mxnet', 'numpy')])
+first = sys.meta_path[0]
+import svrg_optimization
+print(first.__module__, first is sys.meta_path[0], len(
+    [finder for finder in sys.meta_path if finder.__class__ is type
+     and finder.__name__ == first.__name__]))''', '[]\nsvrg_optimization_start False 1')}
+SLOW = {
+    'a server unpickles the optimizer when only what precedes mxnet.module is imported': ('''
+import pickle, sys
+import mxnet
+from svrg_optimization.svrg_optimizer import _SVRGOptimizer
+pickled = pickle.dumps(_SVRGOptimizer('sgd', full_keys=['w_full'], momentum=0.9), 0)
+del _SVRGOptimizer
+%s
+for name in ('module', 'mod', 'kv', 'kvstore', 'gluon', 'io', 'model', 'initializer'):
+    sys.modules['mxnet.' + name] = None
+    vars(mxnet).pop(name, None)
+optimizer = pickle.loads(pickled)
+print(type(optimizer).__name__, optimizer.momentum,
+      'svrg_optimization.svrg_module' in sys.modules)''' % FORGET_OURS,
+                                                          '_SVRGOptimizer 0.9 False'),
+    'MXNet that is imported already stays, and can be reloaded': ('''
+import importlib, sys
+import mxnet
+before = list(sys.meta_path)
+import svrg_optimization
+print(sys.meta_path == before)
+importlib.reload(mxnet.metric)
+importlib.reload(mxnet)
+print(mxnet.metric.create('acc').name)''', 'True\naccuracy'),
+    'what a failed import left of MXNet is forgotten': ('''
+import sys, types
+left = sys.modules['mxnet.base'] = types.ModuleType('mxnet.base')
+import svrg_optimization, mxnet
+print(mxnet.base is left, sys.modules['mxnet.base'] is mxnet.base)''', 'False True'),
+    'several threads import at once': ('''
+import threading
+found = []
+def load(name):
+    found.append(__import__(name, fromlist=['x']).__name__)
+names = ['mxnet', 'svrg_optimization.svrg_module', 'svrg_optimization.rate.rule']
+threads = [threading.Thread(target=load, args=(name,)) for name in 3 * names]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+print(len(found))''', '9')}
+
+
+@pytest.mark.parametrize('name', [*CASES, *(pytest.param(name, marks=pytest.mark.slow)
+                                            for name in SLOW)])
+def test_an_import_does_what_it_should(name):
+    code, expected = {**CASES, **SLOW}[name]
+    assert output_of(code) == expected
 
 
 def test_the_package_lists_its_names_and_refuses_others():
@@ -46,40 +144,74 @@ def test_the_package_lists_its_names_and_refuses_others():
         _ = svrg_optimization.no_such_name
 
 
-def test_an_error_while_mxnet_is_imported_is_an_import_error():
-    """It is not taken for a name that the package lacks."""
-    assert run('''
+@pytest.mark.parametrize('imports', [
+    'import svrg_optimization, mxnet', pytest.param('import mxnet', marks=pytest.mark.slow)])
+def test_numpy_stays_as_it_is(imports):
+    """After what finds the names of old NumPys, for MXNet alone, has done its work."""
+    assert output_of('''
         import sys
-        class Broken:
-            def find_spec(name, path=None, target=None):
-                if name == 'mxnet':
-                    raise AttributeError('no such name in NumPy')
-        import svrg_optimization
-        sys.meta_path.insert(0, Broken)
-        try:
-            from svrg_optimization import SVRGModule
-        except ImportError as error:
-            print(error)''') == 'mxnet cannot be imported (no such name in NumPy)'
+        import numpy, numpy.linalg, scipy.sparse
+        modules = [numpy, numpy.linalg, scipy, scipy.sparse]
+        before = [sorted(vars(module)) for module in modules], numpy.__version__, numpy.any
+        %s
+        import mxnet.test_utils, mxnet.contrib.text
+        # What MXNet's imports of submodules add, as everybody's do.
+        added = [set(vars(module)) - set(names) for module, names in zip(modules, before[0])]
+        print([name for module, names in zip(modules, added) for name in names
+               if module.__name__ + '.' + name not in sys.modules])
+        print(before[1:] == (numpy.__version__, numpy.any))''' % imports,
+                     PYTHONPATH='') == '[]\nTrue'
 
 
+@needed
 @pytest.mark.slow
-def test_server_can_unpickle_the_optimizer():
-    """A parameter server does it when of MXNet only what precedes mxnet.module is imported."""
-    assert run('''
-        import pickle, sys
-        import mxnet
-        from svrg_optimization.svrg_optimizer import _SVRGOptimizer
-        pickled = pickle.dumps(_SVRGOptimizer('sgd', full_keys=['w_full'], momentum=0.9), 0)
-        for name in list(sys.modules):
-            if name.startswith('svrg_optimization'):
-                del sys.modules[name]
-        del _SVRGOptimizer
-        for name in ('module', 'mod', 'kv', 'kvstore', 'gluon', 'io', 'model', 'initializer'):
-            sys.modules['mxnet.' + name] = None
-            vars(mxnet).pop(name, None)
-        optimizer = pickle.loads(pickled)
-        print(type(optimizer).__name__, optimizer.momentum,
-              'svrg_optimization.svrg_module' in sys.modules)''') == '_SVRGOptimizer 0.9 False'
+def test_own_names_fail_as_numpy_says():
+    own, with_mxnet = ([line for line in python('%simport numpy; numpy.float' % imports)
+                        .stderr.splitlines() if not line.startswith(' ')]
+                       for imports in ('', 'import mxnet; '))
+    assert own == with_mxnet
+    assert "AttributeError: module 'numpy' has no attribute 'float'" in own[1]
+
+
+@needed
+@pytest.mark.slow
+@pytest.mark.parametrize('imports, switched_off', [
+    ('import mxnet', ('AttributeError:', 'ModuleNotFoundError:')),
+    ('import svrg_optimization, mxnet', ('AttributeError:', 'ModuleNotFoundError:')),
+    ('from svrg_optimization import SVRGModule; import mxnet',
+     ('ImportError: mxnet cannot be imported', 'ModuleNotFoundError:'))])
+def test_mxnet_can_be_imported_without_a_warning_unless_that_is_switched_off(
+        tmp_path, imports, switched_off):
+    """Also where its files are compiled."""
+    assert output_of('%s; print(mxnet.nd.ones((1,)).asscalar())' % imports, '-W', 'error',
+                     PYTHONPYCACHEPREFIX=str(tmp_path)) == '1.0'
+    result = python(imports, **{SWITCH: '0'})
+    assert result.returncode == 1
+    assert any(line.startswith(switched_off) for line in result.stderr.splitlines())
+
+
+@pytest.mark.skipif(IS_NEEDED, reason='MXNet does not import by itself: take NumPy=1.23.5')
+def test_nothing_is_changed_where_mxnet_imports_by_itself():
+    assert mx.nd.ndarray.np is np
+    assert vars(mx.nd.ndarray)['__builtins__'] is vars(builtins)
+
+
+def test_the_pth_file_is_silent_where_the_package_is_gone():
+    line = Path(sysconfig.get_path('purelib'), 'svrg_optimization.pth').read_text()
+    assert line.startswith('import ')
+    assert len(line.splitlines()) == 1
+    result = python('''
+import os, sys
+sys.modules['svrg_optimization'] = None
+del sys.meta_path[0]
+exec(%r)
+assert 'svrg_optimization_start' in str(sys.meta_path[0])
+%s
+try:
+    import mxnet
+except ModuleNotFoundError as error:
+    print(error.name)''' % (line, WITHOUT_MXNET))
+    assert (result.returncode, result.stdout, result.stderr) == (0, 'mxnet\n', '')
 
 
 OURS = 'from svrg_optimization.svrg_module import SVRGModule as Ours'
@@ -91,8 +223,7 @@ import mxnet as mx
 import numpy as np
 
 def train(module_class):
-    rng = np.random.RandomState(0)
-    features = rng.normal(size=(20, 3))
+    features = np.random.RandomState(0).normal(size=(20, 3))
     data = mx.io.NDArrayIter(features, features.dot([1, 2, 3]), 10, label_name='label')
     output = mx.sym.FullyConnected(mx.sym.Variable('data'), num_hidden=1, name='fc')
     loss = mx.sym.LinearRegressionOutput(output, mx.sym.Variable('label'), name='loss')
@@ -105,9 +236,8 @@ def train(module_class):
     return {{name: value.asnumpy().tolist() for name, value in module.get_params()[0].items()}}
 
 def registered():
-    create = mx.optimizer.create
-    return [type(create('_SVRGOptimizer', default_optimizer='sgd')).__module__,
-            type(create('_AssignmentOptimizer')).__module__]
+    return [type(mx.optimizer.create('_SVRGOptimizer', default_optimizer='sgd')).__module__,
+            type(mx.optimizer.create('_AssignmentOptimizer')).__module__]
 
 {first}
 alone = train({of_first}), registered()
@@ -120,7 +250,7 @@ print([alone, train(Ours), train(Theirs), registered()])
 def test_modules_train_beside_mxnet_contrib_in_either_order():
     """Each trains as it does alone; the registry's names are ours only where they are free."""
     ours_first, theirs_first = (
-        ast.literal_eval(run(TRAIN.format(first=first, of_first=name, second=second)))
+        ast.literal_eval(output_of(TRAIN.format(first=first, of_first=name, second=second)))
         for first, name, second in ((OURS, 'Ours', THEIRS), (THEIRS, 'Theirs', OURS)))
     (ours, of_ours), *together = ours_first
     (theirs, of_theirs), *together_too = theirs_first

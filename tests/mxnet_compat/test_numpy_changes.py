@@ -1,32 +1,50 @@
-"""What NumPy has changed and MXNet's users still write, as in NumPy 1.23."""
+"""What NumPy and Python have changed and MXNet and its users still write, as in NumPy 1.23."""
 
+import importlib.util
+import inspect
+import pickle
 import sys
+import weakref
 
 import mxnet as mx
 import numpy as np
 import pytest
+import scipy.sparse
 from mxnet.test_utils import almost_equal, assert_almost_equal, same
 
-NUMPY = tuple(map(int, np.__version__.split('.')[:2]))
-needed = pytest.mark.skipif(sys.version_info < (3, 12) and NUMPY < (1, 24),
-                            reason='MXNet imports by itself')
+from svrg_optimization.mxnet_repair import loader
 
+NUMPY = tuple(map(int, np.__version__.split('.')[:2]))
+IS_NEEDED = sys.version_info >= (3, 12) or NUMPY >= (1, 24)
+needed = pytest.mark.skipif(
+    not IS_NEEDED, reason='MXNet imports by itself: take Python 3.12 or NumPy 1.24')
+silent = pytest.mark.filterwarnings('error' if IS_NEEDED else 'ignore')
+
+
+def test_modules_of_mxnet_are_what_they_were():
+    assert importlib.util.find_spec('mxnet').origin == mx.__file__
+    assert importlib.util.find_spec('mxnet.no_such_module') is None
+    assert 'def update(self' in inspect.getsource(mx.optimizer.SGD)
+    assert mx.recordio.__spec__.cached.endswith('.pyc')
+    assert pickle.loads(pickle.dumps(mx.optimizer.SGD(learning_rate=0.5))).lr == 0.5
+    with pytest.raises(TypeError) as caught:
+        mx.nd.array([1]).reshape((1, 2, 3), no_such_name=1)
+    assert caught.traceback[-1].path.samefile(mx.nd.ndarray.__file__)
+
+
+# Arrays
 
 def test_arrays_compare_as_in_the_tests_of_mxnet():
     array = mx.nd.array([[1, 2], [3, 4]])
-    other = array + 1
-    assert same(array, array.copy())
-    assert not same(array, other)
-    assert same(array, array.asnumpy())
-    assert np.all(array == array.copy())
+    near, other = array + 1e-7, array + 1
+    assert same(array, array.copy()) and same(array, array.asnumpy()) and not same(array, other)
+    assert np.all(array == array.copy()) and not np.any(array == other)
     assert not np.all(array == mx.nd.array([[1, 2], [3, 5]]))
-    assert not np.any(array == other)
     assert np.array_equal(array, array.copy())
-    assert np.allclose(array, array + 1e-7)
-    assert almost_equal(array, array + 1e-7)
-    assert_almost_equal(array, array + 1e-7)
+    assert np.allclose(array, near) and almost_equal(array, near)
+    assert_almost_equal(array, near)
+    np.testing.assert_allclose(array, near, rtol=1e-6)
     np.testing.assert_array_equal(array, array.copy())
-    np.testing.assert_allclose(array, array + 1e-7, rtol=1e-6)
     with pytest.raises(AssertionError):
         np.testing.assert_array_equal(array, other)
 
@@ -39,10 +57,8 @@ def test_numpy_converts_arrays(dtype):
     converted = np.array(array, dtype='float64')
     assert (converted.dtype, converted.tolist()) == (np.float64, [[1, 2], [3, 4]])
     converted[:] = 0
-    assert array.asnumpy().tolist() == [[1, 2], [3, 4]]
-    joined = mx.nd.array([array, array], dtype=dtype)
-    assert joined.asnumpy().dtype == dtype
-    assert joined.asnumpy().tolist() == [[[1, 2], [3, 4]]] * 2
+    joined = mx.nd.array([array, array], dtype=dtype).asnumpy()
+    assert (joined.dtype, joined.tolist()) == (dtype, [[[1, 2], [3, 4]]] * 2)
 
 
 @needed
@@ -65,36 +81,223 @@ def test_an_array_without_a_copy_is_refused():
 
 @pytest.mark.parametrize('values, dtype', [
     ([-1], 'uint8'), ([-1, 300], 'uint8'), ([[1, -1], [2, 300]], 'int8'), ([2 ** 40 + 3], 'int32')])
-def test_numbers_out_of_range_wrap(values, dtype):
+@pytest.mark.parametrize('arrays', [mx.nd, mx.np])
+def test_numbers_out_of_range_wrap(values, dtype, arrays):
     expected = np.array(values).astype(dtype).tolist()
-    shape = np.shape(values)
-    for arrays in (mx.nd, mx.np):
-        assert arrays.array(values, dtype=dtype).asnumpy().tolist() == expected
-        array = arrays.zeros(shape, dtype=dtype)
-        array[:] = values
-        assert array.asnumpy().tolist() == expected
+    assert arrays.array(values, dtype=dtype).asnumpy().tolist() == expected
+    array = arrays.zeros(np.shape(values), dtype=dtype)
+    array[:] = values
+    assert array.asnumpy().tolist() == expected
 
 
-def test_numbers_of_no_dtype_are_refused():
+@pytest.mark.parametrize('array, value', [(mx.nd.array, [2 ** 70]), (mx.np.array, ['a'])])
+def test_numbers_of_no_dtype_are_refused(array, value):
     with pytest.raises(TypeError):
-        mx.nd.array([2 ** 70], dtype='uint8')
-    with pytest.raises(TypeError):
-        mx.np.array(['a'], dtype='uint8')
+        array(value, dtype='uint8')
 
 
-@pytest.mark.parametrize('name, part', [('nanpercentile', 40), ('nanquantile', 0.4)])
-def test_quantiles_are_interpolated_as_in_numpy(name, part):
-    numbers = [1, 2, 4, np.nan]
-    for interpolation in ('lower', 'higher', 'linear'):
-        actual = getattr(mx.np, name)(mx.np.array(numbers), part, interpolation=interpolation)
-        expected = getattr(np, name)(numbers, part, method=interpolation)
-        np.testing.assert_allclose(float(actual), expected, rtol=1e-6)
+@silent
+def test_ndarrays_take_axes_as_tuples_and_integers_of_numpy():
+    assert mx.nd.array([[1, 2]]).squeeze(axis=(0,)).shape == (2,)
+    assert mx.nd.ones((2, 3)).transpose((1, 0)).shape == (3, 2)
+    assert mx.nd.array([[1, 2], [3, 4]])[np.array([1, 0]), np.int64(1)].asnumpy().tolist() == [4, 2]
 
 
 @needed
-def test_csr_arrays_of_scipy_become_csr_ndarrays():
-    sparse = pytest.importorskip('scipy.sparse')
-    array = sparse.csr_array(np.array([[0, 2.5], [1, 0]]))
+@silent
+@pytest.mark.parametrize('kind', ['csr_matrix', 'csr_array'])
+def test_matrices_of_scipy_are_converted(kind):
+    given = getattr(scipy.sparse, kind)(np.array([[0, 2.5], [1, 0]]))
     for convert in (mx.nd.sparse.csr_matrix, mx.nd.sparse.array, mx.nd.array):
-        converted = convert(array)
-        assert (converted.stype, converted.asnumpy().tolist()) == ('csr', [[0, 2.5], [1, 0]])
+        converted = convert(given)
+        assert converted.asnumpy().tolist() == [[0, 2.5], [1, 0]]
+        assert kind == 'csr_matrix' or converted.stype == 'csr'
+    assert mx.nd.sparse.array(given).asscipy().toarray().tolist() == [[0, 2.5], [1, 0]]
+
+
+# mx.np
+
+@pytest.mark.parametrize('name', ['mirr', 'npv', 'pmt', 'ppmt', 'pv', 'rate'])
+@needed
+def test_functions_that_are_gone_from_numpy_are_not_implemented(name):
+    with pytest.raises(NotImplementedError, match=r'\b%s\b' % name):
+        getattr(mx.np.fallback, name)(1, 2, 3)
+
+
+@pytest.mark.parametrize('name, part', [('nanpercentile', 40), ('nanquantile', 0.4)])
+@pytest.mark.parametrize('interpolation', ['lower', 'higher', 'linear'])
+def test_quantiles_are_interpolated_as_in_numpy(name, part, interpolation):
+    numbers = [1, 2, 4, np.nan]
+    actual = getattr(mx.np, name)(mx.np.array(numbers), part, interpolation=interpolation)
+    expected = getattr(np, name)(numbers, part, method=interpolation)
+    np.testing.assert_allclose(float(actual), expected, rtol=1e-6)
+
+
+@silent
+def test_mx_np_keeps_the_names_that_numpy_removed():
+    names = [mx.np.NINF, mx.np.PINF, mx.np.PZERO, mx.np.NZERO]
+    assert names == [-np.inf, np.inf, 0, 0]
+    assert np.signbit(mx.np.NZERO)
+    assert np.isnan([mx.np.NaN, mx.np.NAN]).all()
+    assert mx.np.bool is bool
+    array = mx.np.array([[3., 1.], [2., 2.]])
+    if IS_NEEDED:
+        assert mx.np.in1d(array, mx.np.array([1., 2.])).asnumpy().tolist() == [
+            False, True, True, True]
+        assert mx.np.msort(array).asnumpy().tolist() == [[2, 1], [3, 2]]
+        assert mx.np.trapz(array).asnumpy().tolist() == [2, 2]
+        assert bool(mx.np.alltrue(array))
+    assert mx.np.round_(array).asnumpy().tolist() == array.asnumpy().tolist()
+    assert mx.np.pad(array, ((1, 1), (1, 1)), mode='constant').shape == (4, 4)
+    assert array[array > 1.5].asnumpy().tolist() == [3, 2, 2]
+    assert mx.np.ones((2,), dtype=mx.np.bool).dtype == np.bool_
+
+
+def test_functions_of_numpy_take_arrays_of_mx_np():
+    array = mx.np.array([[3., 1.], [2., 2.]])
+    for function in (np.mean, np.sum, np.any, np.all, np.prod, np.round, np.exp, np.linalg.norm):
+        result = function(array)
+        assert isinstance(result, mx.np.ndarray), function
+        np.testing.assert_allclose(result.asnumpy(), function(array.asnumpy()), rtol=1e-6)
+    for function in (np.linalg.qr, np.linalg.slogdet, np.linalg.svd, np.linalg.eigh):
+        for actual, expected in zip(function(array), function(array.asnumpy())):
+            np.testing.assert_allclose(np.abs(getattr(actual, 'asnumpy', lambda a=actual: a)()),
+                                       np.abs(expected), rtol=1e-4, atol=1e-5)
+
+
+# Arguments
+
+@pytest.mark.parametrize('value, text', [
+    ((np.float64(0.1), 2), '(0.1, 2)'), ([np.float32(0.1)], '[0.1]'), ((np.int64(3),), '(3,)'),
+    ((), '()'), (((np.bool_(True), 'a'), None), "((True, 'a'), None)"), (np.float32(0.25), '0.25'),
+    ('text', 'text')])
+def test_arguments_are_written_as_numpy_1_wrote_them(value, text):
+    """MXNet's library reads it."""
+    assert loader._Text(value) == text
+
+
+def test_mxnet_takes_scalars_of_numpy_as_arguments(tmp_path):
+    weights = [mx.nd.ones((2,)), mx.nd.ones((2,))]
+    sgd = mx.optimizer.SGD(learning_rate=np.float64(0.5), wd=np.float32(0))
+    mx.optimizer.get_updater(sgd)([0, 1], [mx.nd.ones((2,))] * 2, weights)
+    assert [weight.asnumpy().tolist() for weight in weights] == [[0.5, 0.5]] * 2
+    shape = np.int64(1), np.int32(2)
+    assert mx.nd.reshape(weights[0], shape=shape).shape == (1, 2)
+    symbol = mx.sym.reshape(mx.sym.Variable('x', shape=(np.int64(2),)), shape=shape)
+    assert symbol.infer_shape()[1] == [(1, 2)]
+    assert 'np.' not in symbol.tojson()
+    assert mx.sym.FullyConnected(symbol, num_hidden=1, name='fc').optimize_for(
+        'MKLDNN').list_arguments() == ['x', 'fc_weight', 'fc_bias']
+    rows = tmp_path / 'rows.csv'
+    rows.write_text('1,2\n3,4\n')
+    batch = next(mx.io.CSVIter(data_csv='%s?delimiter=,' % rows,
+                              data_shape=(np.int64(2),), batch_size=1))
+    assert batch.data[0].asnumpy().tolist() == [[1, 2]]
+
+
+# Metrics: sums in float64, as 0.0 plus a float32 was in NumPy 1
+
+RNG = np.random.RandomState(0)
+LABELS = mx.nd.array(RNG.randint(0, 2, 30))
+CLASSES = mx.nd.array(RNG.dirichlet([1, 1], 30))
+TARGETS, PREDICTIONS = mx.nd.array(RNG.normal(size=(30, 1))), mx.nd.array(RNG.normal(size=(30, 1)))
+OF_CLASSES = ['acc', 'ce', 'nll_loss', 'f1', 'mcc', 'pcc', mx.metric.Perplexity(None),
+              mx.metric.TopKAccuracy(2), mx.metric.F1(average='micro'),
+              mx.metric.MCC(average='micro')]
+OF_NUMBERS = ['mse', 'mae', 'rmse', 'loss', 'pearsonr', mx.metric.np(lambda x, y: abs(x - y).max())]
+
+
+@pytest.mark.parametrize('metric, label, prediction', [
+    *((metric, LABELS, CLASSES) for metric in OF_CLASSES),
+    *((metric, TARGETS, PREDICTIONS) for metric in OF_NUMBERS)])
+def test_many_equal_batches_have_the_value_of_one(metric, label, prediction):
+    metric = mx.metric.create([metric])
+    metric.update([label], [prediction])
+    (_, [of_one]), [inner] = metric.get(), metric.metrics
+    for _ in range(199):
+        metric.update([label], [prediction])
+    for _, [value] in (metric.get(), metric.get_global()):
+        np.testing.assert_allclose(value, of_one, rtol=1e-12)
+    assert isinstance(inner.sum_metric, float) and isinstance(inner.global_sum_metric, float)
+    metric.reset()
+    assert np.isnan(metric.get()[1][0])
+
+
+def test_words_are_counted_beyond_what_float32_can():
+    metric = mx.metric.Perplexity(ignore_label=1)
+    for words in (3, 2 ** 24 + 6):
+        metric.update([mx.nd.array([0, 0, 0, 1])], [mx.nd.ones((4, 2)) / 2])
+        assert metric.num_inst == words
+        metric.num_inst += 2 ** 24
+
+
+# Whole features
+
+@silent
+def test_a_record_keeps_several_labels():
+    header = mx.recordio.IRHeader(0, np.array([1, 2], 'float32'), 4, 0)
+    unpacked, content = mx.recordio.unpack(mx.recordio.pack(header, b'content'))
+    assert (unpacked.label.tolist(), content) == ([1, 2], b'content')
+
+
+@pytest.mark.filterwarnings('ignore:.*label_names')
+def test_a_model_can_be_quantized():
+    output = mx.sym.FullyConnected(mx.sym.Variable('data'), num_hidden=2, name='fc')
+    weights = {'fc_weight': mx.nd.ones((2, 3)), 'fc_bias': mx.nd.zeros((2,))}
+    data = mx.io.NDArrayIter(np.ones((8, 3)), None, 4)
+    _, quantized, _ = mx.contrib.quantization.quantize_model(
+        output, weights, {}, calib_mode='entropy', calib_data=data, num_calib_examples=8)
+    assert 'fc_weight_quantize' in quantized
+
+
+@silent
+@pytest.mark.parametrize('arrays', [mx.nd, mx.np])
+def test_gluon_trains_a_network(arrays):
+    if arrays is mx.np:
+        mx.npx.set_np()
+    try:
+        network = mx.gluon.nn.HybridSequential()
+        network.add(mx.gluon.nn.Dense(4, in_units=3, activation='relu'),
+                    mx.gluon.nn.BatchNorm(in_channels=4), mx.gluon.nn.Dense(1, in_units=4))
+        network.initialize(mx.init.Xavier())
+        network.hybridize()
+        trainer = mx.gluon.Trainer(network.collect_params(), 'adam',
+                                   {'learning_rate': np.float64(0.05)})
+        features = np.random.RandomState(0).normal(size=(16, 3)).astype('float32')
+        targets, losses = arrays.array(features.sum(1, keepdims=True)), []
+        for _ in range(60):
+            with mx.autograd.record():
+                loss = mx.gluon.loss.L2Loss()(network(arrays.array(features)), targets)
+            loss.backward()
+            trainer.step(16)
+            losses.append(loss.asnumpy().mean())
+        assert losses[-1] < 0.1 * losses[0]
+    finally:
+        mx.npx.reset_np()
+
+
+def test_no_batch_stays_in_memory():
+    """In fit and score with callbacks, which get the local variables of these methods."""
+    loss = mx.sym.LinearRegressionOutput(mx.sym.FullyConnected(mx.sym.var('data'), num_hidden=1),
+                                         mx.sym.var('label'))
+    module = mx.mod.Module(loss, label_names=['label'])
+    batches, most = [], 0
+
+    def see(param):
+        nonlocal most
+        assert {'self', 'nbatch', 'eval_metric'} <= set(param.locals)
+        batches[:] = [batch for batch in batches if batch() is not None]
+        batches.append(weakref.ref(param.locals.get('data_batch') or param.locals['eval_batch']))
+        most = max(most, len(batches))
+
+    data = mx.io.NDArrayIter(np.zeros((20, 3)), np.zeros(20), 1, label_name='label')
+    module.fit(data, num_epoch=1, batch_end_callback=see, eval_data=data, eval_metric='mse',
+               eval_batch_end_callback=see)
+    assert most <= 4
+
+
+def test_versions_compare():
+    version = loader._version
+    assert version('1.26.4') >= version('1.17')
+    assert version('2.0.0rc1') > version('1.9')
+    assert not version('1.5') < version('1.5')
