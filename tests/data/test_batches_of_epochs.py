@@ -8,25 +8,15 @@ import pytest
 
 import oracle
 from full_gradients import full_gradient
-from held_batches import rows_of
+from held_batches import assert_svrg, rows_of
 from pairs import in_pairs
 from problems import Problem
 from svrg_optimization import SVRGModule
-from trainings import CountedResets, labels_of_epochs
+from trainings import labels_of_epochs
 
 
-def assert_batches_are_those_of_module(shuffle, handle, *args, **kwargs):
-    """Check the labels of each epoch against those that Module sees."""
-    problem = Problem(rows=37)
-    found = []
-    for module in (mx.mod.Module(problem.symbol, label_names=('label',)),
-                   problem.module(*args, **kwargs)):
-        np.random.seed(3)
-        train_data = problem.iterator(shuffle=shuffle, last_batch_handle=handle)
-        found.append(labels_of_epochs(module, train_data, problem))
-    assert [len(epoch) for epoch in found[1]] == [len(epoch) for epoch in found[0]]
-    for expected, actual in zip(*found):
-        np.testing.assert_array_equal(actual, expected)
+class OtherIter(mx.io.NDArrayIter):
+    """An iterator whose place the package does not know."""
 
 
 class Once:
@@ -44,67 +34,62 @@ class Once:
         """Do nothing."""
 
 
-def test_a_stream_that_can_be_read_once_is_refused_unless_stored():
+class Twice(mx.io.NDArrayIter):
+    """An iterator whose second pass is empty."""
+
+    passes = 0
+
+    def __init__(self, problem):
+        super().__init__(problem.features, problem.targets, 10, label_name='label')
+
+    def __iter__(self):
+        self.passes += 1
+        return super().__iter__() if self.passes < 2 else iter(())
+
+
+@pytest.mark.parametrize('cls, message', [
+    (Once, r'at least one batch .*Once.* in epoch 0\. A snapshot reads the data before'),
+    (Twice, 'yielded none in epoch 0')])
+def test_a_stream_that_can_be_read_once_is_refused_unless_stored(cls, message):
     problem = Problem(rows=40)
-    with pytest.raises(ValueError, match=r'train_data must yield at least one batch .*Once.* in '
-                                         r'epoch 0\. A snapshot reads the data before'):
-        problem.module().fit(Once(problem), eval_metric='mse', num_epoch=1)
-    module = problem.module(store_snapshot_grads=True)
-    module.fit(Once(problem), eval_metric='mse', num_epoch=1, arg_params=problem.arg_params())
+    with pytest.raises(ValueError, match=message):
+        problem.fit(problem.module(), 1, cls(problem))
+    module = problem.fit(problem.module(store_snapshot_grads=True), 1, cls(problem))
     assert module._snapshot.num_update == 4
 
 
-def test_an_iterator_whose_second_pass_is_empty_is_refused():
-    class Twice(mx.io.NDArrayIter):
-        passes = 0
-
-        def __iter__(self):
-            self.passes += 1
-            return super().__iter__() if self.passes < 2 else iter(())
-
-    problem = Problem(rows=40)
-    with pytest.raises(ValueError, match='yielded none in epoch 0'):
-        problem.module().fit(Twice(problem.features, problem.targets, 10, label_name='label'),
-                             eval_metric='mse', num_epoch=1)
-
-
 @in_pairs({
-    'alpha': [1.0, 0.5, 0.0, lambda _: 0.0],
-    'update_freq': [1, 2],
+    'settings': [{}, {'update_freq': 2}, {'alpha': 0.5}, {'alpha': 0.}, {'alpha': lambda _: 0.},
+                 {'full_grad_batches': 1}, {'full_grad_batches': 3},
+                 {'full_grad_batches': lambda number: 2 ** number}],
     'shuffle': [False, True],
     'handle': ['pad', 'discard', 'roll_over']})
-def test_batches_of_each_epoch_are_those_of_module(handle, shuffle, update_freq, alpha):
-    assert_batches_are_those_of_module(shuffle, handle, update_freq, alpha=alpha)
+def test_batches_of_each_epoch_are_those_of_module(handle, shuffle, settings):
+    problem, found = Problem(rows=37), []
+    for module in (mx.mod.Module(problem.symbol, label_names=('label',)),
+                   problem.module(**settings)):
+        np.random.seed(3)
+        train_data = problem.iterator(shuffle=shuffle, last_batch_handle=handle)
+        found.append(labels_of_epochs(module, train_data, problem))
+    assert [len(epoch) for epoch in found[1]] == [len(epoch) for epoch in found[0]]
+    for expected, actual in zip(*found):
+        np.testing.assert_array_equal(actual, expected)
 
 
-@pytest.mark.parametrize('store, update_freq, expected', [
-    (False, 1, 5), (False, 2, 5), (True, 1, 5), (True, 2, 3), (True, 5, 1)])
-def test_an_ndarray_iter_is_reset_as_often_as_in_module(store, update_freq, expected, monkeypatch):
-    """As many as in Module; with stored gradients one for each snapshot."""
+@pytest.mark.parametrize('cls, store, update_freq, expected', [
+    # As often as in Module; with stored gradients once for each snapshot:
+    (mx.io.NDArrayIter, False, 1, 5), (mx.io.NDArrayIter, False, 2, 5),
+    (mx.io.NDArrayIter, True, 1, 5), (mx.io.NDArrayIter, True, 2, 3),
+    (mx.io.NDArrayIter, True, 5, 1),
+    # Once before the first pass, once after each pass, and those of Module:
+    (OtherIter, False, 1, 1 + 5 + 5), (OtherIter, False, 2, 1 + 3 + 5)])
+def test_iterators_are_reset_as_often_as_needed(monkeypatch, cls, store, update_freq, expected):
     problem, resets = Problem(rows=37), []
-    train_data = problem.iterator()
+    train_data = cls(problem.features, problem.targets, 10, label_name='label')
     reset = mx.io.NDArrayIter.reset
     monkeypatch.setattr(mx.io.NDArrayIter, 'reset', lambda self: (resets.append(self), reset(self)))
     labels_of_epochs(problem.module(update_freq, store_snapshot_grads=store), train_data, problem)
     assert len(resets) == expected
-
-
-@pytest.mark.parametrize('update_freq, expected', [(1, 1 + 5 + 5), (2, 1 + 3 + 5)])
-def test_another_iterator_is_reset_after_each_pass(update_freq, expected):
-    """One before the first pass, one after each pass, and those of Module."""
-    problem = Problem(rows=37)
-    train_data = CountedResets(problem.features, problem.targets, 10, label_name='label')
-    train_data.resets = 0
-    labels_of_epochs(problem.module(update_freq), train_data, problem)
-    assert train_data.resets == expected
-
-
-@in_pairs({
-    'shuffle': [False, True],
-    'handle': ['pad', 'discard', 'roll_over'],
-    'batches': [1, 3, lambda number: 2 ** number]})
-def test_batches_of_each_epoch_are_those_of_module_with_samples(shuffle, handle, batches):
-    assert_batches_are_those_of_module(shuffle, handle, full_grad_batches=batches)
 
 
 def test_shuffled_data_of_a_custom_loop_are_the_same_whatever_alpha():
@@ -124,23 +109,12 @@ def test_order_has_a_generator_of_its_own():
     def order(seed, draws):
         np.random.seed(seed)
         problem = Problem(rows=40)
-        module = problem.module(1, store_snapshot_grads=True)
-        drawn = []
-
-        def draw(_):
-            drawn.append(np.random.uniform(size=draws).sum())
-
-        steps = []
-        module.fit(problem.iterator(), num_epoch=3, eval_metric='mse', epoch_end_callback=[],
-                   arg_params=problem.arg_params(), batch_end_callback=[draw, lambda param:
-                   steps.append(tuple(rows_of(problem, param.locals['data_batch'])))])
-        return steps
+        _, steps = assert_svrg(
+            problem, problem.module(1, store_snapshot_grads=True), 3,
+            epoch_end_callback=lambda *_: np.random.uniform(size=draws))
+        return [rows.tolist() for batches in steps.values() for rows in batches]
 
     assert order(1, 0) == order(1, 3) != order(2, 0)
-
-
-class OtherIter(mx.io.NDArrayIter):
-    """An iterator whose place the package does not know."""
 
 
 @pytest.mark.parametrize('batches', [None, 2])
@@ -208,3 +182,22 @@ def test_a_pass_that_a_callback_asks_for_begins_at_the_beginning():
 
     problem.fit(module, 2, batch_end_callback=callback)
     assert rows == [40] * 8
+
+
+@pytest.mark.parametrize('options', [{'update_freq': 5}, {'updates_per_snapshot': 20}])
+def test_fit_resets_data_that_an_interruption_left_at_their_end(options):
+    problem, sgd = Problem(rows=40), {'learning_rate': 0.1}
+    module, train_data = problem.module(**options), problem.iterator()
+
+    def interrupt(param):
+        if param.epoch == 1 and param.nbatch == 2:
+            raise KeyboardInterrupt  # the last batch has been asked for
+
+    with pytest.raises(KeyboardInterrupt):
+        problem.fit(module, 2, train_data, optimizer_params=sgd, batch_end_callback=interrupt)
+    problem.fit(module, 2, train_data, optimizer_params=sgd, begin_epoch=1)
+    svrg = problem.svrg()
+    svrg.take_snapshot()
+    for begin in (0, 10, 20, 30, 0, 10, 20, 0, 10, 20, 30):
+        svrg.step(np.arange(begin, begin + 10))
+    problem.assert_weights(module, svrg.weights)

@@ -12,16 +12,6 @@ class HeadGradients(SVRGModule):
         super().backward([self.get_outputs()[0]] if out_grads is None else out_grads)
 
 
-class CountedResets(mx.io.NDArrayIter):
-    """An NDArrayIter by another name, which the package does not know to go back."""
-
-    resets = 0
-
-    def reset(self):
-        self.resets += 1
-        super().reset()
-
-
 def labels_of_epochs(module, train_data, problem, num_epoch=5):
     """Train and return, for each epoch, the labels of all batches that a callback sees."""
     epochs = [[] for _ in range(num_epoch)]
