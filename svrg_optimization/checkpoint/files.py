@@ -62,12 +62,7 @@ def with_tuples(value):
 def read(name, saved_by):
     """Return the content of a file that `write` wrote for the same class.
 
-    Raises
-    ------
-    FileNotFoundError
-        If the file is missing.
-    ValueError
-        If it is damaged, or was written by another class or version.
+    A ValueError tells of one that is damaged, or of another class or version.
     """
     arrays = {}
 
@@ -99,24 +94,19 @@ def read(name, saved_by):
 
 
 def write_together(writers):
-    """Write some files, all whole or none of them.
+    """Write some files, all whole or none, with a function of a name for each.
 
     Each is written under another name in its folder. When all are whole they get their names,
     in the order of the dict. A symbolic link is followed, as in Module.
-
-    Parameters
-    ----------
-    writers : dict of str to callable
-        For each file a function that takes a name and writes the file under it.
     """
     temporary_names = {}
     try:
         for name, write_as in writers.items():
-            with _errors_that_name(name):
-                target = os.path.realpath(name)
+            target = os.path.realpath(name)
+            temporary = os.path.join(os.path.dirname(target), 'svrg-%s.tmp' % uuid.uuid4().hex)
+            try:
                 if os.path.isdir(target):
                     raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-                temporary = os.path.join(os.path.dirname(target), 'svrg-%s.tmp' % uuid.uuid4().hex)
                 open(temporary, 'xb').close()
                 temporary_names[target] = temporary
                 if os.path.exists(target):
@@ -124,28 +114,15 @@ def write_together(writers):
                 write_as(temporary)
                 with open(temporary, 'rb+') as file:
                     os.fsync(file.fileno())
+            except OSError as error:  # it names the temporary file
+                raise OSError(error.errno or errno.EIO, error.strerror or str(error),
+                              name) from error
         for target, temporary in temporary_names.items():
             os.replace(temporary, target)
     finally:
         for temporary in temporary_names.values():
             with contextlib.suppress(FileNotFoundError):
                 os.remove(temporary)
-    for folder in {os.path.dirname(target) for target in temporary_names}:
-        with contextlib.suppress(OSError):  # some file systems cannot
-            handle = os.open(folder, os.O_RDONLY)
-            try:
-                os.fsync(handle)
-            finally:
-                os.close(handle)
-
-
-@contextlib.contextmanager
-def _errors_that_name(name):
-    """Put the name of the file into errors of writing it, in place of its temporary name."""
-    try:
-        yield
-    except OSError as error:
-        raise OSError(error.errno or errno.EIO, error.strerror or str(error), name) from error
 
 
 def save_text(text, name):

@@ -46,29 +46,14 @@ def name_of_symbol(prefix, bucket_key=None):
 def save(module, live, names, symbols, with_states, remove_amp_cast, **writers):
     """Save a module, all files whole or none.
 
-    Parameters
-    ----------
-    module : SVRGModule or SVRGBucketingModule
-        The module.
-    live : SVRGModule
-        The same, or the module of the default bucket.
-    names : dict of str to str
-        Names of the files by kind.
-    symbols : dict of str to Symbol
-        Symbols by the names of their files, the first one being that of `live`.
-    with_states : bool
-        Whether to save the optimizer's states.
-    remove_amp_cast : bool
-        Whether to leave casts of mixed precision out of the symbols.
-    **writers : callable
-        Writers of further kinds of files.
+    `live` is the module, or that of the default bucket, whose symbol is the first one of `symbols`.
+    These and `names` have the names of files; `writers` write further kinds of files.
     """
     texts = {name: symbol.tojson(remove_amp_cast=remove_amp_cast)
              for name, symbol in symbols.items()}
     if with_states and servers_hold_states(live):
-        live._svrg.warn_once('the states of the optimizer are on the servers, and MXNet cannot '
-                             'save them: all else is saved. With MXNET_UPDATE_ON_KVSTORE=0 '
-                             'the workers hold them')
+        live._svrg.warn_once('the states of the optimizer are on the servers, and are not saved: '
+                             'with MXNET_UPDATE_ON_KVSTORE=0 the workers hold them')
         with_states = False
     elif with_states:
         writers['states'] = live.save_optimizer_states
@@ -201,22 +186,9 @@ class Checkpoint(NamedTuple):
 
 
 def load(prefix, epoch, with_states, given, bucket_key=None):
-    """Load a checkpoint, of this package or of plain Module.
+    """Load a Checkpoint, of this package or of plain Module.
 
-    Parameters
-    ----------
-    prefix, epoch
-        As in `file_names`.
-    with_states : bool
-        Whether the optimizer's states are wanted.
-    given : dict
-        Arguments of the constructor.
-    bucket_key : object, optional
-        Key of the default bucket, for a BucketingModule.
-
-    Returns
-    -------
-    Checkpoint
+    `given` are arguments of the constructor; a BucketingModule gives its default `bucket_key`.
     """
     names = file_names(prefix, epoch)
     if not isinstance(with_states, int):  # Module accepts an int as a bool
@@ -242,9 +214,8 @@ def _load_plain(names, with_states, given):
     for kind in ('symbol', 'params', *['states'] * bool(with_states)):
         if not os.path.exists(names[kind]):
             raise FileNotFoundError('the checkpoint has no file %s' % names[kind])
-    warn('%s is not there: %s is loaded as the checkpoint of a plain Module, which has none, '
-         'without settings, snapshot and counts of updates. If SVRGModule has saved it, copy that '
-         'file too' % (names['svrg'], names['params']))
+    warn('%s is not there: %s is loaded as the checkpoint of a plain Module, without settings, '
+         'snapshot and counts of updates' % (names['svrg'], names['params']))
     symbol = _read(mx.sym.load, names['symbol'])
     saved = _read(mx.nd.load, names['params']) or {}  # MXNet returns a list without parameters
     if not isinstance(saved, dict) or any(key[:4] not in ('arg:', 'aux:') for key in saved):

@@ -35,15 +35,8 @@ def told_by_each(kvstore, key, numbers):
 def check_same(kvstore, key, plan):
     """Raise a ValueError on all workers if settings and arguments are not the same on all.
 
-    They would wait for each other forever or get different weights. They tell each other a
-    checksum, and all of it only where that differs.
-
-    Parameters
-    ----------
-    kvstore, key
-        KVStore, and its key of numbers that workers tell each other.
-    plan : dict of str to object
-        Values of types that JSON supports, by what errors call them.
+    The plan is a dict of values that JSON supports, by what errors call them. Workers tell each
+    other its checksum, and all of it only where that differs.
     """
     content = json.dumps(plan, sort_keys=True, default=np.generic.item).encode()
     told = told_by_each(kvstore, key, [zlib.crc32(content), len(content)])
@@ -56,9 +49,8 @@ def check_same(kvstore, key, plan):
               for name in dict.fromkeys(name for other in plans for name in other)}
     unlike = {name: told for name, told in values.items() if told.count(told[0]) < len(told)}
     raise ValueError('%s must be the same on all workers with the kvstore %r, and not, in the '
-                     'order of ranks, %s'
-                     % (' and '.join(unlike), kvstore.type,
-                        ' and '.join(map(str, unlike.values()))))
+                     'order of ranks, %s' % (' and '.join(unlike), kvstore.type, ' and '.join(
+                         map(str, unlike.values()))))
 
 
 def check_waits(kvstore, **settings):

@@ -39,11 +39,6 @@ class Horovod(KVStoreBase):
     """All workers of Horovod.
 
     Values are summed in the arrays that are pushed, and are there until they are pulled.
-
-    Raises
-    ------
-    ValueError
-        If Horovod is not installed or not initialized.
     """
 
     type = HOROVOD + '_dist_sync'  # MXNet looks for "dist" and "_sync"

@@ -9,15 +9,6 @@ class KVStoreKeys:
     A key is a name with a suffix, ``<name>_full`` for a full gradient. The
     suffix is repeated while another key or a parameter has that name.
 
-    Parameters
-    ----------
-    param_names : list of str
-        All parameters of the module, in its order.
-    trainable : iterable of str
-        Parameters with a full gradient; all whose values are summed, where workers step alone.
-    counted : iterable of str
-        Parameters whose rows are counted.
-
     Attributes
     ----------
     params : list of str
@@ -62,18 +53,7 @@ class KVStoreKeys:
 
 
 class NumberedKeys:
-    """Keys of a Gluon trainer in a distributed KVStore: numbers after those of its parameters.
-
-    Parameters
-    ----------
-    names : list of str
-        The parameters, in the trainer's order.
-
-    Attributes
-    ----------
-    full, row_counts, tally, first
-        As in KVStoreKeys.
-    """
+    """Keys of a Gluon trainer in a distributed KVStore: numbers after those of its parameters."""
 
     def __init__(self, names):
         self.tally, self.first = len(names), len(names) + 1

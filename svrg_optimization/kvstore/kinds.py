@@ -61,53 +61,34 @@ def will_update(kvstore, devices, arg_params):
 def warn_of_devices(kvstore, devices, warn_once):
     """Warn where nothing sums the gradients of several devices."""
     if kvstore is None and devices > 1:
-        warn_once('with kvstore=None each of the %d devices trains on its own rows, and their '
-                  "weights drift apart: the kvstores 'local' and 'device' sum the gradients"
-                  % devices)
+        warn_once('with kvstore=None each of the %d devices trains alone, and weights drift apart: the '
+                  "kvstores 'local' and 'device' sum the gradients" % devices)
 
 
 def check_usable(kvstore, updates, devices, compression_params, sparse_weights, sparse_gradients,
                  loads_states):
     """Raise a ValueError if MXNet's KVStore would abort, hang or give wrong results.
 
-    Parameters
-    ----------
-    kvstore : str or KVStore or None
-        KVStore or its name.
-    updates : bool
-        Whether it updates the weights.
-    devices : int
-        Number of devices of each worker.
-    compression_params : dict or None
-        Gradient compression of the module.
-    sparse_weights : list of str
-        Parameters that are row_sparse.
-    sparse_gradients : list of str
-        Dense parameters with row_sparse gradients.
-    loads_states : bool
-        Whether states of the optimizer are to be loaded.
+    The KVStore, or its name, `updates` the weights or not; the sparse ones are lists of names.
     """
-    distributed = is_distributed(kvstore)
+    kind, sparse = kind_of(kvstore), sparse_weights + sparse_gradients
+    distributed, names = is_distributed(kvstore), ', '.join(sparse)
     if distributed and compression_params:
         raise ValueError('compression_params must be None with the distributed kvstore %r, not %r: '
-                         '%s' % (kind_of(kvstore), compression_params, COMPRESSED))
+                         '%s' % (kind, compression_params, COMPRESSED))
     if is_asynchronous(kvstore) and not updates:
         raise ValueError('kvstore %r needs MXNET_UPDATE_ON_KVSTORE=1: its servers must update the '
-                         'weights' % kind_of(kvstore))
-    sparse = sparse_weights + sparse_gradients
+                         'weights' % kind)
     if distributed and sparse and not has_servers(kvstore):
         raise ValueError("kvstore must not be Horovod's where parameters or their gradients are "
-                         'row_sparse, as %s: it sums dense arrays' % ', '.join(sparse))
+                         'row_sparse, as %s: it sums dense arrays' % names)
     if distributed and sparse_gradients:
         raise ValueError('kvstore must not be distributed (%r) where dense parameters have '
-                         'row_sparse gradients, as %s has: the servers would abort'
-                         % (kind_of(kvstore), ', '.join(sparse_gradients)))
+                         'row_sparse gradients, as %s has' % (kind, ', '.join(sparse_gradients)))
     if sparse and kvstore is not None and not updates and (distributed or devices > 1):
         raise ValueError('row_sparse gradients on several devices or workers need a kvstore that '
                          'updates the weights (MXNET_UPDATE_ON_KVSTORE=1, and no array of more '
-                         'than 2**24 elements), and %s would be wrong without' % ', '.join(sparse))
+                         'than 2**24 elements), and %s would be wrong without' % names)
     if distributed and updates and loads_states:
         raise ValueError('load_optimizer_states must be False where the servers of the kvstore %r '
-                         'hold the states: MXNet cannot load them there. With '
-                         'MXNET_UPDATE_ON_KVSTORE=0 the workers hold them'
-                         % kind_of(kvstore))
+                         'hold the states: with MXNET_UPDATE_ON_KVSTORE=0 workers hold them' % kind)

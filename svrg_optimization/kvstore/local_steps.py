@@ -22,13 +22,7 @@ def check_local_steps(local_steps, kvstore, sparse=()):
 
 
 class WorkersUpdate(KVStoreBase):
-    """A distributed KVStore whose workers update the weights, not its servers.
-
-    Parameters
-    ----------
-    kvstore : mxnet.kvstore.KVStoreBase
-        Synchronous distributed KVStore, which does all else.
-    """
+    """A synchronous distributed KVStore whose workers update the weights, not its servers."""
 
     def __init__(self, kvstore):
         self._kvstore = kvstore

@@ -16,16 +16,9 @@ def sum_over_devices(arrays, out):
 
 
 def allreduce(kvstore, values):
-    """Sum values over the devices of all workers.
+    """Sum values, for each key one array per device, over all workers, in place.
 
     All values are pushed before the first one is pulled.
-
-    Parameters
-    ----------
-    kvstore : mxnet.kvstore.KVStore
-        KVStore that assigns what is pushed to these keys.
-    values : dict of str to list of NDArray
-        For each key one array per device; overwritten with the sum.
     """
     with errors_of_updater_raised():
         for priority, (key, arrays) in enumerate(values.items()):
@@ -37,15 +30,7 @@ def allreduce(kvstore, values):
 
 
 def broadcast(kvstore, values):
-    """Give all workers the values of the worker with rank 0.
-
-    Parameters
-    ----------
-    kvstore : mxnet.kvstore.KVStore
-        Synchronous distributed KVStore that assigns what is pushed to these keys.
-    values : dict of str to list of NDArray
-        For each key one array per device; overwritten.
-    """
+    """Give all workers the values of the worker with rank 0, in place."""
     for arrays in values.values():
         for array in arrays[1 if kvstore.rank == 0 else 0:]:
             array[:] = 0

@@ -16,17 +16,8 @@ from .operations import allreduce
 def workers_of_trainer(kvstore, names, arrays_of, created):
     """Return what the full gradient of a Gluon trainer is summed over.
 
-    Parameters
-    ----------
-    kvstore : mxnet.kvstore.KVStore or None
-        KVStore of the trainer.
-    names : list of str
-        All its parameters, whose places are their keys.
-    arrays_of : dict of str to list of NDArray
-        Arrays like those that are summed: of those that are trained, and where workers
-        step alone of all.
-    created : set of int
-        Keys that this has created so far; new ones are added.
+    Arrays like those that are summed, by name, get keys in the KVStore, where the set `created`
+    does not have them.
     """
     if not is_distributed(kvstore):
         return OverDevices() if kvstore is not None else Workers()
@@ -41,19 +32,7 @@ def workers_of_trainer(kvstore, names, arrays_of, created):
 
 
 def create_keys(kvstore, keys, arrays, created=()):
-    """Create the keys of what is summed, and of what workers tell; return those that are new.
-
-    Parameters
-    ----------
-    kvstore : mxnet.kvstore.KVStore
-        The KVStore.
-    keys : KVStoreKeys or NumberedKeys
-        Keys in it.
-    arrays : dict of str to NDArray
-        Arrays like those that are summed.
-    created : collection
-        Keys that there are.
-    """
+    """Create the keys of what is summed, and of what workers tell; return those that are new."""
     values = {key: nd.zeros(arrays[name].shape, dtype=dtype_of_sum(arrays[name].dtype))
               for name, key in keys.full.items() if name in arrays}
     if is_distributed(kvstore):
@@ -80,15 +59,7 @@ class OverDevices(Workers):
 
 
 class ByKVStore(OverDevices):
-    """Devices of this process, summed by a KVStore.
-
-    Parameters
-    ----------
-    kvstore : mxnet.kvstore.KVStore
-        The KVStore.
-    keys : KVStoreKeys
-        Keys of the module.
-    """
+    """Devices of this process, summed by a KVStore."""
 
     def __init__(self, kvstore, keys):
         self._kvstore, self._keys = kvstore, keys
@@ -106,16 +77,8 @@ class ByKVStore(OverDevices):
 class OverWorkers(Workers):
     """Devices of all workers of a distributed KVStore.
 
-    Parameters
-    ----------
-    kvstore : mxnet.kvstore.KVStore
-        Distributed KVStore.
-    keys : KVStoreKeys
-        Keys in it.
-    forget_agreement : callable
-        Called when all workers are in the pass.
-    trains_on_pass : bool
-        Whether training takes the data of the pass.
+    `forget_agreement` is called when all workers are in the pass, whose data training takes if it
+    `trains_on_pass`.
     """
 
     def __init__(self, kvstore, keys, forget_agreement, trains_on_pass):

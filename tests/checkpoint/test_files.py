@@ -59,8 +59,8 @@ def test_without_ours_the_files_of_plain_module_are_read_and_it_is_told(saved, k
     expected = bits(bound(load(saved, 3), Problem('softmax', rows=37)))
     os.remove(saved + '-0003.svrg')
     with pytest.warns(UserWarning, match='model-0003.svrg is not there: .*model-0003.params is '
-                                         'loaded as the checkpoint of a plain Module, which has no'
-                                         'ne, .* copy that file too'):
+                                         'loaded as the checkpoint of a plain Module, '
+                                         'without settings'):
         module = load(saved, 3, tol=1.)
     problem = Problem('softmax', rows=37)
     assert (module.update_freq, module.tol, bits(bound(module, problem))) == (1, 1., expected)
@@ -205,8 +205,7 @@ def test_files_that_cannot_grow_leave_the_old_checkpoint_whole(tmp_path):
     assert 'Exception ignored' not in in_a_process(full_disk, tmp_path / 'model')
 
 
-def test_files_and_their_folder_are_flushed_before_and_after_they_get_their_names(
-        monkeypatch, tmp_path):
+def test_files_are_flushed_before_they_get_their_names(monkeypatch, tmp_path):
     events = []
 
     def recorded(function, of):
@@ -218,10 +217,9 @@ def test_files_and_their_folder_are_flushed_before_and_after_they_get_their_name
     monkeypatch.setattr(os, 'fsync', recorded(os.fsync, os.fstat))
     monkeypatch.setattr(os, 'replace', recorded(os.replace, lambda _, name: os.stat(name)))
     trained_on_pages().save_checkpoint(str(tmp_path / 'model'), 1, save_optimizer_states=True)
-    assert [event for event, _ in events] == ['fsync'] * 4 + ['replace'] * 4 + ['fsync']
+    assert [event for event, _ in events] == ['fsync'] * 4 + ['replace'] * 4
     assert [file for _, file in events[:4]] == [file for _, file in events[4:8]]
     assert events[7][1] == (tmp_path / 'model-0001.svrg').stat().st_ino
-    assert events[8][1] == tmp_path.stat().st_ino
 
 
 def test_a_missing_directory_is_named_and_not_made(tmp_path):
