@@ -291,92 +291,66 @@ def test_a_pass_interrupted_anywhere_leaves_no_mixture(context, kvstore, stored,
     assert True in outcomes
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize('rows', [400, 37])
-def test_a_pass_is_exact_after_one_whose_bind_was_interrupted_at_any_step(rows):
-    problem = Problem(rows=rows)
-    train_data, svrg = problem.iterator(), problem.svrg()
-    functions = {'_bind_other', 'for_batch', 'bind'}
-    svrg.take_snapshot()
-    module = problem.bound(sgd={})
-    steps = Interruption(lambda: module.update_full_grads(train_data),
-                         functions=functions).operations
-    assert steps > 20
-    for step in range(1, steps + 1):
-        module = problem.bound(sgd={})
-        Interruption(lambda: module.update_full_grads(train_data), step, functions)  # noqa: B023
-        assert not module._snapshot.is_active
-        module.update_full_grads(train_data)
-        problem.assert_full_gradient(module, svrg.full_gradient)
+def preparations(problem, context, kvstore):
+    """Return functions that make a module, and a call that prepares it further for a training."""
+    train_data, first = problem.iterator(), next(iter(problem.iterator()))
 
+    def fresh(*calls):
+        module = problem.module(2, context=context)
+        for call in calls:
+            call(module)
+        return module
 
-def bind(module, train_data, **kwargs):
-    module.bind(train_data.provide_data, train_data.provide_label, **kwargs)
+    def loaded(*calls):
+        module = SVRGModule.load('model', 3, load_optimizer_states=True, context=context,
+                                 label_names=('label',))
+        for call in calls:
+            call(module)
+        return module
 
+    def bind(module, **kwargs):
+        module.bind(train_data.provide_data, train_data.provide_label, **kwargs)
 
-@pytest.mark.slow
-@pytest.mark.parametrize('context, kvstore', PLACES)
-@pytest.mark.parametrize('interrupted', ['bind', 'init_optimizer', 'bind of a checkpoint',
-                                         'bind again'])
-def test_training_goes_on_after_a_preparation_that_was_interrupted_anywhere(context, kvstore,
-                                                                            interrupted):
-    problem = Problem('perceptron', rows=37)
-    train_data, from_a_checkpoint = problem.iterator(), interrupted in (
-        'bind of a checkpoint', 'bind again')
-    if from_a_checkpoint:
-        problem.fit(problem.module(2, context=context), 3, kvstore=kvstore,
-                    optimizer_params=SETTINGS).save_checkpoint('model', 3, True)
+    def init(module):
+        module.init_params(arg_params=problem.arg_params())
 
     def init_optimizer(module, **settings):
         module.init_optimizer(kvstore, 'sgd', {**SETTINGS, **settings},
                               force_init=module.optimizer_initialized)
 
-    def prepared():
-        module = SVRGModule.load('model', 3, load_optimizer_states=True, context=context,
-                                 label_names=('label',)) if from_a_checkpoint else problem.module(
-                                     2, context=context)
-        if interrupted == 'bind':
-            return module, lambda: bind(module, train_data)
-        if interrupted == 'bind of a checkpoint':
-            return module, lambda: (bind(module, train_data), init_optimizer(module))
-        bind(module, train_data)
-        if interrupted == 'bind again':
-            init_optimizer(module)
-            return module, lambda: bind(module, train_data, force_rebind=True)
-        module.init_params(arg_params=problem.arg_params())
-        return module, lambda: init_optimizer(module, learning_rate=7.0)
-
-    expected = problem.svrg(**SETTINGS).fit(4, 2)
-    for at in places(prepared()[1], 40):
-        module, call = prepared()
-        Interruption(call, at)
-        if interrupted == 'init_optimizer' and module.optimizer_initialized:  # it came through
-            init_optimizer(module)
-        problem.fit(module, 4, train_data, begin_epoch=3 * from_a_checkpoint, kvstore=kvstore,
-                    optimizer_params=SETTINGS)
-        problem.assert_weights(module, expected)
+    return {
+        'bind': (fresh, bind),
+        'init_optimizer': (lambda: fresh(bind, init),
+                           lambda module: init_optimizer(module, learning_rate=7.0)),
+        'switch_bucket': (lambda: fresh(bind, init), lambda module: module.switch_bucket(
+            first.bucket_key, first.provide_data, first.provide_label)),
+        'bind of a checkpoint': (loaded, lambda module: (bind(module), init_optimizer(module))),
+        'bind again': (lambda: loaded(bind, init_optimizer),
+                       lambda module: bind(module, force_rebind=True))}, init_optimizer
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('interrupted', ['bind', 'switch_bucket'])
-def test_buckets_train_after_a_bind_that_was_interrupted_anywhere(interrupted):
-    problem, sgd = Sequences(), {'learning_rate': 0.02}
-    train_data, first = problem.iterator(), next(iter(problem.iterator()))
-    expected = problem.expect(2, 2, **sgd).weights
-
-    def prepared():
-        module = problem.module(2)
-        if interrupted == 'bind':
-            return module, lambda: bind(module, train_data)
-        bind(module, train_data)
-        module.init_params(arg_params=problem.arg_params())
-        return module, lambda: module.switch_bucket(first.bucket_key, first.provide_data,
-                                                    first.provide_label)
-
-    for at in places(prepared()[1], 40):
-        module, call = prepared()
-        Interruption(call, at)
-        problem.fit(module, 2, optimizer_params=sgd)
+@pytest.mark.parametrize('make, context, kvstore, interrupted', [
+    *((lambda: Problem('perceptron', rows=37), *place, interrupted) for place in PLACES
+      for interrupted in ('bind', 'init_optimizer', 'bind of a checkpoint', 'bind again')),
+    (Sequences, mx.cpu(), None, 'bind'), (Sequences, mx.cpu(), None, 'switch_bucket')])
+def test_training_goes_on_after_a_preparation_that_was_interrupted_anywhere(
+        make, context, kvstore, interrupted):
+    problem, epoch = make(), 3 if 'again' in interrupted or 'checkpoint' in interrupted else 0
+    sgd = SETTINGS if make is not Sequences else {'learning_rate': 0.02}
+    if epoch:
+        problem.fit(problem.module(2, context=context), epoch, kvstore=kvstore,
+                    optimizer_params=sgd).save_checkpoint('model', epoch, True)
+    cases, init_optimizer = preparations(problem, context, kvstore)
+    prepared, call = cases[interrupted]
+    expected = (problem.expect(4, 2, **sgd).weights if make is Sequences else
+                problem.svrg(**sgd).fit(4, 2))
+    for at in places(lambda: call(prepared()), 40):
+        module = prepared()
+        Interruption(lambda: call(module), at)  # noqa: B023
+        if interrupted == 'init_optimizer' and module.optimizer_initialized:  # it came through
+            init_optimizer(module)
+        problem.fit(module, 4, begin_epoch=epoch, kvstore=kvstore, optimizer_params=sgd)
         problem.assert_weights(module, expected)
 
 
