@@ -1,7 +1,9 @@
 """How many functions of the package a step and a snapshot pass: so much is there to read."""
 
 import os
+import re
 import sys
+from pathlib import Path
 
 import svrg_optimization
 from problems import Problem
@@ -43,4 +45,7 @@ def test_a_step_and_a_snapshot_pass_few_functions():
     assert 60 < len(functions_of(lambda: module.update_full_grads(train_data))) <= 117
     of_step = functions_of(step)
     assert 10 < len(of_step) <= 24
-    assert len({file for file, _ in of_step}) <= 8
+    page = Path(ROOT, '..', 'docs', 'design.md').read_text(encoding='utf-8')
+    section = page[page.index('## A step in eight files'):page.index('## Folders')]
+    files = re.findall(r'^\d\. `(\S+)`:', section, re.MULTILINE)
+    assert sorted(files) == sorted({file for file, _ in of_step}) and len(files) <= 8
