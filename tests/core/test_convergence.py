@@ -6,7 +6,6 @@ import mxnet as mx
 import numpy as np
 import pytest
 
-import oracle
 from pairs import in_pairs
 from problems import Problem, SparseProblem
 from svrg_optimization import BarzilaiBorwein, SVRGModule
@@ -112,19 +111,6 @@ def test_a_rescale_grad_of_ones_own_has_its_own_optimum(is_mean):
     module.update_full_grads(problem.iterator())
     assert_norm(module, mean_gradient(problem, problem.weights,
                                       wd / rescale if is_mean else wd / (10 * rescale)))
-
-
-def test_with_a_proximal_operator_it_is_the_gradient_mapping():
-    problem, rate, wd = Problem('softmax'), 0.4, 0.03
-    module = fit(problem, problem.module(proximal=L1(0.2)), 3, optimizer_params={
-        'learning_rate': rate, 'wd': wd})
-    module.update_full_grads(problem.iterator())
-    weights = weights_of(module)
-    mapping = mean_gradient(problem, weights, wd)
-    stepped = oracle.soft_threshold(0.2)(
-        weights['fc_weight'] - rate * mapping['fc_weight'], rate)
-    mapping['fc_weight'] = (weights['fc_weight'] - stepped) / rate
-    assert_norm(module, mapping)
 
 
 # fit with tol

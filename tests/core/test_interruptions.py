@@ -103,24 +103,6 @@ def test_control_c_is_tested_in_the_background_too():
     assert result.returncode == 0 and '12 passed' in result.stdout, result.stdout
 
 
-@pytest.mark.parametrize('kind', ['batch_end_callback', 'epoch_end_callback'])
-@pytest.mark.parametrize('context', [mx.cpu(), TWO_DEVICES])
-def test_module_outlasts_a_callback_that_raises(kind, context):
-    problem, calls = Problem(rows=40), []
-
-    def callback(*_):
-        calls.append(None)
-        if len(calls) == 3:
-            raise RuntimeError('stop here')
-
-    module = problem.module(1, context=context)
-    with pytest.raises(RuntimeError, match='stop here'):
-        problem.fit(module, 4, optimizer_params=SETTINGS, **{kind: callback})
-    module.init_params(arg_params=problem.arg_params(), force_init=True)
-    module.init_optimizer(optimizer_params=SETTINGS, force_init=True)
-    assert_svrg(problem, module, 3)
-
-
 def test_interrupted_epoch_is_gone_on_with():
     """What fit had done by then counts."""
     problem = Problem(rows=40)

@@ -12,7 +12,7 @@ from full_gradients import assert_pass
 from pairs import in_pairs
 from problems import Problem
 from samples import SETTINGS, Endless, Lengths, bits, first_rows, fit, train
-from trainings import HeadGradients, labels_of_epochs
+from trainings import labels_of_epochs
 
 TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
 
@@ -172,19 +172,6 @@ def test_a_snapshot_is_taken_where_alpha_is_no_longer_0_within_an_epoch():
             svrg.take_snapshot()
         svrg.step(rows)
     problem.assert_weights(module, svrg.weights)
-
-
-def test_a_symbol_without_a_loss_trains_as_module():
-    problem = Problem(rows=40)
-    output = problem.symbol.get_internals()['fc_output']
-    symbol = mx.sym.broadcast_sub(output, mx.sym.Variable('label'))
-    train_data = mx.io.NDArrayIter(problem.features, problem.targets[:, None], 10,
-                                   label_name='label')
-    module = HeadGradients(symbol, label_names=('label',), updates_per_snapshot=1)
-    with pytest.warns(UserWarning, match='without a loss, .*: fit trains as plain Module') as caught:
-        fit(problem, module, 2, train_data)
-    assert sum('plain Module' in str(warning.message) for warning in caught) == 1
-    assert module._snapshot.num_taken == 0
 
 
 @pytest.mark.parametrize('context, kvstore', [(mx.cpu(), 'local'), (TWO_DEVICES, 'device')])

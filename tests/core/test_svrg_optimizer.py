@@ -7,7 +7,6 @@ import mxnet as mx
 import numpy as np
 import pytest
 
-from held_batches import assert_svrg
 from problems import Problem
 from svrg_optimization.kvstore.keys import KVStoreKeys
 from svrg_optimization.svrg_optimizer import _AssignmentOptimizer, _SVRGOptimizer
@@ -24,16 +23,6 @@ from svrg_optimization.svrg_optimizer import _AssignmentOptimizer, _SVRGOptimize
 ])
 def test_each_full_gradient_has_a_key_of_its_own(names, keys):
     assert KVStoreKeys(names, names).full == dict(zip(names, keys))
-
-
-def test_an_optimizer_of_several_keys_may_write_into_its_states():
-    class Writing(mx.optimizer.SGD):
-        def update_multi_precision(self, indices, weights, grads, states):
-            states[:] = ['written'] * len(states)
-
-    states = [None, None]
-    _SVRGOptimizer(Writing(), full_keys=['full']).update_multi_precision(
-        ('a', 'b'), [mx.nd.ones(1)] * 2, [mx.nd.ones(1)] * 2, states)
 
 
 def test_keys_of_row_counts_differ():
@@ -175,21 +164,6 @@ def test_multi_tensor_updates_stay_fused(monkeypatch):
     module.forward_backward(next(problem.iterator()))
     module.update()
     assert calls == [4]
-
-
-@pytest.mark.parametrize('context, kvstore', [
-    (mx.cpu(), 'local'), ([mx.cpu(0), mx.cpu(1)], 'local'), ([mx.cpu(0), mx.cpu(1)], 'device')])
-def test_momentum_outlasts_saving_and_loading(tmp_path, context, kvstore):
-    problem, file = Problem('softmax'), str(tmp_path / 'optimizer.states')
-    sgd = {'learning_rate': 0.1, 'momentum': 0.9}
-    first = problem.module(context=context)
-    svrg, _ = assert_svrg(problem, first, 2, 1, sgd=sgd, kvstore=kvstore)
-    first.save_optimizer_states(file)
-    second = problem.bound(context=context)
-    second.set_params(*first.get_params())
-    second.init_optimizer(kvstore, optimizer_params=sgd)
-    second.load_optimizer_states(file)
-    assert_svrg(problem, second, 4, 1, svrg, begin_epoch=2)
 
 
 def test_an_optimizer_can_be_created_by_hand():

@@ -294,10 +294,3 @@ def test_no_batch_stays_in_memory():
     module.fit(data, num_epoch=1, batch_end_callback=see, eval_data=data, eval_metric='mse',
                eval_batch_end_callback=see)
     assert most <= 4
-
-
-def test_versions_compare():
-    version = loader._version
-    assert version('1.26.4') >= version('1.17')
-    assert version('2.0.0rc1') > version('1.9')
-    assert not version('1.5') < version('1.5')

@@ -1,6 +1,5 @@
 """Modules and iterators that are not as usual, and what a training shows of its batches."""
 
-import mxnet as mx
 
 from svrg_optimization import SVRGModule
 
