@@ -123,16 +123,14 @@ class Loaded(NamedTuple):
     def restore_snapshot(self, svrg):
         """Activate the snapshot of a module that is bound for training."""
         saved = self.snapshot
-        if saved is None:
-            return self
-        full_gradient = FullGradient(svrg.reference.new_sum())
-        lacking = full_gradient.unpack(saved['full_gradient'])
+        full_gradient = saved and FullGradient(svrg.reference.new_sum())
+        lacking = saved and full_gradient.unpack(saved['full_gradient'])
         if lacking:
             svrg.warn_of_dropped_snapshot(lacking)
-            return self.without_snapshot()
-        svrg.reference.executors.module.set_params(saved['weights'], saved['auxiliary'])
-        svrg.snapshot.replace(full_gradient, saved['taken_at'], is_stale=saved['is_stale'],
-                              jump=saved['jump'])
+        elif saved:
+            svrg.reference.executors.module.set_params(saved['weights'], saved['auxiliary'])
+            svrg.snapshot.replace(full_gradient, saved['taken_at'], is_stale=saved['is_stale'],
+                                  jump=saved['jump'])
         return self.without_snapshot()
 
     def restore_counts(self, wrapped, optimizer, optimizer_params, contexts):

@@ -31,8 +31,7 @@ from .full_gradient import FullGradient
 from .snapshot import Snapshot
 from .store import Store
 
-NOT_BEGUN, FORWARDED, COMPUTED, CORRECTING, UPDATED = (
-    '', 'forwarded', 'computed', 'correcting', 'updated')
+NOT_BEGUN, BEGUN, COMPUTED, CORRECTING = '', 'begun', 'computed', 'correcting'
 # How many batches the iterator may run ahead of the arithmetic: queued batches take memory.
 _BATCHES_AHEAD = 64
 
@@ -186,7 +185,7 @@ class SVRG:
         """Begin a step on a batch, and look it up in the store."""
         store = self.store
         stored = store.found(self.reference.arrays_of(batch)) if store.batches else None
-        self.step = Step(stored, store.full_gradient, is_training, FORWARDED)
+        self.step = Step(stored, store.full_gradient, is_training, BEGUN)
 
     def compute_snapshot_gradients(self, live, batch=None, out_grads=None):
         """Compute or look up the gradient of the step's batch at the snapshot.
@@ -223,21 +222,17 @@ class SVRG:
 
     def abandon_step(self):
         """Forget the step: its update is not to come."""
-        self.step.snapshot_gradients = None
-        if self.step.stage:
-            self.step.stage = UPDATED
+        self.step.snapshot_gradients, self.step.stage = None, self.step.stage and BEGUN
 
     def end_step(self):
         """Count the update of the weights; warn once if it was a plain one by mistake."""
-        if self.step.stage:
-            self.step.stage = UPDATED
+        self.step.stage = self.step.stage and BEGUN  # another step needs other gradients
         self.snapshot.num_update += 1
         if self.settings.is_plain:
             self.snapshot.is_stale = True
         elif not (self.snapshot.is_active or self.snapshot.is_stale or self.step.has_out_grads):
-            self.warn_once('steps without a snapshot are plain steps: call '
-                           'update_full_grads(train_data) before, or set alpha = 0 until then if '
-                           'that is meant', 'plain Module')
+            self.warn_once('steps without a snapshot are plain steps: call update_full_grads('
+                           'train_data) before, or set alpha = 0 until then', 'plain Module')
 
 
 @dataclasses.dataclass

@@ -10,14 +10,13 @@ class Rows:
     The `kind` of loss is 'mean' or 'sum' over the rows, or 'by row'; None before it is known.
     """
 
-    def __init__(self, batch_axis, loss_is_mean, warn_once):
+    def __init__(self, batch_axis, loss_is_mean):
         in_list = isinstance(batch_axis, (list, tuple))
         for axis in batch_axis if in_list else [batch_axis]:
             if not (in_list and axis is None):
                 check_epoch('batch_axis', axis)
-        self._batch_axis, self._warn_once = batch_axis, warn_once
+        self._batch_axis = batch_axis
         self.kind = {None: None, True: 'mean', False: 'sum'}[loss_is_mean]
-        self._first_loss = None  # its elements and rows, if it is by row
 
     def axes(self, inputs):
         """Return the axis of the rows in each input, None if it has none."""
@@ -54,8 +53,6 @@ class Rows:
                                  'rows, and not of shape %s' % (loss.shape,))
             self.kind = 'by row'
         if self.kind == 'by row':
-            if self._batch_axis != 0:
-                self._warn_of_steps(loss.size, next(iter(self.of_inputs(inputs)), None))
             return loss.size, False
         rows = next(filter(None, self.of_inputs(inputs)), None)
         if rows is None:
@@ -64,11 +61,3 @@ class Rows:
         if rows > 1 and self.kind is None:
             self.kind = 'mean'
         return rows, self.kind != 'sum'
-
-    def _warn_of_steps(self, size, rows):
-        """Warn if the loss has an element for each time step, and not for each sequence."""
-        first, others = self._first_loss = self._first_loss or (size, rows)
-        if size == first > 1 and rows != others:
-            self._warn_once('the loss has %d elements for %s rows along batch_axis as for %s, so '
-                            'rows of short batches count more: losses of Gluon have a batch_axis '
-                            'too' % (size, rows, others), 'batch_axis')

@@ -2,9 +2,7 @@ r"""SVRGTrainer, Gluon's Trainer with stochastic variance reduced gradients."""
 
 import logging
 import math
-import os
 import reprlib
-import zipfile
 
 from mxnet import autograd, gluon
 from mxnet.optimizer import Updater
@@ -147,8 +145,7 @@ class SVRGTrainer(gluon.Trainer):
         check_local_steps(settings.local_steps, kvstore)
         kvstore = join(kvstore, optimizer)
         _check_kvstore(kvstore, update_on_kvstore, settings.proximal)
-        warn_once = WarnOnce()
-        rows = Rows(batch_axis, settings.loss_is_mean, warn_once)
+        rows = Rows(batch_axis, settings.loss_is_mean)
         optimizer_params = spelled_out(optimizer, optimizer_params)
         check_step_size(optimizer, optimizer_params, settings.alpha, bool(update_on_kvstore))
         if isinstance(kvstore, str) and is_distributed(kvstore):
@@ -182,7 +179,7 @@ class SVRGTrainer(gluon.Trainer):
         if self._steps_alone:
             self._kvstore_params['kvstore'] = LocalSteps(kvstore)
         self._reference = GluonReference(self._params, objective, rows)
-        self._svrg = SVRG(self._reference, settings, warn_once)
+        self._svrg = SVRG(self._reference, settings, WarnOnce())
         self._loop = {}  # numbers of the latest `epochs`, which workers compare
         self._summed = None  # rows whose SVRG gradients `step` is to find
         self._keys_on_servers = set()
@@ -583,9 +580,6 @@ class SVRGTrainer(gluon.Trainer):
         UserWarning
             If it was saved with another kind of `lr_scheduler`, which begins anew.
         """
-        if os.path.exists(fname) and not zipfile.is_zipfile(fname):
-            raise ValueError('%s is damaged, or of gluon.Trainer, whose pickles only '
-                             'gluon.Trainer.load_states(trainer, fname) loads' % fname)
         try:
             restore = restoring(self, read(fname, _SAVED_BY), fname)
         except gluon.parameter.DeferredInitializationError as error:

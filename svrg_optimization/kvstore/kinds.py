@@ -61,8 +61,8 @@ def will_update(kvstore, devices, arg_params):
 def warn_of_devices(kvstore, devices, warn_once):
     """Warn where nothing sums the gradients of several devices."""
     if kvstore is None and devices > 1:
-        warn_once('with kvstore=None each of the %d devices trains alone, and weights drift apart: the '
-                  "kvstores 'local' and 'device' sum the gradients" % devices)
+        warn_once('with kvstore=None each of the %d devices trains alone, and weights drift '
+                  "apart: the kvstores 'local' and 'device' sum the gradients" % devices)
 
 
 def check_usable(kvstore, updates, devices, compression_params, sparse_weights, sparse_gradients,

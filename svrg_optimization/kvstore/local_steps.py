@@ -2,8 +2,8 @@
 
 from mxnet.kvstore import KVStoreBase
 
+from ..core.arrays import summed
 from .kinds import LOCAL_STEPS, is_asynchronous, is_distributed, kind_of
-from .operations import sum_over_devices
 
 
 def check_local_steps(local_steps, kvstore, sparse=()):
@@ -53,4 +53,7 @@ class LocalSteps(WorkersUpdate):
 
     def pushpull(self, key, value, out=None, priority=0):
         """Sum over the devices of this process."""
-        sum_over_devices(value, value if out is None else out)
+        total = summed(value)
+        for array in value if out is None else out:
+            if array is not total:
+                total.copyto(array)

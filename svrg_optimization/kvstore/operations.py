@@ -2,17 +2,8 @@
 
 from mxnet import ndarray as nd
 
-from ..core.arrays import summed
 from ..mxnet_repair.kvstore import errors_of_updater_raised
 from .kinds import is_asynchronous
-
-
-def sum_over_devices(arrays, out):
-    """Set the array of each device to the sum of one array per device."""
-    total = summed(arrays)
-    for array in out:
-        if array is not total:
-            total.copyto(array)
 
 
 def allreduce(kvstore, values):

@@ -378,16 +378,3 @@ def test_a_loss_of_one_word_after_losses_of_many_is_a_word():
     assert_weights(net, svrg.weights)
     with pytest.raises(ValueError, match='objective must return a loss of one element .* after a'):
         trainer_of(net).update_full_grads(words(problem, [1, 5]))
-
-
-@pytest.mark.nd_arrays
-def test_losses_by_time_step_of_batches_of_other_sequences_warn():
-    problem = Blocks('linear')
-    weight = gluon.Parameter('weight', shape=(4, 1), init='ones')
-    weight.initialize()
-    trainer = SVRGTrainer([weight], 'sgd', batch_axis=1, objective=lambda data: (
-        mx.nd.dot(data, weight.data()) ** 2).mean(axis=(1, 2)))
-    data = mx.nd.array(problem.features[:30].reshape(5, 6, 4))
-    trainer.update_full_grads([[data[:, :3]], [data[:, 3:]]])
-    with pytest.warns(UserWarning, match='5 elements for 1 rows along batch_axis as for 3'):
-        trainer.update_full_grads([[data[:, :3]], [data[:, 3:4]]])
