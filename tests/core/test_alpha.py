@@ -1,6 +1,5 @@
 """α-SVRG: the coefficient of the variance reduction, constant and as a schedule."""
 
-import warnings
 from fractions import Fraction
 
 import mxnet as mx
@@ -52,19 +51,6 @@ def test_large_and_sparse_parameters_train_with_alpha(problem, alpha):
     sgd = {'learning_rate': 0.1 if problem.features.shape[1] < 600 else 0.001}
     assert_svrg(problem, problem.module(1, alpha=alpha), 3, 1,
                 problem.svrg(alpha=alpha, **sgd), sgd, kvstore=None)
-
-
-def test_alpha_may_be_set_later():
-    problem = Problem(rows=40)
-    module, svrg = problem.bound(sgd=SETTINGS), problem.svrg(**SETTINGS)
-    for alpha in (1, 0.5, 0.1):
-        module.alpha = alpha
-        svrg.alpha = lambda _, alpha=alpha: alpha
-        svrg.take_snapshot()
-        module.update_full_grads(problem.iterator())
-        problem.train_epoch(module, svrg)
-        assert module.alpha == alpha
-    problem.assert_weights(module, svrg.weights)
 
 
 def test_alpha_zero_trains_on_no_held_batches():
@@ -124,19 +110,6 @@ def test_a_schedule_counts_updates_over_a_resume(tmp_path):
                               alpha=alpha)
     assert_svrg(problem, resumed, 5, 2, svrg, begin_epoch=3)
     assert seen == 2 * list(range(12, 20))  # of the module, and of its twin
-
-
-def test_checkpoints_keep_a_number_and_warn_of_a_schedule(tmp_path):
-    problem, prefix, decay = Problem(), str(tmp_path / 'model'), LinearDecay(0.5, 10)
-    problem.bound(alpha=0.25, sgd={}).save_checkpoint(prefix, 1)
-    assert SVRGModule.load(prefix, 1, label_names=('label',)).alpha == 0.25
-    assert SVRGModule.load(prefix, 1, label_names=('label',), alpha=0.5).alpha == 0.5
-    problem.bound(alpha=decay, sgd={}).save_checkpoint(prefix, 1)
-    with pytest.warns(UserWarning, match='saved with alpha of your own'):
-        assert SVRGModule.load(prefix, 1, label_names=('label',)).alpha == 1
-    with warnings.catch_warnings():
-        warnings.simplefilter('error')
-        assert SVRGModule.load(prefix, 1, label_names=('label',), alpha=decay).alpha is decay
 
 
 @pytest.mark.parametrize('bad, error', [(2, ValueError), (None, TypeError)])

@@ -57,17 +57,6 @@ def test_a_rebind_may_fix_parameters_and_frees_them_without_a_snapshot(training)
     training.check()
 
 
-def test_binding_again_writes_no_json(monkeypatch):
-    """MXNet loses memory in each call of tojson, three times the JSON."""
-    problem, calls = Problem('perceptron'), []
-    write = mx.sym.Symbol.tojson
-    monkeypatch.setattr(mx.sym.Symbol, 'tojson', lambda symbol: calls.append(1) or write(symbol))
-    module = problem.bound()
-    bind(module, force_rebind=True)
-    module.update_full_grads(problem.iterator())
-    assert len(calls) == 1
-
-
 def with_auxiliary_states(problem):
     data = mx.sym.BatchNorm(mx.sym.Variable('data'), fix_gamma=False, name='norm')
     scores = mx.sym.FullyConnected(data, num_hidden=3, name='fc')
@@ -106,11 +95,6 @@ def test_batches_of_changing_sizes_are_those_of_module(change, grad_req, context
             assert (actual.asnumpy() == expected.asnumpy()).all()
 
 
-def test_reshape_needs_bind():
-    with pytest.raises(AssertionError):
-        Problem().module(1).reshape([('data', (10, 4))])
-
-
 def test_a_reshape_that_failed_leaves_training_as_it_was(training):
     """MXNet leaves the new number of rows beside the old shapes."""
     training.snapshot()
@@ -122,19 +106,6 @@ def test_a_reshape_that_failed_leaves_training_as_it_was(training):
         training.epoch()
     assert module._exec_group.batch_size == 10
     training.check()
-
-
-@pytest.mark.parametrize('size', [4, 14])
-def test_modules_share_inputs_again_after_another_size(training, size):
-    """As when an epoch ends with an evaluation in batches of another size."""
-    training.snapshot()
-    training.module.score(Problem('perceptron', rows=21, seed=1).iterator(size), 'acc')
-    training.epoch()
-    training.check()
-    inputs = [module._exec_group.execs[0].arg_dict['data']
-              for module in (training.module, training.module._mod_aux)]
-    inputs[0][:] = 7
-    assert (inputs[1].asnumpy() == 7).all()
 
 
 def test_a_reshape_between_backward_and_update_keeps_the_step(training):

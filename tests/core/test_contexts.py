@@ -138,7 +138,7 @@ FEATURES = [
     fit(with_layer(lambda data: data, normalization='batch')),
     fit(of('perceptron'), {'fixed_param_names': ['hidden_bias']}),
     fit(Sequences, sgd={'learning_rate': 0.02}),
-    lambda context, patch: fit(of('softmax'), monitor=mx.monitor.Monitor(1))(context, patch)]
+    fit(of('softmax'), monitor=mx.monitor.Monitor(1))]
 
 
 @pytest.mark.filterwarnings('ignore:with kvstore=None each of the 2 devices')

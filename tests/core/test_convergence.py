@@ -223,18 +223,6 @@ def test_the_advice_names_rows_that_a_file_iterator_leaves_out(tmp_path):
         module.fit(train_data, eval_metric=[], num_epoch=2)
 
 
-def test_an_override_that_takes_no_snapshot_is_trained_as_before():
-    class Own(SVRGModule):
-        def update_full_grads(self, train_data, *args, **kwargs):
-            pass
-
-    problem = Problem()
-    module = Own(problem.symbol, label_names=('label',), update_freq=1, tol=1e-3)
-    with pytest.warns(UserWarning, match='plain steps'):
-        fit(problem, module, 2)
-    assert module.gradient_norm is None
-
-
 @pytest.mark.parametrize('given, error, message', [
     ({'tol': 0}, ValueError, 'tol must be None or a number above 0, not 0'),
     ({'tol': np.inf}, ValueError, 'not inf'),

@@ -103,16 +103,6 @@ def test_best_alpha_counts_the_rows_of_batches_of_several_sizes(sizes):
                     sizes=sizes)
 
 
-def test_nothing_varies_at_the_snapshot_with_svrg():
-    problem = Problem('softmax', rows=40)
-    module = problem.bound(sgd={})
-    module.update_full_grads(problem.iterator())
-    found = gradient_variance(module, problem.iterator())
-    assert found.svrg < 1e-10
-    assert found.plain > 0.1
-    np.testing.assert_allclose(found.best_alpha, 1, rtol=1e-6)
-
-
 def test_best_alpha_is_that_of_the_rows_of_a_batch_with_sparse_full_grad():
     problem = SparseProblem(rows=40)
     module = problem.module(2, sparse_full_grad=True)

@@ -1,9 +1,6 @@
 """Passes that fail or are interrupted leave the snapshot in force, and training goes on."""
 
-import collections
-import random
 import signal
-import sys
 import warnings
 
 import mxnet as mx
@@ -15,7 +12,6 @@ from full_gradients import ShortBatches, persistent
 from held_batches import SETTINGS, assert_svrg
 from interruption import Interruption, places
 from problems import Problem
-from processes import run_python
 from sequences import Sequences
 from svrg_optimization import BarzilaiBorwein, SVRGModule
 from svrg_optimization.module import executor_group
@@ -90,17 +86,6 @@ def test_a_pass_that_fails_leaves_the_snapshot_whole(monkeypatch, error, bad, co
         problem.train_epoch(module, svrg)
         problem.assert_weights(module, svrg.weights)
     assert_svrg(problem, module, 4, 2, svrg, begin_epoch=2 + stored, kvstore=kvstore)
-
-
-@pytest.mark.process
-@pytest.mark.slow
-def test_control_c_is_tested_in_the_background_too():
-    """There a shell lets what it starts ignore SIGINT."""
-    ignore = ('import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_IGN); '
-              'os.execv(sys.argv[1], sys.argv[1:])')
-    result = run_python('-c', ignore, sys.executable, '-m', 'pytest', '-q', '-k', 'KeyboardInt',
-                        '%s::test_a_pass_that_fails_leaves_the_snapshot_whole' % __file__)
-    assert result.returncode == 0 and '12 passed' in result.stdout, result.stdout
 
 
 def test_interrupted_epoch_is_gone_on_with():
@@ -334,46 +319,3 @@ def test_training_goes_on_after_a_preparation_that_was_interrupted_anywhere(
             init_optimizer(module)
         problem.fit(module, 4, begin_epoch=epoch, kvstore=kvstore, optimizer_params=sgd)
         problem.assert_weights(module, expected)
-
-
-KINDS = {'plain': {}, 'stored': {'store_snapshot_grads': True},
-         'few updates': {'updates_per_snapshot': 3}, 'sampled': {'full_grad_batches': 2}}
-
-
-def run_of(number):
-    """Draw the settings of a training run, and return a function that makes its module."""
-    draw = random.Random(number)
-    problem = Problem(rows=draw.choice([40, 37, 160]))
-    # Well conditioned:
-    problem.features = np.linalg.qr(problem.features)[0] * len(problem.features) ** 0.5
-    context, kind = draw.choice([mx.cpu(), TWO_DEVICES]), draw.choice(list(KINDS))
-    return problem, kind, lambda: problem.module(1, context=context, **KINDS[kind])
-
-
-@pytest.mark.exhaustive
-@pytest.mark.timeout(3600)
-@pytest.mark.filterwarnings('ignore')
-def test_training_reaches_the_optimum_after_500_interruptions():
-    interrupted, operations = collections.Counter(), {}
-    for number in range(500):
-        problem, kind, make = run_of(number % 25)
-        train_data = problem.iterator()
-
-        def fit(module, num_epoch):
-            module.fit(train_data, eval_metric=[], num_epoch=num_epoch,  # noqa: B023
-                       kvstore='local', optimizer_params={'learning_rate': 0.4})
-
-        if number < 25:
-            operations[number] = Interruption(lambda: fit(make(), 2)).operations  # noqa: B023
-            train_data.reset()
-        module, at = make(), random.Random(number).randint(1, operations[number % 25])
-        Interruption(lambda: fit(module, 2), at)  # noqa: B023
-        interrupted[kind, module.binded, module._snapshot.is_active] += 1
-        train_data.reset()
-        module.full_grad_batches = None  # a sample has no optimum to reach
-        fit(module, 15)
-        columns = np.hstack([problem.features, np.ones((len(problem.features), 1))])
-        optimum = np.linalg.lstsq(columns, problem.targets, rcond=None)[0]
-        problem.assert_weights(module, {'fc_weight': optimum[None, :-1], 'fc_bias': optimum[-1:]},
-                               1e-4)
-    assert len(interrupted) > 8

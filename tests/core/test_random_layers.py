@@ -272,19 +272,6 @@ def test_the_rate_survives_passes_of_which_each_finds_another_objective(trained,
 SCALE = 1 / np.sqrt(1 + 1e-3)  # of a BatchNorm with its first statistics
 
 
-def test_frozen_statistics_leave_the_rate_of_a_plain_layer():
-    """Counted as random, they had no jumps, and a rate that differed by a quarter."""
-    rates = []
-    for layer in (
-            lambda data: mx.sym.BatchNorm(data, use_global_stats=True, name='norm'),
-            lambda data: mx.sym.broadcast_add(
-                SCALE * data, mx.sym.Variable('norm_beta', shape=(1, 4)))):
-        np.random.seed(0)
-        mx.random.seed(0)
-        rates.append(random_module(layer, 2)(None))
-    assert rates[0] == pytest.approx(rates[1], rel=1e-5)
-
-
 @pytest.mark.parametrize('optimizer, rate', [('svrg_bb', {}), ('sgd', {'learning_rate': 0.05})])
 def test_a_gamma_that_batch_norm_sets_to_1_is_no_part_of_the_objective(optimizer, rate):
     """Its gradient is 0, and weight decay gave the norm a floor of wd: no tol was reached."""

@@ -137,39 +137,6 @@ def test_sparse_full_grad_steps_on_the_rows_of_a_batch(kvstore, count, alpha):
     problem.assert_weights(module, svrg.weights)
 
 
-@pytest.mark.parametrize('rows', [40, 33])
-def test_sparse_full_grad_is_unbiased(rows):
-    """Over an epoch at the snapshot the steps add up to those of the whole table."""
-    problem = SparseProblem(rows, density=0.1)
-    svrg = problem.svrg()
-    svrg.take_snapshot()
-    module = problem.bound(sparse_full_grad=True, sgd={})
-    module.update_full_grads(problem.iterator())
-    total = 0
-    for batch in problem.iterator():
-        module.forward_backward(batch)
-        module._update_svrg_gradients()
-        gradient = module._exec_group.grad_arrays[
-            module._exec_group.param_names.index('w')][0]
-        columns = np.any(batch.data[0].asnumpy() != 0, axis=0)
-        assert sorted(gradient.indices.asnumpy()) == list(np.flatnonzero(columns))
-        total = total + gradient.asnumpy()
-    np.testing.assert_allclose(total, 4 * svrg.full_gradient['w'], rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize('context', [mx.cpu(), TWO_DEVICES])
-def test_sparse_full_grad_converges(context):
-    problem = SparseProblem(rows=60, density=0.3)
-    module = fit(problem, problem.module(1, sparse_full_grad=True, context=context), 'object',
-                 num_epoch=70, learning_rate=0.3)
-    design = np.column_stack([problem.features, np.ones(60)])
-    solution = np.linalg.lstsq(design[:, np.r_[:10, 12]], problem.targets, rcond=None)[0]
-    arg_params, _ = module.get_params()
-    np.testing.assert_allclose(arg_params['w'].asnumpy()[:10, 0], solution[:-1], atol=1e-5)
-    np.testing.assert_allclose(arg_params['fc_bias'].asnumpy(), solution[-1:], atol=1e-5)
-
-
 @pytest.mark.parametrize('optimizer, params', [
     ('svrg_bb', {}), ('nag', {'momentum': 0.5}), ('sgd', {'lazy_update': False}),
     (mx.optimizer.NAG(momentum=0.5, wd=0.1), {})])

@@ -92,19 +92,6 @@ def test_iterators_are_reset_as_often_as_needed(monkeypatch, cls, store, update_
     assert len(resets) == expected
 
 
-def test_shuffled_data_of_a_custom_loop_are_the_same_whatever_alpha():
-    problem, seen = Problem(rows=40), []
-    for alpha in (0, 1):
-        np.random.seed(0)
-        train_data = problem.iterator(shuffle=True)
-        module = problem.bound(alpha=alpha)
-        for _ in range(2):
-            module.update_full_grads(train_data)
-            train_data.reset()
-            seen.append(np.concatenate([batch.label[0].asnumpy() for batch in train_data]))
-    np.testing.assert_array_equal(seen[:2], seen[2:])
-
-
 def test_order_has_a_generator_of_its_own():
     def order(seed, draws):
         np.random.seed(seed)
