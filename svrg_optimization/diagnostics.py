@@ -1,5 +1,6 @@
 """Variance of gradients: does SVRG help, is the snapshot too old, and which α is best?"""
 
+import contextlib
 from typing import Dict, NamedTuple
 
 import mxnet as mx
@@ -44,26 +45,6 @@ class GradientVariance(NamedTuple):
     svrg: float
     by_parameter: Dict[str, Variance]
     best_alpha: float = float('nan')
-
-
-class _Moments:
-    """Mean and covariances of vectors, one row each, by Welford's method in float64."""
-
-    def __init__(self):
-        self._count, self._mean, self._products = 0, 0., 0.
-
-    def add(self, vectors):
-        """Add a batch: each time an array with the same rows."""
-        self._count += 1
-        before = vectors - self._mean
-        self._mean = self._mean + before / self._count
-        # Not a matrix product, whose sums may have other orders: equal rows have equal variances.
-        self._products = self._products + np.einsum('ik,jk->ij', before, vectors - self._mean)
-
-    @property
-    def covariances(self):
-        """The traces of the population covariances of two rows each."""
-        return self._products / self._count
 
 
 def gradient_variance(mod, data):
@@ -140,37 +121,45 @@ def gradient_variance(mod, data):
     """
     if isinstance(mod, SVRGTrainer):
         mod._check_ready()
-    elif isinstance(mod, SVRGModule):
-        checked_iterator('data', data)
-        if not (mod.binded and mod.for_training and mod.params_initialized):
-            raise RuntimeError('mod must be bound with for_training=True and have its parameters '
-                               'initialized')
-    else:
+    elif not isinstance(mod, SVRGModule):
         raise TypeError('mod must be an SVRGModule or an SVRGTrainer, not %r' % (mod,))
-    svrg = mod._svrg
-    if not (svrg.snapshot.is_active or svrg.settings.is_plain):
+    elif not (mod.binded and mod.for_training and mod.params_initialized):
+        raise RuntimeError('mod must be bound with for_training=True and have its parameters '
+                           'initialized')
+    else:
+        checked_iterator('data', data)
+    if not (mod._svrg.snapshot.is_active or mod._svrg.settings.is_plain):
         raise RuntimeError('mod must have a snapshot: call update_full_grads first')
-    moments = _measured(mod, svrg, data)
-    if not moments:
+    count, means, products = 0, {}, {}
+    with contextlib.closing(_gradients(mod, data)) as of_batches:
+        for count, vectors in enumerate(of_batches, 1):
+            for name, rows in vectors.items():  # by Welford's method
+                before = rows - means.get(name, 0.)
+                means[name] = means.get(name, 0.) + before / count
+                # Not a matrix product, whose sums have other orders: equal rows, equal variances.
+                products[name] = products.get(name, 0.) + np.einsum(
+                    'ik,jk->ij', before, rows - means[name])
+    if not count:
         raise ValueError('data must yield at least one batch, and %r yielded none' % (data,))
-    found = {name: of_name.covariances for name, of_name in moments.items()}
-    total = sum(found.values())
+    total = sum(products.values()) / count
     return GradientVariance(
         float(total[0, 0]), float(total[1, 1]),
-        {name: Variance(float(each[0, 0]), float(each[1, 1])) for name, each in found.items()},
+        {name: Variance(float(each[0, 0] / count), float(each[1, 1] / count))
+         for name, each in products.items()},
         float(total[0, 2] / total[2, 2]) if total[2, 2] else float('nan'))
 
 
-def _measured(mod, svrg, data):
-    """Map each parameter to the moments of the plain gradient, SVRG's, and what α multiplies.
+def _gradients(mod, data):
+    """Yield for each batch the plain gradient, SVRG's, and what α multiplies, by parameter.
 
     All are computed by what has the snapshot, which is given the current weights for a while.
     """
-    reference, snapshot, settings = svrg.reference, svrg.snapshot, svrg.settings
-    is_gluon, alpha = isinstance(mod, SVRGTrainer), settings.alpha_after(snapshot.num_update)
+    svrg, is_gluon = mod._svrg, isinstance(mod, SVRGTrainer)
     if not is_gluon:
         rewind(data)
-    moments, then, was_active = {}, reference.copy_of_values(), snapshot.is_active
+    reference, snapshot, settings = svrg.reference, svrg.snapshot, svrg.settings
+    alpha = settings.alpha_after(snapshot.num_update)
+    then, was_active = reference.copy_of_values(), snapshot.is_active
     snapshot.is_active = False  # until its weights are back, whatever happens
     try:
         with reference.inputs_kept(mod):
@@ -182,7 +171,7 @@ def _measured(mod, svrg, data):
                 gradients, rows = reference.gradients_of_batch(mod, batch, draws=True)
                 scale = 1 / rows if is_gluon else 1
                 plain = _summed(gradients, scale)
-                corrections = dict.fromkeys(plain, 0.)
+                corrections = {name: np.zeros_like(vector) for name, vector in plain.items()}
                 if not settings.is_plain:
                     mx.nd.waitall()
                     reference.set_values(then)
@@ -191,15 +180,12 @@ def _measured(mod, svrg, data):
                                for name, arrays in gradients.items()}
                     correct_batch(of_zero, gradients, snapshot.full_gradient, rows)
                     corrections = _summed(of_zero, -scale)
-                for name, vector in plain.items():
-                    correction = corrections[name] + np.zeros_like(vector)
-                    moments.setdefault(name, _Moments()).add(np.array([
-                        vector, vector - alpha * correction, correction]))
+                yield {name: np.array([vector, vector - alpha * corrections[name],
+                                       corrections[name]]) for name, vector in plain.items()}
     finally:
         mx.nd.waitall()
         reference.set_values(then)
         snapshot.is_active = was_active
-    return moments
 
 
 def _summed(gradients, scale):
