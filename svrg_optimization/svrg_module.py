@@ -374,6 +374,8 @@ class SVRGModule(Module):
             svrg.reference.bind(self, shared and shared.reference)
             if for_training:
                 svrg.snapshot = shared.snapshot if shared else snapshot
+                self._has_our_formula = SVRGModule._svrg_grads_update_rule is getattr(
+                    self._svrg_grads_update_rule, '__func__', None)
                 svrg.reference.check_row_steps(self._has_our_formula)
                 self._loaded = self._loaded.restore_snapshot(svrg)
                 svrg.drop_snapshot_without(executor_group.gradients(self))
@@ -609,11 +611,6 @@ class SVRGModule(Module):
         """Turn the gradients of the latest backward pass into SVRG gradients, in place, once."""
         self._svrg.correct(executor_group.gradients(self), executor_group.batch_size(self),
                            None if self._has_our_formula else self._svrg_grads_update_rule)
-
-    @property
-    def _has_our_formula(self):
-        return (getattr(self._svrg_grads_update_rule, '__func__', None)
-                is SVRGModule._svrg_grads_update_rule)
 
     def _svrg_grads_update_rule(self, g_curr_batch_curr_weight, g_curr_batch_special_weight,
                                 g_special_weight_all_batch):

@@ -84,7 +84,7 @@ def correct_batch(gradients, snapshot_gradients, full_gradient, rows, alpha=1, f
     The full gradient is scaled to `rows`. A formula other than `correct` takes a gradient, and
     the gradient at the snapshot and the full gradient, both times α.
     """
-    scale = full_gradient.scale_for(rows)
+    scale = 1 if rows == full_gradient.batch_size else full_gradient.scale_for(rows)
     groups, others = full_gradient.groups.of(gradients, fuses=formula is None and scale == 1)
     for device, share in enumerate(full_gradient.shares):
         for names in groups:

@@ -179,7 +179,7 @@ class SVRG:
     @property
     def corrects(self):
         """Whether gradients are corrected: there is a snapshot, and α is not the number 0."""
-        return self.snapshot.is_active and not self.settings.is_plain
+        return self.snapshot.is_active and self.settings.alpha != 0
 
     def begin_step(self, batch, is_training):
         """Begin a step on a batch, and look it up in the store."""
@@ -214,7 +214,9 @@ class SVRG:
         if step.stage == CORRECTING:
             raise RuntimeError('update needs another forward and backward: an error has stopped '
                                'the correction of these gradients')
-        alpha = self.settings.alpha_after(self.snapshot.num_update)
+        alpha = self.settings.alpha
+        if callable(alpha):
+            alpha = self.settings.alpha_after(self.snapshot.num_update)
         step.stage = CORRECTING
         correct_batch(gradients, step.snapshot_gradients, self.snapshot.full_gradient, rows, alpha,
                       formula)                                         # ∇f(w) − α (∇f(w̃) − μ)
@@ -228,7 +230,7 @@ class SVRG:
         """Count the update of the weights; warn once if it was a plain one by mistake."""
         self.step.stage = self.step.stage and BEGUN  # another step needs other gradients
         self.snapshot.num_update += 1
-        if self.settings.is_plain:
+        if self.settings.alpha == 0:
             self.snapshot.is_stale = True
         elif not (self.snapshot.is_active or self.snapshot.is_stale or self.step.has_out_grads):
             self.warn_once('steps without a snapshot are plain steps: call update_full_grads('

@@ -99,8 +99,8 @@ def count_rows(batch, data_shapes):
     axes = [batch_axis(description) for description in data_shapes]
     position = next(i for i, axis in enumerate(axes) if axis >= 0)
     pieces = as_list(batch)
-    return (sum(piece.data[position].shape[axes[position]] for piece in pieces),
-            sum(padding_of(piece) for piece in pieces))
+    return (sum([piece.data[position].shape[axes[position]] for piece in pieces]),
+            sum(map(padding_of, pieces)))
 
 
 def without_padding(batch, data_shapes, label_shapes, padding_first):

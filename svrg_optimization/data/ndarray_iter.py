@@ -12,11 +12,9 @@ from .batch_rows import held, labels_of
 
 
 class Batches(DataBatch):
-    """Whole batches of one size as one batch, whose rows are those of all."""
+    """Whole batches of one size as one batch, whose rows are those of all of this `number`."""
 
-    def __init__(self, data, label, number):
-        super().__init__(data, label, pad=0)
-        self.number = number
+    number = 1
 
     def part(self, place):
         """Return one of the batches."""
@@ -44,29 +42,29 @@ def views(train_data, count=None, at_once=None):
     may be one; they are as many as make the fewest runs of at most `count` batches.
     """
     size, count = train_data.batch_size, math.inf if count is None else count
-    data, label = ([array for _, array in arrays]
-                   for arrays in (train_data.data, train_data.label))
+    arrays = [array for _, array in train_data.data + train_data.label]
+    inputs = len(train_data.data)
 
     def rows_from(begin, number):
-        rows = slice(begin, begin + number * size)
-        return Batches([array[rows] for array in data], [array[rows] for array in label], number)
+        rows = [array[begin:begin + number * size] for array in arrays]
+        batch = Batches(rows[:inputs], rows[inputs:], pad=0)
+        batch.number = number
+        return batch
 
     whole, number = min(train_data.num_data // size, count), 1
     if at_once and whole > 1:
-        number = max(range(1, at_once(rows_from(0, 1)) + 1),
-                     key=lambda each: (-(whole // each + whole % each), each))
+        _, number = max([(-(whole // each + whole % each), each)
+                         for each in range(1, at_once(rows_from(0, 1)) + 1)])
     while count > 0:
         begin = train_data.cursor + size
-        for several in (number, 1):
-            if several <= count and 0 <= begin <= train_data.num_data - several * size:
-                train_data.cursor += several * size
-                yield rows_from(begin, several)
-                break
+        left = (train_data.num_data - begin) // size if begin >= 0 else 0
+        several = number if number <= min(left, count) else 1
+        if left > 0:
+            train_data.cursor += several * size
+            yield rows_from(begin, several)
         else:
-            several = 1
-            try:
-                batch = next(train_data)
-            except StopIteration:
+            batch = next(train_data, None)
+            if batch is None:
                 return
             yield batch
         count -= several
@@ -85,9 +83,10 @@ def joined(batches, at_once):
             waiting.append(held(batch, copies=True))  # the data may overwrite it
         if waiting and (number == 1 or len(waiting) == most):
             if len(waiting) == most:
-                waiting = [Batches(*([nd.concat(*parts, dim=0) for parts in zip(*kind)]
-                                     for kind in ([each.data for each in waiting],
-                                                  [each.label for each in waiting])), most)]
+                rows = ([nd.concat(*parts, dim=0) for parts in zip(*(
+                    getattr(each, kind) for each in waiting))] for kind in ('data', 'label'))
+                waiting = [Batches(*rows, pad=0)]
+                waiting[0].number = most
             yield from waiting
             waiting = []
         if number == 1:

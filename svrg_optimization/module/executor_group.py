@@ -23,11 +23,12 @@ def gradient_requests(module):
 
 def gradients(module):
     """Map each parameter with gradients to a list of these, one per device."""
-    group = module._exec_group
-    if group is None or group.grad_arrays is None:
-        return {}
-    return {name: arrays for name, arrays in zip(group.param_names, group.grad_arrays)
-            if arrays[0] is not None}
+    group, found = module._exec_group, {}
+    if group is not None and group.grad_arrays is not None:
+        for name, arrays in zip(group.param_names, group.grad_arrays):
+            if arrays[0] is not None:
+                found[name] = arrays
+    return found
 
 
 def copy_states(source, target):

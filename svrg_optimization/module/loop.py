@@ -20,11 +20,6 @@ from .loss_reduction import NoLossError
 from .membership import workers_of
 from .trained_module import TrainedModule
 
-_NO_BATCH = ('train_data must yield at least one batch in each epoch, and %r yielded none in epoch '
-             '%d. A snapshot reads the data before the epoch trains on them: reset() must begin '
-             'them anew. Where they can be read only once, store_snapshot_grads=True trains on the '
-             'batches that the snapshot has read')
-
 
 def fit(module, args, kwargs, is_ours):
     """Train a module as ``Module.fit`` does, and take the snapshots that are due.
@@ -112,7 +107,9 @@ def _train(module, given, snapshots, epoch, tic):
         batches = iter(given.train_data)
         next_batch = next(batches, None)
     if next_batch is None:
-        raise ValueError(_NO_BATCH % (given.train_data, epoch))
+        raise ValueError('train_data must yield at least one batch in each epoch, and %r yielded '
+                         'none in epoch %d, maybe since a snapshot reads them before: reset() '
+                         'must begin them anew' % (given.train_data, epoch))
     for nbatch in itertools.count():
         batch = next_batch
         if settings.updates_per_snapshot is not None and snapshots.take_within_epoch():

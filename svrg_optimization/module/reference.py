@@ -61,9 +61,8 @@ class ModuleReference(Reference):
 
     def counted_by_row(self):
         """List the parameters whose full gradient is applied only to the rows of a batch."""
-        gradients = executor_group.gradients(self.executors.module)
-        return [name for name, arrays in gradients.items()
-                if self._counts_rows and is_row_sparse(arrays[0])]
+        gradients = executor_group.gradients(self.executors.module) if self._counts_rows else {}
+        return [name for name, arrays in gradients.items() if is_row_sparse(arrays[0])]
 
     def check_row_steps(self, has_our_formula, optimizer=None, optimizer_params=()):
         """Raise a ValueError if a formula or an optimizer cannot step some rows alone."""
