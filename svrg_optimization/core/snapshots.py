@@ -143,32 +143,20 @@ def can_go_on(svrg):
 
 def warn_of_rows_left_out(svrg):
     """Warn once that training may not converge since its passes lack rows, others each time."""
-    svrg.warn_once("tol may not be reached: each pass over train_data lacks other rows (the last "
-                   "ones are rolled over, or discarded after a shuffle), so its gradient vanishes "
-                   "only where the model fits every row. With last_batch_handle='pad', "
-                   "or a DataLoader's last_batch='keep', it lacks none")
+    svrg.warn_once('tol may not be reached: each pass over train_data lacks other rows (rolled '
+                   "over, or discarded after a shuffle). With last_batch_handle='pad', or a "
+                   "DataLoader's last_batch='keep', it lacks none")
 
 
-def warn_of_end(svrg, trained, leaves_out_rows):
-    """Warn where a last snapshot went back, or found that training has not converged.
-
-    Parameters
-    ----------
-    svrg, trained : SVRG, TrainedModel
-        The snapshot and the model.
-    leaves_out_rows : bool
-        Whether passes are known to lack rows, others each time.
-    """
+def warn_of_end(svrg, trained):
+    """Warn where a last snapshot went back, or found that training has not converged."""
     if svrg.taken.went_back:
         svrg.warn_once('the learning rate was too large since the last snapshot: the weights are '
                        'those of the best snapshot')
     tol = svrg.settings.tol
     if tol is None or svrg.snapshot.has_converged:
         return
-    if leaves_out_rows:
-        reason = ("passes without rows left out, as with last_batch_handle='pad' or a "
-                  "DataLoader's last_batch='keep', may be needed")
-    elif not can_go_on(svrg):
+    if not can_go_on(svrg):
         reason = 'no step was made: look at the data and the first weights'
     elif len(svrg.rows_of_passes) > 1:
         reason = ('passes had %s rows, so that each has another objective: iterators over files '

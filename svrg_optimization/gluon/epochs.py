@@ -83,5 +83,5 @@ def end(trainer, train_data, logger, epoch, takes_last, states=()):
     if takes_last:
         take_snapshot(trainer, train_data, logger, epoch, states)
     if svrg.taken is not None:
-        snapshots.warn_of_end(svrg, trained, leaves_out_other_rows(train_data))
+        snapshots.warn_of_end(svrg, trained)
     svrg.snapshot.jump = None

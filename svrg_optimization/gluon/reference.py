@@ -14,7 +14,6 @@ from .numpy_arrays import ARRAYS, as_nd
 from .random_numbers import RandomNumbers
 
 _SEEN = 64  # elements of a parameter that tell whether somebody has set it
-_BAD_INPUT = AssertionError, AttributeError, TypeError, ValueError  # what a network raises
 _is_fresh = operator.attrgetter('_fresh_grad')
 
 
@@ -207,10 +206,9 @@ class GluonReference(Reference):
                 outputs, losses = self._run(with_states(batch, source.states))
             if stores and not number:
                 self.numbers.find_out(self._trained[0].list_ctx()[0])
-                if self.numbers.are_drawn or live._loss_scale != 1:
-                    raise ValueError('store_snapshot_grads must be False for a network with '
-                                     'random layers, and with amp.scale_loss: they would be '
-                                     'others at a step than in the pass')
+                if self.numbers.are_drawn or live._loss_scale != 1 or any(source.states):
+                    raise ValueError('store_snapshot_grads must be False with states, random '
+                                     'layers or amp.scale_loss, which a step has other ones of')
             if any(source.states):
                 source.states = [_detached(output[1:]) for output in outputs]
             weights, rows, summed = self.rows.count(losses, batch)
@@ -272,13 +270,7 @@ class GluonReference(Reference):
         """Return what the objective returns on each device, and the loss of each."""
         outputs, losses = [], []
         for inputs in batch:
-            try:
-                output = self._objective(*inputs)
-            except _BAD_INPUT as error:
-                if any(isinstance(value, np.ndarray) for value in inputs):
-                    raise TypeError('train_data and backward must give objective NDArrays, or it '
-                                    'has to turn NumPy arrays into them: %s' % error) from error
-                raise
+            output = self._objective(*inputs)
             loss = output[0] if isinstance(output, (list, tuple)) and output else output
             if not isinstance(loss, nd.NDArray):
                 raise TypeError('objective must return the loss, an NDArray, or a tuple or list '

@@ -344,9 +344,6 @@ class SVRGTrainer(gluon.Trainer):
                 isinstance(of_device, (list, tuple)) for of_device in states):
             raise TypeError('states must be a tuple or list, on several devices a list of one for '
                             'each, and not %s' % reprlib.repr(states))
-        if any(states) and self._svrg.store.budget:
-            raise ValueError('store_snapshot_grads must be False for a network with states: they '
-                             'would be others at a step than in the pass')
         return states
 
     def training_batches(self, train_data):

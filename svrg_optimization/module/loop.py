@@ -170,7 +170,8 @@ class _Snapshots:
     def _begin(self):
         """Look at the data and the other workers, and whether a run that goes on had converged."""
         svrg, module, snapshot = self._svrg, self._of_snapshot, self._svrg.snapshot
-        if self._may_not_converge:
+        if (svrg.settings.tol is not None and self._takes_snapshots
+                and leaves_out_other_rows(self._train_data)):
             snapshots.warn_of_rows_left_out(svrg)
         is_due = self.is_due(svrg.epoch)
         module._membership.check_plan(module, self._train_data, svrg, self._given.num_epoch,
@@ -184,11 +185,6 @@ class _Snapshots:
     @property
     def _takes_snapshots(self):
         return self._has_loss and not self._svrg.settings.is_plain
-
-    @property
-    def _may_not_converge(self):
-        return (self._svrg.settings.tol is not None and self._takes_snapshots
-                and leaves_out_other_rows(self._train_data))
 
     def is_due(self, epoch):
         """Tell whether a snapshot is due where an epoch begins."""
@@ -284,4 +280,4 @@ class _Snapshots:
         if svrg.taken is not None and self._takes_snapshots:
             if svrg.taken.went_back:
                 executor_group.weights_have_moved(self._module)
-            snapshots.warn_of_end(svrg, TrainedModule(self._of_snapshot), self._may_not_converge)
+            snapshots.warn_of_end(svrg, TrainedModule(self._of_snapshot))

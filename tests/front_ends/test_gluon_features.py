@@ -72,7 +72,7 @@ def test_the_scale_of_amp_may_change_between_snapshot_and_step(contexts, monkeyp
 
 def test_gradients_of_amp_random_layers_and_states_are_not_stored(monkeypatch):
     problem, stored = Blocks('softmax'), {'store_snapshot_grads': True}
-    net, refused = problem.net(), 'store_snapshot_grads must be False .* '
+    net, refused = problem.net(), 'store_snapshot_grads must be False .*'
     trainer = scaling(lambda objective: problem.trainer(net, objective=objective, **stored),
                       problem.loss(), net, monkeypatch)
     with pytest.raises(ValueError, match=refused + 'amp.scale_loss'):
@@ -80,6 +80,8 @@ def test_gradients_of_amp_random_layers_and_states_are_not_stored(monkeypatch):
     trainer = problem.trainer(problem.net(extra=[gluon.nn.Dropout(0.5)]), **stored)
     with pytest.raises(ValueError, match=refused + 'random layers'):
         trainer.update_full_grads(problem.loader())
+    trainer = problem.trainer(net, objective=lambda data, label, state: (
+        problem.loss()(net(data), label), state), **stored)
     with pytest.raises(ValueError, match=refused + 'states'):
         trainer.update_full_grads(problem.loader(), states=(mx.nd.zeros(1),))
 
