@@ -159,9 +159,8 @@ def warn_of_end(svrg, trained):
     if not can_go_on(svrg):
         reason = 'no step was made: look at the data and the first weights'
     elif len(svrg.rows_of_passes) > 1:
-        reason = ('passes had %s rows, so that each has another objective: iterators over files '
-                  'leave other rows out with round_batch, unless batch_size divides the rows'
-                  % ' and '.join(map(str, sorted(svrg.rows_of_passes)[:2])))
+        reason = ('passes had %s rows, so that each has another objective, unless batch_size '
+                  'divides the rows' % ' and '.join(map(str, sorted(svrg.rows_of_passes)[:2])))
     elif svrg.reference.disturbances():
         reason = ('with %s each batch has another objective, so that the gradient may not vanish'
                   % ', '.join(svrg.reference.disturbances()))

@@ -197,7 +197,7 @@ BB = r'BarzilaiBorwein\(scaled=True\)'
     (37, {}, BarzilaiBorwein, None, BB),
     (37, {'last_batch_handle': 'discard'}, None, None, 'another learning rate'),
     (37, {'last_batch_handle': 'discard', 'shuffle': True}, None, None, 'another'),
-    (37, {'last_batch_handle': 'roll_over'}, BarzilaiBorwein, None, BB),
+    (37, {'last_batch_handle': 'roll_over'}, BarzilaiBorwein, None, 'passes had'),
     (40, {}, BarzilaiBorwein, None, BB + ', or more epochs'),
     (40, {}, BarzilaiBorwein, L1(.1), BB + ', larger batches, or more epochs')])
 def test_the_advice_names_what_keeps_it_from_convergence(rows, data, rule, proximal, advice):
