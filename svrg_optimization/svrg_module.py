@@ -37,7 +37,7 @@ from .module.reference import ModuleReference
 from .module.trained_module import TrainedModule
 from .proximal import ProximalOperators, weights_of
 from .rate.barzilai_borwein import check_step_size, spelled_out
-from .svrg_optimizer import _SVRGOptimizer, check_learning_rate
+from .svrg_optimizer import check_learning_rate
 
 
 class SVRGModule(Module):
@@ -509,13 +509,10 @@ class SVRGModule(Module):
         super().borrow_optimizer(shared_module)
 
     def _create_optimizer(self, optimizer, default_opt, kvstore, optimizer_params):
-        """Return an optimizer in the wrapper whose name must be the argument `optimizer`.
+        """Return the wrapper, named `optimizer`, of `default_opt`, which steps the weights.
 
-        `default_opt` is the optimizer of the weights, a name or an Optimizer.
+        `default_opt` is a name or an Optimizer.
         """
-        if optimizer.lower() != _SVRGOptimizer.__name__.lower():
-            raise ValueError('optimizer must be %r, not %r; the optimizer that steps the weights '
-                             'is default_opt' % (_SVRGOptimizer.__name__, optimizer))
         return wrapped_optimizer(self, default_opt, kvstore, optimizer_params)
 
     # A step
@@ -666,8 +663,7 @@ class SVRGModule(Module):
 
         The iterator is reset, read to its end, or for `full_grad_batches`, and left
         there. Padding rows are ignored. If the pass fails, the previous snapshot
-        stays active. With the number 0 as `alpha` the data are read and nothing is
-        computed, so that shuffled iterators yield the same batches afterwards.
+        stays active. With the number 0 as `alpha` nothing is done.
 
         Parameters
         ----------
@@ -699,6 +695,8 @@ class SVRGModule(Module):
                                'for_training=True and has its parameters initialized')
         checked_iterator('train_data', train_data)
         svrg, trained = self._svrg, TrainedModule(self)
+        if svrg.settings.is_plain:
+            return
         source = Pass(train_data, svrg.settings.batches_after(svrg.snapshot.num_taken))
         if source.count is not None:
             require(ALL_ROWS, {'rule': trained.rule}, 'full_grad_batches', source.count)
@@ -707,10 +705,6 @@ class SVRGModule(Module):
             rewind(train_data)
         elif not is_rewound:
             rewind_for_pass(train_data)
-        if svrg.settings.is_plain:
-            for _ in source.batches():
-                pass
-            return
         self._membership.synchronize(self, svrg.snapshot.num_update)
         taken = snapshots.take(svrg, trained, source, workers_of(self, train_data is of_fit))
         snapshots.log_rate(self.logger, svrg, trained, taken)

@@ -171,8 +171,6 @@ def test_an_optimizer_can_be_created_by_hand_and_is_not_wrapped_again():
     assert type(optimizer) is _SVRGOptimizer
     assert (optimizer.default_opt.lr, optimizer.default_opt.momentum) == (0.01, 0.9)
     assert optimizer.default_opt.rescale_grad == 0.1
-    with pytest.raises(ValueError, match="optimizer must be '_SVRGOptimizer', not 'sgd'"):
-        module._create_optimizer('sgd', 'sgd', kvstore, {})
     module.init_optimizer(optimizer=optimizer)
     assert type(module._optimizer.default_opt) is mx.optimizer.SGD
 

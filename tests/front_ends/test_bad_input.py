@@ -189,8 +189,6 @@ ROWS = {
     'borrow none': (lambda module, problem: module.borrow_optimizer(uninitialized(problem)),
                     RuntimeError, 'shared_module must have its optimizer initialized'),
     'kvstore type': (optimizer(kvstore=3), TypeError, 'kvstore'),
-    'create_optimizer': (lambda module, _: module._create_optimizer('sgd', 'sgd', None, {}),
-                         ValueError, "optimizer must be '_SVRGOptimizer', not 'sgd'"),
     'step adam': (optimizer(optimizer='adam', optimizer_params={
         'lr_scheduler': BarzilaiBorwein()}), ValueError, 'optimizer must be sgd or nag'),
     'step rate': (lambda *_: BarzilaiBorwein(-1), ValueError,
