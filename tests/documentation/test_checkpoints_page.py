@@ -124,22 +124,6 @@ def test_after_a_kill_it_ends_on_the_bits_of_an_unbroken_run(written, prefix, tm
 
 @pytest.mark.process
 @pytest.mark.slow
-@pytest.mark.parametrize('written, prefix, last', [
-    (of_module, 'model', 'svrg'), (of_gluon, 'net', 'states')])
-def test_an_epoch_without_its_last_file_is_trained_again(written, prefix, last, tmp_path):
-    """As after a kill between two files of an epoch."""
-    script = written(tmp_path / 'train.py')
-    killed, unbroken = tmp_path / 'killed', tmp_path / 'unbroken'
-    run(killed, script, 6)
-    (killed / ('%s-0006.%s' % (prefix, last))).unlink()
-    (began, _), = run(killed, script, 9)
-    assert began == 5
-    run(unbroken, script, 9)
-    assert_same_weights('%s-0009.params' % prefix, killed, unbroken)
-
-
-@pytest.mark.process
-@pytest.mark.slow
 def test_once_more_after_convergence_changes_nothing(tmp_path):
     script, folder = of_module(tmp_path / 'train.py'), tmp_path / 'run'
     run(folder, script, 100)

@@ -7,11 +7,10 @@ from pathlib import Path
 import mxnet as mx
 import numpy as np
 import pytest
-from mxnet import gluon
 from sklearn.datasets import load_wine
 from sklearn.linear_model import LogisticRegression
 
-from svrg_optimization import BarzilaiBorwein, SVRGModule, SVRGTrainer
+from svrg_optimization import BarzilaiBorwein, SVRGModule
 from svrg_optimization.proximal import L1
 
 PAGE = Path(__file__).resolve().parents[2] / 'docs' / 'tutorial.md'
@@ -38,7 +37,7 @@ def test_constant_columns_become_zero_and_others_have_variance_one(dtype, consta
     np.testing.assert_allclose(first[:, 1].std(), 1, rtol=1e-5)
 
 
-def train_module(rows, labels, optimizer, params, **options):
+def train(rows, labels, optimizer, params, **options):
     scores = mx.sym.FullyConnected(mx.sym.Variable('data'), num_hidden=3, name='fc')
     module = SVRGModule(mx.sym.SoftmaxOutput(scores, name='softmax'), update_freq=2, **options)
     module.fit(mx.io.NDArrayIter(rows, labels, 32, shuffle=True), num_epoch=1000, eval_metric=[],
@@ -47,28 +46,9 @@ def train_module(rows, labels, optimizer, params, **options):
     return weights['fc_weight'], weights['fc_bias']
 
 
-def train_net(rows, labels, optimizer, params, **options):
-    net, loss = gluon.nn.Dense(3), gluon.loss.SoftmaxCELoss()
-    net.initialize()
-    net.bias.wd_mult = 0
-    batches = gluon.data.DataLoader(gluon.data.ArrayDataset(rows, labels), 32, shuffle=True)
-    trainer = SVRGTrainer(net.collect_params(), optimizer, params,
-                          objective=lambda data, label: loss(net(data), label), **options)
-    for epoch in range(1000):
-        if epoch % 2 == 0:
-            trainer.update_full_grads(batches)
-        if trainer.has_converged:
-            break
-        for data, label in batches:
-            trainer.backward(data, label)
-            trainer.step(len(data))
-    return net.weight.data(), net.bias.data()
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize('train', [train_module, train_net])
 @pytest.mark.parametrize('penalty', ['l1', 'l2'])
-def test_it_reaches_the_optimum_of_scikit_learn_on_other_data(train, penalty):
+def test_it_reaches_the_optimum_of_scikit_learn_on_other_data(penalty):
     np.random.seed(0)
     mx.random.seed(0)
     rows, kinds = load_wine(return_X_y=True)

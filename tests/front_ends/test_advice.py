@@ -35,16 +35,6 @@ def test_output_without_a_loss_may_be_shown_or_get_a_loss():
         problem.bound().update_full_grads(problem.iterator())
 
 
-def test_padding_that_cannot_be_cut_off_says_what_to_do():
-    problem = Problem(rows=37)
-    outputs = mx.sym.FullyConnected(mx.sym.Variable('data'), num_hidden=1, name='fc')
-    problem.symbol = mx.sym.LinearRegressionOutput(mx.sym.reshape(outputs, (10,)),
-                                                   mx.sym.Variable('label'))
-    with pytest.warns(UserWarning, match="batch size that divides the rows, or "
-                                         "last_batch_handle='discard'"):
-        problem.bound().update_full_grads(problem.iterator())
-
-
 @pytest.mark.parametrize('scheduler', [BarzilaiBorwein, mx.lr_scheduler.FactorScheduler, 0.1])
 def test_lr_scheduler_that_is_a_class_or_not_callable_changes_nothing(scheduler):
     problem = Problem()

@@ -178,6 +178,9 @@ ROWS = {
     'params shape': (lambda module, _: module.set_params({'fc_weight': mx.nd.ones((1, 9))}, {},
                                                          allow_missing=True),
                      ValueError, r'arg_params must have the shape \(1, 4\) for fc_weight, not'),
+    'params number': (lambda module, _: module.set_params(
+        {**module.get_params()[0], 'fc_weight': 3}, {}), TypeError,
+        'arg_params must map names to NDArrays, not fc_weight to 3'),
     'init_params shape': (lambda module, _: module.init_params(
         arg_params={'fc_bias': mx.nd.ones(4)}, allow_missing=True, force_init=True), ValueError,
         r'arg_params must have the shape \(1,\) for fc_bias, not \(4,\)'),
@@ -186,6 +189,8 @@ ROWS = {
     'optimizer name': (optimizer(optimizer='no such'), ValueError, 'no such'),
     'force_init params': (lambda module, _: module.init_optimizer(
         optimizer_params={'no_such': 1}, force_init=True), TypeError, 'no_such'),
+    'borrow': (lambda module, _: module.borrow_optimizer(None), TypeError,
+               'shared_module must be a Module, not None'),
     'borrow none': (lambda module, problem: module.borrow_optimizer(uninitialized(problem)),
                     RuntimeError, 'shared_module must have its optimizer initialized'),
     'kvstore type': (optimizer(kvstore=3), TypeError, 'kvstore'),
@@ -200,6 +205,8 @@ ROWS = {
                         'not None'),
     'variance data': (lambda module, _: gradient_variance(module, 3), TypeError,
                       'data must be a DataIter, not 3'),
+    'variance empty': (lambda module, _: gradient_variance(module, Data()), ValueError,
+                       'data must yield at least one batch'),
     'variance raises': (lambda module, _: gradient_variance(
         module, Data(GOOD, raises=OSError('disk'))), OSError, 'disk'),
     'variance no snapshot': (on(lambda problem: problem.bound(), lambda module, problem:

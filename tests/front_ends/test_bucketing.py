@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from problems import assert_close
-from sequences import LENGTHS, SETTINGS, BucketIter, Sequences
+from sequences import LENGTHS, SETTINGS, Sequences
 from svrg_optimization import SVRGBucketingModule
 from svrg_optimization.module.reference import ModuleReference
 
@@ -139,40 +139,6 @@ def test_load_dict_makes_a_module_that_trains():
                                            problem.arg_params(), {}, update_freq=2)
     module.fit(problem.iterator(), eval_metric=[], num_epoch=3, optimizer_params=SETTINGS)
     problem.assert_weights(module, problem.expect(3, 2, **SETTINGS).weights)
-
-
-def test_a_bucket_may_first_appear_with_a_short_batch():
-    problem = Sequences()
-    module = problem.bound(4, sgd=SETTINGS)
-    svrg = problem.svrg(4, **SETTINGS)
-    plan = [(3, np.arange(2)), (3, np.arange(2, 6)), (8, np.arange(24, 28)), (5, np.arange(14, 15)),
-            (5, np.arange(15, 19))]
-
-    class Short(BucketIter):
-        def reset(self):
-            self.plan = iter([(length, rows, None) for length, rows in plan])
-
-        def next(self):
-            batch = super().next()
-            rows = len(batch.label[0])
-            batch.provide_data = [('data', (rows, batch.bucket_key))]
-            batch.provide_label = [('label', (rows,))]
-            return batch
-
-    rows = np.concatenate([rows for _, rows in plan])
-    for _ in range(3):
-        short = Short(problem, 4)
-        module.update_full_grads(short)
-        svrg.take_snapshot()
-        svrg.full_gradient = {name: value * 4 / len(rows) for name, value
-                              in svrg.gradients(svrg.snapshot, rows).items()}
-        problem.assert_full_gradient(module, svrg.full_gradient)
-        short.reset()
-        for batch, (_, numbers) in zip(short, plan):
-            module.forward_backward(batch)
-            module.update()
-            svrg.step(numbers)
-    problem.assert_weights(module, svrg.weights)
 
 
 def test_bind_that_fails_leaves_nothing_bound():

@@ -9,11 +9,10 @@ import pytest
 from mxnet import gluon
 from mxnet.gluon.contrib.estimator import (
     CheckpointHandler,
-    EarlyStoppingHandler,
     Estimator,
 )
 
-from blocks import Blocks, assert_weights, weights_of
+from blocks import Blocks, weights_of
 from svrg_optimization import BarzilaiBorwein
 from svrg_optimization.gluon import SnapshotHandler, SVRGBatchProcessor, SVRGTrainer
 
@@ -116,19 +115,6 @@ def test_a_converged_training_stays_where_it_is_until_its_weights_are_moved():
     assert weights_of(training.net)['fc_bias'].tolist() != before['fc_bias'].tolist()
 
 
-@pytest.mark.filterwarnings('ignore:the full gradient', 'ignore:training did not converge')
-def test_a_first_full_gradient_that_is_not_finite_ends_fit():
-    training = Training(tol=1e-2)
-    features, labels = (array.copy() for array in training.data._dataset._data)
-    features[3] = np.nan
-    training.data = gluon.data.DataLoader(gluon.data.ArrayDataset(features, labels), 10)
-    before = weights_of(training.net)
-    training.fit(20)
-    assert sum('Finished' in line for line in training.lines) == 1
-    for name, value in weights_of(training.net).items():
-        np.testing.assert_array_equal(value, before[name])
-
-
 @pytest.mark.parametrize('contexts, epochs, settings', [
     (mx.cpu(), 3, {}), (TWO_DEVICES, 2, {'with_rule': True, 'tol': 1e-9})])
 @pytest.mark.filterwarnings('ignore:training did not converge', 'ignore:You are replacing')
@@ -139,20 +125,6 @@ def test_a_run_resumed_by_checkpoint_handler_has_the_same_bits(
     first.fit(epochs, handlers=[CheckpointHandler(str(tmp_path))])
     second.fit(5, handlers=[CheckpointHandler(str(tmp_path), resume_from_checkpoint=True)])
     assert_same_bits(second.net, whole.net)
-
-
-def test_early_stopping_ends_fit_and_the_best_weights_are_kept(tmp_path):
-    training = Training(TWO_DEVICES)
-    loss = training.estimator.val_metrics[1]
-    training.fit(100, val_data=training.data, handlers=[
-        EarlyStoppingHandler(loss, mode='min', min_delta=1e-3, patience=2),
-        CheckpointHandler(str(tmp_path), monitor=loss, save_best=True, mode='min')])
-    losses = [float(line.rpartition(' ')[2]) for line in training.lines if 'Finished' in line
-              and 'validation' in line]
-    assert 3 < len(losses) < 100
-    training.net.load_parameters(str(tmp_path / 'model-best.params'), ctx=TWO_DEVICES)
-    training.estimator.evaluate(training.data)
-    assert abs(loss.get()[1] - min(losses)) < 1e-4
 
 
 def test_snapshots_and_the_rate_are_logged():
@@ -173,15 +145,6 @@ def test_alpha_0_is_estimator_with_trainer_to_the_bit():
     Estimator(plain.net, plain.loss, trainer=gluon.Trainer(
         plain.net.collect_params(), 'sgd', SGD)).fit(plain.data, epochs=3)
     assert_same_bits(training.net, plain.net)
-
-
-def test_mx_np_arrays_are_trained_too():
-    with mx.util.np_shape(True), mx.util.np_array(True):
-        training = Training(rows=40)
-        training.fit(4, val_data=training.data)
-        assert_weights(training.net, Blocks('softmax', rows=40).oracle(4, settings=SGD))
-        assert 'validation accuracy: ' in training.lines[-1] or 'training accuracy' in (
-            training.lines[-1])
 
 
 def test_without_a_snapshot_handler_fit_is_an_error():

@@ -115,6 +115,14 @@ def test_training_with_losses_of_one_element_is_svrg(contexts, is_mean):
     assert_weights(net, svrg.weights)
 
 
+def test_the_pass_may_be_the_first_forward():
+    problem, net = Blocks('softmax', rows=37), gluon.nn.Dense(3)
+    net.initialize()
+    trainer = problem.trainer(net)
+    train(trainer, problem.loader(), 1)
+    assert trainer._svrg.snapshot.full_gradient.rows == 37
+
+
 def test_gradients_may_add_up_over_batches():
     problem = Blocks('softmax')
     net = problem.net()

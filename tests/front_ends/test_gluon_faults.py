@@ -92,6 +92,7 @@ STATES = 'states must be a tuple or list, on'
     (None, {}, takes([()]), TypeError, r'train_data must yield tuples or lists .*, not \(\)'),
     (None, {}, takes(iter, batches=0), ValueError, 'batches must be'),
     (None, {'tol': 1.}, takes(iter, batches=1), ValueError, 'batches must be None with tol'),
+    (None, {}, lambda trainer, data: trainer.epochs(iter(data), 1), TypeError, 'more than once'),
     (None, {}, lambda trainer, _: trainer.backward(), TypeError, 'backward needs the inputs'),
     (None, {}, in_record(backward()), RuntimeError, r'outside of autograd.record\(\)'),
     (None, {'objective': lambda *_: None}, takes(iter), TypeError, 'must return the loss, an NDA'),

@@ -1,15 +1,14 @@
 """Files of SVRGTrainer's states: resumes, those of others, and other names of parameters."""
 
 import copy
-import logging
 
 import mxnet as mx
 import numpy as np
 import pytest
 from mxnet import gluon
 
-from blocks import Blocks, as_blocks_take, assert_weights, train, train_plain, weights_of
-from svrg_optimization import BarzilaiBorwein, SVRGTrainer
+from blocks import Blocks, assert_weights, train, train_plain, weights_of
+from svrg_optimization import BarzilaiBorwein
 
 PROBLEM = Blocks('perceptron')
 
@@ -158,67 +157,3 @@ def test_parameters_with_other_counters_are_matched_in_order_or_refused(
     for one in (trainer, resumed):
         train(one, data, 4, begin=3)
     assert_weights(nets[1], dict(zip(weights_of(nets[1]), weights_of(nets[0]).values())), 1e-7)
-
-
-def test_a_rate_found_goes_on_in_a_network_with_other_counters(tmp_path):
-    path, rng = str(tmp_path / 'states'), np.random.RandomState(0)
-    rows = as_blocks_take(rng.standard_t(1.2, size=(40, 5, 8)))
-    batches = list(zip(rows, as_blocks_take(rng.normal(size=(40, 5, 1)))))
-    loss = gluon.loss.L2Loss()
-
-    def trainer_of(weights=None):
-        net = gluon.nn.Dense(1, in_units=8)
-        net.initialize(mx.init.Zero())
-        for param, value in zip(net.collect_params().values(), weights or []):
-            param.set_data(value)
-        return net, SVRGTrainer(net.collect_params(), 'nag', {
-            'momentum': 0.9, 'lr_scheduler': BarzilaiBorwein()},
-            objective=lambda data, label: loss(net(data), label))
-
-    def train_epochs(trainer, begin, end):
-        for epoch in range(begin, end):
-            if epoch % 2 == 0:
-                trainer.update_full_grads(batches)
-            for batch in batches:
-                trainer.backward(*batch)
-                trainer.step(5)
-
-    net, trainer = trainer_of()
-    train_epochs(trainer, 0, 3)
-    trainer.save_states(path)
-    net, resumed = trainer_of([param.data() for param in net.collect_params().values()])
-    resumed.load_states(path)
-    rule, norm = resumed._optimizer.lr_scheduler, resumed.gradient_norm
-    train_epochs(resumed, 3, 40)
-    assert rule.ways_back > 0 and resumed.gradient_norm < norm / 10
-
-
-@pytest.mark.filterwarnings('ignore:the learning rate was too large since the last snapshot')
-def test_a_finished_run_that_is_resumed_ends_at_the_same_weights(tmp_path, caplog):
-    path, problem = str(tmp_path / 'states'), Blocks(rows=40)
-    caplog.set_level(logging.INFO)
-
-    def run(begin):
-        net = problem.net()
-        trainer = problem.trainer(net, settings={
-            'lr_scheduler': BarzilaiBorwein(1e3, bounded=False)})
-        if begin:
-            net.load_parameters(path + '.params')
-            trainer.load_states(path)
-        for batches in trainer.epochs(problem.loader(), 2, 2, begin_epoch=begin):
-            for data, label in batches:
-                trainer.backward(data, label)
-                trainer.step(len(data))
-            net.save_parameters(path + '.params')
-            trainer.save_states(path)
-        return weights_of(net)
-
-    finished = run(0)
-    caplog.clear()
-    resumed = run(2)
-    assert caplog.text.count('Epoch[1] Full gradient norm=') == 1
-    saved = problem.net()
-    saved.load_parameters(path + '.params')
-    for name, value in finished.items():
-        np.testing.assert_array_equal(resumed[name], value)
-        assert (weights_of(saved)[name] != value).any()

@@ -80,22 +80,6 @@ def test_rescale_grad_is_warned_of_only_for_an_instance():
         Problem().bound().init_optimizer(optimizer=mx.optimizer.SGD())
 
 
-def test_monitors_of_several_fits_see_their_batches():
-    problem = Problem('softmax', rows=37)
-    module = problem.module(1, store_snapshot_grads=True)
-    for begin in range(3):
-        shapes = []
-
-        def noted(array, shapes=shapes):
-            shapes.append(array.shape)
-            return array
-
-        monitor = mx.mon.Monitor(1, noted)
-        module.fit(problem.iterator(), eval_metric='acc', monitor=monitor, begin_epoch=begin,
-                   num_epoch=begin + 1)
-        assert (10, 3) in shapes or begin and shapes
-
-
 def test_backward_before_any_forward_is_refused():
     problem = Problem()
     module = problem.bound()

@@ -10,6 +10,7 @@ from cluster import PROBLEM, run_workers
 from oracle import train_on_union
 from problems import Problem, SparseProblem, assert_close
 from sequences import SETTINGS, Sequences
+from svrg_optimization.proximal import L1
 
 pytestmark = pytest.mark.cluster
 
@@ -58,32 +59,61 @@ def test_workers_have_the_full_gradient_of_all_rows(tmp_path, cluster):
                 np.testing.assert_array_equal(value, snapshot['live'][name])
             assert_close(snapshot['full'], full_gradient(problem, snapshot['weights'],
                                                          batch_sizes[rank]))
-            assert snapshot['barriers'] == (2 if kind == 'dist_async' else 0)
         if number:
             before = found[0][number - 1]['weights']['fc_weight']
             assert np.abs(of_workers[0]['weights']['fc_weight'] - before).max() > 1e-4
 
 
 def test_each_row_counts_alike_in_mean_losses(tmp_path):
-    """Each row counts alike, whatever the batch sizes of the workers."""
     found = run_workers('snapshots', tmp_path, problem={**PROBLEM, 'mean': True}, sizes=[20, 37],
                         batch_sizes=[8, 6], count=2)
     for snapshot in found[0] + found[1]:
         assert_close(snapshot['full'], full_gradient(Problem(**PROBLEM), snapshot['weights'], 1))
 
 
-@pytest.mark.parametrize('environment, alpha', [
-    ({}, 0.4),
-    pytest.param({'MXNET_KVSTORE_BIGARRAY_BOUND': '10', 'MXNET_UPDATE_ON_KVSTORE': '0'}, 1,
-                 marks=pytest.mark.slow)])
-def test_workers_step_as_one_process_on_the_union_of_the_batches(tmp_path, environment, alpha):
-    sizes, sgd = [28, 29], {'learning_rate': 0.2, 'momentum': 0.9, 'wd': 0.01}
-    results = run_workers('fit', tmp_path, 2, 2, environment, problem=PROBLEM, sizes=sizes,
+SGD = {'learning_rate': 0.2, 'momentum': 0.9, 'wd': 0.01}
+
+
+@pytest.mark.parametrize('environment, servers, given, in_float64', [
+    ({}, 2, {**SGD, 'alpha': 0.4}, {}),
+    pytest.param({'MXNET_KVSTORE_BIGARRAY_BOUND': '10', 'MXNET_UPDATE_ON_KVSTORE': '0'}, 2, SGD, {},
+                 marks=pytest.mark.slow),
+    pytest.param({'MXNET_KVSTORE_BIGARRAY_BOUND': '5'}, 1,
+                 {'learning_rate': 0.2, 'proximal': L1(0.05)},
+                 {'proximal': dict.fromkeys(['hidden_weight', 'fc_weight'],
+                                            oracle.soft_threshold(0.05))},
+                 marks=pytest.mark.slow)], ids=['alpha', 'split keys', 'proximal'])
+def test_workers_step_as_one_process_on_the_union_of_the_batches(tmp_path, environment, servers,
+                                                                 given, in_float64):
+    sizes, sgd = [28, 29], {name: given[name] for name in SGD if name in given}
+    settings = {name: value for name, value in given.items() if name not in SGD}
+    results = run_workers('fit', tmp_path, 2, servers, environment, problem=PROBLEM, sizes=sizes,
                           batch_size=8, num_epoch=5, update_freq=2, devices=2, optimizer=sgd,
-                          alpha=alpha)
-    expected = train_on_union(Problem(**PROBLEM), sizes, 8, 5, 2, alpha, **sgd)
+                          **settings)
+    expected = train_on_union(Problem(**PROBLEM), sizes, 8, 5, 2, **sgd, **{**settings,
+                                                                            **in_float64})
     for result in results:
         assert_close(result['weights'], expected)
+        np.testing.assert_array_equal(result['weights']['fc_weight'] == 0,
+                                      expected['fc_weight'] == 0)
+    assert (expected['fc_weight'] == 0).any() == bool(in_float64)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('environment', [{}, {'MXNET_UPDATE_ON_KVSTORE': '0'}], ids=str)
+def test_full_gradients_are_over_the_samples_of_all_workers(tmp_path, environment):
+    sizes = [28, 29]
+    results = run_workers('fit', tmp_path, environment=environment, problem=PROBLEM, sizes=sizes,
+                          batch_size=8, full_grad_batches=3, updates_per_snapshot=3, num_epoch=4,
+                          optimizer=SGD)
+    svrg = Problem(**PROBLEM).svrg(16, **SGD)
+    shards = [begin + np.array(oracle.batches_of(size, 8)) for begin, size in zip([0, 28], sizes)]
+    for number, batches in enumerate(list(zip(*shards)) * 4):
+        if number % 3 == 0:
+            svrg.take_snapshot(np.concatenate([np.arange(24), 28 + np.arange(24)]))
+        svrg.step(np.concatenate(batches))
+    for result in results:
+        assert_close(result['weights'], svrg.weights)
 
 
 def test_asynchronous_training_converges_to_the_optimum(tmp_path):
@@ -98,34 +128,13 @@ def test_asynchronous_training_converges_to_the_optimum(tmp_path):
         assert_close(result['weights'], {'fc_weight': optimum[None, :-1], 'fc_bias': optimum[-1:]})
 
 
-def run_each(calls, tmp_path, **cluster):
-    """Run scenarios, each in a cluster of its own; return a list of their results for each rank."""
-    return list(zip(*(run_workers(scenario, tmp_path, **cluster, **arguments)
-                      for scenario, arguments in calls)))
-
-
-@pytest.mark.slow
-def test_fit_finds_shards_that_cannot_be_before_the_first_step(tmp_path):
-    """Different numbers of batches, none on one worker, and none on any."""
-    cases = [([17, 40], r'in the order of ranks, \[3, 5\]$'),
-             ([57, 0], r'in the order of ranks, \[8, 0\]$'), ([0, 0], 'at least one row')]
-    results = run_each([('fit_with_error', {'problem': {'rows': 57}, 'sizes': sizes,
-                                            'batch_size': 8}) for sizes, _ in cases], tmp_path)
-    for of_rank in results:
-        for (message, steps, is_active), (_, says) in zip(of_rank, cases):
-            assert re.search(says, message)
-            assert not steps and not is_active
-
-
 @pytest.mark.slow
 def test_workers_with_stored_gradients_step_as_one_process(tmp_path):
-    """The steps are those of one process on the unions of the batches that the workers drew."""
     sgd = {'learning_rate': 0.1, 'momentum': 0.5}
     results = run_workers('fit_held', tmp_path, problem=PROBLEM, sizes=[28, 29], batch_size=8,
                           num_epoch=4, update_freq=2, optimizer=sgd)
     problem = Problem(**PROBLEM)
-    svrg = oracle.Svrg(problem.network, problem.weights, problem.features, problem.targets, 16,
-                       oracle.Sgd(rescale=1 / 16, **sgd))
+    svrg = problem.svrg(16, **sgd)
     for number, batches in enumerate(zip(*(steps for _, steps in results))):
         if number % 8 == 0:
             svrg.take_snapshot()
@@ -170,7 +179,6 @@ def test_rows_are_counted_over_all_workers(tmp_path):
 
 @pytest.mark.slow
 def test_buckets_train_on_the_mean_over_the_workers(tmp_path):
-    """The gradient is linear in the targets: the mean over the workers is that of the mean."""
     results = run_workers('fit_buckets', tmp_path, num_epoch=5, optimizer=SETTINGS,
                           directory=tmp_path)
     problem = Sequences()
@@ -178,52 +186,6 @@ def test_buckets_train_on_the_mean_over_the_workers(tmp_path):
     for weights, warned in results:
         assert_close(weights, problem.expect(5, 2, **SETTINGS).weights)
         assert warned == 1
-
-
-@pytest.mark.slow
-def test_a_job_trains_one_module(tmp_path):
-    """Another one, or the same again, is refused: by the KVStore and by its name."""
-    for other, by_name, again, of_other_kind in run_workers('kvstore_given_twice', tmp_path):
-        assert other == by_name == again
-        assert "'dist_sync' has: give this module a job of its own" in other
-        assert "must be 'dist_sync'" in of_other_kind and "not 'dist_async'" in of_other_kind
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize('environment', [{}, {'MXNET_UPDATE_ON_KVSTORE': '0'}], ids=str)
-def test_the_kvstore_of_a_plain_module_is_shared_only_where_workers_update(tmp_path, environment):
-    results = run_workers('kvstore_of_plain_module', tmp_path, environment=environment)
-    for result in results:
-        if not environment:
-            assert 'must not update the weights of a plain Module' in result
-        else:
-            assert_close(result, train_on_union(Problem(rows=24), [12, 12], 4, 2, 1,
-                                                learning_rate=0.1))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize('environment', [{}, {'MXNET_UPDATE_ON_KVSTORE': '0'}], ids=str)
-def test_snapshot_is_at_the_same_weights_whatever_the_workers_set(tmp_path, environment):
-    results = run_workers('fit_again', tmp_path, environment=environment, problem=PROBLEM,
-                          sizes=[28, 29], batch_size=8, optimizer={'learning_rate': 0.1})
-    problem = Problem(**PROBLEM)
-    for at_snapshot, live, full in results:
-        for name, value in at_snapshot.items():
-            np.testing.assert_array_equal(value, live[name])
-            np.testing.assert_array_equal(value, results[0][0][name])
-        assert_close(full, full_gradient(problem, at_snapshot, 8))
-
-
-@pytest.mark.slow
-def test_fit_between_snapshots_finds_different_numbers_of_batches(tmp_path):
-    problem = Problem()
-    module = problem.module(2)
-    module.fit(problem.iterator(8), num_epoch=1, eval_metric='mse')
-    module.save_checkpoint(str(tmp_path / 'model'), 1)
-    results = run_workers('resume_with_other_shards', tmp_path, prefix=str(tmp_path / 'model'),
-                          sizes=[30, 10])
-    for message, steps in results:
-        assert message.endswith('in the order of ranks, [4, 2]') and not steps
 
 
 @pytest.mark.slow
@@ -248,7 +210,6 @@ def test_compressing_kvstore_is_an_error(tmp_path):
     ('dist_sync', {}), ('dist_sync', {'MXNET_UPDATE_ON_KVSTORE': '0'}), ('dist_async', {})],
     ids=str)
 def test_resumed_training_goes_on_with_counts_and_states(tmp_path, kind, environment):
-    """A schedule of rates goes on; momentum too, where the workers hold the states."""
     alone = kind == 'dist_async'  # then the order of the steps is known
     sizes = [40] if alone else [19, 21]
     sgd = {'learning_rate': 0.2, 'momentum': 0.5 if environment else 0.0}
@@ -267,75 +228,65 @@ def test_resumed_training_goes_on_with_counts_and_states(tmp_path, kind, environ
         assert_close(result['weights'], expected)
 
 
-BY_RANK = 'in the order of ranks, '
+def by_rank(**values):
+    """Return for each rank its arguments."""
+    return [{name: of_ranks[rank] for name, of_ranks in values.items()} for rank in range(2)]
+
+
 UPDATED_BY_WORKERS = {'MXNET_UPDATE_ON_KVSTORE': '0'}
-
-
-DIFFERENCES = [
-    (UPDATED_BY_WORKERS, 'dist_sync', 'the batch size of train_data .*must be the same on all.*'
-     + BY_RANK + r'.*\[8, 4\]', {'sizes': [16, 8], 'batch_sizes': [8, 4]}),
-    ({}, 'dist_sync', 'update_freq must be the same on all workers.*' + BY_RANK + r'\[1, 2\]$',
-     {'sizes': [16, 16], 'update_freqs': [1, 2]}),
-    ({}, 'dist_sync', 'proximal must be the same on all workers.*' + BY_RANK,
-     {'sizes': [16, 16], 'strengths': [0.5, 0.25]}),
-    ({}, 'dist_async', 'alpha.* must be the same on all workers.*' + BY_RANK + r'.*\[1.0, 0.0\]',
-     {'sizes': [16, 16], 'alphas': [1, 0]}),
-    ({}, 'dist_sync', "last_batch_handle='roll_over' must be the same.*" + BY_RANK + r'\[0, 3\]$',
-     {'sizes': [20, 23], 'batch_sizes': [10, 10], 'last_batch_handle': 'roll_over'}),
-    ({}, 'dist_sync', 'begin_epoch must be the same.*' + BY_RANK + r'\[0, 1\]$',
-     {'sizes': [16, 16], 'begin_epochs': [0, 1]}),
-    ({}, 'dist_sync', 'num_epoch must be the same.*' + BY_RANK + r'\[4, 5\]$',
-     {'sizes': [16, 16], 'num_epochs': [4, 5]}),
-    ({}, 'dist_sync', 'a snapshot when fit begins .* must be the same.*' + BY_RANK
-     + r'\[False, True\]$',
-     {'sizes': [16, 16], 'begin_epochs': [1, 1], 'update_freqs': [2, 2], 'loads': [True, False]}),
-    ({}, 'dist_async', 'at least one batch on each worker in fit.*' + BY_RANK + r'\[2, 0\]$',
-     {'sizes': [16, 0]}),
-]
+RANKS = 'must be the same on all workers.*in the order of ranks, '
+# Of each cluster what the message says, and what differs between its workers.
+DIFFERENCES = {
+    'workers update': (UPDATED_BY_WORKERS, 'dist_sync', [
+        ('the batch size of train_data .*' + RANKS + r'.*\[8, 4\]',
+         {'sizes': [16, 8], 'batch_sizes': [8, 4]})]),
+    'servers update': ({}, 'dist_sync', [
+        (r'in the order of ranks, \[3, 5\]$', {'sizes': [17, 40]}),
+        (r'in the order of ranks, \[8, 0\]$', {'sizes': [57, 0]}),
+        ('update_freq ' + RANKS + r'\[1, 2\]$', {'settings': by_rank(update_freq=[1, 2])}),
+        ('proximal ' + RANKS, {'settings': by_rank(proximal=[L1(0.5), L1(0.25)])}),
+        ('full_grad_batches ' + RANKS + r'.*\[2, 3\]',
+         {'settings': by_rank(full_grad_batches=[2, 3])}),
+        ('updates_per_snapshot ' + RANKS + r'.*\[2, 3\]',
+         {'settings': by_rank(updates_per_snapshot=[2, 3])}),
+        ("last_batch_handle='roll_over' must be the same.*" + r'ranks, \[0, 3\]$',
+         {'sizes': [20, 23], 'batch_sizes': [10, 10], 'last_batch_handle': 'roll_over'}),
+        (r'begin_epoch must be the same.*ranks, \[0, 1\]$', {'fits': by_rank(begin_epoch=[0, 1])}),
+        (r'num_epoch must be the same.*ranks, \[4, 5\]$', {'fits': by_rank(num_epoch=[4, 5])}),
+        (r'a snapshot when fit begins .* must be the same.*ranks, \[False, True\]$',
+         {'fits': by_rank(begin_epoch=[1, 1]), 'settings': by_rank(update_freq=[2, 2]),
+          'prefixes': ['model', None]}),
+        (r'ranks, \[4, 2\]$', {'sizes': [30, 10], 'fits': by_rank(begin_epoch=[1, 1]),
+                               'prefixes': ['model'] * 2})]),
+    'without order': ({}, 'dist_async', [
+        ('alpha.* ' + RANKS + r'.*\[1.0, 0.0\]', {'settings': by_rank(alpha=[1, 0])}),
+        ("updates_per_snapshot must be None with the kvstore 'dist_async', ",
+         {'settings': by_rank(updates_per_snapshot=[3, 3])}),
+        (r'at least one batch on each worker in fit.*ranks, \[2, 0\]$', {'sizes': [16, 0]})])}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('environment, kind', [
-    ({}, 'dist_sync'), (UPDATED_BY_WORKERS, 'dist_sync'), ({}, 'dist_async')], ids=str)
-def test_fit_that_would_hang_or_differ_is_an_error_on_all_workers(tmp_path, environment, kind):
-    """Each difference of such a cluster."""
-    cases = [(message, dict(arguments)) for *cluster, message, arguments in DIFFERENCES
-             if cluster == [environment, kind]]
-    for _, arguments in cases:
-        if 'loads' in arguments:
-            problem = Problem(rows=32)
-            module = problem.module(2)
-            module.fit(problem.iterator(8), num_epoch=1, eval_metric='mse')
-            module.save_checkpoint(str(tmp_path / 'model'), 1)
-            arguments['prefix'] = str(tmp_path / 'model')
-    results = run_each([('fit_unlike', arguments) for _, arguments in cases], tmp_path,
-                       environment=environment, kind=kind)
-    assert len(cases) == {'dist_sync': 1 if environment else 6, 'dist_async': 2}[kind]
-    for of_rank in results:
-        for (found, steps), (message, _) in zip(of_rank, cases):
-            assert found is not None and re.search(message, found), found
+@pytest.mark.parametrize('environment, kind, cases', DIFFERENCES.values(), ids=list(DIFFERENCES))
+def test_fit_that_would_hang_or_differ_is_an_error_on_all_workers(tmp_path, environment, kind,
+                                                                  cases):
+    problem, prefix = Problem(rows=32), str(tmp_path / 'model')
+    module = problem.module(2)
+    module.fit(problem.iterator(8), num_epoch=1, eval_metric='mse')
+    module.save_checkpoint(prefix, 1)
+    for message, arguments in cases:
+        given = {'sizes': [16, 16], **arguments, 'prefixes': [
+            name and prefix for name in arguments.get('prefixes', [None, None])]}
+        for found, steps in run_workers('fit_unlike', tmp_path, environment=environment, kind=kind,
+                                        **given):
+            assert found is not None and re.search(message, found), (message, found)
             assert not steps
 
 
 @pytest.mark.slow
 def test_workers_may_leave_the_same_number_of_rows_over(tmp_path):
     results = run_workers('fit_unlike', tmp_path, sizes=[23, 23], batch_sizes=[10, 10],
-                          last_batch_handle='roll_over', num_epochs=(5, 5))
+                          last_batch_handle='roll_over', fits=[{'num_epoch': 5}] * 2)
     assert results[0] == results[1] and results[0][0] is None
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize('environment, kind', [
-    ({}, 'dist_sync'), (UPDATED_BY_WORKERS, 'dist_sync'), ({}, 'dist_async')], ids=str)
-def test_a_pass_may_be_tried_again_on_one_worker(tmp_path, environment, kind):
-    results = run_workers('pass_tried_again', tmp_path, environment=environment, kind=kind,
-                          sizes=[12, 12])
-    problem = Problem(rows=24)
-    assert sorted(failed for failed, _, _ in results) == [0, 1]
-    for _, weights, full in results:
-        assert_close(full, full_gradient(problem, weights, 4))
-        for name, value in weights.items():
-            np.testing.assert_array_equal(value, results[0][1][name])
 
 
 @pytest.mark.slow
@@ -352,18 +303,6 @@ def test_fit_may_be_tried_again_on_one_worker(tmp_path, environment, kind):
 
 
 @pytest.mark.slow
-def test_fit_ignores_the_batch_size_that_a_worker_has_scored_with(tmp_path):
-    """What counts is the batch size of the training data, and not of the latest batch."""
-    for weights, message in run_each([
-            ('fit_after_scoring', {'sizes': [12, 12], 'batch_sizes': sizes})
-            for sizes in ([4, 4], [4, 6])], tmp_path):
-        assert_close(weights, train_on_union(Problem(rows=24), [12, 12], 4, 4, 2,
-                                             learning_rate=0.1))
-        assert message.endswith(BY_RANK + '[4, 6]')
-
-
-@pytest.mark.slow
 def test_servers_add_float64_values_in_float64(tmp_path):
-    """Whatever their memory was: malloc fills it, and MXNet leaves it so."""
     for total in run_workers('sum_of_thirds', tmp_path, environment={'MALLOC_PERTURB_': '1'}):
         np.testing.assert_array_equal(total, 2 / 3)

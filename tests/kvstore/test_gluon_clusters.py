@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-import oracle
 from blocks import BIAS
 from cluster import PROBLEM, run_workers
 from problems import Problem, assert_close
@@ -43,37 +42,12 @@ def test_workers_share_the_rate_of_barzilai_borwein(tmp_path):
         assert_close(weights, svrg.weights)
 
 
-def test_workers_converge_together_to_the_optimum_with_l1(tmp_path):
-    """Though each has its own order of the stored batches."""
-    given, strength = {**PROBLEM, 'kind': 'linear', 'features': 4, 'rows': 48}, 0.3
-    results = run_workers('converge_gluon', tmp_path, 2, 1, problem=given, sizes=[24, 24],
-                          batch_size=8, tol=1e-4, strength=strength)
-    (epochs, norm, weights), other = results
-    assert other[0] == epochs < 200 and norm <= 1e-4 and other[1] <= 1e-4
-    problem = Problem(**given)
-    svrg = problem.svrg()
-    gradient = svrg.gradients({name: value.astype('float64') for name, value in weights.items()},
-                              np.arange(48))
-    weight = weights['fc_weight'].astype('float64')
-    stepped = weight - gradient['fc_weight'] / 48
-    np.testing.assert_allclose(
-        weight, oracle.soft_threshold(strength)(stepped, 1.), atol=2e-4)
-    assert np.abs(gradient['fc_bias']).max() / 48 < 2e-4
-    assert_close(other[2], weights)
-
-
 def test_the_batch_size_of_a_step_is_that_of_all_workers(tmp_path):
     for right, wrong in run_workers('warn_of_batch_sizes', tmp_path,
                                     problem={**PROBLEM, 'features': 4}, sizes=[24, 24],
                                     batch_size=8, given=[16, 8]):
         assert not right
         assert len(wrong) == 1 and 'the gradients of 16 rows' in wrong[0]
-
-
-def test_workers_with_different_numbers_of_batches_are_named(tmp_path):
-    for message in run_workers('fit_gluon', tmp_path, problem={**PROBLEM, 'features': 4},
-                               sizes=[17, 40], batch_size=8, num_epoch=1, optimizer=SGD):
-        assert message.endswith(r'in the order of ranks, [3, 5]')
 
 
 @pytest.mark.parametrize('name, settings, loops, numbers', [
@@ -89,10 +63,3 @@ def test_workers_that_would_hang_or_differ_are_told(tmp_path, name, settings, lo
         assert message == '%s must be the same on all workers with the kvstore %r, and not, in ' \
             'the order of ranks, %s' % (name, 'dist_sync', numbers)
         assert not steps
-
-
-def test_a_kvstore_that_compresses_is_refused(tmp_path):
-    for message in run_workers('fit_gluon', tmp_path, problem={**PROBLEM, 'features': 4},
-                               sizes=[24, 24], batch_size=8, num_epoch=1, optimizer=SGD,
-                               compression={'type': '2bit', 'threshold': 0.5}):
-        assert 'kvstore must not compress gradients' in message

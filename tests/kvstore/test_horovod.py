@@ -14,10 +14,7 @@ from mpi import MPIRUN
 from oracle import train_on_union
 from problems import Problem, assert_close
 from processes import printed_by
-from sequences import SETTINGS as OF_SEQUENCES
-from sequences import Sequences
 from svrg_bb import SvrgBB
-from svrg_optimization.proximal import L1
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, needs_horovod]
 SIZES, SGD = [27, 32], {'learning_rate': 0.2, 'momentum': 0.9, 'wd': 0.01}
@@ -36,8 +33,8 @@ def fits(sizes, batch_size=8):
 
 
 UNLIKE = {
-    'update_freq': ({'update_freqs': [1, 2]}, [1, 2]),
-    'begin_epoch': ({'begin_epochs': [0, 1]}, [0, 1]),
+    'update_freq': ({'settings': [{'update_freq': 1}, {'update_freq': 2}]}, [1, 2]),
+    'begin_epoch': ({'fits': [{'begin_epoch': 0}, {'begin_epoch': 1}]}, [0, 1]),
     'as many batches': ({'sizes': [17, 40]}, [3, 5]),
     'batch size of train_data': ({'sizes': [16, 8], 'batch_sizes': [8, 4]}, [8, 4]),
 }
@@ -49,12 +46,7 @@ def of_two(tmp_path_factory):
     """Make all checks of two ranks; return the results."""
     folder = tmp_path_factory.mktemp('horovod')
     gluon = {'problem': {**GIVEN, 'features': 4}, 'sizes': SIZES}
-    even = {**PROBLEM, 'kind': 'linear', 'features': 4, 'rows': 48}
     checks = [*((name, 'fit', arguments) for name, arguments in fits(SIZES).items()),
-              ('adam', 'fit', {'problem': GIVEN, 'sizes': SIZES, 'optimizer': 'adam',
-                               'settings': {'learning_rate': 0.05}}),
-              ('proximal', 'fit', {'problem': SOFTMAX, 'sizes': SIZES, 'proximal': L1(0.05),
-                                   'settings': {'learning_rate': 0.2}}),
               ('alone', 'fit', {**fits(SIZES)['module'], 'local_steps': True}),
               ('rule', 'fit_with_step_size', {'problem': SOFTMAX, 'sizes': SIZES, 'num_epoch': 4,
                                               'batch_size': 8, 'wd': 0.05, 'bounded': False}),
@@ -64,29 +56,12 @@ def of_two(tmp_path_factory):
                                                      'batch_size': 8, 'tols': [1e-4, 1e-3]}),
               *(('unlike, ' + name, 'fit_unlike', {'sizes': [16, 16], **arguments})
                 for name, (arguments, _) in UNLIKE.items()),
-              ('snapshots', 'snapshots', {'problem': GIVEN, 'sizes': [20, 39],
-                                          'batch_sizes': [8, 6], 'count': 3, 'seeds': [0, 1]}),
-              ('two modules', 'train_two', {'problem': GIVEN, 'sizes': SIZES}),
-              ('tried again', 'fit_tried_again', {'sizes': [12, 12]}),
-              ('stored', 'fit_held', {'problem': GIVEN, 'sizes': SIZES, 'batch_size': 8,
-                                      'num_epoch': 4, 'update_freq': 2, 'optimizer': SETTINGS}),
-              ('samples', 'fit_sampled', {'problem': GIVEN, 'sizes': SIZES,
-                                          'batches': None, 'updates': 3, 'num_epoch': 2,
-                                          'optimizer': SETTINGS}),
-              ('buckets', 'fit_buckets', {'num_epoch': 5, 'optimizer': OF_SEQUENCES,
-                                          'directory': folder}),
               ('resumed', 'resume', {'problem': GIVEN, 'sizes': SIZES,
                                      'prefix': str(folder / 'model')}),
               ('gluon', 'fit_gluon', gluon),
               ('gluon, on two devices', 'fit_gluon', {**gluon, 'devices': 2}),
               ('gluon alone', 'fit_gluon_alone', {
                   **gluon, 'batch_size': 8, 'num_epoch': 5, 'optimizer': SETTINGS}),
-              ('gluon converges', 'converge_gluon', {
-                  'problem': even, 'sizes': [24, 24], 'batch_size': 8, 'tol': 1e-4,
-                  'strength': 0.3}),
-              ('rows of a step', 'warn_of_batch_sizes', {
-                  'problem': {**PROBLEM, 'features': 4}, 'sizes': [24, 24], 'batch_size': 8,
-                  'given': [16, 8]}),
               ('refusals', 'refusals', {}),
               ('end', 'end_at_once', {'problem': {**PROBLEM, 'features': 4}})]
     return run_checks(folder, checks)
@@ -123,7 +98,6 @@ def assert_svrg(results, sizes, arguments):
     assert len({norm for _, norm in results}) == 1
 
 
-
 def assert_blocks(results):
     """Check weights of `fit_gluon` for those of float64 over all rows of all ranks."""
     svrg = Problem(**{**GIVEN, 'features': 4}).svrg(16, **SETTINGS)
@@ -152,34 +126,6 @@ def test_workers_step_alone(of_two, name, given):
     expected = oracle.train_alone(problem, shards, 8, 5, 2, pads=name == 'alone', **given)
     for weights in of_two[name]:
         assert_close(weights[0] if name == 'alone' else weights, expected[-1])
-
-
-def test_adam_steps_along_the_mean_over_all_rows(of_two):
-    problem, moments = Problem(**GIVEN), {}
-
-    def step(weights, gradients):
-        for name, gradient in gradients.items():
-            mean, square, count = moments.get(name, (0, 0, 0))
-            mean = 0.9 * mean + 0.1 * gradient / 16
-            square = 0.999 * square + 0.001 * (gradient / 16) ** 2
-            moments[name] = mean, square, count + 1
-            rate = 0.05 * np.sqrt(1 - 0.999 ** (count + 1)) / (1 - 0.9 ** (count + 1))
-            weights[name] = weights[name] - rate * mean / (np.sqrt(square) + 1e-8)
-
-    expected = train_on_union(problem, SIZES, 8, 5, 2, learning_rate=0, step=step)
-    for weights, _ in of_two['adam']:
-        assert_close(weights, expected)
-    assert_alike([weights for weights, _ in of_two['adam']])
-
-
-def test_proximal_operators_are_applied_alike(of_two):
-    expected = train_on_union(Problem(**SOFTMAX), SIZES, 8, 5, 2, learning_rate=0.2,
-                              proximal={'fc_weight': oracle.soft_threshold(0.05)})
-    for weights, _ in of_two['proximal']:
-        assert_close(weights, expected)
-        np.testing.assert_array_equal(weights['fc_weight'] == 0, expected['fc_weight'] == 0)
-    assert 0 < (expected['fc_weight'] == 0).sum() < 12
-    assert_alike([weights for weights, _ in of_two['proximal']])
 
 
 def test_the_rate_is_that_of_all_rows(of_two):
@@ -217,68 +163,6 @@ def test_what_differs_is_an_error_on_all_before_a_step(of_two, name):
         assert not steps
 
 
-def test_snapshots_are_those_of_all_rows_whatever_the_batches(of_two):
-    problem = Problem(**GIVEN)
-    for first, second in zip(*of_two['snapshots']):
-        for snapshot, batch_size in ((first, 8), (second, 6)):
-            gradient = problem.network(
-                {name: value.astype('float64') for name, value in snapshot['weights'].items()},
-                problem.features, problem.targets)
-            assert_close(snapshot['full'], {name: batch_size / sum(SIZES) * value
-                                            for name, value in gradient.items()})
-            assert not snapshot['barriers']
-        assert_alike([first['weights'], second['weights'], second['live']])
-
-
-def test_two_modules_train_in_one_job(of_two):
-    expected = train_on_union(Problem(**GIVEN), SIZES, 8, 1, 1, learning_rate=0.1)
-    for weights in sum(of_two['two modules'], []):
-        assert_close(weights, expected)
-    assert_alike(sum(of_two['two modules'], []))
-
-
-def test_a_pass_that_failed_on_one_is_tried_again_there(of_two):
-    expected = train_on_union(Problem(rows=24), [12, 12], 4, 4, 2, learning_rate=0.1)
-    for weights in of_two['tried again']:
-        assert_close(weights, expected)
-    assert_alike(of_two['tried again'])
-
-
-def test_stored_batches_are_stepped_on_together(of_two):
-    problem = Problem(**GIVEN)
-    svrg = problem.svrg(16, **SETTINGS)
-    for number, batches in enumerate(zip(*(steps for _, steps in of_two['stored']))):
-        if number % 8 == 0:
-            svrg.take_snapshot()
-        svrg.step(np.array([np.abs(problem.features - row).sum(axis=1).argmin()
-                            for row in np.concatenate(batches)]), 16)
-    for weights, _ in of_two['stored']:
-        assert_close(weights, svrg.weights)
-    assert_alike([weights for weights, _ in of_two['stored']])
-
-
-def test_full_gradients_may_be_of_other_data_after_some_updates(of_two):
-    svrg = Problem(**GIVEN).svrg(16, **SETTINGS)
-    shards = [oracle.batches_of(size, 8) for size in SIZES]
-    for number, (first, second) in enumerate(2 * list(zip(*shards))):
-        if number % 3 == 0:
-            svrg.take_snapshot()
-        svrg.step(np.r_[first, SIZES[0] + second])
-    for weights, taken in of_two['samples']:
-        assert_close(weights, svrg.weights)
-        assert taken == 3
-    assert_alike([weights for weights, _ in of_two['samples']])
-
-
-def test_buckets_train_on_all_rows(of_two):
-    problem = Sequences()
-    problem.targets += 0.5  # the gradient is linear in the targets
-    for weights, warned in of_two['buckets']:
-        assert_close(weights, problem.expect(5, 2, **OF_SEQUENCES).weights)
-        assert not warned
-    assert_alike([weights for weights, _ in of_two['buckets']])
-
-
 def test_a_resumed_training_ends_on_the_bits_of_an_unbroken_one(of_two):
     expected = train_on_union(Problem(**GIVEN), SIZES, 8, 5, 2, **SETTINGS)
     for unbroken, resumed in of_two['resumed']:
@@ -292,26 +176,7 @@ def test_blocks_train_on_all_rows(of_two, name):
     assert not any(warned for _, warned in of_two[name])
 
 
-def test_blocks_converge_together(of_two):
-    (epochs, norm, weights), other = of_two['gluon converges']
-    assert other[:2] == (epochs, norm) and epochs < 200 and norm <= 1e-4
-    problem = Problem(**{**PROBLEM, 'kind': 'linear', 'features': 4, 'rows': 48})
-    gradient = problem.network({name: value.astype('float64') for name, value in
-                                weights.items()}, problem.features, problem.targets)
-    np.testing.assert_allclose(weights['fc_weight'], oracle.soft_threshold(0.3)(
-        weights['fc_weight'] - gradient['fc_weight'] / 48, 1.), atol=1e-4)
-    assert np.abs(gradient['fc_bias']).max() / 48 <= 1e-4
-    assert_alike([weights, other[2]])
-
-
-def test_a_step_takes_the_rows_of_all_ranks(of_two):
-    for right, wrong in of_two['rows of a step']:
-        assert not right
-        assert len(wrong) == 1 and 'the gradients of 16 rows' in wrong[0]
-
-
 def test_the_last_step_of_a_rank_that_has_ended_is_summed(of_two):
-    """Horovod would drop it, as rank 0 is late."""
     svrg = Problem(**{**PROBLEM, 'features': 4}).svrg(8, **OF_BLOCKS, **BIAS)
     svrg.step(np.arange(8))
     assert_close(of_two['end'][0], svrg.weights)

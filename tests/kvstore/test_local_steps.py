@@ -1,15 +1,13 @@
 """Workers that make their steps alone, against float64."""
 
-import pickle
 
 import numpy as np
 import pytest
 
 import oracle
 from blocks import BIAS
-from cluster import HERE, job, run_workers
+from cluster import run_workers
 from problems import Problem, assert_close
-from sequences import Sequences
 from svrg_optimization.proximal import L1
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
@@ -24,7 +22,6 @@ def shards_of(sizes):
     ([24, 40], 1, 'softmax', 1, 1), ([13, 40, 22], 2, 'perceptron', 2, 1),
     ([24, 42], 1, 'perceptron', 1, 2)])
 def test_modules_step_alone(tmp_path, sizes, servers, kind, update_freq, devices):
-    """Of unequal rows and numbers of batches; 5 epochs end between two snapshots of two epochs."""
     problem = {'kind': kind, 'rows': sum(sizes)}
     results = run_workers('fit', tmp_path, len(sizes), servers, problem=problem, sizes=sizes,
                           batch_size=8, num_epoch=5, update_freq=update_freq, devices=devices,
@@ -50,7 +47,6 @@ def test_trainers_step_alone(tmp_path, sizes, servers, with_np):
     ({'proximal': L1(0.05)}, {'proximal': {'fc_weight': oracle.soft_threshold(0.05)}}),
     ({'store_snapshot_grads': True}, {})], ids=['alpha', 'proximal', 'stored'])
 def test_options_of_steps_alone(tmp_path, arguments, in_float64, sizes=(16, 24)):
-    """Of one batch an epoch each, since stored batches come in random order."""
     problem = {'kind': 'softmax', 'rows': sum(sizes)}
     given = {'learning_rate': 0.5, 'wd': 0.01}
     results = run_workers('fit', tmp_path, problem=problem, sizes=sizes, batch_size=24,
@@ -62,34 +58,12 @@ def test_options_of_steps_alone(tmp_path, arguments, in_float64, sizes=(16, 24))
         assert_close(told['weights'], expected[-1])
 
 
-def test_updates_from_snapshot_to_snapshot_may_be_counted(tmp_path, sizes=(24, 20)):
-    """Of as many batches; the snapshots come where those of `update_freq=1` do."""
-    problem = {'kind': 'perceptron', 'rows': sum(sizes)}
-    results = run_workers('fit_sampled', tmp_path, problem=problem, sizes=sizes,
-                          batches=None, updates=3, num_epoch=3,
-                          optimizer=SGD, local_steps=True)
-    expected = oracle.train_alone(Problem(**problem), shards_of(sizes), 8, 3, 1, **SGD)
-    for weights, _ in results:
-        assert_close(weights, expected[-1])
-
-
-def test_buckets_step_alone(tmp_path, rate=0.02):
-    """Steps are linear in the targets: their average is the step to the mean targets."""
-    results = run_workers('fit_buckets', tmp_path, num_epoch=5, directory=tmp_path,
-                          optimizer={'learning_rate': rate, 'wd': 0.01}, local_steps=True)
-    problem = Sequences()
-    problem.targets += 0.5
-    for weights, _ in results:
-        assert_close(weights, problem.expect(5, 2, learning_rate=rate, wd=0.01).weights)
-
-
 @pytest.mark.parametrize('workers, given', [
     (2, {'unlike': False}), (2, {'unlike': True}), (3, {'unlike': True}),
     # Rates for unlike shards are so small that float32 holds no step where the gradient is 1e-6.
     *((2, {'unlike': True, 'dtype': 'float64', 'rows': 4000, 'features': 20, 'tol': 1e-6,
            'seed': seed}) for seed in (0, 1))], ids=str)
 def test_workers_converge_with_two_messages_an_epoch(tmp_path, workers, given):
-    """With BarzilaiBorwein also on unlike shards, though one of them is late."""
     results = run_workers('converge_alone', tmp_path, workers,
                           **{'rows': 480, 'sleeps': 0.05, **given})
     data, targets = results[0]['data'], results[0]['targets']
@@ -105,27 +79,7 @@ def test_workers_converge_with_two_messages_an_epoch(tmp_path, workers, given):
         assert told['pushed'] <= 5 * (told['epochs'] + 2)
 
 
-@pytest.mark.parametrize('seed', [0, 1])
-def test_alike_shards_take_the_epochs_of_common_steps(tmp_path, seed):
-    alone, together = (run_workers('converge_alone', tmp_path, unlike=False, rows=4000, seed=seed,
-                                   features=20, tol=1e-6, local_steps=local_steps)[0]
-                       for local_steps in (True, False))
-    assert alone['converged'] and together['converged']
-    assert alone['epochs'] <= together['epochs'] + 2
-
-
-def test_an_l1_norm_keeps_the_zeros_that_all_workers_have(tmp_path):
-    results = run_workers('converge_alone', tmp_path, 2, unlike=False, strength=1.)
-    for told in results:
-        assert told['converged']
-        assert (told['weights'] == 0).any() and (told['weights'] != 0).any()
-
-
 def test_a_resumed_run_goes_on_to_the_bit(tmp_path, sizes=(24, 40)):
-    """From the files of rank 0, which it writes where the weights have been averaged.
-
-    Servers add what more than two workers send in any order.
-    """
     given = {'problem': {'kind': 'softmax', 'rows': sum(sizes)}, 'sizes': sizes, 'batch_size': 8,
              'optimizer': SGD, 'local_steps': True, 'update_freq': 2}
     whole = run_workers('fit', tmp_path, len(sizes), num_epoch=6, prefix=str(tmp_path / 'whole'),
@@ -154,13 +108,6 @@ def test_statistics_of_batches_are_averaged(tmp_path, scenario):
     assert np.abs(own[0] - own[1]).max() > 1e-2
     for _, averaged in results:
         np.testing.assert_allclose(averaged, own[0] / 4 + own[1] * 3 / 4, rtol=1e-5)
-
-
-def test_a_killed_worker_ends_the_job(tmp_path):
-    (tmp_path / 'arguments').write_bytes(pickle.dumps({}))
-    with job(HERE / 'workers.py', 'die_alone', tmp_path) as running:
-        assert running.exit_status() == 137
-    assert 'Traceback' not in running.output, running.output
 
 
 def test_what_needs_all_workers_in_a_step_is_refused(tmp_path):

@@ -7,7 +7,6 @@ import signal
 import sys
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 
 import mxnet as mx
 
@@ -27,15 +26,6 @@ def fail(*_):
         raise ValueError('the reason\nand more') from error
 
 
-class Failing(mx.io.NDArrayIter):
-    """Data whose third batch cannot be read."""
-
-    def next(self):
-        if self.cursor >= 20:
-            fail()
-        return super().next()
-
-
 def fit(data=None, **callbacks):
     problem = Problem()
     problem.module().fit(data or problem.iterator(), kvstore=kvstore, eval_metric='mse',
@@ -51,21 +41,11 @@ def in_callback():
     fit(batch_end_callback=fail)
 
 
-def in_full_gradient_pass():
-    problem = Problem()
-    fit(Failing(problem.features, problem.targets, 10, label_name='label'))
-
-
 def in_custom_loop():
     value = mx.nd.ones(3)
     kvstore.init('value', value)
     kvstore.push('value', value)  # which no other worker does
     fail()
-
-
-def in_result_of_thread():
-    with ThreadPoolExecutor(1) as threads:
-        threads.submit(fit, batch_end_callback=fail).result()
 
 
 def in_join_of_thread_that_waits():
@@ -76,22 +56,12 @@ def in_join_of_thread_that_waits():
     thread.join()
 
 
-def at_import():
-    announce()
-    import no_such_module  # noqa: F401, PLC0415
-
-
 def exit_in_callback():
     def leave(_):
         announce()
         sys.exit(3)
 
     fit(batch_end_callback=leave)
-
-
-def exit_with_message():
-    announce()
-    raise SystemExit('no such option')
 
 
 def exit_at_once():

@@ -8,7 +8,6 @@ from mxnet import gluon
 
 from blocks import Blocks, as_blocks_take, train, weights_of
 from svrg_optimization import BarzilaiBorwein
-from svrg_optimization.proximal import L1
 
 
 def fit_gluon(kvstore, problem, sizes, batch_size, num_epoch, optimizer, base_lr=None,
@@ -102,23 +101,6 @@ def warn_of_batch_sizes(kvstore, problem, sizes, batch_size, given):
                 trainer.step(number)
         messages.append([str(one.message) for one in caught])
     return messages
-
-
-def converge_gluon(kvstore, problem, sizes, batch_size, tol, strength):
-    """Train with L1 until it has converged; return the epochs, the norm and the weights."""
-    problem, rank = Blocks(**problem), kvstore.rank
-    net = problem.net()
-    trainer = problem.trainer(net, settings={'lr_scheduler': BarzilaiBorwein()}, kvstore=kvstore,
-                              proximal=L1(strength), tol=tol, store_snapshot_grads=True)
-    shard = shard_of(problem, sizes, rank, batch_size)
-    epochs = 0
-    while not trainer.has_converged and epochs < 200:
-        trainer.update_full_grads(shard)
-        for data, label in [] if trainer.has_converged else trainer.training_batches(shard):
-            trainer.backward(data, label)
-            trainer.step(batch_size * len(sizes))
-        epochs += 1
-    return epochs, trainer.gradient_norm, weights_of(net)
 
 
 def fit_on_raw_columns_gluon(kvstore, problem, sizes, batch_size, units):

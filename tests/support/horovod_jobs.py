@@ -26,15 +26,13 @@ def mpirun(command, workers=2):
                     *map(str, command)], **AS_ROOT)
 
 
-def job_of_checks(directory, checks, workers=2, start=horovodrun):
-    """Start a job that makes checks, each a name, a function of horovod_workers.py, arguments."""
-    (directory / 'checks').write_bytes(pickle.dumps(checks))
-    return start([HERE / 'horovod_workers.py', directory], workers)
-
-
 def run_checks(directory, checks, workers=2, start=horovodrun):
-    """Make some checks in one job; return for each the results, in the order of ranks."""
-    with job_of_checks(directory, checks, workers, start) as running:
+    """Make checks in one job, each a name, a function of horovod_workers.py and its arguments.
+
+    Returns for each check the results, in the order of ranks.
+    """
+    (directory / 'checks').write_bytes(pickle.dumps(checks))
+    with start([HERE / 'horovod_workers.py', directory], workers) as running:
         status = running.exit_status()
     assert status == 0 and 'Traceback' not in running.output, running.output
     of_ranks = [pickle.loads((directory / ('result-%d' % rank)).read_bytes())

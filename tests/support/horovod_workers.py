@@ -7,7 +7,6 @@ checks to make, and finds their results.
 import faulthandler
 import os
 import pickle
-import signal
 import sys
 import time
 import warnings
@@ -18,7 +17,6 @@ import mxnet as mx
 from mxnet import gluon
 
 import gluon_workers
-import sampled_workers
 import workers
 from blocks import Blocks
 from problems import Problem
@@ -54,22 +52,6 @@ def fit(problem, sizes, devices=1, optimizer='sgd', settings=(), batch_size=8, *
     module.init_optimizer('horovod', optimizer, settings)
     module.fit(train_data, eval_metric='mse', num_epoch=5)
     return weights_of(module), module.gradient_norm
-
-
-def train_two(problem, sizes):
-    """Step with two modules of the same names by turns; return the weights of both."""
-    problem = problem_of(problem)
-    train_data = shard_of(problem, sizes, hvd.rank(), 8)
-    modules = [workers.bound(problem, 'horovod', train_data) for _ in range(2)]
-    for module in modules:
-        module.update_full_grads(train_data)
-    train_data.reset()
-    for batch in train_data:
-        for module in modules:
-            module.forward_backward(batch)
-        for module in modules:
-            module.update()
-    return list(map(weights_of, modules))
 
 
 def resume(problem, sizes, prefix):
@@ -154,57 +136,9 @@ def refusals():
     return told
 
 
-ELSEWHERE = {name: getattr(module, name) for module, names in (
-    (workers, ('fit_with_step_size', 'fit_until_converged', 'fit_unlike', 'snapshots', 'fit_held',
-               'fit_buckets', 'fit_tried_again')),
-    (sampled_workers, ('fit_sampled',)),
-    (gluon_workers, ('converge_gluon', 'fit_gluon_alone',
-                     'warn_of_batch_sizes'))) for name in names}
-
-
-def leave(how):
-    print('leaves at', time.time(), flush=True)
-    if how == 'raise':
-        raise ValueError('the reason')
-    if how == 'kill':
-        os.kill(os.getpid(), signal.SIGKILL)
-    sys.exit(3)
-
-
-def leaving(directory, problem, sizes, settings, how, where):
-    """Train for six epochs, or go on from the last checkpoint; rank 1 may leave in the fifth."""
-    problem, rank = problem_of(problem), hvd.rank()
-    begin = len(list(directory.glob('*.svrg')))
-    wait_for_all()  # before rank 0 saves the next one
-
-    def on_batch(param):
-        if rank and how and param.epoch == 4 and param.nbatch == 2:
-            leave(how)
-
-    if begin:
-        module = SVRGModule.load(directory / 'model', begin, load_optimizer_states=True,
-                                 label_names=('label',))
-    else:
-        module = problem.module(2)
-    take_snapshot = module.update_full_grads
-
-    def take_snapshot_or_leave(train_data):
-        if rank and how and module._snapshot.num_update >= 4 * 4:
-            leave(how)
-        take_snapshot(train_data)
-
-    if where == 'pass':
-        module.update_full_grads = take_snapshot_or_leave
-
-    def save(epoch, *_):
-        if rank == 0:
-            module.save_checkpoint(directory / 'model', epoch + 1, save_optimizer_states=True)
-
-    module.fit(shard_of(problem, sizes, rank, 8), kvstore='horovod', eval_metric='mse',
-               begin_epoch=begin, num_epoch=6, optimizer_params=settings,
-               arg_params=module._arg_params or problem.arg_params(), epoch_end_callback=save,
-               batch_end_callback=on_batch if where == 'step' else None)
-    return begin, weights_of(module)
+ELSEWHERE = {name: getattr(module, name) for module, name in (
+    (workers, 'fit_with_step_size'), (workers, 'fit_until_converged'), (workers, 'fit_unlike'),
+    (gluon_workers, 'fit_gluon_alone'))}
 
 
 def end_at_once(problem):

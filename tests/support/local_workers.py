@@ -1,7 +1,5 @@
 """What the workers of the distributed tests do that make their steps alone."""
 
-import os
-import signal
 import time
 
 import mxnet as mx
@@ -118,18 +116,6 @@ def refused_alone(kvstore, problem, sizes):
 
     found = [error_of(lambda: fit(1 if kvstore.type == 'dist_async' or kvstore.rank else 2))]
     return found + [error_of(trainer)] if kvstore.type == 'dist_async' else found
-
-
-def die_alone(kvstore):
-    """Train until the worker of rank 1 is killed, between two snapshots."""
-    def kill(param):
-        if kvstore.rank == 1 and param.epoch == 2 and param.nbatch == 3:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    data, targets = least_squares(kvstore.num_workers, False)
-    SVRGModule(LINEAR, label_names=('label',), update_freq=1, local_steps=True).fit(
-        own_rows(kvstore, data, targets), kvstore=kvstore, eval_metric='mse', num_epoch=10 ** 6,
-        batch_end_callback=kill, optimizer_params={'learning_rate': 0.01})
 
 
 def statistics_gluon_alone(kvstore, sizes):

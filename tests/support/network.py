@@ -7,7 +7,6 @@ machine's own network changes.
 import contextlib
 import itertools
 import os
-import shlex
 import shutil
 import signal
 import subprocess
@@ -101,9 +100,8 @@ class Network:
                 if self._megabits:
                     self._limit(name, device)
             configuration += ['Host ' + host, '  HostName ' + HOST_ADDRESS % number]
-        # A host that nobody answers for.
-        configuration += ['Host nobody', '  HostName ' + HOST_ADDRESS % 99, 'Host *',
-                          '  User root', '  IdentityFile %s' % (self._folder / 'user_key'),
+        configuration += ['Host *', '  User root',
+                          '  IdentityFile %s' % (self._folder / 'user_key'),
                           '  IdentitiesOnly yes', '  StrictHostKeyChecking no',
                           '  UserKnownHostsFile /dev/null', '  LogLevel ERROR']
         self.ssh_config.write_text('\n'.join(configuration) + '\n')
@@ -129,30 +127,18 @@ class Network:
         """Return a command as it runs on a host, or on the hub."""
         return [find('ip'), 'netns', 'exec', self._prefix + name, *command]
 
-    def boot(self, host, replaced=None):
-        """Start the sshd of a host, and wait until it listens.
-
-        Parameters
-        ----------
-        host : str
-            Name of the host.
-        replaced : dict of pathlib.Path to pathlib.Path, optional
-            Files that this host alone sees in the place of others.
-        """
+    def boot(self, host):
+        """Start the sshd of a host, and wait until it listens."""
         Path('/run/sshd').mkdir(mode=0o755, exist_ok=True)  # sshd asks for it
         configuration = self._folder / (host + '.sshd_config')
         configuration.write_text('\n'.join([
             'HostKey %s' % (self._folder / 'host_key'), 'PidFile none', 'UsePAM no',
             'AuthorizedKeysFile %s' % (self._folder / 'user_key.pub'), 'StrictModes no',
             'PasswordAuthentication no', 'PermitRootLogin prohibit-password']) + '\n')
-        # A process that ip starts on a host has mounts of its own.
-        start = ''.join('mount --bind %s %s && ' % (shlex.quote(str(new)), shlex.quote(str(old)))
-                        for old, new in (replaced or {}).items()) + 'exec "$0" "$@"'
         log = self._folder / (host + '.sshd_log')
         with open(log, 'wb') as file:
             self._servers[host] = subprocess.Popen(
-                self.command(host, 'sh', '-c', start, find('sshd'), '-D', '-e', '-f',
-                             str(configuration)),
+                self.command(host, find('sshd'), '-D', '-e', '-f', str(configuration)),
                 stdin=subprocess.DEVNULL, stdout=file, stderr=file)
         deadline = time.monotonic() + SECONDS
         while 'listening' not in log.read_text():

@@ -30,7 +30,7 @@ def problem_of(arguments):
     return problem
 
 
-def shard_of(problem, sizes, rank, batch_size):
+def shard_of(problem, sizes, rank, batch_size, **arguments):
     """Return the iterator over the rows of one rank; sizes are those of all shards."""
     begin = sum(sizes[:rank])
     rows = slice(begin, begin + sizes[rank])
@@ -39,7 +39,7 @@ def shard_of(problem, sizes, rank, batch_size):
     if isinstance(problem, SparseProblem):
         return CsrIter(problem.features[rows], problem.targets[rows], batch_size)
     return mx.io.NDArrayIter(problem.features[rows], problem.targets[rows], batch_size,
-                             label_name='label')
+                             label_name='label', **arguments)
 
 
 def error_of(call, *arguments):

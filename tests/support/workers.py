@@ -17,34 +17,12 @@ from pathlib import Path
 
 import mxnet as mx
 
-from gluon_workers import (
-    converge_gluon,
-    fit_gluon,
-    fit_gluon_alone,
-    fit_on_raw_columns_gluon,
-    train_unlike_gluon,
-    warn_of_batch_sizes,
-)
-from local_workers import (
-    converge_alone,
-    die_alone,
-    refused_alone,
-    resume_gluon_alone,
-    statistics_alone,
-    statistics_gluon_alone,
-)
+import gluon_workers
+import local_workers
 from problems import Problem, SparseProblem
-from sampled_workers import fit_sampled, sampled_unlike
 from sequences import Sequences
-from shards import NoBatches, error_of, problem_of, shard_of, weights_of
+from shards import error_of, problem_of, shard_of, weights_of
 from svrg_optimization import BarzilaiBorwein, SVRGModule
-from svrg_optimization.proximal import L1
-
-# Scenarios in files of their own.
-ELSEWHERE = (converge_alone, converge_gluon, die_alone, fit_gluon, fit_gluon_alone,
-             fit_on_raw_columns_gluon, fit_sampled, refused_alone, resume_gluon_alone,
-             sampled_unlike, statistics_alone, statistics_gluon_alone, train_unlike_gluon,
-             warn_of_batch_sizes)
 
 
 def bound(problem, kvstore, train_data, devices=1, seed=None, optimizer=None, update_freq=1,
@@ -67,18 +45,6 @@ def full_gradient_of(module):
             for name in module._param_dict[0]}
 
 
-def recording_barriers(kvstore):
-    """Return a list that grows with each call that waits for all workers."""
-    barrier, calls = kvstore._barrier, []
-
-    def recording():
-        calls.append(None)
-        barrier()
-
-    kvstore._barrier = recording
-    return calls
-
-
 def snapshots(kvstore, problem, sizes, batch_sizes, devices=1, count=10, seeds=None):
     """Take snapshots, with some steps between; return what each of them found."""
     problem = problem_of(problem)
@@ -86,12 +52,10 @@ def snapshots(kvstore, problem, sizes, batch_sizes, devices=1, count=10, seeds=N
     train_data = shard_of(problem, sizes, rank, batch_sizes[rank])
     module = bound(problem, kvstore, train_data, devices, seeds and seeds[rank])
     some = next(iter(problem.iterator(batch_sizes[rank])))
-    barriers = recording_barriers(kvstore)
     found = []
     for _ in range(count):
-        barriers.clear()
         module.update_full_grads(train_data)
-        found.append({'barriers': len(barriers), 'live': weights_of(module),
+        found.append({'live': weights_of(module),
                       'weights': weights_of(module._mod_aux), 'full': full_gradient_of(module)})
         for _ in range(rank + 1 if kvstore.type == 'dist_async' else 1):
             module.forward_backward(some)
@@ -138,43 +102,18 @@ def rows_of_batch(batch):
     return {'w': batch.data[0].indices}
 
 
-def fit_with_error(kvstore, problem, sizes, batch_size):
-    """Call fit where it must raise; return the message and whether a step was made."""
-    problem = problem_of(problem)
-    train_data = shard_of(problem, sizes, kvstore.rank, batch_size)
-    module = problem.module()
-    steps = []
-    try:
-        module.fit(train_data, kvstore=kvstore, arg_params=problem.arg_params(), num_epoch=2,
-                   batch_end_callback=steps.append)
-    except ValueError as error:
-        return str(error), len(steps), module._snapshot.is_active
-    return None
-
-
-def fit_unlike(kvstore, sizes, batch_sizes=(8, 8), update_freqs=(1, 1), begin_epochs=(0, 0),
-               alphas=(1, 1), last_batch_handle='pad', prefix=None, loads=(False, False),
-               num_epochs=(4, 4), strengths=(None, None)):
-    """Call fit with arguments of each rank's own; return its error's message, and its steps."""
-    problem, rank = Problem(rows=sum(sizes)), kvstore.rank
-    begin = sum(sizes[:rank])
-    rows = slice(begin, begin + sizes[rank])
-    if sizes[rank]:
-        train_data = mx.io.NDArrayIter(problem.features[rows], problem.targets[rows],
-                                       batch_sizes[rank], label_name='label',
-                                       last_batch_handle=last_batch_handle)
+def fit_unlike(kvstore, sizes, batch_sizes=(8, 8), settings=({}, {}), fits=({}, {}),
+               prefixes=(None, None), **arguments):
+    """Call fit with what differs by rank; return the message of its error, and its steps."""
+    problem, rank, steps = Problem(rows=sum(sizes)), kvstore.rank, []
+    if prefixes[rank]:
+        module = SVRGModule.load(prefixes[rank], 1, label_names=('label',))
     else:
-        train_data = NoBatches(problem.iterator(batch_sizes[rank]))
-    if loads[rank]:
-        module = SVRGModule.load(prefix, 1, label_names=('label',), update_freq=update_freqs[rank])
-    else:
-        module = problem.module(update_freqs[rank], alpha=alphas[rank],
-                                proximal=strengths[rank] and L1(strengths[rank]))
-    steps = []
+        module = problem.module(**settings[rank])
     message = error_of(functools.partial(
-        module.fit, train_data, kvstore=kvstore, arg_params=problem.arg_params(),
-        eval_metric='mse', begin_epoch=begin_epochs[rank], num_epoch=num_epochs[rank],
-        batch_end_callback=steps.append))
+        module.fit, shard_of(problem, sizes, rank, batch_sizes[rank], **arguments),
+        kvstore=kvstore, arg_params=problem.arg_params(), eval_metric='mse',
+        batch_end_callback=steps.append, **{'num_epoch': 4, **fits[rank]}))
     return message, len(steps)
 
 
@@ -210,42 +149,6 @@ def fit_tried_again(kvstore, sizes):
         with contextlib.suppress(OSError):
             fit(train_data, num_epoch=4)
     return weights_of(module)
-
-
-def fit_after_scoring(kvstore, sizes, batch_sizes):
-    """Score on one worker, with another batch size, and fit again; return weights or a message."""
-    problem = Problem(rows=sum(sizes))
-    train_data = shard_of(problem, sizes, kvstore.rank, 4)
-    module = problem.module(2)
-    settings = {'eval_metric': 'mse', 'arg_params': problem.arg_params(),
-                'optimizer_params': {'learning_rate': 0.1}}
-    module.fit(train_data, kvstore=kvstore, num_epoch=2, **settings)
-    if kvstore.rank == 0:
-        module.score(problem.iterator(3), 'mse')
-    train_data = shard_of(problem, sizes, kvstore.rank, batch_sizes[kvstore.rank])
-    return error_of(functools.partial(module.fit, train_data, begin_epoch=2, num_epoch=4,
-                                      **settings)) or weights_of(module)
-
-
-def pass_tried_again(kvstore, sizes):
-    """Try a pass again that failed on one worker; return the full gradient, after some steps."""
-    problem = Problem(rows=sum(sizes))
-    shard = shard_of(problem, sizes, kvstore.rank, 4)
-    module = bound(problem, kvstore, shard)
-    train_data = FailingOnce(shard, kvstore.rank == 0)
-    failed = 0
-    for _ in range(2):
-        try:
-            module.update_full_grads(train_data)
-        except OSError:
-            failed += 1
-            module.update_full_grads(train_data)
-        found = weights_of(module._mod_aux), full_gradient_of(module)
-        shard.reset()
-        for batch in shard:
-            module.forward_backward(batch)
-            module.update()
-    return (failed, *found)
 
 
 def fit_held(kvstore, problem, sizes, batch_size, num_epoch, update_freq, optimizer):
@@ -335,29 +238,6 @@ def fit_on_raw_columns(kvstore, problem, sizes, batch_size, units):
     return rule.column_scales.by_name['fc_weight'], module.gradient_norm, weights_of(module)
 
 
-def fit_again(kvstore, problem, sizes, batch_size, optimizer):
-    """Train, give each worker other random weights, and take a snapshot."""
-    problem = problem_of(problem)
-    train_data = shard_of(problem, sizes, kvstore.rank, batch_size)
-    module = bound(problem, kvstore, train_data, optimizer=optimizer)
-    module.fit(train_data, eval_metric='mse', num_epoch=1)
-    mx.random.seed(kvstore.rank)
-    module.init_params(mx.init.Normal(1), force_init=True)
-    module.update_full_grads(train_data)
-    return weights_of(module._mod_aux), weights_of(module), full_gradient_of(module)
-
-
-def resume_with_other_shards(kvstore, prefix, sizes):
-    """Go on between two snapshots on shards of different sizes; return the message and steps."""
-    problem = Problem()
-    module = SVRGModule.load(prefix, 1, label_names=('label',))
-    steps = []
-    message = error_of(functools.partial(
-        module.fit, shard_of(problem, sizes, kvstore.rank, 8), kvstore=kvstore, eval_metric='mse',
-        begin_epoch=1, num_epoch=2, batch_end_callback=steps.append))
-    return message, len(steps)
-
-
 class Unpicklable(mx.optimizer.SGD):
     """An optimizer that cannot be sent to servers."""
 
@@ -396,34 +276,6 @@ def fit_buckets(kvstore, num_epoch, optimizer, directory, **arguments):
     return weights_of(module), len(caught)
 
 
-def kvstore_given_twice(kvstore):
-    """Offer a KVStore that has a module to another, and again to the same; return the messages."""
-    problem = Problem(rows=24)
-    shard = shard_of(problem, [12, 12], kvstore.rank, 4)
-    first = bound(problem, kvstore, shard)
-    second = Problem(rows=24, weight={'name': 'v'}, bias={'name': 'b'})
-    return [error_of(bound, second, kvstore, shard), error_of(bound, second, kvstore.type, shard),
-            error_of(functools.partial(first.init_optimizer, kvstore, force_init=True)),
-            error_of(bound, second, 'dist_async', shard)]
-
-
-def kvstore_of_plain_module(kvstore):
-    """Give a module a KVStore that a plain Module uses; return the message, or its weights."""
-    problem = Problem(rows=24)
-    shard = shard_of(problem, [12, 12], kvstore.rank, 4)
-    plain = mx.mod.Module(mx.sym.FullyConnected(mx.sym.Variable('data'), num_hidden=2, name='p'),
-                          label_names=None)
-    plain.bind(shard.provide_data)
-    plain.init_params()
-    plain.init_optimizer(kvstore)
-    try:
-        module = bound(problem, kvstore, shard)
-    except ValueError as error:
-        return str(error)
-    module.fit(shard, num_epoch=2, eval_metric='mse')
-    return weights_of(module)
-
-
 def sum_of_thirds(kvstore):
     """Return the sum of a third from each worker, as servers add it in float64."""
     third, total = mx.nd.full((3,), 1 / 3, dtype='float64'), mx.nd.zeros((3,), dtype='float64')
@@ -445,7 +297,9 @@ def main():
     directory = Path(directory)
     arguments = pickle.loads((directory / 'arguments').read_bytes())
     kvstore = mx.kv.create(arguments.pop('kind', 'dist_sync'))
-    result = globals()[scenario](kvstore, **arguments)
+    function, = (vars(module)[scenario] for module in (
+        sys.modules[__name__], gluon_workers, local_workers) if scenario in vars(module))
+    result = function(kvstore, **arguments)
     (directory / ('result-%d' % kvstore.rank)).write_bytes(pickle.dumps(result))
     kvstore._barrier()
 
