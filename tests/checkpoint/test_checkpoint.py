@@ -92,7 +92,8 @@ def test_the_batch_size_may_change_after_a_stop(prefix):
 
 @pytest.mark.parametrize('loads, given, expected', [
     (True, {}, 13), (False, {}, 1), (True, {'begin_num_update': 100}, 101),
-    (True, {'begin_num_update': 0}, 1), (True, mx.optimizer.SGD(momentum=0.9, rescale_grad=0.1), 13),
+    (True, {'begin_num_update': 0}, 1),
+    (True, mx.optimizer.SGD(momentum=0.9, rescale_grad=0.1), 13),
     (True, mx.optimizer.SGD(momentum=0.9, rescale_grad=0.1, begin_num_update=100), 101)])
 def test_counts_of_updates_come_with_the_states_unless_given(saved, loads, given, expected):
     problem = Problem('softmax', rows=37)

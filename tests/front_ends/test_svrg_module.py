@@ -7,10 +7,9 @@ import mxnet as mx
 import numpy as np
 import pytest
 
-import oracle
 from problems import Problem
 from svrg_optimization import BarzilaiBorwein, SVRGModule
-from trainings import HeadGradients, fit
+from trainings import fit
 
 
 def test_module_errors_stay_as_they_are():
