@@ -31,7 +31,7 @@ def test_a_resumed_run_is_bit_identical(monkeypatch, prefix, stop, optimizer, co
     assert resumed.update_freq == 3
     train(problem, resumed, stop, 6, optimizer, kvstore=make())
     assert bits(resumed) == bits(unbroken)
-    assert resumed._optimizer.num_update == unbroken._optimizer.num_update == 24
+    assert resumed._snapshot.num_update == resumed._optimizer.num_update == 24
 
 
 def test_plain_module_reads_the_files_of_a_checkpoint(saved):

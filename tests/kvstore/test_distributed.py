@@ -253,7 +253,7 @@ DIFFERENCES = {
          {'sizes': [20, 23], 'batch_sizes': [10, 10], 'last_batch_handle': 'roll_over'}),
         (r'begin_epoch must be the same.*ranks, \[0, 1\]$', {'fits': by_rank(begin_epoch=[0, 1])}),
         (r'num_epoch must be the same.*ranks, \[4, 5\]$', {'fits': by_rank(num_epoch=[4, 5])}),
-        (r'a snapshot when fit begins .* must be the same.*ranks, \[False, True\]$',
+        (r'a snapshot when fit begins must be the same.*ranks, \[False, True\]$',
          {'fits': by_rank(begin_epoch=[1, 1]), 'settings': by_rank(update_freq=[2, 2]),
           'prefixes': ['model', None]}),
         (r'ranks, \[4, 2\]$', {'sizes': [30, 10], 'fits': by_rank(begin_epoch=[1, 1]),
