@@ -126,28 +126,17 @@ def test_it_trains_as_module_in_a_sequential_module(alpha, warned):
         np.testing.assert_array_equal(value, trained[1][name])
 
 
-def test_log_lines_and_callbacks_come_in_the_order_of_module(caplog):
+def test_log_lines_of_snapshots_come_before_those_of_their_epoch(caplog):
     problem = Problem(rows=37)
-    steps, epochs = [], []
-    module = problem.module(2)
     with caplog.at_level(logging.INFO):
-        module.fit(problem.iterator(), problem.iterator(), eval_metric='mse', num_epoch=3,
-                   batch_end_callback=steps.append,
-                   epoch_end_callback=lambda epoch, *_: epochs.append(epoch))
-    assert [(param.epoch, param.nbatch) for param in steps] == [
-        (epoch, nbatch) for epoch in range(3) for nbatch in range(4)]
-    assert epochs == [0, 1, 2]
-    lines = [record.getMessage() for record in caplog.records]
-    heads = [line.split('=')[0] for line in lines if line.startswith('Epoch')]
-    assert heads == [
-        'Epoch[0] Full gradient time', 'Epoch[0] Full gradient norm', 'Epoch[0] Full objective',
-        'Epoch[0] Train-mse', 'Epoch[0] Time cost', 'Epoch[0] Validation-mse', 'Epoch[1] Train-mse',
-        'Epoch[1] Time cost', 'Epoch[1] Validation-mse', 'Epoch[2] Full gradient time',
-        'Epoch[2] Full gradient norm', 'Epoch[2] Full objective', 'Epoch[2] Train-mse',
-        'Epoch[2] Time cost', 'Epoch[2] Validation-mse']
-    seconds = {head: float(line.split('=')[1]) for head, line in zip(heads, (
-        line for line in lines if line.startswith('Epoch')))}
-    assert 0 <= seconds['Epoch[0] Full gradient time'] <= seconds['Epoch[0] Time cost']
+        problem.fit(problem.module(2, logger=logging.getLogger('training')), 3, eval_metric='mse')
+    lines = [line for line in caplog.messages if line.startswith('Epoch')]
+    of_snapshot = ['Full gradient time', 'Full gradient norm', 'Full objective']
+    assert [line.split('=')[0] for line in lines] == [
+        'Epoch[%d] %s' % (epoch, head) for epoch in range(3)
+        for head in [*of_snapshot[:3 * (epoch != 1)], 'Train-mse', 'Time cost']]
+    assert 0 <= float(lines[0].split('=')[1]) <= float(lines[4].split('=')[1])
+    assert {record.name for record in caplog.records} == {'training'}
 
 
 def test_arguments_of_a_base_classs_fit_are_passed_on():

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from cluster import job, started
-from jobs import TRAIN, assert_same_weights, last_checkpoint, weights
+from jobs import EPOCHS, assert_same_weights, last_checkpoint, training, weights
 from mpi import AS_ROOT, MPIRUN, mpirun
 from network import Network, lacking
 
@@ -23,7 +23,7 @@ def on_several_hosts(test):
 
 WORKERS, PROCESSES = 2, 4
 SECONDS_TO_END = 22
-EPOCHS, DURING = 5, r'Epoch\[2\] Train-accuracy'
+DURING = r'Epoch\[2\] Train-accuracy'
 SSH = 'ssh -o ServerAliveInterval=2 -o ServerAliveCountMax=2 -F %s'
 
 
@@ -57,12 +57,6 @@ def on_hosts(network, tmp_path, command):
         options += ['--prtemca', 'oob_tcp_keepalive_' + name, seconds]
     return started(network.command('hub', *mpirun(
         PROCESSES, command, *options, role=['--root', '10.77.0.1'])), **AS_ROOT)
-
-
-def training(prefix, *options):
-    """Return the command that trains on the digits, in batches that are small and so many."""
-    return [str(TRAIN), '--prefix', str(prefix), '--epochs', str(EPOCHS), '--batch-size', '5',
-            '--learning-rate', '0.02', *options]
 
 
 def assert_success(running):
