@@ -7,9 +7,10 @@ import mxnet as mx
 import numpy as np
 import pytest
 
+import oracle
 from problems import Problem
 from svrg_optimization import BarzilaiBorwein, SVRGModule
-from trainings import fit
+from trainings import HeadGradients, fit
 
 
 def test_module_errors_stay_as_they_are():
