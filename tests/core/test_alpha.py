@@ -1,6 +1,5 @@
 """α-SVRG: the coefficient of the variance reduction, constant and as a schedule."""
 
-from fractions import Fraction
 
 import mxnet as mx
 import numpy as np
@@ -16,32 +15,6 @@ TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
 
 def alternating(num_update):
     return 0.9 if num_update % 2 else 0.2
-
-
-class Own(SVRGModule):
-    """A rule of one's own sees scaled gradients."""
-
-    def __init__(self, **kwargs):
-        super().__init__(Problem('perceptron').symbol, label_names=('label',), **kwargs)
-
-    def _svrg_grads_update_rule(self, current, at_snapshot, full):
-        return current - at_snapshot + full
-
-
-def module_of(problem, cls=None, **kwargs):
-    return (cls or problem.module)(update_freq=2, **kwargs)
-
-
-@in_pairs({
-    'alpha': [1, 0.7, Fraction(1, 4), np.float32(0.5), alternating,
-              LinearDecay(0.75, 12), lambda _: 0],
-    'settings': [{}, {'store_snapshot_grads': True}, {'cls': Own}],
-    'context, kvstore': [(mx.cpu(), None), (TWO_DEVICES, 'local')]})
-def test_training_is_alpha_svrg(alpha, settings, context, kvstore):
-    problem = Problem('perceptron', rows=37)
-    module = module_of(problem, context=context, alpha=alpha, **settings)
-    assert_svrg(problem, module, 5, 2, problem.svrg(alpha=alpha, **SETTINGS), kvstore=kvstore)
-    assert module._snapshot.is_active
 
 
 @pytest.mark.parametrize('alpha', [0.4, alternating])

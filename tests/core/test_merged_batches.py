@@ -1,5 +1,7 @@
 """Small batches of a pass are computed as one."""
 
+import json
+
 import mxnet as mx
 import numpy as np
 import pytest
@@ -8,6 +10,7 @@ from full_gradients import ShortBatches, assert_pass, full_gradient, randomize
 from pairs import in_pairs
 from problems import CsrIter, Problem, SparseProblem
 from svrg_optimization.module import executors
+from svrg_optimization.module.loss_reduction import is_row_wise
 
 TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
 
@@ -128,15 +131,13 @@ def test_rows_of_which_no_layer_mixes_two_are_known(merged, loss):
     assert merged == [16, 16]
 
 
-def test_rows_as_weights_are_not_rows(merged):
-    data = mx.sym.Variable('data')
-    scores = mx.sym.FullyConnected(data, num_hidden=4, name='fc')
-    problem = Problem('softmax', rows=320, classes=4)
-    problem.symbol = mx.sym.SoftmaxOutput(
-        mx.sym.FullyConnected(scores, weight=data, no_bias=True, num_hidden=10),
-        mx.sym.Variable('label'))
-    problem.bound().update_full_grads(problem.iterator())
-    assert not merged
+def test_rows_as_weights_and_labels_that_are_parameters_are_not_row_wise():
+    data, inputs = mx.sym.Variable('data'), {'data': (8, 4), 'label': (8,)}
+    for weight, given, expected in ((None, inputs, True), (data, inputs, False),
+                                    (None, {'data': (8, 4)}, False)):
+        scores = mx.sym.FullyConnected(data, weight=weight, no_bias=True, num_hidden=8)
+        symbol = mx.sym.SoftmaxOutput(scores, mx.sym.Variable('label'))
+        assert is_row_wise(json.loads(symbol.tojson())['nodes'], given) == expected
 
 
 def test_batches_are_not_merged_where_a_loss_has_no_rows(merged):

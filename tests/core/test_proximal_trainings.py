@@ -11,11 +11,9 @@ import oracle
 from held_batches import assert_svrg
 from oracle import box
 from own_operators import Cap
-from pairs import in_pairs
 from problems import Problem, SparseProblem
 from sequences import Sequences
 from svrg_optimization import SVRGModule
-from svrg_optimization.module.executor_group import parameters
 from svrg_optimization.proximal import L1, Box, GroupLasso
 
 TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
@@ -32,25 +30,6 @@ def assert_zeros(module, name, expected):
     actual = module.get_params()[0][name].asnumpy()
     np.testing.assert_array_equal(actual == 0, expected == 0)
     assert 0 < (expected == 0).sum() < expected.size
-
-
-@in_pairs({
-    'kind': ['linear', 'softmax', 'perceptron'],
-    'context, kvstore, update_on_kvstore': PLACES,
-    'settings, update_freq': [({}, 1), ({}, 2), ({'store_snapshot_grads': True}, 2),
-                              ({'alpha': 0}, 2), ({'alpha': 0.5}, 2)]})
-def test_training_is_proximal_svrg(monkeypatch, kind, context, kvstore, update_on_kvstore,
-                                   settings, update_freq):
-    """L1 on all weights, and not on biases, beside weight decay."""
-    monkeypatch.setenv('MXNET_UPDATE_ON_KVSTORE', update_on_kvstore)
-    problem, sgd = Problem(kind, rows=37, features=8), {**RATE, 'wd': 0.05}
-    module = problem.module(update_freq, context=context, proximal=L1(0.3), **settings)
-    twin = problem.svrg(**sgd, alpha=settings.get('alpha', 1), proximal={
-        name: oracle.soft_threshold(0.3) for name in ('fc_weight', 'hidden_weight')})
-    assert_svrg(problem, module, 5, update_freq, twin, sgd, kvstore=store(kvstore))
-    assert_zeros(module, 'fc_weight', twin.weights['fc_weight'])
-    for copies in parameters(module).values():
-        assert len({copy.asnumpy().tobytes() for copy in copies}) == 1
 
 
 @pytest.mark.parametrize('context, kvstore, update_on_kvstore', PLACES)

@@ -109,31 +109,32 @@ def test_a_checkpoint_goes_on_with_the_same_bits(tmp_path, sparse_full_grad):
         np.testing.assert_array_equal(resumed.get_params()[0][name].asnumpy(), value.asnumpy())
 
 
-def present(svrg, rows):
-    """Tell which columns a batch has."""
-    return np.any(svrg.features[rows] != 0, axis=0)[:, None]
-
-
-@pytest.mark.parametrize('kvstore', [None, 'object'])
+@pytest.mark.parametrize('context, kvstore', [
+    (mx.cpu(), None), (mx.cpu(), 'object'), (TWO_DEVICES, 'object')])
 @pytest.mark.parametrize('count, alpha', [(40, 1), (33, 1), (33, 0.4)])
-def test_sparse_full_grad_steps_on_the_rows_of_a_batch(kvstore, count, alpha):
-    """g - α (s - μ over the part of the batches with the row)."""
+def test_sparse_full_grad_steps_on_the_rows_of_a_batch(context, kvstore, count, alpha):
+    """g - α (s - μ over the part of the batches with the row), on each device with its rows."""
     problem = SparseProblem(count, density=0.1)
-    module = fit(problem, problem.module(2, sparse_full_grad=True, alpha=alpha), kvstore,
-                 learning_rate=0.1)
+    module = fit(problem, problem.module(2, sparse_full_grad=True, alpha=alpha, context=context),
+                 kvstore, learning_rate=0.1)
     svrg, batches = problem.svrg(alpha=alpha), oracle.batches_of(count, 10)
-    share = np.mean([present(svrg, rows) for rows in batches], axis=0)
+
+    def present(rows):
+        """Count the devices that have a column."""
+        return sum(np.any(svrg.features[part] != 0, axis=0)[:, None].astype(int)
+                   for part in np.array_split(rows, module._ctx_len))
+
+    share = np.mean([present(rows) for rows in batches], axis=0)
     assert 0 < share[:-2].min() < 1
     for epoch in range(5):
         if epoch % 2 == 0:
             svrg.take_snapshot()
-            svrg.full_gradient['w'] /= np.maximum(share, 1e-9)
         for rows in batches:
             now, then = (svrg.gradients(weights, rows) for weights in (svrg.weights, svrg.snapshot))
-            step = {name: now[name] - alpha * (then[name] - svrg.full_gradient[name])
-                    for name in now}
-            step['w'] *= present(svrg, rows)
-            svrg.optimizer.step(svrg.weights, step)
+            full = dict(svrg.full_gradient)
+            full['w'] = full['w'] / np.maximum(share, 1e-9) * present(rows)
+            svrg.optimizer.step(svrg.weights, {
+                name: now[name] - alpha * (then[name] - full[name]) for name in now})
     problem.assert_weights(module, svrg.weights)
 
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import oracle
-from held_batches import SETTINGS, assert_svrg
+from held_batches import SETTINGS
 from problems import Problem
 from svrg_optimization import SVRGModule
 
@@ -69,14 +69,6 @@ def test_outputs_and_input_gradients_stay_valid_over_steps_and_passes(context, p
         svrg.step(rows)  # of the second backward, which follows the first one's snapshot
         problem.assert_weights(module, svrg.weights)
         check('after update')
-
-
-@pytest.mark.parametrize('rows, context', [(40, mx.cpu()), (37, mx.cpu()), (37, TWO_DEVICES)])
-@pytest.mark.parametrize('stored', [False, True])
-def test_training_in_shared_memory_is_svrg(rows, context, stored):
-    problem = Problem('perceptron', rows=rows)
-    module = problem.module(2, context=context, store_snapshot_grads=stored)
-    assert_svrg(problem, module, 4, 2, eval_metric=['acc', 'ce'])
 
 
 def test_batches_may_change_their_size_and_back_over_binds_and_evaluations():
