@@ -254,22 +254,21 @@ class ProximalOperators:
             _check_operator(proximal)
             self.by_name = dict.fromkeys(weights, proximal)
             if not weights:
-                raise ValueError('proximal must be a dict from parameter name to operator where '
-                                 'no trained parameter has weight decay by its name: %s'
-                                 % ', '.join(trainable))
+                raise ValueError('proximal must be a dict from parameter name to operator where no '
+                                 'parameter has weight decay by its name: ' + ', '.join(trainable))
         for name, operator in self.by_name.items():
             _check_operator(operator)
             if name not in trainable:
                 raise ValueError('proximal must be for trained parameters (%s), not for %r'
                                  % (', '.join(trainable), name))
+
     def check_optimizer(self, optimizer, optimizer_params, shapes, on_servers=False):
         """Raise a ValueError if the operators do not fit an optimizer, shapes, or the KVStore."""
         if not self.by_name:
             return
         if on_servers:
             raise ValueError('proximal must be None where the servers of a kvstore update the '
-                             "weights, as with 'dist_async', row_sparse weights and "
-                             'MXNET_UPDATE_ON_KVSTORE=1: the workers apply its operators')
+                             "weights: with 'dist_async', or MXNET_UPDATE_ON_KVSTORE=1")
         lacking = sorted(set(self.by_name) - set(shapes))
         if lacking:
             raise ValueError('proximal must be for parameters of the bucket that init_optimizer is '
@@ -280,9 +279,9 @@ class ProximalOperators:
         if momentum or not (isinstance(klass, type) and issubclass(klass, opt.SGD) and all(
                 getattr(klass, method) is getattr(opt.SGD, method)
                 for method in ('update', 'update_multi_precision', '_update_impl'))):
-            raise ValueError('optimizer must be sgd without momentum for proximal, not %s: the '
-                             'operator needs a step along the gradient with one rate'
-                             % (name + (' with momentum %g' % momentum if momentum else '')))
+            raise ValueError('optimizer must be sgd without momentum for proximal, not %s%s: a '
+                             'step of one rate' % (
+                                 name, ' with momentum %g' % momentum if momentum else ''))
         for name, operator in self.by_name.items():
             if isinstance(operator, GroupLasso) and not (
                     -len(shapes[name]) <= operator.axis < len(shapes[name])):

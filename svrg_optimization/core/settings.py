@@ -37,9 +37,8 @@ class Settings:
         self.local_steps = checked_bool('local_steps', local_steps)
 
         if self.store_snapshot_grads and self.updates_per_snapshot is not None:
-            raise ValueError('updates_per_snapshot must be None with store_snapshot_grads, with '
-                             'which an epoch trains on the batches of its snapshot, and not %r'
-                             % self.updates_per_snapshot)
+            raise ValueError('updates_per_snapshot must be None with store_snapshot_grads, and '
+                             'not %r' % self.updates_per_snapshot)
         if self.sparse_full_grad and self.proximal is not None and self.proximal != {}:
             raise ValueError('sparse_full_grad must be False for proximal: its operator changes '
                              'all rows in each step, not only those of the batch')

@@ -53,8 +53,7 @@ class Store:
         """Offer the batches of a finished pass, or warn that they do not fit."""
         if self.is_exceeded:
             warn_once('store_snapshot_grads: the batches and their gradients are more than %d '
-                      'bytes, so none is stored: steps compute gradients at the snapshot again'
-                      % self.budget, 'not stored')
+                      'bytes, so none is stored' % self.budget, 'not stored')
         self.train_data, self.full_gradient, self.batches = (
             train_data, full_gradient, self._of_pass)
         if self.batches and self._generator is None:

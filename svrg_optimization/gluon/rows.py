@@ -48,9 +48,8 @@ class Rows:
         """Return the number of rows on one device, and whether the loss is a mean over them."""
         if loss.size > 1:
             if self.kind == 'mean':
-                raise ValueError('objective must return a loss of one element with '
-                                 'loss_is_mean=True, or after a batch with such a loss of several '
-                                 'rows, and not of shape %s' % (loss.shape,))
+                raise ValueError('objective must return a loss of one element with loss_is_mean='
+                                 'True, or after such a loss, and not of shape %s' % (loss.shape,))
             self.kind = 'by row'
         if self.kind == 'by row':
             return loss.size, False

@@ -33,11 +33,10 @@ def packed(trainer):
                        for place, state in trainer._all_updaters[0].states.items()}},
         'scheduler': scheduler and {'class': type(scheduler).__name__,
                                     'state': rule.state() if rule else _numbers(scheduler)},
-        'snapshot': {
-            **{name: getattr(snapshot, name) for name in _COUNTS}, 'jump': snapshot.jump,
+        'snapshot': {**{name: getattr(snapshot, name) for name in _COUNTS}, **({
+            'jump': snapshot.jump, 'full_gradient': snapshot.full_gradient.pack(),
             'weights': {name: arrays[0] for name, arrays in reference.values().items()},
-            'full_gradient': snapshot.full_gradient.pack()} if snapshot.is_active else {
-                name: getattr(snapshot, name) for name in _COUNTS}}
+        } if snapshot.is_active else {})}}
 
 
 def _numbers(owner):
@@ -48,17 +47,13 @@ def _numbers(owner):
 def restoring(trainer, content, fname):
     """Return a function that restores what `packed` returned; until it is called nothing changes.
 
-    Raises
-    ------
-    ValueError
-        If the file is of other parameters or of another optimizer.
+    A ValueError tells of a file of other parameters or of another optimizer.
     """
     reference, svrg, optimizer = trainer._reference, trainer._svrg, trainer._optimizer
     names, saved, snapshot = reference.names, content['optimizer'], content['snapshot']
     if _structure(content['names']) != _structure(names):
-        raise ValueError('%s has states of other parameters, or of these in another order: %s, and '
-                         'not %s. Give the blocks the prefixes that they had'
-                         % (fname, content['names'], names))
+        raise ValueError('%s has states of other parameters, or in another order: %s, and not %s. '
+                         'Give blocks their prefixes again' % (fname, content['names'], names))
     if saved['class'] != type(optimizer).__name__:
         raise ValueError('%s has states of the optimizer %s, and not of %s'
                          % (fname, saved['class'], type(optimizer).__name__))

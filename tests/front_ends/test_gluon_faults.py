@@ -370,5 +370,5 @@ def test_a_loss_of_one_word_after_losses_of_many_is_a_word():
         svrg.optimizer.rescale = 1 / len(rows)
         svrg.step(np.array(rows), batch_size=len(rows))
     assert_weights(net, svrg.weights)
-    with pytest.raises(ValueError, match='objective must return a loss of one element .* after a'):
+    with pytest.raises(ValueError, match='objective must return a loss of one element .* after s'):
         trainer_of(net).update_full_grads(words(problem, [1, 5]))
