@@ -135,11 +135,11 @@ class Loaded(NamedTuple):
 
     def restore_counts(self, wrapped, optimizer, optimizer_params, contexts):
         """Continue the update counts in an optimizer, unless `begin_num_update` is given."""
-        if self.with_states and self.optimizer:
-            if not ('begin_num_update' in dict(optimizer_params) if isinstance(optimizer, str)
-                    else optimizer.begin_num_update):
-                set_update_counts(wrapped, self.optimizer,
-                                  {0, *(context.device_id for context in contexts)})
+        begins = ('begin_num_update' in dict(optimizer_params) if isinstance(optimizer, str)
+                  else optimizer.begin_num_update > 0)
+        if self.with_states and self.optimizer and not begins:
+            set_update_counts(wrapped, self.optimizer,
+                              {0, *(context.device_id for context in contexts)})
 
     def restore_optimizer(self, module, rule):
         """Let the states of an optimizer that is installed, and its Rule or None, go on."""
