@@ -88,28 +88,16 @@ class SVRGBucketingModule(BucketingModule):
             bucket._proximal = default._proximal
         return bucket
 
-    @property
-    def _default_bucket(self):
-        return self._buckets[self._default_bucket_key]
-
-    @property
-    def _svrg(self):
-        return self._default_bucket._svrg
-
+    _default_bucket = property(lambda module: module._buckets[module._default_bucket_key])
+    _svrg = property(lambda module: module._default_bucket._svrg)
+    _optimizer = property(lambda module: module._default_bucket._optimizer)
+    _param_dict = property(lambda module: module._default_bucket._param_dict)
     gradient_norm, has_converged = SVRGModule.gradient_norm, SVRGModule.has_converged
     _snapshot, training_batches = SVRGModule._snapshot, SVRGModule.training_batches
     learning_rate, objective = SVRGModule.learning_rate, SVRGModule.objective
     update_freq, alpha, tol = SVRGModule.update_freq, SVRGModule.alpha, SVRGModule.tol
     full_grad_batches = SVRGModule.full_grad_batches
     updates_per_snapshot = SVRGModule.updates_per_snapshot
-
-    @property
-    def _optimizer(self):
-        return self._default_bucket._optimizer
-
-    @property
-    def _param_dict(self):
-        return self._default_bucket._param_dict
 
     # Buckets: BucketingModule binds a bucket that exists and makes only those that are missing.
 
@@ -214,9 +202,8 @@ class SVRGBucketingModule(BucketingModule):
         `sym_gen` and `default_bucket_key`, both required, are those of the saved
         module. All else is as in `SVRGModule.load`.
         """
-        assert sym_gen is not None, 'sym_gen is required for loading a bucketing module'
-        assert default_bucket_key is not None, (
-            'default_bucket_key is required for loading a bucketing module')
+        assert sym_gen is not None and default_bucket_key is not None, (
+            'sym_gen and default_bucket_key are required for loading a bucketing module')
         given = kwargs if update_freq is None else {**kwargs, 'update_freq': update_freq}
         checkpoint = load(prefix, epoch, load_optimizer_states, given, default_bucket_key)
         module = cls(sym_gen, default_bucket_key, **checkpoint.settings)

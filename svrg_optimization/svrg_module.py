@@ -298,10 +298,6 @@ class SVRGModule(Module):
         return snapshots.gradient_norm(self._svrg, TrainedModule(self._default_bucket))
 
     @property
-    def _default_bucket(self):
-        return self
-
-    @property
     def objective(self):
         """Mean objective per row at the latest snapshot.
 
@@ -311,17 +307,11 @@ class SVRGModule(Module):
         """
         return snapshots.objective(self._svrg, TrainedModule(self._default_bucket))
 
-    @property
-    def _snapshot(self):
-        return self._svrg.snapshot
-
-    @property
-    def _trainable(self):
-        return [name for name in self._param_names if name not in self._fixed_param_names]
-
-    @property
-    def _mod_aux(self):
-        return self._svrg.reference.executors.module
+    _default_bucket = property(lambda module: module)
+    _snapshot = property(lambda module: module._svrg.snapshot)
+    _mod_aux = property(lambda module: module._svrg.reference.executors.module)
+    _trainable = property(lambda module: [
+        name for name in module._param_names if name not in module._fixed_param_names])
 
     @property
     def _param_dict(self):

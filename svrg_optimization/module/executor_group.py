@@ -31,13 +31,6 @@ def gradients(module):
     return found
 
 
-def copy_states(source, target):
-    """Copy the states of one module to another, which may lack the last rows."""
-    for arrays, copies in zip(source._exec_group.state_arrays, target._exec_group.state_arrays):
-        for state, copy in zip(arrays, copies):
-            (state if state.shape == copy.shape else nd.slice_like(state, copy)).copyto(copy)
-
-
 def auxiliary_states(module):
     """List the auxiliary states on all devices."""
     return [array for arrays in module._exec_group.aux_arrays for array in arrays]
@@ -61,12 +54,6 @@ def hide_outputs_behind(module, symbol):
     group.output_names = symbol.list_outputs()
     group.num_outputs = len(group.output_names)
     group.output_layouts = group.output_layouts[:group.num_outputs]
-
-
-def draw_masks(module, masks):
-    """Draw new masks into the mask inputs of a module, on each device."""
-    for executor in module._exec_group.execs:
-        masks.draw(executor.arg_dict)
 
 
 def input_names(module):
@@ -188,11 +175,20 @@ def is_bound_for(module, batch):
     return True
 
 
-def run(module, batch):
-    """Run a module on a batch of its bound shapes; list all its outputs for each device."""
-    module._exec_group.forward(batch, is_train=True)
-    module._exec_group.backward()
-    return [executor.outputs for executor in module._exec_group.execs]
+def run(module, batch, live, masks=None):
+    """Run a module on a batch of its shapes; list all its outputs for each device.
+
+    It has the states of the live one, without the last rows if it has fewer, and new masks.
+    """
+    group = module._exec_group
+    for states, copies in zip(live._exec_group.state_arrays, group.state_arrays):
+        for state, copy in zip(states, copies):
+            (state if state.shape == copy.shape else nd.slice_like(state, copy)).copyto(copy)
+    for executor in group.execs if masks else ():
+        masks.draw(executor.arg_dict)
+    group.forward(batch, is_train=True)
+    group.backward()
+    return [executor.outputs for executor in group.execs]
 
 
 def run_on_inputs_of(source, target, is_train, mask_names, copies_inputs, out_grads):

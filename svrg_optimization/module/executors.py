@@ -163,11 +163,8 @@ class Executors:
         `module` is the one `for_batch`. Unless it `draws_masks`, Dropout has those of the last
         run. `warn_once` warns of labels, where the batch has no padding.
         """
-        executor_group.copy_states(live, module)
-        if draws_masks:
-            executor_group.draw_masks(module, self.masks)
         with missing_loss_named(self.masks.symbol):
-            by_device = executor_group.run(module, batch)
+            by_device = executor_group.run(module, batch, live, self.masks if draws_masks else None)
         losses = [self._losses.of(outputs) for outputs in by_device]
         if self.looks_at_labels and warn_once:
             for outputs in by_device:

@@ -44,7 +44,8 @@ def is_row_wise(nodes, inputs):
     """
     has_rows = []
     for node in nodes:
-        if node['op'] not in _ROW_WISE or not _is_sum(node):
+        if (node['op'] not in _ROW_WISE
+                or node.get('attrs', {}).get('normalization', 'null') != 'null'):
             return False
         from_rows = [has_rows[source[0]] for source in node['inputs']]
         if node['op'] in _LOSSES:
@@ -54,10 +55,6 @@ def is_row_wise(nodes, inputs):
             return False  # rows are used as weights
         has_rows.append(node['name'] in inputs if node['op'] == 'null' else any(from_rows))
     return True
-
-
-def _is_sum(node):
-    return node.get('attrs', {}).get('normalization', 'null') == 'null'
 
 
 class LossReduction:
@@ -120,18 +117,21 @@ def _is_masked(node):
 
 
 def moves_a_parameter(loss, nodes, inputs):
-    to_visit = [loss['inputs'][0][0]]
-    visited = set()
+    """Tell whether a parameter, which is none of the inputs, has a gradient of a loss layer."""
+    reached = computed_from(nodes, [loss['inputs'][0][0]], _LOSSES + _GRADIENT_STOPS)
+    return any(nodes[place]['op'] == 'null' and nodes[place]['name'] not in inputs
+               for place in reached)
+
+
+def computed_from(nodes, places, stops=()):
+    """Return the places of the nodes that some are computed from, up to the operators `stops`."""
+    reached, to_visit = set(), list(places)
     while to_visit:
-        index = to_visit.pop()
-        node = nodes[index]
-        if index in visited or node['op'] in _LOSSES + _GRADIENT_STOPS:
-            continue
-        if node['op'] == 'null' and node['name'] not in inputs:
-            return True
-        visited.add(index)
-        to_visit.extend(source[0] for source in node['inputs'])
-    return False
+        place = to_visit.pop()
+        if place not in reached and nodes[place]['op'] not in stops:
+            reached.add(place)
+            to_visit.extend(source for source, *_ in nodes[place]['inputs'])
+    return reached
 
 
 def _is_normalized(node, symbol, shapes):

@@ -6,7 +6,7 @@ from functools import partial
 import mxnet as mx
 from mxnet import ndarray as nd
 
-from .loss_reduction import is_set, moves_a_parameter
+from .loss_reduction import computed_from, is_set, moves_a_parameter
 
 
 class Losses:
@@ -23,7 +23,9 @@ class Losses:
                   and moves_a_parameter(node, nodes, inputs)]
         # With the places of what they get; none where the loss is not known.
         self.symbol, self._layers = symbol, []
-        if not layers or _has_loss_of_its_own(nodes, layers):
+        inside = computed_from(nodes, [place for layer in layers for place, *_ in layer['inputs']])
+        if not layers or any(node['op'] in _UNKNOWN and place not in inside
+                             for place, node in enumerate(nodes)):
             return
         taken = {node['name'] for node in nodes}
         for layer in layers:
@@ -67,18 +69,6 @@ class Losses:
                               'another model' % (layer['name'], layer['op'],
                                                  'classes ' * (classes > 1), most,
                                                  values[is_bad][0]), 'labels of ' + layer['name'])
-
-
-def _has_loss_of_its_own(nodes, layers):
-    """Tell whether an operator of the user's own is no part of what a loss layer gets."""
-    inside, to_visit = set(), [source[0] for layer in layers for source in layer['inputs']]
-    while to_visit:
-        place = to_visit.pop()
-        if place not in inside:
-            inside.add(place)
-            to_visit.extend(source[0] for source in nodes[place]['inputs'])
-    return any(node['op'] in _UNKNOWN and place not in inside
-               for place, node in enumerate(nodes))
 
 
 # Each of the following takes the attributes of a layer and its inputs, and returns an array and a
