@@ -48,29 +48,25 @@ def create_keys(kvstore, keys, arrays, created=()):
 
 
 class OverDevices(Workers):
-    """Devices of this process, without a KVStore."""
+    """Devices of this process, summed by a KVStore if one is given with its keys."""
 
-    def sum(self, total):
-        """Give each device its share of the sum over all of them."""
-        for name, arrays in total.by_parameter().items() if total.shares_differ else ():
-            whole = summed(arrays)
-            share_out(total.shares, name, [whole.as_in_context(each.context) for each in arrays])
-        total.shares_differ = False
-
-
-class ByKVStore(OverDevices):
-    """Devices of this process, summed by a KVStore."""
-
-    def __init__(self, kvstore, keys):
+    def __init__(self, kvstore=None, keys=None):
         self._kvstore, self._keys = kvstore, keys
 
     def sum(self, total):
         """Give each device its share of the sum over all of them."""
-        exchange(self._kvstore, self._keys, total.shares, total.by_parameter())
+        values = total.by_parameter()
+        if self._kvstore is not None:
+            exchange(self._kvstore, self._keys, total.shares, values)
+        elif total.shares_differ:
+            for name, arrays in values.items():
+                whole = summed(arrays)
+                share_out(total.shares, name, [whole.as_in_context(each.context)
+                                               for each in arrays])
         total.shares_differ = False
 
     def within_process(self):
-        """Return what sums without the KVStore."""
+        """Return what sums without a KVStore."""
         return OverDevices()
 
 

@@ -5,7 +5,7 @@ from ..data.iterators import rows_left_over, rows_of_batch
 from ..kvstore import agreement
 from ..kvstore.kinds import is_asynchronous, is_distributed, steps_alone, waits_in_steps
 from ..kvstore.operations import broadcast, wait_for_all_workers
-from ..kvstore.workers import ByKVStore, OverDevices, OverWorkers
+from ..kvstore.workers import OverDevices, OverWorkers
 from ..mxnet_repair.kvstore import compresses
 from ..svrg_optimizer import _SVRGOptimizer
 from . import executor_group
@@ -104,7 +104,7 @@ def workers_of(module, trains_on_pass=False):
     has_keys = kvstore is not None and isinstance(module._optimizer, _SVRGOptimizer)
     if has_keys and not (module._compression_params
                          or compresses(kvstore, keys.first, module._context)):
-        return ByKVStore(kvstore, keys)
+        return OverDevices(kvstore, keys)
     return OverDevices() if kvstore is not None else Workers()
 
 

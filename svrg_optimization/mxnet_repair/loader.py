@@ -251,8 +251,9 @@ def _numpy_view():
                  Inf=numpy.inf, NaN=numpy.nan, NAN=numpy.nan,
                  msort=functools.partial(numpy.sort, axis=0))
     if hasattr(numpy, '_core'):
-        names.update(core=numpy._core, in1d=_in1d, compat=types.SimpleNamespace(basestring=str),
-                     array=_array, nanpercentile=_with_interpolation(numpy.nanpercentile),
+        names.update(core=numpy._core, compat=types.SimpleNamespace(basestring=str), array=_array,
+                     in1d=lambda one, *others, **how: numpy.isin(numpy.ravel(one), *others, **how),
+                     nanpercentile=_with_interpolation(numpy.nanpercentile),
                      nanquantile=_with_interpolation(numpy.nanquantile))
     return _view_of(numpy, **names)
 
@@ -267,15 +268,9 @@ def _scipy_view():
 
 def _gone(name):
     def function(*args, **kwargs):
-        raise NotImplementedError('NumPy has no function %s any more, which mxnet.numpy.%s '
-                                  'needs' % (name, name))
+        raise NotImplementedError('NumPy has no function %s any more' % name)
     function.__name__ = name
     return function
-
-
-def _in1d(ar1, ar2, *args, **kwargs):
-    import numpy  # noqa: PLC0415
-    return numpy.isin(numpy.ravel(ar1), ar2, *args, **kwargs)
 
 
 def _array(value, dtype=None, **kwargs):
