@@ -100,11 +100,9 @@ class Executors:
         """Return the module that is bound for a batch of an argument, or raise a ValueError."""
         module = self.for_batch(batch)
         if module is None:
-            raise ValueError('%s must yield batches of the shapes that the module is bound for, '
-                             '%s, or such as it can be bound for, and not %s' % (
-                                 argument, [shape for _, shape in self.module.data_shapes],
-                                 [array.shape for piece in as_list(batch)
-                                  for array in piece.data]))
+            shapes = [array.shape for piece in as_list(batch) for array in piece.data]
+            raise ValueError('%s must yield batches that the module can be bound for, like %s, and '
+                             'not %s' % (argument, self.module.data_shapes, shapes))
         return module
 
     def for_inputs_of(self, live):

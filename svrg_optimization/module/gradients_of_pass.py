@@ -22,18 +22,17 @@ def part_of(reference, executors, batch, live, source):
     if reduction.is_mixed:
         if real_rows != reference.batch_size:
             reference.warn_once(
-                'the symbol has losses that are sums over a batch and losses that are means: a '
-                'batch with fewer real rows than are bound is weighted by its real rows, which is '
-                'right for one kind only. Choose a batch size that divides the rows, or pass '
-                'loss_is_mean=True or False if all that matter are of one kind')
+                'the symbol has losses that are sums and losses that are means: a short batch is '
+                'weighted by its real rows, which is right for one kind only. Choose a batch size '
+                'that divides the rows, or loss_is_mean if all that matter are of one kind')
     elif real_rows < rows:
         in_front = pads_in_front(source.train_data)
         cut = without_padding(batch, bound.data_shapes, bound.label_shapes, in_front)
         module = executors.for_batch(cut, cuts_states=not in_front)
         if module is None:
             reference.warn_once(
-                'the module cannot be bound for the real rows of a padded batch alone: the batch '
-                'is weighted by its real rows, padding included. Choose a batch size that divides '
+                'the module cannot be bound for the real rows of a padded batch alone: it is '
+                'weighted by its real rows, padding included. Choose a batch size that divides '
                 "the rows, or last_batch_handle='discard'")
         else:
             run, real = cut, 1

@@ -115,20 +115,16 @@ def _view_where_workers_update(module, kvstore, optimizer, optimizer_params):
 def _checked(module, kvstore, updates, optimizer, optimizer_params):
     """Check all before the KVStore has a key, and return it, connected if it is distributed."""
     settings, on_servers = module._svrg.settings, updates and kinds.is_distributed(kvstore)
+    loads_states = module._preload_opt_states is not None or module._loaded.has_states
     kinds.check_usable(kvstore, updates, len(module._context), module._compression_params,
-                 *executor_group.sparse_parameters(module),
-                 loads_states=module._preload_opt_states is not None
-                 or module._loaded.has_states)
+                       *executor_group.sparse_parameters(module), loads_states)
     if isinstance(kvstore, str) and kinds.is_distributed(kvstore):
         kvstore = open_distributed(kvstore)
     # A KVStore has one optimizer for all its keys, and would let a second Module replace it.
     if kvstore in _used:
-        raise ValueError(
-            'kvstore must have no keys of another SVRGModule, nor of an init_optimizer that has '
-            'failed, and %r has: give this module %s'
-            % (kvstore.type, 'a job of its own, as a process has one connection to its servers'
-               if kinds.is_distributed(kvstore) else
-               'one of its own, as mx.kv.create(%r) makes' % kvstore.type))
+        raise ValueError('kvstore must have no keys of another SVRGModule, nor of a failed '
+                         'init_optimizer, and %r has: give this module one of its own, which in a '
+                         'cluster is a job of its own' % kvstore.type)
     if updates and getattr(kvstore, '_updater', None) is not None:
         _refuse_optimizer()
     check_waits(kvstore, tol=settings.tol)

@@ -127,14 +127,12 @@ class ModuleReference(Reference):
         reduction, used = self.executors.loss_reduction, {self.executors}
         unshared = self.executors.masks.unshared
         if unshared:
-            self.warn_once('%s: these layers draw random numbers anew at the snapshot, and the '
-                           'difference of the gradients is as noisy as they are; only Dropout '
-                           'layers share theirs' % ', '.join(unshared))
+            self.warn_once('%s: these layers draw random numbers anew at the snapshot, noise in '
+                           'each step; only Dropout layers share theirs' % ', '.join(unshared))
         if reduction.is_masked and not reduction.mask:
             self.warn_once("normalization='valid' counts what only the loss knows: the full "
-                           'gradient takes each row for one that counts, so another shuffling '
-                           'has another optimum. Take MakeLoss of the sum, with loss_is_mean='
-                           'False, or one SoftmaxOutput whose label is an input')
+                           'gradient counts each row, so another shuffling has another optimum. '
+                           'Take MakeLoss of the sum, or one SoftmaxOutput whose label is an input')
         for batch in batches:
             if stores and isinstance(batch, list):
                 raise ValueError('store_snapshot_grads must be False where train_data yields '
