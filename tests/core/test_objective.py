@@ -61,50 +61,32 @@ CASES = {  # the layer, the labels, and the loss of each row in float64
         ((SCORES - NUMBERS) ** 2).sum(axis=1) / 8 + 0.1 * np.abs(SCORES).sum(axis=1))}
 
 
-def trained(layer, labels, contexts=mx.cpu(), rows=ROWS, weight=WEIGHT, **settings):
-    """Return a module with a snapshot."""
+@pytest.mark.parametrize('name, contexts, rows, saturated, stores', [
+    *((name, contexts, ROWS, 1, False) for name in CASES for contexts in (
+        mx.cpu(), [mx.cpu(0), mx.cpu(1)])),
+    ('softmax', mx.cpu(), 30, 1, False), ('softmax', mx.cpu(), 30, 1, True),
+    # Outputs that are rounded to 0 and 1:
+    ('logistic', mx.cpu(), ROWS, 30., False), ('logistic', mx.cpu(), ROWS, 3000., False)])
+def test_module_knows_the_objective_of_each_loss_layer(name, contexts, rows, saturated, stores):
+    layer, labels, losses = CASES[name]
+    if saturated != 1:
+        losses = (np.logaddexp(0, saturated * SCORES) - SIGNS * saturated * SCORES).mean(axis=1)
     scores = mx.sym.FullyConnected(mx.sym.Variable('data'), num_hidden=4, no_bias=True, name='fc')
     module = SVRGModule(layer(scores), label_names=('label',), update_freq=1, context=contexts,
-                        **settings)
+                        store_snapshot_grads=stores, proximal={'fc_weight': L1(STRENGTH)})
     train_data = mx.io.NDArrayIter(FEATURES[:rows], np.asarray(labels, 'float32')[:rows],
                                    BATCH_SIZE, label_name='label')
     module.bind(train_data.provide_data, train_data.provide_label)
-    module.init_params(arg_params={'fc_weight': mx.nd.array(weight)})
+    module.init_params(arg_params={'fc_weight': mx.nd.array(saturated * WEIGHT)})
     module.init_optimizer(optimizer_params={'wd': WD})
     assert module.objective is None
     module.update_full_grads(train_data)
-    return module
-
-
-@pytest.mark.parametrize('name', CASES)
-@pytest.mark.parametrize('contexts', [mx.cpu(), [mx.cpu(0), mx.cpu(1)]])
-def test_module_knows_the_objective_of_each_loss_layer(name, contexts):
-    layer, labels, losses = CASES[name]
-    proximal = L1(STRENGTH)
-    module = trained(layer, labels, contexts, proximal={'fc_weight': proximal})
-    penalty = WD / 2 * (WEIGHT.astype('f8') ** 2).sum() + STRENGTH * np.abs(WEIGHT).sum()
-    expected = losses.mean() + penalty
+    weight = saturated * WEIGHT.astype('f8')
+    penalty = WD / 2 * (weight ** 2).sum() + STRENGTH * np.abs(weight).sum()
+    expected = losses[:rows].mean() + penalty
     if name == 'of a batch':  # rescale_grad divides once more; steps follow the sum over devices
         expected = losses.mean() * len(module._context) + penalty * BATCH_SIZE
     assert module.objective == pytest.approx(expected, rel=2e-6)
-
-
-@pytest.mark.parametrize('saturated', [30., 3000.])
-def test_it_is_exact_where_outputs_are_rounded_to_0_and_1(saturated):
-    layer, _, _ = CASES['logistic']
-    module = trained(layer, SIGNS, weight=saturated * WEIGHT)
-    scores = SCORES * saturated
-    expected = (np.logaddexp(0, scores) - SIGNS * scores).mean() + WD / 2 * (
-        (saturated * WEIGHT.astype('f8')) ** 2).sum()
-    assert module.objective == pytest.approx(expected, rel=2e-6)
-
-
-def test_merged_and_stored_batches_count_alike():
-    layer, labels, losses = CASES['softmax']
-    found = [trained(layer, labels, rows=30, store_snapshot_grads=stores).objective
-             for stores in (False, True)]
-    expected = losses[:30].mean() + WD / 2 * (WEIGHT.astype('f8') ** 2).sum()
-    np.testing.assert_allclose(found, expected, rtol=2e-6)
 
 
 class HalfSquare(mx.operator.CustomOp):

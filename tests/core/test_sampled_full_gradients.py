@@ -8,19 +8,12 @@ import numpy as np
 import pytest
 
 import oracle
-from full_gradients import assert_pass
 from pairs import in_pairs
 from problems import Problem
 from samples import SETTINGS, Endless, Lengths, bits, first_rows, fit, train
 from trainings import labels_of_epochs
 
 TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
-
-
-@pytest.mark.parametrize('batches', [16, 33])
-def test_a_sample_may_have_more_batches_than_are_computed_at_once(batches):
-    problem = Problem(rows=400)
-    assert_pass(problem, problem.bound(full_grad_batches=batches), rows=10 * batches)
 
 
 @pytest.mark.parametrize('alpha', [1, 0])

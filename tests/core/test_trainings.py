@@ -185,14 +185,22 @@ def test_training_converges_to_the_solution_of_the_unpadded_data(settings, wd):
     problem.assert_weights(module, {'fc_weight': solution[None, :4], 'fc_bias': solution[4:]}, 1e-6)
 
 
-@pytest.mark.parametrize('context', [mx.cpu(), TWO_DEVICES])
+@pytest.mark.parametrize('context, is_mean', [(mx.cpu(), False), (TWO_DEVICES, False),
+                                              (mx.cpu(), True)])
 @pytest.mark.parametrize('stored', [False, True])
-def test_batches_may_be_smaller_than_those_bound(context, stored):
+def test_batches_may_be_smaller_than_those_bound(context, is_mean, stored):
     """The full gradient is in the units of each batch, and the rate's scale that of the bound."""
-    problem, sgd = Problem(rows=60), {'learning_rate': 0.2}
-    module, svrg = problem.module(2, context=context, store_snapshot_grads=stored), None
+    problem, sgd = Problem('softmax', rows=60), {'learning_rate': 0.2}
+    svrg = problem.svrg(20, **sgd)
+    if is_mean:
+        problem.symbol = mx.sym.SoftmaxOutput(problem.symbol.get_internals()['fc_output'],
+                                              mx.sym.Variable('label'), normalization='batch')
+        sgd['rescale_grad'] = 1.
+    module = problem.module(2, context=context, store_snapshot_grads=stored)
     for batch_size, begin, end in ((20, 0, 2), (4, 2, 6)):
-        svrg, steps = assert_svrg(problem, module, end, 2, svrg or problem.svrg(20, **sgd), sgd,
-                                  train_data=problem.iterator(batch_size), begin_epoch=begin)
+        svrg.optimizer.rescale = 1 / (batch_size if is_mean else 20)
+        _, steps = assert_svrg(problem, module, end, 2, svrg, sgd, begin_epoch=begin,
+                               train_data=problem.iterator(batch_size))
         assert all(len(rows) == 60 // batch_size for rows in steps.values())
-    problem.assert_full_gradient(module, svrg.full_gradient)
+    problem.assert_full_gradient(module, {name: value / (20 if is_mean else 1)
+                                          for name, value in svrg.full_gradient.items()})

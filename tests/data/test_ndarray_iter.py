@@ -52,23 +52,6 @@ def test_batches_are_those_of_ndarray_iter(rows, handle, shuffle):
     assert_same(*reversed(found))
 
 
-@pytest.mark.parametrize('rows, handle, most, count, expected', [
-    (23, 'pad', 16, None, [4, 0]), (25, 'pad', 3, None, [3, 1, 1]), (3, 'pad', 16, None, [0]),
-    (60, 'discard', 5, None, [4, 4, 4]), (23, 'pad', 16, 3, [3]), (23, 'pad', 2, 3, [2, 1]),
-    (23, 'pad', 16, 9, [4, 0])])
-def test_several_whole_batches_are_views_of_rows_as_one(rows, handle, most, count, expected):
-    """They are as many as make the fewest runs, and have the rows of the batches in order."""
-    train_data, own = (made(rows=rows, last_batch_handle=handle) for _ in range(2))
-    whole = [arrays for arrays, pad in copies(own) if not pad][:count]
-    found = list(views(train_data, count, lambda _: most))
-    assert [getattr(batch, 'number', 0) for batch in found] == expected
-    several = [batch for batch in found if hasattr(batch, 'number')]
-    assert_same(copies(batch.part(place) for batch in several for place in range(batch.number)),
-                [(arrays, 0) for arrays in whole])
-    train_data.data[0][1][:] = 7
-    assert all((batch.data[0].asnumpy() == 7).all() for batch in several)
-
-
 def test_a_pass_does_not_copy_batches(monkeypatch):
     problem = Problem(rows=40)
     module, train_data = problem.bound(), problem.iterator()

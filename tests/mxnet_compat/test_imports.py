@@ -165,16 +165,6 @@ def test_numpy_stays_as_it_is(imports):
 
 @needed
 @pytest.mark.slow
-def test_own_names_fail_as_numpy_says():
-    own, with_mxnet = ([line for line in python('%simport numpy; numpy.float' % imports)
-                        .stderr.splitlines() if not line.startswith(' ')]
-                       for imports in ('', 'import mxnet; '))
-    assert own == with_mxnet
-    assert "AttributeError: module 'numpy' has no attribute 'float'" in own[1]
-
-
-@needed
-@pytest.mark.slow
 @pytest.mark.parametrize('imports, switched_off', [
     ('import mxnet', ('AttributeError:', 'ModuleNotFoundError:')),
     ('import svrg_optimization, mxnet', ('AttributeError:', 'ModuleNotFoundError:')),

@@ -10,7 +10,6 @@ import mxnet as mx
 import numpy as np
 import pytest
 import scipy.sparse
-from mxnet.test_utils import almost_equal, assert_almost_equal, same
 
 from svrg_optimization.mxnet_repair import loader
 
@@ -33,21 +32,6 @@ def test_modules_of_mxnet_are_what_they_were():
 
 
 # Arrays
-
-def test_arrays_compare_as_in_the_tests_of_mxnet():
-    array = mx.nd.array([[1, 2], [3, 4]])
-    near, other = array + 1e-7, array + 1
-    assert same(array, array.copy()) and same(array, array.asnumpy()) and not same(array, other)
-    assert np.all(array == array.copy()) and not np.any(array == other)
-    assert not np.all(array == mx.nd.array([[1, 2], [3, 5]]))
-    assert np.array_equal(array, array.copy())
-    assert np.allclose(array, near) and almost_equal(array, near)
-    assert_almost_equal(array, near)
-    np.testing.assert_allclose(array, near, rtol=1e-6)
-    np.testing.assert_array_equal(array, array.copy())
-    with pytest.raises(AssertionError):
-        np.testing.assert_array_equal(array, other)
-
 
 @pytest.mark.parametrize('dtype', ['float16', 'float32', 'float64', 'uint8', 'int8', 'int32',
                                    'int64'])
@@ -248,32 +232,6 @@ def test_a_model_can_be_quantized():
     _, quantized, _ = mx.contrib.quantization.quantize_model(
         output, weights, {}, calib_mode='entropy', calib_data=data, num_calib_examples=8)
     assert 'fc_weight_quantize' in quantized
-
-
-@silent
-@pytest.mark.parametrize('arrays', [mx.nd, mx.np])
-def test_gluon_trains_a_network(arrays):
-    if arrays is mx.np:
-        mx.npx.set_np()
-    try:
-        network = mx.gluon.nn.HybridSequential()
-        network.add(mx.gluon.nn.Dense(4, in_units=3, activation='relu'),
-                    mx.gluon.nn.BatchNorm(in_channels=4), mx.gluon.nn.Dense(1, in_units=4))
-        network.initialize(mx.init.Xavier())
-        network.hybridize()
-        trainer = mx.gluon.Trainer(network.collect_params(), 'adam',
-                                   {'learning_rate': np.float64(0.05)})
-        features = np.random.RandomState(0).normal(size=(16, 3)).astype('float32')
-        targets, losses = arrays.array(features.sum(1, keepdims=True)), []
-        for _ in range(60):
-            with mx.autograd.record():
-                loss = mx.gluon.loss.L2Loss()(network(arrays.array(features)), targets)
-            loss.backward()
-            trainer.step(16)
-            losses.append(loss.asnumpy().mean())
-        assert losses[-1] < 0.1 * losses[0]
-    finally:
-        mx.npx.reset_np()
 
 
 def test_no_batch_stays_in_memory():
