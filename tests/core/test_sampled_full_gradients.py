@@ -16,11 +16,10 @@ from trainings import labels_of_epochs
 TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
 
 
-@pytest.mark.parametrize('alpha', [1, 0])
-def test_the_iterator_stands_after_the_sample(alpha):
+def test_the_iterator_stands_after_the_sample():
     problem = Problem(rows=40)
     train_data = problem.iterator()
-    problem.bound(alpha=alpha, full_grad_batches=3).update_full_grads(train_data)
+    problem.bound(full_grad_batches=3).update_full_grads(train_data)
     np.testing.assert_allclose(next(train_data).data[0].asnumpy(), problem.features[30:], rtol=1e-6)
 
 
