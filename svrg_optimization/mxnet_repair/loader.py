@@ -21,12 +21,6 @@ from importlib.machinery import PathFinder, SourceFileLoader
 _RENAMED = {'sometrue': 'any', 'alltrue': 'all', 'product': 'prod', 'round_': 'round',
             'trapz': 'trapezoid'}
 _GONE = ['mirr', 'npv', 'pmt', 'ppmt', 'pv', 'rate']
-_LIBRARIES = {
-    'libquadmath|libgomp': 'Install libquadmath0 and libgomp1 on Debian and Ubuntu, libquadmath '
-                           'and libgomp on Fedora and Red Hat',
-    'libarmpl|libamath|libastring': 'MXNet for 64-bit ARM needs Arm Performance Libraries: install '
-                                    'them, and put the folder of libarmpl_lp64_mp.so, libamath.so '
-                                    'and libastring.so into LD_LIBRARY_PATH'}
 _IMPORTS_LATER = 'mxnet.numpy_dispatch_protocol'  # distutils, when it is called
 # Modules that write the arguments of operators as text, and how NumPy 2 writes scalars in lists.
 _WRITERS = ['mxnet._ctypes.ndarray', 'mxnet._ctypes.symbol', 'mxnet.io.io', 'mxnet.symbol.symbol']
@@ -66,19 +60,10 @@ class _Loader(SourceFileLoader):
         return code
 
     def exec_module(self, module):
-        """Run the module, with builtins of its own if MXNet needs them, and mend it.
-
-        Say what to install if the machine lacks a library that MXNet needs.
-        """
+        """Run the module, with builtins of its own if MXNet needs them, and mend it."""
         if _is_needed():
             vars(module)['__builtins__'] = _builtins(self.name)
-        try:
-            super().exec_module(module)
-        except OSError as error:
-            for names, advice in _LIBRARIES.items():
-                if self.name == 'mxnet.base' and re.match(names, str(error)):
-                    raise OSError('%s. %s.' % (error, advice)) from error
-            raise
+        super().exec_module(module)
         if _is_needed() and self.name != _IMPORTS_LATER:  # others run without a replacement
             vars(module)['__builtins__']['__import__'] = builtins.__import__
         if self.name in _MENDED:

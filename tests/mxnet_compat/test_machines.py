@@ -1,14 +1,11 @@
 """Pythons and machines that are newer or barer than those that MXNet was made for."""
 
-import importlib.util
 import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-
-from svrg_optimization.mxnet_repair import loader
 
 SCRIPT = '''
 import multiprocessing
@@ -30,32 +27,6 @@ def test_data_loader_without_main_guard_takes_ndarrays_and_lambdas(tmp_path):
                             check=False, timeout=60)
     assert (result.returncode, result.stderr) == (0, '')
     assert result.stdout == '[[[1.0, 1.0], [2.0, 2.0]], [[3.0, 3.0], [4.0, 4.0]]]\nforkserver\n'
-
-
-def load(folder, code):
-    """Run code as the module mxnet.base."""
-    (folder / 'base.py').write_text(code)
-    spec = loader.find_spec('mxnet.base', [str(folder)], None)
-    spec.loader.exec_module(importlib.util.module_from_spec(spec))
-
-
-@pytest.mark.parametrize('library, advice', [
-    ('libquadmath.so.99', ['libquadmath0 and libgomp1', 'libquadmath and libgomp']),
-    ('libgomp.so.99', ['libquadmath0 and libgomp1', 'libquadmath and libgomp']),
-    ('libarmpl_lp99.so', ['Arm Performance Libraries', 'libamath.so', 'LD_LIBRARY_PATH'])])
-def test_a_library_that_the_machine_lacks_is_named_with_what_to_install(tmp_path, library, advice):
-    with pytest.raises(OSError, match=library) as error:
-        load(tmp_path, 'import ctypes; ctypes.CDLL(%r)' % library)
-    assert all(text in str(error.value) for text in advice)
-    assert str(error.value).startswith(str(error.value.__cause__))
-
-
-def test_other_errors_of_the_system_stay_as_they_are(tmp_path):
-    for code in ("import ctypes; ctypes.CDLL('libother.so.99')", "open('/no/libgomp')"):
-        with pytest.raises(OSError, match='No such file') as error:
-            load(tmp_path, code)
-        assert 'nstall' not in str(error.value)
-        assert error.value.__cause__ is None
 
 
 def make(python, *options):
