@@ -77,7 +77,9 @@ def joined(batches, at_once):
     """
     waiting, most = [], None
     for batch in batches:
-        number = at_once(batch) if _is_csr(batch) else 1
+        is_csr = any(getattr(array, 'stype', '') == 'csr'
+                     for array in [*getattr(batch, 'data', []), *labels_of(batch)])
+        number = at_once(batch) if is_csr else 1
         most = number if most is None else most
         if number > 1:
             waiting.append(held(batch, copies=True))  # the data may overwrite it
@@ -92,11 +94,6 @@ def joined(batches, at_once):
         if number == 1:
             yield batch
     yield from waiting
-
-
-def _is_csr(batch):
-    return any(getattr(array, 'stype', '') == 'csr'
-               for array in [*getattr(batch, 'data', []), *labels_of(batch)])
 
 
 class BatchesOfArray(DataIter):

@@ -72,18 +72,18 @@ def check_states_fit(module, states, source):
                                % source)
     for key, (name, device) in keys.items():
         weight = weights[name][device]
-        if key in states and weight.dtype != np.float16 and not _has_shapes_of(
-                optimizer.create_state_multi_precision(key, weight), states[key]):
-            raise ValueError('%s holds states of other parameters, of another optimizer or of '
-                             'other arguments of it: that of %s does not fit' % (source, name))
+        if key in states and weight.dtype != np.float16:
+            fresh = optimizer.create_state_multi_precision(key, weight)
+            if not isinstance(fresh, list) and _shapes_of(fresh) not in (
+                    None, _shapes_of(states[key])):
+                raise ValueError('%s holds states of other parameters, of another optimizer or of '
+                                 'other arguments of it: that of %s does not fit' % (source, name))
 
 
-def _has_shapes_of(expected, state):
-    if isinstance(expected, tuple):
-        return (isinstance(state, tuple) and len(state) == len(expected)
-                and all(map(_has_shapes_of, expected, state)))
-    shape = getattr(expected, 'shape', None)
-    return shape is None or getattr(state, 'shape', None) == shape
+def _shapes_of(state):
+    """Return the shape of a state, a list of these of a tuple or a list, None of all else."""
+    return ([_shapes_of(part) for part in state] if isinstance(state, (tuple, list))
+            else getattr(state, 'shape', None))
 
 
 def updater_of(module):
