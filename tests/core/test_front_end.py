@@ -106,13 +106,6 @@ def test_steps_are_those_of_the_paper():
     assert norm == pytest.approx(np.abs(whole).max(), rel=1e-10)
 
 
-@pytest.mark.parametrize('tol, expected', [(None, False), (1e-9, False), (1e9, True)])
-def test_a_snapshot_finds_convergence(tol, expected):
-    svrg = SVRG(OneWeight(), Settings(tol=tol), WarnOnce())
-    snapshots.take(svrg, Model(), Batches([np.arange(23)]), Workers())
-    assert svrg.snapshot.has_converged is expected
-
-
 def test_the_rate_is_found():
     weights, norm = train(60, BarzilaiBorwein())
     optimum = np.linalg.solve(FEATURES.T.dot(FEATURES) / 23 + WD * np.eye(3),

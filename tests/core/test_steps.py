@@ -103,15 +103,6 @@ def test_gradients_after_backward_are_those_that_each_update_gets(training):
     training.check()
 
 
-def test_batches_of_another_size_are_in_units_of_their_rows(training):
-    training.snapshot()
-    for rows in ((0, 10), (10, 14), (14, 34), (34, 37)):
-        training.problem.step(training.module, training.svrg, *rows)
-    training.snapshot()
-    training.epoch()
-    training.check()
-
-
 def test_set_params_keeps_the_snapshot(training):
     training.snapshot()
     training.epoch()

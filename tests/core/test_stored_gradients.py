@@ -6,11 +6,11 @@ import mxnet as mx
 import numpy as np
 import pytest
 
+import oracle
 from held_batches import SETTINGS, ReusingIter, assert_svrg, rows_of
 from pairs import in_pairs
 from problems import Problem, SparseProblem
 from svrg_optimization import SVRGModule
-from svrg_optimization.core.arrays import bytes_of
 
 TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
 
@@ -75,34 +75,33 @@ def test_batches_of_any_iterator_are_held(runs, problem, make, cls):
     assert not runs
 
 
-def size_of(problem, batches):
-    """Bytes of some batches of 10 rows, and of their gradients."""
-    numbers = 10 * (problem.features.shape[1] + 1) + sum(
-        value.size for value in problem.weights.values())
-    return 4 * batches * numbers
+def dense_bytes(problem):
+    """Bytes of four batches of 10 rows, and of their gradients."""
+    return 4 * 4 * (10 * 5 + sum(value.size for value in problem.weights.values()))
+
+
+def sparse_bytes(problem):
+    """Values of 4 bytes and indices of 8; csr the ends of the rows too."""
+    return sum((problem.features[rows] != 0).sum() * 12 + 11 * 8 + 10 * 4 + 4
+               + (problem.features[rows] != 0).any(axis=0).sum() * 12
+               for rows in oracle.batches_of(len(problem.features), 10))
 
 
 @pytest.mark.parametrize('missing', [0, 1])
-@pytest.mark.parametrize('rows', [40, 37])
-def test_all_batches_are_stored_or_none_and_that_is_said_once(runs, rows, missing):
-    problem = Problem('perceptron', rows=rows)
-    module = problem.module(2, store_snapshot_grads=size_of(problem, 4) - missing)
+@pytest.mark.parametrize('problem, size_of', [
+    (Problem('perceptron', rows=40), dense_bytes), (Problem('perceptron', rows=37), dense_bytes),
+    (SparseProblem(rows=40), sparse_bytes)])
+def test_all_batches_are_stored_or_none_and_that_is_said_once(runs, problem, size_of, missing):
+    size = int(size_of(problem))
+    module = problem.module(2, store_snapshot_grads=size - missing)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter('always')
-        assert_svrg(problem, module, 5, 2)
+        assert_svrg(problem, module, 5, 2, sgd={'learning_rate': 0.1})
     said = [str(warning.message) for warning in caught if 'store_snap' in str(warning.message)]
     assert len(said) == missing
     assert not missing or 'more than %d bytes, so none is stored' % (
-        size_of(problem, 4) - 1) in said[0]
+        size - 1) in said[0]
     assert len(runs) == (20 if missing else 0)
-
-
-def test_sparse_arrays_cost_values_and_indices():
-    """Values of 4 bytes and indices of 8; csr the ends of the rows too."""
-    dense = mx.nd.array([[1, 0, 2], [0, 0, 0]])
-    assert bytes_of(dense) == 6 * 4 and bytes_of(dense.astype('float64')) == 6 * 8
-    assert bytes_of(dense.tostype('csr')) == 2 * 4 + 2 * 8 + 3 * 8
-    assert bytes_of(dense.tostype('row_sparse')) == 3 * 4 + 8
 
 
 @pytest.mark.parametrize('rows', [40, 37])
