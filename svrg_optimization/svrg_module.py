@@ -489,13 +489,11 @@ class SVRGModule(Module):
         if not has_same_keys and getattr(shared_module._optimizer.lr_scheduler, 'scaled', False):
             raise ValueError('shared_module must have the same parameters with BarzilaiBorwein('
                              'scaled=True): MXNet numbers others otherwise')
-        if not isinstance(shared_module, SVRGModule):
-            if is_distributed(shared_module._kvstore) or is_wrapped(shared_module._optimizer):
-                raise ValueError('shared_module must be an SVRGModule where its kvstore is '
-                                 'distributed or its optimizer is of Horovod, not %r'
-                                 % shared_module)
-        else:
+        if isinstance(shared_module, SVRGModule):
             self._membership = shared_module._membership
+        elif is_distributed(shared_module._kvstore) or is_wrapped(shared_module._optimizer):
+            raise ValueError('shared_module must be an SVRGModule where its kvstore is distributed '
+                             'or its optimizer is of Horovod, not %r' % shared_module)
         super().borrow_optimizer(shared_module)
 
     def _create_optimizer(self, optimizer, default_opt, kvstore, optimizer_params):
