@@ -14,7 +14,6 @@ from interruption import Interruption, places
 from problems import Problem
 from sequences import Sequences
 from svrg_optimization import BarzilaiBorwein, SVRGModule
-from svrg_optimization.module import executor_group
 
 TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
 PLACES = [(mx.cpu(), None), (TWO_DEVICES, 'local')]
@@ -88,26 +87,6 @@ def test_a_pass_that_fails_leaves_the_snapshot_whole(monkeypatch, error, bad, co
     assert_svrg(problem, module, 4, 2, svrg, begin_epoch=2 + stored, kvstore=kvstore)
 
 
-def test_interrupted_epoch_is_gone_on_with():
-    """What fit had done by then counts."""
-    problem = Problem(rows=40)
-    module, train_data = problem.module(2), Breaking(problem, None, raises(KeyboardInterrupt))
-
-    def interrupt(param):
-        if param.epoch == 2 and param.nbatch == 1:
-            train_data.breaks_at = 3  # fit is a batch ahead
-
-    with pytest.raises(KeyboardInterrupt):
-        problem.fit(module, 4, train_data, optimizer_params=SETTINGS, batch_end_callback=interrupt)
-    svrg = problem.svrg(**SETTINGS)
-    svrg.fit(2, 2)
-    svrg.take_snapshot()
-    for start in (0, 10, 20):
-        svrg.step(np.arange(start, start + 10))
-    problem.assert_weights(module, svrg.weights)
-    assert_svrg(problem, module, 4, 2, svrg, begin_epoch=3)
-
-
 def test_an_interrupted_pass_over_buckets_leaves_the_snapshot_whole():
     class Interrupted(ShortBatches):
         def __iter__(self):
@@ -149,19 +128,6 @@ def test_only_what_is_not_finite_is_named_and_once(value, context):
         with warnings.catch_warnings():
             warnings.simplefilter('error')
             module.update_full_grads(train_data)
-
-
-@pytest.mark.parametrize('rows', [10, 40])
-def test_errors_of_mxnet_are_passed_on(monkeypatch, rows):
-    problem = Problem(rows=rows)
-    module = problem.bound()
-
-    def fail(*_):
-        raise mx.MXNetError('no memory')
-
-    monkeypatch.setattr(executor_group, 'run', fail)
-    with pytest.raises(mx.MXNetError, match='no memory'):
-        module.update_full_grads(problem.iterator())
 
 
 def output():

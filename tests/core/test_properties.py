@@ -7,6 +7,7 @@ hundreds, and the same ones in each run.
 import contextlib
 import os
 import types
+from fractions import Fraction
 
 import mxnet as mx
 import numpy as np
@@ -18,6 +19,9 @@ from mxnet.executor_manager import _split_input_slice
 import oracle
 from held_batches import assert_svrg
 from problems import Problem
+from svrg_optimization import LinearDecay, SVRGModule
+from svrg_optimization.module.executor_group import parameters
+from svrg_optimization.proximal import L1
 
 ANY = {'deadline': None, 'database': None, 'suppress_health_check': list(HealthCheck)}
 settings.register_profile('ci', max_examples=100, derandomize=True, **ANY)
@@ -25,7 +29,25 @@ settings.register_profile('soak', max_examples=1000, print_blob=True, **ANY)
 settings.load_profile(os.environ.get('HYPOTHESIS_PROFILE', 'ci'))
 
 KINDS = st.sampled_from(['linear', 'softmax', 'perceptron'])
-ALPHAS = st.one_of(st.just(1), st.floats(0, 1, width=32), st.just('schedule'))
+
+
+def schedule(num_update):
+    return 1 / (1 + num_update % 4)
+
+
+class Own(SVRGModule):
+    """A module with a rule of its own, which sees scaled gradients."""
+
+    def _svrg_grads_update_rule(self, current, at_snapshot, full):
+        return current - at_snapshot + full
+
+
+ALPHAS = st.floats(0, 1, width=32) | st.sampled_from([
+    1, 0, Fraction(1, 4), np.float32(0.5), schedule, LinearDecay(0.75, 12), lambda _: 0])
+STORED, SHARED, PROXIMAL = (
+    {'store_snapshot_grads': True}, {'shares_memory': True}, {'proximal': L1(0.3)})
+SETTINGS = st.sampled_from([{}, STORED, SHARED, {**SHARED, **STORED}, PROXIMAL,
+                            {**PROXIMAL, **STORED}, {'cls': Own}])
 KVSTORES = st.sampled_from([None, 'local', 'device', 'local object', 'device object'])
 
 
@@ -93,19 +115,13 @@ def trainings(draw, many=False):
     case.update_on_kvstore = draw(st.sampled_from('01'))
     # Without a KVStore, the devices of a Module train by themselves.
     assume(case.kvstore or len(case.context) == 1)
-    case.alpha, case.stored = draw(ALPHAS), many or draw(st.booleans())
+    case.alpha, case.settings = draw(ALPHAS), dict(STORED if many else draw(SETTINGS))
+    case.stored = 'store_snapshot_grads' in case.settings
     case.update_freq, case.epochs = draw(whole(1, 3)), draw(whole(1, 5))
     case.rate = draw(st.floats(0.05, 0.5))
-    case.momentum, case.wd = draw(st.sampled_from([0, 0.5, 0.9])), draw(st.sampled_from([0, 0.05]))
+    case.wd = draw(st.sampled_from([0, 0.05]))
+    case.momentum = 0 if 'proximal' in case.settings else draw(st.sampled_from([0, 0.5, 0.9]))
     return case
-
-
-def schedule(num_update):
-    return 1 / (1 + num_update % 4)
-
-
-def alpha_of(case):
-    return schedule if case.alpha == 'schedule' else case.alpha
 
 
 def padded(case):
@@ -128,11 +144,14 @@ def sgd_of(case, problem):
 
 
 @contextlib.contextmanager
-def kvstore_of(case):
+def environment_of(case):
+    """Let memory be shared, as in large networks, and say who updates; give the KVStore."""
     kind, _, is_object = (case.kvstore or '').partition(' ')
     with pytest.MonkeyPatch.context() as patch:
         mx.nd.waitall()  # its threads read the environment
         patch.setenv('MXNET_UPDATE_ON_KVSTORE', case.update_on_kvstore)
+        if case.settings.pop('shares_memory', False):
+            patch.setattr('svrg_optimization.module.executors._WORTH_SHARING', -1)
         try:
             yield mx.kv.create(kind) if is_object else case.kvstore
         finally:
@@ -163,13 +182,18 @@ def test_training_on_stored_gradients_is_svrg(case):
 def check_training(case):
     problem = Problem(case.kind, case.rows, case.features, case.classes, case.seed)
     sgd = sgd_of(case, problem)
-    module = problem.module(context=case.context, work_load_list=case.work_load_list,
-                            update_freq=case.update_freq, alpha=alpha_of(case),
-                            store_snapshot_grads=case.stored)
-    svrg = problem.svrg(case.batch_size, alpha=alpha_of(case), **sgd)
-    with kvstore_of(case) as kvstore:
+    cls = case.settings.pop('cls', SVRGModule)
+    proximal = {} if 'proximal' not in case.settings else {
+        'proximal': dict.fromkeys(['fc_weight', 'hidden_weight'], oracle.soft_threshold(0.3))}
+    svrg = problem.svrg(case.batch_size, alpha=case.alpha, **sgd, **proximal)
+    with environment_of(case) as kvstore:
+        module = cls(problem.symbol, label_names=('label',), context=case.context,
+                     work_load_list=case.work_load_list, update_freq=case.update_freq,
+                     alpha=case.alpha, **case.settings)
         _, steps = assert_svrg(problem, module, case.epochs, case.update_freq, svrg, sgd,
                                train_data=iterator_of(case, problem), kvstore=kvstore)
+    for copies in parameters(module).values():
+        assert len({copy.asnumpy().tobytes() for copy in copies}) == 1
     for batches in steps.values():
         check_rows(case, batches)
     for name, value in svrg.full_gradient.items() if case.alpha != 0 else ():

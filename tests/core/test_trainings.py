@@ -1,73 +1,15 @@
 """Whole trainings against float64 SVRG."""
 
-from fractions import Fraction
 
 import mxnet as mx
 import numpy as np
 import pytest
 
-import oracle
 from held_batches import assert_svrg
-from pairs import in_pairs
 from problems import Problem
-from svrg_optimization import LinearDecay, SVRGModule
-from svrg_optimization.module.executor_group import parameters
-from svrg_optimization.proximal import L1
 
 TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
 SGD = {'learning_rate': 0.05, 'momentum': 0.9, 'wd': 0.01}
-
-
-def alternating(num_update):
-    return 0.9 if num_update % 2 else 0.2
-
-
-class Own(SVRGModule):
-    """A module with a rule of its own, which sees scaled gradients."""
-
-    def _svrg_grads_update_rule(self, current, at_snapshot, full):
-        return current - at_snapshot + full
-
-
-STORED, SHARED = {'store_snapshot_grads': True}, {'shares_memory': True}
-L1_NORM = {'proximal': L1(0.3)}
-
-
-@in_pairs({
-    'kind, rows, update_freq': [('linear', 40, 1), ('softmax', 37, 2), ('perceptron', 34, 3)],
-    'kvstore, update_on_kvstore, devices, work_load_list': [
-        (None, '1', 1, None), ('local object', '1', 1, None), ('local', '1', 2, None),
-        ('device', '1', 2, [1, 3]), ('local object', '1', 2, [1, 3]), ('device', '0', 2, None),
-        ('local', '0', 3, [2, 1, 1]), ('device object', '0', 3, [2, 1, 1])],
-    'alpha': [1, 0, 0.7, Fraction(1, 4), np.float32(0.5), alternating, LinearDecay(0.75, 12),
-              lambda _: 0],
-    'settings': [{}, STORED, SHARED, {**SHARED, **STORED}, L1_NORM, {**L1_NORM, **STORED},
-                 {'cls': Own}]})
-def test_training_is_svrg(monkeypatch, kind, rows, update_freq, kvstore, update_on_kvstore, devices,
-                          work_load_list, alpha, settings):
-    """With L1 on all weights, and not on biases, beside weight decay."""
-    monkeypatch.setenv('MXNET_UPDATE_ON_KVSTORE', update_on_kvstore)
-    settings = dict(settings)
-    if settings.pop('shares_memory', False):  # as large networks do
-        monkeypatch.setattr('svrg_optimization.module.executors._WORTH_SHARING', -1)
-    problem, sgd = Problem(kind, rows=rows, features=8), dict(SGD)
-    twin, cls = {'alpha': alpha}, settings.pop('cls', SVRGModule)
-    if 'proximal' in settings:
-        sgd.pop('momentum')
-        twin['proximal'] = dict.fromkeys(('fc_weight', 'hidden_weight'), oracle.soft_threshold(0.3))
-    module = cls(problem.symbol, label_names=('label',), update_freq=update_freq, alpha=alpha,
-                 work_load_list=work_load_list, context=[mx.cpu(i) for i in range(devices)],
-                 **settings)
-    name, _, is_object = (kvstore or '').partition(' ')
-    svrg, _ = assert_svrg(problem, module, 5, update_freq, problem.svrg(**sgd, **twin), sgd,
-                          kvstore=mx.kv.create(name) if is_object else kvstore)
-    if 'proximal' in settings:
-        zeros = svrg.weights['fc_weight'] == 0
-        assert ((module.get_params()[0]['fc_weight'].asnumpy() == 0) == zeros).all()
-    if not module._svrg.settings.is_plain:
-        problem.assert_full_gradient(module, svrg.full_gradient)
-    for copies in parameters(module).values():
-        assert len({copy.asnumpy().tobytes() for copy in copies}) == 1
 
 
 @pytest.mark.parametrize('mult, expected', [
