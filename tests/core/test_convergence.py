@@ -63,54 +63,42 @@ def test_norm_is_that_of_the_mean_objective(monkeypatch, kind, wd, rows, context
     assert_norm(module, mean_gradient(problem, weights_of(module), 0.5))
 
 
-@pytest.mark.parametrize('multiplier', ['wd', 'lr'])
-def test_norm_is_over_the_parameters_that_are_updated(multiplier):
-    """wd_mult scales a parameter's decay, and lr_mult = 0 takes it out."""
-    problem = Problem('perceptron')
-    module = problem.bound(sgd={'learning_rate': 0.1, 'wd': 0.3})
-    expected = mean_gradient(problem, problem.weights, 0.3)
-    if multiplier == 'wd':
-        module._optimizer.set_wd_mult({'hidden_weight': 3.})
-        expected['hidden_weight'] += 2 * 0.3 * problem.weights['hidden_weight']
-    else:
-        module._optimizer.set_lr_mult({'hidden_weight': 0., 'hidden_bias': 0.})
-        del expected['hidden_weight'], expected['hidden_bias']
-    module.update_full_grads(problem.iterator())
-    assert_norm(module, expected)
+def problem_with_a_mean():
+    problem = Problem('softmax')
+    problem.symbol = mx.sym.SoftmaxOutput(problem.symbol.get_internals()['fc_output'],
+                                          mx.sym.Variable('label'), normalization='batch')
+    return problem
 
 
-@pytest.mark.parametrize('sparse_full_grad', [False, True])
-def test_rows_that_few_batches_contain_are_decayed_as_rarely(sparse_full_grad):
-    """With sparse_full_grad training ends where that is balanced."""
-    problem = SparseProblem(rows=40)
-    module = problem.bound(sparse_full_grad=sparse_full_grad)
-    optimizer = mx.optimizer.SGD(wd=0.3, rescale_grad=0.1,
-                                 param_idx2name=dict(enumerate(module._param_names)))
-    optimizer.set_wd_mult({'w': 1.})  # by its name it would have none
-    module.init_optimizer(kvstore=None, optimizer=optimizer)
-    module.update_full_grads(problem.iterator())
-    batches = problem.features.reshape(4, 10, -1)
-    share = (batches != 0).any(axis=1).mean(axis=0) if sparse_full_grad else np.ones(12)
-    expected = mean_gradient(problem, problem.weights)
-    expected['w'] += 0.3 * share[:, None] * problem.weights['w']
-    assert_norm(module, expected)
+SPARSE = SparseProblem(rows=40)
+PART = (SPARSE.features.reshape(4, 10, 12) != 0).any(axis=1).mean(axis=0)[:, None]
 
 
 @pytest.mark.filterwarnings('ignore:Optimizer created manually')
-@pytest.mark.parametrize('is_mean', [False, True])
-def test_a_rescale_grad_of_ones_own_has_its_own_optimum(is_mean):
-    """It is the zero of μ/B + wd w / (B r), or of μ + wd w / r where the loss is a mean."""
-    problem, wd, rescale = Problem('softmax'), 0.05, 0.25
-    if is_mean:
-        problem.symbol = mx.sym.SoftmaxOutput(problem.symbol.get_internals()['fc_output'],
-                                              mx.sym.Variable('label'), normalization='batch')
-    module = problem.bound()
-    module.init_optimizer(optimizer=mx.optimizer.SGD(
-        learning_rate=0.1, wd=wd, rescale_grad=rescale,
-        param_idx2name=dict(enumerate(['fc_weight', 'fc_bias']))))
+@pytest.mark.parametrize('problem, settings, sgd, wd_mult, lr_mult, decay', [
+    (Problem('perceptron'), {}, {}, {'hidden_weight': 3.}, {},
+     {'hidden_weight': 0.9, 'fc_weight': 0.3}),
+    # Parameters that are not updated are left out:
+    (Problem('perceptron'), {}, {}, {}, {'hidden_weight': 0., 'hidden_bias': 0.},
+     {'fc_weight': 0.3}),
+    # By its name `w` would have no decay. By row it is decayed as often as batches contain a row:
+    (SPARSE, {}, {}, {'w': 1.}, {}, {'w': 0.3}),
+    (SPARSE, {'sparse_full_grad': True}, {}, {'w': 1.}, {}, {'w': 0.3 * PART}),
+    # The optimum is the zero of μ/B + wd w / (B r), or of μ + wd w / r where the loss is a mean:
+    (Problem('softmax'), {}, {'rescale_grad': 0.25}, {}, {}, {'fc_weight': 0.3 / 2.5}),
+    (problem_with_a_mean(), {}, {'rescale_grad': 0.25}, {}, {}, {'fc_weight': 0.3 / 0.25})])
+def test_the_optimizer_says_what_is_decayed(problem, settings, sgd, wd_mult, lr_mult, decay):
+    module = problem.bound(**settings)
+    optimizer = mx.optimizer.SGD(wd=0.3, **{'rescale_grad': 0.1, **sgd},
+                                 param_idx2name=dict(enumerate(module._param_names)))
+    optimizer.set_wd_mult(wd_mult)
+    optimizer.set_lr_mult(lr_mult)
+    module.init_optimizer(kvstore=None, optimizer=optimizer)
     module.update_full_grads(problem.iterator())
-    assert_norm(module, mean_gradient(problem, problem.weights,
-                                      wd / rescale if is_mean else wd / (10 * rescale)))
+    assert_norm(module, {
+        name: value + decay.get(name, 0) * problem.weights[name]
+        for name, value in mean_gradient(problem, problem.weights).items()
+        if lr_mult.get(name, 1)})
 
 
 # fit with tol
