@@ -15,20 +15,22 @@ ROWS, STRENGTH = 57, 0.4
 RNG = np.random.RandomState(0)
 FEATURES = RNG.normal(size=(ROWS, 3)).astype('float32')
 SCORES = FEATURES.dot([[1, -1, 0], [0, 2, 1], [1, 1, -2]]) + RNG.normal(size=(ROWS, 3))
-LABELS = {'linear': (SCORES[:, 0] + 2), 'linear 2': SCORES[:, :2] - 1, 'logistic': SCORES[:, 0] > 0,
-          'softmax 2': SCORES[:, 0] > 0, 'softmax 3': SCORES.argmax(axis=1)}
-LABELS = {kind: values.astype('float32') for kind, values in LABELS.items()}
-LABELS['linear, made'] = LABELS['linear']
-OUTPUTS = {'linear': 1, 'linear 2': 2, 'logistic': 1, 'softmax 2': 2, 'softmax 3': 3,
-           'linear, made': 1}
-C = 1 / (STRENGTH * ROWS)
-WD = {'linear': STRENGTH, 'linear 2': STRENGTH, 'logistic': STRENGTH, 'softmax 2': 2 * STRENGTH,
-      'softmax 3': STRENGTH, 'linear, made': STRENGTH}
-LAYERS = {'linear': mx.sym.LinearRegressionOutput, 'linear 2': mx.sym.LinearRegressionOutput,
-          'logistic': mx.sym.LogisticRegressionOutput, 'softmax 2': mx.sym.SoftmaxOutput,
-          'softmax 3': mx.sym.SoftmaxOutput,
-          'linear, made': lambda output, label: mx.sym.MakeLoss(
-              (output - mx.sym.reshape(label, (-1, 1))) ** 2 / 2)}
+LINEAR, SOFTMAX = mx.sym.LinearRegressionOutput, mx.sym.SoftmaxOutput
+
+
+def made(output, label):
+    return mx.sym.MakeLoss((output - mx.sym.reshape(label, (-1, 1))) ** 2 / 2)
+
+
+KINDS = {  # labels, outputs, weight decay over the strength, layer of a module, loss of Gluon
+    'linear': (SCORES[:, 0] + 2, 1, 1, LINEAR, gluon.loss.L2Loss()),
+    'linear 2': (SCORES[:, :2] - 1, 2, 1, LINEAR, gluon.loss.L2Loss()),
+    'linear, made': (SCORES[:, 0] + 2, 1, 1, made, None),
+    'logistic': (SCORES[:, 0] > 0, 1, 1, mx.sym.LogisticRegressionOutput,
+                 gluon.loss.SigmoidBCELoss()),
+    'softmax 2': (SCORES[:, 0] > 0, 2, 2, SOFTMAX, gluon.loss.SoftmaxCELoss()),
+    'softmax 3': (SCORES.argmax(axis=1), 3, 1, SOFTMAX, gluon.loss.SoftmaxCELoss())}
+LABELS = {kind: labels.astype('float32') for kind, (labels, *_) in KINDS.items()}
 
 
 def objective_of_scikit_learn(kind, l1, weight, bias):
@@ -50,7 +52,7 @@ def objective_of_scikit_learn(kind, l1, weight, bias):
 def least(kind, l1):
     """Return the least value of the objective, which scikit-learn finds."""
     if kind.startswith('linear'):
-        found = Ridge(alpha=STRENGTH * ROWS * OUTPUTS[kind]).fit(
+        found = Ridge(alpha=STRENGTH * ROWS * KINDS[kind][1]).fit(
             FEATURES.astype('float64'), LABELS[kind].astype('float64'))
         weight, bias = np.atleast_2d(found.coef_), np.atleast_1d(found.intercept_)
     else:
@@ -58,7 +60,7 @@ def least(kind, l1):
         with warnings.catch_warnings():
             warnings.filterwarnings('ignore', "'penalty' was deprecated")
             warnings.filterwarnings('ignore', 'Inconsistent values: penalty')
-            found = LogisticRegression(C=4 * C if l1 else C, tol=1e-9, **own).fit(
+            found = LogisticRegression(C=(4 if l1 else 1) / (STRENGTH * ROWS), tol=1e-9, **own).fit(
                 FEATURES.astype('float64'), LABELS[kind])
         weight, bias = found.coef_, found.intercept_
     if kind == 'softmax 2':
@@ -74,32 +76,30 @@ def assert_least(kind, weight, bias, l1=False):
 
 
 @pytest.mark.parametrize('kind, l1', [
-    *((kind, False) for kind in WD), ('logistic', True), ('softmax 2', True)])
+    *((kind, False) for kind in KINDS), ('logistic', True), ('softmax 2', True)])
 def test_module_minimises_the_objective_of_the_table(kind, l1):
-    output = mx.sym.FullyConnected(mx.sym.Variable('data'), num_hidden=OUTPUTS[kind], name='fc')
-    symbol = LAYERS[kind](output, mx.sym.Variable('label'))
-    module = SVRGModule(symbol, label_names=('label',), update_freq=1, tol=1e-5,
-                        proximal=L1(STRENGTH / 4) if l1 else None)
+    _, outputs, wd, layer, _ = KINDS[kind]
+    output = mx.sym.FullyConnected(mx.sym.Variable('data'), num_hidden=outputs, name='fc')
+    module = SVRGModule(layer(output, mx.sym.Variable('label')), label_names=('label',),
+                        update_freq=1, tol=1e-5, proximal=L1(STRENGTH / 4) if l1 else None)
     train_data = mx.io.NDArrayIter(FEATURES, LABELS[kind], 10, label_name='label')
     parameters = {'lr_scheduler': BarzilaiBorwein(), **(
-        {} if l1 else {'momentum': 0.9, 'wd': WD[kind]})}
-    module.fit(train_data, eval_metric='mse' if kind[:3] == 'lin' else mx.metric.Loss(),
-               num_epoch=300, optimizer='sgd' if l1 else 'nag', optimizer_params=parameters)
+        {} if l1 else {'momentum': 0.9, 'wd': wd * STRENGTH})}
+    module.fit(train_data, eval_metric=[], num_epoch=300, optimizer='sgd' if l1 else 'nag',
+               optimizer_params=parameters)
     assert module.gradient_norm <= 1e-5
     weights = module.get_params()[0]
     assert_least(kind, weights['fc_weight'].asnumpy(), weights['fc_bias'].asnumpy(), l1)
 
 
-@pytest.mark.parametrize('kind, loss', [
-    ('linear', gluon.loss.L2Loss()), ('linear 2', gluon.loss.L2Loss()),
-    ('logistic', gluon.loss.SigmoidBCELoss()), ('softmax 2', gluon.loss.SoftmaxCELoss()),
-    ('softmax 3', gluon.loss.SoftmaxCELoss())])
-def test_gluon_minimises_the_objective_of_the_table(kind, loss):
-    net = gluon.nn.Dense(OUTPUTS[kind], in_units=3)
+@pytest.mark.parametrize('kind', [kind for kind in KINDS if KINDS[kind][-1]])
+def test_gluon_minimises_the_objective_of_the_table(kind):
+    _, outputs, wd, _, loss = KINDS[kind]
+    net = gluon.nn.Dense(outputs, in_units=3)
     net.initialize()
     net.bias.wd_mult = 0
     trainer = SVRGTrainer(net.collect_params(), 'nag', {
-        'momentum': 0.9, 'wd': WD[kind], 'lr_scheduler': BarzilaiBorwein()}, tol=1e-5,
+        'momentum': 0.9, 'wd': wd * STRENGTH, 'lr_scheduler': BarzilaiBorwein()}, tol=1e-5,
         objective=lambda data, label: loss(net(data), label))
     loader = gluon.data.DataLoader(gluon.data.ArrayDataset(FEATURES, LABELS[kind]), 10)
     for _ in range(300):
