@@ -195,16 +195,6 @@ def layouts(make):
 
 
 @scenario
-def groups_of_contexts(make):
-    with mx.AttrScope(ctx_group='first'):
-        hidden = mx.sym.FullyConnected(mx.sym.Variable('data'), num_hidden=4, name='hidden')
-    with mx.AttrScope(ctx_group='second'):
-        symbol = mx.sym.SoftmaxOutput(mx.sym.FullyConnected(hidden, num_hidden=3, name='fc'),
-                                      name='softmax')
-    yield train(bound(make, symbol, group2ctxs={'first': [mx.cpu(1)], 'second': [mx.cpu(2)]}))
-
-
-@scenario
 def parameters_set_and_initialized(make):
     module = bound(make)
     weights = {'fc_weight': mx.nd.ones((3, 4)), 'fc_bias': mx.nd.ones((3,))}
