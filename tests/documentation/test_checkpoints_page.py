@@ -13,17 +13,6 @@ import pytest
 
 PAGE = Path(__file__).resolve().parents[2] / 'docs' / 'checkpoints.md'
 SAVED = re.compile(r'(?:model|net)-(\d{4})\.(?:params|states|svrg)')
-# What the page says of the script for Gluon: how it becomes one for a cluster.
-IN_CLUSTER = {
-    'def train_net(num_epoch):\n': """def train_net(num_epoch):
-    global features, targets
-    kvstore = mx.kv.create('dist_sync')
-    features, targets = (each[kvstore.rank::kvstore.num_workers] for each in (features, targets))
-""",
-    'objective=': 'kvstore=kvstore, objective=',
-    'step(len(data))': 'step(len(data) * kvstore.num_workers)',
-    '        net.save_parameters': '        if kvstore.rank > 0:\n            continue\n'
-                                   '        net.save_parameters'}
 
 
 def in_cluster(script):
@@ -65,13 +54,9 @@ def of_module_without_tol(path):
     return of_module(path, lambda block: block.replace(', tol=1e-5', ''))
 
 
-def of_gluon(path, changes=()):
+def of_gluon(path):
     data = blocks_before('output =')[0].split('output =')[0]
-    block = blocks_before('train_net')[1]
-    for before, after in dict(changes).items():
-        assert block.count(before) == 1
-        block = block.replace(before, after)
-    return write_script(path, data, block, call='train_net')
+    return write_script(path, data, blocks_before('train_net')[1], call='train_net')
 
 
 def epochs_in(folder):
@@ -136,10 +121,8 @@ def test_once_more_after_convergence_changes_nothing(tmp_path):
 
 @pytest.mark.process
 @pytest.mark.slow
-@pytest.mark.parametrize('changes', [None, IN_CLUSTER], ids=['module', 'gluon'])
-def test_it_goes_on_in_a_cluster(changes, tmp_path):
-    path = tmp_path / 'train.py'
-    script = of_gluon(path, changes) if changes else of_module(path, in_cluster)
+def test_it_goes_on_in_a_cluster(tmp_path):
+    script = of_module(tmp_path / 'train.py', in_cluster)
     launch = '-m', 'svrg_optimization.launch', '-n', 2, '-s', 1, '--', sys.executable, script
     folder = tmp_path / 'cluster'
     first = run(folder, *launch, 5)

@@ -131,17 +131,17 @@ def test_asynchronous_training_converges_to_the_optimum(tmp_path):
 @pytest.mark.slow
 def test_workers_with_stored_gradients_step_as_one_process(tmp_path):
     sgd = {'learning_rate': 0.1, 'momentum': 0.5}
-    results = run_workers('fit_held', tmp_path, problem=PROBLEM, sizes=[28, 29], batch_size=8,
-                          num_epoch=4, update_freq=2, optimizer=sgd)
+    results = run_workers('fit', tmp_path, problem=PROBLEM, sizes=[28, 29], batch_size=8,
+                          num_epoch=4, update_freq=2, optimizer=sgd, store_snapshot_grads=True)
     problem = Problem(**PROBLEM)
     svrg = problem.svrg(16, **sgd)
-    for number, batches in enumerate(zip(*(steps for _, steps in results))):
+    for number, batches in enumerate(zip(*(result['steps'] for result in results))):
         if number % 8 == 0:
             svrg.take_snapshot()
         svrg.step(np.array([np.abs(problem.features - row).sum(axis=1).argmin()
                             for row in np.concatenate(batches)]), 16)
-    for weights, _ in results:
-        assert_close(weights, svrg.weights)
+    for result in results:
+        assert_close(result['weights'], svrg.weights)
 
 
 @pytest.mark.slow

@@ -64,8 +64,7 @@ def test_options_of_steps_alone(tmp_path, arguments, in_float64, sizes=(16, 24))
     *((2, {'unlike': True, 'dtype': 'float64', 'rows': 4000, 'features': 20, 'tol': 1e-6,
            'seed': seed}) for seed in (0, 1))], ids=str)
 def test_workers_converge_with_two_messages_an_epoch(tmp_path, workers, given):
-    results = run_workers('converge_alone', tmp_path, workers,
-                          **{'rows': 480, 'sleeps': 0.05, **given})
+    results = run_workers('converge_alone', tmp_path, workers, **given)
     data, targets = results[0]['data'], results[0]['targets']
     hessian = data.T @ data / len(data) + 1e-3 * np.eye(data.shape[1])
     optimum = np.linalg.solve(hessian, data.T @ targets / len(data))
@@ -80,12 +79,10 @@ def test_workers_converge_with_two_messages_an_epoch(tmp_path, workers, given):
 
 
 def test_a_resumed_run_goes_on_to_the_bit(tmp_path, sizes=(24, 40)):
-    given = {'problem': {'kind': 'softmax', 'rows': sum(sizes)}, 'sizes': sizes, 'batch_size': 8,
-             'optimizer': SGD, 'local_steps': True, 'update_freq': 2}
-    whole = run_workers('fit', tmp_path, len(sizes), num_epoch=6, prefix=str(tmp_path / 'whole'),
-                        **given)
-    resumed = run_workers('fit', tmp_path, len(sizes), num_epoch=6, resume_at=4,
-                          prefix=str(tmp_path / 'whole'), **given)
+    whole, resumed = (run_workers(
+        'fit', tmp_path, prefix=str(tmp_path / 'model'), problem={'kind': 'softmax', 'rows': 64},
+        sizes=sizes, batch_size=8, optimizer=SGD, local_steps=True, update_freq=2, num_epoch=6,
+        resume_at=begin) for begin in (0, 4))
     for first, second in zip(whole, resumed):
         for name, value in first['weights'].items():
             np.testing.assert_array_equal(second['weights'][name], value)
@@ -101,9 +98,8 @@ def test_a_resumed_trainer_goes_on_to_the_bit(tmp_path):
             np.testing.assert_array_equal(second[name], value)
 
 
-@pytest.mark.parametrize('scenario', ['statistics_alone', 'statistics_gluon_alone'])
-def test_statistics_of_batches_are_averaged(tmp_path, scenario):
-    results = run_workers(scenario, tmp_path, sizes=[16, 48])
+def test_statistics_of_batches_are_averaged(tmp_path):
+    results = run_workers('statistics_alone', tmp_path, sizes=[16, 48])
     own = [told[0] for told in results]
     assert np.abs(own[0] - own[1]).max() > 1e-2
     for _, averaged in results:

@@ -4,14 +4,12 @@ import time
 
 import mxnet as mx
 import numpy as np
-from mxnet import gluon
 
 import gluon_workers
 from blocks import Blocks
 from shards import error_of, problem_of, shard_of, weights_of
 from svrg_optimization import BarzilaiBorwein, SVRGModule
 from svrg_optimization.gluon import SVRGTrainer
-from svrg_optimization.proximal import L1
 
 LINEAR = mx.sym.LinearRegressionOutput(mx.sym.FullyConnected(
     mx.sym.Variable('data'), num_hidden=1, no_bias=True, name='fc'), mx.sym.Variable('label'))
@@ -29,7 +27,7 @@ def counting_pushes(kvstore):
     return pushed
 
 
-def least_squares(workers, unlike, seed=0, rows=400, features=10):
+def least_squares(workers, unlike, seed, rows, features):
     """Return rows and targets, which have other means and scales in each shard if `unlike`."""
     rng = np.random.RandomState(seed)
     data = rng.normal(size=(rows, features))
@@ -42,43 +40,34 @@ def least_squares(workers, unlike, seed=0, rows=400, features=10):
     return data, targets
 
 
-def own_rows(kvstore, data, targets, batch_size=20, dtype='float32'):
-    """Return the iterator over the shard of this worker."""
-    own = np.array_split(np.arange(len(data)), kvstore.num_workers)[kvstore.rank]
-    return mx.io.NDArrayIter(
-        mx.nd.array(data[own], dtype=dtype), mx.nd.array(targets[own], dtype=dtype), batch_size,
-        shuffle=dtype == 'float32', label_name='label')  # a shuffle makes float32 of float64
-
-
-def converge_alone(kvstore, unlike, seed=0, rows=400, features=10, batch_size=20, tol=1e-5,
-                   num_epoch=100, local_steps=True, sleeps=0., strength=0., dtype='float32'):
+def converge_alone(kvstore, unlike, seed=0, rows=480, features=10, tol=1e-5, dtype='float32'):
     """Train least squares with BarzilaiBorwein on alike or unlike shards.
 
-    Returns the epochs, the norm, the weights, the rows of all workers with their targets, and
-    how often something was pushed within an epoch and elsewhere. The last worker sleeps in its
-    second epoch.
+    Returns the epochs, the weights, the rows of all workers with their targets, and how often
+    something was pushed within an epoch and at all. The last worker is late in its second epoch.
     """
     workers, rank = kvstore.num_workers, kvstore.rank
     data, targets = least_squares(workers, unlike, seed, rows, features)
-    train_data = own_rows(kvstore, data, targets, batch_size, dtype)
-    module = SVRGModule(LINEAR, label_names=('label',), update_freq=1, tol=tol,
-                        local_steps=local_steps, proximal=L1(strength) if strength else None)
+    own = np.array_split(np.arange(len(data)), workers)[rank]
+    train_data = mx.io.NDArrayIter(
+        mx.nd.array(data[own], dtype=dtype), mx.nd.array(targets[own], dtype=dtype), 20,
+        shuffle=dtype == 'float32', label_name='label')  # a shuffle makes float32 of float64
+    module = SVRGModule(LINEAR, label_names=('label',), update_freq=1, tol=tol, local_steps=True)
     pushed, within, last = counting_pushes(kvstore), [0], [None, 0]
 
     def batch_end(param):
         if last[0] == param.epoch:
             within[0] += len(pushed) - last[1]
         last[:] = param.epoch, len(pushed)
-        if sleeps and rank == workers - 1 and param.epoch == 1:
-            time.sleep(sleeps)
+        if rank == workers - 1 and param.epoch == 1:
+            time.sleep(0.05)
 
     module.fit(train_data, kvstore=kvstore, initializer=mx.init.Zero(), eval_metric='mse',
-               num_epoch=num_epoch, batch_end_callback=batch_end,
+               num_epoch=100, batch_end_callback=batch_end,
                optimizer_params={'lr_scheduler': BarzilaiBorwein(), 'wd': 1e-3})
-    return {'epochs': module._snapshot.num_taken - 1, 'norm': module.gradient_norm,
-            'converged': module.has_converged, 'weights': weights_of(module)['fc_weight'][0],
-            'data': data, 'targets': targets, 'within': within[0], 'pushed': len(pushed),
-            'ways_back': module._optimizer.lr_scheduler.ways_back}
+    return {'epochs': module._snapshot.num_taken - 1, 'converged': module.has_converged,
+            'weights': weights_of(module)['fc_weight'][0], 'data': data, 'targets': targets,
+            'within': within[0], 'pushed': len(pushed)}
 
 
 def statistics_alone(kvstore, sizes):
@@ -116,25 +105,6 @@ def refused_alone(kvstore, problem, sizes):
 
     found = [error_of(lambda: fit(1 if kvstore.type == 'dist_async' or kvstore.rank else 2))]
     return found + [error_of(trainer)] if kvstore.type == 'dist_async' else found
-
-
-def statistics_gluon_alone(kvstore, sizes):
-    """As `statistics_alone`, with a block."""
-    data = np.random.RandomState(0).normal(2, 3, (sum(sizes), 4)).astype('float32')
-    own = slice(sum(sizes[:kvstore.rank]), sum(sizes[:kvstore.rank + 1]))
-    net, loss = gluon.nn.HybridSequential(prefix=''), gluon.loss.L2Loss()
-    net.add(gluon.nn.BatchNorm(in_channels=4, prefix='bn_'), gluon.nn.Dense(1, in_units=4))
-    net.initialize()
-    trainer = SVRGTrainer(net.collect_params(), 'sgd', {'learning_rate': 0.01}, kvstore=kvstore,
-                          objective=lambda rows, label: loss(net(rows), label), local_steps=True)
-    loader = gluon.data.DataLoader(gluon.data.ArrayDataset(data[own], data[own, 0]), 8)
-    found, mean = None, net[0].running_mean
-    for batches in trainer.epochs(loader, 1):
-        for batch in batches:
-            trainer.backward(*batch)
-            trainer.step(8)
-            found = mean.data().asnumpy()
-    return found, mean.data().asnumpy()
 
 
 def resume_gluon_alone(kvstore, problem, sizes, prefix, begin):

@@ -67,12 +67,12 @@ def fit(kvstore, problem, sizes, batch_size, num_epoch, update_freq=1, devices=1
         prefix=None, resume_at=0, scheduler=None, **arguments):
     """Train with fit, from a checkpoint or from the problem's weights.
 
-    Returns the weights after it, the full gradient, and the warnings.
+    Returns the weights after it, the full gradient, the warnings, and the data of each step.
     """
     problem = problem_of(problem)
     train_data = shard_of(problem, sizes, kvstore.rank, batch_size)
     context = [mx.cpu(i) for i in range(devices)]
-    optimizer = dict(optimizer)
+    optimizer, steps = dict(optimizer), []
     if scheduler:
         optimizer['lr_scheduler'] = mx.lr_scheduler.FactorScheduler(**scheduler)
     with warnings.catch_warnings(record=True) as caught:
@@ -90,9 +90,11 @@ def fit(kvstore, problem, sizes, batch_size, num_epoch, update_freq=1, devices=1
         module.fit(train_data, kvstore=kvstore, arg_params=module._arg_params or
                    problem.arg_params(), eval_metric='mse', optimizer_params=optimizer,
                    begin_epoch=resume_at, num_epoch=num_epoch, epoch_end_callback=save,
+                   batch_end_callback=lambda param: steps.append(
+                       param.locals['data_batch'].data[0].asnumpy()),
                    sparse_row_id_fn=rows_of_batch if isinstance(problem, SparseProblem) else None)
     return {'weights': weights_of(module), 'full': full_gradient_of(module),
-            'warnings': [str(warning.message) for warning in caught],
+            'steps': steps, 'warnings': [str(warning.message) for warning in caught],
             'row_counts': module._snapshot.full_gradient.row_counts,
             'batches': module._snapshot.full_gradient.batches}
 
@@ -149,18 +151,6 @@ def fit_tried_again(kvstore, sizes):
         with contextlib.suppress(OSError):
             fit(train_data, num_epoch=4)
     return weights_of(module)
-
-
-def fit_held(kvstore, problem, sizes, batch_size, num_epoch, update_freq, optimizer):
-    """Train on held batches; return the weights, and the rows of each step by their values."""
-    problem = problem_of(problem)
-    module = problem.module(update_freq, store_snapshot_grads=True)
-    steps = []
-    module.fit(shard_of(problem, sizes, kvstore.rank, batch_size), kvstore=kvstore,
-               arg_params=problem.arg_params(), eval_metric='mse', optimizer_params=optimizer,
-               num_epoch=num_epoch, batch_end_callback=lambda param: steps.append(
-                   param.locals['data_batch'].data[0].asnumpy()))
-    return weights_of(module), steps
 
 
 def fit_with_step_size(kvstore, problem, sizes, batch_size, num_epoch, wd, bounded=True,
