@@ -237,3 +237,29 @@ def test_a_finished_run_that_is_resumed_ends_at_the_same_weights(prefix, caplog,
     assert caplog.text.count('Epoch[1] Full gradient norm=') == 1
     fit_with_a_rule(problem, finished, 2, 2, base_lr, prefix)
     assert bits(resumed) == bits(finished)
+
+
+def doubled(number):
+    return 2 ** number
+
+
+@pytest.mark.parametrize('settings, stop', [
+    ({'full_grad_batches': 2}, 3), ({'full_grad_batches': doubled}, 2),
+    ({'full_grad_batches': 3, 'updates_per_snapshot': 5}, 1)])
+def test_samples_go_on_with_the_same_bits_after_a_stop(prefix, settings, stop):
+    problem = Problem('perceptron', rows=37)
+    unbroken = train(problem, problem.module(2, **settings), 0, 5)
+    train(problem, problem.module(2, **settings), 0, stop, prefix=prefix)
+    loaded = load(prefix, stop, **{
+        name: value for name, value in settings.items() if callable(value)})
+    assert all(getattr(loaded, name) == value for name, value in settings.items())
+    train(problem, loaded, stop, 5)
+    assert bits(loaded) == bits(unbroken)
+    assert loaded._snapshot.num_taken == unbroken._snapshot.num_taken
+
+
+def test_a_checkpoint_tells_of_functions(prefix):
+    problem = Problem(rows=40)
+    train(problem, problem.module(full_grad_batches=doubled), 0, 1, prefix=prefix)
+    with pytest.warns(UserWarning, match='saved with full_grad_batches of your own, wh'):
+        assert load(prefix, 1).full_grad_batches is None

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 import oracle
+from checkpoints import bits
 from pairs import in_pairs
 from problems import Problem
-from samples import SETTINGS, Endless, Lengths, bits, first_rows, fit, train
+from samples import SETTINGS, Endless, Lengths, first_rows, fit, train
 from trainings import labels_of_epochs
 
 TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]

@@ -9,10 +9,6 @@ from sequences import Sequences
 SETTINGS = {'learning_rate': 0.1, 'momentum': 0.5, 'wd': 0.01}
 
 
-def bits(module):
-    return {name: value.asnumpy().tobytes() for name, value in module.get_params()[0].items()}
-
-
 def fit(problem, module, num_epoch, train_data=None, **kwargs):
     return problem.fit(module, num_epoch, train_data, optimizer_params=SETTINGS, **kwargs)
 
