@@ -24,15 +24,23 @@ def test_the_iterator_stands_after_the_sample():
     np.testing.assert_allclose(next(train_data).data[0].asnumpy(), problem.features[30:], rtol=1e-6)
 
 
+def assert_weights_after(module, problem, epochs, samples):
+    """Check the weights; `samples` maps a step to the batches of the snapshot before it."""
+    svrg = problem.svrg(**SETTINGS)
+    rows = len(problem.features)
+    for number, batch in enumerate(oracle.batches_of(rows, 10) * epochs):
+        if number in samples:
+            svrg.take_snapshot(first_rows(rows, samples[number]))
+        svrg.step(batch)
+    problem.assert_weights(module, svrg.weights)
+
+
 def test_a_function_of_the_number_of_snapshots_gives_the_batches(caplog):
     problem, seen = Problem('softmax', rows=37), []
     module = problem.module(2, full_grad_batches=lambda number: seen.append(number) or 2 ** number)
     with caplog.at_level(logging.INFO):
         fit(problem, module, 8)
-    svrg = train(problem.svrg(**SETTINGS), 8, (first_rows(37, 2 ** number)
-                                               for number in itertools.count()), update_freq=2)
-    problem.assert_weights(module, svrg.weights)
-    problem.assert_full_gradient(module, svrg.full_gradient)
+    assert_weights_after(module, problem, 8, {0: 1, 8: 2, 16: 4, 24: 4})
     assert seen == [0, 1, 2, 3]
     assert [record.getMessage() for record in caplog.records
             if 'batches' in record.getMessage()] == [
@@ -101,12 +109,7 @@ def test_settings_may_change_during_training():
             module.updates_per_snapshot = 2
 
     fit(problem, module, 4, epoch_end_callback=change)
-    svrg = problem.svrg(**SETTINGS)
-    for number, rows in enumerate(oracle.batches_of(40, 10) * 4):
-        if number in (0, 4, 8, 12, 14):
-            svrg.take_snapshot(first_rows(40, {0: 1, 4: 4, 8: 3, 12: 3, 14: 4}[number]))
-        svrg.step(rows)
-    problem.assert_weights(module, svrg.weights)
+    assert_weights_after(module, problem, 4, {0: 1, 4: 4, 8: 3, 12: 3, 14: 4})
 
 
 @pytest.mark.parametrize('epochs', [2, 3])
@@ -159,12 +162,7 @@ def test_a_snapshot_is_taken_where_alpha_is_no_longer_0_within_an_epoch():
             module.alpha = 1
 
     fit(problem, module, 1, batch_end_callback=switch_on)
-    svrg = problem.svrg(**SETTINGS)
-    for number, rows in enumerate(oracle.batches_of(40, 10)):
-        if number == 2:
-            svrg.take_snapshot()
-        svrg.step(rows)
-    problem.assert_weights(module, svrg.weights)
+    assert_weights_after(module, problem, 1, {2: 4})
 
 
 @pytest.mark.parametrize('context, kvstore', [(mx.cpu(), 'local'), (TWO_DEVICES, 'device')])
