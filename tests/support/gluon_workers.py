@@ -11,15 +11,13 @@ from svrg_optimization import BarzilaiBorwein
 
 
 def fit_gluon(kvstore, problem, sizes, batch_size, num_epoch, optimizer, base_lr=None,
-              with_np=False, compression=None):
+              with_np=False):
     """Train on one shard and return the weights; or the message of a ValueError.
 
     With `base_lr` the rate is BarzilaiBorwein's; `with_np` the arrays are mx.np arrays.
     """
     if with_np:
         mx.npx.set_np()
-    if compression:
-        kvstore.set_gradient_compression(compression)
     problem, rank = Blocks(**problem), kvstore.rank
     net = problem.net()
     if base_lr:
