@@ -38,13 +38,18 @@ class SvrgBB:
     def vector(self, values):
         return np.concatenate([np.ravel(values[name]) for name in self.names])
 
-    def gradient(self, vector, rows):
-        """Return the gradient of the mean objective over some rows, with weight decay."""
-        weights, begin = {}, 0
+    def named(self, vector):
+        """Return the parts of a vector by the names of the weights."""
+        values, begin = {}, 0
         for name in self.names:
             value = self.svrg.weights[name]
-            weights[name] = vector[begin:begin + value.size].reshape(value.shape)
+            values[name] = vector[begin:begin + value.size].reshape(value.shape)
             begin += value.size
+        return values
+
+    def gradient(self, vector, rows):
+        """Return the gradient of the mean objective over some rows, with weight decay."""
+        weights = self.named(vector)
         return self.vector({
             name: self.scale * value / len(rows)
             + self.wd * weights[name] * name.endswith(self.decayed)
@@ -52,12 +57,9 @@ class SvrgBB:
 
     def objective(self, vector, rows):
         """Return the mean objective over some rows, with weight decay."""
-        weights, begin, decay = {}, 0, 0.
-        for name in self.names:
-            value = self.svrg.weights[name]
-            weights[name] = vector[begin:begin + value.size].reshape(value.shape)
-            begin += value.size
-            decay += self.wd / 2 * (weights[name] ** 2).sum() * name.endswith(self.decayed)
+        weights = self.named(vector)
+        decay = sum(self.wd / 2 * (weights[name] ** 2).sum() * name.endswith(self.decayed)
+                    for name in self.names)
         return decay + self.scale / len(rows) * oracle.loss(
             self.svrg.network, weights, self.svrg.features[rows], self.svrg.targets[rows])
 
@@ -153,11 +155,7 @@ class SvrgBB:
 
     def step(self, rows):
         if self.begin is not None:
-            begin, self.svrg.optimizer.velocity = self.begin, {}
-            for name in self.names:
-                value = self.svrg.weights[name]
-                self.svrg.weights[name], begin = (begin[:value.size].reshape(value.shape),
-                                                  begin[value.size:])
+            self.svrg.weights, self.svrg.optimizer.velocity = self.named(self.begin), {}
             self.begin = None
         self.svrg.step(rows)
         self.steps += 1
