@@ -10,12 +10,12 @@ from .mxnet_repair import finder as _finder
 __version__ = '2.0.0'
 
 _HOME = {'SVRGModule': 'svrg_module', 'SVRGBucketingModule': 'svrg_bucketing_module',
-         'LinearDecay': 'alpha', 'BarzilaiBorwein': 'rate.barzilai_borwein',
+         'LinearDecay': 'alpha',
          'SVRGTrainer': 'gluon'}
 _SUBMODULES = ('svrg_module', 'svrg_bucketing_module', 'svrg_optimizer', 'diagnostics', 'proximal',
                'gluon')
 
-__all__ = ['SVRGModule', 'SVRGBucketingModule', 'SVRGTrainer', 'LinearDecay', 'BarzilaiBorwein',
+__all__ = ['SVRGModule', 'SVRGBucketingModule', 'SVRGTrainer', 'LinearDecay',
            'diagnostics', 'proximal', '__version__']
 
 

@@ -275,10 +275,11 @@ class ProximalOperators:
                              'called for, and %s is not one' % ', '.join(lacking))
         klass, name, arguments = described(optimizer, optimizer_params)
         momentum = arguments.get('momentum')
-        # A subclass may step as sgd does.
-        if momentum or not (isinstance(klass, type) and issubclass(klass, opt.SGD) and all(
-                getattr(klass, method) is getattr(opt.SGD, method)
-                for method in ('update', 'update_multi_precision', '_update_impl'))):
+        # A subclass may step as sgd does, and nag does without momentum.
+        if momentum or not (isinstance(klass, type) and any(issubclass(klass, base) and all(
+                getattr(klass, method) is getattr(base, method)
+                for method in ('update', 'update_multi_precision', '_update_impl'))
+                for base in (opt.SGD, opt.NAG))):
             raise ValueError('optimizer must be sgd without momentum for proximal, not %s%s: a '
                              'step of one rate' % (
                                  name, ' with momentum %g' % momentum if momentum else ''))

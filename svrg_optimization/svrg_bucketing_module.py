@@ -12,10 +12,8 @@ from mxnet.module import BucketingModule
 
 from .checkpoint.files import save_arrays
 from .checkpoint.of_module import file_names, load, name_of_symbol, save
-from .core import snapshots
 from .module import loop
 from .module.install import optimizer_kept_on_error
-from .module.trained_module import TrainedModule
 from .svrg_module import SVRGModule
 
 
@@ -84,6 +82,7 @@ class SVRGBucketingModule(BucketingModule):
         if default is not None:
             for name in ('settings', 'store', 'warn_once'):
                 setattr(bucket._svrg, name, getattr(default._svrg, name))
+            bucket._default = default if bucket_key != self._default_bucket_key else None
             bucket._svrg.reference.warn_once = default._svrg.warn_once
             bucket._proximal = default._proximal
         return bucket
@@ -147,14 +146,6 @@ class SVRGBucketingModule(BucketingModule):
 
     # Training
 
-    def forward(self, data_batch, is_train=None):
-        """Compute the outputs of a batch in its bucket."""
-        is_training = self.for_training if is_train is None else is_train
-        if self.binded and is_training and self._svrg.snapshot.jump is not None:
-            snapshots.jump(self._svrg, TrainedModule(self._default_bucket))
-            self._params_dirty = True
-        super().forward(data_batch, is_train)
-
     def fit(self, train_data, *args, **kwargs):
         """Train the module for some epochs, with snapshots, as `SVRGModule.fit` does."""
         loop.fit(self, (train_data, *args), kwargs, is_ours=type(self) is SVRGBucketingModule)
@@ -168,7 +159,7 @@ class SVRGBucketingModule(BucketingModule):
         try:
             reference.bucket_of = self._bucket_of
             self._default_bucket.update_full_grads(train_data)
-            self._params_dirty = True  # BarzilaiBorwein may have gone back
+            self._params_dirty = True  # svrg_lbfgs may have gone back
         finally:
             reference.bucket_of = None
             if current is not None:

@@ -20,7 +20,7 @@ from .core.correction import correct
 from .core.full_gradient import FullGradient, share_out
 from .core.requirements import ALL_ROWS, require
 from .core.settings import Settings, setting
-from .core.svrg import SVRG
+from .core.svrg import COMPUTED, SVRG
 from .data.iterators import rewind, rewind_for_pass
 from .data.ndarray_iter import BatchesOfArray
 from .kvstore.horovod import is_wrapped
@@ -36,7 +36,7 @@ from .module.passes import Pass
 from .module.reference import ModuleReference
 from .module.trained_module import TrainedModule
 from .proximal import ProximalOperators, weights_of
-from .rate.barzilai_borwein import check_step_size, spelled_out
+from .rate.svrg_lbfgs import SnapshotRule, check_rule, rule_of, spelled_out
 from .svrg_optimizer import check_learning_rate
 
 
@@ -176,6 +176,8 @@ class SVRGModule(Module):
     [[1.0, -2.0, 3.0]]
     """
 
+    _default = None  # of a bucket the one that has the optimizer's names
+
     def __init__(self, symbol, data_names=('data',), label_names=('softmax_label',),
                  logger=logging, context=mx.cpu(), work_load_list=None,
                  fixed_param_names=None, state_names=None, group2ctxs=None,
@@ -259,7 +261,7 @@ class SVRGModule(Module):
             If it cannot be set.
         RuntimeError
             If it is set before `init_optimizer`, or read before the first snapshot with a
-            `BarzilaiBorwein`.
+            svrg_lbfgs.
         """
         module = self._default_bucket
         return module._optimizer.learning_rate if module.optimizer_initialized else None
@@ -293,7 +295,7 @@ class SVRGModule(Module):
         .. math:: (\tilde w - \mathrm{prox}_{\eta R}(\tilde w - \eta \nabla F(\tilde w)))
                   / \eta.
 
-        With ``BarzilaiBorwein(scaled=True)`` each component is multiplied by :math:`\sqrt D`.
+        With svrg_lbfgs each component is divided by the root of the mean square of its column.
         """
         return snapshots.gradient_norm(self._svrg, TrainedModule(self._default_bucket))
 
@@ -307,7 +309,7 @@ class SVRGModule(Module):
         """
         return snapshots.objective(self._svrg, TrainedModule(self._default_bucket))
 
-    _default_bucket = property(lambda module: module)
+    _default_bucket = property(lambda module: module._default or module)
     _snapshot = property(lambda module: module._svrg.snapshot)
     _mod_aux = property(lambda module: module._svrg.reference.executors.module)
     _trainable = property(lambda module: [
@@ -409,7 +411,7 @@ class SVRGModule(Module):
                 self._svrg.drop_snapshot()
             rule = TrainedModule(self).rule
             if rule:
-                rule.restart()
+                rule.reset()
 
     def set_params(self, arg_params, aux_params, allow_missing=False, force_init=True,
                    allow_extra=False):
@@ -459,7 +461,7 @@ class SVRGModule(Module):
                 self.optimizer_initialized and not force_init):
             super().init_optimizer(kvstore, optimizer, optimizer_params, force_init)
             return
-        optimizer_params = spelled_out(optimizer, optimizer_params)
+        optimizer_params = spelled_out(optimizer, optimizer_params, self._svrg.settings.proximal)
         with optimizer_kept_on_error(self):
             init_optimizer = super().init_optimizer
             install(self, kvstore, optimizer, optimizer_params,
@@ -481,14 +483,13 @@ class SVRGModule(Module):
             raise TypeError('shared_module must be a Module, not %r' % (shared_module,))
         if not shared_module.optimizer_initialized:
             raise RuntimeError('shared_module must have its optimizer initialized')
-        check_step_size(shared_module._optimizer, {}, self.alpha, on_servers=False,
-                        batches=self.full_grad_batches)
+        check_rule(shared_module._optimizer, {}, self.alpha, on_servers=False,
+                   batches=self.full_grad_batches)
         has_same_keys = (shared_module._update_on_kvstore
                          or shared_module._param_names == self._param_names)
         self._proximal.check_borrowed(getattr(shared_module, '_proximal', None), has_same_keys)
-        if not has_same_keys and getattr(shared_module._optimizer.lr_scheduler, 'scaled', False):
-            raise ValueError('shared_module must have the same parameters with BarzilaiBorwein('
-                             'scaled=True): MXNet numbers others otherwise')
+        if not has_same_keys and rule_of(shared_module._optimizer) is not None:
+            raise ValueError('shared_module must have the same parameters with svrg_lbfgs')
         if isinstance(shared_module, SVRGModule):
             self._membership = shared_module._membership
         elif is_distributed(shared_module._kvstore) or is_wrapped(shared_module._optimizer):
@@ -512,8 +513,6 @@ class SVRGModule(Module):
         """
         reference = self._svrg.reference
         is_training = self.for_training if is_train is None else is_train
-        if self._svrg.snapshot.jump is not None and is_training:
-            snapshots.jump(self._svrg, TrainedModule(self))
         batch_size = reference.batch_size
         try:
             super().forward(data_batch, is_train)
@@ -589,6 +588,12 @@ class SVRGModule(Module):
             check_learning_rate(self._optimizer)  # MXNet would fail in the middle of the step
         if self._svrg.step.snapshot_gradients is not None:  # an error has stopped backward
             self._update_svrg_gradients()
+        if self._svrg.step.stage == COMPUTED and isinstance(
+                getattr(self._optimizer, 'lr_scheduler', None), SnapshotRule):
+            trained = TrainedModule(self._default_bucket)
+            trained.rule.direct(trained, self._default_bucket._svrg,
+                                executor_group.gradients(self), executor_group.parameters(self),
+                                trained.scale_of_step)
         super().update()
         self._svrg.end_step()
 
@@ -667,7 +672,7 @@ class SVRGModule(Module):
             If `train_data` is not an iterator or does not yield batches.
         ValueError
             If `train_data` yields no row or a batch that the module cannot be bound for, the
-            symbol has no loss, or with `full_grad_batches` and `BarzilaiBorwein`.
+            symbol has no loss, or with `full_grad_batches` and svrg_lbfgs.
         FloatingPointError
             If the full gradient is not finite, with ``nonfinite='raise'``.
 
@@ -687,7 +692,7 @@ class SVRGModule(Module):
             return
         source = Pass(train_data, svrg.settings.batches_after(svrg.snapshot.num_taken))
         if source.count is not None:
-            require(ALL_ROWS, {'rule': trained.rule}, 'full_grad_batches', source.count)
+            require(ALL_ROWS, {'svrg_lbfgs': trained.rule}, 'full_grad_batches', source.count)
         of_fit, is_rewound = self._pass_of_fit
         if train_data is not of_fit:
             rewind(train_data)

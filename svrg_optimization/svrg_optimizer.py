@@ -4,7 +4,6 @@ Only ``mxnet.optimizer`` may be imported from MXNet here: parameter servers
 unpickle these classes before the rest of MXNet is imported.
 """
 
-import contextlib
 import math
 import numbers
 
@@ -193,18 +192,17 @@ class _SVRGOptimizer(opt.Optimizer):
         if not steps:
             return
         keys, weights, gradients, states = zip(*steps)
-        scales = getattr(self.default_opt.lr_scheduler, 'column_scales', None)
-        with scales.applied(self.default_opt, keys, weights, gradients) if scales else (
-                contextlib.nullcontext(gradients)) as scaled:
-            step = keys, weights, scaled, list(states)
-            getattr(self.default_opt, method)(
-                *step if are_several else [values[0] for values in step])
+        step = keys, weights, gradients, list(states)
+        getattr(self.default_opt, method)(*step if are_several else [values[0] for values in step])
+        ours, step_size = self.default_opt, getattr(
+            self.default_opt.lr_scheduler, 'step_size', None)
         for key, of_key, _, state_of_key in steps if self._proximal else ():
             if key in self._proximal:
                 # The count of updates is that of the step, and so is the rate.
-                rate = float(np.float32(self.default_opt._get_lrs([key])[0]))  # as MXNet steps
-                self._proximal[key](of_key, state_of_key, scales.step_size(
-                    self.default_opt, key, of_key) if scales else rate)
+                rate = float(np.float32(ours._get_lrs([key])[0]))  # as MXNet steps
+                name = getattr(ours.param_dict.get(key), 'name', ours.idx2name.get(key, key))
+                self._proximal[key](of_key, state_of_key,
+                                    step_size(name, rate, of_key) if step_size else rate)
 
     def _full_keys_by_name(self):
         names = self.default_opt.idx2name

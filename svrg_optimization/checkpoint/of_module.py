@@ -74,7 +74,7 @@ def _content(module, live, with_states):
                'num_taken': snapshot.num_taken, 'weights': weights, 'auxiliary': auxiliary,
                'snapshot': loaded.snapshot, 'optimizer': loaded.optimizer, 'rule': loaded.rule}
     if rule is not None:
-        content['rule'] = {'class': type(rule).__name__, 'state': rule.state()}
+        content['rule'] = rule.state()
     if live.optimizer_initialized:
         content['optimizer'] = {
             **live._membership.update_counts(live, snapshot.num_update, live._trainable),
@@ -84,7 +84,7 @@ def _content(module, live, with_states):
         weights, auxiliary = svrg.reference.params()
         content['snapshot'] = {
             'weights': weights, 'auxiliary': auxiliary, 'taken_at': snapshot.taken_at,
-            'is_stale': snapshot.is_stale, 'jump': snapshot.jump,
+            'is_stale': snapshot.is_stale,
             'full_gradient': snapshot.full_gradient.pack()}
     return content
 
@@ -129,8 +129,7 @@ class Loaded(NamedTuple):
             svrg.warn_of_dropped_snapshot(lacking)
         elif saved:
             svrg.reference.executors.module.set_params(saved['weights'], saved['auxiliary'])
-            svrg.snapshot.replace(full_gradient, saved['taken_at'], is_stale=saved['is_stale'],
-                                  jump=saved['jump'])
+            svrg.snapshot.replace(full_gradient, saved['taken_at'], is_stale=saved['is_stale'])
         return self.without_snapshot()
 
     def restore_counts(self, wrapped, optimizer, optimizer_params, contexts):
@@ -153,13 +152,9 @@ class Loaded(NamedTuple):
             updater.states.update(states)
             updater.states_synced.update(dict.fromkeys(states, False))
         if rule is not None:
-            rule.restart()
-            saved = self.rule and self.rule['class']
-            if saved == type(rule).__name__:
-                rule.resume(self.rule['state'])
-            elif saved:
-                warn('the checkpoint was saved with a %s: the %s of this run begins anew'
-                     % (saved, type(rule).__name__))
+            rule.reset()
+            if self.rule:
+                rule.load_state(self.rule)
         return Loaded(snapshot=self.snapshot)
 
 

@@ -69,15 +69,3 @@ def bytes_of(array):
         return array.size * np.dtype(array.dtype).itemsize
     parts = [array.data, array.indices, *([array.indptr] if array.stype == 'csr' else [])]
     return sum(map(bytes_of, parts))
-
-
-def flat(arrays):
-    """Return arrays, a dict of NDArray by name, as one flat numpy.ndarray."""
-    return np.concatenate([array.asnumpy().ravel() for array in arrays.values()])
-
-
-def unflat(vector, arrays):
-    """Return parts of a vector in the shapes of a dict of arrays, by name."""
-    ends = np.cumsum([np.prod(array.shape, dtype=int) for array in arrays.values()])
-    return {name: part.reshape(array.shape)
-            for (name, array), part in zip(arrays.items(), np.split(vector, ends))}

@@ -18,17 +18,16 @@ device. The loop of a front end, whose gradients are sums over rows::
             if svrg.snapshot.has_converged:  # to `tol`
                 break
         for batch in batches:
-            if svrg.snapshot.jump is not None:
-                snapshots.jump(svrg, trained)
             svrg.begin_step(batch, is_training=True)
             ...                                       # the gradients at the current weights
             svrg.compute_snapshot_gradients(live, batch)
             svrg.correct(gradients, rows=len(batch))  # in place
+            rule.direct(trained, svrg, gradients, weights, 1 / rows)    # with a rule
             ...                # w - rate * (gradient / rows + wd * w), as `mean_gradient` says
             svrg.end_step()
 
-With a Rule, `trained.rule`, the rate is ``rule(None)``. A front end calls
-``rule.restart()`` for another model and ``svrg.begin_fit(rule)`` for other data.
+With 'svrg_lbfgs' there is a SnapshotRule, `trained.rule`, whose rate is ``rule(None)``. A front
+end calls ``rule.reset()`` for another model and ``svrg.begin_fit(rule)`` for other data.
 tests/core/test_front_end.py has the smallest front end.
 """
 
@@ -60,8 +59,6 @@ class Reference:
     def inputs_of_weights(self, batch, source):
         """List the weights that inputs of the model are multiplied by, and these inputs.
 
-        Their steps must be scaled, by the rule's `column_scales`.
-
         Parameters
         ----------
         batch : object
@@ -71,9 +68,8 @@ class Reference:
 
         Returns
         -------
-        list of (str, int, NDArray)
-            Name of a weight, its axis that has one element for each column, and an input,
-            whose last axis, or the last ones together, are the columns.
+        list of (Layer, NDArray)
+            The layer, and an input, whose last axis, or the last ones together, are the columns.
         """
         return []
 
@@ -190,8 +186,8 @@ class TrainedModel:
     ----------
     live : object
         The argument.
-    rule : Rule or None
-        What sets the learning rate from snapshots.
+    rule : SnapshotRule or None
+        What sets learning rate and direction from snapshots.
     """
 
     rule = None
@@ -279,6 +275,10 @@ class Workers:
     def largest(self, numbers):
         """Return for each number the largest of all workers, so that they decide alike."""
         return numbers
+
+    def total(self, array):
+        """Return the sum of all workers' arrays, which are numpy.ndarrays of one shape."""
+        return array
 
     def average(self, values, full_gradient):
         """Return the mean of all workers' values, where they step alone.

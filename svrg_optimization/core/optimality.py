@@ -32,14 +32,14 @@ class MeanGradient:
 
     Attributes
     ----------
-    multipliers, proximal : dict
+    multipliers, decays, proximal : dict
         The arguments.
     """
 
     def __init__(self, scale_of, multipliers, decays, optimizer=None, proximal=()):
-        self._scale_of, self.multipliers, self._decays = scale_of, multipliers, decays
+        self._scale_of, self.multipliers, self.decays = scale_of, multipliers, decays
         self._optimizer, self.proximal = optimizer, dict(proximal)
-        self._scales = getattr(optimizer and optimizer.lr_scheduler, 'column_scales', None)
+        self._rule = getattr(optimizer, 'lr_scheduler', None)
 
     @property
     def momentum(self):
@@ -50,7 +50,7 @@ class MeanGradient:
         """Map each parameter that is updated to G, given μ and lists of one weight a device."""
         totals, scale = full_gradient.totals(), self._scale_of(full_gradient)
         return {name: totals[name] * scale + decay * dense(weights[name][0])
-                if self._decays[name] else totals[name] * scale
+                if self.decays[name] else totals[name] * scale
                 for name, decay in self._decays_of(full_gradient).items()}
 
     def change(self, full_gradient, full_before, moved):
@@ -75,7 +75,7 @@ class MeanGradient:
 
         A row that is counted is decayed only by the batches that contain it.
         """
-        decays = {name: decay for name, decay in self._decays.items()
+        decays = {name: decay for name, decay in self.decays.items()
                   if name in full_gradient.shares[0]}
         for name, counts in full_gradient.row_counts.items():
             if decays.get(name):
@@ -87,13 +87,9 @@ class MeanGradient:
                     ctx=array.context, dtype=array.dtype)
         return decays
 
-    def scaled(self, name, factor, like=None, power=1):
-        """Return a factor times a power of the D by which steps of a parameter are scaled."""
-        return self._scales.times(name, factor, like, power) if self._scales else factor
-
     def decay_per_row(self, name, full_gradient):
         """Return the weight decay of a parameter, in units of the objective per row."""
-        return self._decays[name] / self._per_row(full_gradient)
+        return self.decays[name] / self.per_row(full_gradient)
 
     @property
     def is_smooth(self):
@@ -103,7 +99,7 @@ class MeanGradient:
     def regularizer(self, weights):
         """Return the sum of what the proximal operators stand for."""
         return sum(float(operator.value(weights[name][0]))
-                   for name, operator in self.proximal.items() if name in self._decays)
+                   for name, operator in self.proximal.items() if name in self.decays)
 
     def smooth_objective(self, full_gradient, weights):
         r"""Return the function whose gradient is G; NaN if the loss is not known.
@@ -127,9 +123,9 @@ class MeanGradient:
         None if the loss is not known. Arguments are those of `of`.
         """
         objective = self.smooth_objective(full_gradient, weights) + self.regularizer(weights)
-        return None if math.isnan(objective) else objective / self._per_row(full_gradient)
+        return None if math.isnan(objective) else objective / self.per_row(full_gradient)
 
-    def _per_row(self, full_gradient):
+    def per_row(self, full_gradient):
         """Return the factor from the objective per row to the one that a step follows."""
         rows = 1 if full_gradient.loss_is_mean else full_gradient.batch_size
         return abs(rows * self._scale_of(full_gradient)) or 1
@@ -141,16 +137,13 @@ class MeanGradient:
 
         .. math:: (w - \mathrm{prox}_{\eta R}(w - \eta G)) / \eta,
 
-        at the current learning rate. Where steps are scaled, it is that of :math:`\sqrt D` times
-        these. Arguments are those of `of`.
+        at the current learning rate. With 'svrg_lbfgs' each component is divided by the root of
+        the metric's diagonal. Arguments are those of `of`.
         """
         gradients = self._residual(full_gradient, weights)
-        for name in self._scales.by_name if self._scales else ():
-            if name in gradients:
-                gradients[name] = self.scaled(name, gradients[name], power=0.5)
         largest = [gradient.abs().max() for gradient in gradients.values()]
         return float(np.max([value.asscalar() for value in largest] or [0.])
-                     / self._per_row(full_gradient))
+                     / self.per_row(full_gradient))
 
     def secant(self, full_gradient, weights, full_before, weights_before):
         """Return the norms of G here and at the snapshot before, of its change, and of the move.
@@ -159,32 +152,40 @@ class MeanGradient:
         """
         now = self._residual(full_gradient, weights)
         former = self._residual(full_before, weights_before)
+        moved = {name: dense(weights[name][0]) - dense(weights_before[name][0]) for name in now}
         return (_length(now), _length(former),
                 _length({name: array - former[name] for name, array in now.items()}),
-                _length({name: dense(weights[name][0]) - dense(weights_before[name][0])
-                         for name in now}))
+                _length(self._scaled(moved, 0.5)))
 
     def spacing(self, weights):
         """Return the norm of the weights that are updated, times the precision of their dtype."""
         arrays = {name: dense(weights[name][0]) for name in self.multipliers}
-        return _length(arrays) * max((np.finfo(array.dtype).eps for array in arrays.values()),
-                                     default=0)
+        return _length(self._scaled(arrays, 0.5)) * max(
+            (np.finfo(array.dtype).eps for array in arrays.values()), default=0)
+
+    def _scaled(self, arrays, power):
+        """Return arrays by name times a power of the diagonal of the metric of 'svrg_lbfgs'."""
+        scales = {name: scale for part in getattr(self._rule, 'metric', ())
+                  for name, scale in part.by_column(power).items()}
+        return {name: array * nd.array(scales[name], array.context, array.dtype)
+                if name in scales else array for name, array in arrays.items()}
 
     def _residual(self, full_gradient, weights):
-        """Map each parameter to G, or to the gradient mapping of its proximal operator."""
+        """Map each parameter to G, or to its gradient mapping, over the root of the metric."""
         gradients = self.of(full_gradient, weights)
         for name in self.proximal if self._optimizer else ():
             if name in gradients:
                 gradients[name] = self._mapping(name, dense(weights[name][0]), gradients[name])
-        return gradients
+        return self._scaled(gradients, -0.5) if hasattr(self._rule, 'metric') else gradients
 
     def _mapping(self, name, weight, gradient):
         proximal, rate = self.proximal[name], 1.
-        if getattr(self._optimizer.lr_scheduler, 'is_begun', True):
+        if getattr(self._rule, 'rate', 1.) is not None:
             rate = as_float32([self._optimizer.learning_rate * self.multipliers[name]])[0] or 1.
         if is_ours(proximal):  # others may need the dtype of the parameter
             weight, gradient = weight.astype('float64'), gradient.astype('float64')
-        rate = self.scaled(name, rate, like=weight)
+        if hasattr(self._rule, 'step_size'):
+            rate = self._rule.step_size(name, rate, weight)
         stepped = weight - rate * gradient
         proximal.prox(stepped, rate)
         return (weight - stepped) / rate

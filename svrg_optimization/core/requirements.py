@@ -3,8 +3,8 @@
 ALL_ROWS, SNAPSHOTS = 'all rows', 'snapshots'
 _WORDINGS = {ALL_ROWS: 'must be None with %s, as samples are noise',
              SNAPSHOTS: 'must not be 0 with %s, as there is no full gradient then'}
-# A Rule of the rate says in `needs` what it does.
-_NEEDS = {'tol': (ALL_ROWS, SNAPSHOTS), 'local_steps': (SNAPSHOTS,)}
+_NEEDS = {'tol': (ALL_ROWS, SNAPSHOTS), 'local_steps': (SNAPSHOTS,),
+          'svrg_lbfgs': (ALL_ROWS, SNAPSHOTS)}
 COMPRESSED = 'it would compress the full gradient too'  # a KVStore with compression
 
 
@@ -16,13 +16,10 @@ def require(need, features, argument, given):
     need : str
         ALL_ROWS or SNAPSHOTS.
     features : dict of str to object
-        What is used, None or False if it is not: settings by name, and as 'rule' a Rule.
+        What is used, None or False if it is not: settings, and the optimizer 'svrg_lbfgs'.
     argument, given : str, object
         Name of the argument and its value.
     """
     for name, feature in features.items():
-        needs = feature.needs if name == 'rule' and feature else _NEEDS.get(name, ())
-        if feature and need in needs:
-            raise ValueError('%s %s, and not %r' % (
-                argument, _WORDINGS[need] % (type(feature).__name__ if name == 'rule' else name),
-                given))
+        if feature and need in _NEEDS.get(name, ()):
+            raise ValueError('%s %s, and not %r' % (argument, _WORDINGS[need] % name, given))

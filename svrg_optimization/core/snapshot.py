@@ -30,16 +30,13 @@ class Snapshot:
     averaged_at : int or None
         Number of updates after which the weights of workers that step alone were averaged;
         None if they have not been since the snapshot.
-    jump : numpy.ndarray or None
-        Where the steps begin, as the way from the snapshot, all parameters that are
-        updated in one; None if they begin at the snapshot, and after the first one.
     """
 
     def __init__(self):
         self.full_gradient = None
         self.taken_at = self.num_update = self.num_taken = 0
         self.is_active = self.is_stale = self.has_converged = self.is_at_floor = False
-        self.jump = self.averaged_at = None
+        self.averaged_at = None
 
     def replace(self, full_gradient, taken_at=None, **resumed):
         """Set the full gradient of a new snapshot, which is active if there is one.
@@ -50,7 +47,7 @@ class Snapshot:
         vars(self).update({
             'full_gradient': full_gradient,
             'taken_at': self.num_update if taken_at is None else taken_at,
-            'is_stale': False, 'has_converged': False, 'is_at_floor': False, 'jump': None,
+            'is_stale': False, 'has_converged': False, 'is_at_floor': False,
             'is_active': full_gradient is not None, **resumed})
 
     @contextlib.contextmanager

@@ -3,11 +3,6 @@
 import math
 from typing import NamedTuple
 
-import numpy as np
-from mxnet import ndarray as nd
-
-from .arrays import dense, moved, unflat
-
 _ROUNDING = 25  # of the weights' spacing, within which a step is rounding
 
 
@@ -149,10 +144,7 @@ def warn_of_rows_left_out(svrg):
 
 
 def warn_of_end(svrg, trained):
-    """Warn where a last snapshot went back, or found that training has not converged."""
-    if svrg.taken.went_back:
-        svrg.warn_once('the learning rate was too large since the last snapshot: the weights are '
-                       'those of the best snapshot')
+    """Warn where a last snapshot found that training has not converged."""
     tol = svrg.settings.tol
     if tol is None or svrg.snapshot.has_converged:
         return
@@ -165,9 +157,9 @@ def warn_of_end(svrg, trained):
         reason = ('with %s each batch has another objective, so that the gradient may not vanish'
                   % ', '.join(svrg.reference.disturbances()))
     else:
-        reason = '%s%s, or more epochs, may be needed' % (
-            'another learning rate' if trained.rule is None else trained.rule.advice,
-            '' if trained.mean_gradient().is_smooth else ', larger batches')
+        reason = '%smore epochs may be needed' % (
+            'another learning rate or ' if trained.rule is None
+            else '' if trained.mean_gradient().is_smooth else 'larger batches or ')
     svrg.warn_once('training did not converge: gradient %.1e, tol %g; %s'
                    % (svrg.taken.norm, tol, reason))
 
@@ -186,20 +178,3 @@ def objective(svrg, trained):
     if not snapshot.is_active:
         return None
     return trained.mean_gradient().objective(snapshot.full_gradient, svrg.reference.weights())
-
-
-def jump(svrg, trained):
-    """Set the weights to where the steps from a snapshot begin: before the first step.
-
-    Where other weights have been set since, or others are updated now, they stay.
-    """
-    snapshot, weights = svrg.snapshot, svrg.reference.weights()
-    way, snapshot.jump = snapshot.jump, None
-    names = trained.mean_gradient().updated(snapshot.full_gradient)
-    arrays = {name: weights[name][0] for name in names}
-    if (snapshot.num_update > snapshot.taken_at or not svrg.reference.has_weights_of(trained.live)
-            or len(way) != sum(np.prod(array.shape, dtype=int) for array in arrays.values())):
-        return
-    trained.go_to({name: [moved(array, nd.array(by, dtype=dense(array).dtype))
-                          for array in weights[name]]
-                   for name, by in unflat(way, arrays).items()})

@@ -138,15 +138,13 @@ class SVRG:
     def begin_fit(self, rule):
         """Compare no snapshot with one of other data; the rule of a resumed run goes on."""
         self.rows_of_passes = set()
-        if rule is not None:
-            rule.begin_fit()
+        if rule is not None and not rule.is_resumed:
+            rule.forget_history()
 
     def weights_are_others(self, trained):
         """Begin anew where somebody has set the weights: other snapshots say nothing of them."""
-        if not self._keeps_comparison:
-            self.snapshot.jump = None
-            if trained.rule is not None:
-                trained.rule.begin_anew()
+        if not self._keeps_comparison and trained.rule is not None:
+            trained.rule.forget_history()
 
     @contextlib.contextmanager
     def keeping_comparison(self):

@@ -84,4 +84,3 @@ def end(trainer, train_data, logger, epoch, takes_last, states=()):
         take_snapshot(trainer, train_data, logger, epoch, states)
     if svrg.taken is not None:
         snapshots.warn_of_end(svrg, trained)
-    svrg.snapshot.jump = None

@@ -82,7 +82,7 @@ class SnapshotHandler(GradientUpdateHandler, TrainBegin, EpochBegin, EpochEnd, T
 
     A snapshot is taken before the first epoch and after every `update_freq` epochs. Where
     the trainer has a `tol`, ``fit`` ends with the epoch after which a snapshot finds
-    convergence. With a `tol` or a `BarzilaiBorwein` a last snapshot is taken in the
+    convergence. With a `tol` or `svrg_lbfgs` a last snapshot is taken in the
     end. A run that CheckpointHandler resumes goes on with the snapshot that was saved.
     ::
 

@@ -9,6 +9,7 @@ from mxnet import autograd, gluon, nd
 
 from ..core.front_end import Reference
 from ..core.full_gradient import Part, Sum
+from ..rate.metric import Layer
 from .batches import with_states
 from .numpy_arrays import ARRAYS, as_nd
 from .random_numbers import RandomNumbers
@@ -30,7 +31,7 @@ class GluonReference(Reference):
         self.rows, self.numbers = rows, RandomNumbers()
         self._looked_up, self._trained = [], []  # arrays of all parameters
         self.arrays = {}
-        self._dense_of_inputs = None  # unknown; the input's place by weight
+        self._dense_of_inputs = None  # unknown; the input's place by Layer
         self._mark = object()  # of gradients that this has computed
         self._seen, self._stepped = [], None  # elements of each parameter, after the latest step
 
@@ -155,14 +156,14 @@ class GluonReference(Reference):
     # Inputs
 
     def inputs_of_weights(self, batch, source):
-        """List the weights of Dense blocks that get an input, and these inputs."""
+        """List the Layers of Dense blocks that get an input, and these inputs."""
         if self._dense_of_inputs is None:
             self._dense_of_inputs = self._find_dense(with_states(batch, source.states)[0])
-        return [(name, 1, inputs[place]) for name, place in self._dense_of_inputs.items()
+        return [(layer, inputs[place]) for layer, place in self._dense_of_inputs.items()
                 for inputs in batch]
 
     def _find_dense(self, inputs):
-        """Map the weight of each Dense that gets the content of an input to the input's place."""
+        """Map the Layer of each Dense that gets the content of an input to the input's place."""
         given, compiled = {}, []
 
         def find(layer, *given_to_it):
@@ -170,7 +171,8 @@ class GluonReference(Reference):
                 compiled.append(layer)
                 layer._active = False  # a compiled block does not call those inside it
             if isinstance(layer, gluon.nn.Dense):
-                given[layer.weight.name] = given_to_it[0].asnumpy().ravel()
+                bias = layer.bias and layer.bias.name
+                given[Layer(layer.weight.name, bias, 1)] = given_to_it[0].asnumpy().ravel()
 
         try:
             with _seeing(find):
@@ -180,8 +182,9 @@ class GluonReference(Reference):
                 block._active = True
         contents = {place: (value.asnumpy() if isinstance(value, nd.NDArray) else value).ravel()
                     for place, value in enumerate(inputs) if isinstance(value, ARRAYS)}
-        return {param.name: place for param in self._trained if param.name in given
-                for place, value in contents.items() if np.array_equal(given[param.name], value)}
+        names = {param.name for param in self._trained}
+        return {layer: place for layer, content in given.items() if layer.weight in names
+                for place, value in contents.items() if np.array_equal(content, value)}
 
     # What SVRG asks for
 

@@ -9,7 +9,7 @@ from mxnet import util
 from .._warn_once import warn
 from ..checkpoint.files import with_tuples
 from ..core.full_gradient import FullGradient
-from ..rate.rule import rule_of
+from ..rate.svrg_lbfgs import rule_of
 from .random_numbers import RandomNumbers
 
 _COUNTS = 'taken_at', 'is_stale', 'num_update', 'num_taken', 'has_converged'
@@ -20,7 +20,7 @@ def packed(trainer):
     """
     reference, snapshot, optimizer = trainer._reference, trainer._svrg.snapshot, trainer._optimizer
     scheduler, counts = optimizer.lr_scheduler, {}
-    rule = rule_of(scheduler)
+    rule = rule_of(optimizer)
     for of_device in optimizer._all_index_update_counts.values():
         for place, count in of_device.items():
             counts[str(place)] = max(count, counts.get(str(place), 0))
@@ -34,7 +34,7 @@ def packed(trainer):
         'scheduler': scheduler and {'class': type(scheduler).__name__,
                                     'state': rule.state() if rule else _numbers(scheduler)},
         'snapshot': {**{name: getattr(snapshot, name) for name in _COUNTS}, **({
-            'jump': snapshot.jump, 'full_gradient': snapshot.full_gradient.pack(),
+            'full_gradient': snapshot.full_gradient.pack(),
             'weights': {name: arrays[0] for name, arrays in reference.values().items()},
         } if snapshot.is_active else {})}}
 
@@ -81,30 +81,28 @@ def restoring(trainer, content, fname):
             updater.states = {int(place): copy.deepcopy(state)
                               for place, state in saved['states'].items()}
             updater.states_synced = dict.fromkeys(updater.states, False)
-        _restore_scheduler(optimizer.lr_scheduler, content['scheduler'], ours)
+        _restore_scheduler(optimizer, content['scheduler'], ours)
         numbers = RandomNumbers(content['random'], content['was_random'])
         reference.restore(reference.rows.kind or content['loss'], numbers, weights)
         svrg.snapshot.replace(full_gradient, averaged_at=snapshot['num_update'],
-                              jump=snapshot.get('jump'),
                               **{name: snapshot[name] for name in _COUNTS})
 
     return restore
 
 
-def _restore_scheduler(scheduler, saved, ours):
-    """Let a scheduler go on; `ours` maps the names of parameters then to those of now."""
-    rule = rule_of(scheduler)
+def _restore_scheduler(optimizer, saved, ours):
+    """Let an optimizer's scheduler go on; `ours` maps former names of parameters to others."""
+    scheduler, rule = optimizer.lr_scheduler, rule_of(optimizer)
     if rule:
-        rule.restart()
+        rule.reset()
     if not (scheduler and saved):
         return
     if saved['class'] != type(scheduler).__name__:
         warn('the states were saved with a %s: the %s of this run begins anew'
              % (saved['class'], type(scheduler).__name__))
     elif rule:
-        rule.resume(saved['state'])
-        if rule.column_scales:
-            rule.column_scales = rule.column_scales.renamed(ours)
+        rule.load_state(saved['state'])
+        rule.rename(ours)
     else:
         vars(scheduler).update(saved['state'])
 

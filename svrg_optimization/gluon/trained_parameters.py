@@ -3,7 +3,7 @@
 from ..core.arrays import as_float32, set_all
 from ..core.front_end import TrainedModel
 from ..core.optimality import MeanGradient
-from ..rate.rule import rule_of
+from ..rate.svrg_lbfgs import rule_of
 from .numpy_arrays import as_nd
 
 
@@ -12,8 +12,8 @@ class TrainedParameters(TrainedModel):
 
     @property
     def rule(self):
-        """The Rule of the optimizer, None without."""
-        return rule_of(self.live._optimizer.lr_scheduler)
+        """The SnapshotRule of the optimizer, None without."""
+        return rule_of(self.live._optimizer)
 
     def mean_gradient(self):
         """Return the gradient that a step follows, whatever the size of its batch."""

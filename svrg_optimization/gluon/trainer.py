@@ -20,10 +20,11 @@ from ..kvstore.local_steps import LocalSteps, check_local_steps
 from ..kvstore.workers import workers_of_trainer
 from ..mxnet_repair.kvstore import open_distributed
 from ..proximal import ProximalOperators
-from ..rate.barzilai_borwein import check_step_size, spelled_out
+from ..rate.svrg_lbfgs import check_rule, spelled_out
 from ..svrg_optimizer import _SVRGOptimizer, check_learning_rate
 from .batches import Batches, as_inputs, with_states
 from .epochs import epochs
+from .numpy_arrays import as_nd
 from .reference import GluonReference
 from .rows import Rows
 from .states import packed, restoring
@@ -70,7 +71,7 @@ class SVRGTrainer(gluon.Trainer):
         twice.
     optimizer, optimizer_params, kvstore, compression_params, update_on_kvstore
         As in Trainer, but without compression. With a distributed `kvstore`, which must be
-        synchronous or 'horovod', a `BarzilaiBorwein` or `proximal`, the KVStore does not
+        synchronous or 'horovod', `svrg_lbfgs` or `proximal`, the KVStore does not
         update the weights.
     objective : callable
         Takes what `backward` is given, on one device, and returns the loss, or a
@@ -110,7 +111,7 @@ class SVRGTrainer(gluon.Trainer):
         'warn' nor 'raise', `store_snapshot_grads` is below 1, `tol` is not above 0 or
         is given with ``alpha=0``, or `local_steps` is, a weight is row_sparse,
         `kvstore` is ``dist_async`` or gets compressed gradients, `update_on_kvstore` is
-        set with a distributed `kvstore`, a `BarzilaiBorwein` or `proximal`, or the
+        set with a distributed `kvstore`, `svrg_lbfgs` or `proximal`, or the
         optimizer is not one for these. Also if `proximal` names a parameter that is not
         trained, or finds no weight.
 
@@ -146,8 +147,8 @@ class SVRGTrainer(gluon.Trainer):
         kvstore = join(kvstore, optimizer)
         _check_kvstore(kvstore, update_on_kvstore, settings.proximal)
         rows = Rows(batch_axis, settings.loss_is_mean)
-        optimizer_params = spelled_out(optimizer, optimizer_params)
-        check_step_size(optimizer, optimizer_params, settings.alpha, bool(update_on_kvstore))
+        optimizer_params = spelled_out(optimizer, optimizer_params, settings.proximal)
+        check_rule(optimizer, optimizer_params, settings.alpha, bool(update_on_kvstore))
         if isinstance(kvstore, str) and is_distributed(kvstore):
             kvstore = open_distributed(kvstore)
         super().__init__(params, optimizer, optimizer_params, kvstore, None, update_on_kvstore)
@@ -169,7 +170,7 @@ class SVRGTrainer(gluon.Trainer):
         self._trained = TrainedParameters(self)
         rule = self._trained.rule
         if rule is not None:
-            rule.restart()
+            rule.reset()
         stepping = _SVRGOptimizer(self._optimizer, full_keys=(), proximal=self._proximal.steps(
             {number: param.name for number, param in enumerate(self._params)}))
         self._updaters = [Updater(stepping) for _ in self._updaters]
@@ -192,9 +193,9 @@ class SVRGTrainer(gluon.Trainer):
 
     @property
     def learning_rate(self):
-        """Learning rate of the optimizer; NaN before a `BarzilaiBorwein` has one."""
+        """Learning rate of the optimizer; NaN before `svrg_lbfgs` has one."""
         rule = self._trained.rule
-        return super().learning_rate if rule is None or rule.is_begun else float('nan')
+        return super().learning_rate if rule is None or rule.rate is not None else float('nan')
 
     @property
     def gradient_norm(self):
@@ -250,7 +251,7 @@ class SVRGTrainer(gluon.Trainer):
             If `batches` is not an int, `states` or a batch is not a tuple or a list,
             or `objective` returns no loss.
         ValueError
-            If `batches` is below 1 or given with a `BarzilaiBorwein` or a `tol`, if there
+            If `batches` is below 1 or given with `svrg_lbfgs` or a `tol`, if there
             is no batch, if `states` are given with `store_snapshot_grads` or the network
             has random layers or a loss of `amp.scale_loss` with it, if `states` or a batch
             is not as `batch_axis` and the devices demand, if no parameter is trained, if
@@ -270,8 +271,8 @@ class SVRGTrainer(gluon.Trainer):
         trained = self._trained
         if batches is not None:
             batches = checked_count('batches', batches, 'None or an int of 1 or more')
-            require(ALL_ROWS, {'rule': trained.rule, 'tol': self._svrg.settings.tol}, 'batches',
-                    batches)
+            features = {'svrg_lbfgs': trained.rule, 'tol': self._svrg.settings.tol}
+            require(ALL_ROWS, features, 'batches', batches)
         if self._svrg.settings.is_plain:
             return
         self._check_ready()
@@ -298,7 +299,7 @@ class SVRGTrainer(gluon.Trainer):
                     trainer.step(len(data))
 
         It ends at the first snapshot that finds `has_converged`. With `tol` or a
-        BarzilaiBorwein it takes a last snapshot after `num_epoch` epochs, which decides
+        svrg_lbfgs it takes a last snapshot after `num_epoch` epochs, which decides
         whether training has converged, and goes back where the objective is above that of
         the snapshot before. Snapshots are logged as ``SVRGModule.fit`` logs them.
 
@@ -454,8 +455,6 @@ class SVRGTrainer(gluon.Trainer):
         """
         svrg, reference, devices = self._svrg, self._reference, len(self._devices)
         self._check_ready()
-        if svrg.snapshot.jump is not None and not svrg.settings.is_plain:
-            snapshots.jump(svrg, self._trained)
         if not inputs:
             raise TypeError('backward needs the inputs of objective, and got none')
         in_lists = devices > 1 or isinstance(inputs[0], (list, tuple))
@@ -499,15 +498,28 @@ class SVRGTrainer(gluon.Trainer):
         -----
         UserWarning
             If `batch_size` is another number and a weight decays, or there is a proximal
-            operator or a `BarzilaiBorwein`. The warning appears once.
+            operator or `svrg_lbfgs`. The warning appears once.
         """
         self._check_step(batch_size)
+        copies = len(self._devices) if self._kvstore_params['kvstore'] else 1
+        if self._distributed and not self._steps_alone:
+            copies *= self._kvstore.num_workers
+        self._direct(self._scale / batch_size * copies)
         super().step(batch_size, ignore_stale_grad)
 
     def update(self, batch_size, ignore_stale_grad=False):
         """Update the weights after `allreduce_grads`. Errors and warnings are those of `step`."""
         self._check_step(batch_size)
+        self._direct(self._scale / batch_size)
         super().update(batch_size, ignore_stale_grad)
+
+    def _direct(self, scale):
+        """Let the rule turn gradients into directions."""
+        reference, rule = self._reference, self._trained.rule
+        if rule is not None and self._svrg.step.stage == COMPUTED:
+            rule.direct(self._trained, self._svrg, reference.current_gradients,
+                        {param.name: as_nd(param.list_data()) for param in reference.trained()},
+                        scale)
 
     def _update(self, ignore_stale_grad=False):
         super()._update(ignore_stale_grad)

@@ -10,7 +10,7 @@ from ..data.iterators import rewind_for_pass
 from .kinds import is_asynchronous, is_distributed, kind_of, waits_in_steps
 from .operations import allreduce, wait_for_all_workers
 
-_NUMBERS_AT_ONCE = 35  # that a worker tells the others: all of a jump along five moves
+_NUMBERS_AT_ONCE = 35  # that a worker tells the others
 
 
 def tally(kvstore, numbers=(), context=None):

@@ -19,6 +19,8 @@ class KVStoreKeys:
         For each counted parameter the key of its row counts.
     tally : str
         Key of the numbers that workers tell each other.
+    total : str
+        Key of an array that workers sum; it is created where it is needed.
     first : str
         Key that servers get first, to learn how they number keys. It shows
         whether gradients are compressed.
@@ -39,6 +41,7 @@ class KVStoreKeys:
         self.row_counts = {name: new(name, '_rows') for name in counted}
         self.tally = new('svrg', '_tally')
         self.first = new('svrg', '_first')
+        self.total = new('svrg', '_total')
 
     @property
     def summed(self):
@@ -56,6 +59,6 @@ class NumberedKeys:
     """Keys of a Gluon trainer in a distributed KVStore: numbers after those of its parameters."""
 
     def __init__(self, names):
-        self.tally, self.first = len(names), len(names) + 1
-        self.full = {name: len(names) + 2 + place for place, name in enumerate(names)}
+        self.tally, self.first, self.total = len(names), len(names) + 1, len(names) + 2
+        self.full = {name: len(names) + 3 + place for place, name in enumerate(names)}
         self.row_counts = {}

@@ -28,7 +28,7 @@ def workers_of_trainer(kvstore, names, arrays_of, created):
             number_of_first_key(kvstore, keys.first)
     created.update(create_keys(
         kvstore, keys, {name: arrays[0] for name, arrays in arrays_of.items()}, created))
-    return OverWorkers(kvstore, keys, lambda: None, trains_on_pass=True)
+    return OverWorkers(kvstore, keys, lambda: None, True, created)
 
 
 def create_keys(kvstore, keys, arrays, created=()):
@@ -74,10 +74,11 @@ class OverWorkers(Workers):
     """Devices of all workers of a distributed KVStore.
 
     `forget_agreement` is called when all workers are in the pass, whose data training takes if it
-    `trains_on_pass`.
+    `trains_on_pass`. `created` has the keys that there are; `total` adds its own.
     """
 
-    def __init__(self, kvstore, keys, forget_agreement, trains_on_pass):
+    def __init__(self, kvstore, keys, forget_agreement, trains_on_pass, created):
+        self._created = created
         self._kvstore, self._keys, self._forget_agreement = kvstore, keys, forget_agreement
         self._trains_on_pass = trains_on_pass
         self.step_alone = steps_alone(kvstore)
@@ -115,6 +116,16 @@ class OverWorkers(Workers):
             return numbers
         told = told_by_each(self._kvstore, self._keys.tally, numbers)
         return told.max(axis=0).tolist()
+
+    def total(self, array):
+        """Return the sum of all workers' arrays, in one message."""
+        key = self._keys.total
+        if key not in self._created:
+            self._created.add(key)
+            self._kvstore.init([key], [nd.zeros(array.shape, dtype=np.float64)])
+        summed = nd.array(array, dtype=np.float64)
+        allreduce(self._kvstore, {key: [summed]})
+        return summed.asnumpy()
 
     def average(self, values, full_gradient):
         """Return the mean of all workers' values, by rows."""

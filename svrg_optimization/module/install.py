@@ -15,8 +15,7 @@ from ..kvstore.keys import KVStoreKeys
 from ..kvstore.local_steps import LocalSteps, WorkersUpdate, check_local_steps
 from ..kvstore.workers import create_keys
 from ..mxnet_repair.kvstore import number_of_first_key, open_distributed, prepare_exit
-from ..rate.barzilai_borwein import check_step_size
-from ..rate.rule import rule_of
+from ..rate.svrg_lbfgs import SnapshotRule, check_rule, rule_of
 from ..svrg_optimizer import _SVRGOptimizer, check_learning_rate, described
 from . import executor_group
 from .membership import Membership
@@ -74,9 +73,9 @@ def install(module, kvstore, optimizer, optimizer_params, init_optimizer):
         if isinstance(optimizer, str) or math.isclose(wrapped.rescale_grad, usual):
             warnings.filterwarnings('ignore', 'Optimizer created manually outside Module')
         init_optimizer(seen, wrapped)
-    rule = rule_of(wrapped.lr_scheduler)
+    rule = rule_of(wrapped)
     module._loaded = module._loaded.restore_optimizer(module, rule)
-    if rule is not None and not rule.is_begun and svrg.snapshot.is_active:
+    if rule is not None and rule.rate is None and svrg.snapshot.is_active:
         svrg.snapshot.is_stale = True  # a new one gives it its first rate
     module._membership.counts_at_start = update_counts(wrapped), svrg.snapshot.num_update
     if not svrg.snapshot.is_active:
@@ -102,13 +101,13 @@ def _view_where_workers_update(module, kvstore, optimizer, optimizer_params):
     if kinds.is_distributed(kvstore) and module._svrg.settings.local_steps:
         return LocalSteps
     _, _, arguments = described(optimizer, optimizer_params)
-    rule = rule_of(arguments.get('lr_scheduler'))
-    if (rule is None and not module._proximal.by_name or not kinds.has_servers(kvstore)
+    is_rule = isinstance(arguments.get('lr_scheduler'), SnapshotRule)
+    if (not is_rule and not module._proximal.by_name or not kinds.has_servers(kvstore)
             or not kinds.is_synchronous(kvstore) or 'MXNET_UPDATE_ON_KVSTORE' in os.environ
             or any(executor_group.sparse_parameters(module))):
         return None
     module.logger.info('The workers update the weights, not the servers of %r: %s needs it',
-                       kinds.kind_of(kvstore), type(rule).__name__ if rule else 'proximal')
+                       kinds.kind_of(kvstore), 'svrg_lbfgs' if is_rule else 'proximal')
     return WorkersUpdate
 
 
@@ -128,8 +127,8 @@ def _checked(module, kvstore, updates, optimizer, optimizer_params):
     if updates and getattr(kvstore, '_updater', None) is not None:
         _refuse_optimizer()
     check_waits(kvstore, tol=settings.tol)
-    check_step_size(optimizer, optimizer_params, settings.alpha, on_servers,
-                    settings.full_grad_batches)
+    check_rule(optimizer, optimizer_params, settings.alpha, on_servers,
+               settings.full_grad_batches)
     module._svrg.reference.check_row_steps(True, optimizer, optimizer_params)
     module._proximal.check_optimizer(
         optimizer, optimizer_params,

@@ -48,7 +48,6 @@ def fit(module, args, kwargs, is_ours):
     svrg.epoch = given.begin_epoch
     try:
         _train_epochs(module, given, _Snapshots(module, given, is_ours))
-        svrg.snapshot.jump = None
     finally:
         svrg.epoch = None
 

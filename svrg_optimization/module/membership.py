@@ -19,7 +19,7 @@ class Membership:
     """
 
     def __init__(self, keys):
-        self.keys = keys
+        self.keys, self.created = keys, set()  # those of them that are created late
         self.counts_at_start = None  # of the optimizer, and of the snapshot
         self._synchronized_at = self._plan = None
 
@@ -100,7 +100,8 @@ def workers_of(module, trains_on_pass=False):
     kvstore, membership = module._kvstore, module._membership
     keys = membership.keys
     if is_distributed(kvstore):
-        return OverWorkers(kvstore, keys, membership.forget_agreement, trains_on_pass)
+        return OverWorkers(kvstore, keys, membership.forget_agreement, trains_on_pass,
+                           membership.created)
     has_keys = kvstore is not None and isinstance(module._optimizer, _SVRGOptimizer)
     if has_keys and not (module._compression_params
                          or compresses(kvstore, keys.first, module._context)):

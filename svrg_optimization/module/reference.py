@@ -14,7 +14,7 @@ from ..svrg_optimizer import described
 from . import executor_group
 from .executors import Executors
 from .gradients_of_pass import part_of
-from .inputs import weights_of_inputs
+from .inputs import layers_of_inputs
 from .loss_reduction import is_set
 from .membership import kvstore_of_weights
 
@@ -32,7 +32,7 @@ class ModuleReference(Reference):
     def __init__(self, live, masks, nodes, warn_once, settings):
         self.executors = Executors(live, masks, nodes, settings.loss_is_mean)
         self.warn_once, self._devices = warn_once, len(live._context)
-        self._weights_of_inputs = weights_of_inputs(nodes, live._data_names)
+        self._layers_of_inputs = layers_of_inputs(nodes, live._data_names)
         self._has_batch_statistics = any(  # which a frozen BatchNorm does not change
             nodes[place]['name'] in live._aux_names for node in nodes
             if not is_set(node.get('attrs', {}), 'use_global_stats')
@@ -77,7 +77,7 @@ class ModuleReference(Reference):
         if counted and given.get('wd') and not is_lazy:
             raise ValueError('optimizer must be sgd with sparse_full_grad and wd, and not %s, with '
                              'which MXNet decays all rows in each step, and sgd those of the '
-                             'batch: take sgd with BarzilaiBorwein()' % name)
+                             'batch' % name)
 
     def new_sum(self):
         """Return a Sum that is 0."""
@@ -154,16 +154,15 @@ class ModuleReference(Reference):
         return 1 if self.bucket_of or self.counted_by_row() else self.executors.most_to_merge(batch)
 
     def inputs_of_weights(self, batch, source):
-        """List the weights that inputs are multiplied by, and these without padding."""
+        """List the layers that inputs go into, and these without padding."""
         bucket = self.bucket_of(batch)._svrg.reference if self.bucket_of else self
         shapes = bucket.executors.module.data_shapes
         rows, padding = count_rows(batch, shapes)
         if 0 < padding < rows:
             batch = without_padding(batch, shapes, None, pads_in_front(source.train_data))
-        return [(name, axis, piece.data[place] if padding < rows else np.empty(0))
-                for piece in as_list(batch)
-                for name, (place, axis) in bucket._weights_of_inputs.items()
-                if name in self.weights()]
+        return [(layer, piece.data[place] if padding < rows else np.empty(0))
+                for piece in as_list(batch) for layer, place in bucket._layers_of_inputs.items()
+                if layer.weight in self.weights()]
 
     def gradients_of_batch(self, live, batch, draws):
         """Return the gradients of a batch with its padding, and the number of its rows."""

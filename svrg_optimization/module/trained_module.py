@@ -4,7 +4,7 @@ from ..core.arrays import as_float32, set_all
 from ..core.front_end import TrainedModel
 from ..core.optimality import MeanGradient
 from ..kvstore.kinds import waits_in_steps
-from ..rate.rule import rule_of
+from ..rate.svrg_lbfgs import rule_of
 from . import executor_group
 from .membership import kvstore_of_weights
 from .optimizer_states import begin_anew
@@ -15,9 +15,8 @@ class TrainedModule(TrainedModel):
 
     @property
     def rule(self):
-        """The Rule of the optimizer, None without."""
-        scheduler = self.live._optimizer.lr_scheduler if self.live.optimizer_initialized else None
-        return rule_of(scheduler)
+        """The SnapshotRule of the optimizer, None without."""
+        return rule_of(self.live._optimizer) if self.live.optimizer_initialized else None
 
     def mean_gradient(self):
         """Return the gradient that the optimizer steps along."""
@@ -38,6 +37,13 @@ class TrainedModule(TrainedModel):
             optimizer._get_wds([keys[name] for name in updated]))))
         return MeanGradient(lambda _: scale, {name: multipliers[name] for name in updated}, decays,
                             optimizer, module._proximal.by_name)
+
+    @property
+    def scale_of_step(self):
+        """What the optimizer multiplies a gradient by, times the number of gradients in a sum."""
+        module, kvstore = self.live, self.live._kvstore
+        return (module._optimizer.rescale_grad * (len(module._context) if kvstore else 1)
+                * (kvstore.num_workers if waits_in_steps(kvstore) else 1))
 
     def go_to(self, weights):
         """Set the module to weights; the optimizer begins anew there."""

@@ -1,1 +1,1 @@
-"""The learning rate that snapshots set: its rule, the rollback, secant pairs, scales."""
+"""The optimizer 'svrg_lbfgs': its rate, the metric, secant pairs, directions, the rollback."""

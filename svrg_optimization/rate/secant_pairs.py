@@ -1,87 +1,78 @@
-r"""The jump: where a quadratic objective would be least on the span of the last moves.
-
-Between two snapshots the weights move by s and the gradient changes by y. If the objective
-is quadratic with the Hessian H, y = H s, so the least point of it on the span of
-some moves is known without one more gradient:
-
-.. math:: \tilde w - S (S^T Y)^{-1} S^T g
-
-with the moves as the columns of S, their changes as those of Y, and g the gradient at the
-snapshot. Steps from there are unbiased steps of SVRG: the snapshot and its full gradient
-stay as they are. It is a multi-secant quasi-Newton step; compare D. Scieur, A. d'Aspremont and
-F. Bach, "Regularized Nonlinear Acceleration", NIPS 2016. The bounds are ours.
-"""
-
-import math
+r"""Secant pairs: the last moves between snapshots with the changes of the gradient."""
 
 import numpy as np
 
-# Five moves converged on as many problems as ten, and three on fewer; a larger model keeps fewer.
-_MOVES, _BYTES = 5, 1 << 24
-_FARTHEST = 3  # times the longest of the moves
-_SMALLEST = 1e-5  # curvature along a combination of moves, relative to the largest: float32's
+_PAIRS, _BYTES = 10, 1 << 24  # a larger model keeps fewer
 
 
-class Moves:
-    """The last moves between snapshots, and the changes of the gradient, as flat arrays.
+def room_for(size, dtype):
+    """Return how many pairs of so many numbers are kept."""
+    return min(_PAIRS, _BYTES // (2 * size * np.dtype(dtype).itemsize)) if size else 0
+
+
+class SecantPairs:
+    r"""The matrix of L-BFGS in its compact form.
+
+    From one snapshot to the next the weights move by s and the gradient changes by y. With the
+    last moves as the rows of S and the changes as those of Y, each divided by the root of
+    :math:`s^T y`, and :math:`Z = Y M^{-1}`, the inverse Hessian of L-BFGS that begins with
+    :math:`\gamma M^{-1}` is
+
+    .. math:: H = \gamma M^{-1} + \begin{bmatrix} S \\ Z \end{bmatrix}^T
+              \begin{bmatrix} R^{-T} (I + \gamma Y Z^T) R^{-1} & -\gamma R^{-T} \\
+              -\gamma R^{-1} & 0 \end{bmatrix} \begin{bmatrix} S \\ Z \end{bmatrix},
+              \quad R_{ij} = s_i^T y_j \text{ for } i \le j
+
+    [1]_. SVRG with stochastic L-BFGS is of [2]_, whose pairs are of subsampled Hessians.
 
     Attributes
     ----------
-    moves, changes : list of numpy.ndarray
-        S and Y.
+    moves, changes : numpy.ndarray
+        S and Z.
+    products, squares : numpy.ndarray
+        :math:`R` and :math:`Y Z^T`.
+
+    References
+    ----------
+    .. [1] R. H. Byrd, J. Nocedal and R. B. Schnabel, "Representations of Quasi-Newton Matrices
+       and Their Use in Limited Memory Methods", Mathematical Programming 63, 1994.
+    .. [2] P. Moritz, R. Nishihara and M. I. Jordan, "A Linearly-Convergent Stochastic L-BFGS
+       Algorithm", AISTATS 2016.
     """
 
-    def __init__(self, moves=(), changes=()):
-        self.moves, self.changes = list(moves), list(changes)
+    def __init__(self, moves=(), changes=(), products=(), squares=()):
+        self.moves, self.changes = np.array(moves), np.array(changes)
+        self.products, self.squares = np.array(products), np.array(squares)
 
-    def add(self, move, change):
-        """Add a move, and drop the oldest ones that there is no room for."""
-        if self.moves and self.moves[0].shape != move.shape:
-            self.clear()  # other parameters are updated now
-        room = self.room_for([move])
-        self.moves = [*self.moves, move][-room:] if room else []
-        self.changes = [*self.changes, change][-room:] if room else []
+    def __len__(self):
+        return len(self.moves)
 
-    @staticmethod
-    def room_for(arrays):
-        """Return how many moves of some arrays are kept, with their changes."""
-        size = sum(2 * np.prod(array.shape, dtype=int) * np.dtype(array.dtype).itemsize
-                   for array in arrays)
-        return min(_MOVES, _BYTES // size) if size else 0
+    def add(self, move, change, solved, dtype):
+        """Add s, y and the inverse of M times y; drop the oldest pairs where room lacks."""
+        root, room = np.sqrt(change @ move), room_for(move.size, dtype)
+        if len(self) and self.moves.shape[1] != move.size:
+            self.__init__()  # other parameters are updated now
+        if not room:
+            return
+        kept = slice(max(0, len(self) + 1 - room), None)
+        self.moves = np.array([*self.moves[kept], move / root], dtype)
+        self.changes = np.array([*self.changes[kept], solved / root], dtype)
+        self.products, self.squares = (
+            _bordered(square[kept, kept] if square.size else square, rows @ (change / root))
+            for square, rows in ((self.products, self.moves), (self.squares, self.changes)))
 
-    def clear(self):
-        """Forget all moves."""
-        self.moves, self.changes = [], []
+    def matrix(self, gamma):
+        """Return the matrix in the middle of H."""
+        inverse = np.linalg.inv(np.triu(self.products))
+        top = inverse.T @ (np.eye(len(self)) + gamma * self.squares) @ inverse
+        return np.block([[top, -gamma * inverse.T],
+                         [-gamma * inverse, np.zeros_like(inverse)]])
 
-    def jump(self, gradient, scales, largest):
-        """Return the way to the least point, None without any.
 
-        Parameters
-        ----------
-        gradient : numpy.ndarray
-            g at the snapshot.
-        scales : numpy.ndarray
-            What each component is multiplied by where lengths are measured.
-        largest : callable
-            Takes a list of numbers and returns the largest of all workers, for each.
-        """
-        if not self.moves or self.moves[0].shape != gradient.shape:
-            return None
-        count = len(self.moves)
-        moves = np.array(self.moves, np.float64)
-        lengths = np.linalg.norm(moves * scales, axis=1)
-        numbers = np.array(largest([*(moves @ np.transpose(self.changes)).ravel(),
-                                    *(moves @ gradient), *lengths]))
-        products = numbers[:count * count].reshape(count, count)
-        along, lengths = numbers[count * count:-count], numbers[-count:]
-        units = np.sqrt(np.diag(products))  # along each the curvature becomes 1
-        curvatures, directions = np.linalg.eigh(
-            (products + products.T) / 2 / units[:, None] / units)
-        are_curved = curvatures > _SMALLEST * curvatures.max()
-        directions = directions[:, are_curved]
-        weights = directions @ (directions.T @ (along / units) / curvatures[are_curved]) / units
-        jump = -weights @ moves
-        length, = largest([float(np.linalg.norm(jump * scales))])
-        if not 0 < length < math.inf:
-            return None
-        return jump * min(1., _FARTHEST * lengths.max() / length)
+def _bordered(square, column):
+    """Return a symmetric matrix with one more column, and the same row."""
+    size = len(column)
+    result = np.zeros((size, size))
+    result[:-1, :-1] = square
+    result[-1], result[:, -1] = column, column
+    return result

@@ -1,0 +1,425 @@
+"""Optimizer 'svrg_lbfgs': SVRG with stochastic L-BFGS, in the metric of the inputs."""
+
+import math
+from typing import NamedTuple
+
+import mxnet as mx
+import numpy as np
+from mxnet.lr_scheduler import LRScheduler
+
+from .._argument_checks import checked_number
+from ..core.arrays import dense
+from ..core.requirements import ALL_ROWS, SNAPSHOTS, require
+from ..core.snapshots import Before, is_above_floor
+from ..svrg_optimizer import _register, described
+from .direction import Direction
+from .metric import InputMoments, Part, metric_of
+from .rollback import Guard, go_back
+from .sampled_batch import SampledBatch
+from .secant_pairs import SecantPairs, room_for
+
+_MODULES_DEFAULT = (('learning_rate', 0.01),)  # of `fit` and `init_optimizer`: nobody has given it
+_MOMENTUM = 0.9
+_TIME_CONSTANTS = 4  # from one snapshot to the next
+_STABLE = 1.5  # of (1 + momentum) / (1 + 2 momentum), where 2 is not stable any more
+_UNKNOWN = 0.1  # the rate without momentum, where nothing can be measured
+_STATE = 'rate', 'gamma', '_steps', '_is_directed', '_is_fresh', '_lacks_metric', 'num_rollbacks'
+_FASTER = 1.1  # by which the rate grows at most where each batch has another curvature
+_FLAT = 1e-8  # of s y, relative to its largest value
+
+
+class SnapshotRule(LRScheduler):
+    r"""Learning rate and direction of 'svrg_lbfgs', set at each snapshot: its `lr_scheduler`.
+
+    A step is :math:`w \leftarrow w - \eta H g` with the SVRG gradient g, weight decay included,
+    and nag's momentum :math:`\beta`. H is the matrix of SecantPairs on the metric M of Part, with
+
+    .. math:: \gamma = \frac{s^T y}{y^T M^{-1} y}, \quad
+              \eta = \min\left(\frac{4 (1 - \beta)}{m},
+              \frac{3}{4} \frac{2 (1 + \beta)}{1 + 2 \beta} \frac{1}{b}\right) / \mathrm{slowdown}
+
+    where s and y are of the newest pair, m is the number of steps between snapshots and b that of
+    batches in a pass. With M about the Hessian of the mean, the Hessian of each batch is
+    at most b M, since it is a part of the sum: nag is stable, and m steps take four time
+    constants. The first pair is of a random batch, along :math:`M^{-1} g` with the length at
+    which the outputs move by about 1. :math:`\gamma` is the second formula of Barzilai and Borwein.
+
+    Where the objective is above that of the snapshot before, training goes back there; the failed
+    move is a pair, too. With a proximal operator, M is diagonal and H is :math:`\gamma M^{-1}`.
+    So it is with row_sparse weights; with layers such as Dropout and BatchNorm :math:`\gamma` is
+    that of a random batch, with the same random numbers, and
+    :math:`\eta = \gamma (1 - \beta) / \mathrm{slowdown}`.
+
+    Preconditioned SVRG with defaults alone is of Z. Frangella, P. Rathore, S. Zhao and M. Udell,
+    "PROMISE: Preconditioned Stochastic Optimization Methods by Incorporating Scalable Curvature
+    Estimates", JMLR 25(346), 2024.
+
+    Attributes
+    ----------
+    rate : float or None
+        Rate since the latest snapshot; None before the first.
+    gamma : float or None
+        None before it is known.
+    metric : list of Part
+        The parts of M that are not 1.
+    pairs : SecantPairs
+        The last pairs.
+    num_rollbacks : int
+        How often training went back to the snapshot before.
+    """
+
+    def __init__(self):
+        super().__init__(1.)
+        self.reset()
+
+    def reset(self):
+        """Forget all, for another model."""
+        self.rate, self.gamma, self._steps, self._is_directed = None, None, 0, False
+        self.metric, self.pairs, self.guard, self.num_rollbacks = [], SecantPairs(), Guard(), 0
+        self.is_resumed, self._directions, self._inverses = False, {}, {}
+        self.forget_history()
+
+    def forget_history(self):
+        """Let the next snapshot measure all anew: weights or data are others."""
+        self._is_fresh = self._lacks_metric = True
+
+    def state(self):
+        """Return a dict of numbers, strings and arrays, and lists and dicts, for a checkpoint."""
+        return {**{name: getattr(self, name) for name in _STATE}, 'guard': vars(self.guard),
+                'metric': [[list(part.names), part.axis, part.moment] for part in self.metric],
+                'pairs': vars(self.pairs)}
+
+    def load_state(self, state):
+        """Go on with what `state` has returned."""
+        vars(self).update({name: state[name] for name in _STATE}, is_resumed=True)
+        self.metric = [Part(*part) for part in state['metric']]
+        self.guard, self.pairs = Guard(**state['guard']), SecantPairs(**state['pairs'])
+        self._directions, self._inverses = {}, {}
+
+    def rename(self, names):
+        """Use other names of the parameters, which a dict maps those in the metric to."""
+        for part in self.metric:
+            part.names = tuple(names[name] for name in part.names)
+
+    def __call__(self, num_update):
+        """Return the current rate.
+
+        Raises
+        ------
+        RuntimeError
+            If it is not known before the first snapshot.
+        """
+        if self.rate is None:
+            raise RuntimeError('svrg_lbfgs has no learning rate before the first snapshot: call '
+                               'update_full_grads(train_data) before the first update')
+        return self.rate
+
+    # A snapshot
+
+    def take_snapshot(self, svrg, trained, source, workers):
+        """Take a snapshot, and set rate and direction, or go back to the one before.
+
+        It returns whether training went back. Arguments are those of
+        ``core.snapshots.take``.
+        """
+        negative = {name: value for name, value in trained.mean_gradient().multipliers.items()
+                    if value < 0}
+        if negative:
+            raise ValueError('lr_mult must be 0 or more with svrg_lbfgs, and not %s' % negative)
+        previous = Before(svrg) if svrg.snapshot.is_active else None
+        moments = InputMoments(svrg.reference, source) if self._lacks_metric else None
+        sample = SampledBatch(source, svrg.snapshot.num_taken, moments)
+        former = svrg.snapshot.full_gradient
+        try:
+            svrg.take_snapshot(trained.live, sample, workers)
+            return self._decide(svrg, trained, previous, moments, sample, workers)
+        except BaseException:
+            if svrg.snapshot.full_gradient is not former:
+                svrg.snapshot.is_stale = True  # the next one sets the rate
+                self.forget_history()
+            raise
+
+    def _decide(self, svrg, trained, previous, moments, sample, workers):
+        full_gradient, weights = svrg.snapshot.full_gradient, svrg.reference.weights()
+        gradient, is_random = trained.mean_gradient(), bool(svrg.reference.disturbances())
+        is_fresh = self._is_fresh or (self.is_resumed and previous is not None
+                                      and previous.full_gradient.rows != full_gradient.rows)
+        self._is_directed = _can_be_directed(gradient, full_gradient, weights) and not is_random
+        norm, objective = (measure(full_gradient, weights)
+                           for measure in (gradient.norm, gradient.smooth_objective))
+        pair, change, along = Pair(), -math.inf, 0.
+        if previous is not None and not is_fresh:
+            pair, change, along = self._compare(
+                gradient, previous, full_gradient, weights, norm, is_random)
+        # Workers decide alike: each with the largest of all workers' numbers.
+        is_fresh, lacks_moments, norm, change, along, steps, is_above, batches, *products = (
+            workers.largest([
+                is_fresh, moments is None, norm, change, along, previous.steps if previous else 0,
+                is_above_floor(svrg, gradient, previous),
+                full_gradient.batches if workers.step_alone else sample.read,
+                *pair[:3]]))
+        pair = Pair(*products, pair.vectors)
+        svrg.snapshot.is_at_floor = not is_above
+        if is_fresh:
+            self.gamma, self.pairs, self.guard = None, SecantPairs(), Guard()
+        if not lacks_moments:
+            self.metric = metric_of(moments.means(workers), gradient, full_gradient, weights)
+            norm = gradient.norm(full_gradient, weights)
+        # They are, where data are others at a resume, or weights were set on another worker.
+        self._lacks_metric = bool(is_fresh and lacks_moments)
+        self.is_resumed = self._is_fresh = False
+        rolls_back = bool(steps and is_above and not is_fresh
+                          and not (math.isfinite(norm) and change <= 0))
+        # A worker that steps alone goes to the optimum of its own rows.
+        overshoots = workers.step_alone and 3 * along > pair.product
+        if rolls_back:
+            go_back(svrg, previous, trained)
+            self.num_rollbacks += 1
+        else:
+            self.guard.accept(norm, objective)
+        if steps:
+            self.guard.slowdown = max(1., self.guard.slowdown * (
+                2 if rolls_back or overshoots else 0.5))
+        if steps and not (is_random or is_fresh):
+            self._learn(pair, gradient, weights)
+        if ((self.gamma is None or is_random) and not rolls_back
+                and svrg.reference.is_repeatable):
+            self._learn(self._probe(svrg, trained, gradient, sample, workers), gradient, weights)
+        if self.gamma is None:
+            svrg.warn_once('the curvature of the objective cannot be measured at a snapshot: the '
+                           'learning rate may be too large or too small', 'no curvature')
+        self._steps, beta = steps or self._steps or 2 * batches, gradient.momentum
+        self.rate = 1 - beta if is_random else min(
+            _TIME_CONSTANTS * (1 - beta) / self._steps,
+            _STABLE * (1 + beta) / (1 + 2 * beta) / max(batches, 1))
+        self.rate *= (1. if self._is_directed else self.gamma or _UNKNOWN) / self.guard.slowdown
+        self._directions, self._inverses = {}, {}
+        return rolls_back
+
+    def _compare(self, gradient, previous, full_gradient, weights, norm, is_random):
+        """Return the Pair since a Before, the change of the objective, and g' s at the new end."""
+        move = {name: dense(weights[name][0]) - dense(previous.weights[name][0])
+                for name in gradient.updated(full_gradient)}
+        pair = self._pair(gradient, move, gradient.change(
+            full_gradient, previous.full_gradient, move))
+        along = _dot(move, gradient.of(full_gradient, weights))
+        if not math.isclose(gradient.units(full_gradient, previous.full_gradient), 1,
+                            rel_tol=1e-6):
+            self.pairs = SecantPairs()
+        elif pair.length:  # if not, another order of the rows has changed the objective
+            return pair, self.guard.change(gradient, previous, full_gradient, weights, norm, along,
+                                           pair.product, is_random), along
+        return pair, -math.inf, along
+
+    def _parts(self, names):
+        """Return the parts of some parameters, those with a metric first."""
+        parts = [part for part in self.metric if set(part.names) <= set(names)]
+        others = set(names).difference(*(part.names for part in parts))
+        return [*parts, *(Part([name]) for name in names if name in others)]
+
+    def _pair(self, gradient, move, change):
+        """Return the Pair of a move, from dicts of NDArray by name."""
+        length = product = solved = 0.
+        vectors = []
+        for part in self._parts(list(move)):
+            multiplier, s, y = (gradient.multipliers[part.names[0]], part.joined(move),
+                                part.joined(change))
+            z = part.solve(y)
+            length += float((s * part.times(s)).sum()) / multiplier
+            product += float((s * y).sum())
+            solved += float((y * z).sum()) * multiplier
+            if self._is_directed:
+                vectors.append((s.ravel() / multiplier, y.ravel() * multiplier, z.ravel()))
+        return Pair(length, product, solved, tuple(map(np.concatenate, zip(*vectors))))
+
+    def _learn(self, pair, gradient, weights):
+        """Let a pair set gamma and join the others, if the objective is convex along it."""
+        if not _FLAT * math.sqrt(pair.length * pair.solved) < pair.product < math.inf:
+            return
+        gamma = pair.product / pair.solved
+        # A batch's masks make it another one each time.
+        self.gamma = gamma if self._is_directed or self.gamma is None else min(
+            gamma, _FASTER * self.gamma)
+        if self._is_directed:
+            self.pairs.add(*pair.vectors, _dtype(gradient, weights))
+
+    def _probe(self, svrg, trained, gradient, sample, workers):
+        """Return the Pair of a random batch, along the inverse of M times the gradient."""
+        full_gradient, weights = svrg.snapshot.full_gradient, svrg.reference.weights()
+        here, way, length = gradient.of(full_gradient, weights), {}, 0.
+        for part in self._parts(list(here)):
+            numbers, multiplier = part.joined(here), gradient.multipliers[part.names[0]]
+            solved = part.solve(numbers) * multiplier
+            length += float((numbers * solved).sum())
+            way.update(part.separated(solved, here))
+        with svrg.gradients_nearby(trained.live, sample, workers) as gradient_of:
+            if not 0 < length < math.inf:
+                return Pair()
+            shift = {name: mx.nd.array(way[name] / math.sqrt(length), here[name].context,
+                                       here[name].dtype) for name in here}
+            sample.is_repeated = True
+            now = gradient_of(sample.batch)
+            if now is None:  # all of it is padding
+                return Pair()
+            sample.draws_random_numbers = False
+            pair = self._pair(gradient, shift, gradient.change(
+                now, gradient_of(sample.batch, shift), shift))
+        return Pair(*workers.largest(pair[:3]), pair.vectors)
+
+    # A step
+
+    def direct(self, trained, svrg, gradients, weights, scale):
+        """Turn the gradients of a step into directions, in place.
+
+        Parameters
+        ----------
+        trained, svrg
+            The model and its snapshot.
+        gradients, weights : dict of str to list of NDArray
+            One array a device.
+        scale : float
+            What the optimizer multiplies a gradient by, times the number of those that are summed.
+        """
+        if not (self._is_directed or self.metric):
+            return
+        for device in range(len(next(iter(gradients.values())))):
+            here, there = ({name: arrays[device] for name, arrays in each.items()}
+                           for each in (weights, gradients))
+            if device not in self._directions:
+                gradient = trained.mean_gradient()
+                names = [name for name in gradient.multipliers if name in svrg.reference.weights()]
+                size = sum(svrg.reference.weights()[name][0].size for name in names)
+                fits = len(self.pairs) and self.pairs.moves.shape[1] == size
+                self._directions[device] = Direction(
+                    self._parts(names), (self.gamma or _UNKNOWN) if self._is_directed else 1.,
+                    self.pairs if fits else SecantPairs(), gradient,
+                    {name: svrg.reference.weights()[name][device] for name in names})
+            self._directions[device].apply(there, here, scale)
+
+    def step_size(self, name, rate, like):
+        """Return a rate divided by M's diagonal, or the rate, for a proximal operator.
+
+        `like` is an array with shape, context and dtype of the parameter.
+        """
+        for part in self.metric:
+            if name in part.names:
+                key = name, like.context, np.dtype(like.dtype)
+                if key not in self._inverses:  # as large as the weight: broadcasting is slow
+                    self._inverses[key] = mx.nd.array(np.broadcast_to(
+                        part.by_column(-1)[name], like.shape), like.context, like.dtype)
+                return self._inverses[key] * rate
+        return rate
+
+
+class Pair(NamedTuple):
+    r"""The products of a secant pair, and what SecantPairs keeps of it.
+
+    They are :math:`s^T M s`, :math:`s^T y` and :math:`y^T M^{-1} y`.
+    """
+
+    length: float = 0.
+    product: float = 0.
+    solved: float = 0.
+    vectors: tuple = ()
+
+
+def _dot(first, second):
+    return sum(float(np.vdot(first[name].asnumpy().astype('float64'),
+                             second[name].asnumpy().astype('float64'))) for name in first)
+
+
+def _dtype(gradient, weights):
+    """Return the dtype of the widest parameter that is updated, at least float32."""
+    return np.result_type(np.float32, *(weights[name][0].dtype for name in gradient.multipliers))
+
+
+def _can_be_directed(gradient, full_gradient, weights):
+    """Tell whether steps may have the matrix of L-BFGS: dense ones without proximal operators."""
+    arrays = [weights[name][0] for name in gradient.updated(full_gradient)]
+    return (gradient.is_smooth and not full_gradient.is_sparse
+            and all(array.stype == 'default' for array in arrays)
+            and room_for(sum(array.size for array in arrays), _dtype(gradient, weights)) > 0)
+
+
+@_register
+class SVRG_LBFGS(mx.optimizer.NAG):  # noqa: N801 (MXNet registers the name in lower case)
+    """Optimizer 'svrg_lbfgs', which finds its learning rate and its directions.
+
+    It is nag with the gradients that SVRGModule and SVRGTrainer give it.
+
+    Parameters
+    ----------
+    momentum : float
+        As in ``mxnet.optimizer.NAG``; 0.9 by default. With 0 it steps as sgd, which proximal
+        operators need.
+    **others
+        As in ``mxnet.optimizer.NAG``, for example `wd`.
+    """
+
+    def __init__(self, momentum=_MOMENTUM, lr_scheduler=None, **others):
+        super().__init__(momentum=momentum, lr_scheduler=lr_scheduler or SnapshotRule(), **others)
+
+
+def spelled_out(optimizer, optimizer_params, proximal=None):
+    """Return the arguments of an optimizer, with those that 'svrg_lbfgs' has by default."""
+    if not (isinstance(optimizer, str) and optimizer.lower() == SVRG_LBFGS.__name__.lower()):
+        return optimizer_params or {}
+    given = {} if optimizer_params == _MODULES_DEFAULT else dict(optimizer_params or {})
+    return {'momentum': 0. if proximal else _MOMENTUM, 'lr_scheduler': SnapshotRule(),
+            **given}
+
+
+def rule_of(optimizer):
+    """Return the SnapshotRule of an optimizer, None without one."""
+    scheduler = getattr(optimizer, 'lr_scheduler', None)
+    return scheduler if isinstance(scheduler, SnapshotRule) else None
+
+
+def check_rule(optimizer, optimizer_params, alpha, on_servers, batches=None):
+    """Raise an error for a bad `lr_scheduler`, or for 'svrg_lbfgs' where it cannot be used.
+
+    Parameters
+    ----------
+    optimizer, optimizer_params
+        As ``Module.init_optimizer`` or Trainer takes them.
+    alpha : float or callable
+        The setting.
+    on_servers : bool
+        Whether the servers of a KVStore update the weights.
+    batches : int, callable or None
+        The setting `full_grad_batches`.
+
+    Raises
+    ------
+    TypeError
+        If the optimizer's `lr_scheduler` is a class or not callable.
+    ValueError
+        If another argument does not fit.
+    """
+    klass, name, arguments = described(optimizer, optimizer_params)
+    scheduler = arguments.get('lr_scheduler')
+    if scheduler is not None and (isinstance(scheduler, type) or not callable(scheduler)):
+        raise TypeError('lr_scheduler must be an object or None, not %r' % (scheduler,))
+    if klass is not SVRG_LBFGS:
+        if isinstance(scheduler, SnapshotRule):
+            raise ValueError('lr_scheduler must not be that of svrg_lbfgs with %s' % name)
+        return
+    if not isinstance(scheduler, SnapshotRule):
+        raise ValueError('lr_scheduler must not be given with svrg_lbfgs, which finds its learning '
+                         'rate, and not be %r' % (scheduler,))
+    for argument, value in (('learning_rate', arguments.get('learning_rate', arguments.get('lr'))),
+                            ('clip_gradient', arguments.get('clip_gradient'))):
+        if value:
+            raise ValueError('%s must not be given with svrg_lbfgs, whose rate and directions are '
+                             'those of the whole gradient, and not be %r' % (argument, value))
+    checked_number('momentum', arguments.get('momentum', 0.), 'a number from 0 to below 1',
+                   lambda number: 0 <= number < 1)
+    if not callable(alpha) and alpha == 0:
+        require(SNAPSHOTS, {'svrg_lbfgs': scheduler}, 'alpha', alpha)
+    if batches is not None:
+        require(ALL_ROWS, {'svrg_lbfgs': scheduler}, 'full_grad_batches', batches)
+    if on_servers:
+        raise ValueError('kvstore must leave the updates to the workers for svrg_lbfgs, whose '
+                         'rate would not reach the servers. They keep them with '
+                         'MXNET_UPDATE_ON_KVSTORE=1, in dist_async and for row_sparse weights: '
+                         'unset the variable, or choose another optimizer')
