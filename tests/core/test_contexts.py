@@ -14,7 +14,7 @@ from mxnet.base import _LIB, check_call
 
 from problems import Problem, SparseProblem
 from sequences import Sequences
-from svrg_optimization import BarzilaiBorwein, LinearDecay, SVRGModule
+from svrg_optimization import LinearDecay, SVRGModule
 from svrg_optimization.diagnostics import VarianceCallback, gradient_variance
 from svrg_optimization.proximal import L1, Box, GroupLasso
 
@@ -128,7 +128,7 @@ FEATURES = [
     fit(of('softmax', 170), {'store_snapshot_grads': True, 'nonfinite': 'raise'}),
     *(fit(SparseProblem, {'sparse_full_grad': by_row}, {'learning_rate': 0.05}, 2,
           kvstore=object_of(), sparse_row_id_fn=rows_of_batch) for by_row in (False, True)),
-    *(fit(sgd={'lr_scheduler': BarzilaiBorwein(), 'momentum': momentum}, epochs=5)
+    *(fit(optimizer='svrg_lbfgs', sgd={'momentum': momentum}, epochs=5)
       for momentum in (0, 0.5)),
     *(fit(settings={'proximal': {'fc_weight': operator}}, sgd={'learning_rate': 0.05},
           update_on_kvstore=update) for update in '01' for operator in (

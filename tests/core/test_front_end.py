@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from mxnet import nd
 
-from svrg_optimization import BarzilaiBorwein
 from svrg_optimization._warn_once import WarnOnce
 from svrg_optimization.core import snapshots
 from svrg_optimization.core.front_end import (
@@ -17,6 +16,7 @@ from svrg_optimization.core.full_gradient import Part, Sum
 from svrg_optimization.core.optimality import MeanGradient
 from svrg_optimization.core.settings import Settings
 from svrg_optimization.core.svrg import SVRG
+from svrg_optimization.rate.svrg_lbfgs import SnapshotRule
 
 WD, RATE = 0.1, 0.02
 RNG = np.random.RandomState(0)
@@ -82,6 +82,8 @@ def train(epochs, rule=None):
             gradients = gradient(model.weights, rows)
             svrg.compute_snapshot_gradients(model, rows)
             svrg.correct(gradients, len(rows))
+            if rule:
+                rule.direct(model, svrg, gradients, model.weights, 1 / len(rows))
             weight = model.weights['w'][0]
             weight -= (rule(None) if rule else RATE) * (
                 gradients['w'][0] / len(rows) + WD * weight)
@@ -107,7 +109,7 @@ def test_steps_are_those_of_the_paper():
 
 
 def test_the_rate_is_found():
-    weights, norm = train(60, BarzilaiBorwein())
+    weights, norm = train(60, SnapshotRule())
     optimum = np.linalg.solve(FEATURES.T.dot(FEATURES) / 23 + WD * np.eye(3),
                               FEATURES.T.dot(TARGETS) / 23)
     assert norm < 1e-8

@@ -8,7 +8,7 @@ import pytest
 from mxnet import gluon
 from sklearn.linear_model import LogisticRegression, Ridge
 
-from svrg_optimization import BarzilaiBorwein, SVRGModule, SVRGTrainer
+from svrg_optimization import SVRGModule, SVRGTrainer
 from svrg_optimization.proximal import L1
 
 ROWS, STRENGTH = 57, 0.4
@@ -83,10 +83,8 @@ def test_module_minimises_the_objective_of_the_table(kind, l1):
     module = SVRGModule(layer(output, mx.sym.Variable('label')), label_names=('label',),
                         update_freq=1, tol=1e-5, proximal=L1(STRENGTH / 4) if l1 else None)
     train_data = mx.io.NDArrayIter(FEATURES, LABELS[kind], 10, label_name='label')
-    parameters = {'lr_scheduler': BarzilaiBorwein(), **(
-        {} if l1 else {'momentum': 0.9, 'wd': wd * STRENGTH})}
-    module.fit(train_data, eval_metric=[], num_epoch=300, optimizer='sgd' if l1 else 'nag',
-               optimizer_params=parameters)
+    module.fit(train_data, eval_metric=[], num_epoch=300, optimizer='svrg_lbfgs',
+               optimizer_params={} if l1 else {'wd': wd * STRENGTH})
     assert module.gradient_norm <= 1e-5
     weights = module.get_params()[0]
     assert_least(kind, weights['fc_weight'].asnumpy(), weights['fc_bias'].asnumpy(), l1)
@@ -98,8 +96,8 @@ def test_gluon_minimises_the_objective_of_the_table(kind):
     net = gluon.nn.Dense(outputs, in_units=3)
     net.initialize()
     net.bias.wd_mult = 0
-    trainer = SVRGTrainer(net.collect_params(), 'nag', {
-        'momentum': 0.9, 'wd': wd * STRENGTH, 'lr_scheduler': BarzilaiBorwein()}, tol=1e-5,
+    trainer = SVRGTrainer(
+        net.collect_params(), 'svrg_lbfgs', {'wd': wd * STRENGTH}, tol=1e-5,
         objective=lambda data, label: loss(net(data), label))
     loader = gluon.data.DataLoader(gluon.data.ArrayDataset(FEATURES, LABELS[kind]), 10)
     for _ in range(300):

@@ -7,7 +7,7 @@ import pytest
 import oracle
 from pairs import in_pairs
 from problems import Problem, SparseProblem
-from svrg_optimization import BarzilaiBorwein, SVRGModule
+from svrg_optimization import SVRGModule
 
 TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
 
@@ -139,7 +139,7 @@ def test_sparse_full_grad_steps_on_the_rows_of_a_batch(context, kvstore, count, 
 
 
 @pytest.mark.parametrize('optimizer, params', [
-    ('svrg_bb', {}), ('nag', {'momentum': 0.5}), ('sgd', {'lazy_update': False}),
+    ('svrg_lbfgs', {}), ('nag', {'momentum': 0.5}), ('sgd', {'lazy_update': False}),
     (mx.optimizer.NAG(momentum=0.5, wd=0.1), {})])
 def test_weight_decay_of_all_rows_is_refused_with_sparse_full_grad(optimizer, params):
     """Steps that decay all rows led to another optimum than tol and the rule look at."""
@@ -199,7 +199,7 @@ def test_the_rate_is_found_with_row_sparse_weights(wd, by_row):
         mx.sym.sparse.dot(mx.sym.Variable('data', stype='csr'), weight), mx.sym.Variable('label'))
     module = problem.module(2, sparse_full_grad=by_row)
     module.fit(problem.iterator(20), eval_metric=[], num_epoch=200, initializer=mx.init.Zero(),
-               optimizer_params={'wd': wd, 'lr_scheduler': BarzilaiBorwein()})
+               optimizer='svrg_lbfgs', optimizer_params={'wd': wd, 'momentum': 0})
     counts = np.mean((problem.features.reshape(20, 20, 30) != 0).any(axis=1), axis=0)
     expected, *_ = np.linalg.lstsq(
         problem.features.T.dot(problem.features) / 400

@@ -214,7 +214,7 @@ def test_the_demo_shows_that_svrg_beats_sgd(tmp_path, arguments, epochs, passes,
     printed, _ = run('svrg_vs_sgd', *arguments, '--output', tmp_path / 'picture.png')
     table = [line for line in printed if line.endswith(' s')][-3:]
     assert [line.split('  ')[0] for line in table] == [
-        'SVRG, BarzilaiBorwein', 'SGD, decaying rate', 'SGD, constant rate']
+        'SVRG, svrg_lbfgs', 'SGD, decaying rate', 'SGD, constant rate']
     found = [[float(number) for number in line.split()[-5:-2]] for line in table]
     assert found[0][0] <= epochs and found[0][1] <= passes
     assert found[0][2] < excess and found[0][2] * 50 < found[2][2]

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_wine
 
-from svrg_optimization import BarzilaiBorwein, SVRGModule
+from svrg_optimization import SVRGModule
 from svrg_optimization.proximal import L1
 
 
@@ -24,9 +24,8 @@ def train(rows, labels, l1, tol):
     module = SVRGModule(mx.sym.LogisticRegressionOutput(scores, name='softmax'), update_freq=2,
                         tol=tol, proximal=L1(strength) if l1 else None)
     module.fit(mx.io.NDArrayIter(rows, labels.astype('float32'), 32, shuffle=True),
-               eval_metric=[], num_epoch=1000, optimizer='sgd' if l1 else 'nag',
-               optimizer_params={'lr_scheduler': BarzilaiBorwein(), **(
-                   {} if l1 else {'momentum': 0.9, 'wd': strength})})
+               eval_metric=[], num_epoch=1000, optimizer='svrg_lbfgs',
+               optimizer_params={} if l1 else {'wd': strength})
     assert module.gradient_norm <= tol
     weight, bias = (module.get_params()[0][name].asnumpy().astype('float64')
                     for name in ('fc_weight', 'fc_bias'))

@@ -10,7 +10,7 @@ import pytest
 from sklearn.datasets import load_wine
 from sklearn.linear_model import LogisticRegression
 
-from svrg_optimization import BarzilaiBorwein, SVRGModule
+from svrg_optimization import SVRGModule
 from svrg_optimization.proximal import L1
 
 PAGE = Path(__file__).resolve().parents[2] / 'docs' / 'tutorial.md'
@@ -67,7 +67,7 @@ def test_it_reaches_the_optimum_of_scikit_learn_on_other_data(penalty):
         theirs = LogisticRegression(tol=1e-10, max_iter=100000, **(
             {'penalty': 'l1', 'solver': 'saga'} if l1 else {})).fit(rows.astype('float64'), kinds)
     weight, bias = (value.asnumpy().astype('float64') for value in train(
-        rows, kinds.astype('float32'), 'sgd' if l1 else 'nag',
-        {'lr_scheduler': BarzilaiBorwein(), **({} if l1 else {'momentum': 0.9, 'wd': strength})},
+        rows, kinds.astype('float32'), 'svrg_lbfgs',
+        {} if l1 else {'wd': strength},
         tol=3e-6, **({'proximal': L1(strength)} if l1 else {})))
     assert objective(weight, bias) - objective(theirs.coef_, theirs.intercept_) < 1e-6

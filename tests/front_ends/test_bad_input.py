@@ -27,7 +27,7 @@ from bad_input import (
 )
 from problems import Problem
 from samples import Lengths
-from svrg_optimization import BarzilaiBorwein, LinearDecay, SVRGModule
+from svrg_optimization import LinearDecay, SVRGModule
 from svrg_optimization.diagnostics import VarianceCallback, gradient_variance
 
 
@@ -87,8 +87,8 @@ ROWS = {
     'batches of a function, float': (fit_sampled(full_grad_batches=lambda _: 2.0), TypeError,
                                      'after 0 .* not 2.0'),
     'batches and rate': (lambda _, problem: problem.bound(full_grad_batches=2).init_optimizer(
-        optimizer_params={'lr_scheduler': BarzilaiBorwein()}), ValueError,
-        '^full_grad_batches must be None with BarzilaiBorwein'),
+        optimizer='svrg_lbfgs'), ValueError,
+        '^full_grad_batches must be None with svrg_lbfgs'),
     'updates zero': (made(updates_per_snapshot=0), ValueError, '^updates_per_snapshot ' + COUNT),
     'updates of a function': (made(updates_per_snapshot=len), TypeError,
                               '^updates_per_snapshot ' + COUNT),
@@ -194,10 +194,12 @@ ROWS = {
     'borrow none': (lambda module, problem: module.borrow_optimizer(uninitialized(problem)),
                     RuntimeError, 'shared_module must have its optimizer initialized'),
     'kvstore type': (optimizer(kvstore=3), TypeError, 'kvstore'),
-    'step adam': (optimizer(optimizer='adam', optimizer_params={
-        'lr_scheduler': BarzilaiBorwein()}), ValueError, 'optimizer must be sgd or nag'),
-    'step rate': (lambda *_: BarzilaiBorwein(-1), ValueError,
-                  'base_lr must be None or a number above 0'),
+    'rule of adam': (optimizer(optimizer='adam', optimizer_params={
+        'lr_scheduler': mx.optimizer.create('svrg_lbfgs').lr_scheduler}), ValueError,
+        'lr_scheduler must not be that of svrg_lbfgs with adam'),
+    **{'lbfgs ' + name: (optimizer(optimizer='svrg_lbfgs', optimizer_params={name: value}),
+                         ValueError, name + ' must ') for name, value in (
+        ('learning_rate', 0.1), ('clip_gradient', 1.), ('momentum', 1), ('lr_scheduler', len))},
     'decay initial': (lambda *_: LinearDecay(2, 10), ValueError, 'initial must be a number from'),
     # Diagnostics
     'variance module': (lambda module, problem: gradient_variance(None, problem.iterator()),
@@ -222,11 +224,10 @@ def test_bad_input_is_refused(trained, call, error, message):
     assert_refused(trained, call, error, message)
 
 
-@pytest.mark.filterwarnings('ignore:the learning rate was too large')
 @pytest.mark.parametrize('problem', [Problem(), Lengths()])
-def test_barzilai_borwein_refuses_samples_that_are_set_later(problem):
-    module = problem.fit(problem.module(), 1, optimizer_params={'lr_scheduler': BarzilaiBorwein()})
+def test_svrg_lbfgs_refuses_samples_that_are_set_later(problem):
+    module = problem.fit(problem.module(), 1, optimizer='svrg_lbfgs')
     module.full_grad_batches = 3
     for call in (module.update_full_grads, lambda data: module.fit(data, num_epoch=1)):
-        with pytest.raises(ValueError, match='^full_grad_batches must be None with BarzilaiBor'):
+        with pytest.raises(ValueError, match='^full_grad_batches must be None with svrg_lbfgs'):
             call(problem.iterator())

@@ -13,7 +13,6 @@ from mxnet.gluon.contrib.estimator import (
 )
 
 from blocks import Blocks, weights_of
-from svrg_optimization import BarzilaiBorwein
 from svrg_optimization.gluon import SnapshotHandler, SVRGBatchProcessor, SVRGTrainer
 
 TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
@@ -38,9 +37,9 @@ class Training:
         self.net, self.data, self.contexts = problem.net(contexts, {}, extra), problem.loader(), (
             contexts)
         self.loss, self.epochs = problem.loss(), 0
-        settings = {**RULE, 'lr_scheduler': BarzilaiBorwein()} if with_rule else SGD
         self.trainer = SVRGTrainer(
-            self.net.collect_params(), 'nag' if with_rule else 'sgd', dict(settings),
+            self.net.collect_params(), 'svrg_lbfgs' if with_rule else 'sgd',
+            dict(RULE if with_rule else SGD),
             objective=objective or objective_of(self.net, self.loss), **kwargs)
         self.estimator = Estimator(self.net, self.loss, trainer=self.trainer, context=contexts,
                                    batch_processor=processor())

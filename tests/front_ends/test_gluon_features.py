@@ -9,7 +9,6 @@ from mxnet.contrib import amp
 import oracle
 from blocks import Blocks, as_blocks_take, assert_weights, train, weights_of
 from pairs import in_pairs
-from svrg_optimization import BarzilaiBorwein
 from svrg_optimization.diagnostics import gradient_variance
 from svrg_optimization.proximal import L1
 
@@ -52,18 +51,19 @@ def scaling(trainer_of, loss, net, monkeypatch):
 @pytest.mark.nd_arrays
 @pytest.mark.parametrize('contexts', [None, TWO_DEVICES])
 def test_the_scale_of_amp_may_change_between_snapshot_and_step(contexts, monkeypatch):
-    problem, rule = Blocks('softmax'), BarzilaiBorwein()
+    problem = Blocks('softmax')
     nets = [problem.net(contexts or mx.cpu()) for _ in range(2)]
-    settings = {'momentum': 0.5, 'wd': 0.01, 'lr_scheduler': rule}
+    given = {'optimizer': 'svrg_lbfgs', 'settings': {'momentum': 0.5, 'wd': 0.01}}
     trainer = scaling(lambda objective: problem.trainer(
-        nets[0], objective=objective, settings=settings), problem.loss(), nets[0], monkeypatch)
-    plain = problem.trainer(nets[1], settings={**settings, 'lr_scheduler': BarzilaiBorwein()})
+        nets[0], objective=objective, **given), problem.loss(), nets[0], monkeypatch)
+    plain = problem.trainer(nets[1], **given)
     for epoch in range(5):
         trainer._amp_loss_scaler._next_loss_scale = 2. ** (10 + epoch)
         for one in (trainer, plain):
             train(one, problem.loader(), epoch + 1, begin=epoch, contexts=contexts)
     np.testing.assert_allclose(trainer.gradient_norm, plain.gradient_norm, rtol=1e-5)
-    np.testing.assert_allclose(rule.rate, plain._optimizer.lr_scheduler.rate, rtol=1e-4)
+    np.testing.assert_allclose(trainer._optimizer.lr_scheduler.gamma,
+                               plain._optimizer.lr_scheduler.gamma, rtol=1e-4)
     assert_weights(nets[0], weights_of(nets[1]))
     loader = problem.loader()
     np.testing.assert_allclose(gradient_variance(trainer, loader)[:2],
@@ -117,19 +117,18 @@ class ReusesArrays:
 
 
 def test_arrays_that_are_used_again_are_copied():
-    problem, curvatures, nets = Blocks('softmax'), [], []
+    problem, factors, nets = Blocks('softmax'), [], []
     for data in (problem.loader(), ReusesArrays(problem)):
-        rule = BarzilaiBorwein()
         nets.append(problem.net())
-        trainer = problem.trainer(nets[-1], settings={'lr_scheduler': rule},
+        trainer = problem.trainer(nets[-1], optimizer='svrg_lbfgs', settings={},
                                   store_snapshot_grads=True)
         np.random.seed(0)
         for batches in trainer.epochs(data, 3, 1):
             for batch in batches:
                 trainer.backward(*batch)
                 trainer.step(10)
-        curvatures.append(rule.curvature)
-    assert curvatures[0] == curvatures[1]
+        factors.append(trainer._optimizer.lr_scheduler.gamma)
+    assert factors[0] == factors[1]
     assert_weights(nets[1], weights_of(nets[0]), 1e-7)
 
 

@@ -100,7 +100,7 @@ def residual(problem, weight):
     ids=['Module', 'Gluon', 'Estimator'])
 @pytest.mark.parametrize('dtype', ['float32', 'float64'])
 @pytest.mark.parametrize('name, optimizer, tol', [
-    *((name, 'svrg_bb', tol) for name in PROBLEMS if name != 'L1' for tol in (None, 1e-30)),
+    *((name, 'svrg_lbfgs', tol) for name in PROBLEMS if name != 'L1' for tol in (None, 1e-30)),
     *((name, 'sgd', 1e-30) for name in PROBLEMS)])
 def test_no_warning_comes_at_the_floor(front_end, dtype, optimizer, tol, name):
     """Warnings are errors in all tests."""

@@ -6,7 +6,7 @@ import pytest
 from blocks import BIAS
 from cluster import PROBLEM, run_workers
 from problems import Problem, assert_close
-from svrg_bb import SvrgBB
+from svrg_lbfgs import SvrgLbfgs
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 SGD = {'learning_rate': 0.3, 'momentum': 0.5, 'wd': 0.01}
@@ -30,16 +30,22 @@ def test_training_on_shards_is_svrg_on_all_rows(tmp_path, servers, sizes, with_n
         assert_close(weights, svrg.weights)
 
 
-def test_workers_share_the_rate_of_barzilai_borwein(tmp_path):
+def test_workers_share_the_rate_and_the_directions(tmp_path):
     given = {**PROBLEM, 'features': 4, 'rows': 48}
     results = run_workers('fit_gluon', tmp_path, 2, 1, problem=given, sizes=[24, 24], batch_size=8,
-                          num_epoch=4, optimizer={'wd': 0.05}, base_lr=0.05)
-    problem = Problem(**given)
-    svrg = problem.svrg(16, learning_rate=lambda _: twin.rate, wd=0.05, **BIAS)
-    twin = SvrgBB(problem, 0.05, 0.05, bounded=False, svrg=svrg, decayed=BIAS['decayed'])
-    twin.fit(0, 4, 2, [np.r_[begin:begin + 8, begin + 24:begin + 32] for begin in (0, 8, 16)])
+                          num_epoch=4, optimizer={'wd': 0.05}, name='svrg_lbfgs')
+    twin = SvrgLbfgs(Problem(**given), wd=0.05, batch_size=16, decayed=BIAS['decayed'],
+                     layer='hidden' if 'hidden_weight' in Problem(**given).weights else 'fc')
+    batches = [np.r_[begin:begin + 8, begin + 24:begin + 32] for begin in (0, 8, 16)]
+    for epoch in range(4):
+        if epoch % 2 == 0:
+            twin.take_snapshot(batches)
+        for rows in batches:
+            twin.step(rows)
     for weights in results:
-        assert_close(weights, svrg.weights)
+        assert_close(weights, twin.weights)
+        for name, value in results[0].items():
+            np.testing.assert_array_equal(weights[name], value)
 
 
 def test_the_batch_size_of_a_step_is_that_of_all_workers(tmp_path):

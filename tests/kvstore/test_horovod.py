@@ -14,7 +14,7 @@ from mpi import MPIRUN
 from oracle import train_on_union
 from problems import Problem, assert_close
 from processes import printed_by
-from svrg_bb import SvrgBB
+from svrg_lbfgs import SvrgLbfgs
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, needs_horovod]
 SIZES, SGD = [27, 32], {'learning_rate': 0.2, 'momentum': 0.9, 'wd': 0.01}
@@ -48,8 +48,8 @@ def of_two(tmp_path_factory):
     gluon = {'problem': {**GIVEN, 'features': 4}, 'sizes': SIZES}
     checks = [*((name, 'fit', arguments) for name, arguments in fits(SIZES).items()),
               ('alone', 'fit', {**fits(SIZES)['module'], 'local_steps': True}),
-              ('rule', 'fit_with_step_size', {'problem': SOFTMAX, 'sizes': SIZES, 'num_epoch': 4,
-                                              'batch_size': 8, 'wd': 0.05, 'bounded': False}),
+              ('rule', 'fit_with_a_rule', {'problem': SOFTMAX, 'sizes': SIZES, 'num_epoch': 4,
+                                           'batch_size': 8, 'wd': 0.05}),
               ('tol', 'fit_until_converged', {'problem': SOFTMAX, 'sizes': SIZES,
                                               'batch_size': 8, 'tols': [1e-4, 1e-4]}),
               ('other tols', 'fit_until_converged', {'problem': SOFTMAX, 'sizes': SIZES,
@@ -130,13 +130,11 @@ def test_workers_step_alone(of_two, name, given):
 
 def test_the_rate_is_that_of_all_rows(of_two):
     problem = Problem(**SOFTMAX)
-    svrg = oracle.Svrg(problem.network, problem.weights, problem.features, problem.targets, 16,
-                       oracle.Sgd(lambda _: twin.rate, wd=0.05, rescale=1 / 16))
-    twin = SvrgBB(problem, 0.05, 0.05, bounded=False, svrg=svrg)
+    twin = SvrgLbfgs(problem, wd=0.05, batch_size=16)
     shards = [oracle.batches_of(size, 8) for size in SIZES]
-    twin.fit(0, 4, 1, [np.r_[first, SIZES[0] + second] for first, second in zip(*shards)])
+    twin.fit(4, 1, [np.r_[first, SIZES[0] + second] for first, second in zip(*shards)])
     for weights, rate, *_ in of_two['rule']:
-        assert_close(weights, svrg.weights)
+        assert_close(weights, twin.weights)
         np.testing.assert_allclose(rate, twin.rate, rtol=1e-5)
     assert_alike([weights for weights, *_ in of_two['rule']])
     assert len({rate for _, rate, *_ in of_two['rule']}) == 1
@@ -188,7 +186,7 @@ def test_what_cannot_be_trained_is_refused(of_two):
         'wrapped': 'optimizer must not be a DistributedOptimizer',
         'wrapped in Gluon': 'optimizer must not be a DistributedOptimizer',
         'compression': 'compression_params must be None',
-        'adam by the rule': 'optimizer must be sgd or nag.*, not adam',
+        'adam by the rule': 'lr_scheduler must not be that of svrg_lbfgs with adam',
         'borrowed': 'shared_module must be an SVRGModule where .* of Horovod',
         'sparse gradients in Gluon': 'params must have dense gradients'}
     for told in of_two['refusals']:

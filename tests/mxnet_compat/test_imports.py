@@ -123,7 +123,7 @@ import threading
 found = []
 def load(name):
     found.append(__import__(name, fromlist=['x']).__name__)
-names = ['mxnet', 'svrg_optimization.svrg_module', 'svrg_optimization.rate.rule']
+names = ['mxnet', 'svrg_optimization.svrg_module', 'svrg_optimization.rate.metric']
 threads = [threading.Thread(target=load, args=(name,)) for name in 3 * names]
 for thread in threads: thread.start()
 for thread in threads: thread.join()

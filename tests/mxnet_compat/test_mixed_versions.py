@@ -31,17 +31,18 @@ import sys
 import mxnet as mx
 import numpy as np
 from problems import Problem
-from svrg_optimization import BarzilaiBorwein, SVRGModule
+from svrg_optimization import SVRGModule
 
 begin, end, rule, prefix = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4]
 problem = Problem('linear' if rule == 'rate' else 'perceptron')
 module, data = problem.module(2), problem.iterator()
 if begin:
     module = SVRGModule.load(prefix, begin, load_optimizer_states=True, label_names=('label',))
-given = {'learning_rate': np.float64(0.05), 'wd': np.float32(0.01)}
-if rule == 'rate':
-    given.update(lr_scheduler=BarzilaiBorwein())
-module.fit(data, begin_epoch=begin, num_epoch=end, optimizer='sgd' if rule == 'rate' else rule,
+given = {'wd': np.float32(0.01)}
+if rule != 'rate':
+    given['learning_rate'] = np.float64(0.05)
+module.fit(data, begin_epoch=begin, num_epoch=end,
+           optimizer='svrg_lbfgs' if rule == 'rate' else rule,
            optimizer_params=given, eval_metric='mse' if rule == 'rate' else 'acc',
            arg_params=problem.arg_params() if not begin else None,
            epoch_end_callback=None if begin else mx.callback.module_checkpoint(

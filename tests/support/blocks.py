@@ -51,7 +51,8 @@ class Blocks(Problem):
         if cls is SVRGTrainer and 'objective' not in kwargs:
             loss = self.loss()
             kwargs['objective'] = lambda data, label: loss(net(data), label)
-        return cls(net.collect_params(), optimizer, dict(settings or SETTINGS), **kwargs)
+        settings = dict(SETTINGS if settings is None else settings)
+        return cls(net.collect_params(), optimizer, settings, **kwargs)
 
     def oracle(self, epochs, update_freq=2, batch_size=10, keep=True, settings=None, **kwargs):
         """Return the float64 weights after some epochs; the last batch is shorter."""

@@ -7,26 +7,23 @@ import numpy as np
 from mxnet import gluon
 
 from blocks import Blocks, as_blocks_take, train, weights_of
-from svrg_optimization import BarzilaiBorwein
 
 
-def fit_gluon(kvstore, problem, sizes, batch_size, num_epoch, optimizer, base_lr=None,
+def fit_gluon(kvstore, problem, sizes, batch_size, num_epoch, optimizer, name='sgd',
               with_np=False):
     """Train on one shard and return the weights; or the message of a ValueError.
 
-    With `base_lr` the rate is BarzilaiBorwein's; `with_np` the arrays are mx.np arrays.
+    With `with_np` the arrays are mx.np arrays.
     """
     if with_np:
         mx.npx.set_np()
     problem, rank = Blocks(**problem), kvstore.rank
     net = problem.net()
-    if base_lr:
-        optimizer = {**optimizer, 'lr_scheduler': BarzilaiBorwein(base_lr, bounded=False)}
     if rank:
         for param in net.collect_params().values():
             param.set_data(as_blocks_take(np.zeros(param.shape)))  # the first worker's count
     # By its name: the process is connected already, and a second connection would hang.
-    trainer = problem.trainer(net, settings=optimizer, kvstore=kvstore.type)
+    trainer = problem.trainer(net, optimizer=name, settings=optimizer, kvstore=kvstore.type)
     try:
         train(trainer, shard_of(problem, sizes, rank, batch_size), num_epoch,
               batch_size=batch_size * len(sizes))
@@ -102,16 +99,17 @@ def warn_of_batch_sizes(kvstore, problem, sizes, batch_size, given):
 
 
 def fit_on_raw_columns_gluon(kvstore, problem, sizes, batch_size, units):
-    """Train with scaled steps on columns in some units; return D, the norm and the weights."""
-    problem, rule = Blocks(**problem), BarzilaiBorwein(scaled=True)
+    """Train on columns in some units; return the moment, the norm and the weights."""
+    problem = Blocks(**problem)
     problem.features *= units
     net = problem.net()
     net.initialize(mx.init.Zero(), force_reinit=True)
     net[0].bias.wd_mult = 0
-    trainer = problem.trainer(net, optimizer='nag', kvstore=kvstore, tol=1e-4, settings={
-        'momentum': 0.9, 'wd': 1e-3, 'lr_scheduler': rule})
+    trainer = problem.trainer(net, optimizer='svrg_lbfgs', kvstore=kvstore, tol=1e-4,
+                              settings={'wd': 1e-3})
     for batches in trainer.epochs(shard_of(problem, sizes, kvstore.rank, batch_size), 200):
         for data, label in batches:
             trainer.backward(data, label)
             trainer.step(batch_size * len(sizes))
-    return rule.column_scales.by_name['fc_weight'], trainer.gradient_norm, weights_of(net)
+    part, = trainer._optimizer.lr_scheduler.metric
+    return part.moment, trainer.gradient_norm, weights_of(net)

@@ -21,7 +21,7 @@ import workers
 from blocks import Blocks
 from problems import Problem
 from shards import error_of, problem_of, shard_of, weights_of
-from svrg_optimization import BarzilaiBorwein, SVRGModule
+from svrg_optimization import SVRGModule
 
 
 class Named(str):
@@ -119,7 +119,8 @@ def refusals():
     install('row_sparse', 'horovod', problem=workers.SparseProblem())
     install('wrapped', None, wrapped)
     install('compression', 'horovod', compression_params={'type': '2bit', 'threshold': 0.5})
-    install('adam by the rule', 'horovod', mx.optimizer.Adam(lr_scheduler=BarzilaiBorwein()))
+    install('adam by the rule', 'horovod', mx.optimizer.Adam(
+        lr_scheduler=mx.optimizer.create('svrg_lbfgs').lr_scheduler))
     told['wrapped in Gluon'] = error_of(lambda: Blocks(rows=16).trainer(
         Blocks(rows=16).net(), optimizer=wrapped, settings=None))
     plain = mx.mod.Module(problem.symbol, label_names=('label',))
@@ -137,7 +138,7 @@ def refusals():
 
 
 ELSEWHERE = {name: getattr(module, name) for module, name in (
-    (workers, 'fit_with_step_size'), (workers, 'fit_until_converged'), (workers, 'fit_unlike'),
+    (workers, 'fit_with_a_rule'), (workers, 'fit_until_converged'), (workers, 'fit_unlike'),
     (gluon_workers, 'fit_gluon_alone'))}
 
 

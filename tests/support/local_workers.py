@@ -8,7 +8,7 @@ import numpy as np
 import gluon_workers
 from blocks import Blocks
 from shards import error_of, problem_of, shard_of, weights_of
-from svrg_optimization import BarzilaiBorwein, SVRGModule
+from svrg_optimization import SVRGModule
 from svrg_optimization.gluon import SVRGTrainer
 
 LINEAR = mx.sym.LinearRegressionOutput(mx.sym.FullyConnected(
@@ -41,7 +41,7 @@ def least_squares(workers, unlike, seed, rows, features):
 
 
 def converge_alone(kvstore, unlike, seed=0, rows=480, features=10, tol=1e-5, dtype='float32'):
-    """Train least squares with BarzilaiBorwein on alike or unlike shards.
+    """Train least squares with svrg_lbfgs on alike or unlike shards.
 
     Returns the epochs, the weights, the rows of all workers with their targets, and how often
     something was pushed within an epoch and at all. The last worker is late in its second epoch.
@@ -63,8 +63,8 @@ def converge_alone(kvstore, unlike, seed=0, rows=480, features=10, tol=1e-5, dty
             time.sleep(0.05)
 
     module.fit(train_data, kvstore=kvstore, initializer=mx.init.Zero(), eval_metric='mse',
-               num_epoch=100, batch_end_callback=batch_end,
-               optimizer_params={'lr_scheduler': BarzilaiBorwein(), 'wd': 1e-3})
+               num_epoch=100, batch_end_callback=batch_end, optimizer='svrg_lbfgs',
+               optimizer_params={'wd': 1e-3})
     return {'epochs': module._snapshot.num_taken - 1, 'converged': module.has_converged,
             'weights': weights_of(module)['fc_weight'][0], 'data': data, 'targets': targets,
             'within': within[0], 'pushed': len(pushed)}

@@ -22,11 +22,11 @@ import local_workers
 from problems import Problem, SparseProblem
 from sequences import Sequences
 from shards import error_of, problem_of, shard_of, weights_of
-from svrg_optimization import BarzilaiBorwein, SVRGModule
+from svrg_optimization import SVRGModule
 
 
 def bound(problem, kvstore, train_data, devices=1, seed=None, optimizer=None, update_freq=1,
-          **arguments):
+          name='sgd', **arguments):
     """Return a module that is ready to train; with a seed its weights are random."""
     module = problem.module(update_freq, context=[mx.cpu(i) for i in range(devices)], **arguments)
     module.bind(train_data.provide_data, train_data.provide_label)
@@ -35,7 +35,8 @@ def bound(problem, kvstore, train_data, devices=1, seed=None, optimizer=None, up
     else:
         mx.random.seed(seed)
         module.init_params(mx.init.Normal(1))
-    module.init_optimizer(kvstore, 'sgd', optimizer or {'learning_rate': 0.1})
+    module.init_optimizer(
+        kvstore, name, {'learning_rate': 0.1} if optimizer is None else optimizer)
     return module
 
 
@@ -153,22 +154,22 @@ def fit_tried_again(kvstore, sizes):
     return weights_of(module)
 
 
-def fit_with_step_size(kvstore, problem, sizes, batch_size, num_epoch, wd, bounded=True,
-                       base_lr=0.05):
-    """Train with BarzilaiBorwein, or take a snapshot.
+def fit_with_a_rule(kvstore, problem, sizes, batch_size, num_epoch, wd):
+    """Train with svrg_lbfgs, or take a snapshot.
 
     Return the weights, the rate and what was logged, or the message of an error.
     """
     problem, log = problem_of(problem), io.StringIO()
     logging.basicConfig(level=logging.INFO, stream=log, force=True)
-    module, rule = problem.module(1), BarzilaiBorwein(base_lr, bounded)
+    module = problem.module(1)
     train_data = shard_of(problem, sizes, kvstore.rank, batch_size)
     message = error_of(functools.partial(
         module.fit, train_data, kvstore=kvstore, arg_params=problem.arg_params(),
-        eval_metric='mse', num_epoch=num_epoch, optimizer_params={'wd': wd, 'lr_scheduler': rule}))
+        eval_metric='mse', num_epoch=num_epoch, optimizer='svrg_lbfgs',
+        optimizer_params={'wd': wd}))
     if not (message or num_epoch):
         module.update_full_grads(train_data)
-    return message or (weights_of(module), rule.rate, log.getvalue())
+    return message or (weights_of(module), module.learning_rate, log.getvalue())
 
 
 def set_on_one(kvstore, problem, sizes, batch_size, setter):
@@ -176,10 +177,12 @@ def set_on_one(kvstore, problem, sizes, batch_size, setter):
 
     Return the weights and how often training went back.
     """
-    problem, rule = problem_of(problem), BarzilaiBorwein(100., bounded=False)
+    problem = problem_of(problem)
     shard = shard_of(problem, sizes, kvstore.rank, batch_size)
-    module = bound(problem, kvstore, shard, optimizer={'lr_scheduler': rule})
+    module = bound(problem, kvstore, shard, optimizer={}, name='svrg_lbfgs')
     module.update_full_grads(shard)
+    rule = module._optimizer.lr_scheduler
+    rule.rate = 3.
     shard.reset()
     for batch in shard:
         module.forward_backward(batch)
@@ -187,7 +190,7 @@ def set_on_one(kvstore, problem, sizes, batch_size, setter):
     if kvstore.rank == setter:
         module.set_params(*module.get_params())
     module.update_full_grads(shard)
-    return weights_of(module), rule.ways_back
+    return weights_of(module), rule.num_rollbacks
 
 
 def install_two(kvstore, kinds):
@@ -195,13 +198,13 @@ def install_two(kvstore, kinds):
     for number, kind in enumerate(kinds):
         names = {part: {'name': 'w%d_%s' % (number, part)} for part in ('weight', 'bias')}
         problem = Problem(**names)
-        module, params = problem.module(), {'lr_scheduler': BarzilaiBorwein()}
+        module, optimizer = problem.module(), 'svrg_lbfgs'
         if kind == 'plain':
-            module, params = mx.mod.Module(problem.symbol, label_names=('label',)), {}
+            module, optimizer = mx.mod.Module(problem.symbol, label_names=('label',)), 'sgd'
         shard = problem.iterator()
         module.bind(shard.provide_data, shard.provide_label)
         module.init_params()
-        message = error_of(functools.partial(module.init_optimizer, kvstore, 'sgd', params))
+        message = error_of(functools.partial(module.init_optimizer, kvstore, optimizer))
     return message
 
 
@@ -211,21 +214,22 @@ def fit_until_converged(kvstore, problem, sizes, batch_size, tols):
     module = problem.module(2, tol=tols[kvstore.rank])
     message = error_of(functools.partial(
         module.fit, shard_of(problem, sizes, kvstore.rank, batch_size), kvstore=kvstore,
-        arg_params=problem.arg_params(), eval_metric='mse', num_epoch=200, optimizer='nag',
-        epoch_end_callback=lambda epoch, *_: epochs.append(epoch),
-        optimizer_params={'momentum': 0.9, 'wd': 0.05, 'lr_scheduler': BarzilaiBorwein()}))
+        arg_params=problem.arg_params(), eval_metric='mse', num_epoch=200,
+        epoch_end_callback=lambda epoch, *_: epochs.append(epoch), optimizer='svrg_lbfgs',
+        optimizer_params={'wd': 0.05}))
     return message or (weights_of(module), module.gradient_norm * module.has_converged, len(epochs))
 
 
 def fit_on_raw_columns(kvstore, problem, sizes, batch_size, units):
-    """Train with scaled steps on columns in some units; return D, the norm and the weights."""
-    problem, rule = problem_of(problem), BarzilaiBorwein(scaled=True)
+    """Train on columns in some units; return the moment, the norm and the weights."""
+    problem = problem_of(problem)
     problem.features *= units
     module = problem.module(2, tol=1e-4)
     module.fit(shard_of(problem, sizes, kvstore.rank, batch_size), kvstore=kvstore,
-               initializer=mx.init.Zero(), eval_metric='mse', num_epoch=200, optimizer='nag',
-               optimizer_params={'momentum': 0.9, 'wd': 1e-3, 'lr_scheduler': rule})
-    return rule.column_scales.by_name['fc_weight'], module.gradient_norm, weights_of(module)
+               initializer=mx.init.Zero(), eval_metric='mse', num_epoch=200,
+               optimizer='svrg_lbfgs', optimizer_params={'wd': 1e-3})
+    part, = module._optimizer.lr_scheduler.metric
+    return part.moment, module.gradient_norm, weights_of(module)
 
 
 class Unpicklable(mx.optimizer.SGD):

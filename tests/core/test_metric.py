@@ -1,0 +1,329 @@
+"""Raw columns: 'svrg_lbfgs' finds the optimum in the metric of the inputs, by both front ends."""
+
+import mxnet as mx
+import numpy as np
+import pytest
+from mxnet import gluon, nd
+
+from svrg_optimization import SVRGBucketingModule, SVRGModule, SVRGTrainer
+from svrg_optimization.proximal import L1, GroupLasso, ProximalOperator
+
+WD, ROWS, BATCH = 1e-3, 203, 20
+RNG = np.random.RandomState(0)
+TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
+STANDARD = RNG.normal(size=(ROWS, 5)) + 0.5
+TURNED = STANDARD * np.logspace(0, -3, 5) @ np.linalg.qr(RNG.normal(size=(5, 5)))[0]
+FEATURES = {'units': STANDARD * np.logspace(-3, 3, 5), 'turned': TURNED, 'far': STANDARD + 100}
+LABELS = (STANDARD @ RNG.normal(size=5) + RNG.logistic(size=ROWS) > 0).astype('float32')
+EXACT = {kind: rows.astype('float32').astype('float64') for kind, rows in FEATURES.items()}
+
+
+def optimum(rows, labels=LABELS, wd=WD, bias=True):
+    """Newton's method on the logistic loss with columns of one scale; return scores."""
+    lengths = np.append(np.sqrt((rows ** 2).mean(axis=0)), 1)
+    inputs = np.column_stack([rows, np.ones(len(rows))]) / lengths
+    inputs, lengths = (inputs, lengths) if bias else (inputs[:, :-1], lengths[:-1])
+    decay = wd / lengths ** 2 * np.append(np.ones(rows.shape[1]), 0)[:len(lengths)]
+    weights = np.zeros(len(lengths))
+    for _ in range(60):
+        chances = 1 / (1 + np.exp(-inputs @ weights))
+        hessian = (inputs.T * chances * (1 - chances)) @ inputs / len(rows) + np.diag(decay)
+        weights -= np.linalg.solve(hessian, inputs.T @ (chances - labels) / len(rows)
+                                   + decay * weights)
+    return inputs @ weights
+
+
+def assert_optimal(rows, weight, bias, expected):
+    scores = rows @ weight.asnumpy().ravel().astype('float64') + (
+        bias.asnumpy() if bias is not None else 0)
+    np.testing.assert_allclose(scores, expected, atol=2e-4 * np.abs(expected).max())
+
+
+def iterator(kind, stype='default', dtype='float32', labels=LABELS):
+    return mx.io.NDArrayIter(nd.array(FEATURES[kind], dtype=dtype).tostype(stype), nd.array(
+        labels, dtype=dtype), BATCH, label_name='label')
+
+
+def module_of(kind, epochs=60, begin=0, loaded=None, momentum=None, tol=1e-6, **arguments):
+    kvstore = arguments.pop('kvstore', 'local')
+    data = mx.sym.Reshape(mx.sym.Variable('data'), shape=(0, -1))
+    output = mx.sym.FullyConnected(data, num_hidden=1, name='fc')
+    symbol = mx.sym.LogisticRegressionOutput(output, mx.sym.Variable('label'))
+    module = loaded or SVRGModule(symbol, label_names=('label',), update_freq=2, tol=tol,
+                                  **arguments)
+    module.fit(iterator(kind), eval_metric=[], optimizer='svrg_lbfgs', kvstore=kvstore,
+               initializer=mx.init.Zero(), begin_epoch=begin, num_epoch=epochs,
+               optimizer_params={'wd': WD, **({} if momentum is None else {'momentum': momentum})})
+    return module
+
+
+def weights_of(module):
+    params = module.get_params()[0]
+    return params['fc_weight'], params['fc_bias']
+
+
+def trainer_of(momentum=0.9, hybridizes=False, prefix='net_', tol=1e-6, context=mx.cpu(),
+               dtype='float32', **arguments):
+    net = gluon.nn.HybridSequential(prefix=prefix)
+    with net.name_scope():
+        net.add(gluon.nn.Flatten(), gluon.nn.Dense(1, in_units=5))
+    net.cast(dtype)
+    net.initialize(mx.init.Zero(), ctx=context)
+    net[1].bias.set_data(nd.array([0.1], dtype=dtype))  # where scores are 0 the loss has a kink
+    net[1].bias.wd_mult = 0
+    if hybridizes:
+        net.hybridize()
+    loss = gluon.loss.SigmoidBCELoss()
+    return net[1], SVRGTrainer(net.collect_params(), 'svrg_lbfgs', {'momentum': momentum, 'wd': WD},
+                               objective=lambda data, label: loss(net(data), label), tol=tol,
+                               **arguments)
+
+
+def train(trainer, kind, epochs=60, begin=0):
+    data = gluon.data.DataLoader(gluon.data.ArrayDataset(
+        FEATURES[kind].astype('float32'), LABELS), BATCH)
+    for batches in trainer.epochs(data, epochs, begin_epoch=begin):
+        for batch in batches:
+            trainer.backward(*batch)
+            trainer.step(sum(map(len, batch[0])) if isinstance(batch[0], list) else len(batch[0]))
+
+
+@pytest.mark.parametrize('kind', FEATURES)
+@pytest.mark.parametrize('given', [
+    {}, {'momentum': 0}, {'kvstore': None, 'store_snapshot_grads': True},
+    {'context': TWO_DEVICES}, {'updates_per_snapshot': 15}], ids=str)
+def test_module_finds_the_optimum(kind, given):
+    module = module_of(kind, **given)
+    assert module.has_converged
+    assert_optimal(EXACT[kind], *weights_of(module), optimum(EXACT[kind]))
+
+
+@pytest.mark.parametrize('kind', FEATURES)
+@pytest.mark.parametrize('given', [
+    {}, {'momentum': 0}, {'hybridizes': True}, {'context': TWO_DEVICES}], ids=str)
+def test_gluon_finds_the_optimum(kind, given):
+    dense, trainer = trainer_of(**given)
+    train(trainer, kind)
+    assert trainer.has_converged
+    assert_optimal(EXACT[kind], dense.weight.data(mx.cpu(0)), dense.bias.data(mx.cpu(0)),
+                   optimum(EXACT[kind]))
+
+
+@pytest.mark.parametrize('stype, weight', [('csr', 'default'), ('csr', 'row_sparse'),
+                                           ('default', 'default')])
+def test_sparse_inputs_and_weights(stype, weight):
+    """Weights that are row_sparse have a metric of 1: on columns of one scale."""
+    kind = 'units' if weight == 'default' else 'one scale'
+    rows = FEATURES['units'] if weight == 'default' else STANDARD
+    output = mx.sym.dot(mx.sym.Variable('data', stype=stype), mx.sym.Variable(
+        'weight', shape=(5, 1), stype=weight))
+    symbol = mx.sym.LogisticRegressionOutput(output, mx.sym.Variable('label'))
+    module = SVRGModule(symbol, label_names=('label',), update_freq=2, tol=1e-6)
+    data = mx.io.NDArrayIter(nd.array(rows).tostype(stype), LABELS, BATCH, label_name='label',
+                             last_batch_handle='discard')
+    module.fit(data, eval_metric=[], num_epoch=100, initializer=mx.init.Zero(),
+               optimizer='svrg_lbfgs')
+    whole = rows.astype('float32').astype('float64')[:ROWS // BATCH * BATCH]
+    assert module.has_converged, kind
+    assert_optimal(whole, module.get_params()[0]['weight'].tostype('default'), None,
+                   optimum(whole, LABELS[:len(whole)], 0, bias=False))
+
+
+def test_float16_weights():
+    """MXNet's FullyConnected is not for them on CPUs, so they have a metric of 1 here."""
+    rows = STANDARD.astype('float16')
+    targets = (rows.astype('float64') @ np.arange(1, 6)).astype('float16')
+    weight = gluon.Parameter('w_weight', shape=(1, 5), dtype='float16', init='zeros')
+    weight.initialize()
+    loss = gluon.loss.L2Loss()
+    trainer = SVRGTrainer([weight], 'svrg_lbfgs', {'multi_precision': True}, objective=lambda x, y:
+                          loss(nd.sum(nd.broadcast_mul(x, weight.data()), axis=1), y))
+    data = [[nd.array(values[i:i + 29], dtype='float16') for values in (rows, targets)]
+            for i in range(0, ROWS, 29)]
+    for batches in trainer.epochs(data, 20):
+        for batch in batches:
+            trainer.backward(*batch)
+            trainer.step(29)
+    np.testing.assert_allclose(weight.data().asnumpy()[0], np.arange(1, 6), rtol=2e-3)
+
+
+def test_buckets_have_the_columns_of_all():
+    """Two buckets, of one row a sequence and of two, whose columns are the same."""
+    def sym_gen(length):
+        rows = mx.sym.reshape(mx.sym.Variable('data'), (-1, 5))
+        output = mx.sym.FullyConnected(rows, num_hidden=1, name='fc')
+        return (mx.sym.LogisticRegressionOutput(output, mx.sym.reshape(
+            mx.sym.Variable('label'), (-1, 1))), ('data',), ('label',))
+
+    class Buckets:
+        default_bucket_key, batch_size = 2, 4
+        provide_data, provide_label = [('data', (4, 2, 5))], [('label', (4, 2))]
+
+        def __iter__(self):
+            for begin in range(0, 192, 12):
+                for length, rows in ((2, slice(begin, begin + 8)),
+                                     (1, slice(begin + 8, begin + 12))):
+                    shapes = (4, length, 5), (4, length)
+                    yield mx.io.DataBatch(
+                        [nd.array(FEATURES['units'][rows].reshape(shapes[0]))],
+                        [nd.array(LABELS[rows].reshape(shapes[1]))], 0, bucket_key=length,
+                        provide_data=[('data', shapes[0])], provide_label=[('label', shapes[1])])
+
+        def reset(self):
+            pass
+
+    module = SVRGBucketingModule(sym_gen, 2, update_freq=2, tol=1e-6)
+    module.fit(Buckets(), eval_metric=[], num_epoch=60, initializer=mx.init.Zero(),
+               optimizer='svrg_lbfgs')
+    assert module.has_converged
+    rows = EXACT['units'][:192]
+    assert_optimal(rows, *weights_of(module), optimum(rows, LABELS[:192], 0))
+
+
+def test_padding_and_fixed_weights_are_left_out():
+    """The first snapshot's second moment is of the rows without padding."""
+    class Padded:
+        batch_size, provide_data = BATCH, [('data', (BATCH, 5))]
+        provide_label = [('label', (BATCH,))]
+
+        def __iter__(self):
+            for begin, padding in (0, 0), (20, 7), (40, 20):
+                features = STANDARD[begin:begin + BATCH].astype('float32')
+                features[BATCH - padding:] = np.nan
+                yield mx.io.DataBatch([nd.array(features)], [nd.array(
+                    LABELS[begin:begin + BATCH])], padding)
+
+        def reset(self):
+            pass
+
+    hidden = mx.sym.FullyConnected(mx.sym.Variable('data'), num_hidden=2, name='hidden')
+    symbol = mx.sym.LogisticRegressionOutput(mx.sym.FullyConnected(
+        mx.sym.tanh(hidden), num_hidden=1), mx.sym.Variable('label'))
+    for fixed in [], ['hidden_weight'], ['hidden_bias']:
+        module = SVRGModule(symbol, label_names=('label',), update_freq=2, fixed_param_names=fixed)
+        module.bind(Padded.provide_data, Padded.provide_label)
+        module.init_params(mx.init.Normal(0.1))
+        module.init_optimizer(optimizer='svrg_lbfgs')
+        module.update_full_grads(Padded())
+        metric = module._optimizer.lr_scheduler.metric
+        if fixed == ['hidden_weight']:
+            assert not metric
+            continue
+        inputs = np.column_stack([STANDARD[:33], np.ones(33)])[:, :5 if fixed else 6]
+        np.testing.assert_allclose(metric[0].moment, inputs.T @ inputs / 33, rtol=1e-5)
+
+
+def test_more_than_256_columns_have_the_diagonal():
+    rows = RNG.normal(size=(60, 300)) * 10. ** RNG.uniform(-2, 2, 300)
+    targets = (rows / np.abs(rows).mean(axis=0)) @ RNG.normal(size=300)
+    output = mx.sym.FullyConnected(mx.sym.Variable('data'), num_hidden=1, name='fc')
+    module = SVRGModule(mx.sym.LinearRegressionOutput(output, mx.sym.Variable('label')),
+                        label_names=('label',), update_freq=2)
+    module.fit(mx.io.NDArrayIter(rows, targets, 20, label_name='label'), eval_metric=[],
+               optimizer='svrg_lbfgs', num_epoch=60, initializer=mx.init.Zero())
+    part, = module._optimizer.lr_scheduler.metric
+    np.testing.assert_allclose(part.moment[:-1], (np.float32(rows) ** 2).mean(axis=0), rtol=1e-5)
+    assert module.objective < 1e-5 * (targets ** 2).mean() / 2
+
+
+def soft(values, strength):
+    return np.sign(values) * np.maximum(np.abs(values) - strength, 0)
+
+
+def of_rows(values, strength):
+    norms = np.sqrt((values ** 2).sum(axis=1, keepdims=True))
+    return values * np.maximum(1 - strength / np.maximum(norms, 1e-300), 0)
+
+
+class OwnOperator(ProximalOperator):
+    """L1 that wants a float for the step size."""
+
+    def prox(self, weight, step_size):
+        assert isinstance(step_size, float)
+        L1(0.01).prox(weight, step_size)
+
+    def value(self, weight):
+        return L1(0.01).value(weight)
+
+
+@pytest.mark.parametrize('front_end', ['module', 'gluon'])
+@pytest.mark.parametrize('operator, prox, units', [
+    (L1(0.01), soft, np.logspace(-3, 3, 5)), (GroupLasso(0.01, axis=0), of_rows, 1),
+    (OwnOperator(), soft, 1)], ids=['L1', 'groups of rows', 'own'])
+def test_proximal_solutions_on_raw_columns(front_end, operator, prox, units):
+    rows = (STANDARD * units).astype('float32')
+    exact, classes = rows.astype('float64'), (np.arange(ROWS) * 7 % 3)
+    strength = 0.01
+    if front_end == 'module':
+        output = mx.sym.FullyConnected(mx.sym.Variable('data'), num_hidden=3, name='fc')
+        model = SVRGModule(mx.sym.SoftmaxOutput(output, mx.sym.Variable('label')), tol=1e-5,
+                           label_names=('label',), update_freq=2, proximal={'fc_weight': operator})
+        model.fit(mx.io.NDArrayIter(rows, classes, BATCH, label_name='label'), eval_metric=[],
+                  num_epoch=200, initializer=mx.init.Zero(), optimizer='svrg_lbfgs')
+        weight, bias = weights_of(model)
+    else:
+        net, loss = gluon.nn.Dense(3, in_units=5, prefix='fc_'), gluon.loss.SoftmaxCELoss()
+        net.initialize(mx.init.Zero())
+        model = SVRGTrainer(net.collect_params(), 'svrg_lbfgs', {}, tol=1e-5,
+                            objective=lambda data, label: loss(net(data), label),
+                            proximal={'fc_weight': operator})
+        data = gluon.data.DataLoader(gluon.data.ArrayDataset(rows, classes), BATCH)
+        for batches in model.epochs(data, 200):
+            for batch in batches:
+                model.backward(*batch)
+                model.step(len(batch[0]))
+        weight, bias = net.weight.data(), net.bias.data()
+    assert model.has_converged
+    weight, bias = (value.asnumpy().astype('float64') for value in (weight, bias))
+    scores = np.exp(exact @ weight.T + bias)
+    error = (scores / scores.sum(axis=1, keepdims=True) - np.eye(3)[classes]) / ROWS
+    scale = (exact ** 2).mean(axis=0)
+    scale = scale.mean() if operator.__class__ is GroupLasso else scale
+    stepped = prox(weight - 0.1 / scale * (error.T @ exact), 0.1 / scale * strength)
+    assert np.abs((weight - stepped) / 0.1 * np.sqrt(scale)).max() < 2e-5
+    assert np.abs(error.sum(axis=0)).max() < 2e-5 and weight.any()
+
+
+@pytest.mark.parametrize('wd', [0, 0.1])
+def test_the_norm_does_not_depend_on_the_units(wd):
+    """Each component is divided by the root of the mean square of its column, with the decay."""
+    output = mx.sym.FullyConnected(mx.sym.Variable('data'), num_hidden=1, name='fc')
+    for factor in 1, 1000:
+        rows = (STANDARD * factor).astype('float32')
+        module = SVRGModule(mx.sym.LogisticRegressionOutput(output, mx.sym.Variable('label')),
+                            label_names=('label',), update_freq=2)
+        data = mx.io.NDArrayIter(rows, LABELS, BATCH, label_name='label')
+        module.bind(data.provide_data, data.provide_label)
+        module.init_params(mx.init.Zero())
+        module.init_optimizer(optimizer='svrg_lbfgs', optimizer_params={'wd': wd})
+        module.update_full_grads(data)
+        error = (0.5 - LABELS) / ROWS
+        scaled = error @ (rows / np.sqrt((rows.astype('f8') ** 2).mean(axis=0) + wd))
+        np.testing.assert_allclose(module.gradient_norm, max(np.abs(scaled).max(),
+                                                             abs(error.sum())), rtol=1e-5)
+
+
+def test_a_second_fit_measures_other_data():
+    module = module_of('units', epochs=4, tol=None)
+    for _ in range(2):
+        module_of('far', epochs=60, loaded=module)
+    moment = module._optimizer.lr_scheduler.metric[0].moment
+    np.testing.assert_allclose(np.diag(moment)[:-1], (EXACT['far'] ** 2).mean(axis=0) + WD,
+                               rtol=1e-5)
+    assert_optimal(EXACT['far'], *weights_of(module), optimum(EXACT['far']))
+
+
+def test_a_borrowed_optimizer_needs_the_same_parameters():
+    lender = module_of('units', epochs=2, tol=None, kvstore=None)
+    data, modules = mx.sym.Variable('data'), []
+    for name in 'fc', 'other':
+        output = mx.sym.FullyConnected(data, num_hidden=1, name=name)
+        module = SVRGModule(mx.sym.LogisticRegressionOutput(output, mx.sym.Variable('label')),
+                            label_names=('label',), update_freq=2)
+        module.bind([('data', (BATCH, 5))], [('label', (BATCH,))])
+        module.init_params()
+        modules.append(module)
+    modules[0].borrow_optimizer(lender)
+    assert modules[0].optimizer_initialized
+    with pytest.raises(ValueError, match='shared_module must have the same parameters'):
+        modules[1].borrow_optimizer(lender)

@@ -1,0 +1,165 @@
+"""SVRG with L-BFGS in float64, by its two loops, and trainings to compare with it."""
+
+import mxnet as mx
+import numpy as np
+
+import oracle
+
+
+class SvrgLbfgs:
+    """SVRG on the metric of the inputs, with the last ten pairs, and the way back.
+
+    `layer` is the name of the weight on the features, whose bias is in the metric; without one
+    the metric is 1. `multipliers` are those of the rate; gradients are `scale` times the mean's.
+    """
+
+    def __init__(self, problem, momentum=0.9, wd=0., multipliers=(), layer='fc', batch_size=10,
+                 decayed=('weight',), fixed=(), pairs=10, scale=1.):
+        svrg = problem.svrg(batch_size, fixed)
+        self.network, self.features, self.targets = svrg.network, svrg.features, svrg.targets
+        self.weights = svrg.weights
+        self.names = sorted((name for name in svrg.weights if name not in fixed), reverse=True)
+        self.momentum, self.wd, self.batch_size, self.scale = momentum, wd, batch_size, scale
+        self.decayed, self.layer, self.most = tuple(decayed), layer, pairs
+        self.multiplier = self.vector({name: np.full(value.shape, dict(multipliers).get(name, 1.))
+                                       for name, value in svrg.weights.items()})
+        self.pairs, self.gamma, self.slowdown, self.rollbacks, self.taken = [], None, 1., 0, 0
+        self.steps = self.previous = self.inverse = None
+        self.velocity = 0.
+
+    def vector(self, values):
+        return np.concatenate([np.ravel(values[name]) for name in self.names])
+
+    def by_name(self, vector):
+        weights, begin = dict(self.weights), 0
+        for name in self.names:
+            size = self.weights[name].size
+            weights[name] = vector[begin:begin + size].reshape(self.weights[name].shape)
+            begin += size
+        return weights
+
+    @property
+    def decay(self):
+        return self.wd * self.vector({name: np.full(value.shape, name.endswith(self.decayed) * 1.)
+                                      for name, value in self.weights.items()})
+
+    def gradient(self, vector, rows):
+        """Return the gradient of the mean objective over some rows, with weight decay."""
+        found = self.network(self.by_name(vector), self.features[rows], self.targets[rows])
+        return self.scale * self.vector(found) / len(rows) + self.decay * vector
+
+    def objective(self, vector, rows):
+        loss = oracle.loss(self.network, self.by_name(vector), self.features[rows],
+                           self.targets[rows])
+        return self.scale * loss / len(rows) + self.decay @ vector ** 2 / 2
+
+    def metric(self, rows):
+        """Return the metric as a matrix of all parameters, divided by the multipliers."""
+        matrix = np.eye(len(self.multiplier))
+        if self.layer:
+            inputs = np.column_stack([self.features[rows], np.ones(len(rows))])
+            places = {name: np.full(value.shape, -1) for name, value in self.weights.items()}
+            begin = 0
+            for name in self.names:
+                size = self.weights[name].size
+                places[name] = begin + np.arange(size).reshape(self.weights[name].shape)
+                begin += size
+            weight, bias = places[self.layer + '_weight'], places[self.layer + '_bias']
+            for row, last in zip(weight, bias):
+                # Parameters with another multiplier, or fixed ones, are not in it.
+                chosen = [*row, last] if last >= 0 and (
+                    self.multiplier[last] == self.multiplier[row[0]]) else row
+                moment = (inputs.T @ inputs / len(rows))[:len(chosen), :len(chosen)]
+                matrix[np.ix_(chosen, chosen)] = moment + np.diag(
+                    self.decay[chosen] / self.scale)
+        return matrix
+
+    def direction(self, gradient):
+        """Return L-BFGS by its two loops, of the weights divided by the root of the multipliers."""
+        root = np.sqrt(self.multiplier)
+        q, found = root * gradient, []
+        for s, y in reversed(self.pairs):
+            found.append(s @ q / (s @ y))
+            q = q - found[-1] * y
+        q = self.gamma * self.inverse @ q
+        for (s, y), part in zip(self.pairs, reversed(found)):
+            q = q + s * (part - y @ q / (s @ y))
+        return q * root
+
+    def learn(self, move, change):
+        root = np.sqrt(self.multiplier)
+        s, y = move / root, change * root
+        if s @ y > 1e-8 * np.sqrt((s @ self.matrix @ s) * (y @ self.inverse @ y)):
+            self.pairs = [*self.pairs, (s, y)][-self.most:]
+            self.gamma = s @ y / (y @ self.inverse @ y)
+
+    def take_snapshot(self, batches):
+        rows = np.unique(np.concatenate(batches))
+        batches = [np.setdiff1d(batch, np.concatenate([[], *batches[:number]])).astype(int)
+                   for number, batch in enumerate(batches)]  # the last one is filled up
+        at, generator = self.vector(self.weights), np.random.RandomState(self.taken)
+        full, objective = self.gradient(at, rows), self.objective(at, rows)
+        chosen = [number for number in range(len(batches)) if generator.randint(number + 1) == 0]
+        self.taken += 1
+        if self.steps:
+            self.learn(at - self.previous[0], full - self.previous[1])
+            if objective > self.previous[2]:
+                self.slowdown *= 2
+                self.rollbacks += 1
+                at, full, objective = self.previous
+                self.velocity = 0.
+            else:
+                self.slowdown = max(1., self.slowdown / 2)
+        else:
+            self.matrix = self.metric(rows)
+            self.inverse = np.linalg.inv(self.matrix)
+            way = self.inverse @ (self.multiplier * full)
+            way = way / np.sqrt(full @ way)
+            batch = batches[chosen[-1]]
+            self.learn(way, self.gradient(at, batch) - self.gradient(at - way, batch))
+        steps = self.steps or 2 * len(batches)
+        self.rate = min(4 * (1 - self.momentum) / steps, 1.5 * (1 + self.momentum) / (
+            1 + 2 * self.momentum) / len(batches)) / self.slowdown
+        self.weights, self.previous, self.steps = self.by_name(at), (at, full, objective), 0
+
+    def step(self, rows):
+        at, (before, full, _) = self.vector(self.weights), self.previous
+        sums = [len(rows) * (self.gradient(point, rows) - self.decay * point)
+                for point in (at, before)]
+        gradient = self.decay * at + (sums[0] - sums[1] + len(rows) * (
+            full - self.decay * before)) / self.batch_size
+        direction = self.direction(gradient)
+        self.velocity = self.momentum * self.velocity + self.rate * direction
+        self.weights = self.by_name(at - self.rate * direction - self.momentum * self.velocity)
+        # MXNet's nag takes the new weights for the decay in the momentum.
+        self.velocity = self.velocity + bool(
+            self.momentum) * self.rate * self.multiplier * self.decay * (
+            self.vector(self.weights) - at)
+        self.steps += 1
+
+    def fit(self, epochs, update_freq, batches):
+        """Train, and take a last snapshot."""
+        for epoch in range(epochs):
+            if epoch % update_freq == 0:
+                self.take_snapshot(batches)
+            for rows in batches:
+                self.step(rows)
+        self.take_snapshot(batches)
+        return self.weights
+
+
+def float64(problem):
+    """Return the data and the initial weights of a problem as float64 arrays."""
+    data, labels = (mx.nd.array(rows, dtype='float64')
+                    for rows in (problem.features, problem.targets))
+    return mx.io.NDArrayIter(data, labels, 10, label_name='label'), {
+        name: mx.nd.array(value, dtype='float64') for name, value in problem.weights.items()}
+
+
+def fit(problem, module, epochs, exactly=True, kvstore='local', **params):
+    """Train a module with svrg_lbfgs, in float64 or not; return its rule."""
+    train_data, arg_params = float64(problem) if exactly else (
+        problem.iterator(), problem.arg_params())
+    module.fit(train_data, eval_metric='mse', num_epoch=epochs, arg_params=arg_params,
+               kvstore=kvstore, optimizer='svrg_lbfgs', optimizer_params=params)
+    return module._optimizer.lr_scheduler
