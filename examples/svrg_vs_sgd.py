@@ -22,13 +22,13 @@ from scipy.special import log_softmax
 from sklearn.datasets import load_digits
 from sklearn.preprocessing import normalize
 
-from svrg_optimization import BarzilaiBorwein, SVRGModule
+from svrg_optimization import SVRGModule
 
 matplotlib.use('Agg')
 from matplotlib import pyplot  # noqa: E402
 
 # The methods, each with the color that it has in all pictures of the documentation.
-METHODS = {'SVRG, BarzilaiBorwein': '#0072b2', 'SGD, decaying rate': '#e69f00',
+METHODS = {'SVRG, svrg_lbfgs': '#0072b2', 'SGD, decaying rate': '#e69f00',
            'SGD, constant rate': '#d55e00'}
 
 
@@ -74,12 +74,10 @@ def train(problem, method, rate, args):
     mx.random.seed(args.seed)
     train_data = mx.io.NDArrayIter(problem.features, problem.labels, args.batch_size, shuffle=True)
     if rate is None:
-        optimizer, optimizer_params = 'nag', {
-            'momentum': 0.9, 'wd': problem.l2, 'lr_scheduler': BarzilaiBorwein()}
+        optimizer, optimizer_params = 'svrg_lbfgs', {'wd': problem.l2}
         module = SVRGModule(problem.symbol(), update_freq=args.update_freq)
-        snapshot = 1 + 3 * args.batch_size / len(problem.labels)
-        passes_of_epoch = [2 + snapshot * (epoch % args.update_freq == 0)
-                           for epoch in range(args.passes)]
+        passes_of_epoch = [2 + (epoch % args.update_freq == 0) for epoch in range(args.passes)]
+        passes_of_epoch[0] += 2 * args.batch_size / len(problem.labels)  # the first pair
     else:
         optimizer, optimizer_params = 'sgd', {'learning_rate': rate, 'wd': problem.l2}
         module = mx.mod.Module(problem.symbol())

@@ -17,7 +17,7 @@ from scipy.special import expit
 from sklearn.datasets import load_digits
 from sklearn.preprocessing import normalize
 
-from svrg_optimization import BarzilaiBorwein, SVRGModule
+from svrg_optimization import SVRGModule
 
 matplotlib.use('Agg')
 from matplotlib import colors, pyplot  # noqa: E402
@@ -83,7 +83,7 @@ def train(problem, rate, passes, update_freq=None, batch_size=16, after_batch=No
     ----------
     problem : OddDigits
     rate : float or None
-        The learning rate of sgd, constant; None for nag with BarzilaiBorwein.
+        The learning rate of sgd, constant; None for svrg_lbfgs.
     passes : int
         Gradient passes over the data that the run may take.
     update_freq : int, optional
@@ -120,9 +120,8 @@ def train(problem, rate, passes, update_freq=None, batch_size=16, after_batch=No
             after_batch(module, param.epoch, param.nbatch)
 
     logging.getLogger().setLevel(logging.WARNING)
-    params = {'learning_rate': rate} if rate else {'momentum': 0.9,
-                                                   'lr_scheduler': BarzilaiBorwein()}
-    module.fit(train_data, eval_metric=[], optimizer='sgd' if rate else 'nag',
+    params = {'learning_rate': rate} if rate else {}
+    module.fit(train_data, eval_metric=[], optimizer='sgd' if rate else 'svrg_lbfgs',
                optimizer_params={**params, 'wd': L2}, initializer=mx.init.Zero(),
                num_epoch=len(passes_after), batch_end_callback=call_after_batch,
                epoch_end_callback=after_epoch)

@@ -1,4 +1,4 @@
-"""BarzilaiBorwein without a number beside constant rates: objective and gradient over passes.
+"""svrg_lbfgs without a number beside constant rates: objective and gradient over passes.
 
 The digits, and sparse rows as in benchmarks of classifiers: 123 columns of 0 and
 1, of which each row has one of each of 14 groups.
@@ -13,7 +13,7 @@ from scipy.optimize import minimize
 from scipy.special import log_softmax, softmax
 from sklearn.datasets import load_digits
 
-from svrg_optimization import BarzilaiBorwein, SVRGModule
+from svrg_optimization import SVRGModule
 
 BATCH_SIZE, MOMENTUM = 64, 0.9
 GRID = 3.0 ** np.arange(1, -6, -1)
@@ -45,7 +45,7 @@ class Classes:
         return error.T @ self.features / len(error) + L2 * weight, error.mean(axis=0)
 
     def train(self, rate, passes):
-        """Train at a constant rate, or by BarzilaiBorwein if it is None; return three curves.
+        """Train at a constant rate, or by svrg_lbfgs if it is None; return three curves.
 
         They are the passes, the objective minus the optimum, and the largest
         component of the gradient, at the start and after every two epochs.
@@ -60,17 +60,15 @@ class Classes:
         def record(weights):
             weight, bias = (weights['fc_' + name].asnumpy().astype(float)
                             for name in ('weight', 'bias'))
-            # With three gradients of a batch for the rate at each snapshot.
-            snapshot = 1 + 3 * (rate is None) * BATCH_SIZE / len(self.features)
-            points.append(((4 + snapshot) * len(points),
+            points.append((5 * len(points),
                            self.objective(weight, bias) - self.optimum,
                            max(np.abs(part).max() for part in self.gradient(weight, bias))))
 
-        params = {'momentum': MOMENTUM, 'wd': L2}
-        params.update({'learning_rate': rate} if rate else {'lr_scheduler': BarzilaiBorwein()})
+        params = {'momentum': MOMENTUM, 'wd': L2, **({'learning_rate': rate} if rate else {})}
         zeros = (self.one_hot.shape[1], self.features.shape[1])
         record({'fc_weight': mx.nd.zeros(zeros), 'fc_bias': mx.nd.zeros(zeros[0])})
-        module.fit(train_data, eval_metric=[], optimizer='nag', optimizer_params=params,
+        module.fit(train_data, eval_metric=[], optimizer='nag' if rate else 'svrg_lbfgs',
+                   optimizer_params=params,
                    initializer=mx.init.Zero(), num_epoch=2 * (passes // 5), epoch_end_callback=(
                        lambda epoch, _, weights, __: epoch % 2 and record(weights)))
         return np.array(points).T
@@ -118,7 +116,7 @@ def main():
                        curves[best][0][-1])
         passes, *automatic = problem.train(None, args.passes)
         for axes, values in zip((above, below), automatic):
-            axes.semilogy(passes, values, color=SVRG, linewidth=2.5, label='svrg_bb')
+            axes.semilogy(passes, values, color=SVRG, linewidth=2.5, label='svrg_lbfgs')
             axes.grid(True, which='major', alpha=0.3)
         below.axhline(1e-5, color='black', linewidth=0.8, linestyle=':')
         below.text(0, 0.9e-5, 'tol=1e-5', ha='left', va='top', fontsize=9)

@@ -10,7 +10,7 @@ from sklearn.datasets import load_breast_cancer
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import train_test_split
 
-from svrg_optimization import BarzilaiBorwein, SVRGModule, SVRGTrainer
+from svrg_optimization import SVRGModule, SVRGTrainer
 
 BATCH_SIZE = 32
 
@@ -33,14 +33,14 @@ def main():
     def above(weight, bias):
         return objective(weight.asnumpy().astype('float64'), float(bias.asscalar())) - optimum
 
-    def module(made, **params):
+    def module(made, optimizer, **params):
         np.random.seed(0)
         score = mx.sym.FullyConnected(mx.sym.Variable('data'), num_hidden=1, name='fc')
         trained, values = made(mx.sym.LogisticRegressionOutput(
             score, mx.sym.Variable('softmax_label'))), []
         trained.fit(mx.io.NDArrayIter(rows, labels, BATCH_SIZE, shuffle=True), eval_metric=[],
                     initializer=mx.init.Zero(), num_epoch=epochs[made is mx.mod.Module],
-                    optimizer_params={'momentum': 0.9, 'wd': wd, **params}, optimizer='nag',
+                    optimizer_params={'momentum': 0.9, 'wd': wd, **params}, optimizer=optimizer,
                     epoch_end_callback=lambda _, __, weights, ___: values.append(
                         above(weights['fc_weight'], weights['fc_bias'])))
         return values
@@ -53,8 +53,7 @@ def main():
         net.bias.wd_mult = 0
         batches = gluon.data.DataLoader(
             gluon.data.ArrayDataset(rows, labels.reshape(-1, 1)), BATCH_SIZE, shuffle=True)
-        trainer = SVRGTrainer(net.collect_params(), 'nag', {
-            'momentum': 0.9, 'wd': wd, 'lr_scheduler': BarzilaiBorwein()},
+        trainer = SVRGTrainer(net.collect_params(), 'svrg_lbfgs', {'wd': wd},
             objective=lambda data, label: loss(net(data), label))
         for batches_of_epoch in trainer.epochs(batches, epochs[0], update_freq=2):
             for data, label in batches_of_epoch:
@@ -63,20 +62,18 @@ def main():
             values.append(above(net.weight.data(), net.bias.data()))
         return values
 
-    # Two passes an epoch and one a snapshot, with three gradients of a batch for the rate.
-    snapshot = 1 + 3 * BATCH_SIZE / len(rows)
-    passes = np.cumsum([2 + snapshot * (epoch % 2 == 0) for epoch in range(args.passes)])
+    # Two passes an epoch and one a snapshot.
+    passes = np.cumsum([2 + (epoch % 2 == 0) for epoch in range(args.passes)])
     passes = passes[passes <= args.passes]
     epochs = len(passes), args.passes  # of SVRG, of SGD
     figure, axes = pyplot.subplots(figsize=(7, 4))
     for values, style in (
-            (module(lambda symbol: SVRGModule(symbol, update_freq=2),
-                    lr_scheduler=BarzilaiBorwein()),
+            (module(lambda symbol: SVRGModule(symbol, update_freq=2), 'svrg_lbfgs'),
              {'color': SVRG, 'linewidth': 2.5, 'label': 'SVRGModule'}),
             (block(), {'color': NEUTRAL, 'linestyle': '--', 'label': 'SVRGTrainer'})):
         axes.semilogy(passes[:len(values)], values, **style)  # they may end at the floor
     rates = 3.0 ** np.arange(-6, 2)
-    curves = {rate: module(mx.mod.Module, learning_rate=rate) for rate in rates}
+    curves = {rate: module(mx.mod.Module, 'nag', learning_rate=rate) for rate in rates}
     best = min(rates, key=lambda rate: np.mean(curves[rate][-10:]))
     axes.semilogy(range(1, args.passes + 1), curves[best], color=SGD,
                   label='SGD, the best of %d rates: %.2g' % (len(rates), best))

@@ -1,4 +1,4 @@
-"""Does fit with tol and BarzilaiBorwein end by itself, at the optimum, and how soon?
+"""Does fit with tol and svrg_lbfgs end by itself, at the optimum, and how soon?
 
 Problems of several kinds: badly scaled, correlated and offset columns, rows of
 unit length, sparse rows, handwritten digits, L1. Each is trained without a
@@ -21,7 +21,7 @@ from scipy.special import expit, log_softmax, softmax
 from sklearn.datasets import load_digits, load_svmlight_file
 from sklearn.linear_model import Lasso, LogisticRegression, Ridge
 
-from svrg_optimization import BarzilaiBorwein, SVRGModule
+from svrg_optimization import SVRGModule
 from svrg_optimization.proximal import L1
 
 TOL, NEAR, ROUNDING = 1e-4, 1e-6, 1.01
@@ -136,20 +136,21 @@ def train(problem, tol, epochs, rate=None):
                                    shuffle=True, label_name='label')
     module = SVRGModule(problem.symbol(), label_names=('label',), update_freq=2, tol=tol,
                         proximal={'fc_weight': L1(problem.l1)} if problem.l1 else None)
-    params = {'momentum': problem.momentum, 'wd': problem.l2}
-    params.update({'learning_rate': rate} if rate else {'lr_scheduler': BarzilaiBorwein()})
+    params = {'momentum': problem.momentum, 'wd': problem.l2,
+              **({'learning_rate': rate} if rate else {})}
     curve, tic = [], time.perf_counter()
 
     def record():
         passes = 5 * len(curve) + 1
-        if rate is None:  # three gradients of a batch at each snapshot
-            passes += (len(curve) + 1) * 3 * problem.batch_size / len(problem.labels)
+        if rate is None:  # the first pair
+            passes += 2 * problem.batch_size / len(problem.labels)
         curve.append((module.gradient_norm, passes, time.perf_counter() - tic))
         if rate and not curve[-1][0] < curve[0][0] * (100 if len(curve) < 9 else 1):
             raise StopIteration  # a rate of the grid that does not converge
 
     with contextlib.suppress(StopIteration):
-        module.fit(train_data, eval_metric=[], optimizer=problem.optimizer,
+        module.fit(train_data, eval_metric=[],
+                   optimizer=problem.optimizer if rate else 'svrg_lbfgs',
                    optimizer_params=params, initializer=mx.init.Zero(), num_epoch=epochs,
                    batch_end_callback=lambda now: now.epoch % 2 or now.nbatch or record())
         record()

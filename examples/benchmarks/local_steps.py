@@ -1,6 +1,6 @@
 """What do workers save that talk at snapshots alone (local_steps=True), in a slow network?
 
-Two and four workers of dist_sync on this machine train least squares by BarzilaiBorwein
+Two and four workers of dist_sync on this machine train least squares by svrg_lbfgs
 until the gradient is 1e-6: together in each step, and alone. Shards are alike (shuffled
 rows) or unlike (other means, scales and intercepts). A worker sleeps in each push and in
 each pull, as a network would delay them. The bytes are those that cross the loopback
@@ -21,7 +21,7 @@ import numpy as np
 from common import pyplot
 from distributed import bytes_of_worker
 
-from svrg_optimization import BarzilaiBorwein, SVRGModule
+from svrg_optimization import SVRGModule
 
 ROWS, FEATURES, BATCH_SIZE, DECAY, TOL = 4000, 20, 20, 1e-3, 1e-6
 WAYS = {'together': common.COLORS['SGD'], 'alone': common.COLORS['SVRG']}
@@ -83,7 +83,7 @@ def work(way, unlike, delay, dtype):
     kvstore._barrier()
     before, tic = bytes_of_worker(kvstore.num_workers), time.perf_counter()
     module.fit(train_data, kvstore=kvstore, initializer=mx.init.Zero(), eval_metric='mse',
-               num_epoch=100, optimizer_params={'lr_scheduler': BarzilaiBorwein(), 'wd': DECAY},
+               num_epoch=100, optimizer='svrg_lbfgs', optimizer_params={'wd': DECAY},
                batch_end_callback=lambda param: None if param.nbatch else mark())
     mark()
     bytes_sent = bytes_of_worker(kvstore.num_workers) - before

@@ -3,7 +3,7 @@
 L2-regularized softmax regression on 12,800, 60,000 and 200,000 generated rows of 784
 features, in 10 classes, as in time_to_suboptimality.py. Compares SVRG at a constant
 rate, with Nesterov momentum and with stored gradients, SVRG with the rate that
-BarzilaiBorwein finds, and scikit-learn's SAGA and L-BFGS, which does not come to 1e-9
+svrg_lbfgs finds, and scikit-learn's SAGA and L-BFGS, which does not come to 1e-9
 in float32: the time to 1e-3, 1e-6 and 1e-9 above the optimum. All run in interleaved
 rounds, and the least time counts. scikit-learn's solvers begin anew for each number of
 iterations. The last column compares the fastest epoch with a snapshot with that of a
@@ -17,7 +17,7 @@ import common
 import numpy as np
 from time_to_suboptimality import ITERATIONS, Problem, curve_of_fit, reached, train_sklearn
 
-from svrg_optimization import BarzilaiBorwein, SVRGModule
+from svrg_optimization import SVRGModule
 
 LEVELS = (1e-3, 1e-6, 1e-9)
 LEAST = LEVELS[-1] / 2
@@ -25,7 +25,7 @@ SOLVERS = {'scikit-learn, SAGA': ('saga', np.float32),
            'scikit-learn, L-BFGS': ('lbfgs', np.float32),
            'scikit-learn, L-BFGS in float64': ('lbfgs', np.float64)}
 METHODS = ('SVRG', 'SVRG, stored', 'SVRG, momentum', 'SVRG, stored, momentum',
-           'SVRG, momentum, BarzilaiBorwein', *SOLVERS)
+           'SVRG, svrg_lbfgs', *SOLVERS)
 NUMPY_LOOP, EPOCHS_OF_A_TURN = 'NumPy, an epoch', 3
 
 
@@ -33,14 +33,14 @@ def train(problem, method, args):
     """Train a module; return its curve."""
     symbol, _ = common.softmax(problem.features.shape[1], problem.classes)
     module = SVRGModule(symbol, update_freq=1, store_snapshot_grads='stored' in method)
-    has_momentum = 'momentum' in method
-    params = {'wd': problem.l2, **({'momentum': 0.9} if has_momentum else {})}
-    if 'BarzilaiBorwein' in method:
-        params['lr_scheduler'] = BarzilaiBorwein()
-    else:
-        params['learning_rate'] = args.momentum_rate if has_momentum else args.rate
+    optimizer, params = 'svrg_lbfgs', {'wd': problem.l2}
+    if optimizer not in method:
+        has_momentum = 'momentum' in method
+        optimizer = 'nag' if has_momentum else 'sgd'
+        params.update({'momentum': 0.9, 'learning_rate': args.momentum_rate} if has_momentum
+                      else {'learning_rate': args.rate})
     return curve_of_fit(problem, module, args.batch_size, args.epochs, args.seconds, LEAST,
-                        optimizer='nag' if has_momentum else 'sgd', optimizer_params=params)
+                        optimizer=optimizer, optimizer_params=params)
 
 
 def refined(curve):
@@ -161,7 +161,7 @@ def main():
     common.write(args.output, 'mnist_size',
                  'Generated rows of %d features in %d classes, λ = %g. SVRG: batches of %d, '
                  'update_freq=1, the rate %g, with momentum nag of 0.9 and the rate %g; '
-                 'BarzilaiBorwein finds its own. At most %d epochs or %g s each, the least of %d '
+                 'svrg_lbfgs finds its own. At most %d epochs or %g s each, the least of %d '
                  "rounds. The last column is the fastest epoch over a NumPy loop's." % (
                      problem.features.shape[1], problem.classes, args.l2, args.batch_size,
                      args.rate, args.momentum_rate, args.epochs, args.seconds, args.rounds),

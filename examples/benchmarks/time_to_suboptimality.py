@@ -4,7 +4,7 @@ L2-regularized logistic regression: multinomial on generated dense rows with a
 decaying spectrum (784 features, 10 classes), or on real rows that --data names,
 scikit-learn's handwritten digits or a LIBSVM file. Compares SVRG, with and
 without stored snapshot gradients and Nesterov momentum, at the best rate of a
-grid and at the rate that BarzilaiBorwein finds, mxnet.contrib's SVRG, plain
+grid and at the rate that svrg_lbfgs finds, mxnet.contrib's SVRG, plain
 Module with SGD at the best constant and the best decaying rate of the grid, and
 scikit-learn's SAGA and L-BFGS. The optimum is SciPy's L-BFGS in float64. A
 method's clock stops while its loss is computed. All run in interleaved rounds,
@@ -26,20 +26,19 @@ from sklearn.datasets import load_digits, load_svmlight_file
 from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import normalize
 
-from svrg_optimization import BarzilaiBorwein, SVRGModule
+from svrg_optimization import SVRGModule
 
 LEVELS = (1e-2, 1e-4, 1e-6)
 COLORS = {'SVRG, stored': common.COLORS['SVRG, stored'], 'SVRG': common.COLORS['SVRG'],
           'SVRG, stored, momentum': common.COLORS['SVRG, stored'],
-          'SVRG, stored, BarzilaiBorwein': common.COLORS['SVRG, stored'],
-          'SVRG, BarzilaiBorwein': common.COLORS['SVRG'],
-          'SVRG, stored, BarzilaiBorwein and momentum': common.COLORS['SVRG, stored'],
+          'SVRG, stored, svrg_lbfgs': common.COLORS['SVRG, stored'],
+          'SVRG, svrg_lbfgs': common.COLORS['SVRG'],
           'contrib SVRG': common.COLORS['contrib SVRG'],
           'Module, constant rate': common.COLORS['SGD'],
           'Module, decaying rate': common.COLORS['SGD, decaying rate'],
           'scikit-learn, SAGA': common.COLORS['SAGA'],
           'scikit-learn, L-BFGS': common.COLORS['L-BFGS']}
-STYLES = {'BarzilaiBorwein': ':', 'momentum': '--', 'BarzilaiBorwein and momentum': '-.'}
+STYLES = {'svrg_lbfgs': ':', 'momentum': '--'}
 ITERATIONS = (2, 4, 6, 8, 11, 15, 20, 27, 36, 48, 64, 85, 113, 150, 200, 400)
 SOLVERS = {'scikit-learn, SAGA': 'saga', 'scikit-learn, L-BFGS': 'lbfgs'}
 
@@ -127,10 +126,8 @@ def passes_until_end_of(epoch, module):
     of_snapshots = epoch // 2 + 1
     if not isinstance(module, SVRGModule):
         return 2 * (epoch + 1) + of_snapshots
-    # The first rate takes one more pass.
     of_an_epoch = 1 if module._svrg.store.batches else 2
-    is_automatic = isinstance(module._optimizer.lr_scheduler, BarzilaiBorwein)
-    return of_an_epoch * (epoch + 1) + of_snapshots + is_automatic
+    return of_an_epoch * (epoch + 1) + of_snapshots
 
 
 def train(problem, method, rate, batch_size, epochs, seconds):
@@ -145,10 +142,10 @@ def train(problem, method, rate, batch_size, epochs, seconds):
         module = ContribModule(symbol, update_freq=2)
     else:
         module = SVRGModule(symbol, update_freq=2, store_snapshot_grads='stored' in method)
-        if 'BarzilaiBorwein' in method:
-            params['lr_scheduler'] = BarzilaiBorwein()
         if 'momentum' in method:
             optimizer, params['momentum'] = 'nag', 0.9
+        if 'svrg_lbfgs' in method:
+            optimizer = 'svrg_lbfgs'
     return curve_of_fit(problem, module, batch_size, epochs, seconds, optimizer=optimizer,
                         optimizer_params=params,
                         passes=lambda epoch: passes_until_end_of(epoch, module))
@@ -230,7 +227,7 @@ def curve_of(problem, method, rate, args):
 
 def best_rate(problem, method, args):
     """Return the learning rate at which a method does best."""
-    if method in SOLVERS or 'BarzilaiBorwein' in method:
+    if method in SOLVERS or 'svrg_lbfgs' in method:
         return None
     return min(args.rates, key=lambda rate: quality(curve_of(problem, method, rate, args)))
 
@@ -258,7 +255,7 @@ def main():
     rows = []
     for method, curve in curves.items():
         row = [method, '' if method in SOLVERS else
-               'found' if 'BarzilaiBorwein' in method else '%g' % rates[method]]
+               'found' if 'svrg_lbfgs' in method else '%g' % rates[method]]
         for level in LEVELS:
             clock, passes = reached(curve, level)
             row.append('%.2f s, %g passes' % (clock, passes) if clock < np.inf else 'not reached')

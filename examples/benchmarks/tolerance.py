@@ -33,7 +33,7 @@ def train(rows, labels, tol):
     layer = mx.sym.SoftmaxOutput if classes > 2 else mx.sym.LogisticRegressionOutput
     module = SVRGModule(layer(scores, mx.sym.Variable('softmax_label')), update_freq=2, tol=tol)
     module.fit(mx.io.NDArrayIter(rows, labels, 32, shuffle=True), eval_metric=[], num_epoch=1000,
-               optimizer='svrg_bb', optimizer_params={'wd': 1 / len(rows)},
+               optimizer='svrg_lbfgs', optimizer_params={'wd': 1 / len(rows)},
                epoch_end_callback=lambda epoch, *_: epochs.append(epoch))
     assert module.has_converged
     return *(module.get_params()[0][name].asnumpy().astype(float)
