@@ -123,10 +123,10 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split('\n\n', maxsplit=1)[0],
                                      formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     parser.add_argument('--passes', type=int, default=90, help='gradient passes of each method')
-    parser.add_argument('--rates', type=float, nargs='+', default=[0.1, 0.3, 1.0, 2.0, 4.0],
+    parser.add_argument('--rates', type=float, nargs='+', default=[0.5, 1, 2, 4, 8, 16],
                         help="SGD's learning rates to choose from")
     parser.add_argument('--update-freq', type=int, default=2, help='epochs between snapshots')
-    parser.add_argument('--batch-size', type=int, default=16, help='rows of a batch')
+    parser.add_argument('--batch-size', type=int, default=128, help='rows of a batch')
     parser.add_argument('--l2', type=float, default=1e-3, help='L2 regularization')
     parser.add_argument('--seed', type=int, default=0, help='seed of the order of the rows')
     parser.add_argument('--output', default='svrg_vs_sgd.png', help='file of the picture')
