@@ -163,7 +163,7 @@ def _gradients(mod, data):
     snapshot.is_active = False  # until its weights are back, whatever happens
     try:
         with reference.inputs_kept(mod):
-            reference.move_to(mod)
+            reference.copy_from(mod)
             now = reference.copy_of_values()
             for batch in mod._batches(data).batches() if is_gluon else data:
                 mx.nd.waitall()  # MXNet's BatchNorm writes its states behind the engine's back

@@ -13,7 +13,7 @@ from mxnet.module import Module
 
 from ._argument_checks import checked_iterator, checked_number
 from ._warn_once import WarnOnce
-from .checkpoint.of_module import Loaded, file_names, load, name_of_symbol, save
+from .checkpoint.of_module import PendingCheckpoint, file_names, load, name_of_symbol, save
 from .core import snapshots
 from .core.arrays import is_row_sparse
 from .core.correction import correct
@@ -213,7 +213,7 @@ class SVRGModule(Module):
                           settings, warn_once)
         self._ctx_len = len(self._context)  # for code written for mxnet.contrib
         self._membership = Membership(KVStoreKeys(self._param_names, self._trainable))
-        self._loaded = Loaded()
+        self._loaded = PendingCheckpoint()
         self._keeps_snapshot = False
         self._pass_of_fit = None, False  # its iterator, and whether it stands at the beginning
 
@@ -429,7 +429,7 @@ class SVRGModule(Module):
             super().set_params(arg_params, aux_params, allow_missing, force_init, allow_extra)
         finally:
             self._keeps_snapshot = False
-        self._svrg.weights_are_others(TrainedModule(self))
+        self._svrg.forget_history(TrainedModule(self))
 
     # Optimizer
 
@@ -546,7 +546,7 @@ class SVRGModule(Module):
 
         The gradient arrays of the module contain them afterwards, so clipping,
         noise and logs between `backward` and `update` work on SVRG gradients.
-        With `grad_req` 'add' each backward pass adds its SVRG gradient. Before
+        With `grad_req` 'add' each backward pass adds its SVRG gradient. PreviousSnapshot
         the first snapshot plain Module's gradients are computed. `out_grads` are
         used at the current weights and at the snapshot.
 
@@ -560,7 +560,7 @@ class SVRGModule(Module):
         if not svrg.step.stage:
             raise RuntimeError('backward needs a forward before it')
         svrg.step.snapshot_gradients = None  # also if an error stops this
-        if not svrg.reference.activations_are_live:
+        if not svrg.reference.activations_are_current:
             svrg.reference.restore_activations(self, svrg.step.is_training)
         super().backward(out_grads)
         svrg.compute_snapshot_gradients(self, out_grads=out_grads)
@@ -699,8 +699,8 @@ class SVRGModule(Module):
         elif not is_rewound:
             rewind_for_pass(train_data)
         self._membership.synchronize(self, svrg.snapshot.num_update)
-        taken = snapshots.take(svrg, trained, source, workers_of(self, train_data is of_fit))
-        snapshots.log_rate(self.logger, svrg, trained, taken)
+        result = snapshots.take(svrg, trained, source, workers_of(self, train_data is of_fit))
+        snapshots.log_rate(self.logger, svrg, trained, result)
 
     # These two are kept for code written for mxnet.contrib: a pass does not call them.
 

@@ -43,21 +43,21 @@ def name_of_symbol(prefix, bucket_key=None):
     return '%s%s-symbol.json' % (os.fspath(prefix), bucket)
 
 
-def save(module, live, names, symbols, with_states, remove_amp_cast, **writers):
+def save(module, model, names, symbols, with_states, remove_amp_cast, **writers):
     """Save a module, all files whole or none.
 
-    `live` is the module, or that of the default bucket, whose symbol is the first one of `symbols`.
+    `model` is the module, or that of the default bucket, whose symbol is the first of `symbols`.
     These and `names` have the names of files; `writers` write further kinds of files.
     """
     texts = {name: symbol.tojson(remove_amp_cast=remove_amp_cast)
              for name, symbol in symbols.items()}
-    if with_states and servers_hold_states(live):
-        live._svrg.warn_once('the states of the optimizer are on the servers, and are not saved: '
+    if with_states and servers_hold_states(model):
+        model._svrg.warn_once('the states of the optimizer are on the servers, and are not saved: '
                              'with MXNET_UPDATE_ON_KVSTORE=0 the workers hold them')
         with_states = False
     elif with_states:
-        writers['states'] = live.save_optimizer_states
-    content = {'symbol': next(iter(texts.values())), **_content(module, live, with_states)}
+        writers['states'] = model.save_optimizer_states
+    content = {'symbol': next(iter(texts.values())), **_content(module, model, with_states)}
     write_together({
         **{name: functools.partial(save_text, text) for name, text in texts.items()},
         names['params']: functools.partial(save_arrays, module.save_params),
@@ -66,8 +66,8 @@ def save(module, live, names, symbols, with_states, remove_amp_cast, **writers):
     return with_states
 
 
-def _content(module, live, with_states):
-    rule, svrg, loaded = TrainedModule(live).rule, live._svrg, live._loaded
+def _content(module, model, with_states):
+    rule, svrg, loaded = TrainedModule(model).rule, model._svrg, model._loaded
     snapshot = svrg.snapshot
     weights, auxiliary = module.get_params()
     content = {'settings': svrg.settings.facts(), 'num_update': snapshot.num_update,
@@ -75,11 +75,11 @@ def _content(module, live, with_states):
                'snapshot': loaded.snapshot, 'optimizer': loaded.optimizer, 'rule': loaded.rule}
     if rule is not None:
         content['rule'] = rule.state()
-    if live.optimizer_initialized:
+    if model.optimizer_initialized:
         content['optimizer'] = {
-            **live._membership.update_counts(live, snapshot.num_update, live._trainable),
-            'states': _states(live) if with_states else None,
-            'were_on_servers': servers_hold_states(live)}
+            **model._membership.update_counts(model, snapshot.num_update, model._trainable),
+            'states': _states(model) if with_states else None,
+            'were_on_servers': servers_hold_states(model)}
     if snapshot.is_active:
         weights, auxiliary = svrg.reference.params()
         content['snapshot'] = {
@@ -98,7 +98,7 @@ def _states(module):
     return by_name
 
 
-class Loaded(NamedTuple):
+class PendingCheckpoint(NamedTuple):
     """Parts of a checkpoint that wait for the module's binding and its optimizer.
 
     Each method that restores a part returns what still waits.
@@ -155,7 +155,7 @@ class Loaded(NamedTuple):
             rule.reset()
             if self.rule:
                 rule.load_state(self.rule)
-        return Loaded(snapshot=self.snapshot)
+        return PendingCheckpoint(snapshot=self.snapshot)
 
 
 class Checkpoint(NamedTuple):
@@ -171,7 +171,7 @@ class Checkpoint(NamedTuple):
     settings: dict
     num_update: int = 0
     num_taken: int = 0
-    loaded: Loaded = Loaded()
+    loaded: PendingCheckpoint = PendingCheckpoint()
     states: Optional[str] = None
 
 
@@ -197,7 +197,8 @@ def load(prefix, epoch, with_states, given, bucket_key=None):
     return Checkpoint(
         mx.sym.load_json(content['symbol']), content['weights'], content['auxiliary'],
         arguments_from(content['settings'], given), content['num_update'], content['num_taken'],
-        Loaded(names['svrg'], content['snapshot'], optimizer, content['rule'], bool(with_states)))
+        PendingCheckpoint(names['svrg'], content['snapshot'], optimizer, content['rule'],
+                          bool(with_states)))
 
 
 def _load_plain(names, with_states, given):

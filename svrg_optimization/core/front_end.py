@@ -7,7 +7,7 @@
 | BatchesOfPass | module/passes.py | gluon/batches.py |
 | Workers | kvstore/workers.py | kvstore/workers.py |
 
-`live` is the front end's own object for what is trained, which the algorithm only hands
+`model` is the front end's own object for what is trained, which the algorithm only hands
 on. Gradients and weights are dicts of parameter name to a list of NDArrays, one per
 device. The loop of a front end, whose gradients are sums over rows::
 
@@ -20,7 +20,7 @@ device. The loop of a front end, whose gradients are sums over rows::
         for batch in batches:
             svrg.begin_step(batch, is_training=True)
             ...                                       # the gradients at the current weights
-            svrg.compute_snapshot_gradients(live, batch)
+            svrg.compute_snapshot_gradients(model, batch)
             svrg.correct(gradients, rows=len(batch))  # in place
             rule.direct(trained, svrg, gradients, weights, 1 / rows)    # with a rule
             ...                # w - rate * (gradient / rows + wd * w), as `mean_gradient` says
@@ -83,7 +83,7 @@ class Reference:
         """Map these and each auxiliary state, such as BatchNorm's, to the arrays there."""
         return self.weights()
 
-    def values_of(self, live):
+    def values_of(self, model):
         """Map the names of `values` to the current arrays."""
         raise NotImplementedError
 
@@ -96,10 +96,10 @@ class Reference:
         """Set values at the snapshot, some or all, to copies of others."""
         set_all(self.values(), values)
 
-    def has_weights_of(self, live):
+    def has_weights_of(self, model):
         """Tell whether the model being trained has the weights of the snapshot."""
-        live = self.values_of(live)
-        return all(np.array_equal(ours[0].asnumpy(), live[name][0].asnumpy())
+        theirs = self.values_of(model)
+        return all(np.array_equal(ours[0].asnumpy(), theirs[name][0].asnumpy())
                    for name, ours in self.weights().items() if name not in self.set_in_pass)
 
     def shift_weights(self, shift):
@@ -109,14 +109,14 @@ class Reference:
             for weight in weights[name]:
                 moved(weight, -by).copyto(weight)
 
-    def move_to(self, live):
+    def copy_from(self, model):
         """Set the values to the current ones. A snapshot begins with it."""
-        self.set_values(self.values_of(live))
+        self.set_values(self.values_of(model))
 
-    def copy_auxiliary_states_of(self, live):
+    def copy_auxiliary_states_of(self, model):
         """Set the auxiliary states, which a pass has changed, to the current ones."""
         weights = self.weights()
-        self.set_values({name: arrays for name, arrays in self.values_of(live).items()
+        self.set_values({name: arrays for name, arrays in self.values_of(model).items()
                          if name not in weights})
 
     # A pass
@@ -125,18 +125,18 @@ class Reference:
         """Return a Sum that is 0."""
         raise NotImplementedError
 
-    def inputs_kept(self, live):
-        """Return a context manager that restores what a pass changes in the live model."""
+    def inputs_kept(self, model):
+        """Return a context manager that restores what a pass changes in the model."""
         return contextlib.nullcontext()
 
-    def gradients_of_pass(self, batches, live, source, total, stores):
-        """Yield the gradients of the batches, a Part for each.
+    def gradients_of_pass(self, batches, model, source, total, stores):
+        """Yield the gradients of the batches, a BatchGradient for each.
 
         Parameters
         ----------
         batches : iterable
             The batches of `source`; for the curvature one of them again.
-        live : object
+        model : object
             What is trained.
         source : BatchesOfPass
             The pass. It may be a SampledBatch in the place of the front end's own, with
@@ -152,7 +152,7 @@ class Reference:
         """Return how many batches like this one may be computed as one: their rows as one's."""
         return 1
 
-    def gradients_of_batch(self, live, batch, draws):
+    def gradients_of_batch(self, model, batch, draws):
         """Return the gradients of a batch as a step has them, and the number of its rows.
 
         Random numbers are new ones if it `draws`, else those of the last call. The
@@ -166,7 +166,7 @@ class Reference:
 
     # A step
 
-    def gradients_of_step(self, live, batch, is_training, out_grads):
+    def gradients_of_step(self, model, batch, is_training, out_grads):
         """Return the gradients of a step's batch, with the step's random numbers.
 
         A `batch` of None is the one that the model remembers.
@@ -179,12 +179,12 @@ class TrainedModel:
 
     Parameters
     ----------
-    live : object
+    model : object
         What is trained.
 
     Attributes
     ----------
-    live : object
+    model : object
         The argument.
     rule : SnapshotRule or None
         What sets learning rate and direction from snapshots.
@@ -192,8 +192,8 @@ class TrainedModel:
 
     rule = None
 
-    def __init__(self, live):
-        self.live = live
+    def __init__(self, model):
+        self.model = model
 
     def mean_gradient(self):
         """Return the MeanGradient that the optimizer steps along."""
@@ -272,7 +272,7 @@ class Workers:
     def check_same(self, plan):
         """Raise a ValueError on all workers if a value of a dict is not the same on all."""
 
-    def largest(self, numbers):
+    def allreduce_max(self, numbers):
         """Return for each number the largest of all workers, so that they decide alike."""
         return numbers
 

@@ -10,7 +10,7 @@ from .arrays import dtype_of_sum, is_row_sparse, summed, with_all_rows
 from .correction import add_fused, fusable_parameters
 
 
-class Part(NamedTuple):
+class BatchGradient(NamedTuple):
     """Gradients of one batch of a pass, without its padding. The next run overwrites them.
 
     Attributes
@@ -98,7 +98,7 @@ class Sum:
         self.batch_size, self.loss_is_mean, self._is_over_rows = batch_size, loss_is_mean, False
 
     def add(self, part):
-        """Add the gradients and losses of a Part, each times the weight of its device."""
+        """Add the gradients and losses of a BatchGradient, each times the weight of its device."""
         gradients = part.gradients
         weights = part.weights or [1] * len(self.shares)
         self.rows += part.rows

@@ -51,7 +51,7 @@ class Snapshot:
             'is_active': full_gradient is not None, **resumed})
 
     @contextlib.contextmanager
-    def being_replaced(self, move_back):
+    def being_replaced(self, restore):
         """Deactivate the snapshot while its weights are replaced by those of the next one.
 
         An error, for example Ctrl-C, can occur between any two operations. The
@@ -60,7 +60,7 @@ class Snapshot:
 
         Parameters
         ----------
-        move_back : callable
+        restore : callable
             Restores the weights of the snapshot.
         """
         before, was_active = self.full_gradient, self.is_active
@@ -69,6 +69,6 @@ class Snapshot:
             yield
         except BaseException:
             if self.full_gradient is before and was_active:
-                move_back()
+                restore()
                 self.is_active = True
             raise

@@ -6,7 +6,7 @@ from typing import NamedTuple
 _ROUNDING = 25  # of the weights' spacing, within which a step is rounding
 
 
-class Taken(NamedTuple):
+class SnapshotResult(NamedTuple):
     """What a snapshot has found.
 
     Attributes
@@ -15,13 +15,13 @@ class Taken(NamedTuple):
         As `gradient_norm`.
     objective : float or None
         As `objective`.
-    went_back : bool
+    rolled_back : bool
         Whether the snapshot was worse than the one before, to which training went back.
     """
 
     norm: float
     objective: float
-    went_back: bool = False
+    rolled_back: bool = False
 
 
 def take(svrg, trained, source, workers):
@@ -41,23 +41,24 @@ def take(svrg, trained, source, workers):
 
     Returns
     -------
-    Taken
+    SnapshotResult
     """
     if workers.step_alone:
         average(svrg, trained, workers)
     rule, has_tol = trained.rule, svrg.settings.tol is not None
     if rule is None:
-        before = Before(svrg) if has_tol and svrg.snapshot.is_active else None
-        svrg.take_snapshot(trained.live, source, workers)
+        before = PreviousSnapshot(svrg) if has_tol and svrg.snapshot.is_active else None
+        svrg.take_snapshot(trained.model, source, workers)
         if before is not None:
             svrg.snapshot.is_at_floor = not is_above_floor(svrg, trained.mean_gradient(), before)
-    went_back = rule is not None and rule.take_snapshot(svrg, trained, source, workers)
-    svrg.taken = Taken(gradient_norm(svrg, trained), objective(svrg, trained), went_back)
-    look_for_convergence(svrg, svrg.taken.norm, workers)
-    return svrg.taken
+    rolled_back = rule is not None and rule.take_snapshot(svrg, trained, source, workers)
+    svrg.result = SnapshotResult(gradient_norm(svrg, trained), objective(svrg, trained),
+                                 rolled_back)
+    look_for_convergence(svrg, svrg.result.norm, workers)
+    return svrg.result
 
 
-class Before:
+class PreviousSnapshot:
     """The snapshot that the next one replaces, and the number of steps from it."""
 
     def __init__(self, svrg):
@@ -95,7 +96,7 @@ def look_for_convergence(svrg, norm, workers):
     """Find out whether the snapshot's gradient is at most `tol`, or is rounding alone."""
     snapshot, tol = svrg.snapshot, svrg.settings.tol
     if tol is not None:  # workers decide alike
-        norm, is_above = workers.largest([norm, float(not snapshot.is_at_floor)])
+        norm, is_above = workers.allreduce_max([norm, float(not snapshot.is_at_floor)])
         snapshot.is_at_floor = not is_above
     snapshot.has_converged = snapshot.is_at_floor or tol is not None and norm <= tol
 
@@ -107,33 +108,33 @@ def average(svrg, trained, workers):
     """
     snapshot = svrg.snapshot
     if snapshot.averaged_at != snapshot.num_update:
-        values = svrg.reference.values_of(trained.live)
+        values = svrg.reference.values_of(trained.model)
         trained.go_to(workers.average(values, snapshot.full_gradient))
         snapshot.averaged_at = snapshot.num_update
 
 
-def log_rate(logger, svrg, trained, taken):
+def log_rate(logger, svrg, trained, result):
     """Log what a snapshot has made of the learning rate of a rule."""
     if trained.rule is not None:
-        if taken.went_back:
+        if result.rolled_back:
             logger.info('Epoch[%d] The learning rate was too large: back to the best snapshot',
                         svrg.epoch or 0)
         logger.info('Epoch[%d] Learning rate=%g', svrg.epoch or 0, trained.rule(None))
 
 
-def log_taken(logger, epoch, seconds, taken):
+def log_result(logger, epoch, seconds, result):
     """Log the seconds that a snapshot took, the gradient's norm and the objective there."""
     logger.info('Epoch[%d] Full gradient time=%.3f', epoch, seconds)
-    if taken is None:  # an override has taken no snapshot
+    if result is None:  # an override has taken no snapshot
         return
-    logger.info('Epoch[%d] Full gradient norm=%.1e', epoch, taken.norm)
-    if taken.objective is not None:
-        logger.info('Epoch[%d] Full objective=%g', epoch, taken.objective)
+    logger.info('Epoch[%d] Full gradient norm=%.1e', epoch, result.norm)
+    if result.objective is not None:
+        logger.info('Epoch[%d] Full objective=%g', epoch, result.objective)
 
 
 def can_go_on(svrg):
     """Tell whether steps from the latest snapshot can lower the objective: no row has a NaN."""
-    return math.isfinite(svrg.taken.norm) or svrg.snapshot.num_update > 0
+    return math.isfinite(svrg.result.norm) or svrg.snapshot.num_update > 0
 
 
 def warn_of_rows_left_out(svrg):
@@ -161,7 +162,7 @@ def warn_of_end(svrg, trained):
             'another learning rate or ' if trained.rule is None
             else '' if trained.mean_gradient().is_smooth else 'larger batches or ')
     svrg.warn_once('training did not converge: gradient %.1e, tol %g; %s'
-                   % (svrg.taken.norm, tol, reason))
+                   % (svrg.result.norm, tol, reason))
 
 
 def gradient_norm(svrg, trained):

@@ -39,7 +39,7 @@ _BATCHES_AHEAD = 64
 class SVRG:
     """The snapshot of a model being trained, and the step under way.
 
-    The model (`live` below) is an argument of the methods and is only handed on
+    The `model` is an argument of the methods and is only handed on
     to `reference`. An attribute would make a cycle of references, and the memory of both
     would be freed late.
     """
@@ -48,27 +48,27 @@ class SVRG:
         self.reference, self.settings, self.warn_once = reference, settings, warn_once
         self.store = Store(settings.store_snapshot_grads)
         self.snapshot = Snapshot()
-        self.step, self.taken, self.epoch = Step(), None, None
+        self.step, self.result, self.epoch = Step(), None, None
         self.curvature = 0.
         self.rows_of_passes = set()
         self._keeps_comparison = False
 
     # A snapshot
 
-    def take_snapshot(self, live, source, workers):
+    def take_snapshot(self, model, source, workers):
         """Take a snapshot of the weights and compute the full gradient there."""
         before = self.reference.copy_of_values() if self.snapshot.is_active else {}
         with self.snapshot.being_replaced(lambda: self.reference.set_values(before)):
-            self.reference.move_to(live)                                                    # w̃ ← w
-            mu = self._full_gradient(live, source, workers)
-            self.reference.copy_auxiliary_states_of(live)
+            self.reference.copy_from(model)                                             # w̃ ← w
+            mu = self._full_gradient(model, source, workers)
+            self.reference.copy_auxiliary_states_of(model)
             self.snapshot.replace(mu)
         self.snapshot.num_taken += 1
         self.snapshot.averaged_at = None
         self.rows_of_passes.add(mu.rows)
 
     @contextlib.contextmanager
-    def gradients_nearby(self, live, source, workers):
+    def gradients_nearby(self, model, source, workers):
         """Yield a function of a batch that returns its gradient at w̃, or at w̃ minus a shift.
 
         A gradient is a FullGradient of one batch, None for a batch that is all
@@ -79,7 +79,7 @@ class SVRG:
         def gradient_of(batch, shift=None):
             if shift is not None:
                 self.reference.shift_weights(shift)
-            total = self._sum([batch], live, source, workers)
+            total = self._sum([batch], model, source, workers)
             self.reference.set_values(before)
             return total.mean()
 
@@ -87,12 +87,12 @@ class SVRG:
             yield gradient_of
             snapshot.replace(snapshot.full_gradient, snapshot.taken_at)
 
-    def _full_gradient(self, live, source, workers):
+    def _full_gradient(self, model, source, workers):
         store = self.store if self.store.budget else None
         self.store.drop()
         at_once = self.reference.batches_at_once if store is None else None
         batches = source.batches(are_kept=store is not None, at_once=at_once)
-        total = self._sum(batches, live, source, workers, store)                # Σ ∇f_j(w̃)
+        total = self._sum(batches, model, source, workers, store)                # Σ ∇f_j(w̃)
         mu = total.mean()                                                       # μ ← (B/n) Σ
         if mu is None:
             raise ValueError('train_data must yield at least one row of data, and %r yielded none'
@@ -109,12 +109,12 @@ class SVRG:
             store.complete(source.train_data, mu, self.warn_once)
         return mu
 
-    def _sum(self, batches, live, source, workers, store=None):
+    def _sum(self, batches, model, source, workers, store=None):
         """Return the Sum of the gradients of batches, over all workers; store them where asked."""
         reference = self.reference
         total = reference.new_sum()
-        with reference.inputs_kept(live):
-            parts = reference.gradients_of_pass(batches, live, source, total, store is not None)
+        with reference.inputs_kept(model):
+            parts = reference.gradients_of_pass(batches, model, source, total, store is not None)
             for number, part in enumerate(parts, 1):
                 if part.rows:
                     total.add(part)
@@ -126,7 +126,7 @@ class SVRG:
                     continue
                 gradients = (part.gradients if part.is_of_step else
                              reference.gradients_of_batch(
-                                 live, part.batch, source.draws_random_numbers)[0])
+                                 model, part.batch, source.draws_random_numbers)[0])
                 total.count_rows(gradients)
                 if is_stored:
                     batch = source.kept(part.batch)
@@ -141,7 +141,7 @@ class SVRG:
         if rule is not None and not rule.is_resumed:
             rule.forget_history()
 
-    def weights_are_others(self, trained):
+    def forget_history(self, trained):
         """Begin anew where somebody has set the weights: other snapshots say nothing of them."""
         if not self._keeps_comparison and trained.rule is not None:
             trained.rule.forget_history()
@@ -185,7 +185,7 @@ class SVRG:
         stored = store.found(self.reference.arrays_of(batch)) if store.batches else None
         self.step = Step(stored, store.full_gradient, is_training, BEGUN)
 
-    def compute_snapshot_gradients(self, live, batch=None, out_grads=None):
+    def compute_snapshot_gradients(self, model, batch=None, out_grads=None):
         """Compute or look up the gradient of the step's batch at the snapshot.
 
         Without `batch` it is the one that the model remembers.
@@ -199,7 +199,7 @@ class SVRG:
             step.snapshot_gradients = step.stored
         if step.snapshot_gradients is None:
             step.snapshot_gradients = self.reference.gradients_of_step(
-                live, batch, step.is_training, out_grads)
+                model, batch, step.is_training, out_grads)
 
     def correct(self, gradients, rows, formula=None):
         """Turn the gradients of the step at the current weights into SVRG gradients, in place.

@@ -65,14 +65,14 @@ def take_snapshot(trainer, train_data, logger, epoch, states=()):
         trainer.update_full_grads(train_data, states=states)
     finally:
         svrg.epoch = None
-    snapshots.log_taken(logger, epoch, time.time() - tic, svrg.taken)
+    snapshots.log_result(logger, epoch, time.time() - tic, svrg.result)
 
 
 def has_ended(trainer):
     """Tell whether training has converged, or cannot go on from the latest snapshot."""
     svrg = trainer._svrg
     return not svrg.settings.is_plain and (
-        trainer.has_converged or svrg.taken is not None and not snapshots.can_go_on(svrg))
+        trainer.has_converged or svrg.result is not None and not snapshots.can_go_on(svrg))
 
 
 def end(trainer, train_data, logger, epoch, takes_last, states=()):
@@ -82,5 +82,5 @@ def end(trainer, train_data, logger, epoch, takes_last, states=()):
         return
     if takes_last:
         take_snapshot(trainer, train_data, logger, epoch, states)
-    if svrg.taken is not None:
+    if svrg.result is not None:
         snapshots.warn_of_end(svrg, trained)

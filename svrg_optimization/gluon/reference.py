@@ -8,7 +8,7 @@ import numpy as np
 from mxnet import autograd, gluon, nd
 
 from ..core.front_end import Reference
-from ..core.full_gradient import Part, Sum
+from ..core.full_gradient import BatchGradient, Sum
 from ..rate.metric import Layer
 from .batches import with_states
 from .numpy_arrays import ARRAYS, as_nd
@@ -81,7 +81,7 @@ class GluonReference(Reference):
         """Map each parameter to its values at the snapshot."""
         return {param.name: as_nd(values) for param, (values, _) in self.arrays.items()}
 
-    def values_of(self, live):
+    def values_of(self, model):
         """Map the same names to the current arrays."""
         self.allocate()
         return {param.name: as_nd(param._data) for param in self.arrays}
@@ -198,8 +198,8 @@ class GluonReference(Reference):
         self.allocate()
         return Sum(self._gradients, len(next(iter(self._gradients.values()))), batch_size)
 
-    def gradients_of_pass(self, batches, live, source, total, stores):
-        """Yield the gradients of the batches of a pass, a Part for each."""
+    def gradients_of_pass(self, batches, model, source, total, stores):
+        """Yield the gradients of the batches of a pass, a BatchGradient for each."""
         self.numbers.are_drawn = None
         for number, batch in enumerate(batches):
             if stores and not number or source.is_repeated:
@@ -209,7 +209,7 @@ class GluonReference(Reference):
                 outputs, losses = self._run(with_states(batch, source.states))
             if stores and not number:
                 self.numbers.find_out(self._trained[0].list_ctx()[0])
-                if self.numbers.are_drawn or live._loss_scale != 1 or any(source.states):
+                if self.numbers.are_drawn or model._loss_scale != 1 or any(source.states):
                     raise ValueError('store_snapshot_grads must be False with states, random '
                                      'layers or amp.scale_loss, which a step has other ones of')
             if any(source.states):
@@ -217,15 +217,15 @@ class GluonReference(Reference):
             weights, rows, summed = self.rows.count(losses, batch)
             if not number:
                 total.batch_size = summed  # most steps need not scale it again
-            weights = [weight / live._loss_scale for weight in weights]
-            yield Part(batch, self._gradients, weights, rows,
+            weights = [weight / model._loss_scale for weight in weights]
+            yield BatchGradient(batch, self._gradients, weights, rows,
                        losses=[[(as_nd(loss).detach(), 1.)] for loss in losses])
 
     def arrays_of(self, batch):
         """List the arrays among the inputs of all devices."""
         return [value for inputs in batch for value in inputs if isinstance(value, ARRAYS)]
 
-    def gradients_of_step(self, live, batch, is_training, out_grads):
+    def gradients_of_step(self, model, batch, is_training, out_grads):
         """Compute the gradients of a step's batch with the same random numbers."""
         if self.numbers.are_drawn:
             self.numbers.set_seed(is_new=False)
@@ -233,13 +233,13 @@ class GluonReference(Reference):
             self._run(batch, is_checked=False)
         return self._gradients
 
-    def gradients_of_batch(self, live, batch, draws):
+    def gradients_of_batch(self, model, batch, draws):
         """Return the gradients of a batch at the snapshot, and the rows that they are of."""
         if self.numbers.are_drawn is not False:
             self.numbers.set_seed(is_new=draws)
         with self._in_place():
             losses = self._run(batch)[1]
-        return self._gradients, self.rows.count(losses, batch)[2] * live._loss_scale
+        return self._gradients, self.rows.count(losses, batch)[2] * model._loss_scale
 
     def current_gradients_of(self, batch, corrects):
         """Compute the gradients of a step's batch at the current weights.

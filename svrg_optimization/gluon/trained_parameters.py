@@ -13,11 +13,11 @@ class TrainedParameters(TrainedModel):
     @property
     def rule(self):
         """The SnapshotRule of the optimizer, None without."""
-        return rule_of(self.live._optimizer)
+        return rule_of(self.model._optimizer)
 
     def mean_gradient(self):
         """Return the gradient that a step follows, whatever the size of its batch."""
-        trainer = self.live
+        trainer = self.model
         updated = [param for param in trainer._reference.trained() if param.lr_mult]
         decays = dict(zip(trainer._params, as_float32(
             trainer._optimizer._get_wds(range(len(trainer._params))))))
@@ -29,9 +29,9 @@ class TrainedParameters(TrainedModel):
 
     def go_to(self, weights):
         """Set the parameters to weights; the optimizer begins anew there."""
-        set_all({param.name: as_nd(param._data) for param in self.live._params}, weights)
-        for updater in self.live._updaters:
+        set_all({param.name: as_nd(param._data) for param in self.model._params}, weights)
+        for updater in self.model._updaters:
             updater.states.clear()
             updater.states_synced.clear()
         if self.rule is not None:
-            self.live._reference.remember_step()
+            self.model._reference.remember_step()

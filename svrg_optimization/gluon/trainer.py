@@ -281,10 +281,10 @@ class SVRGTrainer(gluon.Trainer):
             self._reference.outputs(with_states(source.first, source.states))  # finds the shapes
         self._init_all()
         if self._reference.has_been_set():
-            self._svrg.weights_are_others(trained)
-        taken = snapshots.take(self._svrg, trained, source,
+            self._svrg.forget_history(trained)
+        result = snapshots.take(self._svrg, trained, source,
                                self._agreeing_workers(takes_snapshot=True))
-        snapshots.log_rate(logging, self._svrg, trained, taken)
+        snapshots.log_rate(logging, self._svrg, trained, result)
         self._data_of_snapshot = train_data
         source.rewind()
 
@@ -389,7 +389,7 @@ class SVRGTrainer(gluon.Trainer):
             self._svrg.warn_once('the snapshot is dropped, since parameters have got other arrays '
                                  '(cast, reset_ctx, grad_req)')
             self._svrg.snapshot.replace(None)
-            self._svrg.weights_are_others(self._trained)
+            self._svrg.forget_history(self._trained)
 
     def _average(self):
         """Set workers that step alone to the mean of their weights."""

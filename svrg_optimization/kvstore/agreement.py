@@ -20,7 +20,7 @@ def tally(kvstore, numbers=(), context=None):
     return nd.array(rows, ctx=context, dtype=np.float64)
 
 
-def told_by_each(kvstore, key, numbers):
+def allgather(kvstore, key, numbers):
     """Tell all workers some numbers; return an array with a row for each worker, by rank."""
     parts = []
     for begin in range(0, len(numbers), _NUMBERS_AT_ONCE):
@@ -39,11 +39,11 @@ def check_same(kvstore, key, plan):
     other its checksum, and all of it only where that differs.
     """
     content = json.dumps(plan, sort_keys=True, default=np.generic.item).encode()
-    told = told_by_each(kvstore, key, [zlib.crc32(content), len(content)])
+    told = allgather(kvstore, key, [zlib.crc32(content), len(content)])
     if len(set(told[:, 0])) == 1:
         return
     size = -(-int(told[:, 1].max()) // 4) * 4
-    told = told_by_each(kvstore, key, np.frombuffer(content.ljust(size), np.uint32).tolist())
+    told = allgather(kvstore, key, np.frombuffer(content.ljust(size), np.uint32).tolist())
     plans = [json.loads(of_worker.astype(np.uint32).tobytes()) for of_worker in told]
     values = {name: [other.get(name) for other in plans]
               for name in dict.fromkeys(name for other in plans for name in other)}
@@ -66,7 +66,7 @@ def batches_of_each(kvstore, key, train_data):
     rewind_data = rewind_for_pass(train_data)
     yielded = sum(1 for _ in train_data)
     rewind_data()
-    return told_by_each(kvstore, key, [yielded])[:, 0]
+    return allgather(kvstore, key, [yielded])[:, 0]
 
 
 def check_batch_counts(kvstore, batches_of_workers):

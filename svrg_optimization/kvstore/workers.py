@@ -7,7 +7,7 @@ from ..core.arrays import dtype_of_sum, summed
 from ..core.front_end import Workers
 from ..core.full_gradient import share_out
 from ..mxnet_repair.kvstore import number_of_first_key, prepare_exit
-from .agreement import check_batch_counts, check_same, tally, told_by_each
+from .agreement import allgather, check_batch_counts, check_same, tally
 from .keys import NumberedKeys
 from .kinds import has_servers, is_asynchronous, is_distributed, steps_alone
 from .operations import allreduce
@@ -110,11 +110,11 @@ class OverWorkers(Workers):
         """Raise a ValueError on all workers if a number of a dict is not the same on all."""
         check_same(self._kvstore, self._keys.tally, plan)
 
-    def largest(self, numbers):
+    def allreduce_max(self, numbers):
         """Return for each number the largest of all workers, who decide nothing in dist_async."""
         if is_asynchronous(self._kvstore):
             return numbers
-        told = told_by_each(self._kvstore, self._keys.tally, numbers)
+        told = allgather(self._kvstore, self._keys.tally, numbers)
         return told.max(axis=0).tolist()
 
     def total(self, array):

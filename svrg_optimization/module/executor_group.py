@@ -104,22 +104,22 @@ def bytes_of_activations(module):
                if name not in arguments)
 
 
-def bind_on_inputs_of(live, module, share_pool):
+def bind_on_inputs_of(model, module, share_pool):
     """Bind a module again on the input arrays of another, with its own parameters.
 
-    Both have the same network and shapes. With `share_pool` it uses the memory of the live
+    Both have the same network and shapes. With `share_pool` it uses the memory of the model
     module's activations too: each of its runs overwrites these and the outputs.
     """
     group = module._exec_group
-    for i, (executor, of_live) in enumerate(zip(group.execs, live._exec_group.execs)):
-        shared = {name: of_live.arg_dict[name] for name in input_names(live)
+    for i, (executor, of_model) in enumerate(zip(group.execs, model._exec_group.execs)):
+        shared = {name: of_model.arg_dict[name] for name in input_names(model)
                   if name in executor.arg_dict}
         arrays = {**executor.arg_dict, **executor.aux_dict}
         group.execs[i] = group.symbol.simple_bind(
             group.contexts[i], group.grad_req,
             {name: array.dtype for name, array in arrays.items()},
             shared_arg_names=[] if share_pool else list(executor.arg_dict.keys() - shared),
-            shared_exec=of_live if share_pool else None, shared_buffer=dict(shared),
+            shared_exec=of_model if share_pool else None, shared_buffer=dict(shared),
             **{name: array.shape for name, array in executor.arg_dict.items()})
         group.shared_data_arrays[i] = {}
         for name, array in arrays.items():
@@ -175,13 +175,13 @@ def is_bound_for(module, batch):
     return True
 
 
-def run(module, batch, live, masks=None):
+def run(module, batch, model, masks=None):
     """Run a module on a batch of its shapes; list all its outputs for each device.
 
-    It has the states of the live one, without the last rows if it has fewer, and new masks.
+    It has the states of the model, without the last rows if it has fewer, and new masks.
     """
     group = module._exec_group
-    for states, copies in zip(live._exec_group.state_arrays, group.state_arrays):
+    for states, copies in zip(model._exec_group.state_arrays, group.state_arrays):
         for state, copy in zip(states, copies):
             (state if state.shape == copy.shape else nd.slice_like(state, copy)).copyto(copy)
     for executor in group.execs if masks else ():
@@ -234,7 +234,7 @@ def values(module):
     return {**parameters(module), **dict(zip(group.aux_names, group.aux_arrays))}
 
 
-def weights_have_moved(module):
+def mark_host_copies_stale(module):
     """Mark a module's copies of the weights on the host as out of date."""
     module._params_dirty = True
 
@@ -244,7 +244,7 @@ def pull_dense_weights(kvstore, module):
     for index, (name, arrays) in enumerate(parameters(module).items()):
         if not is_row_sparse(arrays[0]):
             kvstore.pull(name, out=arrays, priority=-index)
-    weights_have_moved(module)
+    mark_host_copies_stale(module)
 
 
 def pull_sparse_weights(kvstore, module):

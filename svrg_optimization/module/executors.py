@@ -22,25 +22,25 @@ _WORTH_SHARING = 1 << 18
 
 
 class Executors:
-    """Executors with the weights of the snapshot of a Module that is trained, the "live" one.
+    """Executors with the weights of the snapshot of a Module.
 
     A second Module of the same network, `module`, holds the weights. A third one, for
     batches of another shape, shares its parameters, and so does a fourth. The second
     cannot be reshaped instead, because MXNet does not reshape executors with csr data or
-    with masks. It uses the input arrays of the live one if possible (`shares_inputs`), and
+    with masks. It uses the input arrays of the model if possible (`shares_inputs`), and
     the memory of its activations (`shares_pool`).
     """
 
-    def __init__(self, live, masks, nodes, loss_is_mean):
+    def __init__(self, model, masks, nodes, loss_is_mean):
         self.masks, self._nodes, self._loss_is_mean = masks, nodes, loss_is_mean
         self._losses = Losses(masks.symbol_taking, masks.graph_taking, {
-            *live._data_names, *live._label_names, *live._state_names, *masks.names})
+            *model._data_names, *model._label_names, *model._state_names, *masks.names})
         self._new_module = functools.partial(
-            Module, self._losses.symbol, live._data_names, live._label_names, live.logger,
-            live._context, fixed_param_names=live._fixed_param_names,
-            state_names=live._state_names + masks.names, group2ctxs=live._group2ctxs)
-        self.module = self._new_module(work_load_list=live._work_load_list)
-        self._state_names = live._state_names
+            Module, self._losses.symbol, model._data_names, model._label_names, model.logger,
+            model._context, fixed_param_names=model._fixed_param_names,
+            state_names=model._state_names + masks.names, group2ctxs=model._group2ctxs)
+        self.module = self._new_module(work_load_list=model._work_load_list)
+        self._state_names = model._state_names
         self.loss_reduction, self.looks_at_labels = None, True  # in the first pass
         self._forget_further_ones()
 
@@ -48,27 +48,27 @@ class Executors:
         self._others, self._most_to_merge = [], None
         self.shares_inputs = self.shares_pool = False
 
-    def bind(self, live, shared=None):
-        """Bind as the live module is bound, with the parameters of `shared`, Executors too."""
-        shapes = dict(live.data_shapes + (live.label_shapes or []))
-        self.loss_reduction = LossReduction(live.symbol, self._nodes, shapes, self._loss_is_mean)
-        if not live.for_training:
+    def bind(self, model, shared=None):
+        """Bind as the model is bound, with the parameters of `shared`, Executors too."""
+        shapes = dict(model.data_shapes + (model.label_shapes or []))
+        self.loss_reduction = LossReduction(model.symbol, self._nodes, shapes, self._loss_is_mean)
+        if not model.for_training:
             return
-        requests = {name: 'write' if name in live._param_names and request != 'null' else 'null'
-                    for name, request in executor_group.gradient_requests(live).items()}
+        requests = {name: 'write' if name in model._param_names and request != 'null' else 'null'
+                    for name, request in executor_group.gradient_requests(model).items()}
         if shared:
             executor_group.share_no_inputs(shared.module)
-        self.module.bind(live.data_shapes, live.label_shapes, grad_req=requests,
+        self.module.bind(model.data_shapes, model.label_shapes, grad_req=requests,
                          shared_module=shared and shared.module)
         self.module.params_initialized = True  # the first snapshot sets them
         is_random = self.masks.names or self.masks.unshared
         self.shares_inputs = (shared is None and not is_random
-                              and executor_group.has_dense_inputs(live))
+                              and executor_group.has_dense_inputs(model))
         # MXNet shares the auxiliary states together with the pool.
-        self.shares_pool = (self.shares_inputs and not executor_group.auxiliary_states(live)
-                            and executor_group.bytes_of_activations(live) > _WORTH_SHARING)
+        self.shares_pool = (self.shares_inputs and not executor_group.auxiliary_states(model)
+                            and executor_group.bytes_of_activations(model) > _WORTH_SHARING)
         if self.shares_inputs:
-            executor_group.bind_on_inputs_of(live, self.module, self.shares_pool)
+            executor_group.bind_on_inputs_of(model, self.module, self.shares_pool)
         elif shared:
             self.shares_pool = shared.shares_pool
 
@@ -105,9 +105,9 @@ class Executors:
                              'not %s' % (argument, self.module.data_shapes, shapes))
         return module
 
-    def for_inputs_of(self, live):
-        """Return a module for the batch that the live one has."""
-        return self._for_shapes(live.data_shapes, live.label_shapes)
+    def for_inputs_of(self, model):
+        """Return a module for the batch that the model has."""
+        return self._for_shapes(model.data_shapes, model.label_shapes)
 
     def _if_possible(self, data_shapes, label_shapes):
         try:
@@ -155,14 +155,15 @@ class Executors:
 
     # Gradients and losses. The next run overwrites them.
 
-    def gradients(self, module, batch, live, draws_masks=True, warn_once=None):
-        """Return the gradients and losses of a batch, as in Part, with the live module's states.
+    def gradients(self, module, batch, model, draws_masks=True, warn_once=None):
+        """Return the gradients and losses of a batch, as in BatchGradient, with the model's states.
 
         `module` is the one `for_batch`. Unless it `draws_masks`, Dropout has those of the last
         run. `warn_once` warns of labels, where the batch has no padding.
         """
         with missing_loss_named(self.masks.symbol):
-            by_device = executor_group.run(module, batch, live, self.masks if draws_masks else None)
+            by_device = executor_group.run(module, batch, model,
+                                           self.masks if draws_masks else None)
         losses = [self._losses.of(outputs) for outputs in by_device]
         if self.looks_at_labels and warn_once:
             for outputs in by_device:

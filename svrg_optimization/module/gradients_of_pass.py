@@ -1,14 +1,14 @@
 """Gradients at the snapshot of a batch of a pass, without its padding."""
 
 from ..core.front_end import number_in
-from ..core.full_gradient import Part
+from ..core.full_gradient import BatchGradient
 from ..data.batch_rows import check_batch, count_rows, without_padding
 from ..data.iterators import pads_in_front
 from . import executor_group
 
 
-def part_of(reference, executors, batch, live, source):
-    """Return the Part of a batch, computed with the states of the live module or bucket."""
+def gradient_of_batch(reference, executors, batch, model, source):
+    """Return the BatchGradient of a batch, computed with the states of the model or bucket."""
     bound, reduction = executors.module, executors.loss_reduction
     if executors.is_whole(batch):
         rows = real_rows = executor_group.batch_size(bound)
@@ -17,7 +17,7 @@ def part_of(reference, executors, batch, live, source):
         rows, padding = count_rows(batch, bound.data_shapes)
         real_rows = rows - padding
         if real_rows <= 0:
-            return Part(batch, {}, batches=0, is_of_step=False)
+            return BatchGradient(batch, {}, batches=0, is_of_step=False)
     run, module, real = batch, None, real_rows / rows
     if reduction.is_mixed:
         if real_rows != reference.batch_size:
@@ -37,11 +37,12 @@ def part_of(reference, executors, batch, live, source):
         else:
             run, real = cut, 1
     module = module or executors.bound_for('train_data', batch)
-    gradients, losses = executors.gradients(module, run, live, source.draws_random_numbers,
+    gradients, losses = executors.gradients(module, run, model, source.draws_random_numbers,
                                             reference.warn_once)
     parts, counted = executor_group.rows_bound(module), real_rows
     if reduction.mask:
         parts = executor_group.labels_bound(module, *reduction.mask)
         counted = round(real * sum(parts))
-    return Part(batch, gradients, reduction.weights(parts, real, reference.batch_size), counted,
-                number_in(batch), losses, is_of_step=run is batch)
+    weights = reduction.weights(parts, real, reference.batch_size)
+    return BatchGradient(batch, gradients, weights, counted, number_in(batch), losses,
+                         is_of_step=run is batch)

@@ -213,7 +213,7 @@ class _Snapshots:
     def _update_full_grads(self):
         tic = time.time()
         svrg, module = self._svrg, self._module
-        svrg.taken = None
+        svrg.result = None
         self._of_snapshot._pass_of_fit = self._train_data, self._is_ours
         try:
             module.update_full_grads(self._train_data)
@@ -226,8 +226,8 @@ class _Snapshots:
         finally:
             self._of_snapshot._pass_of_fit = None, False
         svrg.store.train_data = self._train_data  # an override may read others
-        snapshots.log_taken(module.logger, svrg.epoch, time.time() - tic, svrg.taken)
-        if svrg.taken is not None:
+        snapshots.log_result(module.logger, svrg.epoch, time.time() - tic, svrg.result)
+        if svrg.result is not None:
             self.has_ended = module.has_converged or not snapshots.can_go_on(svrg)
         if svrg.settings.full_grad_batches is not None:
             module.logger.info('Epoch[%d] Full gradient batches=%d', svrg.epoch,
@@ -252,7 +252,7 @@ class _Snapshots:
                 self._svrg.snapshot, epoch + 1)):
             module = self._of_snapshot
             snapshots.average(self._svrg, TrainedModule(module), workers_of(module))
-            executor_group.weights_have_moved(self._module)
+            executor_group.mark_host_copies_stale(self._module)
 
     def reset_data(self):
         """Reset the data after an epoch, unless they have not been read."""
@@ -276,7 +276,7 @@ class _Snapshots:
             return
         if not svrg.snapshot.is_active or svrg.snapshot.num_update > svrg.snapshot.taken_at:
             self.take()
-        if svrg.taken is not None and self._takes_snapshots:
-            if svrg.taken.went_back:
-                executor_group.weights_have_moved(self._module)
+        if svrg.result is not None and self._takes_snapshots:
+            if svrg.result.rolled_back:
+                executor_group.mark_host_copies_stale(self._module)
             snapshots.warn_of_end(svrg, TrainedModule(self._of_snapshot))

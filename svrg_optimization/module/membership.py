@@ -83,7 +83,7 @@ class Membership:
                 executor_group.pull_dense_weights(kvstore, module)
             else:
                 broadcast(kvstore, executor_group.parameters(module))
-                executor_group.weights_have_moved(module)
+                executor_group.mark_host_copies_stale(module)
             self._synchronized_at = num_update
 
     def forget_agreement(self):

@@ -13,28 +13,28 @@ from ..data.iterators import pads_in_front
 from ..svrg_optimizer import described
 from . import executor_group
 from .executors import Executors
-from .gradients_of_pass import part_of
+from .gradients_of_pass import gradient_of_batch
 from .inputs import layers_of_inputs
 from .loss_reduction import is_set
 from .membership import kvstore_of_weights
 
 
 class ModuleReference(Reference):
-    """Gradients at the snapshot of a Module that is being trained, the "live" one.
+    """Gradients at the snapshot of a Module.
 
-    Its `batch_size` is B, the rows that the live module is bound for. `bucket_of` takes a batch
+    Its `batch_size` is B, the rows that the model is bound for. `bucket_of` takes a batch
     of the pass under way and returns the module of its bucket, if there are buckets.
     """
 
     bucket_of = batch_size = None
-    activations_are_live = True
+    activations_are_current = True
 
-    def __init__(self, live, masks, nodes, warn_once, settings):
-        self.executors = Executors(live, masks, nodes, settings.loss_is_mean)
-        self.warn_once, self._devices = warn_once, len(live._context)
-        self._layers_of_inputs = layers_of_inputs(nodes, live._data_names)
+    def __init__(self, model, masks, nodes, warn_once, settings):
+        self.executors = Executors(model, masks, nodes, settings.loss_is_mean)
+        self.warn_once, self._devices = warn_once, len(model._context)
+        self._layers_of_inputs = layers_of_inputs(nodes, model._data_names)
         self._has_batch_statistics = any(  # which a frozen BatchNorm does not change
-            nodes[place]['name'] in live._aux_names for node in nodes
+            nodes[place]['name'] in model._aux_names for node in nodes
             if not is_set(node.get('attrs', {}), 'use_global_stats')
             for place, *_ in node['inputs'])
         self.set_in_pass = {
@@ -43,11 +43,11 @@ class ModuleReference(Reference):
             and is_set({'fix_gamma': 'True', **node.get('attrs', {})}, 'fix_gamma')}
         self._counts_rows = settings.sparse_full_grad
 
-    def bind(self, live, shared=None):
-        """Bind as the live module is; another one, `shared`, has the parameters, if given."""
-        self.batch_size = executor_group.batch_size(live)
-        self.activations_are_live = True
-        self.executors.bind(live, shared and shared.executors)
+    def bind(self, model, shared=None):
+        """Bind as the model is; another one, `shared`, has the parameters, if given."""
+        self.batch_size = executor_group.batch_size(model)
+        self.activations_are_current = True
+        self.executors.bind(model, shared and shared.executors)
 
     def disturbances(self):
         """List the layers that draw random numbers, and the use of a batch's own statistics."""
@@ -94,9 +94,9 @@ class ModuleReference(Reference):
         """Map each parameter and auxiliary state likewise."""
         return executor_group.values(self.executors.module)
 
-    def values_of(self, live):
-        """Map the same names to the arrays of the live module."""
-        return executor_group.values(live)
+    def values_of(self, model):
+        """Map the same names to the arrays of the model."""
+        return executor_group.values(model)
 
     def params(self):
         """Return two dicts with the parameters and auxiliary states, of one device."""
@@ -104,26 +104,26 @@ class ModuleReference(Reference):
         return (executor_group.weights_of_first_device(module) if module.binded
                 else module.get_params())
 
-    def move_to(self, live):
-        """Set the values at the snapshot to those of the live module."""
-        super().move_to(live)
-        kvstore = kvstore_of_weights(live)
+    def copy_from(self, model):
+        """Set the values at the snapshot to those of the model."""
+        super().copy_from(model)
+        kvstore = kvstore_of_weights(model)
         if kvstore:
             executor_group.pull_sparse_weights(kvstore, self.executors.module)
-        executor_group.weights_have_moved(self.executors.module)
+        executor_group.mark_host_copies_stale(self.executors.module)
 
     # A pass
 
     @contextlib.contextmanager
-    def inputs_kept(self, live):
-        """Protect the live module's inputs, for a backward to come or a Monitor, from a pass."""
+    def inputs_kept(self, model):
+        """Protect the model's inputs, for a backward to come or a Monitor, from a pass."""
         shares_inputs = self.executors.shares_inputs
-        with executor_group.kept(executor_group.inputs(live) if shares_inputs else []):
-            self.activations_are_live = not self.executors.shares_pool
+        with executor_group.kept(executor_group.inputs(model) if shares_inputs else []):
+            self.activations_are_current = not self.executors.shares_pool
             yield
 
-    def gradients_of_pass(self, batches, live, source, total, stores):
-        """Yield the gradients of the batches of a pass, a Part for each."""
+    def gradients_of_pass(self, batches, model, source, total, stores):
+        """Yield the gradients of the batches of a pass, a BatchGradient for each."""
         reduction, used = self.executors.loss_reduction, {self.executors}
         unshared = self.executors.masks.unshared
         if unshared:
@@ -137,17 +137,17 @@ class ModuleReference(Reference):
             if stores and isinstance(batch, list):
                 raise ValueError('store_snapshot_grads must be False where train_data yields '
                                  'lists of batches')
-            bucket, executors = self._of_bucket(batch, live)
+            bucket, executors = self._of_bucket(batch, model)
             used.add(executors)
-            yield part_of(self, executors, batch, bucket, source)
+            yield gradient_of_batch(self, executors, batch, bucket, source)
         for executors in used:
             executors.looks_at_labels = False
 
-    def _of_bucket(self, batch, live):
+    def _of_bucket(self, batch, model):
         """Return the module of a batch that is trained, and its executors at the snapshot."""
         if self.bucket_of:
-            live = self.bucket_of(batch)
-        return live, live._svrg.reference.executors
+            model = self.bucket_of(batch)
+        return model, model._svrg.reference.executors
 
     def batches_at_once(self, batch):
         """Return how many batches like this one may be computed as one."""
@@ -164,11 +164,11 @@ class ModuleReference(Reference):
                 for piece in as_list(batch) for layer, place in bucket._layers_of_inputs.items()
                 if layer.weight in self.weights()]
 
-    def gradients_of_batch(self, live, batch, draws):
+    def gradients_of_batch(self, model, batch, draws):
         """Return the gradients of a batch with its padding, and the number of its rows."""
-        live, executors = self._of_bucket(batch, live)
+        model, executors = self._of_bucket(batch, model)
         module = executors.bound_for('data', batch)
-        gradients, _ = executors.gradients(module, batch, live, draws)
+        gradients, _ = executors.gradients(module, batch, model, draws)
         return gradients, executor_group.batch_size(module)
 
     def arrays_of(self, batch):
@@ -177,24 +177,24 @@ class ModuleReference(Reference):
 
     # A step
 
-    def keep_outputs(self, live):
+    def keep_outputs(self, model):
         """Protect the outputs of a forward pass from the run at the snapshot in the same pool."""
-        self.activations_are_live = True
-        executor_group.take_outputs_out_of_pool(live)
+        self.activations_are_current = True
+        executor_group.take_outputs_out_of_pool(model)
 
-    def restore_activations(self, live, is_training):
-        """Run the live module forward again, as a run at the snapshot has used its memory."""
-        executor_group.repeat_forward(live, is_training)
-        self.keep_outputs(live)
+    def restore_activations(self, model, is_training):
+        """Run the model forward again, as a run at the snapshot has used its memory."""
+        executor_group.repeat_forward(model, is_training)
+        self.keep_outputs(model)
 
-    def gradients_of_step(self, live, batch, is_training, out_grads):
-        """Compute the gradients of the live module's latest batch, with its states and masks."""
+    def gradients_of_step(self, model, batch, is_training, out_grads):
+        """Compute the gradients of the model's latest batch, with its states and masks."""
         executors = self.executors
         module = executors.module
-        is_shared = executors.shares_inputs and not executor_group.is_reshaped(live, module)
+        is_shared = executors.shares_inputs and not executor_group.is_reshaped(model, module)
         if not is_shared:
-            module = executors.for_inputs_of(live)
-        executor_group.run_on_inputs_of(live, module, is_training, executors.masks.names,
+            module = executors.for_inputs_of(model)
+        executor_group.run_on_inputs_of(model, module, is_training, executors.masks.names,
                                         not is_shared, out_grads)
-        self.activations_are_live = not executors.shares_pool
+        self.activations_are_current = not executors.shares_pool
         return executor_group.gradients(module)

@@ -16,11 +16,11 @@ class TrainedModule(TrainedModel):
     @property
     def rule(self):
         """The SnapshotRule of the optimizer, None without."""
-        return rule_of(self.live._optimizer) if self.live.optimizer_initialized else None
+        return rule_of(self.model._optimizer) if self.model.optimizer_initialized else None
 
     def mean_gradient(self):
         """Return the gradient that the optimizer steps along."""
-        module, set_in_pass = self.live, self.live._svrg.reference.set_in_pass
+        module, set_in_pass = self.model, self.model._svrg.reference.set_in_pass
         names = [name for name in module._trainable if name not in set_in_pass]
         if not module.optimizer_initialized:
             return MeanGradient(lambda _: 1., dict.fromkeys(names, 1.), dict.fromkeys(names, 0.))
@@ -41,12 +41,12 @@ class TrainedModule(TrainedModel):
     @property
     def scale_of_step(self):
         """What the optimizer multiplies a gradient by, times the number of gradients in a sum."""
-        module, kvstore = self.live, self.live._kvstore
+        module, kvstore = self.model, self.model._kvstore
         return (module._optimizer.rescale_grad * (len(module._context) if kvstore else 1)
                 * (kvstore.num_workers if waits_in_steps(kvstore) else 1))
 
     def go_to(self, weights):
         """Set the module to weights; the optimizer begins anew there."""
-        set_all(executor_group.values(self.live), weights)
-        executor_group.weights_have_moved(self.live)
-        begin_anew(self.live, executor_group.parameters(self.live))
+        set_all(executor_group.values(self.model), weights)
+        executor_group.mark_host_copies_stale(self.model)
+        begin_anew(self.model, executor_group.parameters(self.model))

@@ -17,7 +17,7 @@ class Direction:
 
     Parameters
     ----------
-    parts : list of Part
+    parts : list of MetricBlock
         All parameters that are updated.
     gamma : float
         Factor of the inverse of M in H.

@@ -67,7 +67,7 @@ def _moment(inputs, columns):
     return rows.T @ rows if columns <= _COLUMNS else (rows * rows).sum(0)
 
 
-class Part:
+class MetricBlock:
     r"""Some parameters and their part of the metric.
 
     For the weight and the bias of a Layer it is
@@ -169,5 +169,5 @@ def metric_of(moments, gradient, full_gradient, weights):
             if isinstance(operator, GroupLasso) and operator.axis % 2 != layer.axis:
                 moment = np.full_like(moment, moment.mean())  # one for all columns of a group
             moment = np.where(moment > 0, moment, 1.)
-        parts.append(Part(names, layer.axis, moment))
+        parts.append(MetricBlock(names, layer.axis, moment))
     return parts

@@ -12,8 +12,8 @@ _ROUNDING, _CHANCE = 25, 0.1
 _PRECISION = 1e-6  # of float32 gradients: what is smaller, relative to the largest, is noise
 
 
-def go_back(svrg, before, trained):
-    """Set a model and its snapshot to a Before.
+def roll_back(svrg, before, trained):
+    """Set a model and its snapshot to a PreviousSnapshot.
 
     Stored batches stay; their gradients are of another snapshot, and no step takes them.
     """
@@ -46,7 +46,7 @@ class Guard:
             self.largest_objective = max(self.largest_objective, abs(objective))
 
     def change(self, gradient, before, full_gradient, weights, norm, along, product, is_random):
-        r"""Return the change of the objective since a Before; -inf if it is not known.
+        r"""Return the change of the objective since a PreviousSnapshot; -inf if it is not known.
 
         Where both objectives are known it is their difference, if that is more than rounding. If
         it is less, :math:`(g + g')^T s / 2` is exact for a quadratic objective, with the move s
@@ -59,7 +59,7 @@ class Guard:
         gradient : MeanGradient
             What the optimizer makes of a gradient.
         before, full_gradient, weights
-            The Before, and what the new one has.
+            The PreviousSnapshot, and what the new one has.
         norm, along, product : float
             Norm of g', and :math:`g'^T s` and :math:`(g' - g)^T s`.
         is_random : bool

@@ -10,11 +10,11 @@ from mxnet.lr_scheduler import LRScheduler
 from .._argument_checks import checked_number
 from ..core.arrays import dense
 from ..core.requirements import ALL_ROWS, SNAPSHOTS, require
-from ..core.snapshots import Before, is_above_floor
+from ..core.snapshots import PreviousSnapshot, is_above_floor
 from ..svrg_optimizer import _register, described
 from .direction import Direction
-from .metric import InputMoments, Part, metric_of
-from .rollback import Guard, go_back
+from .metric import InputMoments, MetricBlock, metric_of
+from .rollback import Guard, roll_back
 from .sampled_batch import SampledBatch
 from .secant_pairs import SecantPairs, room_for
 
@@ -32,7 +32,8 @@ class SnapshotRule(LRScheduler):
     r"""Learning rate and direction of 'svrg_lbfgs', set at each snapshot: its `lr_scheduler`.
 
     A step is :math:`w \leftarrow w - \eta H g` with the SVRG gradient g, weight decay included,
-    and nag's momentum :math:`\beta`. H is the matrix of SecantPairs on the metric M of Part, with
+    and nag's momentum :math:`\beta`. H is the matrix of SecantPairs on the metric M of
+    MetricBlocks, with
 
     .. math:: \gamma = \frac{s^T y}{y^T M^{-1} y}, \quad
               \eta = \min\left(\frac{4 (1 - \beta)}{m},
@@ -60,7 +61,7 @@ class SnapshotRule(LRScheduler):
         Rate since the latest snapshot; None before the first.
     gamma : float or None
         None before it is known.
-    metric : list of Part
+    metric : list of MetricBlock
         The parts of M that are not 1.
     pairs : SecantPairs
         The last pairs.
@@ -92,7 +93,7 @@ class SnapshotRule(LRScheduler):
     def load_state(self, state):
         """Go on with what `state` has returned."""
         vars(self).update({name: state[name] for name in _STATE}, is_resumed=True)
-        self.metric = [Part(*part) for part in state['metric']]
+        self.metric = [MetricBlock(*part) for part in state['metric']]
         self.guard, self.pairs = Guard(**state['guard']), SecantPairs(**state['pairs'])
         self._directions, self._inverses = {}, {}
 
@@ -126,12 +127,12 @@ class SnapshotRule(LRScheduler):
                     if value < 0}
         if negative:
             raise ValueError('lr_mult must be 0 or more with svrg_lbfgs, and not %s' % negative)
-        previous = Before(svrg) if svrg.snapshot.is_active else None
+        previous = PreviousSnapshot(svrg) if svrg.snapshot.is_active else None
         moments = InputMoments(svrg.reference, source) if self._lacks_metric else None
         sample = SampledBatch(source, svrg.snapshot.num_taken, moments)
         former = svrg.snapshot.full_gradient
         try:
-            svrg.take_snapshot(trained.live, sample, workers)
+            svrg.take_snapshot(trained.model, sample, workers)
             return self._decide(svrg, trained, previous, moments, sample, workers)
         except BaseException:
             if svrg.snapshot.full_gradient is not former:
@@ -153,7 +154,7 @@ class SnapshotRule(LRScheduler):
                 gradient, previous, full_gradient, weights, norm, is_random)
         # Workers decide alike: each with the largest of all workers' numbers.
         is_fresh, lacks_moments, norm, change, along, steps, is_above, batches, *products = (
-            workers.largest([
+            workers.allreduce_max([
                 is_fresh, moments is None, norm, change, along, previous.steps if previous else 0,
                 is_above_floor(svrg, gradient, previous),
                 full_gradient.batches if workers.step_alone else sample.read,
@@ -173,7 +174,7 @@ class SnapshotRule(LRScheduler):
         # A worker that steps alone goes to the optimum of its own rows.
         overshoots = workers.step_alone and 3 * along > pair.product
         if rolls_back:
-            go_back(svrg, previous, trained)
+            roll_back(svrg, previous, trained)
             self.num_rollbacks += 1
         else:
             self.guard.accept(norm, objective)
@@ -197,7 +198,7 @@ class SnapshotRule(LRScheduler):
         return rolls_back
 
     def _compare(self, gradient, previous, full_gradient, weights, norm, is_random):
-        """Return the Pair since a Before, the change of the objective, and g' s at the new end."""
+        """Return the Pair since the previous snapshot, the change of the objective, and g' s."""
         move = {name: dense(weights[name][0]) - dense(previous.weights[name][0])
                 for name in gradient.updated(full_gradient)}
         pair = self._pair(gradient, move, gradient.change(
@@ -215,7 +216,7 @@ class SnapshotRule(LRScheduler):
         """Return the parts of some parameters, those with a metric first."""
         parts = [part for part in self.metric if set(part.names) <= set(names)]
         others = set(names).difference(*(part.names for part in parts))
-        return [*parts, *(Part([name]) for name in names if name in others)]
+        return [*parts, *(MetricBlock([name]) for name in names if name in others)]
 
     def _pair(self, gradient, move, change):
         """Return the Pair of a move, from dicts of NDArray by name."""
@@ -252,7 +253,7 @@ class SnapshotRule(LRScheduler):
             solved = part.solve(numbers) * multiplier
             length += float((numbers * solved).sum())
             way.update(part.separated(solved, here))
-        with svrg.gradients_nearby(trained.live, sample, workers) as gradient_of:
+        with svrg.gradients_nearby(trained.model, sample, workers) as gradient_of:
             if not 0 < length < math.inf:
                 return Pair()
             shift = {name: mx.nd.array(way[name] / math.sqrt(length), here[name].context,
@@ -264,7 +265,7 @@ class SnapshotRule(LRScheduler):
             sample.draws_random_numbers = False
             pair = self._pair(gradient, shift, gradient.change(
                 now, gradient_of(sample.batch, shift), shift))
-        return Pair(*workers.largest(pair[:3]), pair.vectors)
+        return Pair(*workers.allreduce_max(pair[:3]), pair.vectors)
 
     # A step
 

@@ -12,7 +12,7 @@ from svrg_optimization.core.front_end import (
     TrainedModel,
     Workers,
 )
-from svrg_optimization.core.full_gradient import Part, Sum
+from svrg_optimization.core.full_gradient import BatchGradient, Sum
 from svrg_optimization.core.optimality import MeanGradient
 from svrg_optimization.core.settings import Settings
 from svrg_optimization.core.svrg import SVRG
@@ -38,16 +38,17 @@ class OneWeight(Reference):
     def weights(self):
         return self.arrays
 
-    def values_of(self, live):
-        return live.weights
+    def values_of(self, model):
+        return model.weights
 
     def new_sum(self):
         return Sum(self.arrays, devices=1, batch_size=1)
 
-    def gradients_of_pass(self, batches, live, source, total, stores):
-        return (Part(rows, gradient(self.arrays, rows), None, len(rows)) for rows in batches)
+    def gradients_of_pass(self, batches, model, source, total, stores):
+        return (BatchGradient(rows, gradient(self.arrays, rows), None, len(rows))
+                for rows in batches)
 
-    def gradients_of_step(self, live, batch, is_training, out_grads):
+    def gradients_of_step(self, model, batch, is_training, out_grads):
         return gradient(self.arrays, batch)
 
 
