@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from mxnet import gluon, nd
 
+from blocks import train_epochs
 from svrg_optimization import SVRGBucketingModule, SVRGModule, SVRGTrainer
 from svrg_optimization.proximal import L1, GroupLasso, ProximalOperator
 
@@ -82,10 +83,7 @@ def trainer_of(momentum=0.9, hybridizes=False, prefix='net_', tol=1e-6, context=
 def train(trainer, kind, epochs=60, begin=0):
     data = gluon.data.DataLoader(gluon.data.ArrayDataset(
         FEATURES[kind].astype('float32'), LABELS), BATCH)
-    for batches in trainer.epochs(data, epochs, begin_epoch=begin):
-        for batch in batches:
-            trainer.backward(*batch)
-            trainer.step(sum(map(len, batch[0])) if isinstance(batch[0], list) else len(batch[0]))
+    train_epochs(trainer, data, epochs, begin_epoch=begin)
 
 
 @pytest.mark.parametrize('kind', FEATURES)

@@ -9,6 +9,7 @@ from mxnet import gluon
 from scipy.special import log_softmax
 from sklearn import datasets
 
+from blocks import train_epochs
 from svrg_optimization import SVRGModule, SVRGTrainer
 
 WD = 1e-3
@@ -85,10 +86,7 @@ def train_gluon(rows, labels, loss, start, momentum, epochs):
     trainer = SVRGTrainer(net.collect_params(), 'svrg_lbfgs', {'momentum': momentum, 'wd': WD},
                           tol=1e-4, objective=lambda data, label: layer(net(data), label))
     train_data = gluon.data.DataLoader(gluon.data.ArrayDataset(rows, labels), 40, shuffle=True)
-    for batches in trainer.epochs(train_data, epochs):
-        for data, label in batches:
-            trainer.backward(data, label)
-            trainer.step(len(data))
+    train_epochs(trainer, train_data, epochs)
     weights = {name: param.data() for name, param in net.collect_params().items()}
     return weights, trainer.objective, trainer.has_converged
 

@@ -7,7 +7,7 @@ from mxnet import gluon
 from mxnet.contrib import amp
 
 import oracle
-from blocks import Blocks, as_blocks_take, assert_weights, train, weights_of
+from blocks import Blocks, as_blocks_take, assert_weights, train, train_epochs, weights_of
 from pairs import in_pairs
 from svrg_optimization.diagnostics import gradient_variance
 from svrg_optimization.proximal import L1
@@ -123,10 +123,7 @@ def test_arrays_that_are_used_again_are_copied():
         trainer = problem.trainer(nets[-1], optimizer='svrg_lbfgs', settings={},
                                   store_snapshot_grads=True)
         np.random.seed(0)
-        for batches in trainer.epochs(data, 3, 1):
-            for batch in batches:
-                trainer.backward(*batch)
-                trainer.step(10)
+        train_epochs(trainer, data, 3, 1)
         factors.append(trainer._optimizer.lr_scheduler.gamma)
     assert factors[0] == factors[1]
     assert_weights(nets[1], weights_of(nets[0]), 1e-7)

@@ -8,7 +8,7 @@ import pytest
 from mxnet import gluon
 
 import oracle
-from blocks import BIAS, Blocks, as_blocks_take, assert_weights, train, weights_of
+from blocks import BIAS, Blocks, as_blocks_take, assert_weights, train, train_epochs, weights_of
 from pairs import in_pairs
 from svrg_lbfgs import SvrgLbfgs
 
@@ -135,36 +135,6 @@ def test_a_rate_that_led_astray_is_halved_at_the_best_snapshot(rate, contexts):
         np.testing.assert_array_equal(value, good[name])
 
 
-@pytest.mark.filterwarnings('ignore:the full gradient is not finite')
-def test_there_is_no_way_back_from_weights_that_no_step_has_made():
-    problem = Blocks('linear')
-    net = problem.net()
-    trainer = trainer_of(problem, net)
-    trainer.update_full_grads(problem.loader())
-    net.collect_params()['fc_bias'].set_data(as_blocks_take([np.nan]))
-    trainer.update_full_grads(problem.loader())
-    assert rule_of(trainer).num_rollbacks == 0 and np.isnan(weights_of(net)['fc_bias']).all()
-
-
-def test_it_ends_at_the_optimum_without_a_number():
-    problem = Blocks('linear', rows=37)
-    net, loader = problem.net(), problem.loader(shuffle=True)
-    trainer = trainer_of(problem, net)
-    for epoch in range(200):
-        if epoch % 2 == 0:
-            trainer.update_full_grads(loader)
-            if trainer.gradient_norm < 1e-4:
-                break
-        for data, label in loader:
-            trainer.backward(data, label)
-            trainer.step(len(data))
-    weights = {name: value.astype(float) for name, value in weights_of(net).items()}
-    gradients = problem.network(weights, problem.features, problem.targets)
-    lengths = np.sqrt((problem.features ** 2).mean(axis=0))
-    assert np.abs(gradients['fc_weight'] / lengths).max() / 37 < 1.01e-4
-    assert np.abs(gradients['fc_bias']).max() / 37 < 1.01e-4
-
-
 def test_dropout_is_measured_with_the_same_masks():
     """Otherwise the difference of two gradients so near each other would be far larger."""
     problem, factors = Blocks('linear', rows=10), []
@@ -215,32 +185,6 @@ def test_a_sample_is_refused():
     trainer = trainer_of(problem, problem.net())
     with pytest.raises(ValueError, match='batches must be None with svrg_lbfgs'):
         trainer.update_full_grads(problem.loader(), batches=2)
-
-
-def test_only_the_sampled_batch_is_computed_with_a_seed(monkeypatch):
-    """To set MXNet's seed takes longer than a small batch."""
-    problem, seeds = Blocks('linear', rows=40), []
-    trainer = trainer_of(problem, problem.net())
-    set_seed = trainer._reference.numbers.set_seed
-    monkeypatch.setattr(trainer._reference.numbers, 'set_seed', lambda is_new=True: (
-        seeds.append(is_new), set_seed(is_new))[1])
-    trainer.update_full_grads(problem.loader())
-    assert seeds == [True, False]  # the two gradients of a pair
-
-
-@pytest.mark.nd_arrays
-def test_weights_that_a_user_sets_are_not_taken_back():
-    problem = Blocks('softmax', rows=40)
-    net = problem.net()
-    trainer = trainer_of(problem, net)
-    train(trainer, problem.loader(), 4)
-    before, worse = trainer.objective, 50 * mx.nd.array(problem.weights['fc_weight'])
-    for param in net.collect_params().values():
-        param.set_data(worse if param.name == 'fc_weight' else param.data() + 1)
-    trainer.update_full_grads(problem.loader())
-    np.testing.assert_array_equal(net.collect_params()['fc_weight'].data().asnumpy(),
-                                  worse.asnumpy())
-    assert trainer.objective > 2 * before and not rule_of(trainer).num_rollbacks
 
 
 @pytest.mark.nd_arrays
@@ -341,10 +285,7 @@ def test_the_last_warning_names_dropout():
     net = problem.net(extra=[gluon.nn.Dropout(0.5)])
     trainer, loader = problem.trainer(net, tol=1e-9), problem.loader()
     with pytest.warns(UserWarning, match='did not converge: .* with Dropout each batch has'):
-        for batches in trainer.epochs(loader, 2, 1):
-            for batch in batches:
-                trainer.backward(*batch)
-                trainer.step(10)
+        train_epochs(trainer, loader, 2, 1)
 
 
 @pytest.mark.parametrize('given, leaves_out', [
@@ -361,10 +302,7 @@ def test_loaders_that_leave_out_other_rows_each_time_are_named(given, leaves_out
     trainer = problem.trainer(problem.net(), tol=1e-9)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter('always')
-        for batches in trainer.epochs(data, 2, 1):
-            for batch in batches:
-                trainer.backward(*batch)
-                trainer.step(len(batch[0]))
+        train_epochs(trainer, data, 2, 1)
     messages = ' '.join(str(one.message) for one in caught)
     assert ('train_data lacks other rows' in messages) == leaves_out
 

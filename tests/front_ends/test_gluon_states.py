@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from mxnet import gluon
 
-from blocks import Blocks, assert_weights, train, train_plain, weights_of
+from blocks import Blocks, assert_weights, train, train_epochs, train_plain, weights_of
 
 PROBLEM = Blocks('perceptron')
 
@@ -98,10 +98,7 @@ def test_a_converged_training_that_is_loaded_makes_no_step(tmp_path):
         if begin:
             net.load_parameters(path + '.params')
             trainer.load_states(path)
-        for batches in trainer.epochs(problem.loader(), 100, 2, begin_epoch=begin):
-            for data, label in batches:
-                trainer.backward(data, label)
-                trainer.step(len(data))
+        train_epochs(trainer, problem.loader(), 100, 2, begin_epoch=begin)
         assert trainer.has_converged
         ends.append(weights_of(net))
         trainer.save_states(path)

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from mxnet.gluon.contrib.estimator import Estimator
 
+from blocks import train_epochs
 from oracle import softmax
 from svrg_optimization import SVRGModule, SVRGTrainer
 from svrg_optimization.gluon import SnapshotHandler, SVRGBatchProcessor
@@ -66,10 +67,7 @@ def of_trainer(problem, dtype, tol, optimizer, params, epochs):
     net, _, trainer = trainer_of(problem, dtype, tol, optimizer, params)
     batches = [[mx.nd.array(part[first:first + BATCH], dtype=dtype) for part in problem[:2]]
                for first in range(0, ROWS, BATCH)]
-    for epoch in trainer.epochs(batches, epochs):
-        for data, label in epoch:
-            trainer.backward(data, label)
-            trainer.step(BATCH)
+    train_epochs(trainer, batches, epochs)
     return trainer, net.weight.data().asnumpy()
 
 

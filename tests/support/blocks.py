@@ -83,6 +83,14 @@ def train(trainer, loader, epochs, update_freq=2, batch_size=10, begin=0, contex
                 trainer.step(batch_size)
 
 
+def train_epochs(trainer, data, *epochs, **given):
+    """Train as the page on Gluon says."""
+    for batches in trainer.epochs(data, *epochs, **given):
+        for batch in batches:
+            trainer.backward(*batch)
+            trainer.step(sum(map(len, batch[0])) if isinstance(batch[0], list) else len(batch[0]))
+
+
 def train_plain(trainer, net, loss, loader, epochs, batch_size=10):
     """Train as everybody does with gluon.Trainer."""
     for _ in range(epochs):
@@ -105,5 +113,5 @@ def assert_weights(net, expected, tolerance=1e-5):
                                    err_msg=name)
 
 
-__all__ = ['Blocks', 'as_blocks_take', 'assert_weights', 'oracle', 'train', 'train_plain',
-           'weights_of']
+__all__ = ['Blocks', 'as_blocks_take', 'assert_weights', 'oracle', 'train', 'train_epochs',
+           'train_plain', 'weights_of']

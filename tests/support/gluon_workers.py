@@ -9,23 +9,29 @@ from mxnet import gluon
 from blocks import Blocks, as_blocks_take, train, weights_of
 
 
+def begun(kvstore, problem, with_np):
+    """Return the problem and its net, whose weights are those that count on the first worker."""
+    if with_np:
+        mx.npx.set_np()
+    problem = Blocks(**problem)
+    net = problem.net()
+    if kvstore.rank:
+        for param in net.collect_params().values():
+            param.set_data(as_blocks_take(np.zeros(param.shape)))
+    return problem, net
+
+
 def fit_gluon(kvstore, problem, sizes, batch_size, num_epoch, optimizer, name='sgd',
               with_np=False):
     """Train on one shard and return the weights; or the message of a ValueError.
 
     With `with_np` the arrays are mx.np arrays.
     """
-    if with_np:
-        mx.npx.set_np()
-    problem, rank = Blocks(**problem), kvstore.rank
-    net = problem.net()
-    if rank:
-        for param in net.collect_params().values():
-            param.set_data(as_blocks_take(np.zeros(param.shape)))  # the first worker's count
+    problem, net = begun(kvstore, problem, with_np)
     # By its name: the process is connected already, and a second connection would hang.
     trainer = problem.trainer(net, optimizer=name, settings=optimizer, kvstore=kvstore.type)
     try:
-        train(trainer, shard_of(problem, sizes, rank, batch_size), num_epoch,
+        train(trainer, shard_of(problem, sizes, kvstore.rank, batch_size), num_epoch,
               batch_size=batch_size * len(sizes))
     except ValueError as error:
         return str(error)
@@ -35,20 +41,15 @@ def fit_gluon(kvstore, problem, sizes, batch_size, num_epoch, optimizer, name='s
 def fit_gluon_alone(kvstore, problem, sizes, batch_size, num_epoch, optimizer, with_np=False,
                     **arguments):
     """Train on one shard with steps of its own rows and return the weights."""
-    if with_np:
-        mx.npx.set_np()
-    problem, rank = Blocks(**problem), kvstore.rank
-    net = problem.net()
-    if rank:
-        for param in net.collect_params().values():
-            param.set_data(as_blocks_take(np.zeros(param.shape)))  # the first worker's count
+    problem, net = begun(kvstore, problem, with_np)
     trainer = problem.trainer(net, settings=optimizer, kvstore=kvstore.type, local_steps=True,
                               **arguments)
     with warnings.catch_warnings():
         warnings.filterwarnings('ignore', 'batch_size of step is')
-        for batches in trainer.epochs(shard_of(problem, sizes, rank, batch_size), num_epoch):
-            for data, label in batches:
-                trainer.backward(data, label)
+        for batches in trainer.epochs(shard_of(problem, sizes, kvstore.rank, batch_size),
+                                      num_epoch):
+            for batch in batches:
+                trainer.backward(*batch)
                 trainer.step(batch_size)
     return weights_of(net)
 
@@ -108,8 +109,8 @@ def fit_on_raw_columns_gluon(kvstore, problem, sizes, batch_size, units):
     trainer = problem.trainer(net, optimizer='svrg_lbfgs', kvstore=kvstore, tol=1e-4,
                               settings={'wd': 1e-3})
     for batches in trainer.epochs(shard_of(problem, sizes, kvstore.rank, batch_size), 200):
-        for data, label in batches:
-            trainer.backward(data, label)
+        for batch in batches:
+            trainer.backward(*batch)
             trainer.step(batch_size * len(sizes))
     part, = trainer._optimizer.lr_scheduler.metric
     return part.moment, trainer.gradient_norm, weights_of(net)
