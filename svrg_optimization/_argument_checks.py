@@ -4,23 +4,6 @@ import numbers
 import reprlib
 
 import numpy as np
-from mxnet.base import _as_list
-
-
-def checked_callbacks(name, callbacks):
-    """Return None, a callable or a list of callables; raise a TypeError for all else."""
-    for callback in _as_list(callbacks) if callbacks is not None else []:
-        if not callable(callback):
-            raise TypeError('%s must be callable, a list of callables or None, not %r'
-                            % (name, callbacks))
-    return callbacks
-
-
-def checked_choice(name, value, choices):
-    """Return one of two choices; raise a ValueError for all else."""
-    if value not in choices:
-        raise ValueError('%s must be %r or %r, not %r' % (name, *choices, value))
-    return value
 
 
 def checked_bool(name, value, or_none=False):
@@ -85,10 +68,8 @@ def check_epoch(name, epoch):
     checked_count(name, epoch, 'an int of 0 or more', least=0)
 
 
-def checked_iterator(name, data, or_none=False):
+def checked_iterator(name, data):
     """Return an iterator over data; raise a TypeError for all else."""
-    is_iterator = (callable(getattr(data, 'reset', None))
-                   and callable(getattr(data, '__iter__', None)))
-    if not is_iterator and not (data is None and or_none):
+    if not all(callable(getattr(data, method, None)) for method in ('reset', '__iter__')):
         raise TypeError('%s must be a DataIter, not %s' % (name, reprlib.repr(data)))
     return data

@@ -546,7 +546,7 @@ class SVRGModule(Module):
 
         The gradient arrays of the module contain them afterwards, so clipping,
         noise and logs between `backward` and `update` work on SVRG gradients.
-        With `grad_req` 'add' each backward pass adds its SVRG gradient. PreviousSnapshot
+        With `grad_req` 'add' each backward pass adds its SVRG gradient. Before
         the first snapshot plain Module's gradients are computed. `out_grads` are
         used at the current weights and at the snapshot.
 

@@ -144,18 +144,6 @@ class _SVRGOptimizer(opt.Optimizer):
         """Current learning rate of the wrapped optimizer."""
         return self.default_opt.learning_rate
 
-    def set_learning_rate(self, lr):
-        """Set the learning rate of the wrapped optimizer."""
-        self.default_opt.set_learning_rate(lr)
-
-    def set_lr_mult(self, args_lr_mult):
-        """Set the learning rate multipliers of the wrapped optimizer."""
-        self.default_opt.set_lr_mult(args_lr_mult)
-
-    def set_wd_mult(self, args_wd_mult):
-        """Set the weight decay multipliers of the wrapped optimizer."""
-        self.default_opt.set_wd_mult(args_wd_mult)
-
     def create_state(self, index, weight):
         """Create the state of one key; it is None for a full gradient."""
         return self._create('create_state', index, weight)

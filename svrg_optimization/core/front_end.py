@@ -35,7 +35,7 @@ import contextlib
 
 import numpy as np
 
-from .arrays import moved, set_all
+from .arrays import set_all
 
 
 class Reference:
@@ -101,13 +101,6 @@ class Reference:
         theirs = self.values_of(model)
         return all(np.array_equal(ours[0].asnumpy(), theirs[name][0].asnumpy())
                    for name, ours in self.weights().items() if name not in self.set_in_pass)
-
-    def shift_weights(self, shift):
-        """Subtract from the weights a dict of one NDArray a parameter."""
-        weights = self.weights()
-        for name, by in shift.items():
-            for weight in weights[name]:
-                moved(weight, -by).copyto(weight)
 
     def copy_from(self, model):
         """Set the values to the current ones. A snapshot begins with it."""
@@ -292,7 +285,3 @@ class Workers:
             worker. Where it does not, or without one, the values of rank 0 are returned.
         """
         raise NotImplementedError
-
-    def within_process(self):
-        """Return what sums over the devices of this process alone."""
-        return self

@@ -87,10 +87,6 @@ class MeanGradient:
                     ctx=array.context, dtype=array.dtype)
         return decays
 
-    def decay_per_row(self, name, full_gradient):
-        """Return the weight decay of a parameter, in units of the objective per row."""
-        return self.decays[name] / self.per_row(full_gradient)
-
     @property
     def is_smooth(self):
         """Whether there is no proximal operator."""

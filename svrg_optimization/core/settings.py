@@ -1,6 +1,6 @@
 """The settings of both front ends, and when a snapshot is due. A new setting begins here."""
 
-from .._argument_checks import checked_bool, checked_choice, checked_count, checked_positive
+from .._argument_checks import checked_bool, checked_count, checked_positive
 from .._warn_once import warn
 from ..alpha import checked_alpha
 from ..proximal import operators_as_json, operators_from_json
@@ -25,7 +25,9 @@ class Settings:
         self.store_snapshot_grads = checked_budget('store_snapshot_grads', store_snapshot_grads)
         alpha = checked_alpha('alpha', alpha)
         self.alpha = alpha if callable(alpha) else float(alpha)
-        self.nonfinite = checked_choice('nonfinite', nonfinite, ('warn', 'raise'))
+        if nonfinite not in ('warn', 'raise'):
+            raise ValueError("nonfinite must be 'warn' or 'raise', not %r" % (nonfinite,))
+        self.nonfinite = nonfinite
         if not (full_grad_batches is None or callable(full_grad_batches)):
             full_grad_batches = checked_count('full_grad_batches', full_grad_batches, 'None, an '
                                               'int of 1 or more or a callable that returns one')

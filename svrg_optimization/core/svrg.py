@@ -25,6 +25,7 @@ import contextlib
 import dataclasses
 from typing import Any, Optional
 
+from .arrays import moved
 from .correction import correct_batch
 from .front_end import number_in
 from .full_gradient import FullGradient
@@ -77,8 +78,9 @@ class SVRG:
         snapshot, before = self.snapshot, self.reference.copy_of_values()
 
         def gradient_of(batch, shift=None):
-            if shift is not None:
-                self.reference.shift_weights(shift)
+            for name, by in (shift or {}).items():
+                for weight in self.reference.weights()[name]:
+                    moved(weight, -by).copyto(weight)
             total = self._sum([batch], model, source, workers)
             self.reference.set_values(before)
             return total.mean()

@@ -65,10 +65,6 @@ class OverDevices(Workers):
                                                for each in arrays])
         total.shares_differ = False
 
-    def within_process(self):
-        """Return what sums without a KVStore."""
-        return OverDevices()
-
 
 class OverWorkers(Workers):
     """Devices of all workers of a distributed KVStore.
@@ -137,10 +133,6 @@ class OverWorkers(Workers):
         allreduce(self._kvstore, {self._keys.full[name]: arrays for name, arrays in parts.items()})
         return {name: [total.astype(arrays[0].dtype) for total in parts[name]]
                 for name, arrays in values.items()}
-
-    def within_process(self):
-        """Return what sums over the devices of this process, without a KVStore."""
-        return OverDevices()
 
 
 def exchange(kvstore, keys, shares, values, others=()):

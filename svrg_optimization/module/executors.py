@@ -105,20 +105,17 @@ class Executors:
                              'not %s' % (argument, self.module.data_shapes, shapes))
         return module
 
-    def for_inputs_of(self, model):
-        """Return a module for the batch that the model has."""
-        return self._for_shapes(model.data_shapes, model.label_shapes)
-
     def _if_possible(self, data_shapes, label_shapes):
         try:
-            return self._for_shapes(data_shapes, label_shapes)
+            return self.for_shapes(data_shapes, label_shapes)
         except (RuntimeError, ValueError) as error:
             # The network has another batch size in it, or a device would have no row.
             if 'simple_bind error' in str(error) or 'Too many slices' in str(error):
                 return None
             raise
 
-    def _for_shapes(self, data_shapes, label_shapes):
+    def for_shapes(self, data_shapes, label_shapes):
+        """Return a module that is bound for these shapes."""
         for module in (self.module, *self._others):
             if (module.data_shapes, module.label_shapes) == (data_shapes, label_shapes):
                 return module

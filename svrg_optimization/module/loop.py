@@ -10,7 +10,7 @@ from mxnet.base import _as_list
 from mxnet.model import BatchEndParam
 from mxnet.module import BaseModule
 
-from .._argument_checks import check_epoch, checked_callbacks, checked_iterator
+from .._argument_checks import check_epoch, checked_iterator
 from ..core import snapshots
 from ..data.iterators import begin_within_epoch, leaves_out_other_rows, rewind, rewind_for_pass
 from ..data.ndarray_iter import is_viewable, views
@@ -55,7 +55,9 @@ def fit(module, args, kwargs, is_ours):
 def _check_arguments(settings, arguments):
     for name, value in arguments.items():
         if name.endswith('_callback'):
-            checked_callbacks(name, value)
+            if not (value is None or all(map(callable, _as_list(value)))):
+                raise TypeError('%s must be callable, a list of callables or None, not %r'
+                                % (name, value))
         elif name.endswith('_epoch') and value is not None:
             check_epoch(name, value)
         elif name == 'train_data' or name == 'eval_data' and value is not None:

@@ -4,11 +4,8 @@ import contextlib
 
 import mxnet as mx
 
-# Only these loss layers of MXNet can be means; the others are sums.
-_NORMALIZED_LOSSES = ('SoftmaxOutput', 'Softmax', 'MakeLoss')
-_SUM_LOSSES = ('LinearRegressionOutput', 'LogisticRegressionOutput', 'MAERegressionOutput',
-               'SVMOutput', 'make_loss')
-_LOSSES = _NORMALIZED_LOSSES + _SUM_LOSSES
+_LOSSES = ('SoftmaxOutput', 'Softmax', 'MakeLoss', 'LinearRegressionOutput', 'make_loss',
+           'LogisticRegressionOutput', 'MAERegressionOutput', 'SVMOutput')
 # These layers, like loss layers, pass no gradient from their outputs to their inputs.
 _GRADIENT_STOPS = ('BlockGrad', 'stop_gradient')
 

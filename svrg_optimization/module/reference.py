@@ -193,7 +193,7 @@ class ModuleReference(Reference):
         module = executors.module
         is_shared = executors.shares_inputs and not executor_group.is_reshaped(model, module)
         if not is_shared:
-            module = executors.for_inputs_of(model)
+            module = executors.for_shapes(model.data_shapes, model.label_shapes)
         executor_group.run_on_inputs_of(model, module, is_training, executors.masks.names,
                                         not is_shared, out_grads)
         self.activations_are_current = not executors.shares_pool

@@ -102,13 +102,9 @@ def _zero_free_memory():
 
 
 class _Thread(threading.Thread):
-    """Thread with the names that MXNet's launcher calls, of which Python has removed the first."""
+    """Thread with a name that MXNet's launcher calls and Python has removed."""
 
     isAlive = threading.Thread.is_alive  # noqa: N815
-
-    def setDaemon(self, daemonic):  # noqa: N802
-        """Set whether the process may end before the thread."""
-        self.daemon = daemonic
 
 
 def _with_plain_tuples(convert):

@@ -153,7 +153,7 @@ def metric_of(moments, gradient, full_gradient, weights):
         if len(names) == 2 and (gradient.multipliers[layer.weight]
                                 != gradient.multipliers[layer.bias] or not gradient.is_smooth):
             names.pop()
-        decays = [gradient.decay_per_row(name, full_gradient) for name in names]
+        decays = [gradient.decays[name] / gradient.per_row(full_gradient) for name in names]
         if len(names) == 1:
             moment = moment[(slice(-1),) * moment.ndim]
         columns = len(moment) - len(names) + 1

@@ -164,7 +164,8 @@ def test_names_of_masks_that_are_taken_are_not_used():
 
 def masks_at_the_snapshot(module):
     """Return the masks of a step, and those that its gradient at the snapshot had."""
-    at_snapshot = module._svrg.reference.executors.for_inputs_of(module)._exec_group.execs[0]
+    at_snapshot = module._svrg.reference.executors.for_shapes(
+        module.data_shapes, module.label_shapes)._exec_group.execs[0]
     return [(mask.asnumpy(), at_snapshot.arg_dict[name].asnumpy()) for mask, name in zip(
         module._exec_group.execs[0].outputs[1:], module._masks.names)]
 
