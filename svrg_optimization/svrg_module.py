@@ -405,7 +405,7 @@ class SVRGModule(Module):
         super().init_params(initializer, arg_params, aux_params, allow_missing, force_init,
                             allow_extra)
         if initializes and not self._keeps_snapshot:
-            self._loaded = self._loaded.without_snapshot()
+            self._loaded = self._loaded._replace(snapshot=None)
             self._snapshot.num_taken = 0
             if self._snapshot.is_active:
                 self._svrg.drop_snapshot()

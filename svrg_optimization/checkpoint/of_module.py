@@ -116,10 +116,6 @@ class PendingCheckpoint(NamedTuple):
         return (self.with_states and self.optimizer is not None
                 and self.optimizer['states'] is not None)
 
-    def without_snapshot(self):
-        """Return the parts without the snapshot."""
-        return self._replace(snapshot=None)
-
     def restore_snapshot(self, svrg):
         """Activate the snapshot of a module that is bound for training."""
         saved = self.snapshot
@@ -130,7 +126,7 @@ class PendingCheckpoint(NamedTuple):
         elif saved:
             svrg.reference.executors.module.set_params(saved['weights'], saved['auxiliary'])
             svrg.snapshot.replace(full_gradient, saved['taken_at'], is_stale=saved['is_stale'])
-        return self.without_snapshot()
+        return self._replace(snapshot=None)
 
     def restore_counts(self, wrapped, optimizer, optimizer_params, contexts):
         """Continue the update counts in an optimizer, unless `begin_num_update` is given."""

@@ -130,21 +130,19 @@ class GluonReference(Reference):
     @contextlib.contextmanager
     def _in_place(self):
         """Let the parameters have the values of the snapshot, and gradients of their own."""
-        current = [(param, param._data, param._grad) for param in self.arrays]
-
-        def restore():
-            for param, data, gradients in current:
+        def give(arrays):
+            for param, (data, gradients) in arrays.items():
                 param._data, param._grad = data, gradients
 
+        current = {param: (param._data, param._grad) for param in self.arrays}
         try:
-            for param, (data, gradients) in self.arrays.items():
-                param._data, param._grad = data, gradients
+            give(self.arrays)
             yield
         finally:
             try:
-                restore()
+                give(current)
             except BaseException:  # a Ctrl-C in the middle
-                restore()
+                give(current)
                 raise
 
     def _check_shapes(self, block, *_):

@@ -45,11 +45,6 @@ def waits_in_steps(kvstore):
     return is_synchronous(kvstore) and not steps_alone(kvstore)
 
 
-def batches_of_rescaling(kvstore):
-    """Return how many batches Module averages in a step. Like Module it looks for "_sync"."""
-    return kvstore.num_workers if is_distributed(kvstore) and '_sync' in kvstore.type else 1
-
-
 def will_update(kvstore, devices, arg_params):
     """Tell whether Module will let a KVStore, or one of this name, update the weights."""
     if isinstance(kvstore, str) and is_distributed(kvstore):

@@ -142,8 +142,9 @@ def _refuse_optimizer(_=None):
 
 
 def _rows(module, kvstore):
-    """Return the rows of a step, by which Module divides."""
-    return executor_group.batch_size(module) * kinds.batches_of_rescaling(kvstore)
+    """Return the rows of a step, by which Module divides. Like Module it looks for "_sync"."""
+    is_sync = kinds.is_distributed(kvstore) and '_sync' in kvstore.type
+    return executor_group.batch_size(module) * (kvstore.num_workers if is_sync else 1)
 
 
 def wrapped_optimizer(module, default_opt, kvstore, optimizer_params):

@@ -38,13 +38,6 @@ def find_spec(name, path, target):
 class _Loader(SourceFileLoader):
     """Loader of one module of MXNet."""
 
-    def create_module(self, spec):
-        """Remove modules that a failed import of MXNet has left."""
-        if self.name == 'mxnet':
-            for name, module in list(sys.modules.items()):
-                if name.startswith('mxnet.') and module is not None:
-                    del sys.modules[name]
-
     def source_to_code(self, *args, **kwargs):
         """Compile without the warnings of newer Pythons about MXNet's files."""
         with warnings.catch_warnings():
@@ -54,10 +47,10 @@ class _Loader(SourceFileLoader):
 
     def get_code(self, fullname):
         """Return the code, with tobytes in place of the old array method tostring."""
-        code = super().get_code(fullname)
         if fullname == 'mxnet.recordio' and _is_needed():
-            return _renamed(code, 'tostring', 'tobytes')
-        return code
+            return self.source_to_code(
+                self.get_source(fullname).replace('tostring', 'tobytes'), self.path)
+        return super().get_code(fullname)
 
     def exec_module(self, module):
         """Run the module, with builtins of its own if MXNet needs them, and mend it."""
@@ -170,14 +163,6 @@ _MENDED = {'mxnet.kvstore.base': ('create', _with_exit),
            'mxnet.gluon.data.dataloader': ('multiprocessing', _with_fork)}
 
 
-def _renamed(code, old, new):
-    """Return code with another name in place of an old one."""
-    return code.replace(
-        co_names=tuple(new if name == old else name for name in code.co_names),
-        co_consts=tuple(_renamed(value, old, new) if isinstance(value, types.CodeType) else value
-                        for value in code.co_consts))
-
-
 @functools.lru_cache(maxsize=None)
 def _is_needed():
     import numpy  # noqa: PLC0415
@@ -227,7 +212,7 @@ def _view_of(module, **names):
 def _numpy_view():
     import numpy  # noqa: PLC0415
     names = {old: getattr(numpy, new) for old, new in _RENAMED.items() if hasattr(numpy, new)}
-    names.update((name, _gone(name)) for name in _GONE)
+    names.update(dict.fromkeys(_GONE, _gone))
     names.update(bool=bool, int=int, PZERO=0.0, NZERO=-0.0, PINF=numpy.inf, NINF=-numpy.inf,
                  Inf=numpy.inf, NaN=numpy.nan, NAN=numpy.nan,
                  msort=functools.partial(numpy.sort, axis=0))
@@ -247,11 +232,8 @@ def _scipy_view():
     return _view_of(scipy, sparse=_view_of(scipy.sparse, csr=csr))
 
 
-def _gone(name):
-    def function(*args, **kwargs):
-        raise NotImplementedError('NumPy has no function %s any more' % name)
-    function.__name__ = name
-    return function
+def _gone(*args, **kwargs):
+    raise NotImplementedError('NumPy has no functions %s any more' % ', '.join(_GONE))
 
 
 def _array(value, dtype=None, **kwargs):

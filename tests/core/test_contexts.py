@@ -15,7 +15,7 @@ from mxnet.base import _LIB, check_call
 from problems import Problem, SparseProblem
 from sequences import Sequences
 from svrg_optimization import LinearDecay, SVRGModule
-from svrg_optimization.diagnostics import VarianceCallback, gradient_variance
+from svrg_optimization.diagnostics import gradient_variance
 from svrg_optimization.proximal import L1, Box, GroupLasso
 
 ONE, TWO = mx.cpu(1), [mx.cpu(1), mx.cpu(2)]
@@ -111,8 +111,7 @@ def later(context, patch):
                              context=context)
     problem.fit(loaded, 4, begin_epoch=3, optimizer_params=SGD)
     gradient_variance(module, problem.iterator())
-    problem.fit(module, 4, problem.iterator(4), begin_epoch=3,
-                epoch_end_callback=VarianceCallback(module, problem.iterator()))
+    problem.fit(module, 4, problem.iterator(4), begin_epoch=3)
 
 
 def rows_of_batch(batch):

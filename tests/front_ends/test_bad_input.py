@@ -28,7 +28,7 @@ from bad_input import (
 from problems import Problem
 from samples import Lengths
 from svrg_optimization import LinearDecay, SVRGModule
-from svrg_optimization.diagnostics import VarianceCallback, gradient_variance
+from svrg_optimization.diagnostics import gradient_variance
 
 
 def no_loss(module, problem):
@@ -214,8 +214,6 @@ ROWS = {
     'variance no snapshot': (on(lambda problem: problem.bound(), lambda module, problem:
                                 gradient_variance(module, problem.iterator())), RuntimeError,
                              'mod must have a snapshot'),
-    'variance callback': (lambda *_: VarianceCallback(3, Data()), TypeError,
-                          'mod must be an SVRGModule, not 3'),
 }
 
 

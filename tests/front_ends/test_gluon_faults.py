@@ -221,10 +221,10 @@ def test_a_ctrl_c_while_the_weights_are_put_back_leaves_them_in_place():
     batch = next(iter(problem.loader()))
     live = [(param, param._data, param._grad) for param in net.collect_params().values()]
     call = gluon.HybridBlock._call_cached_op
-    count = Interruption(lambda: trainer.backward(*batch), functions=['restore']).operations
+    count = Interruption(lambda: trainer.backward(*batch), functions=['give']).operations
     assert count > 5
     for at in range(1, count + 1):
-        Interruption(lambda: trainer.backward(*batch), at, functions=['restore'])
+        Interruption(lambda: trainer.backward(*batch), at, functions=['give'])
         assert all(param._data is data and param._grad is gradients
                    for param, data, gradients in live)
         assert gluon.HybridBlock._call_cached_op is call

@@ -113,11 +113,6 @@ print(sys.meta_path == before)
 importlib.reload(mxnet.metric)
 importlib.reload(mxnet)
 print(mxnet.metric.create('acc').name)''', 'True\naccuracy'),
-    'what a failed import left of MXNet is forgotten': ('''
-import sys, types
-left = sys.modules['mxnet.base'] = types.ModuleType('mxnet.base')
-import svrg_optimization, mxnet
-print(mxnet.base is left, sys.modules['mxnet.base'] is mxnet.base)''', 'False True'),
     'several threads import at once': ('''
 import threading
 found = []
