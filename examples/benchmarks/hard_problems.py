@@ -448,7 +448,7 @@ def main():
     for row in rows:
         row[3] = row[3] or ''  # of other kinds the optimum is not known
     common.write(args.output, 'hard_problems', (
-        'update_freq=2, tol=%g (0.001 for buckets; %g and scaled=True for raw columns, which are '
+        'update_freq=2, tol=%g (0.001 for buckets; %g for raw columns, which are '
         'near within %g of the way), at most %d epochs; each by nag with a momentum of 0.9 and by '
         'sgd; proximal ones twice by sgd.' % (TOL, NEAR, NEAR, EPOCHS)),
         ['kind', 'trainings', 'converged', 'near the optimum', 'ended above the start', 'epochs'],

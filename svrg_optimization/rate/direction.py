@@ -56,9 +56,11 @@ class Direction:
         if decays.any():
             self._decayed = self._array(np.zeros((1, ends[-1])))
             self._weights = views(self._decayed)
-        self._pairs = len(pairs) and [self._array(each) for each in (
-            np.vstack([pairs.moves, pairs.changes]), pairs.matrix(gamma),
-            *np.zeros((2, 1, 2 * len(pairs))))]
+        self._pairs = None
+        if len(pairs):
+            rows = np.vstack([pairs.moves, pairs.changes])
+            self._pairs = [self._array(each) for each in (
+                rows, pairs.matrix(gamma) @ rows, np.zeros((1, len(rows))))]
 
     def _array(self, values):
         return nd.array(values, self._context, self._dtype)
@@ -82,12 +84,11 @@ class Direction:
             if inverse is not None:
                 nd.dot(read, inverse, out=written)
         if self._pairs:
-            rows, matrix, products, combined = self._pairs
+            rows, combined, products = self._pairs
             if self._multipliers is not None:
                 flat *= self._multipliers
             nd.dot(flat, rows, transpose_b=True, out=products)
-            nd.dot(products, matrix, out=combined)
-            nd.linalg.gemm(combined, rows, result, out=result)
+            nd.linalg.gemm(products, combined, result, out=result)
         if self._decays is not None:
             result -= self._decayed
         for part, written in zip(self._parts, self._written):

@@ -133,8 +133,11 @@ class MetricBlock:
                 **dict.fromkeys(bias, numbers[:, -1])}
 
 
-def metric_of(moments, gradient, full_gradient, weights):
-    """Return the Parts that have a moment, from that of each layer.
+def metric_of(moments, gradient, full_gradient, weights, is_directed):
+    """Return the MetricBlocks that have a moment, from that of each layer.
+
+    Without pairs of L-BFGS a network of several layers has none: those of its first layer alone
+    make training slower.
 
     Parameters
     ----------
@@ -142,8 +145,13 @@ def metric_of(moments, gradient, full_gradient, weights):
         Result of ``InputMoments.means``.
     gradient, full_gradient, weights
         MeanGradient, FullGradient and weights at the snapshot.
+    is_directed : bool
+        Whether steps have pairs of L-BFGS.
     """
     parts, updated = [], gradient.updated(full_gradient)
+    of_layers = {name for layer in moments for name in (layer.weight, layer.bias)}
+    if not (is_directed or set(updated) <= of_layers):
+        return []
     for layer, moment in moments.items():
         names = [name for name in (layer.weight, layer.bias) if name in updated]
         operator = gradient.proximal.get(layer.weight)
@@ -151,8 +159,9 @@ def metric_of(moments, gradient, full_gradient, weights):
                 or not np.isfinite(moment).all() or not (operator is None or is_ours(operator))):
             continue
         if len(names) == 2 and (gradient.multipliers[layer.weight]
-                                != gradient.multipliers[layer.bias] or not gradient.is_smooth):
-            names.pop()
+                                != gradient.multipliers[layer.bias] or not gradient.is_smooth
+                                or moment.ndim == 1):
+            names.pop()  # its own moment is 1, and a diagonal does not join it to the columns
         decays = [gradient.decays[name] / gradient.per_row(full_gradient) for name in names]
         if len(names) == 1:
             moment = moment[(slice(-1),) * moment.ndim]

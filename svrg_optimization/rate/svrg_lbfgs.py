@@ -164,7 +164,8 @@ class SnapshotRule(LRScheduler):
         if is_fresh:
             self.gamma, self.pairs, self.guard = None, SecantPairs(), Guard()
         if not lacks_moments:
-            self.metric = metric_of(moments.means(workers), gradient, full_gradient, weights)
+            self.metric = metric_of(moments.means(workers), gradient, full_gradient, weights,
+                                    self._is_directed)
             norm = gradient.norm(full_gradient, weights)
         # They are, where data are others at a resume, or weights were set on another worker.
         self._lacks_metric = bool(is_fresh and lacks_moments)

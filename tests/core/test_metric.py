@@ -220,8 +220,21 @@ def test_more_than_256_columns_have_the_diagonal():
     module.fit(mx.io.NDArrayIter(rows, targets, 20, label_name='label'), eval_metric=[],
                optimizer='svrg_lbfgs', num_epoch=60, initializer=mx.init.Zero())
     part, = module._optimizer.lr_scheduler.metric
-    np.testing.assert_allclose(part.moment[:-1], (np.float32(rows) ** 2).mean(axis=0), rtol=1e-5)
+    np.testing.assert_allclose(part.moment, (np.float32(rows) ** 2).mean(axis=0), rtol=1e-5)
     assert module.objective < 1e-5 * (targets ** 2).mean() / 2
+
+
+@pytest.mark.parametrize('units', [4, 80000])
+def test_a_large_network_has_neither_pairs_nor_a_metric(units):
+    hidden = mx.sym.tanh(mx.sym.FullyConnected(mx.sym.Variable('data'), num_hidden=units))
+    output = mx.sym.FullyConnected(hidden, num_hidden=1, name='fc')
+    module = SVRGModule(mx.sym.LogisticRegressionOutput(output, mx.sym.Variable('label')),
+                        label_names=('label',), update_freq=1)
+    module.fit(iterator('turned'), eval_metric=[], optimizer='svrg_lbfgs', num_epoch=3,
+               initializer=mx.init.Xavier())
+    rule = module._optimizer.lr_scheduler
+    assert (len(rule.metric), bool(len(rule.pairs))) == (units == 4, units == 4)
+    assert 0 < module.objective < 0.65
 
 
 def soft(values, strength):
