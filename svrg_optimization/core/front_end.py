@@ -33,8 +33,6 @@ tests/core/test_front_end.py has the smallest front end.
 
 import contextlib
 
-import numpy as np
-
 from .arrays import set_all
 
 
@@ -45,12 +43,9 @@ class Reference:
     ----------
     is_repeatable : bool
         Whether a batch has the same gradient again with the same random numbers.
-    set_in_pass : collection of str
-        Names of weights that each pass sets itself, as BatchNorm with fix_gamma sets its gamma to
-        1: they are no part of the objective.
     """
 
-    is_repeatable, set_in_pass = True, ()
+    is_repeatable = True
 
     def disturbances(self):
         """List what makes the objective another one in each batch, as Dropout does."""
@@ -95,12 +90,6 @@ class Reference:
     def set_values(self, values):
         """Set values at the snapshot, some or all, to copies of others."""
         set_all(self.values(), values)
-
-    def has_weights_of(self, model):
-        """Tell whether the model being trained has the weights of the snapshot."""
-        theirs = self.values_of(model)
-        return all(np.array_equal(ours[0].asnumpy(), theirs[name][0].asnumpy())
-                   for name, ours in self.weights().items() if name not in self.set_in_pass)
 
     def copy_from(self, model):
         """Set the values to the current ones. A snapshot begins with it."""

@@ -169,19 +169,13 @@ class _Snapshots:
             self._begin()
 
     def _begin(self):
-        """Look at the data and the other workers, and whether a run that goes on had converged."""
-        svrg, module, snapshot = self._svrg, self._of_snapshot, self._svrg.snapshot
+        """Look at the data and the other workers."""
+        svrg, module = self._svrg, self._of_snapshot
         if (svrg.settings.tol is not None and self._takes_snapshots
                 and leaves_out_other_rows(self._train_data)):
             snapshots.warn_of_rows_left_out(svrg)
-        is_due = self.is_due(svrg.epoch)
         module._membership.check_plan(module, self._train_data, svrg, self._given.num_epoch,
-                                      self._takes_snapshots, is_due)
-        if (self._takes_snapshots and not is_due and svrg.settings.tol is not None
-                and snapshot.taken_at == snapshot.num_update
-                and svrg.reference.has_weights_of(module)):
-            snapshots.look_for_convergence(svrg, module.gradient_norm, workers_of(module))
-            self.has_ended = module.has_converged
+                                      self._takes_snapshots, self.is_due(svrg.epoch))
 
     @property
     def _takes_snapshots(self):
@@ -191,6 +185,7 @@ class _Snapshots:
         """Tell whether a snapshot is due where an epoch begins."""
         return self._takes_snapshots and not self.has_ended and (
             self._svrg.settings.is_due(self._svrg.snapshot, epoch)
+            or self._svrg.snapshot.has_converged  # as in a file
             or self._step_alone and epoch == self._given.begin_epoch)
 
     def take(self):

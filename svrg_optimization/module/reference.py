@@ -37,7 +37,7 @@ class ModuleReference(Reference):
             nodes[place]['name'] in model._aux_names for node in nodes
             if not is_set(node.get('attrs', {}), 'use_global_stats')
             for place, *_ in node['inputs'])
-        self.set_in_pass = {
+        self.set_in_pass = {  # gammas that a pass sets to 1: they are no part of the objective
             nodes[node['inputs'][1][0]]['name'] for node in nodes
             if node['op'] in ('BatchNorm', 'BatchNorm_v1')
             and is_set({'fix_gamma': 'True', **node.get('attrs', {})}, 'fix_gamma')}

@@ -218,9 +218,7 @@ def _numpy_view():
                  msort=functools.partial(numpy.sort, axis=0))
     if hasattr(numpy, '_core'):
         names.update(core=numpy._core, compat=types.SimpleNamespace(basestring=str), array=_array,
-                     in1d=lambda one, *others, **how: numpy.isin(numpy.ravel(one), *others, **how),
-                     nanpercentile=_with_interpolation(numpy.nanpercentile),
-                     nanquantile=_with_interpolation(numpy.nanquantile))
+                     in1d=lambda one, *others, **how: numpy.isin(numpy.ravel(one), *others, **how))
     return _view_of(numpy, **names)
 
 
@@ -243,15 +241,6 @@ def _array(value, dtype=None, **kwargs):
         return numpy.array(value, dtype, **kwargs)
     except OverflowError:
         return numpy.array(value, **kwargs).astype(dtype)
-
-
-def _with_interpolation(function):
-    @functools.wraps(function)
-    def wrapper(*args, **kwargs):
-        if 'interpolation' in kwargs:
-            kwargs['method'] = kwargs.pop('interpolation')
-        return function(*args, **kwargs)
-    return wrapper
 
 
 class _TypeOfText(type):

@@ -108,15 +108,6 @@ def test_functions_that_are_gone_from_numpy_are_not_implemented(name):
         getattr(mx.np.fallback, name)(1, 2, 3)
 
 
-@pytest.mark.parametrize('name, part', [('nanpercentile', 40), ('nanquantile', 0.4)])
-@pytest.mark.parametrize('interpolation', ['lower', 'higher', 'linear'])
-def test_quantiles_are_interpolated_as_in_numpy(name, part, interpolation):
-    numbers = [1, 2, 4, np.nan]
-    actual = getattr(mx.np, name)(mx.np.array(numbers), part, interpolation=interpolation)
-    expected = getattr(np, name)(numbers, part, method=interpolation)
-    np.testing.assert_allclose(float(actual), expected, rtol=1e-6)
-
-
 @silent
 def test_mx_np_keeps_the_names_that_numpy_removed():
     names = [mx.np.NINF, mx.np.PINF, mx.np.PZERO, mx.np.NZERO]
