@@ -129,13 +129,11 @@ def prepare_exit(kvstore):
 
 def _leave(report, kind, error, traceback):
     """Report an exception and end the process as Python would, but wait for no other worker."""
-    if hasattr(sys, 'ps1') or sys.flags.inspect:  # somebody goes on after it
-        report(kind, error, traceback)
-        return
     try:
         report(kind, error, traceback)
     finally:
-        leave(130 if issubclass(kind, KeyboardInterrupt) else 1)
+        if not (hasattr(sys, 'ps1') or sys.flags.inspect):  # where somebody goes on after it
+            leave(130 if issubclass(kind, KeyboardInterrupt) else 1)
 
 
 def leave(code):
