@@ -291,11 +291,11 @@ def killed(prefix):
     new = fingerprint(prefix, 1)
     first.save_checkpoint(prefix, 1, save_optimizer_states=True)
     old, before = fingerprint(prefix, 1), content(folder)
-    for epoch, step in itertools.product((1, 2), range(9)):
+    for epoch, step in itertools.product((1, 2), range(10)):  # four files, and their folder
         status = save_and_die(second, prefix, epoch, step)
-        assert os.WIFSIGNALED(status) == (step < 8), step  # four files are written and get names
-        if step == 8 or epoch == 1:
-            assert fingerprint(prefix, epoch) == (new if step == 8 else old)
+        assert os.WIFSIGNALED(status) == (step < 9), step
+        if step >= 8 or epoch == 1:
+            assert fingerprint(prefix, epoch) == (new if step >= 8 else old)
         else:
             assert not os.path.exists(prefix + '-0002.svrg')
         assert epoch == 1 or fingerprint(prefix, 1) == old

@@ -270,7 +270,7 @@ def test_the_benchmark_of_the_automatic_rate_takes_few_passes(tmp_path):
 def test_a_tol_ten_times_as_small_brings_the_objective_closer(tmp_path):
     table = table_of(tmp_path, 'tolerance')
     assert [row[0] for row in table] == ['1e-03', '1e-04', '1e-05', '1e-06']
-    for bound, row in zip((1e-2, 5e-4, 2e-5, 2e-7), table):
+    for bound, row in zip((5e-2, 5e-3, 2e-5, 2e-7), table):
         assert all(float(cell.split(',')[0]) <= bound for cell in row[1:])
 
 
@@ -283,7 +283,7 @@ def test_the_benchmark_on_a_libsvm_file_reaches_the_optimum(tmp_path):
     table = table_of(tmp_path, 'time_to_suboptimality', '--data', tmp_path / 'rows', '--l2', 0.01,
                      '--rates', 0.5, '--epochs', 60, '--rounds', 1)
     rows = [row for row in table if row[0].startswith(('SVRG', 'scikit'))]
-    assert len(rows) == 8 and not any('not reached' in cell for row in rows for cell in row)
+    assert len(rows) == 7 and not any('not reached' in cell for row in rows for cell in row)
 
 
 @pytest.mark.cluster
