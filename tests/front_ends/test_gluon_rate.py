@@ -135,14 +135,15 @@ def test_a_rate_that_led_astray_is_halved_at_the_best_snapshot(rate, contexts):
         np.testing.assert_array_equal(value, good[name])
 
 
-def test_dropout_is_measured_with_the_same_masks():
-    """Otherwise the difference of two gradients so near each other would be far larger."""
-    problem, factors = Blocks('linear', rows=10), []
-    for layers in ([], [gluon.nn.Dropout(0.5)]):
-        trainer = trainer_of(problem, problem.net(extra=layers))
-        trainer.update_full_grads(problem.loader())
-        factors.append(rule_of(trainer).gamma)
-    assert 0.2 < factors[1] / factors[0] < 5
+@pytest.mark.parametrize('seed', range(5))
+def test_dropout_is_measured_with_the_same_masks(seed):
+    """With others the gradients, of some 10,000, would differ by as much, and gamma be 1e-4."""
+    mx.random.seed(seed)
+    problem = Blocks('linear', rows=10)
+    problem.targets *= 1e4
+    trainer = trainer_of(problem, problem.net(extra=[gluon.nn.Dropout(0.5)]))
+    trainer.update_full_grads(problem.loader())
+    assert 0.01 < rule_of(trainer).gamma < 100
 
 
 @pytest.mark.parametrize('layers', [[], [gluon.nn.Dropout(0.5)]])
