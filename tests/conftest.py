@@ -7,6 +7,7 @@ import shutil
 import signal
 
 import mxnet as mx
+import numpy as np
 import pytest
 
 import bad_input
@@ -63,6 +64,13 @@ def pytest_runtest_call():
     yield
     with contextlib.suppress(mx.MXNetError):  # of what failed on purpose
         mx.nd.waitall()
+
+
+@pytest.fixture(autouse=True)
+def seeded():
+    """Begin each test with the same random numbers, whichever ran before it in this process."""
+    np.random.seed(0)
+    mx.random.seed(0)
 
 
 @pytest.fixture
