@@ -288,14 +288,14 @@ class SnapshotRule(LRScheduler):
             here, there = ({name: arrays[device] for name, arrays in each.items()}
                            for each in (weights, gradients))
             if device not in self._directions:
-                gradient = trained.mean_gradient()
-                names = [name for name in gradient.multipliers if name in svrg.reference.weights()]
-                size = sum(svrg.reference.weights()[name][0].size for name in names)
+                gradient, at_snapshot = trained.mean_gradient(), svrg.reference.weights()
+                like = {name: at_snapshot[name][device] for name in gradient.multipliers
+                        if name in at_snapshot}
+                size = sum(array.size for array in like.values())
                 fits = len(self.pairs) and self.pairs.moves.shape[1] == size
                 self._directions[device] = Direction(
-                    self._parts(names), (self.gamma or _UNKNOWN) if self._is_directed else 1.,
-                    self.pairs if fits else SecantPairs(), gradient,
-                    {name: svrg.reference.weights()[name][device] for name in names})
+                    self._parts(list(like)), (self.gamma or _UNKNOWN) if self._is_directed else 1.,
+                    self.pairs if fits else SecantPairs(), gradient, like)
             self._directions[device].apply(there, here, scale)
 
     def step_size(self, name, rate, like):
