@@ -31,6 +31,7 @@ class GluonReference(Reference):
         self.rows, self.numbers = rows, RandomNumbers()
         self._looked_up, self._trained = [], []  # arrays of all parameters
         self.arrays = {}
+        self._blocks = set()  # those of the objective that may be compiled
         self._dense_of_inputs = None  # unknown; the input's place by Layer
         self._mark = object()  # of gradients that this has computed
         self._seen, self._stepped = [], None  # elements of each parameter, after the latest step
@@ -134,6 +135,7 @@ class GluonReference(Reference):
             for param, (data, gradients) in arrays.items():
                 param._data, param._grad = data, gradients
 
+        self._check_shapes()
         current = {param: (param._data, param._grad) for param in self.arrays}
         try:
             give(self.arrays)
@@ -145,9 +147,14 @@ class GluonReference(Reference):
                 give(current)
                 raise
 
-    def _check_shapes(self, block, *_):
-        if (getattr(block, '_active', False) and ('static_shape', True) in block._flags
-                and not self.arrays.keys().isdisjoint(block.collect_params().values())):
+    def _find_block(self, block, *_):
+        if hasattr(block, '_active') and not (
+                self.arrays.keys().isdisjoint(block.collect_params().values())):
+            self._blocks.add(block)
+            self._check_shapes()
+
+    def _check_shapes(self):
+        if any(block._active and ('static_shape', True) in block._flags for block in self._blocks):
             raise ValueError('the network must not be hybridized with static_shape=True, which '
                              'keeps the arrays that it saw first: static_alloc=True is possible')
 
@@ -198,12 +205,12 @@ class GluonReference(Reference):
 
     def gradients_of_pass(self, batches, model, source, total, stores):
         """Yield the gradients of the batches of a pass, a BatchGradient for each."""
-        self.numbers.are_drawn = None
+        self.numbers.are_drawn, self._blocks = None, set()
         for number, batch in enumerate(batches):
             if stores and not number or source.is_repeated:
                 self.numbers.set_seed(is_new=source.draws_random_numbers)
             with self._in_place(), (
-                    contextlib.nullcontext() if number else _seeing(self._check_shapes)):
+                    contextlib.nullcontext() if number else _seeing(self._find_block)):
                 outputs, losses = self._run(with_states(batch, source.states))
             if stores and not number:
                 self.numbers.find_out(self._trained[0].list_ctx()[0])
@@ -217,7 +224,7 @@ class GluonReference(Reference):
                 total.batch_size = summed  # most steps need not scale it again
             weights = [weight / model._loss_scale for weight in weights]
             yield BatchGradient(batch, self._gradients, weights, rows,
-                       losses=[[(as_nd(loss).detach(), 1.)] for loss in losses])
+                                losses=[[(as_nd(loss).detach(), 1.)] for loss in losses])
 
     def arrays_of(self, batch):
         """List the arrays among the inputs of all devices."""

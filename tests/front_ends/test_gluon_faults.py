@@ -253,14 +253,16 @@ def test_parameters_with_other_arrays_drop_the_snapshot(change):
     assert trainer._svrg.snapshot.is_active
 
 
-def test_a_network_hybridized_with_static_shape_later_is_refused_at_the_next_snapshot():
+def test_a_network_hybridized_with_static_shape_later_is_refused_at_the_next_step():
     problem = Blocks('perceptron')
     net = problem.net()
     trainer = problem.trainer(net)
     train(trainer, problem.loader(), 1)
     net.hybridize(static_alloc=True, static_shape=True)
-    with pytest.raises(ValueError, match='must not be hybridized with static_shape=True'):
-        trainer.update_full_grads(problem.loader())
+    for again in (lambda: trainer.backward(*next(iter(problem.loader()))),
+                  lambda: trainer.update_full_grads(problem.loader())):
+        with pytest.raises(ValueError, match='must not be hybridized with static_shape=True'):
+            again()
     net.hybridize(static_alloc=True)
     train(trainer, problem.loader(), 2, begin=1)
     assert_weights(net, problem.oracle(2))
