@@ -39,10 +39,12 @@ def main():
     as_root = ['--allow-run-as-root'] * (os.geteuid() == 0)
     role = ['-m', 'svrg_optimization.launch.role', '--servers', str(args.servers), args.script,
             *args.arguments]
-    # As many slots as processes: more than this machine has cores, and none of another host.
+    # As many slots as processes, also where there are fewer cores, or mpirun finds none, as without
+    # /sys; and none of another host.
     os.execve(mpirun, [
         mpirun, *as_root, '--host', 'localhost:%d' % (1 + args.servers + args.workers),
-        '--bind-to', 'none', '--tag-output', '-np', str(1 + args.servers), sys.executable, *role,
+        '--map-by', ':OVERSUBSCRIBE', '--bind-to', 'none', '--tag-output',
+        '-np', str(1 + args.servers), sys.executable, *role,
         ':', '-np', str(args.workers), args.python, *role], {**os.environ, 'PATH': path})
 
 
