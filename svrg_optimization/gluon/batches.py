@@ -8,7 +8,7 @@ from mxnet import gluon
 from ..core.front_end import BatchesOfPass
 from ..data.batch_rows import without_padding
 from ..data.iterators import batches_stay, pads_in_front, rewind
-from .numpy_arrays import ARRAYS, as_blocks_take, moved
+from .numpy_arrays import ARRAYS, as_blocks_take, mapped, moved
 
 
 class Batches(BatchesOfPass):
@@ -38,8 +38,8 @@ class Batches(BatchesOfPass):
         """Return a batch that stays as it is when the next one is read."""
         if isinstance(self.train_data, gluon.data.DataLoader) or batches_stay(self.train_data):
             return batch
-        return [[value.copy() if isinstance(value, ARRAYS) else value for value in inputs]
-                for inputs in batch]
+        return [[mapped(lambda each: each.copy() if isinstance(each, ARRAYS) else each, value)
+                 for value in inputs] for inputs in batch]
 
     def _split(self, batch):
         """Return the inputs of the objective for each device."""
@@ -48,15 +48,16 @@ class Batches(BatchesOfPass):
             batch = without_padding(batch, data.provide_data, data.provide_label,
                                     pads_in_front(data))
             batch = as_blocks_take([*batch.data, *(batch.label or [])])
-        if not isinstance(batch, (list, tuple)) or not batch:
-            raise TypeError('train_data must yield tuples or lists of what objective takes, not %s'
-                            % reprlib.repr(batch))
+        if not isinstance(batch, (list, tuple, dict)) or not batch:
+            raise TypeError('train_data must yield tuples or lists of what objective takes, or '
+                            'dicts, not %s' % reprlib.repr(batch))
+        batch = [batch] if isinstance(batch, dict) else batch
         axes, rows = self._rows.axes(batch), self._rows.of_inputs(batch)
         if len(axes) != len(batch):
             raise ValueError('batch_axis must have one for each of the %d inputs in a batch of '
                              'train_data, and not be %s' % (len(batch), axes))
         if len(devices) == 1:
-            return [[moved(value, devices[0]) for value in batch]]
+            return [[mapped(lambda each: moved(each, devices[0]), value) for value in batch]]
         if None in rows or len(set(rows)) > 1 or rows and rows[0] < len(devices):
             raise ValueError('batch_axis must be the axis of the rows in each input, at least one '
                              'for each of %d devices, or None: the inputs have %s rows along %s'
@@ -65,6 +66,9 @@ class Batches(BatchesOfPass):
 
 
 def _parts_of(value, axis, devices):
+    if isinstance(value, dict):
+        parts = {key: _parts_of(each, axis, devices) for key, each in value.items()}
+        return [{key: each[place] for key, each in parts.items()} for place in range(len(devices))]
     if isinstance(value, (list, tuple)):
         if len(value) != len(devices):
             raise ValueError('train_data must yield lists of one for each of the devices, '
@@ -76,8 +80,9 @@ def _parts_of(value, axis, devices):
 
 
 def as_inputs(batch, devices):
-    """Return a batch as `SVRGTrainer.backward` takes it."""
-    return tuple(batch[0]) if devices == 1 else tuple(map(list, zip(*batch)))
+    """Return a batch as `SVRGTrainer.backward` takes it, one of a dict as this one input."""
+    inputs = tuple(batch[0]) if devices == 1 else tuple(map(list, zip(*batch)))
+    return inputs[0] if len(inputs) == 1 and isinstance(batch[0][0], dict) else inputs
 
 
 def with_states(batch, states):

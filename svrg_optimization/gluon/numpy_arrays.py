@@ -18,6 +18,20 @@ def as_blocks_take(arrays):
     return [array.as_np_ndarray() for array in arrays] if util.is_np_array() else arrays
 
 
+def arrays_in(inputs):
+    """List the arrays among inputs, and among the values of those that are dicts."""
+    return [array for value in inputs for array in (
+        arrays_in(value.values()) if isinstance(value, dict)
+        else [value] if isinstance(value, ARRAYS) else [])]
+
+
+def mapped(function, value):
+    """Return what a function returns for a value, of a dict for each of its values."""
+    if isinstance(value, dict):
+        return {key: mapped(function, each) for key, each in value.items()}
+    return function(value)
+
+
 def moved(value, device):
     """Return a value as it is, or the copy of an array that is on another device."""
     is_elsewhere = isinstance(value, nd.NDArray) and value.ctx != device

@@ -11,7 +11,7 @@ from ..core.front_end import Reference
 from ..core.full_gradient import BatchGradient, Sum
 from ..rate.metric import Layer
 from .batches import with_states
-from .numpy_arrays import ARRAYS, as_nd
+from .numpy_arrays import arrays_in, as_nd
 from .random_numbers import RandomNumbers
 
 _SEEN = 64  # elements of a parameter that tell whether somebody has set it
@@ -28,6 +28,7 @@ class GluonReference(Reference):
     def __init__(self, params, objective, rows):
         self._params, self._objective = params, objective
         self.names = [param.name for param in params]
+        self.unused = []  # parameters that the batch of a step has not used
         self.rows, self.numbers = rows, RandomNumbers()
         self._looked_up, self._trained = [], []  # arrays of all parameters
         self.arrays = {}
@@ -156,7 +157,8 @@ class GluonReference(Reference):
     def _check_shapes(self):
         if any(block._active and ('static_shape', True) in block._flags for block in self._blocks):
             raise ValueError('the network must not be hybridized with static_shape=True, which '
-                             'keeps the arrays that it saw first: static_alloc=True is possible')
+                             'keeps the arrays that it saw first: write net.hybridize('
+                             'static_alloc=True)')
 
     # Inputs
 
@@ -164,8 +166,8 @@ class GluonReference(Reference):
         """List the Layers of Dense blocks that get an input, and these inputs."""
         if self._dense_of_inputs is None:
             self._dense_of_inputs = self._find_dense(with_states(batch, source.states)[0])
-        return [(layer, inputs[place]) for layer, place in self._dense_of_inputs.items()
-                for inputs in batch]
+        return [(layer, arrays_in(inputs)[place])
+                for layer, place in self._dense_of_inputs.items() for inputs in batch]
 
     def _find_dense(self, inputs):
         """Map the Layer of each Dense that gets the content of an input to the input's place."""
@@ -186,7 +188,7 @@ class GluonReference(Reference):
             for block in compiled:
                 block._active = True
         contents = {place: (value.asnumpy() if isinstance(value, nd.NDArray) else value).ravel()
-                    for place, value in enumerate(inputs) if isinstance(value, ARRAYS)}
+                    for place, value in enumerate(arrays_in(inputs))}
         names = {param.name for param in self._trained}
         return {layer: place for layer, content in given.items() if layer.weight in names
                 for place, value in contents.items() if np.array_equal(content, value)}
@@ -211,7 +213,7 @@ class GluonReference(Reference):
                 self.numbers.set_seed(is_new=source.draws_random_numbers)
             with self._in_place(), (
                     contextlib.nullcontext() if number else _seeing(self._find_block)):
-                outputs, losses = self._run(with_states(batch, source.states))
+                outputs, losses, _ = self._run(with_states(batch, source.states))
             if stores and not number:
                 self.numbers.find_out(self._trained[0].list_ctx()[0])
                 if self.numbers.are_drawn or model._loss_scale != 1 or any(source.states):
@@ -228,14 +230,14 @@ class GluonReference(Reference):
 
     def arrays_of(self, batch):
         """List the arrays among the inputs of all devices."""
-        return [value for inputs in batch for value in inputs if isinstance(value, ARRAYS)]
+        return [array for inputs in batch for array in arrays_in(inputs)]
 
     def gradients_of_step(self, model, batch, is_training, out_grads):
         """Compute the gradients of a step's batch with the same random numbers."""
         if self.numbers.are_drawn:
             self.numbers.set_seed(is_new=False)
         with self._in_place():
-            self._run(batch, is_checked=False)
+            self._run(batch)
         return self._gradients
 
     def gradients_of_batch(self, model, batch, draws):
@@ -255,24 +257,29 @@ class GluonReference(Reference):
         numbers = self.numbers
         if corrects and numbers.are_drawn is not False:
             numbers.set_seed()
-        outputs, losses = self._run(batch, is_checked=corrects)
+        outputs, losses, self.unused = self._run(batch, ['write'] if corrects else [])
         if corrects and numbers.are_drawn is None:
             numbers.find_out(self._trained[0].list_ctx()[0])
         return outputs, self.rows.count(losses, batch)[2]
 
-    def _run(self, batch, is_checked=True):
-        """Compute the gradients of a batch for the values in place; check that all are used."""
-        if is_checked:
+    def _run(self, batch, zeroed=('write', 'add')):
+        """Compute the gradients of a batch for the values in place.
+
+        MXNet leaves those as they were that the batch does not use. With a `grad_req` among
+        `zeroed` they become 0; the names of their parameters are returned last.
+        """
+        if zeroed:
             self.set_fresh(False)
         with autograd.record():
             outputs, losses = self.outputs(batch)
         autograd.backward(losses)
-        unused = is_checked and [param.name for param in self._trained
-                                 if not all(map(_is_fresh, param._data))]
-        if unused:
-            raise ValueError('objective must use all parameters that are trained, and not leave '
-                             "out %s: grad_req = 'null' fixes a parameter" % ', '.join(unused))
-        return outputs, losses
+        unused = [param for param in self._trained if param.grad_req in zeroed
+                  and not all(map(_is_fresh, param._data))]
+        for param in unused:
+            for value, gradient in zip(param._data, param._grad):
+                if not value._fresh_grad:
+                    gradient[:] = 0
+        return outputs, losses, [param.name for param in unused]
 
     def outputs(self, batch):
         """Return what the objective returns on each device, and the loss of each."""

@@ -1,7 +1,7 @@
 """Rows of a batch: along which axes its inputs have them, and how many its loss is of."""
 
 from .._argument_checks import check_epoch
-from .numpy_arrays import ARRAYS
+from .numpy_arrays import arrays_in
 
 
 class Rows:
@@ -26,9 +26,9 @@ class Rows:
 
     def of_inputs(self, inputs):
         """List the numbers of rows of the inputs that are arrays, None for one without the axis."""
-        return [dict(enumerate(value.shape)).get(axis)
-                for value, axis in zip(inputs, self.axes(inputs))
-                if isinstance(value, ARRAYS) and axis is not None]
+        return [dict(enumerate(array.shape)).get(axis)
+                for value, axis in zip(inputs, self.axes(inputs)) if axis is not None
+                for array in arrays_in([value])]
 
     def count(self, losses, inputs):
         """Return how the gradients of each device count in a sum over rows.

@@ -233,8 +233,8 @@ class SVRGTrainer(gluon.Trainer):
         ----------
         train_data : iterable
             DataLoader, DataIter or any other iterable, whose batches are tuples or
-            lists of what `objective` takes, of any number of rows. Padding of a
-            DataIter does not count. On several devices each NDArray is split, and
+            lists of what `objective` takes, of any number of rows. It takes a batch that is
+            a dict as one argument. Padding of a DataIter does not count. On several devices each NDArray is split, and
             a list of one NDArray a device is taken as it is.
         batches : int, optional
             Number of batches, from the beginning, that the mean is over. By
@@ -255,8 +255,7 @@ class SVRGTrainer(gluon.Trainer):
             is no batch, if `states` are given with `store_snapshot_grads` or the network
             has random layers or a loss of `amp.scale_loss` with it, if `states` or a batch
             is not as `batch_axis` and the devices demand, if no parameter is trained, if
-            one is not part of the objective, if its network is hybridized with
-            static_shape=True, or if workers have different numbers of batches, settings or
+            the network is hybridized with static_shape=True, or if workers have different numbers of batches, settings or
             numbers of epochs, or a KVStore that compresses.
         RuntimeError
             Within ``autograd.record()``.
@@ -357,7 +356,7 @@ class SVRGTrainer(gluon.Trainer):
 
         Returns
         -------
-        iterable of tuple
+        iterable of tuple or dict
             The batches that `store_snapshot_grads` stored at the last
             `update_full_grads`, in a new random order. If there are none, those of
             `train_data`; a DataIter is reset. On several devices each input is a list
@@ -447,9 +446,7 @@ class SVRGTrainer(gluon.Trainer):
         TypeError
             If there is no input, or `objective` returns no loss.
         ValueError
-            If there are several devices and an input is not such a list, if a
-            trained parameter is not part of the objective, whose gradient would be
-            that of an earlier batch.
+            If there are several devices and an input is not such a list.
         RuntimeError
             Within ``autograd.record()``.
         """
@@ -487,9 +484,14 @@ class SVRGTrainer(gluon.Trainer):
             What the gradients are divided by: the number of rows of the batch, on
             all devices and workers; of words for a loss by words; of devices for a
             mean.
+        ignore_stale_grad : bool
+            Whether a batch may use only some parameters. The gradient of the others is 0
+            there, and their step is that of SVRG too. Without a snapshot it is as in Trainer.
 
         Raises
         ------
+        ValueError
+            If the batch has not used a parameter that is trained, without `ignore_stale_grad`.
         RuntimeError
             If there is a snapshot, and no `backward` before that was finished, or
             another backward pass has overwritten its gradients.
@@ -500,7 +502,7 @@ class SVRGTrainer(gluon.Trainer):
             If `batch_size` is another number and a weight decays, or there is a proximal
             operator or `svrg_lbfgs`. The warning appears once.
         """
-        self._check_step(batch_size)
+        self._check_step(batch_size, ignore_stale_grad)
         copies = len(self._devices) if self._kvstore_params['kvstore'] else 1
         if self._distributed and not self._steps_alone:
             copies *= self._kvstore.num_workers
@@ -509,7 +511,7 @@ class SVRGTrainer(gluon.Trainer):
 
     def update(self, batch_size, ignore_stale_grad=False):
         """Update the weights after `allreduce_grads`. Errors and warnings are those of `step`."""
-        self._check_step(batch_size)
+        self._check_step(batch_size, ignore_stale_grad)
         self._direct(self._scale / batch_size)
         super().update(batch_size, ignore_stale_grad)
 
@@ -527,7 +529,7 @@ class SVRGTrainer(gluon.Trainer):
             self._reference.remember_step()
         self._svrg.end_step()
 
-    def _check_step(self, batch_size):
+    def _check_step(self, batch_size, ignore_stale_grad):
         svrg, reference, summed = self._svrg, self._reference, self._summed
         checked_number('batch_size', batch_size, 'a number above 0',
                        lambda number: 0 < number < math.inf)
@@ -539,6 +541,10 @@ class SVRGTrainer(gluon.Trainer):
                                    + ', '.join(overwritten) or ''))
         if summed is None:
             return
+        if reference.unused and not ignore_stale_grad:
+            raise ValueError('objective must use all parameters that are trained, and not leave '
+                             "out %s: grad_req = 'null' fixes a parameter, and ignore_stale_grad="
+                             'True of step takes 0 for its gradient' % ', '.join(reference.unused))
         if self._distributed and not self._steps_alone:
             summed *= self._kvstore.num_workers
         if batch_size != summed and (

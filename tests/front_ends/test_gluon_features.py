@@ -10,6 +10,7 @@ import oracle
 from blocks import Blocks, as_blocks_take, assert_weights, train, train_epochs, weights_of
 from pairs import in_pairs
 from svrg_optimization.diagnostics import gradient_variance
+from svrg_optimization.gluon import SVRGTrainer
 from svrg_optimization.proximal import L1
 
 TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
@@ -200,3 +201,55 @@ def test_the_variance_on_two_devices_is_that_on_one(grad_req):
             np.testing.assert_array_equal(param.list_grad()[0].asnumpy(), before)
     np.testing.assert_allclose(found[0][:2], found[1][:2], rtol=1e-5)
     assert found[0].best_alpha == pytest.approx(found[1].best_alpha, rel=1e-4)
+
+
+def of_two_tasks(weights, features, targets):
+    """Half the squared error of one of two heads on a shared layer; the last column says which."""
+    task, hidden = features[:, -1], features[:, :-1] @ weights['shared_weight'].T
+    gradients = {'shared_weight': 0.}
+    for number in (0, 1):
+        name, rows = 'head%d_weight' % number, task == number
+        error = (hidden[rows] @ weights[name].T - targets[rows].reshape(-1, 1))
+        gradients[name] = error.T @ hidden[rows]
+        gradients['shared_weight'] += (error @ weights[name]).T @ features[rows, :-1]
+    return gradients
+
+
+@pytest.mark.parametrize('contexts', [mx.cpu(), TWO_DEVICES])
+@pytest.mark.parametrize('arguments', [{}, {'store_snapshot_grads': True}])
+def test_dicts_with_batches_of_several_tasks_train_exactly(contexts, arguments):
+    """Each batch uses one of the heads: the gradient of the other is 0, and not an earlier one."""
+    rng = np.random.RandomState(0)
+    weights = {name: rng.normal(size=(rows, 4)) for name, rows in (
+        ('shared_weight', 4), ('head0_weight', 1), ('head1_weight', 1))}
+    features, targets = rng.normal(size=(40, 4)), rng.normal(size=40)
+    layers = {name: gluon.nn.Dense(len(value), use_bias=False, in_units=4, prefix=name[:-6])
+              for name, value in weights.items()}
+    net = gluon.nn.Sequential()
+    net.add(*layers.values())
+    net.initialize(ctx=contexts)
+    for name, value in weights.items():
+        layers[name].weight.set_data(as_blocks_take(value))
+
+    def objective(batch):
+        head = layers['head%d_weight' % (batch['number'] % 2)]
+        return gluon.loss.L2Loss()(head(layers['shared_weight'](batch['x'])), batch['more']['y'])
+
+    rows = np.arange(40).reshape(4, 10)
+    data = [{'x': as_blocks_take(features[of]), 'more': {'y': as_blocks_take(targets[of])},
+             'number': number} for number, of in enumerate(rows)]
+    settings = {'learning_rate': 0.1, 'momentum': 0.5, 'wd': 0.01}
+    trainer = SVRGTrainer(net.collect_params(), 'sgd', settings, objective=objective, **arguments)
+    svrg = oracle.Svrg(of_two_tasks, weights, np.column_stack([features, np.arange(40) // 10 % 2]),
+                       targets, 10, oracle.Sgd(**settings, rescale=0.1))
+    for epoch, batches in enumerate(trainer.epochs(data, 4)):
+        if epoch % 2 == 0:
+            svrg.take_snapshot()
+        for batch in batches:
+            trainer.backward(batch)
+            trainer.step(10, ignore_stale_grad=True)
+            svrg.step(rows[(batch if isinstance(batch, dict) else batch[0])['number']])
+    assert_weights(net, svrg.weights)
+    trainer.backward(batch)
+    with pytest.raises(ValueError, match='leave out head._weight: .* ignore_stale_grad=True of st'):
+        trainer.step(10)
