@@ -1,5 +1,6 @@
 r"""The direction of a step: the gradient in the metric, times the matrix of L-BFGS."""
 
+import mxnet as mx
 import numpy as np
 from mxnet import ndarray as nd
 
@@ -14,6 +15,8 @@ class Direction:
 
     it steps along :math:`H (s g + \lambda w)`. This is linear, so each device and each worker
     does it before gradients are summed, and all get the same sum, to the bit.
+
+    All is one operation of MXNet, since small ones take as long as the arithmetic.
 
     Parameters
     ----------
@@ -31,39 +34,80 @@ class Direction:
     """
 
     def __init__(self, parts, gamma, pairs, gradient, weights):
-        dtypes = {np.dtype(weights[name].dtype).name for part in parts for name in part.names}
+        dtypes = {np.dtype(array.dtype).name for array in weights.values()}
         self._dtype = 'float64' if 'float64' in dtypes else 'float32'
         self._context = next(iter(weights.values())).context
-        sizes = [sum(weights[name].size for name in part.names) for part in parts]
-        decays, multipliers, factors = (np.concatenate(vectors) for vectors in zip(*(
-            (_flat(part, gradient.decays, weights), _flat(part, gradient.multipliers, weights),
-             _factors(part, gamma, size)) for part, size in zip(parts, sizes))))
-        ends = np.cumsum(sizes).tolist()
-
-        def views(flat):
-            flat = flat.reshape((-1,))
-            return [flat[end - size:end].reshape(_shape(part, weights))
-                    for part, size, end in zip(parts, sizes, ends)]
-
-        self._parts = parts
-        self._gradient, self._result = self._array(np.zeros((2, 1, ends[-1])))
-        self._read, self._written = views(self._gradient), views(self._result)
-        self._inverses = [self._array(gamma * part.inverse) if part.is_full else None
-                          for part in parts]
-        self._factors = self._array(factors[None]) if factors.any() else None
-        self._multipliers = self._array(multipliers[None]) if (multipliers != 1).any() else None
-        self._decays = self._array(decays[None]) if decays.any() else None
-        if decays.any():
-            self._decayed = self._array(np.zeros((1, ends[-1])))
-            self._weights = views(self._decayed)
-        self._pairs = None
+        self._like = {name: weights[name] for part in parts for name in part.names}
+        self._constants, self._decays, self._scale = {}, {}, None
+        decayed = [self._decayed(part, gradient.decays) for part in parts]
+        gradients = [_sum(self._joined(part, 'gradient'), decay)
+                     for part, decay in zip(parts, decayed)]
+        changes = [None for part in parts]
         if len(pairs):
-            rows = np.vstack([pairs.moves, pairs.changes])
-            self._pairs = [self._array(each) for each in (
-                rows, pairs.matrix(gamma) @ rows, np.zeros((1, len(rows))))]
+            changes = self._changes(parts, pairs, gamma, [
+                _times(each, gradient.multipliers[part.names[0]])
+                for part, each in zip(parts, gradients)])
+        symbol = mx.sym.Group([
+            output for part, each, change, decay in zip(parts, gradients, changes, decayed)
+            for output in self._separated(part, _sum(self._solved(part, gamma, each), change,
+                                                     None if decay is None else -decay))])
+        self._inputs = [name.split(' ', 1) for name in symbol.list_inputs()]
+        # Parameters, as all inputs are said to be, are not looked at again in each step.
+        self._operation = nd.CachedOp(symbol, [
+            ('static_alloc', True), ('static_shape', True), ('data_indices', '[]'),
+            ('param_indices', str(list(range(len(self._inputs)))))])
 
-    def _array(self, values):
-        return nd.array(values, self._context, self._dtype)
+    def _constant(self, name, values):
+        self._constants[name] = nd.array(values, self._context, self._dtype)
+        return mx.sym.Variable('constant %s' % name)
+
+    def _joined(self, part, kind):
+        """Return the gradients or weights of a part, with the columns of the input last."""
+        weight, *bias = (_cast(mx.sym.Variable('%s %s' % (kind, name)), self._like[name].dtype,
+                               self._dtype) for name in part.names)
+        if part.moment is None:
+            return mx.sym.reshape(weight, (1, -1))
+        weight = weight if part.axis else mx.sym.transpose(weight)
+        return mx.sym.concat(weight, mx.sym.reshape(bias[0], (-1, 1)), dim=1) if bias else weight
+
+    def _separated(self, part, numbers):
+        """List the numbers of the parameters of a part, in their shapes and dtypes."""
+        columns = len(part.moment) - 1 if len(part.names) == 2 else None
+        for name, begin, end in zip(part.names, (0, columns), (columns, None)):
+            found = numbers if columns is None else mx.sym.slice_axis(
+                numbers, axis=1, begin=begin, end=end)
+            found = found if part.axis else mx.sym.transpose(found)
+            yield _cast(mx.sym.reshape(found, self._like[name].shape), self._dtype,
+                        self._like[name].dtype)
+
+    def _decayed(self, part, decays):
+        """Return the weights of a part times their decays over s, None without decays."""
+        by_name = [decays[name] for name in part.names]
+        if not any(by_name):
+            return None
+        columns = 1 if part.moment is None else len(part.moment) - len(by_name) + 1
+        name = 'decays %s' % part.names[0]
+        self._decays[name] = np.repeat(by_name, [columns, 1][:len(by_name)])[None]
+        return mx.sym.broadcast_mul(self._joined(part, 'weight'), self._constant(name, [[0.]]))
+
+    def _solved(self, part, gamma, numbers):
+        """Return gamma times the inverse of M times the numbers of a part."""
+        if part.moment is None:
+            return numbers * gamma
+        inverse = self._constant('inverse %s' % part.names[0],
+                                 gamma * np.atleast_2d(part.inverse))
+        return (mx.sym.dot if part.is_full else mx.sym.broadcast_mul)(numbers, inverse)
+
+    def _changes(self, parts, pairs, gamma, numbers):
+        """List what pairs add to the numbers of each part."""
+        sizes = [sum(self._like[name].size for name in part.names) for part in parts]
+        rows = [self._constant('pairs %s' % part.names[0], of_part) for part, of_part in zip(
+            parts, np.split(np.vstack([pairs.moves, pairs.changes]), np.cumsum(sizes)[:-1], 1))]
+        products = _sum(*(mx.sym.dot(of_part, mx.sym.reshape(each, (-1,)))
+                          for of_part, each in zip(rows, numbers)))
+        products = mx.sym.dot(self._constant('matrix', pairs.matrix(gamma)), products)
+        return [mx.sym.reshape_like(mx.sym.dot(products, of_part), each)
+                for of_part, each in zip(rows, numbers)]
 
     def apply(self, gradients, weights, scale):
         """Turn gradients, a dict of NDArrays, in place.
@@ -71,80 +115,26 @@ class Direction:
         `scale` is s, times the number of gradients that are summed. The network of a batch may
         lack some of the parameters.
         """
-        flat, result = self._gradient, self._result
-        self._copy(gradients, self._read)
-        if self._decays is not None:
-            self._copy(weights, self._weights)
-            nd.broadcast_mul(self._decayed, self._decays, out=self._decayed)
-            self._decayed *= 1 / scale
-            flat += self._decayed
-        if self._factors is not None:
-            nd.broadcast_mul(flat, self._factors, out=result)
-        for inverse, read, written in zip(self._inverses, self._read, self._written):
-            if inverse is not None:
-                nd.dot(read, inverse, out=written)
-        if self._pairs:
-            rows, combined, products = self._pairs
-            if self._multipliers is not None:
-                flat *= self._multipliers
-            nd.dot(flat, rows, transpose_b=True, out=products)
-            nd.linalg.gemm(products, combined, result, out=result)
-        if self._decays is not None:
-            result -= self._decayed
-        for part, written in zip(self._parts, self._written):
-            self._write(part, written, gradients)
-
-    def _copy(self, arrays, views):
-        for part, view in zip(self._parts, views):
-            found = [arrays[name].astype(self._dtype, copy=False)
-                     for name in part.names if name in arrays]
-            if len(found) < len(part.names):
-                view[:] = 0
-            elif len(found) == 2:
-                nd.concat(found[0], found[1].reshape((-1, 1)), dim=1, out=view)
-            elif part.axis:
-                found[0].copyto(view)
-            else:
-                nd.transpose(found[0], out=view)
-
-    @staticmethod
-    def _write(part, view, gradients):
-        columns = view.shape[-1] - 1
-        for name in part.names:
-            if name not in gradients:
-                continue
-            array, found = gradients[name], view if part.axis else view.T
-            if len(part.names) == 2:
-                is_bias = array.ndim == 1
-                array = array.reshape((-1, 1)) if is_bias else array
-                ends = (columns, columns + 1) if is_bias else (0, columns)
-                if array.dtype == view.dtype:
-                    nd.slice_axis(view, axis=1, begin=ends[0], end=ends[1], out=array)
-                    continue
-                found = nd.slice_axis(view, axis=1, begin=ends[0], end=ends[1])
-            found.copyto(array)
+        if scale != self._scale:
+            self._scale = scale
+            for name, decays in self._decays.items():
+                self._constant(name, decays / scale)
+        lacking = {name: like.zeros_like() for name, like in self._like.items()
+                   if name not in gradients}
+        arrays = {'gradient': {**gradients, **lacking}, 'weight': {**weights, **lacking},
+                  'constant': self._constants}
+        self._operation(*(arrays[kind][name] for kind, name in self._inputs),
+                        out=[arrays['gradient'][name] for name in self._like])
 
 
-def _shape(part, weights):
-    """Return the shape of a part's numbers."""
-    weight, *bias = (weights[name].shape for name in part.names)
-    if part.moment is None:
-        return weight
-    return (weight[0], weight[1] + len(bias)) if part.axis else weight[::-1]
+def _sum(first, *others):
+    """Return the sum of symbols but those that are None."""
+    return sum((each for each in others if each is not None), first)
 
 
-def _flat(part, by_name, weights):
-    """Return a number of each parameter for each of its elements, in a vector."""
-    weight, *bias = (by_name[name] for name in part.names)
-    if not bias:
-        return np.full(weights[part.names[0]].size, weight, np.float64)
-    rows, columns = weights[part.names[0]].shape
-    return np.tile([weight] * columns + bias, rows)
+def _times(symbol, factor):
+    return symbol if factor == 1 else symbol * factor
 
 
-def _factors(part, gamma, size):
-    """Return what elements are multiplied by, 0 where a matrix does it."""
-    if part.is_full:
-        return np.zeros(size)
-    inverse = np.array([1.]) if part.moment is None else part.inverse
-    return np.tile(gamma * inverse, size // len(inverse))
+def _cast(symbol, dtype, wanted):
+    return symbol if dtype == wanted else mx.sym.cast(symbol, np.dtype(wanted).name)
