@@ -22,14 +22,15 @@ VENV := .venv/$(VERSION)$(addprefix -numpy-,$(NUMPY))
 RUN := MXNET_SUBGRAPH_VERBOSE=0 $(VENV)/bin/python
 INSTALL := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
+WANTED := $(addprefix numpy==,$(NUMPY))
 # mxnet's metadata demand a NumPy below 2, which pip would compile for half an hour from 3.13 on.
+# Before, a NumPy 2 that somebody asks for is put over the one that they take.
 ifeq ($(filter 3.8 3.9 3.10 3.11 3.12,$(VERSION)),)
 MXNET_NEEDS := 'requests<3' 'graphviz<0.9'
 INSTALL_MXNET := $(INSTALL) --no-deps 'mxnet>=1.8,<2'
+else
+LATER := $(filter numpy==2.%,$(WANTED))
 endif
-# On 3.12 they forbid the NumPy that somebody asks for: it is put over the one that they take.
-WANTED := $(addprefix numpy==,$(NUMPY))
-LATER := $(if $(filter 3.12,$(VERSION)),$(filter numpy==2.%,$(WANTED)))
 PYTEST := OMP_NUM_THREADS=1 $(RUN) -m pytest --quiet -n 3 --dist loadgroup
 # See "Threads" in docs/performance.md: they are for networks, and each table names its own.
 THREADS := MXNET_ENGINE_TYPE=NaiveEngine OMP_NUM_THREADS=$(shell getconf _NPROCESSORS_ONLN)
