@@ -5,9 +5,9 @@ scikit-learn, each image scaled to unit length, by SVRG, which finds its learnin
 rate, and by SGD at a constant and at a decaying one, the best of a grid. Each
 method gets the same number of gradient passes over the data. An epoch of SVRG takes
 two, and one more where it begins with a snapshot, with three gradients of a batch
-for the rate.
-Prints a table and draws the training loss minus the optimum, which SciPy's
-L-BFGS finds in float64.
+for the rate. Prints a table and draws the training loss minus the optimum, which SciPy's
+L-BFGS finds in float64. Two solvers of scikit-learn follow in the table. They have all rows
+in memory; their epochs are iterations, which for Newton's method are several passes.
 """
 
 import argparse
@@ -19,6 +19,7 @@ import mxnet as mx
 import numpy as np
 from scipy.optimize import minimize
 from scipy.special import log_softmax
+from sklearn import linear_model
 from sklearn.datasets import load_digits
 from sklearn.preprocessing import normalize
 
@@ -30,6 +31,7 @@ from matplotlib import pyplot  # noqa: E402
 # The methods, each with the color that it has in all pictures of the documentation.
 METHODS = {'SVRG, svrg_lbfgs': '#0072b2', 'SGD, decaying rate': '#e69f00',
            'SGD, constant rate': '#d55e00'}
+SOLVERS = 'saga', 'newton-cg'
 
 
 class LogisticRegression:
@@ -57,10 +59,9 @@ class LogisticRegression:
         gradient = np.column_stack([error.T @ self.features + self.l2 * weight, error.sum(axis=0)])
         return loss, gradient.ravel()
 
-    def suboptimality(self, arg_params):
-        """Return the training loss of a module's parameters minus the optimum."""
-        parameters = np.column_stack([arg_params['fc_weight'].asnumpy(),
-                                      arg_params['fc_bias'].asnumpy()])
+    def suboptimality(self, weight, bias):
+        """Return the training loss of a solution minus the optimum."""
+        parameters = np.column_stack([weight, bias])
         return self._loss_and_gradient(parameters.astype(np.float64).ravel())[0] - self.optimum
 
     def symbol(self):
@@ -90,13 +91,25 @@ def train(problem, method, rate, args):
     excesses = []
 
     def record(epoch, symbol, arg_params, aux_params):
-        excesses.append(problem.suboptimality(arg_params))
+        excesses.append(problem.suboptimality(arg_params['fc_weight'].asnumpy(),
+                                              arg_params['fc_bias'].asnumpy()))
 
     tic = time.time()
     module.fit(train_data, eval_metric=[], optimizer=optimizer, optimizer_params=optimizer_params,
                initializer=mx.init.Zero(), num_epoch=len(passes), epoch_end_callback=record)
     # The rule may end before, at the floor of the precision.
     return passes[:len(excesses)], excesses, time.time() - tic
+
+
+def solve(problem, solver):
+    """Return the iterations of a solver of scikit-learn, the suboptimality, and the time."""
+    model = linear_model.LogisticRegression(
+        C=1 / (problem.l2 * len(problem.labels)), solver=solver, tol=1e-7, max_iter=1000,
+        random_state=0)
+    tic = time.time()
+    model.fit(problem.features, problem.labels)
+    seconds = time.time() - tic
+    return model.n_iter_[0], problem.suboptimality(model.coef_, model.intercept_), seconds
 
 
 def text_of(rate):
@@ -146,11 +159,15 @@ def main():
                   % (method, text_of(rate), runs[-1][3][-1], runs[-1][4]), flush=True)
         curves.append(min(runs, key=lambda run: run[3][-1]))
 
-    print('\n%-21s  %5s  %6s  %6s  %18s  %6s'
+    print('\n%-22s  %5s  %6s  %6s  %18s  %7s'
           % ('method', 'rate', 'epochs', 'passes', 'loss minus optimum', 'time'))
     for method, rate, passes, excesses, seconds in curves:
-        print('%-21s  %5s  %6d  %6d  %18.1e  %4.1f s'
+        print('%-22s  %5s  %6d  %6d  %18.1e  %5.2f s'
               % (method, text_of(rate), len(passes), passes[-1], excesses[-1], seconds))
+    for solver in SOLVERS:
+        iterations, excess, seconds = solve(problem, solver)
+        print('%-22s  %5s  %6d  %6s  %18.1e  %5.2f s'
+              % ('scikit-learn ' + solver, '', iterations, iterations if solver == 'saga' else '', excess, seconds))
     draw(curves, problem.suboptimality_at_start, len(problem.labels), args)
     print('\nThe picture is in %s.' % args.output)
 
