@@ -21,7 +21,7 @@ from .core.full_gradient import FullGradient, share_out
 from .core.requirements import ALL_ROWS, require
 from .core.settings import Settings, setting
 from .core.svrg import COMPUTED, SVRG
-from .data.iterators import rewind, rewind_for_pass
+from .data.iterators import rewind, rewind_for_pass, warn_of_float32
 from .data.ndarray_iter import BatchesOfArray
 from .kvstore.horovod import is_wrapped
 from .kvstore.keys import KVStoreKeys
@@ -36,8 +36,8 @@ from .module.passes import Pass
 from .module.reference import ModuleReference
 from .module.trained_module import TrainedModule
 from .proximal import ProximalOperators, weights_of
-from .rate.svrg_lbfgs import SnapshotRule, check_rule, rule_of, spelled_out
-from .svrg_optimizer import check_learning_rate
+from .rate.svrg_lbfgs import check_rule, rule_of, spelled_out
+from .svrg_optimizer import check_learning_rate, check_optimizer
 
 
 class SVRGModule(Module):
@@ -343,7 +343,8 @@ class SVRGModule(Module):
         Raises
         ------
         ValueError
-            If `sparse_full_grad` is set and ``_svrg_grads_update_rule`` overridden.
+            If `sparse_full_grad` is set and ``_svrg_grads_update_rule`` overridden, or, for
+            training, if the labels have other names than `label_names`.
 
         Warns
         -----
@@ -354,6 +355,8 @@ class SVRGModule(Module):
             super().bind(data_shapes, label_shapes)  # only logs that it is bound already
             return
         svrg, snapshot, shared = self._svrg, self._snapshot, None
+        if for_training and label_shapes is not None:
+            executor_group.check_label_names(self, label_shapes)
         try:
             if for_training:
                 self._symbol = self._masks.symbol_giving
@@ -461,6 +464,7 @@ class SVRGModule(Module):
                 self.optimizer_initialized and not force_init):
             super().init_optimizer(kvstore, optimizer, optimizer_params, force_init)
             return
+        check_optimizer(optimizer, optimizer_params)
         optimizer_params = spelled_out(optimizer, optimizer_params, self._svrg.settings.proximal)
         with optimizer_kept_on_error(self):
             init_optimizer = super().init_optimizer
@@ -588,8 +592,7 @@ class SVRGModule(Module):
             check_learning_rate(self._optimizer)  # MXNet would fail in the middle of the step
         if self._svrg.step.snapshot_gradients is not None:  # an error has stopped backward
             self._update_svrg_gradients()
-        if self._svrg.step.stage == COMPUTED and isinstance(
-                getattr(self._optimizer, 'lr_scheduler', None), SnapshotRule):
+        if self._svrg.step.stage == COMPUTED and rule_of(self._optimizer) is not None:
             trained = TrainedModule(self._default_bucket)
             trained.rule.direct(trained, self._default_bucket._svrg,
                                 executor_group.gradients(self), executor_group.parameters(self),
@@ -693,6 +696,8 @@ class SVRGModule(Module):
         source = Pass(train_data, svrg.settings.batches_after(svrg.snapshot.num_taken))
         if source.count is not None:
             require(ALL_ROWS, {'svrg_lbfgs': trained.rule}, 'full_grad_batches', source.count)
+        warn_of_float32(svrg.warn_once, train_data, [
+            arrays[0] for arrays in executor_group.parameters(self).values()])
         of_fit, is_rewound = self._pass_of_fit
         if train_data is not of_fit:
             rewind(train_data)

@@ -6,6 +6,7 @@ unpickle these classes before the rest of MXNet is imported.
 
 import math
 import numbers
+from inspect import signature
 
 import numpy as np
 from mxnet import optimizer as opt
@@ -41,6 +42,23 @@ def described(optimizer, optimizer_params):
     optimizer = getattr(optimizer, 'default_opt', optimizer)
     klass = type(optimizer)
     return klass, klass.__name__.lower(), getattr(optimizer, '__dict__', {})
+
+
+def check_optimizer(optimizer, optimizer_params):
+    """Raise a TypeError for what is no optimizer, or for arguments that MXNet's do not have."""
+    if not isinstance(optimizer, (str, opt.Optimizer)):
+        raise TypeError('optimizer must be a str or an mxnet.optimizer.Optimizer, not %r'
+                        % (optimizer,))
+    klass, name, arguments = described(optimizer, optimizer_params or {})
+    if not isinstance(optimizer, str) or klass is None or not klass.__module__.startswith(
+            ('mxnet.', 'svrg_optimization.')):
+        return
+    allowed = {each for base in klass.__mro__[:-1] for each in signature(base).parameters}
+    for argument in arguments:
+        if argument not in allowed:
+            raise TypeError('optimizer_params must have arguments of %s, such as wd, and not %r: '
+                            'settings of SVRG are given to SVRGModule or SVRGTrainer'
+                            % (name, argument))
 
 
 @_register

@@ -1,5 +1,7 @@
 """The settings of both front ends, and when a snapshot is due. A new setting begins here."""
 
+from inspect import signature
+
 from .._argument_checks import checked_bool, checked_count, checked_positive
 from .._warn_once import warn
 from ..alpha import checked_alpha
@@ -104,6 +106,14 @@ def arguments_from(facts, given):
     if 'proximal' in saved:
         saved['proximal'] = operators_from_json(saved['proximal'])
     return {**saved, **given}
+
+
+def check_place(given, of):
+    """Raise a TypeError for a setting that is given as an argument of something else."""
+    for name in given:
+        if name in signature(Settings).parameters:
+            raise TypeError('%s must be given to SVRGModule or SVRGTrainer, as in SVRGModule(..., '
+                            '%s=...), and not to %s' % (name, name, of))
 
 
 def setting(name, doc):

@@ -40,7 +40,9 @@ def _epochs(trainer, train_data, numbers, update_freq, states):
             trainer._agreeing_workers(takes_snapshot=False)
         batches = trainer.training_batches(train_data)
         is_last = epoch + 1 == numbers.stop or (epoch + 1) % update_freq == 0
+        before = svrg.snapshot.num_update
         yield itertools.chain(batches, _averaging(trainer)) if alone and is_last else batches
+        trainer._warn_without_steps(before)
     else:
         takes_last = bool(numbers or svrg.snapshot.is_active)
         if numbers and alone:

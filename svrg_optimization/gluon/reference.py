@@ -1,6 +1,7 @@
 """What computes gradients at the snapshot: the objective itself, on other arrays."""
 
 import contextlib
+import functools
 import operator
 import reprlib
 
@@ -11,6 +12,7 @@ from ..core.front_end import Reference
 from ..core.full_gradient import BatchGradient, Sum
 from ..rate.metric import Layer
 from .batches import with_states
+from .labels import check_labels
 from .numpy_arrays import arrays_in, as_nd
 from .random_numbers import RandomNumbers
 
@@ -148,7 +150,8 @@ class GluonReference(Reference):
                 give(current)
                 raise
 
-    def _find_block(self, block, *_):
+    def _look_at(self, warn_once, block, *given):
+        check_labels(warn_once, block, *given)
         if hasattr(block, '_active') and not (
                 self.arrays.keys().isdisjoint(block.collect_params().values())):
             self._blocks.add(block)
@@ -212,7 +215,8 @@ class GluonReference(Reference):
             if stores and not number or source.is_repeated:
                 self.numbers.set_seed(is_new=source.draws_random_numbers)
             with self._in_place(), (
-                    contextlib.nullcontext() if number else _seeing(self._find_block)):
+                    contextlib.nullcontext() if number else _seeing(
+                        functools.partial(self._look_at, model._svrg.warn_once))):
                 outputs, losses, _ = self._run(with_states(batch, source.states))
             if stores and not number:
                 self.numbers.find_out(self._trained[0].list_ctx()[0])

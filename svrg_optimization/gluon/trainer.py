@@ -14,6 +14,7 @@ from ..core import snapshots
 from ..core.requirements import ALL_ROWS, COMPRESSED, require
 from ..core.settings import Settings, setting
 from ..core.svrg import COMPUTED, SVRG
+from ..data.iterators import warn_of_float32
 from ..kvstore.horovod import join
 from ..kvstore.kinds import is_asynchronous, is_distributed, kind_of, warn_of_devices
 from ..kvstore.local_steps import LocalSteps, check_local_steps
@@ -21,7 +22,7 @@ from ..kvstore.workers import workers_of_trainer
 from ..mxnet_repair.kvstore import open_distributed
 from ..proximal import ProximalOperators
 from ..rate.svrg_lbfgs import check_rule, spelled_out
-from ..svrg_optimizer import _SVRGOptimizer, check_learning_rate
+from ..svrg_optimizer import _SVRGOptimizer, check_learning_rate, check_optimizer
 from .batches import Batches, as_inputs, with_states
 from .epochs import epochs
 from .numpy_arrays import as_nd
@@ -143,6 +144,7 @@ class SVRGTrainer(gluon.Trainer):
         if compression_params:
             raise ValueError('compression_params must be None, and not %r: %s'
                              % (compression_params, COMPRESSED))
+        check_optimizer(optimizer, optimizer_params)
         check_local_steps(settings.local_steps, kvstore)
         kvstore = join(kvstore, optimizer)
         _check_kvstore(kvstore, update_on_kvstore, settings.proximal)
@@ -234,8 +236,8 @@ class SVRGTrainer(gluon.Trainer):
         train_data : iterable
             DataLoader, DataIter or any other iterable, whose batches are tuples or
             lists of what `objective` takes, of any number of rows. It takes a batch that is
-            a dict as one argument. Padding of a DataIter does not count. On several devices each NDArray is split, and
-            a list of one NDArray a device is taken as it is.
+            a dict as one argument. Padding of a DataIter does not count. On several devices
+            each NDArray is split, and a list of one NDArray a device is taken as it is.
         batches : int, optional
             Number of batches, from the beginning, that the mean is over. By
             default it is all.
@@ -255,8 +257,8 @@ class SVRGTrainer(gluon.Trainer):
             is no batch, if `states` are given with `store_snapshot_grads` or the network
             has random layers or a loss of `amp.scale_loss` with it, if `states` or a batch
             is not as `batch_axis` and the devices demand, if no parameter is trained, if
-            the network is hybridized with static_shape=True, or if workers have different numbers of batches, settings or
-            numbers of epochs, or a KVStore that compresses.
+            the network is hybridized with static_shape=True, or if workers have different
+            numbers of batches, settings or numbers of epochs, or a KVStore that compresses.
         RuntimeError
             Within ``autograd.record()``.
         FloatingPointError
@@ -275,10 +277,14 @@ class SVRGTrainer(gluon.Trainer):
         if self._svrg.settings.is_plain:
             return
         self._check_ready()
+        if self._svrg.snapshot.is_active:
+            self._warn_without_steps(self._svrg.snapshot.taken_at)
         source = self._batches(train_data, batches, self._of_devices(states))
         if source.first and any(param._deferred_init for param in self._params):
             self._reference.outputs(with_states(source.first, source.states))  # finds the shapes
         self._init_all()
+        warn_of_float32(self._svrg.warn_once, train_data, [
+            param.list_data()[0] for param in self._params])
         if self._reference.has_been_set():
             self._svrg.forget_history(trained)
         result = snapshots.take(self._svrg, trained, source,
@@ -377,6 +383,12 @@ class SVRGTrainer(gluon.Trainer):
         if stored is None:
             stored = self._batches(train_data).batches()
         return (as_inputs(batch, len(self._devices)) for batch in stored)
+
+    def _warn_without_steps(self, since):
+        """Warn once of gradients that no step has used, where none was made since an update."""
+        svrg = self._svrg
+        if svrg.step.stage == COMPUTED and svrg.snapshot.num_update == since:
+            svrg.warn_once('backward makes no step: call step(batch_size) after it')
 
     def _check_ready(self):
         if autograd.is_recording():

@@ -104,6 +104,15 @@ def bytes_of_activations(module):
                if name not in arguments)
 
 
+def check_label_names(module, label_shapes):
+    """Raise a ValueError if a network's labels are not those of the data."""
+    given = [description[0] for description in label_shapes]
+    taken = set(module._label_names).intersection(module.symbol.list_arguments())
+    if not taken <= set(given) or set(given).intersection(module._param_names):
+        raise ValueError('label_names must be the names of the labels of the data, %s, and not %s: '
+                         'as in NDArrayIter(..., label_name=...)' % (given, module._label_names))
+
+
 def bind_on_inputs_of(model, module, share_pool):
     """Bind a module again on the input arrays of another, with its own parameters.
 

@@ -12,6 +12,7 @@ from mxnet.module import BaseModule
 
 from .._argument_checks import check_epoch, checked_iterator
 from ..core import snapshots
+from ..core.settings import check_place
 from ..data.iterators import begin_within_epoch, leaves_out_other_rows, rewind, rewind_for_pass
 from ..data.ndarray_iter import is_viewable, views
 from ..kvstore.kinds import steps_alone
@@ -27,6 +28,7 @@ def fit(module, args, kwargs, is_ours):
     `is_ours` tells that the module is of no subclass, which may read the data before their pass
     or write to batches. Callbacks get the arguments of ``Module.fit`` in `locals`.
     """
+    check_place(kwargs, 'fit')
     call = inspect.signature(BaseModule.fit).bind(module, *args, **kwargs)
     call.apply_defaults()
     given, svrg = SimpleNamespace(**call.arguments), module._svrg
@@ -58,13 +60,12 @@ def _check_arguments(settings, arguments):
             if not (value is None or all(map(callable, _as_list(value)))):
                 raise TypeError('%s must be callable, a list of callables or None, not %r'
                                 % (name, value))
-        elif name.endswith('_epoch') and value is not None:
+        elif name.endswith('_epoch'):
             check_epoch(name, value)
         elif name == 'train_data' or name == 'eval_data' and value is not None:
             checked_iterator(name, value)
     if settings.updates_per_snapshot is not None and not settings.is_plain:
         begin_within_epoch(arguments['train_data'])()
-    assert arguments['num_epoch'] is not None, 'num_epoch must be given, a number of epochs'
 
 
 def _train_epochs(module, given, snapshots):

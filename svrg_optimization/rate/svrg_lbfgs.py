@@ -374,7 +374,15 @@ def spelled_out(optimizer, optimizer_params, proximal=None):
 def rule_of(optimizer):
     """Return the SnapshotRule of an optimizer, None without one."""
     scheduler = getattr(optimizer, 'lr_scheduler', None)
+    if isinstance(getattr(optimizer, 'default_opt', optimizer), SVRG_LBFGS):
+        _check_scheduler(scheduler)
     return scheduler if isinstance(scheduler, SnapshotRule) else None
+
+
+def _check_scheduler(scheduler):
+    if not isinstance(scheduler, SnapshotRule):
+        raise ValueError('lr_scheduler must not be given with svrg_lbfgs, which finds its learning '
+                         'rate, and not be %r' % (scheduler,))
 
 
 def check_rule(optimizer, optimizer_params, alpha, on_servers, batches=None):
@@ -406,9 +414,7 @@ def check_rule(optimizer, optimizer_params, alpha, on_servers, batches=None):
         if isinstance(scheduler, SnapshotRule):
             raise ValueError('lr_scheduler must not be that of svrg_lbfgs with %s' % name)
         return
-    if not isinstance(scheduler, SnapshotRule):
-        raise ValueError('lr_scheduler must not be given with svrg_lbfgs, which finds its learning '
-                         'rate, and not be %r' % (scheduler,))
+    _check_scheduler(scheduler)
     for argument, value in (('learning_rate', arguments.get('learning_rate', arguments.get('lr'))),
                             ('clip_gradient', arguments.get('clip_gradient'))):
         if value:

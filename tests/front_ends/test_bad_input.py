@@ -47,6 +47,11 @@ def names(**kwargs):
     return call
 
 
+def default_labels(module, problem):
+    with pytest.warns(UserWarning, match='You created Module'):
+        SVRGModule(problem.symbol).fit(problem.iterator(), num_epoch=1)
+
+
 def load(prefix, epoch, **kwargs):
     return lambda module, _: SVRGModule.load(prefix, epoch, label_names=('label',), **kwargs)
 
@@ -148,8 +153,13 @@ ROWS = {
                              AssertionError, None),
     'backward unbound': (on(unbound, lambda module, _: module.backward()), AssertionError, None),
     # fit
-    'fit no epochs': (fit(num_epoch=None), AssertionError, 'number of epochs'),
+    'fit no epochs': (fit(num_epoch=None), TypeError, 'num_epoch must be an int .*, not None'),
     'fit metric': (fit(eval_metric='no such'), AssertionError, 'no such'),
+    'fit tol': (fit(tol=0.1), TypeError, r'tol must be given to SVRGModule or .* and not to fit'),
+    'fit label name': (names(label_name='other'), ValueError, r"label_names must be the names of "
+                       r"the labels of the data, \['other'\], and not \['label'\]"),
+    'labels of a parameter': (default_labels, ValueError,
+                              r"\['label'\], and not \['softmax_label'\]"),
     'fit data name': (names(data_name='other', label_name='label'), ValueError, 'other'),
     'fit begin_epoch': (fit(begin_epoch=-1), ValueError, 'begin_epoch must be an int of 0 or mo'),
     'fit eval_data': (lambda module, problem: fit(eval_data=problem.features)(module, problem),
@@ -187,8 +197,11 @@ ROWS = {
     'params missing': (lambda module, _: module.set_params({}, {}), RuntimeError, 'fc_'),
     # The optimizer
     'optimizer name': (optimizer(optimizer='no such'), ValueError, 'no such'),
+    **{'optimizer ' + str(bad): (optimizer(optimizer=bad), TypeError, '^optimizer must be a str or')
+       for bad in (None, mx.optimizer.SGD, 3)},
     'force_init params': (lambda module, _: module.init_optimizer(
-        optimizer_params={'no_such': 1}, force_init=True), TypeError, 'no_such'),
+        optimizer_params={'tol': 1}, force_init=True), TypeError,
+        "optimizer_params must have arguments of sgd, such as wd, and not 'tol': settings of SVRG"),
     'borrow': (lambda module, _: module.borrow_optimizer(None), TypeError,
                'shared_module must be a Module, not None'),
     'borrow none': (lambda module, problem: module.borrow_optimizer(uninitialized(problem)),

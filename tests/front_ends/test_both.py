@@ -1,29 +1,32 @@
 """What both front ends have, by the same tests against float64."""
 
+import mxnet as mx
 import numpy as np
 import pytest
 
 from blocks import Blocks, train, weights_of
+from svrg_optimization import SVRGModule
 from svrg_optimization.diagnostics import gradient_variance
 
 BATCH_SIZE, SGD = 10, {'learning_rate': 0.05}
 PROBLEM = Blocks(rows=60)
 
 
-def with_module():
+def with_module(optimizer='sgd', settings=SGD):
     """Return what trains, the data, a function that trains for an epoch, one of the weights.
 
     And of how many rows the gradient of a batch is.
     """
-    module, data = PROBLEM.bound(BATCH_SIZE, sgd=SGD), PROBLEM.iterator(BATCH_SIZE)
+    module, data = PROBLEM.bound(BATCH_SIZE), PROBLEM.iterator(BATCH_SIZE)
+    module.init_optimizer(optimizer=optimizer, optimizer_params=settings)
     return (module, data, lambda: PROBLEM.train_epoch(module, PROBLEM.svrg()),
             lambda: {name: value.asnumpy() for name, value in module.get_params()[0].items()},
             BATCH_SIZE)
 
 
-def with_gluon():
+def with_gluon(optimizer='sgd', settings=SGD):
     net, data = PROBLEM.net(), PROBLEM.loader(BATCH_SIZE)
-    trainer = PROBLEM.trainer(net, settings=SGD)
+    trainer = PROBLEM.trainer(net, optimizer=optimizer, settings=settings)
     return trainer, data, lambda: train(trainer, data, 2, begin=1), lambda: weights_of(net), 1
 
 
@@ -67,3 +70,24 @@ def test_the_variance_is_that_of_float64(front_end, alpha):
         assert found.best_alpha == pytest.approx((now * then).sum() / (then ** 2).sum(), rel=1e-4)
     else:
         assert np.isnan(found.best_alpha)
+
+
+@both
+def test_svrg_lbfgs_has_no_other_scheduler(front_end):
+    trains, data, *_ = front_end('svrg_lbfgs', {})
+    trains.update_full_grads(data)
+    trains._optimizer.lr_scheduler = mx.lr_scheduler.FactorScheduler(5)
+    with pytest.raises(ValueError, match='lr_scheduler must not be given with svrg_lbfgs'):
+        if isinstance(trains, SVRGModule):
+            trains.fit(data, eval_metric=[], num_epoch=1)
+        else:
+            train(trains, data, 2, begin=1)
+
+
+def test_gradients_without_steps_are_told():
+    trainer, data, *_ = with_gluon()
+    with pytest.warns(UserWarning, match=r'no step: call step\(batch_size\)') as caught:
+        for batches in trainer.epochs(data, 2):
+            for batch in batches:
+                trainer.backward(*batch)
+    assert len(caught) == 1

@@ -51,6 +51,8 @@ def table(stype='default'):
      'update_on_kvstore must be None or False'),
     ({'optimizer_params': {'learning_rate': math.nan}}, ValueError, 'learning_rate must be a fin'),
     ({'compression_params': {'type': '2bit'}}, ValueError, 'compression_params must be None'),
+    ({'optimizer': None}, TypeError, 'optimizer must be a str or an mxnet'),
+    ({'optimizer_params': {'scaled': True}}, TypeError, "arguments of sgd, .* and not 'scaled'"),
     ({'proximal': 3}, TypeError, 'proximal must'),
     ({'proximal': {'other': L1(1)}}, ValueError, "not for 'other'"),
     ({'proximal': GroupLasso(1, axis=5)}, ValueError, 'axis must be an axis of '),

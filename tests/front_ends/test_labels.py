@@ -1,11 +1,15 @@
 """Labels that a loss layer cannot learn, and of which MXNet says nothing, are told once."""
 
+import re
+import warnings
+
 import mxnet as mx
 import numpy as np
 import pytest
+from mxnet import gluon
 
 import bad_input
-from svrg_optimization import SVRGModule
+from svrg_optimization import SVRGModule, SVRGTrainer
 
 DATA, LABEL = mx.sym.Variable('data'), mx.sym.Variable('label')
 
@@ -38,9 +42,14 @@ def module_of(symbol, labels, batch_size=10, rows=40, **kwargs):
 
 @pytest.mark.parametrize('symbol, labels, says', [
     (LOGISTIC, [0, 1, -1], r'labels of loss \(LogisticRegressionOutput\) must be from 0 to 1, and '
-                           'not -1: they train another model'),
+                           'not -1: they train another model$'),
+    (LOGISTIC, [1, -1], r'not -1: they train another model: give \(y \+ 1\) / 2'),
+    (mx.sym.SoftmaxOutput(scores(1), LABEL, name='one'), [0],
+     r'one \(SoftmaxOutput\) must have two outputs or more, and not one'),
+    (mx.sym.SoftmaxOutput(mx.sym.reshape(scores(4), (-1, 1, 4)), LABEL, multi_output=True),
+     [[0, 0, 0, 0]], 'must have two outputs or more'),
     (LOGISTIC, [[1], [2]], 'must be from 0 to 1, and not 2'),
-    (SOFTMAX, [1, 2, 3], r'loss \(SoftmaxOutput\) must be classes from 0 to 2, and not 3'),
+    (SOFTMAX, [1, 2, 3], r'loss \(SoftmaxOutput\) must be classes from 0 to 2, .*: give y - 1'),
     (SOFTMAX, [-1, 1], 'and not -1'),
     (SOFTMAX, [0, 0.5], 'and not 0.5'),
     (SOFTMAX, [[0, -.5, 1.5]], 'must be from 0 to 1, and not -0.5'),
@@ -68,6 +77,28 @@ def test_labels_that_a_layer_cannot_learn_are_told(symbol, labels, says, rows, b
 def test_other_labels_are_not(symbol, labels):
     module, data = module_of(symbol, labels)
     module.update_full_grads(data)
+
+
+@pytest.mark.parametrize('loss, outputs, labels, says', [
+    (gluon.loss.SoftmaxCELoss(), 3, [1, 2, 3], r'must be classes from 0 to 2, .*: give y - 1'),
+    (gluon.loss.SoftmaxCELoss(sparse_label=False), 1, [1], 'must have two outputs or more'),
+    (gluon.loss.KLDivLoss(from_logits=False), 1, [1], 'must have two outputs or more'),
+    (gluon.loss.SigmoidBCELoss(), 1, [1, -1], r'from 0 to 1, .* not -1: .* give \(y \+ 1\) / 2'),
+    (gluon.loss.LogisticLoss(label_format='binary'), 1, [1, -1], 'from 0 to 1, and not -1'),
+    (gluon.loss.SoftmaxCELoss(), 3, [0, 1, 2], None), (gluon.loss.SigmoidBCELoss(), 1, [0.5], None),
+    (gluon.loss.LogisticLoss(), 1, [1, -1], None)])
+def test_labels_of_gluons_losses(loss, outputs, labels, says):
+    net = gluon.nn.Dense(outputs, in_units=4)
+    net.initialize()
+    trainer = SVRGTrainer(net.collect_params(), 'sgd',
+                          objective=lambda data, label: loss(net(data), label))
+    batch = mx.nd.ones((6, 4)), mx.nd.array(np.resize(labels, (6, 1)))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter('always')
+        for _ in range(2):
+            trainer.update_full_grads([batch])
+    assert len(caught) == (says is not None)
+    assert not caught or re.search(says, str(caught[0].message))
 
 
 def test_labels_of_padding_are_not_looked_at():

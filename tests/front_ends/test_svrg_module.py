@@ -22,8 +22,6 @@ def test_module_errors_stay_as_they_are():
             with pytest.raises(AssertionError):
                 getattr(target, method)()
     for target in (module, plain):
-        with pytest.raises(AssertionError):
-            target.fit(train_data)
         target.bind(train_data.provide_data, train_data.provide_label)
         target.init_params()
         with pytest.raises(TypeError, match='kvstore must be'):
