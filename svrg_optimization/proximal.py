@@ -15,6 +15,8 @@ from mxnet import optimizer as opt
 from ._argument_checks import checked_number
 from .svrg_optimizer import described
 
+__all__ = ['L1', 'GroupLasso', 'Box', 'ProximalOperator']
+
 # Elements above which three vectorized operations are faster than MXNet's clipping, which
 # branches at each element.
 _SLOW_TO_CLIP = 1 << 14

@@ -28,7 +28,7 @@ class SVRGBatchProcessor(BatchProcessor):
     ``fit`` also needs a :class:`SnapshotHandler`.
     """
 
-    handler = None  # the SnapshotHandler of the fit that runs
+    _handler = None  # the SnapshotHandler of the fit that runs
 
     def _get_data_and_label(self, batch, ctx, batch_axis=0):
         return [gluon.utils.split_and_load(each, ctx, batch_axis, even_split=False)
@@ -62,7 +62,7 @@ class SVRGBatchProcessor(BatchProcessor):
         RuntimeError
             If ``fit`` has no SnapshotHandler.
         """
-        if self.handler is None:
+        if self._handler is None:
             raise RuntimeError('fit needs a SnapshotHandler(train_data) among its event_handlers, '
                                'besides the SVRGBatchProcessor of the Estimator')
         trainer = estimator.trainer
@@ -147,7 +147,7 @@ class SnapshotHandler(GradientUpdateHandler, TrainBegin, EpochBegin, EpochEnd, T
         if is_distributed(trainer._kvstore_params['kvstore']):
             raise ValueError('kvstore must be of one process in an Estimator, which does not know '
                              'the rows of other workers, that a step is divided by')
-        estimator.batch_processor.handler = self
+        estimator.batch_processor._handler = self
         self._epoch = 0
         trainer._svrg.begin_fit(trainer._trained.rule)
 
@@ -175,7 +175,7 @@ class SnapshotHandler(GradientUpdateHandler, TrainBegin, EpochBegin, EpochEnd, T
 
     def train_end(self, estimator, *args, **kwargs):
         """Let a last snapshot decide whether training has converged, and which weights are best."""
-        estimator.batch_processor.handler = None
+        estimator.batch_processor._handler = None
         snapshot = estimator.trainer._svrg.snapshot
         end(estimator.trainer, self._train_data, estimator.logger, self._epoch,
             takes_last=snapshot.num_update != snapshot.taken_at)

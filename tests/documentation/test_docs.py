@@ -10,7 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from svrg_optimization import SVRGBucketingModule, SVRGModule, SVRGTrainer, __version__
+from svrg_optimization import (
+    LinearDecay,
+    SVRGBucketingModule,
+    SVRGModule,
+    SVRGTrainer,
+    __version__,
+    proximal,
+)
+from svrg_optimization.gluon import SnapshotHandler, SVRGBatchProcessor
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / 'docs'
@@ -113,6 +121,15 @@ def test_reference_has_all_methods_that_are_not_those_of_mxnet(trains):
     own = {name for base in trains.__mro__ if base.__module__.startswith('svrg_optimization')
            for name in vars(base) if not name.startswith('_')}
     assert set(re.findall(r'^   \.\. auto\w+:: (\w+)', section, re.MULTILINE)) == own
+
+
+@pytest.mark.parametrize('shown', [
+    SVRGBatchProcessor, SnapshotHandler, LinearDecay, *(
+        getattr(proximal, name) for name in proximal.__all__)])
+def test_help_lists_only_what_users_call(shown):
+    theirs = {name for base in shown.__mro__ if base.__module__.startswith('mxnet')
+              for name in vars(base)}
+    assert {name for name in dir(shown) if name[0] != '_'} - theirs <= {'prox', 'value'}
 
 
 def test_changelog_begins_with_the_version():

@@ -34,6 +34,13 @@ def test_signatures_are_theirs_and_new_arguments_are_keyword_only(base, name):
                for argument in ours if argument not in theirs)
 
 
+def test_update_freq_is_2_where_theirs_must_be_given():
+    given = {'symbol': Problem().symbol, 'label_names': ('label',)}
+    assert SVRGModule(**given).update_freq == 2
+    with pytest.raises(TypeError):
+        contrib.SVRGModule(**given)
+
+
 def test_names_that_users_reach_into_are_there():
     module = Problem().bound(context=TWO_DEVICES)
     assert type(module._mod_aux) is mx.mod.Module and module._mod_aux.binded
