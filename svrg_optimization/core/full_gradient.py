@@ -80,8 +80,6 @@ class Sum:
         The loss; NaN if it is not known.
     batch_size, loss_is_mean : int, bool
         Number of rows of a batch, and whether gradients are means over these, not sums.
-    is_sparse : bool
-        Whether some gradients are row_sparse.
     """
 
     def __init__(self, gradients, devices, batch_size, loss_is_mean=False, counted=()):
@@ -92,7 +90,6 @@ class Sum:
         self.shares_differ, self.groups = devices > 1, Groups(gradients)
         self.row_counts = {name: np.zeros(gradients[name][0].shape[0], np.int64)
                            for name in counted}
-        self.is_sparse = any(arrays[0].stype != 'default' for arrays in gradients.values())
         self.rows = self.batches = self.yielded = 0
         self.share_of_rows, self.loss, self._losses = None, 0., []
         self.batch_size, self.loss_is_mean, self._is_over_rows = batch_size, loss_is_mean, False
@@ -172,7 +169,7 @@ class FullGradient:
 
     Attributes
     ----------
-    shares, shares_differ, row_counts, rows, batches, share_of_rows, loss_is_mean, is_sparse
+    shares, shares_differ, row_counts, rows, batches, share_of_rows, loss_is_mean
         Those of the sum.
     by_row : list of dict of str to NDArray
         The shares of the parameters whose rows are counted: each row is divided by the fraction
@@ -192,7 +189,6 @@ class FullGradient:
         self.rows, self.batches, self.row_counts = total.rows, total.batches, total.row_counts
         self.share_of_rows, self.loss = total.share_of_rows, total.loss
         self.batch_size, self.loss_is_mean = total.batch_size, total.loss_is_mean
-        self.is_sparse = total.is_sparse
         self.may_be_written, self._with_all_rows = False, {}
         self._divide_by_row()
 

@@ -1,8 +1,12 @@
 r"""The direction of a step: the gradient in the metric, times the matrix of L-BFGS."""
 
+import math
+
 import mxnet as mx
 import numpy as np
 from mxnet import ndarray as nd
+
+from ..core.arrays import is_row_sparse, with_all_rows
 
 
 class Direction:
@@ -38,7 +42,7 @@ class Direction:
         self._dtype = 'float64' if 'float64' in dtypes else 'float32'
         self._context = next(iter(weights.values())).context
         self._like = {name: weights[name] for part in parts for name in part.names}
-        self._constants, self._decays, self._scale = {}, {}, None
+        self._constants, self._decays, self._scale, self._ones = {}, {}, None, {}
         decayed = [self._decayed(part, gradient.decays) for part in parts]
         gradients = [_sum(self._joined(part, 'gradient'), decay)
                      for part, decay in zip(parts, decayed)]
@@ -67,6 +71,8 @@ class Direction:
                                self._dtype) for name in part.names)
         if part.moment is None:
             return mx.sym.reshape(weight, (1, -1))
+        if len(self._like[part.names[0]].shape) == 1:
+            weight = mx.sym.reshape(weight, (-1, 1))
         weight = weight if part.axis else mx.sym.transpose(weight)
         return mx.sym.concat(weight, mx.sym.reshape(bias[0], (-1, 1)), dim=1) if bias else weight
 
@@ -100,7 +106,7 @@ class Direction:
 
     def _changes(self, parts, pairs, gamma, numbers):
         """List what pairs add to the numbers of each part."""
-        sizes = [sum(self._like[name].size for name in part.names) for part in parts]
+        sizes = [sum(math.prod(self._like[name].shape) for name in part.names) for part in parts]
         rows = [self._constant('pairs %s' % part.names[0], of_part) for part, of_part in zip(
             parts, np.split(np.vstack([pairs.moves, pairs.changes]), np.cumsum(sizes)[:-1], 1))]
         products = _sum(*(mx.sym.dot(of_part, mx.sym.reshape(each, (-1,)))
@@ -119,12 +125,24 @@ class Direction:
             self._scale = scale
             for name, decays in self._decays.items():
                 self._constant(name, decays / scale)
-        lacking = {name: like.zeros_like() for name, like in self._like.items()
-                   if name not in gradients}
-        arrays = {'gradient': {**gradients, **lacking}, 'weight': {**weights, **lacking},
-                  'constant': self._constants}
-        self._operation(*(arrays[kind][name] for kind, name in self._inputs),
-                        out=[arrays['gradient'][name] for name in self._like])
+        found = {name: _densely(gradients[name]) if name in gradients else self._zeros(like)
+                 for name, like in self._like.items()}
+        arrays = {'gradient': found, 'constant': self._constants}
+        self._operation(*(
+            arrays[kind][name] if kind in arrays else _densely(weights[name])
+            if name in weights else self._zeros(self._like[name]) for kind, name in self._inputs),
+            out=list(found.values()))
+        for name, gradient in gradients.items():
+            if is_row_sparse(gradient):  # it stores all rows, as momentum is to reach them
+                self._ones.setdefault(name, with_all_rows(nd.ones_like(found[name])))
+                nd.elemwise_mul(self._ones[name], found[name], out=gradient)
+
+    def _zeros(self, like):
+        return nd.zeros(like.shape, self._context, like.dtype)
+
+
+def _densely(array):
+    return array.tostype('default') if is_row_sparse(array) else array
 
 
 def _sum(first, *others):

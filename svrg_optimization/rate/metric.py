@@ -1,9 +1,11 @@
 """The metric: how curved the objective is along the inputs, before a step is made."""
 
+import math
 from typing import NamedTuple, Optional
 
 import numpy as np
 
+from ..core.arrays import is_row_sparse
 from ..proximal import GroupLasso, is_ours
 
 # Columns up to which the whole moment is inverted: with more its product takes too long.
@@ -103,7 +105,7 @@ class MetricBlock:
             return weight.ravel()
         rows = weight.reshape(len(weight), -1)
         rows = rows if self.axis else rows.T
-        return np.column_stack([rows, *bias])
+        return np.column_stack([rows, *(each.ravel() for each in bias)])
 
     def times(self, numbers):
         """Return M times the numbers."""
@@ -130,7 +132,7 @@ class MetricBlock:
         weight, *bias = self.names
         rows = numbers[:, :-1] if bias else numbers
         return {weight: (rows if self.axis else rows.T).reshape(arrays[weight].shape),
-                **dict.fromkeys(bias, numbers[:, -1])}
+                **{name: numbers[:, -1].reshape(arrays[name].shape) for name in bias}}
 
 
 def metric_of(moments, gradient, full_gradient, weights, is_directed):
@@ -150,16 +152,18 @@ def metric_of(moments, gradient, full_gradient, weights, is_directed):
     """
     parts, updated = [], gradient.updated(full_gradient)
     of_layers = {name for layer in moments for name in (layer.weight, layer.bias)}
-    if not (is_directed or set(updated) <= of_layers):
+    if full_gradient.row_counts or not (is_directed or set(updated) <= of_layers):
         return []
     for layer, moment in moments.items():
         names = [name for name in (layer.weight, layer.bias) if name in updated]
         operator = gradient.proximal.get(layer.weight)
-        if (layer.weight not in names or weights[layer.weight][0].stype != 'default'
+        if (layer.weight not in names or is_row_sparse(weights[layer.weight][0]) and operator
                 or not np.isfinite(moment).all() or not (operator is None or is_ours(operator))):
             continue
+        outputs = math.prod(weights[layer.weight][0].shape) // (len(moment) - 1)
         if len(names) == 2 and (gradient.multipliers[layer.weight]
                                 != gradient.multipliers[layer.bias] or not gradient.is_smooth
+                                or math.prod(weights[layer.bias][0].shape) != outputs
                                 or moment.ndim == 1):
             names.pop()  # its own moment is 1, and a diagonal does not join it to the columns
         decays = [gradient.decays[name] / gradient.per_row(full_gradient) for name in names]

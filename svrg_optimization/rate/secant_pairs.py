@@ -2,7 +2,7 @@ r"""Secant pairs: the last moves between snapshots with the changes of the gradi
 
 import numpy as np
 
-_PAIRS, _BYTES = 10, 1 << 22  # a larger model keeps fewer: each step reads them twice
+_PAIRS, _BYTES = 10, 1 << 24  # a larger model keeps fewer: each step reads them twice
 
 
 def room_for(size, dtype):

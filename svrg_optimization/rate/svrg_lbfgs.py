@@ -47,9 +47,9 @@ class SnapshotRule(LRScheduler):
 
     Where the objective is above that of the snapshot before, training goes back there; the failed
     move is a pair, too. With a proximal operator, M is diagonal and H is :math:`\gamma M^{-1}`.
-    So it is with row_sparse weights; with layers such as Dropout and BatchNorm :math:`\gamma` is
-    that of a random batch, with the same random numbers, and
-    :math:`\eta = \gamma (1 - \beta) / \mathrm{slowdown}`.
+    Without pairs, as with `sparse_full_grad`, several layers have M = 1. With layers such as
+    Dropout and BatchNorm :math:`\gamma` is that of a random batch, with the same random numbers.
+    In both cases :math:`\eta = \gamma (1 - \beta) / \mathrm{slowdown}`.
 
     Preconditioned SVRG with defaults alone is of Z. Frangella, P. Rathore, S. Zhao and M. Udell,
     "PROMISE: Preconditioned Stochastic Optimization Methods by Incorporating Scalable Curvature
@@ -191,7 +191,8 @@ class SnapshotRule(LRScheduler):
             svrg.warn_once('the curvature of the objective cannot be measured at a snapshot: the '
                            'learning rate may be too large or too small', 'no curvature')
         self._steps, beta = steps or self._steps or 2 * batches, gradient.momentum
-        self.rate = 1 - beta if is_random else min(
+        has_metric = not is_random and (self._is_directed or self.metric)
+        self.rate = 1 - beta if not has_metric else min(
             _TIME_CONSTANTS * (1 - beta) / self._steps,
             _STABLE * (1 + beta) / (1 + 2 * beta) / max(batches, 1))
         self.rate *= (1. if self._is_directed else self.gamma or _UNKNOWN) / self.guard.slowdown
@@ -291,7 +292,7 @@ class SnapshotRule(LRScheduler):
                 gradient, at_snapshot = trained.mean_gradient(), svrg.reference.weights()
                 like = {name: at_snapshot[name][device] for name in gradient.multipliers
                         if name in at_snapshot}
-                size = sum(array.size for array in like.values())
+                size = sum(math.prod(array.shape) for array in like.values())
                 fits = len(self.pairs) and self.pairs.moves.shape[1] == size
                 self._directions[device] = Direction(
                     self._parts(list(like)), (self.gamma or _UNKNOWN) if self._is_directed else 1.,
@@ -336,11 +337,10 @@ def _dtype(gradient, weights):
 
 
 def _can_be_directed(gradient, full_gradient, weights):
-    """Tell whether steps may have the matrix of L-BFGS: dense ones without proximal operators."""
-    arrays = [weights[name][0] for name in gradient.updated(full_gradient)]
-    return (gradient.is_smooth and not full_gradient.is_sparse
-            and all(array.stype == 'default' for array in arrays)
-            and room_for(sum(array.size for array in arrays), _dtype(gradient, weights)) > 0)
+    """Tell whether steps may have the matrix of L-BFGS: of all rows, without operators."""
+    size = sum(math.prod(weights[name][0].shape) for name in gradient.updated(full_gradient))
+    return (gradient.is_smooth and not full_gradient.row_counts
+            and room_for(size, _dtype(gradient, weights)) > 0)
 
 
 @_register

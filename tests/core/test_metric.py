@@ -8,6 +8,7 @@ from mxnet import gluon, nd
 from blocks import train_epochs
 from svrg_optimization import SVRGBucketingModule, SVRGModule, SVRGTrainer
 from svrg_optimization.proximal import L1, GroupLasso, ProximalOperator
+from svrg_optimization.rate import secant_pairs
 
 WD, ROWS, BATCH = 1e-3, 203, 20
 RNG = np.random.RandomState(0)
@@ -109,22 +110,23 @@ def test_gluon_finds_the_optimum(kind, given):
 
 @pytest.mark.parametrize('stype, weight', [('csr', 'default'), ('csr', 'row_sparse'),
                                            ('default', 'default')])
-def test_sparse_inputs_and_weights(stype, weight):
-    """Weights that are row_sparse have a metric of 1: on columns of one scale."""
-    kind = 'units' if weight == 'default' else 'one scale'
-    rows = FEATURES['units'] if weight == 'default' else STANDARD
-    output = mx.sym.dot(mx.sym.Variable('data', stype=stype), mx.sym.Variable(
+@pytest.mark.parametrize('has_bias', [False, True])
+def test_sparse_inputs_and_weights(stype, weight, has_bias):
+    scores = mx.sym.dot(mx.sym.Variable('data', stype=stype), mx.sym.Variable(
         'weight', shape=(5, 1), stype=weight))
-    symbol = mx.sym.LogisticRegressionOutput(output, mx.sym.Variable('label'))
+    if has_bias:
+        scores = mx.sym.broadcast_add(scores, mx.sym.Variable('bias', shape=(1,)))
+    symbol = mx.sym.LogisticRegressionOutput(scores, mx.sym.Variable('label'))
     module = SVRGModule(symbol, label_names=('label',), update_freq=2, tol=1e-6)
-    data = mx.io.NDArrayIter(nd.array(rows).tostype(stype), LABELS, BATCH, label_name='label',
-                             last_batch_handle='discard')
+    data = mx.io.NDArrayIter(nd.array(FEATURES['units']).tostype(stype), LABELS, BATCH,
+                             label_name='label', last_batch_handle='discard')
     module.fit(data, eval_metric=[], num_epoch=100, initializer=mx.init.Zero(),
                optimizer='svrg_lbfgs')
-    whole = rows.astype('float32').astype('float64')[:ROWS // BATCH * BATCH]
-    assert module.has_converged, kind
-    assert_optimal(whole, module.get_params()[0]['weight'].tostype('default'), None,
-                   optimum(whole, LABELS[:len(whole)], 0, bias=False))
+    whole = FEATURES['units'].astype('float32').astype('float64')[:ROWS // BATCH * BATCH]
+    assert module.has_converged
+    params = module.get_params()[0]
+    assert_optimal(whole, params['weight'].tostype('default'), params.get('bias'),
+                   optimum(whole, LABELS[:len(whole)], 0, bias=has_bias))
 
 
 def test_float16_weights():
@@ -224,16 +226,17 @@ def test_more_than_256_columns_have_the_diagonal():
     assert module.objective < 1e-5 * (targets ** 2).mean() / 2
 
 
-@pytest.mark.parametrize('units', [4, 80000])
-def test_a_large_network_has_neither_pairs_nor_a_metric(units):
-    hidden = mx.sym.tanh(mx.sym.FullyConnected(mx.sym.Variable('data'), num_hidden=units))
+@pytest.mark.parametrize('room', [1 << 24, 100])
+def test_a_network_too_large_for_pairs_has_no_metric(room, monkeypatch):
+    monkeypatch.setattr(secant_pairs, '_BYTES', room)
+    hidden = mx.sym.tanh(mx.sym.FullyConnected(mx.sym.Variable('data'), num_hidden=4))
     output = mx.sym.FullyConnected(hidden, num_hidden=1, name='fc')
     module = SVRGModule(mx.sym.LogisticRegressionOutput(output, mx.sym.Variable('label')),
                         label_names=('label',), update_freq=1)
     module.fit(iterator('turned'), eval_metric=[], optimizer='svrg_lbfgs', num_epoch=3,
                initializer=mx.init.Xavier())
     rule = module._optimizer.lr_scheduler
-    assert (len(rule.metric), bool(len(rule.pairs))) == (units == 4, units == 4)
+    assert (len(rule.metric), bool(len(rule.pairs))) == (room > 100, room > 100)
     assert 0 < module.objective < 0.65
 
 
