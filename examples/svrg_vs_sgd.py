@@ -166,8 +166,9 @@ def main():
               % (method, text_of(rate), len(passes), passes[-1], excesses[-1], seconds))
     for solver in SOLVERS:
         iterations, excess, seconds = solve(problem, solver)
+        passes = iterations if solver == 'saga' else ''
         print('%-22s  %5s  %6d  %6s  %18.1e  %5.2f s'
-              % ('scikit-learn ' + solver, '', iterations, iterations if solver == 'saga' else '', excess, seconds))
+              % ('scikit-learn ' + solver, '', iterations, passes, excess, seconds))
     draw(curves, problem.suboptimality_at_start, len(problem.labels), args)
     print('\nThe picture is in %s.' % args.output)
 

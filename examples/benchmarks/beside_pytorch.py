@@ -4,8 +4,8 @@ Times epochs with a snapshot each (update_freq=1) through `fit` of SVRGModule, p
 and with stored gradients, and through the loop of pytorch_loop.py: the same rows,
 batches, steps and initial weights, and no metric. MXNet reads the settings of its
 threads when it is imported, so each of them has a process of its own, and PyTorch has
-another one, with a thread for each core. They take turns in rounds; the least time
-counts. Before that each must come to PyTorch's weights in one epoch. It needs torch:
+another one, with a thread for each core. They take turns in rounds, and ratios are
+those of a round. Before that each must come to PyTorch's weights in one epoch. It needs torch:
 pip install -e '.[benchmarks]'.
 """
 
@@ -156,7 +156,7 @@ def check(begin, pytorch, process, kind):
 
 
 def measure(name, pytorch, processes, args):
-    """Return the least seconds of an epoch of PyTorch, and of each setting and kind."""
+    """Return the seconds of an epoch in each round, of PyTorch and of each setting and kind."""
     begin, epochs = begin_of(name, args.batches), MODELS[name][2]
     for process in processes:
         process.ask('begin', *begin)
@@ -166,12 +166,12 @@ def measure(name, pytorch, processes, args):
     for i, process in enumerate(processes):
         for kind in KINDS:
             turns[i, kind] = lambda process=process, kind=kind: process.ask('time', kind, epochs)
-    least = dict.fromkeys(turns, np.inf)
+    seconds = {turn: [] for turn in turns}
     for _ in range(args.rounds):
         for turn, seconds_of in turns.items():
             time.sleep(SECONDS_TO_REST)
-            least[turn] = min(least[turn], seconds_of())
-    return least
+            seconds[turn].append(seconds_of())
+    return {turn: np.array(each) for turn, each in seconds.items()}
 
 
 def main():
@@ -192,16 +192,17 @@ def main():
             stack.callback(processes[-1].end)
         pytorch, *processes = processes
         for name in args.models:
-            least = measure(name, pytorch, processes, args)
+            seconds = measure(name, pytorch, processes, args)
             for kind in KINDS:
-                rows.append([name, kind, '%.1f' % (1e3 * least['PyTorch'])] + [
-                    '%.2f' % (least[i, kind] / least['PyTorch']) for i in range(len(processes))])
+                rows.append([name, kind, common.spread(1e3 * seconds['PyTorch'], '%.1f')] + [
+                    common.spread(seconds[i, kind] / seconds['PyTorch'])
+                    for i in range(len(processes))])
                 print(*rows[-1], sep=' | ', flush=True)
     named = [' '.join('%s=%s' % item for item in settings.items()) for settings in all_settings]
     common.write(args.output, 'beside_pytorch',
                  "SVRGModule's epoch over that of a plain loop in %s with %d threads, by the "
-                 'settings of MXNet. Batches of %d, update_freq=1, the least of %d interleaved '
-                 'rounds. After the first epoch the weights agree to %g.' % (
+                 'settings of MXNet. Batches of %d, update_freq=1; median and range of %d '
+                 'interleaved rounds. After the first epoch the weights agree to %g.' % (
                      pytorch.version, args.threads, BATCH_SIZE, args.rounds, TOLERANCE),
                  ['model', 'gradients', 'PyTorch, ms an epoch', "MXNet's defaults", *named[1:]],
                  rows)

@@ -11,6 +11,7 @@ from pathlib import Path
 import matplotlib
 import mxnet as mx
 import numpy as np
+from threadpoolctl import threadpool_info
 
 matplotlib.use('Agg')
 from matplotlib import pyplot  # noqa: E402
@@ -90,19 +91,28 @@ def seconds_of(function):
     return time.perf_counter() - tic
 
 
-def least_seconds(functions, rounds):
-    """Call functions in interleaved rounds; return the minimum time of each.
+def seconds_of_rounds(functions, rounds):
+    """Call functions in interleaved rounds; return the times of each.
 
     Parameters
     ----------
     functions : dict of object to callable
     rounds : int
+
+    Returns
+    -------
+    dict of object to numpy.ndarray
     """
-    least = {}
+    seconds = {name: [] for name in functions}
     for _ in range(rounds):
         for name, function in functions.items():
-            least[name] = min(seconds_of(function), least.get(name, np.inf))
-    return least
+            seconds[name].append(seconds_of(function))
+    return {name: np.array(each) for name, each in seconds.items()}
+
+
+def spread(values, form='%.2f'):
+    """Return the median and the range of values, as a cell of a table."""
+    return ('%s (%s–%s)' % (form, form, form)) % (np.median(values), min(values), max(values))
 
 
 def parser(description, rounds=5):
@@ -111,7 +121,7 @@ def parser(description, rounds=5):
                                    formatter_class=argparse.RawDescriptionHelpFormatter)
     if rounds:
         made.add_argument('--rounds', type=int, default=rounds,
-                          help='of which the least time counts (default: %(default)s)')
+                          help='of which median and range count (default: %(default)s)')
     made.add_argument('--output', type=Path, default=RESULTS,
                       help='directory for the table and the picture')
     return made
@@ -124,12 +134,33 @@ def quiet():
     warnings.filterwarnings('ignore', 'Optimizer created manually')
 
 
+def processor():
+    """Return the name of the processor, where Linux tells it, and its widest vectors."""
+    try:
+        lines = Path('/proc/cpuinfo').read_text(encoding='utf-8').splitlines()
+    except OSError:
+        return platform.machine()
+    told = dict(reversed([[part.strip() for part in line.split(':', 1)]
+                          for line in lines if ':' in line]))
+    vectors = [name for name in ('avx512f', 'avx2', 'avx') if name in told.get('flags', '').split()]
+    return ' '.join([told.get('model name', platform.machine()), *vectors[:1]])
+
+
+def blas():
+    """Return the BLAS libraries of NumPy, SciPy and MXNet, and the threads of each."""
+    owners = {'numpy': 'NumPy', 'scipy': 'SciPy', 'mxnet': 'MXNet'}
+    return ', '.join('%s: %s %s, %d threads' % (
+        next((name for part, name in owners.items() if part in each['filepath']), 'other'),
+        each['internal_api'], each['version'], each['num_threads'])
+        for each in threadpool_info() if each['user_api'] == 'blas')
+
+
 def environment(dtype='float32'):
     """Tell what the figures were measured on."""
     settings = ['%s=%s' % (name, os.environ[name]) for name in SETTINGS if name in os.environ]
-    return 'mxnet %s, NumPy %s, Python %s, %s, %d cores, %s, %s' % (
-        mx.__version__, np.__version__, platform.python_version(), platform.machine(), CORES,
-        dtype, ' '.join(settings) or "MXNet's default threads")
+    return 'mxnet %s, NumPy %s, Python %s, %s, %d cores, %s, %s; %s' % (
+        mx.__version__, np.__version__, platform.python_version(), processor(), CORES,
+        dtype, ' '.join(settings) or "MXNet's default threads", blas())
 
 
 def write(output, name, setting, header, rows, new=True, dtype='float32'):
@@ -139,9 +170,8 @@ def write(output, name, setting, header, rows, new=True, dtype='float32'):
     """
     lines = ['| %s |' % ' | '.join(header), '|%s' % ('---|' * len(header))]
     lines += ['| %s |' % ' | '.join(map(str, row)) for row in rows]
-    text = '\n'.join(lines) + '\n\n%s\n' % setting
-    if new:
-        text += '(`python examples/benchmarks/%s.py`; %s.)\n' % (name, environment(dtype))
+    text = '\n'.join(lines) + '\n\n%s\n(`python examples/benchmarks/%s.py`; %s.)\n' % (
+        setting, name, environment(dtype))
     print('\n' + text)
     output.mkdir(parents=True, exist_ok=True)
     with open(output / (name + '.md'), 'w' if new else 'a', encoding='utf-8') as file:

@@ -2,7 +2,7 @@
 
 Times an epoch through `fit` of SVRGModule with update_freq 1 and 2, with stored
 snapshot gradients, with L1, of Module, and of mxnet.contrib's SVRGModule. All run in one
-process, in interleaved rounds; the minimum time counts. The price is what the
+process, in interleaved rounds, and ratios are those of a round. The price is what the
 algorithm cannot save: Module's epoch and the bare passes of the executor for the
 gradients at the snapshot, one in each step without stored gradients and one in
 each batch of the pass for the full gradient.
@@ -10,6 +10,7 @@ each batch of the pass for the full gradient.
 
 import common
 import mxnet as mx
+import numpy as np
 from common import pyplot
 from mxnet.contrib.svrg_optimization.svrg_module import SVRGModule as ContribModule
 
@@ -88,19 +89,19 @@ def measure(network, batch_size, rows, shuffle, rounds, methods):
             continue  # it takes minutes an epoch
         functions[method], counts[method] = epochs_of(
             method, symbol, common.iterator(shape, rows, batch_size, shuffle=shuffle))
-    least = common.least_seconds(functions, rounds)
-    seconds = {method: value / counts[method] for method, value in least.items()}
+    seconds = {method: values / counts[method]
+               for method, values in common.seconds_of_rounds(functions, rounds).items()}
     return seconds, seconds.pop('bare')
 
 
 def main():
-    parser = common.parser(__doc__, rounds=8)
+    parser = common.parser(__doc__)
     parser.add_argument('--models', nargs='+', choices=MODELS, default=list(MODELS))
     parser.add_argument('--methods', nargs='+', choices=METHODS[1:], default=list(METHODS[1:]),
                         help='beside Module')
     args = parser.parse_args()
     common.quiet()
-    rows, ratios = [], {}
+    rows, of_module, ratios = [], [], {}
     for name in args.models:
         network, batch_size, count, shuffle = MODELS[name]
         seconds, bare = measure(network, batch_size, count, shuffle, args.rounds,
@@ -110,14 +111,19 @@ def main():
         prices = {method: value / (module + bare_passes_of(method) * bare)
                   for method, value in seconds.items()}
         milliseconds = 1e3 * batch_size / count
-        rows.append([name, '%.2f' % (milliseconds * module), '%.2f' % (milliseconds * bare)] + [
-            '%.2f (%.2f)' % (prices[method], ratios[name][method]) if method in seconds
-            else 'not run' for method in args.methods])
+        rows.append([name, *(common.spread(prices[method]) if method in prices else 'not run'
+                             for method in args.methods)])
+        of_module.append([name, common.spread(milliseconds * module),
+                          common.spread(milliseconds * bare), *(
+                              '%.2f' % np.median(ratios[name][method]) if method in seconds
+                              else 'not run' for method in args.methods)])
         print(*rows[-1], sep=' | ', flush=True)
-    common.write(args.output, 'epoch_cost',
-                 'Epoch time over its price and, in brackets, over Module\'s epoch. Minimum of %d '
-                 'interleaved rounds.' % args.rounds,
-                 ['model', 'Module, ms a batch', 'bare passes, ms a batch', *args.methods], rows)
+    rounds = 'Median and range of %d interleaved rounds.' % args.rounds
+    common.write(args.output, 'epoch_cost', 'Epoch time over its price. ' + rounds,
+                 ['model', *args.methods], rows)
+    common.write(args.output, 'epoch_cost', 'Epoch time over that of Module. ' + rounds,
+                 ['model', 'Module, ms a batch', 'bare passes, ms a batch', *args.methods],
+                 of_module, new=False)
     draw(args.output, ratios)
 
 
@@ -127,7 +133,7 @@ def draw(output, ratios):
     shown = [method for method in METHODS[1:5] if all(method in of for of in ratios.values())]
     for i, method in enumerate(shown):
         axes.bar([x + 0.2 * i for x in range(len(ratios))],
-                 [ratios[name][method] for name in ratios], 0.2, edgecolor='white',
+                 [np.median(ratios[name][method]) for name in ratios], 0.2, edgecolor='white',
                  color=common.COLORS['SVRG, stored' if method.startswith('stored') else 'SVRG'],
                  hatch='//' if method.endswith('2') else None, label='SVRG, ' + method)
     axes.set_xticks([x + 0.3 for x in range(len(ratios))])

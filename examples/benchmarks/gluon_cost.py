@@ -2,7 +2,7 @@
 
 Times an epoch with a snapshot, an epoch of Trainer, and the bare forward and
 backward passes over the same batches, of hybridized networks, in interleaved
-rounds; the minimum time counts. The price is what the algorithm cannot save:
+rounds; ratios are those of a round. The price is what the algorithm cannot save:
 Trainer's epoch and two bare passes over the data.
 """
 
@@ -77,19 +77,20 @@ def functions_of(network, count):
 def main():
     args = common.parser(__doc__).parse_args()
     common.quiet()
-    rows = []
+    rows, medians = [], []
     for name, (network, count) in MODELS.items():
-        least = common.least_seconds(functions_of(network, count), args.rounds)
-        price = least['Trainer'] + 2 * least['passes']
-        rows.append([name, '%.0f' % (1e3 * least['Trainer']),
-                     '%.2f' % (least['SVRGTrainer'] / least['Trainer']),
-                     '%.2f' % (least['SVRGTrainer'] / price)])
+        seconds = common.seconds_of_rounds(functions_of(network, count), args.rounds)
+        prices = seconds['SVRGTrainer'] / (seconds['Trainer'] + 2 * seconds['passes'])
+        medians.append(np.median(prices))
+        rows.append([name, common.spread(1e3 * seconds['Trainer'], '%.0f'),
+                     common.spread(seconds['SVRGTrainer'] / seconds['Trainer']),
+                     common.spread(prices)])
     common.write(args.output, 'gluon_cost',
-                 'Epochs with a snapshot each, batches of %d rows, minimum of %d interleaved '
-                 'rounds.' % (BATCH_SIZE, args.rounds),
+                 'Epochs with a snapshot each, batches of %d rows. Median and range of %d '
+                 'interleaved rounds.' % (BATCH_SIZE, args.rounds),
                  ['network', 'Trainer, ms', 'SVRGTrainer over Trainer', 'over the price'], rows)
     figure, axes = pyplot.subplots(figsize=(6, 2.4))
-    axes.barh([row[0] for row in rows], [float(row[3]) for row in rows],
+    axes.barh([row[0] for row in rows], medians,
               color=common.COLORS['SVRG'])
     axes.axvline(1, color='black')
     axes.set(xlabel="time of an epoch / (Trainer's epoch and two bare passes)")

@@ -341,9 +341,9 @@ def raw_columns(seed):
         yield 'far from 0', far, scores + normal(size=400), {'batch_size': 20}
 
 
-def trainings(short=()):
+def trainings(short, seeds):
     """Yield the kind of each training, and the training; some also end after `short` epochs."""
-    for seed in range(2):
+    for seed in range(seeds):
         rng = np.random.RandomState(10 + seed)
         normal = rng.normal
         signs, numbers = functools.partial(signs_of, rng), functools.partial(numbers_of, rng)
@@ -417,6 +417,7 @@ def trainings(short=()):
 
 def main():
     parser = common.parser(__doc__, rounds=None)
+    parser.add_argument('--seeds', type=int, default=1, help='of the data (default: 1)')
     parser.add_argument('--each', action='store_true', help='print a line for each training')
     parser.add_argument('--short', action='store_true', help='end also after 1 to 30 epochs')
     parser.add_argument('--kind', help='a kind alone')
@@ -424,7 +425,7 @@ def main():
     common.quiet()
     warnings.simplefilter('ignore')
     counts = {}
-    for kind, training in trainings(range(1, 31) if args.short else ()):
+    for kind, training in trainings(range(1, 31) if args.short else (), args.seeds):
         if args.kind not in (None, kind):
             continue
         for momentum in (0.9, 0):

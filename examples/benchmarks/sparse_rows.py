@@ -4,9 +4,8 @@ Three tables. The first has a step of linear regression with a wide table of
 row_sparse weights: plain Module, exact SVRG, which goes over the whole table, and
 `sparse_full_grad`, which goes over the rows of the batch. The others have logistic
 regression on rows of the shape of rcv1: an epoch with a snapshot over Module's, and
-the time to the optimum beside scikit-learn. Steps and epochs run in one process, in
-interleaved rounds, and the least time of each counts. The times to the optimum are
-each of a single training.
+the time to the optimum beside scikit-learn. All run in rounds, and ratios are those
+of a round.
 """
 
 import contextlib
@@ -103,11 +102,11 @@ def large_tables(args):
             bound(module, train_data, learning_rate=1e-3)
         for module in modules[1:]:
             module.update_full_grads(train_data)
-        least = common.least_seconds({
+        seconds = common.seconds_of_rounds({
             number: functools.partial(train_epoch, module, train_data)
             for number, module in enumerate(modules)}, args.rounds)
-        yield (f'{columns:,}', '%.2f' % (least[0] / args.batches * 1e3),
-               *('%.1f' % (least[number] / least[0]) for number in (1, 2)))
+        yield (f'{columns:,}', common.spread(seconds[0] / args.batches * 1e3),
+               *(common.spread(seconds[number] / seconds[0], '%.1f') for number in (1, 2)))
 
 
 # Rows of rcv1's shape
@@ -178,10 +177,10 @@ def epochs(features, labels, batch_size, rounds):
     modules['Module'] = bound(mx.mod.Module(
         network(columns, 1, mx.sym.LogisticRegressionOutput, 'row_sparse'),
         label_names=('label',)), train_data, **settings)
-    least = common.least_seconds({
+    seconds = common.seconds_of_rounds({
         kind: functools.partial(train_epoch, module, train_data, kind != 'Module')
         for kind, module in modules.items()}, rounds)
-    return ['%.1f' % (least[kind] / least['Module']) for kind in KINDS]
+    return [common.spread(seconds[kind] / seconds['Module'], '%.1f') for kind in KINDS]
 
 
 def times_of_svrg(kind, features, labels, batch_size, objective, limit):
@@ -209,10 +208,13 @@ def times_of_svrg(kind, features, labels, batch_size, objective, limit):
     return reached, lowest
 
 
-def times_of_scikit_learn(solver, features, labels, objective, limit):
-    """Return the seconds of the training with the fewest passes that reaches each goal."""
-    reached = {}
-    for passes in PASSES:
+def times_of_scikit_learn(solver, features, labels, objective, limit, counts):
+    """Return the seconds until each goal, of trainings that begin anew for each count.
+
+    After the first round `counts` holds only those that reached a goal.
+    """
+    reached, useful = {}, []
+    for passes in counts:
         model = LogisticRegression(C=1 / (objective.wd * len(labels)), solver=solver,
                                    fit_intercept=False, max_iter=passes, tol=1e-12)
         tic = time.perf_counter()
@@ -220,16 +222,21 @@ def times_of_scikit_learn(solver, features, labels, objective, limit):
         seconds = time.perf_counter() - tic
         above = objective.above(model.coef_)
         for goal in GOALS:
-            if above <= goal:
-                reached.setdefault(goal, seconds)
+            if above <= goal and goal not in reached:
+                reached[goal] = seconds
+                useful.append(passes)
         if len(reached) == len(GOALS) or seconds > limit:
             break
+    counts[:] = sorted(set(useful))
     return reached, above
 
 
-def shown(reached, lowest):
-    return tuple('%.2f s' % reached[goal] if goal in reached else 'not (%.0e)' % lowest
-                 for goal in GOALS)
+def shown(times, rounds):
+    """Return the cells of a method: of each goal the seconds, or what the first round came to."""
+    first, lowest = times()
+    all_reached = [first, *(times()[0] for _ in range(rounds - 1) if first)]
+    return [common.spread([reached[goal] for reached in all_reached if goal in reached])
+            if goal in first else 'not (%.0e)' % lowest for goal in GOALS]
 
 
 def main():
@@ -240,12 +247,13 @@ def main():
     parser.add_argument('--batches', type=int, default=20, help='batches of an epoch of these')
     parser.add_argument('--rows', type=int, default=20000, help='rows of the shape of rcv1')
     parser.add_argument('--data', type=Path, help='LIBSVM file to take in place of these')
-    parser.add_argument('--limit', type=float, default=20, help='seconds for one training')
+    parser.add_argument('--limit', type=float, default=5, help='seconds for one training')
     args = parser.parse_args()
     common.quiet()
     warnings.filterwarnings('ignore', '.*(max_iter|converge)')
+    rounds = 'Median and range of %d rounds.' % args.rounds
     common.write(args.output, 'sparse_rows', 'Linear regression with %d outputs, batches of 100 '
-                 'rows with 20 nonzeros each.' % args.outputs,
+                 'rows with 20 nonzeros each. %s' % (args.outputs, rounds),
                  ('rows of the table', 'Module, ms a step', 'exact SVRG / Module',
                   '`sparse_full_grad` / Module'), list(large_tables(args)))
     if args.data:
@@ -259,21 +267,21 @@ def main():
     features, labels = features[:kept], labels[:kept]
     setting = 'Logistic regression, %d rows (%s) of %d columns, %d nonzeros a row, wd 10/n.' % (
         kept, setting, features.shape[1], features.nnz // kept)
-    common.write(args.output, 'sparse_rows', setting, ('batches of', *KINDS), [
+    common.write(args.output, 'sparse_rows', '%s %s' % (setting, rounds), ('batches of', *KINDS), [
         (batch_size, *epochs(features, labels, batch_size, args.rounds))
         for batch_size in (100, 400)], new=False)
     objective = Objective(features, labels)
-    rows = [(solver, *shown(*times_of_scikit_learn(solver, features, labels, objective,
-                                                   args.limit)))
-            for solver in ('liblinear', 'lbfgs', 'saga')]
+    rows = [(solver, *shown(functools.partial(
+        times_of_scikit_learn, solver, features, labels, objective, args.limit, list(PASSES)),
+        args.rounds)) for solver in ('liblinear', 'lbfgs', 'saga')]
     for kind in KINDS:
         for batch_size in (100, 400):
             own = Objective(features, labels, batch_size) if KINDS[kind][1] else objective
-            found = times_of_svrg(kind, features, labels, batch_size, own, args.limit)
             rows.append(('SVRG, %s, %s, batches of %d' % (kind, KINDS[kind][2], batch_size),
-                         *shown(*found)))
-    common.write(args.output, 'sparse_rows', setting + ' Rates by `svrg_lbfgs`.',
-                 ('method', *('to %.0e above the optimum' % goal for goal in GOALS)), rows,
+                         *shown(functools.partial(times_of_svrg, kind, features, labels,
+                                                  batch_size, own, args.limit), args.rounds)))
+    common.write(args.output, 'sparse_rows', setting + ' Rates by `svrg_lbfgs`. ' + rounds,
+                 ('method', *('s to %.0e above the optimum' % goal for goal in GOALS)), rows,
                  new=False)
 
 

@@ -1,24 +1,22 @@
 """How long does each method take to come within 1e-2, 1e-4 and 1e-6 of the optimum?
 
-L2-regularized logistic regression: multinomial on generated dense rows with a
-decaying spectrum (784 features, 10 classes), or on real rows that --data names,
-scikit-learn's handwritten digits or a LIBSVM file. Compares SVRG, with and
-without stored snapshot gradients and Nesterov momentum, at the best rate of a
-grid and at the rate that svrg_lbfgs finds, mxnet.contrib's SVRG, plain
-Module with SGD at the best constant and the best decaying rate of the grid, and
-scikit-learn's SAGA and L-BFGS. The optimum is SciPy's L-BFGS in float64. A
-method's clock stops while its loss is computed. All run in interleaved rounds,
-and the fastest counts.
+L2-regularized logistic regression on dense rows, binary or multinomial, on the
+problems of `PROBLEMS` or on a LIBSVM file. Compares svrg_lbfgs, plain and with stored
+snapshot gradients; at the best constant rate of a grid SVRG, mxnet.contrib's SVRG
+and Module with SGD; at the best decaying rate Module with SGD; and solvers of
+scikit-learn and of Cyanure, which begin anew for each number of iterations. A grid
+grows until its winner is inside. The optimum is SciPy's L-BFGS in float64. A method's
+clock stops while its loss is computed. All run in interleaved rounds.
 """
 
 import contextlib
+import importlib.util
 import time
 import warnings
 
 import common
 import mxnet as mx
 import numpy as np
-from common import pyplot
 from mxnet.contrib.svrg_optimization.svrg_module import SVRGModule as ContribModule
 from scipy.optimize import minimize
 from scipy.special import log_softmax
@@ -29,69 +27,82 @@ from sklearn.preprocessing import normalize
 from svrg_optimization import SVRGModule
 
 LEVELS = (1e-2, 1e-4, 1e-6)
-COLORS = {'SVRG, stored': common.COLORS['SVRG, stored'], 'SVRG': common.COLORS['SVRG'],
-          'SVRG, stored, momentum': common.COLORS['SVRG, stored'],
-          'SVRG, stored, svrg_lbfgs': common.COLORS['SVRG, stored'],
-          'SVRG, svrg_lbfgs': common.COLORS['SVRG'],
-          'contrib SVRG': common.COLORS['contrib SVRG'],
-          'Module, constant rate': common.COLORS['SGD'],
-          'Module, decaying rate': common.COLORS['SGD, decaying rate'],
-          'scikit-learn, SAGA': common.COLORS['SAGA'],
-          'scikit-learn, L-BFGS': common.COLORS['L-BFGS']}
-STYLES = {'svrg_lbfgs': ':', 'momentum': '--'}
-ITERATIONS = (2, 4, 6, 8, 11, 15, 20, 27, 36, 48, 64, 85, 113, 150, 200, 400)
-SOLVERS = {'scikit-learn, SAGA': 'saga', 'scikit-learn, L-BFGS': 'lbfgs'}
+LEAST = LEVELS[-1] / 2
+ITERATIONS = (1, 2, 3, 4, 6, 8, 11, 15, 20, 27, 36, 48, 64, 85, 113, 150, 200, 400)
+SOLVERS = {'scikit-learn saga': 'saga', 'scikit-learn lbfgs': 'lbfgs',
+           'scikit-learn newton-cg': 'newton-cg',
+           'scikit-learn newton-cholesky': 'newton-cholesky', 'Cyanure': None}
+WITHOUT_RATE = ('SVRG, svrg_lbfgs', 'SVRG, svrg_lbfgs, stored')
+OF_GRID = ('SVRG', 'contrib SVRG', 'Module, constant rate', 'Module, decaying rate')
+METHODS = (*WITHOUT_RATE, *OF_GRID, *SOLVERS)
 
 
 class Problem:
     """The data, the loss in float64, and its optimum."""
 
-    def __init__(self, features, labels, l2):
-        self.features, self.labels, self.l2 = features, labels, l2
+    def __init__(self, features, labels, l2, batch_size, methods=METHODS):
+        self.features, self.labels, self.l2 = features.astype(np.float32), labels, l2
+        self.batch_size, self.methods = batch_size, methods
         self.classes = int(labels.max()) + 1
-        design = np.column_stack([features, np.ones(len(features))]).astype(np.float64)
-        found = minimize(self._loss_and_gradient, np.zeros(self.classes * design.shape[1]),
-                         (design,), jac=True, method='L-BFGS-B',
-                         options={'maxiter': 5000, 'maxfun': 10000, 'maxcor': 30, 'ftol': 0,
-                                  'gtol': 1e-9})
-        self.optimum = found.fun
-        self._design = design
+        self._design = np.column_stack([self.features, np.ones(len(features))]).astype(np.float64)
+        scales = np.sqrt((self._design ** 2).mean(axis=0)).clip(1e-9)
+        self._design /= scales
+        self._scales, self._decay = scales, np.append(l2 / scales[:-1] ** 2, 0)
+        self.optimum = minimize(self._loss_and_gradient, np.zeros(self.classes * len(scales)),
+                                jac=True, method='L-BFGS-B', options={
+                                    'maxiter': 5000, 'maxfun': 10000, 'maxcor': 30, 'ftol': 0,
+                                    'gtol': 1e-8}).fun
 
-    def _loss_and_gradient(self, flat, design):
+    def _loss_and_gradient(self, flat):
         weights = flat.reshape(self.classes, -1)
-        log_probabilities = log_softmax(design @ weights.T, axis=1)
+        log_probabilities = log_softmax(self._design @ weights.T, axis=1)
         rows = np.arange(len(self.labels))
         loss = (-log_probabilities[rows, self.labels].mean()
-                + self.l2 / 2 * (weights[:, :-1] ** 2).sum())
+                + (self._decay * weights ** 2).sum() / 2)
         error = np.exp(log_probabilities)
         error[rows, self.labels] -= 1
-        gradient = error.T @ design / len(rows)
-        gradient[:, :-1] += self.l2 * weights[:, :-1]
-        return loss, gradient.ravel()
+        return loss, (error.T @ self._design / len(rows) + self._decay * weights).ravel()
 
     def suboptimality(self, weight, bias):
         """Return the loss of a solution minus the optimum."""
-        flat = np.column_stack([weight, bias]).astype(np.float64).ravel()
-        return self._loss_and_gradient(flat, self._design)[0] - self.optimum
+        weights = np.column_stack([weight, bias]).astype(np.float64) * self._scales
+        return self._loss_and_gradient(weights.ravel())[0] - self.optimum
 
-    @classmethod
-    def generated(cls, rows, l2, seed=0):
-        rng = np.random.RandomState(seed)
-        features = rng.normal(size=(rows, 784)) / np.sqrt(np.arange(1, 785))
-        scores = features @ rng.normal(size=(784, 10))
-        labels = (scores + rng.gumbel(size=scores.shape)).argmax(axis=1)
-        return cls(features.astype(np.float32), labels, l2)
 
-    @classmethod
-    def real(cls, name, l2):
-        """Return the problem of the digits, or of a file."""
-        if name == 'digits':
-            features, labels = load_digits(return_X_y=True)
-            return cls(normalize(features).astype(np.float32), labels, l2)
-        features, labels = load_svmlight_file(name)
-        features = features.toarray()
-        features /= np.maximum(np.linalg.norm(features, axis=1), 1e-12).mean()
-        return cls(features.astype(np.float32), np.unique(labels, return_inverse=True)[1], l2)
+def generated(rows, columns, classes, batch_size, l2=1e-3, decades=0, methods=METHODS):
+    """Return rows with a decaying spectrum, and the scales of columns over some decades."""
+    rng = np.random.RandomState(0)
+    features = rng.normal(size=(rows, columns)) / np.sqrt(np.arange(1, columns + 1))
+    scores = features @ rng.normal(size=(columns, classes))
+    labels = (scores + rng.gumbel(size=scores.shape)).argmax(axis=1)
+    features *= 10 ** rng.uniform(0, decades, columns)
+    return Problem(features, labels, l2, batch_size, methods)
+
+
+def digits():
+    features, labels = load_digits(return_X_y=True)
+    return Problem(normalize(features), labels, 1e-3, 128)
+
+
+def without(*names):
+    return tuple(name for name in METHODS if name not in names)
+
+
+# newton-cholesky solves with a matrix of all weights, too large for 7,850.
+PROBLEMS = {
+    'digits, 1,797 × 64, 10 classes': digits,
+    '12,800 × 784, 10 classes': lambda: generated(
+        12800, 784, 10, 64, methods=without('scikit-learn newton-cholesky', 'contrib SVRG')),
+    '60,000 × 784, 10 classes': lambda: generated(
+        60000, 784, 10, 256, methods=without('scikit-learn newton-cholesky', *OF_GRID)),
+    '60,000 × 100, 2 classes, raw columns': lambda: generated(
+        60000, 100, 2, 256, 1e-6, 4, methods=without(*OF_GRID))}
+
+
+def of_file(name):
+    """Return the problem of a LIBSVM file."""
+    features, labels = load_svmlight_file(name)
+    return Problem(features.toarray(), np.unique(labels, return_inverse=True)[1], 1e-3, 64)
 
 
 class Decay(mx.lr_scheduler.LRScheduler):
@@ -105,184 +116,161 @@ class Decay(mx.lr_scheduler.LRScheduler):
         return self.base_lr / (1 + num_update / self.period)
 
 
-class Clock:
-    """Seconds between calls of `start` and `stop`."""
+def train(problem, method, rate, args):
+    """Train until the loss is low, stalls or the time is over; return a curve.
 
-    def __init__(self):
-        self.seconds = 0.0
-
-    def start(self):
-        self._tic = time.perf_counter()
-
-    def stop(self):
-        mx.nd.waitall()
-        self.seconds += time.perf_counter() - self._tic
-
-
-def passes_until_end_of(epoch, module):
-    """Return the number of gradients of each row."""
-    if type(module) is mx.mod.Module:
-        return epoch + 1
-    of_snapshots = epoch // 2 + 1
-    if not isinstance(module, SVRGModule):
-        return 2 * (epoch + 1) + of_snapshots
-    of_an_epoch = 1 if module._svrg.store.batches else 2
-    return of_an_epoch * (epoch + 1) + of_snapshots
-
-
-def train(problem, method, rate, batch_size, epochs, seconds):
-    """Train by a method; return the time, the passes and the suboptimality after each epoch."""
+    Returns
+    -------
+    list of tuple
+        The time, the number and the suboptimality after each epoch.
+    """
     symbol, _ = common.softmax(problem.features.shape[1], problem.classes)
     optimizer, params = 'sgd', {'wd': problem.l2, **({'learning_rate': rate} if rate else {})}
     if method.startswith('Module'):
         module = mx.mod.Module(symbol)
         if 'decaying' in method:
-            params['lr_scheduler'] = Decay(2 * len(problem.labels) // batch_size, base_lr=rate)
+            period = 2 * len(problem.labels) // problem.batch_size
+            params['lr_scheduler'] = Decay(period, base_lr=rate)
     elif method.startswith('contrib'):
         module = ContribModule(symbol, update_freq=2)
     else:
         module = SVRGModule(symbol, update_freq=2, store_snapshot_grads='stored' in method)
-        if 'momentum' in method:
-            optimizer, params['momentum'] = 'nag', 0.9
         if 'svrg_lbfgs' in method:
             optimizer = 'svrg_lbfgs'
-    return curve_of_fit(problem, module, batch_size, epochs, seconds, optimizer=optimizer,
-                        optimizer_params=params,
-                        passes=lambda epoch: passes_until_end_of(epoch, module))
-
-
-def curve_of_fit(problem, module, batch_size, epochs, seconds, least=LEVELS[-1] / 2, *,
-                 passes=lambda epoch: epoch + 1, **given):
-    """Train a module until the loss is below the least, or for at most so many seconds.
-
-    Returns
-    -------
-    list of tuple
-        The time, the passes and the suboptimality after each epoch.
-    """
     np.random.seed(0)
     mx.random.seed(0)
-    train_data = mx.io.NDArrayIter(problem.features, problem.labels, batch_size, shuffle=True)
-    clock, curve = Clock(), []
+    train_data = mx.io.NDArrayIter(problem.features, problem.labels, problem.batch_size,
+                                   shuffle=True)
+    curve, clock, tic = [], 0, time.perf_counter()
 
     def record(epoch, _, weights, __):
-        clock.stop()
+        nonlocal clock, tic
+        mx.nd.waitall()
+        clock += time.perf_counter() - tic
         found = problem.suboptimality(weights['fc_weight'].asnumpy(), weights['fc_bias'].asnumpy())
-        curve.append((clock.seconds, passes(epoch), found))
-        if not found < 1e3 or found < least or clock.seconds > seconds:
+        curve.append((clock, epoch + 1, found))
+        assert 'stored' not in method or module._svrg.store.batches, 'nothing is stored'
+        has_stalled = len(curve) > 10 and found > 0.9 * curve[-11][2]
+        if not found < 1e3 or found < LEAST or clock > args.seconds or has_stalled:
             raise StopIteration
-        clock.start()
+        tic = time.perf_counter()
 
-    clock.start()
     with contextlib.suppress(StopIteration):
-        module.fit(train_data, eval_metric=[], num_epoch=epochs, initializer=mx.init.Zero(),
-                   epoch_end_callback=record, **given)
+        module.fit(train_data, eval_metric=[], num_epoch=1000, initializer=mx.init.Zero(),
+                   epoch_end_callback=record, optimizer=optimizer, optimizer_params=params)
     return curve
 
 
-def train_sklearn(problem, solver, seconds, least=LEVELS[-1] / 2, counts=ITERATIONS):
-    """Fit scikit-learn's model to more and more iterations, until it stalls; return the same."""
-    curve = []
-    l2 = problem.l2 * len(problem.labels)
+def model_of(problem, method, iterations):
+    l2 = problem.l2
     if problem.classes == 2:
         l2 /= 2  # one column w for what is here -w/2 and w/2, with half its penalty
+    if method == 'Cyanure':
+        from cyanure.estimators import Classifier  # noqa: PLC0415
+        return Classifier(loss='logistic' if problem.classes == 2 else 'multiclass-logistic',
+                          penalty='l2', lambda_1=l2, max_iter=iterations, tol=1e-12,
+                          duality_gap_interval=10 ** 6, verbose=False)
+    return LogisticRegression(C=1 / (l2 * len(problem.labels)), solver=SOLVERS[method],
+                              max_iter=iterations, tol=1e-12, random_state=0)
+
+
+def solve(problem, method, counts, args):
+    """Fit a model to more and more iterations, until it is near or stalls; return a curve."""
+    curve, features = [], problem.features
+    if 'newton' in method:  # which needs float64 for columns of different scales
+        features = features.astype(np.float64)
     for iterations in counts:
-        model = LogisticRegression(C=1 / l2, solver=solver, max_iter=iterations, tol=1e-12,
-                                   random_state=0)
-        with warnings.catch_warnings():
-            warnings.simplefilter('ignore')
-            tic = time.perf_counter()
-            model.fit(problem.features, problem.labels)
-            clock = time.perf_counter() - tic
-        weight, bias = model.coef_, model.intercept_
-        if len(weight) == 1:
-            weight, bias = np.vstack([-weight / 2, weight / 2]), np.append(-bias, bias) / 2
+        model = model_of(problem, method, iterations)
+        tic = time.perf_counter()
+        model.fit(features, problem.labels)
+        clock = time.perf_counter() - tic
+        weight, bias = model.coef_, np.ravel(model.intercept_)
+        if problem.classes == 2:
+            weight, bias = np.ravel(weight), bias[0]
+            weight, bias = np.array([-weight / 2, weight / 2]), np.array([-bias / 2, bias / 2])
+        elif method == 'Cyanure':
+            weight = weight.T
         found = problem.suboptimality(weight, bias)
         has_stalled = len(curve) > 4 and found > 0.9 * curve[-1][2]
         curve.append((clock, iterations, found))
-        if found < least or clock > seconds or has_stalled:
+        if found < LEAST or clock > args.seconds or has_stalled:
             break
     return curve
 
 
 def reached(curve, level):
-    """Return the time and the passes after which a curve is below a level for the first time."""
-    for clock, passes, found in curve:
-        if found < level:
-            return clock, passes
-    return np.inf, np.inf
+    """Return the time and the number with which a curve is below a level for the first time."""
+    return next(((clock, count) for clock, count, found in curve if found < level),
+                (np.inf, np.inf))
 
 
 def quality(curve):
     """Return numbers to compare curves by, the least for the best one."""
-    return [reached(curve, level)[0] for level in reversed(LEVELS)] + [
-        np.nanmin([np.inf] + [found for _, _, found in curve])]
-
-
-def curve_of(problem, method, rate, args):
-    if method in SOLVERS:
-        return train_sklearn(problem, SOLVERS[method], args.seconds)
-    return train(problem, method, rate, args.batch_size, args.epochs, args.seconds)
+    return [reached(curve, level)[1] for level in reversed(LEVELS)] + [
+        min([np.inf, *(found for _, _, found in curve if np.isfinite(found))])]
 
 
 def best_rate(problem, method, args):
-    """Return the learning rate at which a method does best."""
-    if method in SOLVERS or 'svrg_lbfgs' in method:
-        return None
-    return min(args.rates, key=lambda rate: quality(curve_of(problem, method, rate, args)))
+    """Return the learning rate with which a method does best, with a worse one on each side."""
+    curves = {}
+    rates = sorted(args.rates)
+    while rates:
+        curves.update({rate: quality(train(problem, method, rate, args)) for rate in rates})
+        best = min(curves, key=curves.get)
+        rates = [rate for rate in (best / 2, 2 * best) if rate not in curves]
+    return best
+
+
+def rows_of(problem, methods, args):
+    """Return the rows of the table of a problem."""
+    rates = {method: best_rate(problem, method, args) for method in methods if method in OF_GRID}
+    curves = {method: [] for method in methods}
+    for _ in range(args.rounds):
+        for method, found in curves.items():
+            if method not in SOLVERS:
+                found.append(train(problem, method, rates.get(method), args))
+                continue
+            counts = {reached(found[0], level)[1] for level in LEVELS} if found else ITERATIONS
+            found.append(solve(problem, method, sorted(
+                count for count in counts if count < np.inf), args))
+    for method, found in curves.items():
+        _, count = reached(found[0], LEVELS[-1])
+        cells = []
+        for level in LEVELS:
+            clocks = [reached(curve, level)[0] for curve in found]
+            cells.append(common.spread(clocks) if max(clocks) < np.inf else 'not reached')
+        rate = '%g' % rates[method] if method in rates else 'found' if 'lbfgs' in method else ''
+        yield [method, '' if method in SOLVERS else rate, count if count < np.inf else '', *cells]
 
 
 def main():
-    parser = common.parser(__doc__, rounds=3)
-    parser.add_argument('--data', metavar='FILE',
-                        help="'digits' or a LIBSVM file; else rows are generated")
-    parser.add_argument('--rows', type=int, default=12800)
-    parser.add_argument('--l2', type=float, default=1e-3)
-    parser.add_argument('--batch-size', type=int, default=64)
-    parser.add_argument('--epochs', type=int, default=60)
-    parser.add_argument('--seconds', type=float, default=12, help='at most, of each training')
-    parser.add_argument('--rates', type=float, nargs='+', default=[0.5, 1.0, 2.0, 4.0])
+    parser = common.parser(__doc__)
+    parser.add_argument('--data', metavar='FILE', help='a LIBSVM file in place of the problems')
+    parser.add_argument('--problems', nargs='+', choices=PROBLEMS, default=list(PROBLEMS))
+    parser.add_argument('--methods', nargs='+', choices=METHODS, default=METHODS)
+    parser.add_argument('--seconds', type=float, default=8, help='at most, of each training')
+    parser.add_argument('--rates', type=float, nargs='+', default=[1.0, 2.0],
+                        help='of the grid to begin with (default: 1 2)')
     args = parser.parse_args()
     common.quiet()
-    problem = (Problem.real(args.data, args.l2) if args.data
-               else Problem.generated(args.rows, args.l2))
-    rates = {method: best_rate(problem, method, args) for method in COLORS}
-    curves = {}
-    for _ in range(args.rounds):
-        for method, rate in rates.items():
-            curves.setdefault(method, []).append(curve_of(problem, method, rate, args))
-    curves = {method: min(found, key=quality) for method, found in curves.items()}
-    rows = []
-    for method, curve in curves.items():
-        row = [method, '' if method in SOLVERS else
-               'found' if 'svrg_lbfgs' in method else '%g' % rates[method]]
-        for level in LEVELS:
-            clock, passes = reached(curve, level)
-            row.append('%.2f s, %g passes' % (clock, passes) if clock < np.inf else 'not reached')
-        rows.append(row)
-    name = 'time_to_suboptimality'
-    setting = ('%s: %d rows, %d features, %d classes, λ = %g. Batches of %d, update_freq=2, the '
-               'best of the rates %s, at most %d epochs or %g s each, the fastest of %d rounds. '
-               'Momentum is nag of 0.9. A pass of scikit-learn is an iteration.' % (
-                   args.data or 'Generated data', *problem.features.shape, problem.classes,
-                   args.l2, args.batch_size, args.rates, args.epochs, args.seconds, args.rounds))
-    common.write(args.output, name, setting,
-                 ['method', 'rate'] + ['to %g' % level for level in LEVELS], rows)
-    figure, axes = pyplot.subplots(figsize=(9, 4))
-    begin = 0, 0, problem.suboptimality(np.zeros((problem.classes, problem.features.shape[1])),
-                                        np.zeros(problem.classes))
-    for method, curve in curves.items():
-        clocks, _, found = zip(begin, *curve)
-        axes.semilogy(clocks, np.maximum(found, 1e-12), color=COLORS[method],
-                      linestyle=STYLES.get(method.split(', ')[-1], '-'), label=method)
-    ends = [reached(curve, LEVELS[-1])[0] for curve in curves.values()]
-    axes.set(xlabel='seconds', ylabel='loss minus optimum', ylim=(LEVELS[-1] / 2, 3),
-             xlim=(0, 1.1 * max([end for end in ends if end < np.inf], default=args.seconds)))
-    axes.set_title('Logistic regression, %d %s rows of %d features' % (
-        len(problem.labels), 'real' if args.data else 'generated', problem.features.shape[1]),
-        **common.TITLE)
-    axes.legend(fontsize=8, loc='upper left', bbox_to_anchor=(1, 1))
-    common.save_picture(args.output, name, figure)
+    warnings.simplefilter('ignore')  # of solvers that are stopped
+    problems = ({args.data: lambda: of_file(args.data)} if args.data else
+                {name: PROBLEMS[name] for name in args.problems})
+    for name, made in problems.items():
+        problem = made()
+        methods = [method for method in args.methods if method in problem.methods
+                   and (method != 'Cyanure' or importlib.util.find_spec('cyanure'))]
+        rows = []
+        for row in rows_of(problem, methods, args):
+            rows.append(row)
+            print(*row, sep=' | ', flush=True)
+        setting = ('%s, λ = %g. Batches of %d, update_freq=2, at most %g s each. Seconds: the '
+                   'median and the range of %d runs; Newton in float64.' % (
+                       name, problem.l2, problem.batch_size, args.seconds, args.rounds))
+        common.write(args.output, 'time_to_suboptimality', setting,
+                     ['method', 'rate', 'epochs or iterations to %g' % LEVELS[-1],
+                      *('s to %g' % level for level in LEVELS)], rows,
+                     new=name == next(iter(problems)))
 
 
 if __name__ == '__main__':

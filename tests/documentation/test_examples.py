@@ -238,9 +238,6 @@ def table_of(tmp_path, name, *arguments):
     ('deep_network', ['--seeds', 1, '--epochs', 2, '--rates', 0.2],
      ['SGD', 'SVRG', 'α-SVRG, α = 0.5', 'α-SVRG, α from 0.75 to 0']),
     ('gluon_cost', ['--rounds', 1], ['MLP 784-512-256-10', 'LeNet']),
-    ('mnist_size', ['--rows', 1024, '--batch-size', 64, '--rounds', 2, '--epochs', 30, '--seconds',
-                    5, '--l2', 0.1, '--rate', 1, '--momentum-rate', 0.2, '--methods', 'SVRG',
-                    'scikit-learn, SAGA'], ['SVRG', 'scikit-learn, SAGA', 'NumPy, an epoch']),
     # It fails where the weights of both sides do not agree.
     pytest.param('beside_pytorch', ['--batches', 4, '--rounds', 1, '--threads', 1],
                  ['softmax 784-10'] * 2 + ['MLP 784-512-256-10'] * 2 + ['LeNet'] * 2,
@@ -258,17 +255,6 @@ def test_benchmarks_write_a_table(tmp_path, name, arguments, first_cells):
 
 
 @slow
-def test_the_benchmark_of_the_automatic_rate_takes_few_passes(tmp_path):
-    table = table_of(tmp_path, 'automatic_rate', '--problems', 'logistic, unit rows', '--rounds', 1)
-    rows = [row for row in table if row[0].startswith('logistic')]
-    assert [row[3] for row in rows] == ['0.0001', '1e-05']
-    for row in rows:
-        assert float(row[4]) <= 1.01 * float(row[3])
-        assert int(row[6]) <= 3 * int(row[7]) < 150
-    assert float(rows[1][5]) <= 1e-6
-
-
-@slow
 def test_a_tol_ten_times_as_small_brings_the_objective_closer(tmp_path):
     table = table_of(tmp_path, 'tolerance')
     assert [row[0] for row in table] == ['1e-03', '1e-04', '1e-05', '1e-06']
@@ -282,8 +268,7 @@ def test_the_benchmark_on_a_libsvm_file_reaches_the_optimum(tmp_path):
     features = rng.normal(size=(600, 5)).round(3)
     labels = np.where(features[:, 0] + rng.normal(size=600) > 0, 1, -1)
     dump_svmlight_file(features, labels, str(tmp_path / 'rows'), zero_based=False)
-    table = table_of(tmp_path, 'time_to_suboptimality', '--data', tmp_path / 'rows', '--l2', 0.01,
-                     '--rates', 0.5, '--epochs', 60, '--rounds', 1)
+    table = table_of(tmp_path, 'time_to_suboptimality', '--data', tmp_path / 'rows', '--rounds', 2)
     rows = [row for row in table if row[0].startswith(('SVRG', 'scikit'))]
     assert len(rows) == 7 and not any('not reached' in cell for row in rows for cell in row)
 
