@@ -19,6 +19,8 @@ from mxnet import kv as kv_of_mxnet
 from mxnet import ndarray as nd
 from mxnet.base import MXNetError, _notify_shutdown, py_str
 
+from .._warn_once import warn
+
 has_joined = False  # whether this worker has ever had a KVStore with servers
 _connected = weakref.WeakSet()  # KVStores of this process that have servers
 _opened_by_name, _never_freed = [], []
@@ -62,12 +64,14 @@ def number_of_first_key(kvstore, key):
     MXNet shows the number only in the error about a push of another size. That error
     does not occur in a KVStore with compression, for which this raises a ValueError.
     """
-    value = nd.zeros((1,))
+    value = nd.full((1,), 1 / 3, dtype='float64')
     kvstore.init(key, value)
     kvstore.pull(key, out=value)
-    value.wait_to_read()
+    if value.asscalar() != 1 / 3:  # see `_zero_free_memory` in loader.py
+        warn('the servers of %r make float32 of float64 values: start them where this package is '
+             'installed, on Linux' % kvstore.type)
     try:
-        kvstore.push(key, nd.zeros((2,)))
+        kvstore.push(key, nd.zeros((2,), dtype='float64'))
     except MXNetError as error:
         number = re.search(r'Key is (\d+)', str(error))
         if number is None:

@@ -79,9 +79,10 @@ def _with_exit(create):
 
 
 def _zero_free_memory():
-    """Fill the free blocks that malloc gives next, up to 1 KiB, with zeros.
+    """Take, fill with zeros and free the blocks that malloc gives next, up to 1 KiB.
 
-    MXNet's server is made in one, and never sets its flag that makes float32 of all values.
+    MXNet's server is made in one, and never sets its flag that makes float32 of all values. Where
+    it is not 0, `number_of_first_key` warns.
     """
     libc = ctypes.CDLL(None)
     libc.malloc.restype, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_void_p]

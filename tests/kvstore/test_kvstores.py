@@ -4,6 +4,7 @@ import gc
 import sys
 import warnings
 import weakref
+from unittest import mock
 
 import mxnet as mx
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 from blocks import Blocks, train
 from problems import Problem, SparseProblem
 from svrg_optimization import SVRGModule
+from svrg_optimization.mxnet_repair.kvstore import number_of_first_key
 
 DISTRIBUTED = ['dist', 'dist_sync', 'dist_device_sync', 'dist_async', 'dist_async_device']
 
@@ -175,3 +177,12 @@ def test_local_steps_of_one_process_are_those_of_all():
         found.append(module.get_params()[0])
     for name, value in found[0].items():
         np.testing.assert_array_equal(value.asnumpy(), found[1][name].asnumpy())
+
+
+def test_servers_that_make_float32_of_float64_values_are_told():
+    stored = {}
+    kvstore = mock.Mock(type='dist_sync', push=mock.Mock(side_effect=mx.MXNetError('Key is 3')),
+                        init=lambda key, value: stored.update({key: value.astype('float32')}),
+                        pull=lambda key, out: stored[key].copyto(out))
+    with pytest.warns(UserWarning, match="servers of 'dist_sync' make float32 of float64 values"):
+        assert number_of_first_key(kvstore, 'first') == 3
