@@ -38,9 +38,11 @@ def fit(module, args, kwargs, is_ours):
                 for_training=True, force_rebind=given.force_rebind)
     if given.monitor is not None:
         module.install_monitor(given.monitor)
-    module.init_params(initializer=given.initializer, arg_params=given.arg_params,
-                       aux_params=given.aux_params, allow_missing=given.allow_missing,
-                       force_init=given.force_init)
+    gives = given.force_init or given.arg_params or given.aux_params
+    if gives or not module.params_initialized:  # else MXNet warns, as after `load`
+        module.init_params(initializer=given.initializer, arg_params=given.arg_params,
+                           aux_params=given.aux_params, allow_missing=given.allow_missing,
+                           force_init=given.force_init)
     module.init_optimizer(kvstore=given.kvstore, optimizer=given.optimizer,
                           optimizer_params=given.optimizer_params)
     if given.validation_metric is None:

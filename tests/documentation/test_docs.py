@@ -65,7 +65,8 @@ def named(pages):
 
 
 @pytest.mark.parametrize('page', named(page for page in PAGES if blocks_of(page)))
-@pytest.mark.filterwarnings('ignore:Optimizer created manually outside Module',
+@pytest.mark.filterwarnings('error:Parameters already initialized',
+                            'ignore:Optimizer created manually outside Module',
                             'ignore:WARNING. New optimizer',
                             'ignore:training did not converge')  # checkpoints.md stops early
 def test_python_blocks_print_what_the_page_shows(page, tmp_path, monkeypatch, capsys):
