@@ -10,7 +10,7 @@ VERSION = re.search(r"^__version__ = '(.+)'$",
                     (HERE / 'svrg_optimization' / '__init__.py').read_text(encoding='utf-8'),
                     re.MULTILINE).group(1)
 README = (HERE / 'README.md').read_text(encoding='utf-8')
-# Whoever publishes sets it, in the README.
+# The README has it. It is set before the package is published.
 ADDRESS = re.search(r'^git clone (\S+)', README, re.MULTILINE).group(1)
 IS_SET = ADDRESS.startswith('https://')
 EXAMPLES = ['ipykernel', 'matplotlib', 'nbclient', 'scikit-learn', 'scipy']

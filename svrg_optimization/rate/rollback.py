@@ -1,4 +1,4 @@
-"""The rollback: which of two snapshots is the worse one, and the way back to the former."""
+"""The rollback: which of two snapshots is worse, and how training goes back to the former."""
 
 import math
 

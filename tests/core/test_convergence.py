@@ -191,7 +191,7 @@ def test_the_advice_names_what_keeps_it_from_convergence(rows, data, optimizer, 
             problem.iterator(**data), eval_metric=[], num_epoch=3, optimizer=optimizer)
     messages = [str(one.message) for one in caught]
     lacks = data.get('last_batch_handle') == 'roll_over' or len(data) == 2
-    assert sum('train_data lacks other rows' in one for one in messages) == lacks
+    assert sum('train_data leaves out other rows' in one for one in messages) == lacks
 
 
 def test_the_advice_names_rows_that_a_file_iterator_leaves_out(tmp_path):

@@ -25,8 +25,7 @@ def test_the_quick_start_comes_to_the_optimum_of_scikit_learn(tmp_path, monkeypa
 def test_pages_have_rows_of_the_tables_that_the_benchmarks_wrote():
     docs = README.parent / 'docs'
     page = ''.join((docs / name).read_text(encoding='utf-8')
-                   for name in ('distributed.md', 'learning-rate.md', 'measurements.md',
-                                'sparse.md'))
+                   for name in ('learning-rate.md', 'measurements.md'))
     results = sorted((docs / 'benchmarks').glob('*.md'))
     assert results
     for result in results:

@@ -305,7 +305,7 @@ def test_loaders_that_leave_out_other_rows_each_time_are_named(given, leaves_out
         warnings.simplefilter('always')
         train_epochs(trainer, data, 2, 1)
     messages = ' '.join(str(one.message) for one in caught)
-    assert ('train_data lacks other rows' in messages) == leaves_out
+    assert ('train_data leaves out other rows' in messages) == leaves_out
 
 
 @pytest.mark.filterwarnings('ignore:the full gradient is not finite')
