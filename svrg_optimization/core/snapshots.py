@@ -140,8 +140,8 @@ def can_go_on(svrg):
 def warn_of_rows_left_out(svrg):
     """Warn once that training may not converge since each pass leaves out other rows."""
     svrg.warn_once('tol may not be reached: each pass over train_data leaves out other rows '
-                   "(rolled over, or discarded after a shuffle). With last_batch_handle='pad', or a "
-                   "DataLoader's last_batch='keep', it leaves out none")
+                   '(rolled over, or discarded after a shuffle). With last_batch_handle='
+                   "'pad', or a DataLoader's last_batch='keep', it leaves out none")
 
 
 def warn_of_end(svrg, trained):
