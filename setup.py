@@ -33,10 +33,13 @@ def with_whole_links(text):
 
 
 class BuildWithStart(build_py):
-    """Build with a .pth file, by which scripts may import MXNet before this package."""
+    """Build with what Python runs at its start: scripts may import MXNet before this package.
+
+    Until Python 3.14 that is a line of a .pth file, later a .start file (PEP 829).
+    """
 
     def run(self):
-        """Build, and write the file and its module into what is packed into the wheel."""
+        """Build, and write the files and their module into what is packed into the wheel."""
         super().run()
         # setuptools packs of an editable installation no build_lib, but what is "installed".
         folder = (self.get_finalized_command('install').install_lib if self.editable_mode
@@ -46,6 +49,8 @@ class BuildWithStart(build_py):
         Path(folder, 'svrg_optimization.pth').write_text(
             'import svrg_optimization_start; svrg_optimization_start.install()\n',
             encoding='utf-8')
+        Path(folder, 'svrg_optimization.start').write_text(
+            'svrg_optimization_start:install\n', encoding='utf-8')
 
 
 setup(

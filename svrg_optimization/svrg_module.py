@@ -35,9 +35,12 @@ from .module.optimizer_states import load_optimizer_states
 from .module.passes import Pass
 from .module.reference import ModuleReference
 from .module.trained_module import TrainedModule
+from .mxnet_repair.loader import mend_for_users
 from .proximal import ProximalOperators, weights_of
 from .rate.svrg_lbfgs import check_rule, rule_of, spelled_out
 from .svrg_optimizer import check_learning_rate, check_optimizer
+
+mend_for_users()
 
 
 class SVRGModule(Module):

@@ -20,6 +20,7 @@ from ..kvstore.kinds import is_asynchronous, is_distributed, kind_of, warn_of_de
 from ..kvstore.local_steps import LocalSteps, check_local_steps
 from ..kvstore.workers import workers_of_trainer
 from ..mxnet_repair.kvstore import open_distributed
+from ..mxnet_repair.loader import mend_for_users
 from ..proximal import ProximalOperators
 from ..rate.svrg_lbfgs import check_rule, spelled_out
 from ..svrg_optimizer import _SVRGOptimizer, check_learning_rate, check_optimizer
@@ -32,6 +33,7 @@ from .states import packed, restoring
 from .trained_parameters import TrainedParameters
 
 _SAVED_BY = 'SVRGTrainer'
+mend_for_users()
 
 
 def _check_kvstore(kvstore, update_on_kvstore, proximal):

@@ -22,6 +22,7 @@ import zlib
 from pathlib import Path
 
 from ..mxnet_repair.finder import SWITCH  # without it nobody knows who has made a KVStore
+from ..mxnet_repair.loader import mend_for_users
 
 RANK_AND_SIZE = (('OMPI_COMM_WORLD_RANK', 'OMPI_COMM_WORLD_SIZE'), ('SLURM_PROCID', 'SLURM_NTASKS'))
 PORTS = range(10000, 30000)  # below those that Linux gives to connections
@@ -89,6 +90,7 @@ def work(script, arguments):
     """Run the script of a worker."""
     sys.argv[:], sys.path[0] = [script, *arguments], str(Path(script).resolve().parent)
     sys.stdout.reconfigure(line_buffering=True)
+    mend_for_users()
     try:
         runpy.run_path(script, run_name='__main__')
     except SystemExit as error:

@@ -18,6 +18,8 @@ import types
 import warnings
 from importlib.machinery import PathFinder, SourceFileLoader
 
+from .finder import SWITCH
+
 _RENAMED = {'sometrue': 'any', 'alltrue': 'all', 'product': 'prod', 'round_': 'round',
             'trapz': 'trapezoid'}
 _GONE = ['mirr', 'npv', 'pmt', 'ppmt', 'pv', 'rate']
@@ -59,21 +61,45 @@ class _Loader(SourceFileLoader):
         super().exec_module(module)
         if _is_needed() and self.name != _IMPORTS_LATER:  # others run without a replacement
             vars(module)['__builtins__']['__import__'] = builtins.__import__
-        if self.name in _MENDED:
-            name, mend = _MENDED[self.name]
-            setattr(module, name, mend(getattr(module, name)))
+        for mended in _MENDED, _mended_for_users:
+            if self.name in mended:
+                _mend(module, *mended[self.name])
+
+
+def _mend(module, name, mend):
+    parent, before = sys.modules.get(module.__name__.rpartition('.')[0]), getattr(module, name)
+    after = mend(before)
+    for owner in module, parent:  # which may have imported it from the module
+        if getattr(owner, name, None) is before:
+            setattr(owner, name, after)
+
+
+def mend_for_users():
+    """Mend what only users of SVRG get, in modules that are imported and in those to come."""
+    if not _mended_for_users and os.environ.get(SWITCH) != '0':
+        _mended_for_users.update(_FOR_USERS)
+        for name in _FOR_USERS.keys() & sys.modules.keys():
+            _mend(sys.modules[name], *_FOR_USERS[name])
+
+
+def _with_zeros(create):
+    """Wrap the creation of a KVStore, for what a server needs."""
+    @functools.wraps(create)
+    def wrapper(*args, **kwargs):
+        kvstore = create(*args, **kwargs)
+        _zero_free_memory()
+        return kvstore
+    return wrapper if os.environ.get('DMLC_ROLE') == 'server' else create
 
 
 def _with_exit(create):
-    """Wrap the creation of a KVStore, for what a worker or a server needs."""
+    """Wrap the creation of a KVStore: a worker that fails must not wait for the others."""
     @functools.wraps(create)
     def wrapper(*args, **kwargs):
         kvstore = create(*args, **kwargs)
         if os.environ.get('DMLC_ROLE') == 'worker':
             from .kvstore import prepare_exit  # noqa: PLC0415
-            prepare_exit(kvstore)  # a worker that fails must not wait for the others
-        elif os.environ.get('DMLC_ROLE') == 'server':
-            _zero_free_memory()
+            prepare_exit(kvstore)
         return kvstore
     return wrapper
 
@@ -153,15 +179,17 @@ def _with_fork(multiprocessing):
                     get_context=lambda: fork)
 
 
-# What changes of NumPy or Python have broken, or makes jobs fail or hang, by module.
-_MENDED = {'mxnet.kvstore.base': ('create', _with_exit),
+# What changes of NumPy or Python have broken, or makes servers round, by module.
+_MENDED = {'mxnet.kvstore.base': ('create', _with_zeros),
            **{'dmlc_tracker.' + name: ('Thread', lambda thread: _Thread)
               for name in ('local', 'mesos', 'mpi', 'slurm', 'ssh', 'tracker', 'yarn')},
            'mxnet.numpy.multiarray': ('_as_mx_np_array', _with_plain_tuples),
            'mxnet.contrib.quantization': ('_get_optimal_threshold', _with_numbers),
-           'mxnet.ndarray.ndarray': ('NDArray', _with_array),
-           'mxnet.metric': ('EvalMetric', _with_float64),
            'mxnet.gluon.data.dataloader': ('multiprocessing', _with_fork)}
+_FOR_USERS = {'mxnet.kvstore.base': ('create', _with_exit),
+              'mxnet.ndarray.ndarray': ('NDArray', _with_array),
+              'mxnet.metric': ('EvalMetric', _with_float64)}
+_mended_for_users = {}
 
 
 @functools.lru_cache(maxsize=None)

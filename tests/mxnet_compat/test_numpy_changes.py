@@ -13,6 +13,7 @@ import scipy.sparse
 
 from svrg_optimization.mxnet_repair import loader
 
+loader.mend_for_users()
 NUMPY = tuple(map(int, np.__version__.split('.')[:2]))
 IS_NEEDED = sys.version_info >= (3, 12) or NUMPY >= (1, 24)
 needed = pytest.mark.skipif(
