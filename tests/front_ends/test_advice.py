@@ -26,15 +26,6 @@ def test_custom_loop_without_a_snapshot_is_warned_of_once():
     assert len(caught) == 1
 
 
-def test_output_without_a_loss_may_be_shown_or_get_a_loss():
-    problem = Problem()
-    shown = problem.symbol.get_internals()['fc_output']
-    problem.symbol = mx.sym.Group([problem.symbol, shown])
-    with pytest.raises(ValueError, match='fc_output.* into mx.sym.BlockGrad, or, if backward '
-                                         'gets its out_grads, .* into mx.sym.MakeLoss'):
-        problem.bound().update_full_grads(problem.iterator())
-
-
 @pytest.mark.parametrize('scheduler', [mx.lr_scheduler.FactorScheduler, 0.1])
 def test_lr_scheduler_that_is_a_class_or_not_callable_changes_nothing(scheduler):
     problem = Problem()

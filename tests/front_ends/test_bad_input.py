@@ -31,14 +31,6 @@ from svrg_optimization import LinearDecay, SVRGModule
 from svrg_optimization.diagnostics import gradient_variance
 
 
-def no_loss(module, problem):
-    output = mx.sym.FullyConnected(mx.sym.Variable('data'), num_hidden=1, name='fc')
-    headless = SVRGModule(output, label_names=None, update_freq=1)
-    headless.bind([('data', (10, 4))])
-    headless.init_params()
-    headless.update_full_grads(Data(batch((10, 4), label=None)))
-
-
 def names(**kwargs):
     """Call fit of a new module with an iterator of other names."""
     def call(module, problem):
@@ -144,7 +136,6 @@ ROWS = {
     'data labels missing': (full_grads(Data(GOOD, batch((10, 4), label=None))), ValueError,
                             'train_data must yield batches with the label'),
     'data labels short': (full_grads(Data(batch((10, 4), label=(7,)))), ValueError, 'train_data'),
-    'no loss': (no_loss, ValueError, 'the symbol has outputs without a loss'),
     # ... and the order of calls
     'pass unbound': (on(unbound, full_grads(Data(GOOD))), RuntimeError, 'update_full_grads needs'),
     'pass uninitialized': (on(uninitialized, full_grads(Data(GOOD))), RuntimeError, 'parameters'),

@@ -74,20 +74,6 @@ def training_with_each_way_to_update(make):
 
 
 @scenario
-def gradients_that_add_up(make):
-    for grad_req in ('add', {'fc_weight': 'add'}):
-        module = bound(make, binds={'grad_req': grad_req})
-        module.init_optimizer()
-        for i, batch in enumerate(classifier_data()):
-            module.forward_backward(batch)
-            if i % 2:
-                module.update()
-                for arrays in module._exec_group.grad_arrays:
-                    arrays[0][:] = 0
-        yield parameters(module)
-
-
-@scenario
 def predictions_and_scores(make):
     module, data = bound(make), classifier_data(rows=18)
     yield module.predict(data)
@@ -126,29 +112,6 @@ def batches_of_other_shapes(make):
         yield module.get_outputs(), module.output_shapes, module.data_shapes, module.label_shapes
     module.reshape([('data', (4, 6))], [('softmax_label', (4,))])
     yield module.data_shapes, module.label_shapes, module.output_shapes
-
-
-@scenario
-def states(make):
-    stack = mx.rnn.SequentialRNNCell()
-    for i in range(2):
-        stack.add(mx.rnn.LSTMCell(num_hidden=4, prefix='lstm_l%d_' % i))
-    begin_state = stack.begin_state(func=mx.sym.Variable)
-    _, states = stack.unroll(3, begin_state=begin_state, inputs=mx.sym.Variable('data'))
-    names = [symbol.name for symbol in begin_state]
-    module = bound(make, mx.sym.Group(states), context=TWO_DEVICES, label_names=None,
-                   state_names=names, shapes=[[mx.io.DataDesc('data', (4, 3, 5), layout='NTC')]])
-    module.init_optimizer()
-    batch = mx.io.DataBatch([mx.nd.ones((4, 3, 5))], [])
-    module.set_states(value=1)
-    module.forward(batch)
-    yield module.get_outputs()
-    module.set_states(states=module.get_outputs(merge_multi_context=False))
-    module.forward(batch)
-    yield module.get_outputs()
-    module.backward([mx.nd.ones((4, 4))] * 4)
-    module.update()
-    yield parameters(module), module.get_states(merge_multi_context=False)
 
 
 @scenario
