@@ -2,20 +2,9 @@
 
 
 def warn_of_labels(warn_once, loss, labels, classes, ignored=None):
-    """Warn once of labels that are none of some classes, or with one class are not in [0, 1].
+    """Warn once of labels of a loss, a numpy.ndarray, that are none of its classes, nor ignored.
 
-    Parameters
-    ----------
-    warn_once : WarnOnce
-        What warns.
-    loss : str
-        Name of the loss.
-    labels : numpy.ndarray
-        Those of a batch.
-    classes : int
-        Number of classes.
-    ignored : number, optional
-        What the loss ignores.
+    With one class they are numbers in [0, 1].
     """
     most = max(1, classes - 1)
     is_bad = (labels < 0) | (labels > most) | ((classes > 1) & (labels % 1 != 0))

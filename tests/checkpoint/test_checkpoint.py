@@ -258,10 +258,3 @@ def test_samples_go_on_with_the_same_bits_after_a_stop(prefix, settings, stop):
     train(problem, loaded, stop, 5)
     assert bits(loaded) == bits(unbroken)
     assert loaded._snapshot.num_taken == unbroken._snapshot.num_taken
-
-
-def test_a_checkpoint_tells_of_functions(prefix):
-    problem = Problem(rows=40)
-    train(problem, problem.module(full_grad_batches=doubled), 0, 1, prefix=prefix)
-    with pytest.warns(UserWarning, match='saved with full_grad_batches of your own, wh'):
-        assert load(prefix, 1).full_grad_batches is None

@@ -83,9 +83,6 @@ ROWS = {
         r'snapshots\), not 0'),
     'batches of a function, float': (fit_sampled(full_grad_batches=lambda _: 2.0), TypeError,
                                      'after 0 .* not 2.0'),
-    'batches and rate': (lambda _, problem: problem.bound(full_grad_batches=2).init_optimizer(
-        optimizer='svrg_lbfgs'), ValueError,
-        '^full_grad_batches must be None with svrg_lbfgs'),
     'updates zero': (made(updates_per_snapshot=0), ValueError, '^updates_per_snapshot ' + COUNT),
     'updates of a function': (made(updates_per_snapshot=len), TypeError,
                               '^updates_per_snapshot ' + COUNT),
@@ -99,8 +96,6 @@ ROWS = {
         fit_sampled(mx.io.ResizeIter(Problem(rows=40).iterator(), 4), updates_per_snapshot=3),
         ValueError, '^updates_per_snapshot must be None unless train_data is an NDArrayIter'),
     'local_steps': (made(local_steps=1), TypeError, 'local_steps must be True or False, not 1'),
-    'local_steps without snapshots': (made(local_steps=True, alpha=0), ValueError,
-                                      'alpha must not be 0 with local_steps'),
     'buckets': (bucketing(full_grad_batches=[]), TypeError, '^full_grad_batches must'),
     'update_freq float': (made(update_freq=1.5), TypeError, 'update_freq ' + INT + ', not 1.5'),
     'loss_is_mean int': (made(loss_is_mean=1), TypeError, 'loss_is_mean must be None, True or F'),

@@ -173,19 +173,11 @@ def test_a_resumed_run_has_the_same_bits(tmp_path, layers, begin):
     ({'clip_gradient': 2.}, {}, 'clip_gradient must not be given with svrg_lbfgs'),
     ({'momentum': 1}, {}, 'momentum must be a number from 0 to below 1, not 1'),
     ({'lr_scheduler': len}, {}, 'lr_scheduler must not be given with svrg_lbfgs'),
-    ({}, {'alpha': 0}, 'alpha must not be 0'),
     ({}, {'update_on_kvstore': True}, 'kvstore must leave the updates to the workers')])
 def test_what_the_rate_cannot_be_used_with_is_refused(settings, arguments, message):
     problem = Blocks('softmax')
     with pytest.raises(ValueError, match=message):
         trainer_of(problem, problem.net(), settings=settings, **arguments)
-
-
-def test_a_sample_is_refused():
-    problem = Blocks('softmax')
-    trainer = trainer_of(problem, problem.net())
-    with pytest.raises(ValueError, match='batches must be None with svrg_lbfgs'):
-        trainer.update_full_grads(problem.loader(), batches=2)
 
 
 @pytest.mark.nd_arrays
