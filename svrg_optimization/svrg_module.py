@@ -37,7 +37,7 @@ from .module.reference import ModuleReference
 from .module.trained_module import TrainedModule
 from .mxnet_repair.loader import mend_for_users
 from .proximal import ProximalOperators, weights_of
-from .rate.svrg_lbfgs import check_rule, rule_of, spelled_out
+from .rate.svrg_lbfgs import SnapshotRule, check_rule, rule_of, spelled_out
 from .svrg_optimizer import check_learning_rate, check_optimizer
 
 mend_for_users()
@@ -595,7 +595,8 @@ class SVRGModule(Module):
             check_learning_rate(self._optimizer)  # MXNet would fail in the middle of the step
         if self._svrg.step.snapshot_gradients is not None:  # an error has stopped backward
             self._update_svrg_gradients()
-        if self._svrg.step.stage == COMPUTED and rule_of(self._optimizer) is not None:
+        if self._svrg.step.stage == COMPUTED and isinstance(
+                getattr(self._optimizer, 'lr_scheduler', None), SnapshotRule):
             trained = TrainedModule(self._default_bucket)
             trained.rule.direct(trained, self._default_bucket._svrg,
                                 executor_group.gradients(self), executor_group.parameters(self),
