@@ -123,9 +123,9 @@ def test_batches_are_not_computed_as_one_where_results_would_differ(merged, loss
     mx.sym.LogisticRegressionOutput, mx.sym.MAERegressionOutput])
 def test_rows_of_which_no_layer_mixes_two_are_known(merged, loss):
     layer = mx.sym.Flatten(mx.sym.Activation(mx.sym.Variable('data'), act_type='relu'))
-    output = mx.sym.FullyConnected(
-        layer, num_hidden=2 if loss is mx.sym.SoftmaxOutput else 1, name='fc')
-    problem = Problem(rows=320)
+    outputs = 2 if loss is mx.sym.SoftmaxOutput else 1
+    output = mx.sym.FullyConnected(layer, num_hidden=outputs, name='fc')
+    problem = Problem('linear' if outputs == 1 else 'softmax', rows=320, classes=outputs)
     problem.targets = problem.targets > 0
     problem.symbol = loss(output, mx.sym.Variable('label'))
     problem.bound().update_full_grads(problem.iterator())
