@@ -3,6 +3,7 @@
 That of the README is in test_readme.py.
 """
 
+import os
 import re
 import subprocess
 import sys
@@ -131,6 +132,20 @@ def test_help_lists_only_what_users_call(shown):
     theirs = {name for base in shown.__mro__ if base.__module__.startswith('mxnet')
               for name in vars(base)}
     assert {name for name in dir(shown) if name[0] != '_'} - theirs <= {'prox', 'value'}
+
+
+@pytest.mark.process
+@pytest.mark.slow
+@pytest.mark.parametrize('is_hidden', [False, True])
+def test_a_variable_hides_what_mxnet_says_of_sparse_steps(tmp_path, is_hidden):
+    page = DOCS / 'sparse.md'
+    code = '\n'.join(block for block, _ in blocks_of(page)[:2]).replace(
+        "optimizer_params={", "optimizer='nag', optimizer_params={'momentum': 0.9, ")
+    name, value = re.search(r'`export (\w+FALLBACK\w+)=(\d)`', text_of(page)).groups()
+    said = subprocess.run(
+        [sys.executable, '-c', code], cwd=tmp_path, capture_output=True, text=True, check=True,
+        env={**os.environ, **({name: value} if is_hidden else {})}).stderr
+    assert ('Storage type fallback' in said) != is_hidden
 
 
 def test_changelog_begins_with_the_version():
