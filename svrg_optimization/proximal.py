@@ -122,8 +122,9 @@ class L1(Box):
 
     Parameters
     ----------
-    strength : float
-        :math:`\lambda`, 0 or more, in units of the mean loss.
+    strength : float or array_like of float
+        :math:`\lambda`, 0 or more, in units of the mean loss. Several broadcast to the weight:
+        those of a FullyConnected layer may be one for each column, as in the adaptive lasso.
     low, high : float
         Bounds, as in `Box`; none by default.
 
@@ -132,7 +133,7 @@ class L1(Box):
     TypeError
         If one of them is not a number.
     ValueError
-        If `strength` is below 0, infinite or a NaN, or the bounds are not those of a `Box`.
+        If a `strength` is below 0, infinite or a NaN, or the bounds are not those of a `Box`.
 
     Examples
     --------
@@ -147,12 +148,12 @@ class L1(Box):
     """
 
     def __init__(self, strength, low=-math.inf, high=math.inf):
-        self.strength = _checked_strength(strength)
+        self.strength = _checked_strengths(strength)
         super().__init__(low, high)
 
     def prox(self, weight, step_size):
         """Soft-threshold a weight in place; see `ProximalOperator.prox`."""
-        threshold = step_size * self.strength
+        threshold = step_size * _like(self.strength, weight)
         if (weight.size > _SLOW_TO_CLIP or weight.dtype == np.float64
                 or isinstance(threshold, nd.NDArray)):
             nd.elemwise_add(nd.maximum(weight, threshold), nd.minimum(weight, -threshold),
@@ -164,14 +165,15 @@ class L1(Box):
 
     def value(self, weight):
         """Return the strength times the sum of the absolute values, or infinity."""
-        return self.strength * _sum(_float64(weight).abs()) + super().value(weight)
+        exact = _float64(weight)
+        return _sum(_like(self.strength, exact) * exact.abs()) + super().value(weight)
 
 
 class GroupLasso(ProximalOperator):
     r"""Sum of the L2 norms of groups, :math:`R(w) = \lambda \sum_g \|w_g\|` [1]_.
 
     A group is exactly 0 as a whole or not at all. All groups have the same
-    strength.
+    strength. With ``low=0`` weights are non-negative: they are clipped, then shortened.
 
     Parameters
     ----------
@@ -182,13 +184,15 @@ class GroupLasso(ProximalOperator):
         with 1 or -1 each column. The weight of a FullyConnected layer has a row
         for each output and a column for each input: 0 removes whole units, 1
         whole features.
+    low : float
+        0, or -inf for no bound.
 
     Raises
     ------
     TypeError
-        If `strength` is not a number or `axis` is not an int.
+        If `strength` or `low` is not a number or `axis` is not an int.
     ValueError
-        If `strength` is below 0, infinite or a NaN.
+        If `strength` is below 0, infinite or a NaN, or `low` another number.
 
     References
     ----------
@@ -205,18 +209,21 @@ class GroupLasso(ProximalOperator):
     [[1.5, 2.0], [0.0, 0.0]]
     """
 
-    def __init__(self, strength, axis):
+    def __init__(self, strength, axis, low=-math.inf):
         self.strength = _checked_strength(strength)
         self.axis = checked_number('axis', axis, 'an int', lambda _: True, numbers.Integral)
+        self.low = float(checked_number('low', low, '0 or -inf',
+                                        lambda number: number in (0, -math.inf)))
 
     def prox(self, weight, step_size):
         """Shorten each group of a weight in place; see `ProximalOperator.prox`."""
         threshold = step_size * self.strength
+        Box(self.low).prox(weight, step_size)
         weight *= 1 - threshold / nd.maximum(self._norms(weight), nd.maximum(threshold, _SMALLEST))
 
     def value(self, weight):
         """Return the strength times the sum of the norms of the groups."""
-        return self.strength * _sum(self._norms(_float64(weight)))
+        return self.strength * _sum(self._norms(_float64(weight))) + Box(self.low).value(weight)
 
     def _norms(self, weight):
         return weight.square().sum(axis=self.axis, exclude=True, keepdims=True).sqrt()
@@ -225,6 +232,26 @@ class GroupLasso(ProximalOperator):
 def _checked_strength(value):
     return float(checked_number('strength', value, 'a number of 0 or more',
                                 lambda number: 0 <= number < math.inf))
+
+
+def _checked_strengths(value):
+    if isinstance(value, (list, tuple, np.ndarray)) and np.ndim(value):
+        return [_checked_strengths(each) for each in value]
+    return _checked_strength(value)
+
+
+def _broadcasts(strength, shape):
+    try:
+        np.broadcast_to(np.array(strength, np.float64), shape)
+    except ValueError:
+        return min(shape) < 1  # Gluon does not know it yet
+    return True
+
+
+def _like(strength, weight):
+    """Return a strength, several as an array like a weight."""
+    return strength if isinstance(strength, float) else nd.array(
+        strength, weight.context, weight.dtype)
 
 
 def _float64(weight):
@@ -278,14 +305,18 @@ class ProximalOperators:
         klass, name, arguments = described(optimizer, optimizer_params)
         momentum = arguments.get('momentum')
         # A subclass may step as sgd does, and nag does without momentum.
-        if momentum or not (isinstance(klass, type) and any(issubclass(klass, base) and all(
-                getattr(klass, method) is getattr(base, method)
-                for method in ('update', 'update_multi_precision', '_update_impl'))
-                for base in (opt.SGD, opt.NAG))):
-            raise ValueError('optimizer must be sgd without momentum for proximal, not %s%s: a '
-                             'step of one rate' % (
+        steps_as_sgd = isinstance(klass, type) and any(issubclass(klass, base) and all(
+            getattr(klass, method) is getattr(base, method)
+            for method in ('update', 'update_multi_precision', '_update_impl'))
+            for base in (opt.SGD, opt.NAG))
+        if not hasattr(klass, 'has_operators') and (momentum or not steps_as_sgd):
+            raise ValueError('optimizer must be svrg_lbfgs, or sgd without momentum, for proximal, '
+                             'not %s%s: a step of one rate' % (
                                  name, ' with momentum %g' % momentum if momentum else ''))
         for name, operator in self.by_name.items():
+            if isinstance(operator, L1) and not _broadcasts(operator.strength, shapes[name]):
+                raise ValueError('strength must have the shape of %s, %s, or one that broadcasts '
+                                 'to it, not %r' % (name, shapes[name], operator.strength))
             if isinstance(operator, GroupLasso) and not (
                     -len(shapes[name]) <= operator.axis < len(shapes[name])):
                 raise ValueError('axis must be an axis of %s, which has the shape %s, not %d'
@@ -328,7 +359,11 @@ def _step(operator, weight, state, step_size):
         exact = weight.data  # a copy
     elif weight.dtype == np.float16:
         exact = weight.astype('float32')
+    momentum = state[0] if isinstance(state, tuple) else state
+    before = None if momentum is None else exact.copy()
     operator.prox(exact, step_size)
+    if momentum is not None:
+        momentum += (exact - before).astype(momentum.dtype)  # it is the last move
     if weight.stype == 'row_sparse':
         exact = nd.sparse.row_sparse_array((exact, weight.indices), shape=weight.shape,
                                            ctx=weight.context, dtype=weight.dtype)

@@ -468,7 +468,7 @@ class SVRGModule(Module):
             super().init_optimizer(kvstore, optimizer, optimizer_params, force_init)
             return
         check_optimizer(optimizer, optimizer_params)
-        optimizer_params = spelled_out(optimizer, optimizer_params, self._svrg.settings.proximal)
+        optimizer_params = spelled_out(optimizer, optimizer_params)
         with optimizer_kept_on_error(self):
             init_optimizer = super().init_optimizer
             install(self, kvstore, optimizer, optimizer_params,
@@ -707,6 +707,7 @@ class SVRGModule(Module):
             rewind(train_data)
         elif not is_rewound:
             rewind_for_pass(train_data)
+        source.rewind = rewind_for_pass(train_data, is_rewound=True)
         self._membership.synchronize(self, svrg.snapshot.num_update)
         result = snapshots.take(svrg, trained, source, workers_of(self, train_data is of_fit))
         snapshots.log_rate(self.logger, svrg, trained, result)

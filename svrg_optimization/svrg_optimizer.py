@@ -134,6 +134,7 @@ class _SVRGOptimizer(opt.Optimizer):
         self.aux_opt = _AssignmentOptimizer()
         self._full_keys = frozenset(full_keys or ())
         self._keys_by_number, self._proximal = {}, proximal or {}
+        self.default_opt.has_operators = bool(proximal)  # svrg_lbfgs steps otherwise then
 
     def place_on_servers(self, keys_by_number, pushes_per_sum):
         """Prepare for servers, which pass the number of a key and may get its sum in parts."""

@@ -220,6 +220,9 @@ class BatchesOfPass:
         """
         raise NotImplementedError
 
+    def again(self):
+        """Return the same pass once more, None if it cannot be read again."""
+
     def is_whole(self, yielded):
         """Tell whether `yielded` batches were all."""
         return self.count is None

@@ -166,12 +166,17 @@ class MeanGradient:
         return {name: array * nd.array(scales[name], array.context, array.dtype)
                 if name in scales else array for name, array in arrays.items()}
 
-    def _residual(self, full_gradient, weights):
-        """Map each parameter to G, or to its gradient mapping, over the root of the metric."""
+    def mapping(self, full_gradient, weights):
+        """Map each parameter to G, or to its gradient mapping."""
         gradients = self.of(full_gradient, weights)
         for name in self.proximal if self._optimizer else ():
             if name in gradients:
                 gradients[name] = self._mapping(name, dense(weights[name][0]), gradients[name])
+        return gradients
+
+    def _residual(self, full_gradient, weights):
+        """Return `mapping` over the root of the metric."""
+        gradients = self.mapping(full_gradient, weights)
         return self._scaled(gradients, -0.5) if hasattr(self._rule, 'metric') else gradients
 
     def _mapping(self, name, weight, gradient):

@@ -19,7 +19,8 @@ class Batches(BatchesOfPass):
 
     def __init__(self, train_data, count, devices, rows, states=()):
         super().__init__(train_data, count)
-        self.states, self._devices, self._rows = states, devices, rows
+        self.states, self._arguments = states, (train_data, count, devices, rows, states)
+        self._devices, self._rows = devices, rows
         self.rewind()
         read = map(self._split, itertools.islice(train_data, count))
         self.first = next(read, None)
@@ -33,6 +34,11 @@ class Batches(BatchesOfPass):
     def batches(self, **_):
         """Return an iterator over the batches."""
         return self._batches
+
+    def again(self):
+        """Return the pass once more, None of data that are read once."""
+        batches = Batches(*self._arguments)
+        return batches if batches.first else None
 
     def kept(self, batch):
         """Return a batch that stays as it is when the next one is read."""

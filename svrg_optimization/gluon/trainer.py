@@ -151,7 +151,7 @@ class SVRGTrainer(gluon.Trainer):
         kvstore = join(kvstore, optimizer)
         _check_kvstore(kvstore, update_on_kvstore, settings.proximal)
         rows = Rows(batch_axis, settings.loss_is_mean)
-        optimizer_params = spelled_out(optimizer, optimizer_params, settings.proximal)
+        optimizer_params = spelled_out(optimizer, optimizer_params)
         check_rule(optimizer, optimizer_params, settings.alpha, bool(update_on_kvstore))
         if isinstance(kvstore, str) and is_distributed(kvstore):
             kvstore = open_distributed(kvstore)

@@ -14,7 +14,7 @@ _END = object()
 class Pass(BatchesOfPass):
     """Batches of a pass over an iterator that stands at its beginning."""
 
-    _batches = None
+    _batches = rewind = None
 
     def batches(self, are_kept=False, at_once=None):
         """Return an iterator over the batches, which may be views of rows unless they are kept.
@@ -28,6 +28,11 @@ class Pass(BatchesOfPass):
         count = () if self.count is None else (min(self.count, sys.maxsize),)
         batches = map(next, itertools.repeat(self._batches, *count))
         return joined(batches, at_once) if at_once else batches
+
+    def again(self):
+        """Return the pass once more."""
+        self.rewind()
+        return self
 
     def is_whole(self, yielded):
         """Tell whether `yielded` batches were all; read one more if that is not known."""

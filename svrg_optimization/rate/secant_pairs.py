@@ -2,6 +2,7 @@ r"""Secant pairs: the last moves between snapshots with the changes of the gradi
 
 import numpy as np
 
+_CURVED = 0.01  # of a pair's curvature, on the support
 _PAIRS, _BYTES = 10, 1 << 24  # a larger model keeps fewer: each step reads them twice
 
 
@@ -60,6 +61,14 @@ class SecantPairs:
         self.products, self.squares = (
             _bordered(square[kept, kept] if square.size else square, rows @ (change / root))
             for square, rows in ((self.products, self.moves), (self.squares, self.changes)))
+
+    def within(self, free, metric):
+        """Return the pairs of the numbers that are `free`, along which there is curvature."""
+        pairs = SecantPairs()
+        for move, solved in zip(self.moves, self.changes):
+            if move.size == free.size and free * move @ (solved * metric) > _CURVED:
+                pairs.add(move * free, solved * metric * free, solved * free, move.dtype)
+        return pairs
 
     def matrix(self, gamma):
         """Return the matrix in the middle of H."""

@@ -8,7 +8,7 @@ import numpy as np
 from mxnet.lr_scheduler import LRScheduler
 
 from .._argument_checks import checked_number
-from ..core.arrays import dense
+from ..core.arrays import dense, is_row_sparse
 from ..core.requirements import ALL_ROWS, SNAPSHOTS, require
 from ..core.snapshots import PreviousSnapshot, is_above_floor
 from ..svrg_optimizer import _register, described
@@ -24,6 +24,8 @@ _TIME_CONSTANTS = 4  # from one snapshot to the next
 _STABLE = 1.5  # of (1 + momentum) / (1 + 2 momentum), where 2 is not stable any more
 _UNKNOWN = 0.1  # the rate without momentum, where nothing can be measured
 _STATE = 'rate', 'gamma', '_steps', '_is_directed', '_is_fresh', '_lacks_metric', 'num_rollbacks'
+_PROXIMAL_RATE = 10.  # with operators, over the batches of a pass; 1 at most
+_JUMPS = 10  # at a snapshot
 _FASTER = 1.1  # by which the rate grows at most where each batch has another curvature
 _FLAT = 1e-8  # of s y, relative to its largest value
 
@@ -76,6 +78,7 @@ class SnapshotRule(LRScheduler):
     def reset(self):
         """Forget all, for another model."""
         self.rate, self.gamma, self._steps, self._is_directed = None, None, 0, False
+        self._has_pairs = False
         self.metric, self.pairs, self.guard, self.num_rollbacks = [], SecantPairs(), Guard(), 0
         self.is_resumed, self._directions, self._inverses = False, {}, {}
         self.forget_history()
@@ -123,6 +126,15 @@ class SnapshotRule(LRScheduler):
         It returns whether training went back. Arguments are those of
         ``core.snapshots.take``.
         """
+        rolls_back = is_worse = self._take(svrg, trained, source, workers)
+        for _ in range(_JUMPS):
+            source = None if is_worse else source.again()
+            if source is None or not self._jump(svrg, trained):
+                break
+            is_worse = self._take(svrg, trained, source, workers, has_jumped=True)
+        return rolls_back
+
+    def _take(self, svrg, trained, source, workers, has_jumped=False):
         negative = {name: value for name, value in trained.mean_gradient().multipliers.items()
                     if value < 0}
         if negative:
@@ -133,19 +145,20 @@ class SnapshotRule(LRScheduler):
         former = svrg.snapshot.full_gradient
         try:
             svrg.take_snapshot(trained.model, sample, workers)
-            return self._decide(svrg, trained, previous, moments, sample, workers)
+            return self._decide(svrg, trained, previous, moments, sample, workers, has_jumped)
         except BaseException:
             if svrg.snapshot.full_gradient is not former:
                 svrg.snapshot.is_stale = True  # the next one sets the rate
                 self.forget_history()
             raise
 
-    def _decide(self, svrg, trained, previous, moments, sample, workers):
+    def _decide(self, svrg, trained, previous, moments, sample, workers, has_jumped):
         full_gradient, weights = svrg.snapshot.full_gradient, svrg.reference.weights()
         gradient, is_random = trained.mean_gradient(), bool(svrg.reference.disturbances())
         is_fresh = self._is_fresh or (self.is_resumed and previous is not None
                                       and previous.full_gradient.rows != full_gradient.rows)
-        self._is_directed = _can_be_directed(gradient, full_gradient, weights) and not is_random
+        self._has_pairs = _has_room(gradient, full_gradient, weights) and not is_random
+        self._is_directed = self._has_pairs and gradient.is_smooth
         norm, objective = (measure(full_gradient, weights)
                            for measure in (gradient.norm, gradient.smooth_objective))
         pair, change, along = Pair(), -math.inf, 0.
@@ -170,19 +183,19 @@ class SnapshotRule(LRScheduler):
         # They are, where data are others at a resume, or weights were set on another worker.
         self._lacks_metric = bool(is_fresh and lacks_moments)
         self.is_resumed = self._is_fresh = False
-        rolls_back = bool(steps and is_above and not is_fresh
+        rolls_back = bool((steps or has_jumped) and is_above and not is_fresh
                           and not (math.isfinite(norm) and change <= 0))
         # A worker that steps alone goes to the optimum of its own rows.
         overshoots = workers.step_alone and 3 * along > pair.product
         if rolls_back:
             roll_back(svrg, previous, trained)
-            self.num_rollbacks += 1
+            self.num_rollbacks += not has_jumped
         else:
             self.guard.accept(norm, objective)
         if steps:
             self.guard.slowdown = max(1., self.guard.slowdown * (
                 2 if rolls_back or overshoots else 0.5))
-        if steps and not (is_random or is_fresh):
+        if (steps or has_jumped) and not (is_random or is_fresh):
             self._learn(pair, gradient, weights)
         if ((self.gamma is None or is_random) and not rolls_back
                 and svrg.reference.is_repeatable):
@@ -193,6 +206,7 @@ class SnapshotRule(LRScheduler):
         self._steps, beta = steps or self._steps or 2 * batches, gradient.momentum
         has_metric = not is_random and (self._is_directed or self.metric)
         self.rate = 1 - beta if not has_metric else min(
+            1., _PROXIMAL_RATE / max(batches, 1)) if not gradient.is_smooth else min(
             _TIME_CONSTANTS * (1 - beta) / self._steps,
             _STABLE * (1 + beta) / (1 + 2 * beta) / max(batches, 1))
         self.rate *= (1. if self._is_directed else self.gamma or _UNKNOWN) / self.guard.slowdown
@@ -231,7 +245,7 @@ class SnapshotRule(LRScheduler):
             length += float((s * part.times(s)).sum()) / multiplier
             product += float((s * y).sum())
             solved += float((y * z).sum()) * multiplier
-            if self._is_directed:
+            if self._has_pairs:
                 vectors.append((s.ravel() / multiplier, y.ravel() * multiplier, z.ravel()))
         return Pair(length, product, solved, tuple(map(np.concatenate, zip(*vectors))))
 
@@ -243,7 +257,7 @@ class SnapshotRule(LRScheduler):
         # A batch's masks make it another one each time.
         self.gamma = gamma if self._is_directed or self.gamma is None else min(
             gamma, _FASTER * self.gamma)
-        if self._is_directed:
+        if self._has_pairs:
             self.pairs.add(*pair.vectors, _dtype(gradient, weights))
 
     def _probe(self, svrg, trained, gradient, sample, workers):
@@ -269,6 +283,37 @@ class SnapshotRule(LRScheduler):
                 now, gradient_of(sample.batch, shift), shift))
         return Pair(*workers.allreduce_max(pair[:3]), pair.vectors)
 
+    def _jump(self, svrg, trained):
+        """Set the model to where L-BFGS leads on the support; tell whether it can.
+
+        The objective is smooth there: weights that an operator has set to 0 or to a bound stay.
+        """
+        gradient, at_snapshot = trained.mean_gradient(), svrg.reference.weights()
+        if gradient.is_smooth or not self._has_pairs or svrg.snapshot.is_at_floor:
+            return False
+        weights = {name: dense(at_snapshot[name][0]) for name in gradient.multipliers}
+        slopes = {name: slope.astype(weights[name].dtype) * (weights[name] != 0) for name, slope in
+                  gradient.mapping(svrg.snapshot.full_gradient, at_snapshot).items()}
+        parts = self._parts(list(slopes))
+        numbers = [part.joined(slopes) for part in parts]
+        metric = [part.times(np.full_like(each, gradient.multipliers[part.names[0]]))
+                  for part, each in zip(parts, numbers)]
+        numbers, metric = (np.concatenate([each.ravel() for each in arrays])
+                           for arrays in (numbers, metric))
+        pairs = self.pairs.within(numbers != 0, metric)
+        if not len(pairs):
+            return False
+        Direction(parts, 1 / pairs.squares[-1, -1], pairs, gradient, weights).apply(
+            slopes, weights, math.inf)  # they have the decay
+        for name, slope in slopes.items():
+            there = weights[name] - slope * gradient.multipliers[name]
+            if name in gradient.proximal:
+                there *= there * weights[name] > 0  # not to the other side of 0
+                gradient.proximal[name].prox(there, 0.)  # within bounds
+            weights[name] = there
+        trained.go_to({name: [there] * len(at_snapshot[name]) for name, there in weights.items()})
+        return True
+
     # A step
 
     def direct(self, trained, svrg, gradients, weights, scale):
@@ -293,7 +338,7 @@ class SnapshotRule(LRScheduler):
                 like = {name: at_snapshot[name][device] for name in gradient.multipliers
                         if name in at_snapshot}
                 size = sum(math.prod(array.shape) for array in like.values())
-                fits = len(self.pairs) and self.pairs.moves.shape[1] == size
+                fits = self._is_directed and len(self.pairs) and self.pairs.moves.shape[1] == size
                 self._directions[device] = Direction(
                     self._parts(list(like)), (self.gamma or _UNKNOWN) if self._is_directed else 1.,
                     self.pairs if fits else SecantPairs(), gradient, like)
@@ -336,10 +381,11 @@ def _dtype(gradient, weights):
     return np.result_type(np.float32, *(weights[name][0].dtype for name in gradient.multipliers))
 
 
-def _can_be_directed(gradient, full_gradient, weights):
-    """Tell whether steps may have the matrix of L-BFGS: of all rows, without operators."""
+def _has_room(gradient, full_gradient, weights):
+    """Tell whether there may be pairs: of all rows, and of dense weights with operators."""
     size = sum(math.prod(weights[name][0].shape) for name in gradient.updated(full_gradient))
-    return (gradient.is_smooth and not full_gradient.row_counts
+    return (not full_gradient.row_counts
+            and not any(is_row_sparse(weights[name][0]) for name in gradient.proximal)
             and room_for(size, _dtype(gradient, weights)) > 0)
 
 
@@ -352,23 +398,28 @@ class SVRG_LBFGS(mx.optimizer.NAG):  # noqa: N801 (MXNet registers the name in l
     Parameters
     ----------
     momentum : float
-        As in ``mxnet.optimizer.NAG``; 0.9 by default. With 0 it steps as sgd, which proximal
-        operators need.
+        As in ``mxnet.optimizer.NAG``; 0.9 by default. With proximal operators as in
+        ``mxnet.optimizer.SGD``: the last move, with what the operators made of it, goes on.
     **others
         As in ``mxnet.optimizer.NAG``, for example `wd`.
     """
 
+    lazy_update = has_operators = False
+
     def __init__(self, momentum=_MOMENTUM, lr_scheduler=None, **others):
         super().__init__(momentum=momentum, lr_scheduler=lr_scheduler or SnapshotRule(), **others)
 
+    def _update_impl(self, *step, **how):
+        base = mx.optimizer.SGD if self.has_operators else mx.optimizer.NAG
+        base._update_impl(self, *step, **how)
 
-def spelled_out(optimizer, optimizer_params, proximal=None):
+
+def spelled_out(optimizer, optimizer_params):
     """Return the arguments of an optimizer, with those that 'svrg_lbfgs' has by default."""
     if not (isinstance(optimizer, str) and optimizer.lower() == SVRG_LBFGS.__name__.lower()):
         return optimizer_params or {}
     given = {} if optimizer_params == _MODULES_DEFAULT else dict(optimizer_params or {})
-    return {'momentum': 0. if proximal else _MOMENTUM, 'lr_scheduler': SnapshotRule(),
-            **given}
+    return {'momentum': _MOMENTUM, 'lr_scheduler': SnapshotRule(), **given}
 
 
 def rule_of(optimizer):

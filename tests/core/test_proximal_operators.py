@@ -153,4 +153,4 @@ def test_numbers_of_numpy_become_pythons():
         np.float64(1), np.int8(1)), Box(np.float32(0), np.float16(1))
     for operator in operators:
         assert {type(value) for value in vars(operator).values()} <= {int, float}
-    assert repr(operators[2]) == 'GroupLasso(strength=1.0, axis=1)'
+    assert repr(operators[2]) == 'GroupLasso(strength=1.0, axis=1, low=-inf)'

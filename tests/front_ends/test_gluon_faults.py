@@ -58,9 +58,9 @@ def table(stype='default'):
     ({'proximal': L1(1), 'update_on_kvstore': True}, ValueError,
      'update_on_kvstore must be None or False with proximal'),
     ({'proximal': L1(1), 'optimizer': 'adam'}, ValueError,
-     'optimizer must be sgd without momentum for proximal.*adam'),
+     'optimizer must be svrg_lbfgs, or sgd without .*adam'),
     ({'proximal': L1(1), 'optimizer_params': {'momentum': 0.9}}, ValueError,
-     'optimizer must be sgd without momentum for proximal.*momentum 0.9')])
+     'optimizer must be svrg_lbfgs, or sgd without .*momentum 0.9')])
 def test_bad_arguments_are_refused(arguments, error, says):
     given = {'params': Blocks('softmax').net().collect_params, 'optimizer': 'sgd',
              'objective': len, **arguments}
