@@ -25,7 +25,7 @@ _STABLE = 1.5  # of (1 + momentum) / (1 + 2 momentum), where 2 is not stable any
 _UNKNOWN = 0.1  # the rate without momentum, where nothing can be measured
 _STATE = 'rate', 'gamma', '_steps', '_is_directed', '_is_fresh', '_lacks_metric', 'num_rollbacks'
 _PROXIMAL_RATE = 10.  # with operators, over the batches of a pass; 1 at most
-_JUMPS = 10  # at a snapshot
+_JUMPS = 20  # at a snapshot
 _FASTER = 1.1  # by which the rate grows at most where each batch has another curvature
 _FLAT = 1e-8  # of s y, relative to its largest value
 
@@ -48,7 +48,10 @@ class SnapshotRule(LRScheduler):
     which the outputs move by about 1. :math:`\gamma` is the second formula of Barzilai and Borwein.
 
     Where the objective is above that of the snapshot before, training goes back there; the failed
-    move is a pair, too. With a proximal operator, M is diagonal and H is :math:`\gamma M^{-1}`.
+    move is a pair, too. With a proximal operator, M is diagonal and a step has
+    :math:`\gamma M^{-1}`, sgd's momentum, and :math:`\eta = \gamma \min(1, 10 / b) /
+    \mathrm{slowdown}`; at a snapshot H leads on where weights are neither 0 nor at a bound, as
+    long as passes there find the objective below.
     Without pairs, as with `sparse_full_grad`, several layers have M = 1. With layers such as
     Dropout and BatchNorm :math:`\gamma` is that of a random batch, with the same random numbers.
     In both cases :math:`\eta = \gamma (1 - \beta) / \mathrm{slowdown}`.

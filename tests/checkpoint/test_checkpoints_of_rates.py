@@ -6,6 +6,7 @@ import pytest
 from mxnet import gluon
 
 from svrg_optimization import SVRGModule, SVRGTrainer
+from svrg_optimization.proximal import L1
 
 RNG = np.random.RandomState(5)
 ROWS = RNG.normal(size=(60, 6)).astype('float32') * np.logspace(0, 1.5, 6, dtype='float32')
@@ -25,10 +26,11 @@ def fit(module, begin, end, **kwargs):
     return [value.asnumpy() for value in module.get_params()[0].values()]
 
 
-def new_module(contexts=mx.cpu()):
+def new_module(contexts=mx.cpu(), proximal=None):
     scores = mx.sym.FullyConnected(mx.sym.Variable('data'), num_hidden=1, name='fc')
     symbol = mx.sym.LogisticRegressionOutput(scores, mx.sym.Variable('label'))
-    return SVRGModule(symbol, label_names=('label',), update_freq=1, context=contexts)
+    return SVRGModule(symbol, label_names=('label',), update_freq=1, context=contexts,
+                      proximal=proximal)
 
 
 def assert_same(found, expected):
@@ -36,17 +38,18 @@ def assert_same(found, expected):
         np.testing.assert_array_equal(one, other)
 
 
-@pytest.mark.parametrize('contexts', [
-    mx.cpu(), pytest.param([mx.cpu(0), mx.cpu(1)], marks=pytest.mark.slow)])
-def test_module_resumed_after_each_epoch(tmp_path, contexts):
+@pytest.mark.parametrize('contexts, proximal', [
+    (mx.cpu(), None), ([mx.cpu(0), mx.cpu(1)], L1(0.03)),
+    pytest.param([mx.cpu(0), mx.cpu(1)], None, marks=pytest.mark.slow)])
+def test_module_resumed_after_each_epoch(tmp_path, contexts, proximal):
     prefix = str(tmp_path / 'model')
-    module, pairs = new_module(contexts), []
+    module, pairs = new_module(contexts, proximal), []
     expected = fit(module, 0, EPOCHS, epoch_end_callback=[
         mx.callback.module_checkpoint(module, prefix, 1, True),
         lambda *_: pairs.append(len(module._optimizer.lr_scheduler.pairs))])
     rule = module._optimizer.lr_scheduler
-    assert rule.num_rollbacks and max(pairs) >= 2  # otherwise nothing is tested
-    for stop in range(1, EPOCHS):
+    assert (rule.num_rollbacks or proximal) and max(pairs) >= 2  # otherwise nothing is tested
+    for stop in range(1, len(pairs)):
         resumed = SVRGModule.load(prefix, stop, True, label_names=('label',), context=contexts)
         assert_same(fit(resumed, stop, EPOCHS), expected)
         other = resumed._optimizer.lr_scheduler
@@ -70,15 +73,16 @@ def test_other_data_at_a_resume_are_measured_anew(tmp_path):
     np.testing.assert_allclose(resumed.objective, fresh.objective, rtol=1e-5)
 
 
-def new_trainer():
+def new_trainer(proximal):
     net, loss = gluon.nn.Dense(1, in_units=6), gluon.loss.SigmoidBCELoss()
     net.initialize(mx.init.Constant(1))
     net.bias.wd_mult = 0
-    return net, SVRGTrainer(net.collect_params(), 'svrg_lbfgs', OPTIMIZER,
+    return net, SVRGTrainer(net.collect_params(), 'svrg_lbfgs', OPTIMIZER, proximal=proximal,
                             objective=lambda data, label: loss(net(data), label))
 
 
-def test_trainer_resumed_after_each_epoch(tmp_path):
+@pytest.mark.parametrize('proximal', [None, L1(0.03)])
+def test_trainer_resumed_after_each_epoch(tmp_path, proximal):
     data = gluon.data.DataLoader(gluon.data.ArrayDataset(ROWS, LABELS), 10)
 
     def train(net, trainer, begin, saves=False):
@@ -91,11 +95,11 @@ def test_trainer_resumed_after_each_epoch(tmp_path):
                 trainer.save_states(str(tmp_path / ('%d.states' % (epoch + 1))))
         return [param.data().asnumpy() for param in net.collect_params().values()]
 
-    net, trainer = new_trainer()
+    net, trainer = new_trainer(proximal)
     expected = train(net, trainer, 0, saves=True)
     assert trainer._optimizer.lr_scheduler.num_rollbacks
     for stop in range(1, EPOCHS):
-        net, trainer = new_trainer()
+        net, trainer = new_trainer(proximal)
         net.load_parameters(str(tmp_path / ('%d.params' % stop)))
         trainer.load_states(str(tmp_path / ('%d.states' % stop)))
         assert_same(train(net, trainer, stop), expected)

@@ -1,81 +1,146 @@
-"""Proximal SVRG against scikit-learn."""
-
-import math
+"""Proximal SVRG against solutions in float64, on raw and standardised columns."""
 
 import mxnet as mx
 import numpy as np
 import pytest
-from sklearn.linear_model import Lasso, LogisticRegression
+from mxnet import gluon, nd
+from sklearn.datasets import load_digits
+from sklearn.linear_model import Lasso
 
-from problems import Problem
-from svrg_optimization.proximal import L1
+from blocks import train_epochs
+from pairs import in_pairs
+from svrg_optimization import SVRGModule, SVRGTrainer
+from svrg_optimization.proximal import L1, Box, GroupLasso
+
+ROWS, COLUMNS, OUTPUTS, BATCH = 120, 8, 2, 20
+RNG = np.random.RandomState(0)
+STANDARD = RNG.normal(size=(ROWS, COLUMNS)) * (RNG.uniform(size=(ROWS, COLUMNS)) < 0.7)
+FEATURES = {'standardised': STANDARD, 'raw': STANDARD * np.logspace(-1, 2, COLUMNS)}
+TRUTH = np.array([[2, -1, 0.5, 0, 0, 0, 0, -0.5], [1.5, 1, 0, 0, 0, -0.1, 0, -1]])
+TARGETS = STANDARD @ TRUTH.T + 0.5 + 0.3 * RNG.normal(size=(ROWS, OUTPUTS))
+COLUMNWISE = np.linspace(0, 0.3, COLUMNS)
 
 
-def lasso_problem():
+def soft(values, strength):
+    return np.sign(values) * np.maximum(np.abs(values) - strength, 0)
+
+
+def shortened(values, strength):
+    """Shorten groups: the columns of a weight."""
+    norms = np.sqrt((values ** 2).sum(axis=0))
+    return values * np.maximum(1 - strength / np.maximum(norms, 1e-300), 0)
+
+
+# By the axis that counts the columns the operator; weight decay; the proximal operator in float64.
+TABLE = {
+    'L1': (lambda axis: L1(0.2), 0, lambda values, step: soft(values, 0.2 * step)),
+    'elastic net': (lambda axis: L1(0.1), 0.1, lambda values, step: soft(values, 0.1 * step)),
+    'adaptive lasso': (lambda axis: L1(COLUMNWISE if axis else COLUMNWISE[:, None]), 0,
+                       lambda values, step: soft(values, COLUMNWISE * step)),
+    'L1 of 0': (lambda axis: L1(0.), 0, lambda values, step: values),
+    'non-negative lasso': (lambda axis: L1(0.1, low=0), 0,
+                           lambda values, step: np.maximum(soft(values, 0.1 * step), 0)),
+    'bounds': (lambda axis: Box(-0.3, 0.4), 0, lambda values, step: values.clip(-0.3, 0.4)),
+    'group lasso': (lambda axis: GroupLasso(0.3, axis), 0,
+                    lambda values, step: shortened(values, 0.3 * step)),
+    'non-negative groups': (lambda axis: GroupLasso(0.3, axis, low=0), 0.01, lambda values, step:
+                            shortened(np.maximum(values, 0), 0.3 * step))}
+
+
+def optimum(rows, wd, prox):
+    """Accelerated proximal gradient with restarts, in columns of one scale; return weights."""
+    rows, targets = rows - rows.mean(axis=0), TARGETS - TARGETS.mean(axis=0)  # with the best bias
+    hessian = rows.T @ rows / ROWS / OUTPUTS + wd * np.eye(COLUMNS)  # the loss is a mean of both
+    slope, length = targets.T @ rows / ROWS / OUTPUTS, np.sqrt(np.diag(hessian))
+    step = 1 / length ** 2 / np.linalg.eigvalsh(hessian / np.outer(length, length))[-1]
+    weight = point = np.zeros((OUTPUTS, COLUMNS))
+    speed = 1.
+    for _ in range(5000):
+        before, weight = weight, prox(point - step * (point @ hessian - slope), step)
+        former, speed = speed, (1 + np.sqrt(1 + 4 * speed ** 2)) / 2
+        if ((point - weight) * (weight - before) / step).sum() > 0:
+            speed = 1.
+        point = weight + (former - 1) / speed * (weight - before)
+    return weight
+
+
+def trained_by_module(rows, stype, operator, wd):
+    data, label = mx.sym.Variable('data', stype=stype), mx.sym.Variable('label')
+    if stype == 'csr':
+        weight = mx.sym.Variable('fc_weight', shape=(COLUMNS, OUTPUTS))
+        output = mx.sym.broadcast_add(mx.sym.sparse.dot(data, weight), mx.sym.Variable(
+            'fc_bias', shape=(OUTPUTS,), wd_mult=0))
+    else:
+        output = mx.sym.FullyConnected(data, num_hidden=OUTPUTS, name='fc')
+    module = SVRGModule(mx.sym.LinearRegressionOutput(output, label), label_names=('label',),
+                        update_freq=2, tol=1e-8, proximal=operator(0 if stype == 'csr' else 1))
+    module.fit(mx.io.NDArrayIter(
+        nd.array(rows, dtype='float64').tostype(stype), nd.array(TARGETS, dtype='float64'), BATCH,
+        last_batch_handle='discard', label_name='label'), eval_metric=[], num_epoch=100,
+        initializer=mx.init.Zero(), optimizer='svrg_lbfgs', optimizer_params={'wd': wd})
+    assert module.has_converged
+    weight = module.get_params()[0]['fc_weight'].asnumpy()
+    return weight.T if stype == 'csr' else weight
+
+
+def trained_by_gluon(rows, stype, operator, wd):
+    net, loss = gluon.nn.Dense(OUTPUTS, in_units=COLUMNS, dtype='float64'), gluon.loss.L2Loss()
+    net.initialize(mx.init.Zero())
+    net.bias.wd_mult = 0
+    trainer = SVRGTrainer(net.collect_params(), 'svrg_lbfgs', {'wd': wd}, tol=1e-8,
+                          proximal={net.weight.name: operator(1)},
+                          objective=lambda data, label: loss(net(data), label))
+    batches = [[nd.array(rows[begin:begin + BATCH], dtype='float64').tostype(stype),
+                nd.array(TARGETS[begin:begin + BATCH], dtype='float64')]
+               for begin in range(0, ROWS, BATCH)]
+    train_epochs(trainer, batches, 100)
+    assert trainer.has_converged
+    return net.weight.data().asnumpy()
+
+
+@in_pairs({'train': [trained_by_module, trained_by_gluon], 'stype': ['default', 'csr'],
+           'kind': list(FEATURES), 'name': list(TABLE)})
+def test_solutions_are_those_of_float64(train, stype, kind, name):
+    operator, wd, prox = TABLE[name]
+    expected = optimum(FEATURES[kind], wd, prox)
+    found = train(FEATURES[kind], stype, operator, wd)
+    scale = np.sqrt((FEATURES[kind] ** 2).mean(axis=0))
+    np.testing.assert_allclose(found * scale, expected * scale, atol=1e-6)
+    np.testing.assert_array_equal(found == 0, expected == 0)
+    assert (name == 'L1 of 0') != bool((expected == 0).any() or (expected == 0.4).any())
+
+
+def lasso():
+    """Few rows with many columns that are correlated."""
     rng = np.random.RandomState(0)
-    problem = Problem(rows=200, features=30)
-    truth = np.array([2, -1.5, 1, -1, 1.5, -2] + [0] * 24)
-    problem.features = rng.normal(size=(200, 30))
-    problem.targets = problem.features @ truth + 0.5 + 0.3 * rng.normal(size=200)
-    return problem
+    factors = rng.normal(size=(72, 10))
+    rows = factors @ rng.normal(size=(10, 1500)) + rng.normal(size=(72, 1500))
+    rows = (rows - rows.mean(axis=0)) / rows.std(axis=0)
+    targets = rows[:, ::150] @ rng.normal(size=10) + rng.normal(size=72)
+    return rows, (targets - targets.mean()) / targets.std()
 
 
-def train(problem, proximal, num_epoch, train_data=None, alpha=1, optimizer='sgd', **params):
-    """Return weights and biases in float64."""
-    module = problem.module(2, proximal=proximal, alpha=alpha)
-    module.fit(train_data or problem.iterator(20), eval_metric=[], num_epoch=num_epoch,
-               initializer=mx.init.Zero(), optimizer=optimizer, optimizer_params={
-                   **({'learning_rate': 0.1} if optimizer == 'sgd' else {}), **params})
-    return tuple(module.get_params()[0][name].asnumpy().astype(float)
-                 for name in ('fc_weight', 'fc_bias'))
+def digits():
+    rows, labels = load_digits(return_X_y=True)
+    return rows / 16, labels
 
 
-def assert_same_solution(objective, found, expected):
-    assert objective(*found) == pytest.approx(objective(*expected), rel=1e-6)
-    np.testing.assert_array_equal(found[0].ravel() == 0, expected[0].ravel() == 0)
-
-
-@pytest.mark.parametrize('strength, low, nonzero, epochs, optimizer', [
-    (0.25, -math.inf, 6, 60, 'sgd'), (0.25, 0, 4, 60, 'sgd'),  # without bounds a fifth
-    (0.2, -math.inf, 6, 120, 'svrg_lbfgs')])
-def test_l1_reaches_the_lasso_of_scikit_learn(strength, low, nonzero, epochs, optimizer):
-    problem = lasso_problem()
-    expected = Lasso(strength, positive=low == 0, tol=1e-12, max_iter=100000).fit(
-        problem.features, problem.targets)
-    assert (expected.coef_ != 0).sum() == nonzero
-
-    def objective(weight, bias):
-        errors = problem.features @ weight.ravel() + bias - problem.targets
-        return (errors ** 2).mean() / 2 + strength * np.abs(weight).sum()
-
-    found = train(problem, L1(strength, low=low), epochs, optimizer=optimizer)
-    assert_same_solution(objective, found, (expected.coef_, expected.intercept_))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize('l1_ratio, strength', [(1, 0.075), (0.7, 0.1)])
-@pytest.mark.filterwarnings('ignore:.*penalty.*:FutureWarning')
-def test_elastic_net_reaches_the_logistic_regression_of_scikit_learn(l1_ratio, strength):
-    """Where proximal SGD stalls."""
-    problem = lasso_problem()
-    noise = np.random.RandomState(1).logistic(size=200)
-    problem.targets = (problem.targets + noise > 0.5).astype(float)
-    output = mx.sym.FullyConnected(mx.sym.Variable('data'), num_hidden=1, name='fc')
-    problem.symbol = mx.sym.LogisticRegressionOutput(output, mx.sym.Variable('label'))
-    l1, l2 = l1_ratio * strength, (1 - l1_ratio) * strength
-    expected = LogisticRegression(
-        penalty='elasticnet', solver='saga', C=1 / (strength * 200), l1_ratio=l1_ratio, tol=1e-12,
-        max_iter=100000).fit(problem.features, problem.targets)
-    assert (expected.coef_ != 0).sum() == 6  # a fifth
-
-    def objective(weight, bias):
-        scores = problem.features @ weight.ravel() + bias
-        return (np.logaddexp(0, scores) - problem.targets * scores).mean() + (
-            l1 * np.abs(weight).sum() + l2 / 2 * (weight ** 2).sum())
-
-    assert_same_solution(objective, train(problem, L1(l1), 150, learning_rate=0.4, wd=l2),
-                         (expected.coef_, expected.intercept_))
+@pytest.mark.parametrize('data, outputs, strength, epochs', [
+    (lasso, 1, 0.2, 100), (digits, 10, 1 / 1797, 70)])
+def test_l1_ends(data, outputs, strength, epochs):
+    """With steps alone both take more than 300 epochs."""
+    rows, labels = data()
+    output = mx.sym.FullyConnected(mx.sym.Variable('data'), num_hidden=outputs, name='fc')
+    module = SVRGModule((mx.sym.SoftmaxOutput if outputs > 1 else mx.sym.LinearRegressionOutput)(
+        output, mx.sym.Variable('label')), label_names=('label',), update_freq=2, tol=1e-6,
+        proximal=L1(strength))
     np.random.seed(0)
-    stalled = train(problem, L1(l1), 150, problem.iterator(10, shuffle=True), 0,
-                    learning_rate=0.3, wd=l2)
-    assert objective(*stalled) > objective(expected.coef_, expected.intercept_) + 1e-3
+    data = mx.io.NDArrayIter(rows, labels, 64 if outputs > 1 else 8, shuffle=True,
+                             label_name='label')
+    module.fit(data, eval_metric=[], initializer=mx.init.Zero(), num_epoch=epochs,
+               optimizer='svrg_lbfgs')
+    assert module.has_converged and module._optimizer.momentum == 0.9
+    if outputs == 1:
+        expected = Lasso(strength, tol=1e-12, max_iter=10 ** 6).fit(rows, labels).coef_ != 0
+        found = module.get_params()[0]['fc_weight'].asnumpy()[0] != 0
+        assert 5 < expected.sum() < 30 and (found == expected).all()

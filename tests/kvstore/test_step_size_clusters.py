@@ -8,6 +8,7 @@ import pytest
 from cluster import run_workers
 from problems import Problem, assert_close
 from svrg_lbfgs import SvrgLbfgs
+from svrg_optimization.proximal import L1
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
@@ -31,6 +32,17 @@ def test_workers_update_and_share_the_rate(tmp_path, kind, divided_by):
         assert lines.count('The workers update the weights, not the servers') == 1
         for name, value in results[0][0].items():
             np.testing.assert_array_equal(weights[name], value)
+
+
+def test_workers_jump_alike_with_an_operator(tmp_path):
+    results = run_workers('fit_with_a_rule', tmp_path, problem={'kind': 'softmax', 'rows': 48},
+                          sizes=[24, 24], batch_size=8, num_epoch=20, wd=0, proximal=L1(0.05),
+                          tol=1e-6)
+    for weights, _, lines in results:
+        assert 'Epoch[19]' not in lines  # converged before
+        for name, value in results[0][0].items():
+            np.testing.assert_array_equal(weights[name], value)
+    assert 0 < (weights['fc_weight'] == 0).sum() < weights['fc_weight'].size
 
 
 @pytest.mark.parametrize('setter, ways_back', [(None, 1), (0, 0), (1, 0)])

@@ -154,14 +154,14 @@ def fit_tried_again(kvstore, sizes):
     return weights_of(module)
 
 
-def fit_with_a_rule(kvstore, problem, sizes, batch_size, num_epoch, wd):
+def fit_with_a_rule(kvstore, problem, sizes, batch_size, num_epoch, wd, **settings):
     """Train with svrg_lbfgs, or take a snapshot.
 
     Return the weights, the rate and what was logged, or the message of an error.
     """
     problem, log = problem_of(problem), io.StringIO()
     logging.basicConfig(level=logging.INFO, stream=log, force=True)
-    module = problem.module(1)
+    module = problem.module(1, **settings)
     train_data = shard_of(problem, sizes, kvstore.rank, batch_size)
     message = error_of(functools.partial(
         module.fit, train_data, kvstore=kvstore, arg_params=problem.arg_params(),
