@@ -30,7 +30,7 @@ from .kvstore.workers import exchange
 from .module import executor_group, loop
 from .module.dropout_masks import DropoutMasks
 from .module.install import install, optimizer_kept_on_error, wrapped_optimizer
-from .module.membership import Membership, servers_hold_states, workers_of
+from .module.membership import Membership, servers_hold_states, synchronize, workers_of
 from .module.optimizer_states import load_optimizer_states
 from .module.passes import Pass
 from .module.reference import ModuleReference
@@ -708,7 +708,7 @@ class SVRGModule(Module):
         elif not is_rewound:
             rewind_for_pass(train_data)
         source.rewind = rewind_for_pass(train_data, is_rewound=True)
-        self._membership.synchronize(self, svrg.snapshot.num_update)
+        synchronize(self)
         result = snapshots.take(svrg, trained, source, workers_of(self, train_data is of_fit))
         snapshots.log_rate(self.logger, svrg, trained, result)
 

@@ -28,7 +28,7 @@ def workers_of_trainer(kvstore, names, arrays_of, created):
             number_of_first_key(kvstore, keys.first)
     created.update(create_keys(
         kvstore, keys, {name: arrays[0] for name, arrays in arrays_of.items()}, created))
-    return OverWorkers(kvstore, keys, lambda: None, True, created)
+    return OverWorkers(kvstore, keys, True, created)
 
 
 def create_keys(kvstore, keys, arrays, created=()):
@@ -69,13 +69,12 @@ class OverDevices(Workers):
 class OverWorkers(Workers):
     """Devices of all workers of a distributed KVStore.
 
-    `forget_agreement` is called when all workers are in the pass, whose data training takes if it
-    `trains_on_pass`. `created` has the keys that there are; `total` adds its own.
+    Training takes the data of the pass if it `trains_on_pass`. `created` has the keys that there
+    are; `total` adds its own.
     """
 
-    def __init__(self, kvstore, keys, forget_agreement, trains_on_pass, created):
-        self._created = created
-        self._kvstore, self._keys, self._forget_agreement = kvstore, keys, forget_agreement
+    def __init__(self, kvstore, keys, trains_on_pass, created):
+        self._kvstore, self._keys, self._created = kvstore, keys, created
         self._trains_on_pass = trains_on_pass
         self.step_alone = steps_alone(kvstore)
 
@@ -84,7 +83,6 @@ class OverWorkers(Workers):
 
         A ValueError on all workers says that ``fit`` would wait forever on data of this pass.
         """
-        self._forget_agreement()
         kvstore, keys = self._kvstore, self._keys
         total.sum_over_rows()
         values = total.by_parameter()

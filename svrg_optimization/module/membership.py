@@ -21,7 +21,6 @@ class Membership:
     def __init__(self, keys):
         self.keys, self.created = keys, set()  # those of them that are created late
         self.counts_at_start = None  # of the optimizer, and of the snapshot
-        self._synchronized_at = self._plan = None
 
     def update_counts(self, module, num_update, names):
         """Return the optimizer's update counts; compute those of `names` if it is on servers."""
@@ -41,8 +40,6 @@ class Membership:
         Workers also need the same number of batches. A pass over the training
         data compares it. If ``fit`` does not begin with such a pass, the batches
         are counted here, unless `full_grad_batches` saves the pass that counting would take.
-        If ``fit`` failed only on this worker and is called again, the plan is not sent again,
-        since the other workers are already in their pass.
         """
         kvstore, settings = module._kvstore, svrg.settings
         if not is_distributed(kvstore):
@@ -55,40 +52,28 @@ class Membership:
                 'the batch size of train_data': rows_of_batch(train_data, module.data_shapes),
                 'rescale_grad of the optimizer (0 where servers update)': rescale_grad,
                 "rows left over with last_batch_handle='roll_over'": rows_left_over(train_data)})
-        if self._plan != plan:
-            agreement.check_same(kvstore, self.keys.tally, plan)
-            if takes_snapshots:
-                agreement.check_waits(kvstore, tol=settings.tol,
-                                      updates_per_snapshot=settings.updates_per_snapshot)
-            self._plan = plan
-        if not takes_snapshot:
-            self.forget_agreement()
-            samples = takes_snapshots and settings.full_grad_batches is not None
-            if waits_in_steps(kvstore) and not samples:
-                agreement.check_batch_counts(kvstore, agreement.batches_of_each(
-                    kvstore, self.keys.tally, train_data))
+        agreement.check_same(kvstore, self.keys.tally, plan)
+        if takes_snapshots:
+            agreement.check_waits(kvstore, tol=settings.tol,
+                                  updates_per_snapshot=settings.updates_per_snapshot)
+        samples = takes_snapshots and settings.full_grad_batches is not None
+        if waits_in_steps(kvstore) and not takes_snapshot and not samples:
+            agreement.check_batch_counts(kvstore, agreement.batches_of_each(
+                kvstore, self.keys.tally, train_data))
 
-    def synchronize(self, module, num_update):
-        """Set all workers to the same weights, once before a pass after `num_update` updates.
 
-        If the pass failed only on this worker and is tried again, the worker
-        must not wait for the others again.
-        """
-        kvstore = module._kvstore
-        if is_distributed(kvstore) and not steps_alone(kvstore) and (
-                self._synchronized_at != num_update):
-            if is_asynchronous(kvstore):
-                wait_for_all_workers(kvstore)
-            if kvstore_of_weights(module) is not None:
-                executor_group.pull_dense_weights(kvstore, module)
-            else:
-                broadcast(kvstore, executor_group.parameters(module))
-                executor_group.mark_host_copies_stale(module)
-            self._synchronized_at = num_update
-
-    def forget_agreement(self):
-        """Forget the plan and the synchronization, once all workers are past them."""
-        self._synchronized_at = self._plan = None
+def synchronize(module):
+    """Set all workers to the same weights, before a pass."""
+    kvstore = module._kvstore
+    if not is_distributed(kvstore) or steps_alone(kvstore):
+        return
+    if is_asynchronous(kvstore):
+        wait_for_all_workers(kvstore)
+    if kvstore_of_weights(module) is not None:
+        executor_group.pull_dense_weights(kvstore, module)
+    else:
+        broadcast(kvstore, executor_group.parameters(module))
+        executor_group.mark_host_copies_stale(module)
 
 
 def workers_of(module, trains_on_pass=False):
@@ -100,8 +85,7 @@ def workers_of(module, trains_on_pass=False):
     kvstore, membership = module._kvstore, module._membership
     keys = membership.keys
     if is_distributed(kvstore):
-        return OverWorkers(kvstore, keys, membership.forget_agreement, trains_on_pass,
-                           membership.created)
+        return OverWorkers(kvstore, keys, trains_on_pass, membership.created)
     has_keys = kvstore is not None and isinstance(module._optimizer, _SVRGOptimizer)
     if has_keys and not (module._compression_params
                          or compresses(kvstore, keys.first, module._context)):

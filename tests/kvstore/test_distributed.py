@@ -290,19 +290,6 @@ def test_workers_may_leave_the_same_number_of_rows_over(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('environment, kind', [
-    ({}, 'dist_sync'), (UPDATED_BY_WORKERS, 'dist_sync'),
-    pytest.param({}, 'dist_async', marks=pytest.mark.exhaustive)], ids=str)
-def test_fit_may_be_tried_again_on_one_worker(tmp_path, environment, kind):
-    results = run_workers('fit_tried_again', tmp_path, environment=environment, kind=kind,
-                          sizes=[12, 12])
-    if kind == 'dist_sync':
-        expected = train_on_union(Problem(rows=24), [12, 12], 4, 4, 2, learning_rate=0.1)
-        for weights in results:
-            assert_close(weights, expected)
-
-
-@pytest.mark.slow
 def test_servers_add_float64_values_in_float64(tmp_path):
     for total in run_workers('sum_of_thirds', tmp_path, environment={'MALLOC_PERTURB_': '1'}):
         np.testing.assert_array_equal(total, 2 / 3)

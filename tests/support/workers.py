@@ -4,7 +4,6 @@ Run as a script by every worker of a cluster. The function's result is written
 to a file, from which the test reads it.
 """
 
-import contextlib
 import functools
 import io
 import logging
@@ -118,40 +117,6 @@ def fit_unlike(kvstore, sizes, batch_sizes=(8, 8), settings=({}, {}), fits=({}, 
         kvstore=kvstore, arg_params=problem.arg_params(), eval_metric='mse',
         batch_end_callback=steps.append, **{'num_epoch': 4, **fits[rank]}))
     return message, len(steps)
-
-
-class FailingOnce:
-    """Data whose first pass ends with an error on one worker."""
-
-    def __init__(self, data, fails):
-        self._data, self._fails = data, fails
-        self.provide_data, self.provide_label = data.provide_data, data.provide_label
-
-    def reset(self):
-        self._data.reset()
-
-    def __iter__(self):
-        yield next(self._data)
-        if self._fails:
-            self._fails = False
-            raise OSError('the disk')
-        yield from self._data
-
-
-def fit_tried_again(kvstore, sizes):
-    """Call fit again after a pass that failed on one worker; return the weights."""
-    problem = Problem(rows=sum(sizes))
-    shard = shard_of(problem, sizes, kvstore.rank, 4)
-    train_data = FailingOnce(shard, kvstore.rank == 0)
-    train_data.batch_size = 4
-    module = problem.module(2)
-    fit = functools.partial(module.fit, kvstore=kvstore, eval_metric='mse',
-                            arg_params=problem.arg_params(),
-                            optimizer_params={'learning_rate': 0.1})
-    for _ in range(2 if kvstore.rank == 0 else 1):
-        with contextlib.suppress(OSError):
-            fit(train_data, num_epoch=4)
-    return weights_of(module)
 
 
 def fit_with_a_rule(kvstore, problem, sizes, batch_size, num_epoch, wd, **settings):
