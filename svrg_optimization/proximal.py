@@ -17,9 +17,6 @@ from .svrg_optimizer import described
 
 __all__ = ['L1', 'GroupLasso', 'Box', 'ProximalOperator']
 
-# Elements above which three vectorized operations are faster than MXNet's clipping, which
-# branches at each element.
-_SLOW_TO_CLIP = 1 << 14
 _SMALLEST = 1e-37  # near the least number that float32 has in full precision
 
 
@@ -154,13 +151,7 @@ class L1(Box):
     def prox(self, weight, step_size):
         """Soft-threshold a weight in place; see `ProximalOperator.prox`."""
         threshold = step_size * _like(self.strength, weight)
-        if (weight.size > _SLOW_TO_CLIP or weight.dtype == np.float64
-                or isinstance(threshold, nd.NDArray)):
-            nd.elemwise_add(nd.maximum(weight, threshold), nd.minimum(weight, -threshold),
-                            out=weight)
-        else:
-            # A step of sgd at a rate of 1 along the clipped weight itself, clipped in float32.
-            nd.sgd_update(weight, weight, out=weight, lr=1., wd=0., clip_gradient=threshold)
+        nd.elemwise_add(nd.maximum(weight, threshold), nd.minimum(weight, -threshold), out=weight)
         super().prox(weight, step_size)
 
     def value(self, weight):
@@ -240,14 +231,6 @@ def _checked_strengths(value):
     return _checked_strength(value)
 
 
-def _broadcasts(strength, shape):
-    try:
-        np.broadcast_to(np.array(strength, np.float64), shape)
-    except ValueError:
-        return min(shape) < 1  # Gluon does not know it yet
-    return True
-
-
 def _like(strength, weight):
     """Return a strength, several as an array like a weight."""
     return strength if isinstance(strength, float) else nd.array(
@@ -314,9 +297,12 @@ class ProximalOperators:
                              'not %s%s: a step of one rate' % (
                                  name, ' with momentum %g' % momentum if momentum else ''))
         for name, operator in self.by_name.items():
-            if isinstance(operator, L1) and not _broadcasts(operator.strength, shapes[name]):
-                raise ValueError('strength must have the shape of %s, %s, or one that broadcasts '
-                                 'to it, not %r' % (name, shapes[name], operator.strength))
+            if isinstance(operator, L1) and min(shapes[name], default=0) > 0:  # else not known yet
+                try:
+                    np.broadcast_to(np.array(operator.strength, np.float64), shapes[name])
+                except ValueError as error:
+                    raise ValueError('strength must be one that broadcasts to %s, %s, not %r' % (
+                        name, shapes[name], operator.strength)) from error
             if isinstance(operator, GroupLasso) and not (
                     -len(shapes[name]) <= operator.axis < len(shapes[name])):
                 raise ValueError('axis must be an axis of %s, which has the shape %s, not %d'

@@ -7,7 +7,6 @@ from mxnet import gluon, nd
 
 from blocks import train_epochs
 from svrg_optimization import SVRGBucketingModule, SVRGModule, SVRGTrainer
-from svrg_optimization.proximal import L1, GroupLasso, ProximalOperator
 from svrg_optimization.rate import secant_pairs
 
 WD, ROWS, BATCH = 1e-3, 203, 20
@@ -238,64 +237,6 @@ def test_a_network_too_large_for_pairs_has_no_metric(room, monkeypatch):
     rule = module._optimizer.lr_scheduler
     assert (len(rule.metric), bool(len(rule.pairs))) == (room > 100, room > 100)
     assert 0 < module.objective < 0.65
-
-
-def soft(values, strength):
-    return np.sign(values) * np.maximum(np.abs(values) - strength, 0)
-
-
-def of_rows(values, strength):
-    norms = np.sqrt((values ** 2).sum(axis=1, keepdims=True))
-    return values * np.maximum(1 - strength / np.maximum(norms, 1e-300), 0)
-
-
-class OwnOperator(ProximalOperator):
-    """L1 that wants a float for the step size."""
-
-    def prox(self, weight, step_size):
-        assert isinstance(step_size, float)
-        L1(0.01).prox(weight, step_size)
-
-    def value(self, weight):
-        return L1(0.01).value(weight)
-
-
-@pytest.mark.parametrize('front_end', ['module', 'gluon'])
-@pytest.mark.parametrize('operator, prox, units', [
-    (L1(0.01), soft, np.logspace(-3, 3, 5)), (GroupLasso(0.01, axis=0), of_rows, 1),
-    (OwnOperator(), soft, 1)], ids=['L1', 'groups of rows', 'own'])
-def test_proximal_solutions_on_raw_columns(front_end, operator, prox, units):
-    rows = (STANDARD * units).astype('float32')
-    exact, classes = rows.astype('float64'), (np.arange(ROWS) * 7 % 3)
-    strength = 0.01
-    if front_end == 'module':
-        output = mx.sym.FullyConnected(mx.sym.Variable('data'), num_hidden=3, name='fc')
-        model = SVRGModule(mx.sym.SoftmaxOutput(output, mx.sym.Variable('label')), tol=1e-5,
-                           label_names=('label',), update_freq=2, proximal={'fc_weight': operator})
-        model.fit(mx.io.NDArrayIter(rows, classes, BATCH, label_name='label'), eval_metric=[],
-                  num_epoch=200, initializer=mx.init.Zero(), optimizer='svrg_lbfgs')
-        weight, bias = weights_of(model)
-    else:
-        net, loss = gluon.nn.Dense(3, in_units=5, prefix='fc_'), gluon.loss.SoftmaxCELoss()
-        net.initialize(mx.init.Zero())
-        model = SVRGTrainer(net.collect_params(), 'svrg_lbfgs', {}, tol=1e-5,
-                            objective=lambda data, label: loss(net(data), label),
-                            proximal={'fc_weight': operator})
-        data = gluon.data.DataLoader(gluon.data.ArrayDataset(rows, classes), BATCH)
-        for batches in model.epochs(data, 200):
-            for batch in batches:
-                model.backward(*batch)
-                model.step(len(batch[0]))
-        weight, bias = net.weight.data(), net.bias.data()
-    assert model.has_converged
-    weight, bias = (value.asnumpy().astype('float64') for value in (weight, bias))
-    scores = np.exp(exact @ weight.T + bias)
-    error = (scores / scores.sum(axis=1, keepdims=True) - np.eye(3)[classes]) / ROWS
-    scale = (exact ** 2).mean(axis=0)
-    scale = scale.mean() if operator.__class__ is GroupLasso else scale
-    stepped = prox(weight - 0.1 / scale * (error.T @ exact), 0.1 / scale * strength)
-    assert np.abs((weight - stepped) / 0.1 * np.sqrt(scale)).max() < 2e-5
-    assert np.abs(error.sum(axis=0)).max() < 2e-5 and weight.any()
 
 
 @pytest.mark.parametrize('wd', [0, 0.1])

@@ -1,6 +1,7 @@
 """What cannot have a proximal operator."""
 
 import mxnet as mx
+import numpy as np
 import pytest
 
 from problems import Problem
@@ -58,7 +59,10 @@ def test_other_optimizers_are_refused(optimizer, params, named):
     module.init_optimizer(optimizer_params={'momentum': 0})
 
 
-def test_an_axis_that_a_parameter_lacks_is_refused():
+def test_an_axis_or_strengths_that_a_parameter_lacks_are_refused():
+    module = Problem().bound(proximal=L1(np.ones(99)))
+    with pytest.raises(ValueError, match='strength must be one that broadcasts to fc_weight'):
+        module.init_optimizer()
     module = Problem().bound(proximal={'fc_bias': GroupLasso(0.1, axis=1)})
     with pytest.raises(ValueError, match=r'axis must be an axis of fc_bias.* \(1,\), not 1'):
         module.init_optimizer()

@@ -10,7 +10,7 @@ from sklearn.linear_model import Lasso
 from blocks import train_epochs
 from pairs import in_pairs
 from svrg_optimization import SVRGModule, SVRGTrainer
-from svrg_optimization.proximal import L1, Box, GroupLasso
+from svrg_optimization.proximal import L1, Box, GroupLasso, ProximalOperator
 
 ROWS, COLUMNS, OUTPUTS, BATCH = 120, 8, 2, 20
 RNG = np.random.RandomState(0)
@@ -31,6 +31,17 @@ def shortened(values, strength):
     return values * np.maximum(1 - strength / np.maximum(norms, 1e-300), 0)
 
 
+class OwnOperator(ProximalOperator):
+    """L1 that wants a float for the step size."""
+
+    def prox(self, weight, step_size):
+        assert isinstance(step_size, float)
+        L1(0.2).prox(weight, step_size)
+
+    def value(self, weight):
+        return L1(0.2).value(weight)
+
+
 # By the axis that counts the columns the operator; weight decay; the proximal operator in float64.
 TABLE = {
     'L1': (lambda axis: L1(0.2), 0, lambda values, step: soft(values, 0.2 * step)),
@@ -44,14 +55,20 @@ TABLE = {
     'group lasso': (lambda axis: GroupLasso(0.3, axis), 0,
                     lambda values, step: shortened(values, 0.3 * step)),
     'non-negative groups': (lambda axis: GroupLasso(0.3, axis, low=0), 0.01, lambda values, step:
-                            shortened(np.maximum(values, 0), 0.3 * step))}
+                            shortened(np.maximum(values, 0), 0.3 * step)),
+    'groups of outputs': (lambda axis: GroupLasso(0.75, 1 - axis), 0.01, lambda values, step:
+                          shortened(values.T, 0.75 * step[0]).T),
+    'own': (lambda axis: OwnOperator(), 0, lambda values, step: soft(values, 0.2 * step))}
 
 
-def optimum(rows, wd, prox):
+def optimum(kind, wd, prox):
     """Accelerated proximal gradient with restarts, in columns of one scale; return weights."""
+    rows = FEATURES[kind]
     rows, targets = rows - rows.mean(axis=0), TARGETS - TARGETS.mean(axis=0)  # with the best bias
     hessian = rows.T @ rows / ROWS / OUTPUTS + wd * np.eye(COLUMNS)  # the loss is a mean of both
-    slope, length = targets.T @ rows / ROWS / OUTPUTS, np.sqrt(np.diag(hessian))
+    slope, length = targets.T @ rows / ROWS / OUTPUTS, np.ones(COLUMNS)
+    if kind == 'raw':
+        length = np.sqrt(np.diag(hessian))
     step = 1 / length ** 2 / np.linalg.eigvalsh(hessian / np.outer(length, length))[-1]
     weight = point = np.zeros((OUTPUTS, COLUMNS))
     speed = 1.
@@ -102,7 +119,8 @@ def trained_by_gluon(rows, stype, operator, wd):
            'kind': list(FEATURES), 'name': list(TABLE)})
 def test_solutions_are_those_of_float64(train, stype, kind, name):
     operator, wd, prox = TABLE[name]
-    expected = optimum(FEATURES[kind], wd, prox)
+    kind = 'standardised' if name in ('own', 'groups of outputs') else kind  # M is a number
+    expected = optimum(kind, wd, prox)
     found = train(FEATURES[kind], stype, operator, wd)
     scale = np.sqrt((FEATURES[kind] ** 2).mean(axis=0))
     np.testing.assert_allclose(found * scale, expected * scale, atol=1e-6)
