@@ -186,8 +186,8 @@ class SnapshotRule(LRScheduler):
         # They are, where data are others at a resume, or weights were set on another worker.
         self._lacks_metric = bool(is_fresh and lacks_moments)
         self.is_resumed = self._is_fresh = False
-        rolls_back = bool((steps or has_jumped) and is_above and not is_fresh
-                          and not (math.isfinite(norm) and change <= 0))
+        is_better = math.isfinite(norm) and (change < 0 or change == 0 and not has_jumped)
+        rolls_back = bool((steps or has_jumped) and is_above and not (is_fresh or is_better))
         # A worker that steps alone goes to the optimum of its own rows.
         overshoots = workers.step_alone and 3 * along > pair.product
         if rolls_back:
