@@ -92,6 +92,7 @@ class SVRGBucketingModule(BucketingModule):
     _optimizer = property(lambda module: module._default_bucket._optimizer)
     _param_dict = property(lambda module: module._default_bucket._param_dict)
     gradient_norm, has_converged = SVRGModule.gradient_norm, SVRGModule.has_converged
+    result = SVRGModule.result
     _snapshot, training_batches = SVRGModule._snapshot, SVRGModule.training_batches
     learning_rate, objective = SVRGModule.learning_rate, SVRGModule.objective
     update_freq, alpha, tol = SVRGModule.update_freq, SVRGModule.alpha, SVRGModule.tol

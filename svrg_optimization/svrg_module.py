@@ -121,8 +121,8 @@ class SVRGModule(Module):
         those whose names end with ``_weight``. A dict has an operator for each parameter that it
         names. The optimizer must be sgd without momentum.
     tol : float, optional
-        `fit` ends at the first snapshot at which `gradient_norm` is at most this,
-        with the weights of that snapshot. It may be set later as an attribute.
+        `fit` ends at the first snapshot that is at most this far from the optimum, relative to
+        its weights: `distance` of `result`. It may be set later as an attribute.
     local_steps : bool
         Whether the workers of a synchronous distributed KVStore, or of Horovod, make their steps
         alone, each with its own rows and the full gradient of all [7]_. Their weights are averaged
@@ -243,13 +243,18 @@ class SVRGModule(Module):
                                 'int, or a function of the number of snapshots so far.')
     updates_per_snapshot = setting('updates_per_snapshot', 'Updates from one snapshot of `fit` to '
                                    'the next, in place of `update_freq`; or None.')
-    tol = setting('tol', '`gradient_norm` at which training has converged; None if it does not '
-                  'end there.')
+    tol = setting('tol', "The result's `distance` at which training has converged; None if it "
+                  'does not end there.')
 
     @property
     def has_converged(self):
-        """Whether the latest snapshot found `gradient_norm` to be at most `tol`, or rounding."""
+        """Whether the latest snapshot found convergence, to `tol` or to rounding alone."""
         return self._svrg.snapshot.has_converged
+
+    @property
+    def result(self):
+        """What the latest snapshot found, and at the end of `fit` why that ended; None before."""
+        return self._svrg.result
 
     @property
     def learning_rate(self):
@@ -600,7 +605,7 @@ class SVRGModule(Module):
             trained = TrainedModule(self._default_bucket)
             trained.rule.direct(trained, self._default_bucket._svrg,
                                 executor_group.gradients(self), executor_group.parameters(self),
-                                trained.scale_of_step)
+                                *trained.scale_of_step)
         super().update()
         self._svrg.end_step()
 
@@ -631,8 +636,9 @@ class SVRGModule(Module):
         or if updates were made with ``alpha=0`` since the last one. `train_data` is read
         twice in an epoch with a snapshot. The log has its seconds (``Epoch[%d] Full gradient
         time=%.3f``, part of the epoch's ``Time cost``), the `gradient_norm` (``Full gradient
-        norm``), the `objective` where it is known (``Full objective``), and with
-        `full_grad_batches` their number (``Full gradient batches``).
+        norm``), the `objective` and the distance from the optimum where they are known (``Full
+        objective``, ``Distance``), and with `full_grad_batches` their number (``Full gradient
+        batches``). Its last line is the `result`.
 
         With `tol` a snapshot that finds convergence ends `fit`: at the beginning of
         an epoch without that epoch, within one at the end that comes with it. After

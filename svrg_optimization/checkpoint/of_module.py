@@ -85,6 +85,7 @@ def _content(module, model, with_states):
         content['snapshot'] = {
             'weights': weights, 'auxiliary': auxiliary, 'taken_at': snapshot.taken_at,
             'is_stale': snapshot.is_stale, 'has_converged': snapshot.has_converged,
+            'curvature': snapshot.curvature, 'steepest': snapshot.steepest,
             'full_gradient': snapshot.full_gradient.pack()}
     return content
 
@@ -126,7 +127,8 @@ class PendingCheckpoint(NamedTuple):
         elif saved:
             svrg.reference.executors.module.set_params(saved['weights'], saved['auxiliary'])
             svrg.snapshot.replace(full_gradient, saved['taken_at'], is_stale=saved['is_stale'],
-                                  has_converged=saved['has_converged'])
+                                  has_converged=saved['has_converged'],
+                                  curvature=saved['curvature'], steepest=saved['steepest'])
         return self._replace(snapshot=None)
 
     def restore_counts(self, wrapped, optimizer, optimizer_params, contexts):

@@ -33,7 +33,7 @@ tests/core/test_front_end.py has the smallest front end.
 
 import contextlib
 
-from .arrays import set_all
+from .arrays import as_float32, set_all
 
 
 class Reference:
@@ -176,6 +176,10 @@ class TrainedModel:
 
     def __init__(self, model):
         self.model = model
+
+    def as_applied(self, numbers):
+        """List wd or `rescale_grad` as steps apply them: rounded, unless a rule turns them."""
+        return as_float32(numbers) if self.rule is None or not self.rule.turns else list(numbers)
 
     def mean_gradient(self):
         """Return the MeanGradient that the optimizer steps along."""

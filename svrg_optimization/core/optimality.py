@@ -15,7 +15,7 @@ class MeanGradient:
     .. math:: G = s \mu + wd \cdot w
 
     It is the gradient per row unless the user has given the optimizer a
-    `rescale_grad`. Front ends round that and wd to float32, as MXNet's operators do.
+    `rescale_grad`. Front ends give that and wd as steps apply them.
 
     Parameters
     ----------
@@ -45,6 +45,11 @@ class MeanGradient:
     def momentum(self):
         """Momentum of the optimizer."""
         return getattr(self._optimizer, 'momentum', 0.)
+
+    @property
+    def rate(self):
+        """Learning rate of the optimizer."""
+        return getattr(self._optimizer, 'learning_rate', 0.)
 
     def of(self, full_gradient, weights):
         """Map each parameter that is updated to G, given μ and lists of one weight a device."""
@@ -153,11 +158,28 @@ class MeanGradient:
                 _length({name: array - former[name] for name, array in now.items()}),
                 _length(self._scaled(moved, 0.5)))
 
+    def decrement(self, full_gradient, weights, curvature):
+        """Return G' H G, and the square of the norm of the weights without biases.
+
+        With 'svrg_lbfgs' H and the norm are those of its metric, else H is one over the curvature.
+        The first is NaN if nothing is known of that.
+        """
+        gradients = self.mapping(full_gradient, weights)
+        here = {name: dense(weights[name][0]) for name in gradients}
+        if hasattr(self._rule, 'metric'):
+            return self._rule.decrement(gradients, here, self.multipliers, curvature)
+        return _length(gradients) ** 2 / (curvature or math.nan), _length(
+            {name: array for name, array in here.items() if array.ndim > 1} or here) ** 2
+
+    def dtype(self, weights):
+        """Return the name of the least precise dtype of the weights that are updated."""
+        return max((np.dtype(dense(weights[name][0]).dtype).name for name in self.multipliers),
+                   key=lambda name: np.finfo(name).eps, default='float64')
+
     def spacing(self, weights):
         """Return the norm of the weights that are updated, times the precision of their dtype."""
         arrays = {name: dense(weights[name][0]) for name in self.multipliers}
-        return _length(self._scaled(arrays, 0.5)) * max(
-            (np.finfo(array.dtype).eps for array in arrays.values()), default=0)
+        return _length(self._scaled(arrays, 0.5)) * np.finfo(self.dtype(weights)).eps
 
     def _scaled(self, arrays, power):
         """Return arrays by name times a power of the diagonal of the metric of 'svrg_lbfgs'."""

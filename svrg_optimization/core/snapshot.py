@@ -20,9 +20,14 @@ class Snapshot:
     is_stale : bool
         Whether an update with α = 0 was made since the snapshot was taken.
     has_converged : bool
-        Whether its gradient was found to be at most `tol`, or at the floor of the precision.
+        Whether it was found to be within `tol` of the optimum, or at the floor of the precision.
     is_at_floor : bool
         Whether it and the snapshot before are found to be there: they differ by rounding alone.
+    curvature : float
+        How much the gradient changes with the weights, in the metric: between the last two
+        snapshots that differ, or by a batch; 0 before it is known.
+    steepest : float
+        Largest curvature so far.
     num_update : int
         Number of updates by all modules that share the snapshot.
     num_taken : int
@@ -36,7 +41,11 @@ class Snapshot:
         self.full_gradient = None
         self.taken_at = self.num_update = self.num_taken = 0
         self.is_active = self.is_stale = self.has_converged = self.is_at_floor = False
-        self.averaged_at = None
+        self.averaged_at, self.curvature, self.steepest = None, 0., 0.
+
+    def see_curvature(self, curvature):
+        """Remember the latest curvature, and the largest one."""
+        self.curvature, self.steepest = curvature, max(curvature, self.steepest)
 
     def replace(self, full_gradient, taken_at=None, **resumed):
         """Set the full gradient of a new snapshot, which is active if there is one.

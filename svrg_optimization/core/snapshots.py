@@ -1,27 +1,11 @@
 """What both front ends do at a snapshot: take it, with a rule of the learning rate; tell of it."""
 
 import math
-from typing import NamedTuple
+
+from .result import REASONS, Result
 
 _ROUNDING = 25  # of the weights' spacing, within which a step is rounding
-
-
-class SnapshotResult(NamedTuple):
-    """What a snapshot has found.
-
-    Attributes
-    ----------
-    norm : float
-        As `gradient_norm`.
-    objective : float or None
-        As `objective`.
-    rolled_back : bool
-        Whether the snapshot was worse than the one before, to which training went back.
-    """
-
-    norm: float
-    objective: float
-    rolled_back: bool = False
+_SAME = 1e-3  # what norms at the same weights differ by at most, on the same data
 
 
 def take(svrg, trained, source, workers):
@@ -41,20 +25,35 @@ def take(svrg, trained, source, workers):
 
     Returns
     -------
-    SnapshotResult
+    Result
     """
     if workers.step_alone:
         average(svrg, trained, workers)
-    rule, has_tol = trained.rule, svrg.settings.tol is not None
+    rule, snapshot, svrg.is_stuck = trained.rule, svrg.snapshot, False
     if rule is None:
-        before = PreviousSnapshot(svrg) if has_tol and svrg.snapshot.is_active else None
+        before = PreviousSnapshot(svrg) if svrg.settings.tol and snapshot.is_active else None
         svrg.take_snapshot(trained.model, source, workers)
         if before is not None:
-            svrg.snapshot.is_at_floor = not is_above_floor(svrg, trained.mean_gradient(), before)
+            snapshot.is_at_floor = not is_above_floor(svrg, trained.mean_gradient(), before)
     rolled_back = rule is not None and rule.take_snapshot(svrg, trained, source, workers)
-    svrg.result = SnapshotResult(gradient_norm(svrg, trained), objective(svrg, trained),
-                                 rolled_back)
-    look_for_convergence(svrg, svrg.result.norm, workers)
+    tol, far = svrg.settings.tol, math.inf
+    if tol is not None or rule is not None:
+        far = distance(svrg, trained)
+    if tol is not None:  # workers decide alike
+        far, is_above = workers.allreduce_max([far, float(not snapshot.is_at_floor)])
+        snapshot.is_at_floor = not is_above
+    norm = gradient_norm(svrg, trained)
+    reason = ('converged' if tol is not None and far <= tol
+              else 'at the floor' if snapshot.is_at_floor
+              else 'rolled back' if rolled_back
+              else 'no step' if not (snapshot.num_update or math.isfinite(norm)) or (
+                  rule is None and svrg.is_stuck)
+              else 'not finite' if not math.isfinite(norm) else None)
+    svrg.result = Result(reason, objective(svrg, trained), norm,
+                         far if math.isfinite(far) else None, svrg.epochs,
+                         svrg.epochs + snapshot.num_taken - svrg.taken_before)
+    svrg.first_result = svrg.first_result or svrg.result
+    snapshot.has_converged = svrg.result.has_converged
     return svrg.result
 
 
@@ -72,33 +71,51 @@ def is_above_floor(svrg, mean_gradient, before):
 
     It is not where
 
-    .. math:: \|G\| < 25\, \epsilon \|w\| \frac{\|\Delta G\|}{\|\Delta w\|}
+    .. math:: \|G\| < 25\, \epsilon \|w\| \sqrt{\lambda \lambda_{max}}
               \quad \text{and} \quad \|G\| \ge \|G_{before}\|.
 
-    The step to where the gradient vanishes, by the secant through the last two snapshots that
-    differ, is within the rounding of the weights, and the gradient does not get smaller. Passes
+    With the curvature :math:`\lambda = \|\Delta G\| / \|\Delta w\|` of the last two snapshots
+    that differ, and the largest so far, the way to the optimum is within the rounding of the
+    weights, and the gradient does not get smaller. Passes
     that find another gradient each time, as with Dropout, do not tell.
     """
-    snapshot = svrg.snapshot
-    if (before is None or not before.steps or svrg.reference.disturbances()
-            or snapshot.full_gradient.rows != before.full_gradient.rows):
+    snapshot, weights = svrg.snapshot, svrg.reference.weights()
+    if before is None or (before.steps and (
+            svrg.reference.disturbances()
+            or snapshot.full_gradient.rows != before.full_gradient.rows)):
         return True
-    weights = svrg.reference.weights()
     norm, former, changed, moved = mean_gradient.secant(
         snapshot.full_gradient, weights, before.full_gradient, before.weights)
+    if not before.steps:
+        if not moved and not math.isclose(norm, former, rel_tol=_SAME):
+            snapshot.curvature = snapshot.steepest = 0.  # of other data
+        return True
+    svrg.is_stuck = not moved and mean_gradient.rate != 0
     if changed and moved:
-        svrg.curvature = changed / moved
-    return not (norm < _ROUNDING * mean_gradient.spacing(weights) * svrg.curvature
+        snapshot.see_curvature(changed / moved)
+    curvature = math.sqrt(snapshot.curvature * snapshot.steepest)
+    return not (norm < _ROUNDING * mean_gradient.spacing(weights) * curvature
                 and norm >= former)
 
 
-def look_for_convergence(svrg, norm, workers):
-    """Find out whether the snapshot's gradient is at most `tol`, or is rounding alone."""
-    snapshot, tol = svrg.snapshot, svrg.settings.tol
-    if tol is not None:  # workers decide alike
-        norm, is_above = workers.allreduce_max([norm, float(not snapshot.is_at_floor)])
-        snapshot.is_at_floor = not is_above
-    snapshot.has_converged = snapshot.is_at_floor or tol is not None and norm <= tol
+def distance(svrg, trained):
+    r"""Return how far the snapshot is from the optimum, relative to its weights.
+
+    .. math:: \sqrt{\frac{G^T H G}{\lambda\, w^T M w}}
+
+    It is the root of the Newton decrement, which foretells how far the objective can fall, over
+    its size along the weights, with the largest curvature :math:`\lambda` so far. In the metric M
+    of a layer on the inputs a length is the root mean square of the outputs, so it has no unit.
+    With another optimizer than 'svrg_lbfgs' M is 1, and H one over the curvature between the
+    last two snapshots that differ. It is infinite where nothing is known.
+    """
+    snapshot, weights = svrg.snapshot, svrg.reference.weights()
+    gradient = trained.mean_gradient()
+    fall, size = gradient.decrement(snapshot.full_gradient, weights, snapshot.curvature)
+    if not gradient.norm(snapshot.full_gradient, weights):
+        return 0.
+    size *= snapshot.steepest
+    return math.sqrt(max(fall, 0.) / size) if size and math.isfinite(fall) else math.inf
 
 
 def average(svrg, trained, workers):
@@ -116,25 +133,22 @@ def average(svrg, trained, workers):
 def log_rate(logger, svrg, trained, result):
     """Log what a snapshot has made of the learning rate of a rule."""
     if trained.rule is not None:
-        if result.rolled_back:
+        if result.reason == 'rolled back':
             logger.info('Epoch[%d] The learning rate was too large: back to the best snapshot',
                         svrg.epoch or 0)
         logger.info('Epoch[%d] Learning rate=%g', svrg.epoch or 0, trained.rule(None))
 
 
 def log_result(logger, epoch, seconds, result):
-    """Log the seconds that a snapshot took, the gradient's norm and the objective there."""
+    """Log the seconds that a snapshot took, and what it has found."""
     logger.info('Epoch[%d] Full gradient time=%.3f', epoch, seconds)
     if result is None:  # an override has taken no snapshot
         return
     logger.info('Epoch[%d] Full gradient norm=%.1e', epoch, result.norm)
     if result.objective is not None:
         logger.info('Epoch[%d] Full objective=%g', epoch, result.objective)
-
-
-def can_go_on(svrg):
-    """Tell whether steps from the latest snapshot can lower the objective: no row has a NaN."""
-    return math.isfinite(svrg.result.norm) or svrg.snapshot.num_update > 0
+    if result.distance is not None:
+        logger.info('Epoch[%d] Distance=%.1e', epoch, result.distance)
 
 
 def warn_of_rows_left_out(svrg):
@@ -144,25 +158,40 @@ def warn_of_rows_left_out(svrg):
                    "'pad', or a DataLoader's last_batch='keep', it leaves out none")
 
 
-def warn_of_end(svrg, trained):
-    """Warn where a last snapshot found that training has not converged."""
-    tol = svrg.settings.tol
-    if tol is None or svrg.snapshot.has_converged:
+def end(svrg, trained, logger):
+    """Let the result say why a training has ended; log it, and warn without convergence."""
+    result, tol, first = svrg.result, svrg.settings.tol, svrg.first_result
+    if result is None:
         return
-    if not can_go_on(svrg):
-        reason = 'no step was made: look at the data and the first weights'
-    elif len(svrg.rows_of_passes) > 1:
-        reason = ('passes had %s rows, so that each has another objective, unless batch_size '
-                  'divides the rows' % ' and '.join(map(str, sorted(svrg.rows_of_passes)[:2])))
-    elif svrg.reference.disturbances():
-        reason = ('with %s each batch has another objective, so that the gradient may not vanish'
-                  % ', '.join(svrg.reference.disturbances()))
-    else:
-        reason = '%smore epochs may be needed' % (
-            'another learning rate or ' if trained.rule is None
-            else '' if trained.mean_gradient().is_smooth else 'larger batches or ')
-    svrg.warn_once('training did not converge: gradient %.1e, tol %g; %s'
-                   % (svrg.result.norm, tol, reason))
+    reason = result.reason or ('diverged' if result.objective is not None
+                               and result.objective > first.objective
+                               and result.norm > first.norm else 'epochs used up')
+    words = REASONS[reason] % {
+        'tol': tol or 0, 'to': '' if tol is None else ' to tol=%g' % tol,
+        'dtype': trained.mean_gradient().dtype(svrg.reference.weights()),
+        'advice': _advice(svrg, trained, reason)}
+    svrg.result = result = result._replace(reason=reason, words=words, epochs=svrg.epochs,
+                                           passes=result.passes + svrg.epochs - result.epochs)
+    if tol is not None or trained.rule is not None:
+        logger.info('%s', result)
+    if tol is not None and not result.has_converged:
+        svrg.warn_once(str(result))
+
+
+def _advice(svrg, trained, reason):
+    """Say what keeps a training from convergence."""
+    if reason == 'no step':
+        return ('a larger learning rate may be needed' if svrg.is_stuck
+                else 'look at the data and the first weights')
+    if len(svrg.rows_of_passes) > 1:
+        return ('passes had %s rows, so that each has another objective, unless batch_size '
+                'divides the rows' % ' and '.join(map(str, sorted(svrg.rows_of_passes)[:2])))
+    if svrg.reference.disturbances():
+        return ('with %s each batch has another objective, so that the gradient may not vanish'
+                % ', '.join(svrg.reference.disturbances()))
+    return '%smore epochs may be needed' % (
+        'another learning rate or ' if trained.rule is None
+        else '' if trained.mean_gradient().is_smooth else 'larger batches or ')
 
 
 def gradient_norm(svrg, trained):

@@ -50,7 +50,7 @@ class SVRG:
         self.store = Store(settings.store_snapshot_grads)
         self.snapshot = Snapshot()
         self.step, self.result, self.epoch = Step(), None, None
-        self.curvature = 0.
+        self.first_result, self.epochs, self.taken_before, self.is_stuck = None, 0, 0, False
         self.rows_of_passes = set()
         self._keeps_comparison = False
 
@@ -140,7 +140,8 @@ class SVRG:
 
     def begin_fit(self, rule):
         """Compare no snapshot with one of other data; the rule of a resumed run goes on."""
-        self.rows_of_passes = set()
+        self.rows_of_passes, self.first_result, self.epochs = set(), None, 0
+        self.taken_before = self.snapshot.num_taken
         if rule is not None and not rule.is_resumed:
             rule.forget_history()
 

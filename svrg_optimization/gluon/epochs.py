@@ -43,6 +43,7 @@ def _epochs(trainer, train_data, numbers, update_freq, states):
         before = svrg.snapshot.num_update
         yield itertools.chain(batches, _averaging(trainer)) if alone and is_last else batches
         trainer._warn_without_steps(before)
+        svrg.epochs += 1
     else:
         takes_last = bool(numbers or svrg.snapshot.is_active)
         if numbers and alone:
@@ -74,15 +75,14 @@ def has_ended(trainer):
     """Tell whether training has converged, or cannot go on from the latest snapshot."""
     svrg = trainer._svrg
     return not svrg.settings.is_plain and (
-        trainer.has_converged or svrg.result is not None and not snapshots.can_go_on(svrg))
+        trainer.has_converged or svrg.result is not None and svrg.result.ends)
 
 
 def end(trainer, train_data, logger, epoch, takes_last, states=()):
     """Let a last snapshot decide whether training has converged, and which weights are best."""
     svrg, trained = trainer._svrg, trainer._trained
-    if svrg.settings.is_plain or svrg.settings.tol is None and trained.rule is None:
+    if svrg.settings.is_plain:
         return
-    if takes_last:
+    if takes_last and not (svrg.settings.tol is None and trained.rule is None):
         take_snapshot(trainer, train_data, logger, epoch, states)
-    if svrg.result is not None:
-        snapshots.warn_of_end(svrg, trained)
+    snapshots.end(svrg, trained, logger)

@@ -12,7 +12,8 @@ from ..core.full_gradient import FullGradient
 from ..rate.svrg_lbfgs import rule_of
 from .random_numbers import RandomNumbers
 
-_COUNTS = 'taken_at', 'is_stale', 'num_update', 'num_taken', 'has_converged'
+_COUNTS = ('taken_at', 'is_stale', 'num_update', 'num_taken', 'has_converged', 'curvature',
+           'steepest')
 
 
 def packed(trainer):

@@ -1,6 +1,6 @@
 """Gluon's parameters as the rate and the gradient's norm see them: what Trainer does with them."""
 
-from ..core.arrays import as_float32, set_all
+from ..core.arrays import set_all
 from ..core.front_end import TrainedModel
 from ..core.optimality import MeanGradient
 from ..rate.svrg_lbfgs import rule_of
@@ -19,10 +19,11 @@ class TrainedParameters(TrainedModel):
         """Return the gradient that a step follows, whatever the size of its batch."""
         trainer = self.model
         updated = [param for param in trainer._reference.trained() if param.lr_mult]
-        decays = dict(zip(trainer._params, as_float32(
+        decays = dict(zip(trainer._params, self.as_applied(
             trainer._optimizer._get_wds(range(len(trainer._params))))))
         scale = trainer._scale * trainer._loss_scale
-        return MeanGradient(lambda full_gradient: as_float32([scale / full_gradient.batch_size])[0],
+        return MeanGradient(lambda full_gradient: self.as_applied(
+                                [scale / full_gradient.batch_size])[0],
                             {param.name: param.lr_mult for param in updated},
                             {param.name: decays[param] for param in updated},
                             trainer._optimizer, trainer._proximal.by_name)

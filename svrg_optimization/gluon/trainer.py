@@ -99,7 +99,8 @@ class SVRGTrainer(gluon.Trainer):
         Whether a pass stores its batches with their gradients at the snapshot, or
         the limit in bytes, as in SVRGModule. `training_batches` yields them.
     tol : float, optional
-        Bound of `gradient_norm` for `has_converged`. It may be set later as an attribute.
+        Bound of the `distance` in `result` for `has_converged`, as in SVRGModule. It may be set
+        later as an attribute.
     local_steps : bool
         Whether the workers of a distributed `kvstore` step alone, and talk at snapshots alone,
         as in SVRGModule. `step` then takes the rows of this worker. After the last step of a
@@ -192,8 +193,8 @@ class SVRGTrainer(gluon.Trainer):
 
     alpha = setting('alpha', 'Coefficient of the variance reduction, a number in [0, 1] or a '
                     'schedule of it. In a resumed run a schedule counts the updates before.')
-    tol = setting('tol', '`gradient_norm` at which training has converged; None if it does not '
-                  'end there.')
+    tol = setting('tol', "The result's `distance` at which training has converged; None if it "
+                  'does not end there.')
 
     @property
     def learning_rate(self):
@@ -224,8 +225,13 @@ class SVRGTrainer(gluon.Trainer):
 
     @property
     def has_converged(self):
-        """Whether the latest snapshot found `gradient_norm` to be at most `tol`, or rounding."""
+        """Whether the latest snapshot found convergence, to `tol` or to rounding alone."""
         return self._svrg.snapshot.has_converged
+
+    @property
+    def result(self):
+        """What the latest snapshot found, and after `epochs` why that ended; None before."""
+        return self._svrg.result
 
     def update_full_grads(self, train_data, batches=None, states=()):
         r"""Take a snapshot of the weights and compute the full gradient there.
@@ -520,7 +526,7 @@ class SVRGTrainer(gluon.Trainer):
         copies = len(self._devices) if self._kvstore_params['kvstore'] else 1
         if self._distributed and not self._steps_alone:
             copies *= self._kvstore.num_workers
-        self._direct(self._scale / batch_size * copies)
+        self._direct(self._scale / batch_size, copies)
         super().step(batch_size, ignore_stale_grad)
 
     def update(self, batch_size, ignore_stale_grad=False):
@@ -529,13 +535,13 @@ class SVRGTrainer(gluon.Trainer):
         self._direct(self._scale / batch_size)
         super().update(batch_size, ignore_stale_grad)
 
-    def _direct(self, scale):
+    def _direct(self, scale, copies=1):
         """Let the rule turn gradients into directions."""
         reference, rule = self._reference, self._trained.rule
         if rule is not None and self._svrg.step.stage == COMPUTED:
             rule.direct(self._trained, self._svrg, reference.current_gradients,
                         {param.name: as_nd(param.list_data()) for param in reference.trained()},
-                        scale)
+                        scale, copies)
 
     def _update(self, ignore_stale_grad=False):
         super()._update(ignore_stale_grad)

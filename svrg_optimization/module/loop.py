@@ -98,6 +98,7 @@ def _train_epochs(module, given, snapshots):
             break
     else:
         snapshots.take_last()
+    snapshots.end()
     snapshots.rewind()
 
 
@@ -228,7 +229,7 @@ class _Snapshots:
         svrg.store.train_data = self._train_data  # an override may read others
         snapshots.log_result(module.logger, svrg.epoch, time.time() - tic, svrg.result)
         if svrg.result is not None:
-            self.has_ended = module.has_converged or not snapshots.can_go_on(svrg)
+            self.has_ended = svrg.result.ends
         if svrg.settings.full_grad_batches is not None:
             module.logger.info('Epoch[%d] Full gradient batches=%d', svrg.epoch,
                                svrg.snapshot.full_gradient.batches)
@@ -256,6 +257,7 @@ class _Snapshots:
 
     def reset_data(self):
         """Reset the data after an epoch, unless they have not been read."""
+        self._svrg.epochs += 1
         if self._is_read:
             # Within an epoch, rewind: C++ iterators lose rows when they are reset in the middle.
             if self.has_ended:
@@ -276,7 +278,10 @@ class _Snapshots:
             return
         if not svrg.snapshot.is_active or svrg.snapshot.num_update > svrg.snapshot.taken_at:
             self.take()
-        if svrg.result is not None and self._takes_snapshots:
-            if svrg.result.rolled_back:
-                executor_group.mark_host_copies_stale(self._module)
-            snapshots.warn_of_end(svrg, TrainedModule(self._of_snapshot))
+        if svrg.result is not None and svrg.result.reason == 'rolled back':
+            executor_group.mark_host_copies_stale(self._module)
+
+    def end(self):
+        """Say why training has ended."""
+        if self._takes_snapshots:
+            snapshots.end(self._svrg, TrainedModule(self._of_snapshot), self._module.logger)

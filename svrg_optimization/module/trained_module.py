@@ -1,6 +1,6 @@
 """A Module as the rate and the gradient's norm see it: what its optimizer does with a gradient."""
 
-from ..core.arrays import as_float32, set_all
+from ..core.arrays import set_all
 from ..core.front_end import TrainedModel
 from ..core.optimality import MeanGradient
 from ..kvstore.kinds import waits_in_steps
@@ -25,7 +25,7 @@ class TrainedModule(TrainedModel):
         if not module.optimizer_initialized:
             return MeanGradient(lambda _: 1., dict.fromkeys(names, 1.), dict.fromkeys(names, 0.))
         optimizer, kvstore = module._optimizer, module._kvstore
-        scale, = as_float32([optimizer.rescale_grad])
+        scale, = self.as_applied([optimizer.rescale_grad])
         scale *= kvstore.num_workers if waits_in_steps(kvstore) else 1
         keys = {name: name for name in names}
         if kvstore_of_weights(module) is None:  # the optimizer is called with numbers
@@ -33,17 +33,17 @@ class TrainedModule(TrainedModel):
         multipliers = {name: optimizer.lr_mult.get(keys[name], optimizer.lr_mult.get(name, 1.))
                        for name in names}
         updated = [name for name in names if multipliers[name]]
-        decays = dict(zip(updated, as_float32(
+        decays = dict(zip(updated, self.as_applied(
             optimizer._get_wds([keys[name] for name in updated]))))
         return MeanGradient(lambda _: scale, {name: multipliers[name] for name in updated}, decays,
                             optimizer, module._proximal.by_name)
 
     @property
     def scale_of_step(self):
-        """What the optimizer multiplies a gradient by, times the number of gradients in a sum."""
+        """What the optimizer multiplies a gradient by, and the number of gradients in a sum."""
         module, kvstore = self.model, self.model._kvstore
-        return (module._optimizer.rescale_grad * (len(module._context) if kvstore else 1)
-                * (kvstore.num_workers if waits_in_steps(kvstore) else 1))
+        return module._optimizer.rescale_grad, (len(module._context) if kvstore else 1) * (
+            kvstore.num_workers if waits_in_steps(kvstore) else 1)
 
     def go_to(self, weights):
         """Set the module to weights; the optimizer begins anew there."""

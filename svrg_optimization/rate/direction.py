@@ -6,7 +6,7 @@ import mxnet as mx
 import numpy as np
 from mxnet import ndarray as nd
 
-from ..core.arrays import is_row_sparse, with_all_rows
+from ..core.arrays import as_float32, is_row_sparse, with_all_rows
 
 
 class Direction:
@@ -18,7 +18,9 @@ class Direction:
     .. math:: g \leftarrow H (g + \lambda w / s) - \lambda w / s
 
     it steps along :math:`H (s g + \lambda w)`. This is linear, so each device and each worker
-    does it before gradients are summed, and all get the same sum, to the bit.
+    does it before gradients are summed, and all get the same sum, to the bit. The last term has
+    s and :math:`\lambda` as MXNet rounds them, and cancels exactly: the optimum is that of the
+    wd that was given.
 
     All is one operation of MXNet, since small ones take as long as the arithmetic.
 
@@ -43,7 +45,8 @@ class Direction:
         self._context = next(iter(weights.values())).context
         self._like = {name: weights[name] for part in parts for name in part.names}
         self._constants, self._decays, self._scale, self._ones = {}, {}, None, {}
-        decayed = [self._decayed(part, gradient.decays) for part in parts]
+        decayed, undone = ([self._decayed(part, gradient.decays, kind) for part in parts]
+                           for kind in ('exact', 'rounded'))
         gradients = [_sum(self._joined(part, 'gradient'), decay)
                      for part, decay in zip(parts, decayed)]
         changes = [None for part in parts]
@@ -52,7 +55,7 @@ class Direction:
                 _times(each, gradient.multipliers[part.names[0]])
                 for part, each in zip(parts, gradients)])
         symbol = mx.sym.Group([
-            output for part, each, change, decay in zip(parts, gradients, changes, decayed)
+            output for part, each, change, decay in zip(parts, gradients, changes, undone)
             for output in self._separated(part, _sum(self._solved(part, gamma, each), change,
                                                      None if decay is None else -decay))])
         self._inputs = [name.split(' ', 1) for name in symbol.list_inputs()]
@@ -88,12 +91,12 @@ class Direction:
                 found = mx.sym.reshape(found, like.shape)
             yield _cast(found, self._dtype, like.dtype)
 
-    def _decayed(self, part, decays):
+    def _decayed(self, part, decays, kind):
         """Return the weights of a part times their decays over s, None without decays."""
         by_name = [decays[name] for name in part.names]
         if not any(by_name):
             return None
-        name, numbers = 'decays %s' % part.names[0], self._joined(part, 'weight')
+        name, numbers = '%s decays %s' % (kind, part.names[0]), self._joined(part, 'weight')
         if len(by_name) == 1:
             self._decays[name] = np.array(by_name)
         else:
@@ -124,16 +127,17 @@ class Direction:
         return [mx.sym.reshape_like(mx.sym.dot(of_part, products), each)
                 for of_part, each in zip(written, numbers)]
 
-    def apply(self, gradients, weights, scale):
+    def apply(self, gradients, weights, scale, copies=1):
         """Turn gradients, a dict of NDArrays, in place.
 
-        `scale` is s, times the number of gradients that are summed. The network of a batch may
-        lack some of the parameters.
+        `scale` is s, and `copies` the number of gradients that are summed. The network of a
+        batch may lack some of the parameters.
         """
-        if scale != self._scale:
-            self._scale = scale
+        if (scale, copies) != self._scale:
+            self._scale, (rounded,) = (scale, copies), as_float32([scale])
             for name, decays in self._decays.items():
-                self._constant(name, decays / scale)
+                self._constant(name, decays / (scale * copies) if name.startswith('exact') else
+                               decays.astype('float32').astype('float64') / (rounded * copies))
         found = {name: _densely(gradients[name]) if name in gradients else self._zeros(like)
                  for name, like in self._like.items()}
         arrays = {'gradient': found, 'constant': self._constants}

@@ -117,6 +117,15 @@ class MetricBlock:
         return numbers if self.moment is None else (
             numbers @ self.inverse if self.is_full else numbers * self.inverse)
 
+    def spread(self, numbers):
+        """Return the square of the norm in M, of what is least for all numbers of the bias."""
+        if self.is_full and len(self.names) == 2:
+            *_, means = self.moment
+            numbers, inner = numbers[:, :-1], (
+                self.moment - np.outer(means, means) / means[-1])[:-1, :-1]
+            return float((numbers @ inner * numbers).sum())
+        return float((numbers * self.times(numbers)).sum())
+
     def by_column(self, power):
         """Map each name to a power of M's diagonal, in a shape that broadcasts to it."""
         diagonal = (np.diag(self.moment) if self.is_full else self.moment) ** power

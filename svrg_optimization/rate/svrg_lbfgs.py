@@ -206,6 +206,8 @@ class SnapshotRule(LRScheduler):
         if self.gamma is None:
             svrg.warn_once('the curvature of the objective cannot be measured at a snapshot: the '
                            'learning rate may be too large or too small', 'no curvature')
+        if self.gamma and (steps or has_jumped or not svrg.snapshot.curvature):
+            svrg.snapshot.see_curvature(1 / self.gamma)
         self._steps, beta = steps or self._steps or 2 * batches, gradient.momentum
         has_metric = not is_random and (self._is_directed or self.metric)
         self.rate = 1 - beta if not has_metric else min(
@@ -230,6 +232,29 @@ class SnapshotRule(LRScheduler):
             return pair, self.guard.change(gradient, previous, full_gradient, weights, norm, along,
                                            pair.product, is_random), along
         return pair, -math.inf, along
+
+    def decrement(self, gradients, weights, multipliers, curvature):
+        """Return g' H g, and w' M w of the weights w without biases.
+
+        Without pairs H has the curvature. A bias that M joins to columns is the mean of the
+        outputs: what is left is their spread.
+        """
+        parts = self._parts(list(gradients))
+        factors = [multipliers[part.names[0]] for part in parts]
+        numbers = [part.joined(gradients) for part in parts]
+        vector = np.concatenate([each.ravel() * factor for each, factor in zip(numbers, factors)])
+        fall = 0.
+        if self._is_directed and len(self.pairs) and self.pairs.moves.shape[1] == len(vector):
+            products = np.vstack([self.pairs.moves, self.pairs.changes]) @ vector
+            fall = float(products @ self.pairs.matrix(self.gamma) @ products)
+            curvature = 1 / self.gamma
+        fall += sum(float((each * part.solve(each)).sum()) * factor
+                    for part, each, factor in zip(parts, numbers, factors)) / (
+                        curvature or math.nan)
+        is_matrix = any(array.ndim > 1 for array in weights.values())
+        return fall, sum(
+            part.spread(part.joined(weights)) / factor for part, factor in zip(parts, factors)
+            if weights[part.names[0]].ndim > 1 or not is_matrix)
 
     def _parts(self, names):
         """Return the parts of some parameters, those with a metric first."""
@@ -319,7 +344,12 @@ class SnapshotRule(LRScheduler):
 
     # A step
 
-    def direct(self, trained, svrg, gradients, weights, scale):
+    @property
+    def turns(self):
+        """Whether steps are other ones than along the gradient."""
+        return bool(self._is_directed or self.metric)
+
+    def direct(self, trained, svrg, gradients, weights, scale, copies=1):
         """Turn the gradients of a step into directions, in place.
 
         Parameters
@@ -329,9 +359,11 @@ class SnapshotRule(LRScheduler):
         gradients, weights : dict of str to list of NDArray
             One array a device.
         scale : float
-            What the optimizer multiplies a gradient by, times the number of those that are summed.
+            What the optimizer multiplies a gradient by.
+        copies : int
+            Number of gradients that are summed before it.
         """
-        if not (self._is_directed or self.metric):
+        if not self.turns:
             return
         for device in range(len(next(iter(gradients.values())))):
             here, there = ({name: arrays[device] for name, arrays in each.items()}
@@ -345,7 +377,7 @@ class SnapshotRule(LRScheduler):
                 self._directions[device] = Direction(
                     self._parts(list(like)), (self.gamma or _UNKNOWN) if self._is_directed else 1.,
                     self.pairs if fits else SecantPairs(), gradient, like)
-            self._directions[device].apply(there, here, scale)
+            self._directions[device].apply(there, here, scale, copies)
 
     def step_size(self, name, rate, like):
         """Return a rate divided by M's diagonal, or the rate, for a proximal operator.

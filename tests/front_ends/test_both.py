@@ -35,15 +35,19 @@ both = pytest.mark.parametrize('front_end', [with_module, with_gluon])
 
 @both
 def test_tol_is_compared_at_each_snapshot(front_end):
-    trains, data, *_ = front_end()
-    for tol, expected in ((None, False), (1e3, True), (1e-3, False), (1e3, True), (None, False)):
+    trains, data, train_epoch, *_ = front_end()
+    trains.tol = 1e3
+    trains.update_full_grads(data)
+    assert trains.result.distance is None and not trains.has_converged  # no curvature is known
+    train_epoch()
+    for tol, expected in ((1e3, True), (None, False), (1e-3, False), (1e3, True)):
         trains.tol = tol
         assert trains.tol == tol
         trains.update_full_grads(data)
         assert trains.has_converged is expected
     with pytest.raises(ValueError, match='tol must be None or a number above 0, not -1'):
         trains.tol = -1
-    assert trains.tol is None
+    assert trains.tol == 1e3
 
 
 @both

@@ -1,0 +1,60 @@
+"""What a snapshot has found, and why training ended: one result for all front ends."""
+
+from typing import NamedTuple, Optional
+
+# Why a training ended, in words. Those that converged come first.
+REASONS = {
+    'converged': 'training converged to tol=%(tol)g',
+    'at the floor': "training converged to %(dtype)s's precision",
+    'epochs used up': 'training did not converge%(to)s: %(advice)s',
+    'rolled back': 'training did not converge%(to)s: the last steps went up and were undone, '
+                   '%(advice)s',
+    'diverged': 'training did not converge%(to)s: it went up, a smaller learning rate is needed',
+    'not finite': 'training did not converge%(to)s: the gradient is not finite, %(advice)s',
+    'no step': 'training did not converge%(to)s: no step changes the weights, %(advice)s'}
+
+
+class Result(NamedTuple):
+    """What a snapshot has found. At the end of a training it says why that ended.
+
+    Attributes
+    ----------
+    reason : str or None
+        'converged', 'at the floor' (of the precision), 'epochs used up', 'rolled back',
+        'diverged', 'not finite' or 'no step'; None where training goes on.
+    objective : float or None
+        Mean objective per row; None if it is not known.
+    norm : float
+        As `gradient_norm`.
+    distance : float or None
+        What `tol` bounds; None if it is not known.
+    epochs, passes : int
+        Epochs of the training so far, and passes over the data, those of snapshots included.
+    words : str
+        The reason as a sentence.
+    """
+
+    reason: Optional[str]
+    objective: Optional[float]
+    norm: float
+    distance: Optional[float]
+    epochs: int
+    passes: int
+    words: str = ''
+
+    @property
+    def has_converged(self):
+        """Whether it is converged: to `tol`, or to the floor of the precision."""
+        return self.reason in ('converged', 'at the floor')
+
+    @property
+    def ends(self):
+        """Whether no step from the snapshot can lower the objective."""
+        return self.has_converged or self.reason == 'no step'
+
+    def __str__(self):
+        numbers = [('distance %.1e', self.distance), ('gradient %.1e', self.norm),
+                   ('objective %g', self.objective), ('%d epochs', self.epochs),
+                   ('%d passes', self.passes)]
+        return '%s (%s)' % (self.words or 'training goes on', ', '.join(
+            words % number for words, number in numbers if number is not None))
