@@ -64,20 +64,28 @@ def number_of_first_key(kvstore, key):
     MXNet shows the number only in the error about a push of another size. That error
     does not occur in a KVStore with compression, for which this raises a ValueError.
     """
-    value = nd.full((1,), 1 / 3, dtype='float64')
+    value = nd.zeros((1,))
     kvstore.init(key, value)
     kvstore.pull(key, out=value)
-    if value.asscalar() != 1 / 3:  # see `_zero_free_memory` in loader.py
-        warn('the servers of %r make float32 of float64 values: start them where this package is '
-             'installed, on Linux' % kvstore.type)
+    value.wait_to_read()
     try:
-        kvstore.push(key, nd.zeros((2,), dtype='float64'))
+        kvstore.push(key, nd.zeros((2,)))
     except MXNetError as error:
         number = re.search(r'Key is (\d+)', str(error))
         if number is None:
             raise
         return int(number.group(1))
     raise ValueError('kvstore must not compress gradients: it would compress all that is pushed')
+
+
+def warn_of_float32(kvstore, key, value):
+    """Warn if servers have made float32 of the value of a new key: see loader.py."""
+    stored = value.zeros_like()
+    kvstore.pull(key, out=stored)
+    rounded = value.astype('float32').astype('float64')  # others may have pushed already
+    if (stored == rounded).min().asscalar():
+        warn('the servers of %r make float32 of float64 values: start them where this package is '
+             'installed, on Linux' % kvstore.type)
 
 
 # Compression can be switched on at any time, and no function tells of it.

@@ -13,7 +13,7 @@ import pytest
 from blocks import Blocks, train
 from problems import Problem, SparseProblem
 from svrg_optimization import SVRGModule
-from svrg_optimization.mxnet_repair.kvstore import number_of_first_key
+from svrg_optimization.mxnet_repair.kvstore import warn_of_float32
 
 DISTRIBUTED = ['dist', 'dist_sync', 'dist_device_sync', 'dist_async', 'dist_async_device']
 
@@ -180,9 +180,8 @@ def test_local_steps_of_one_process_are_those_of_all():
 
 
 def test_servers_that_make_float32_of_float64_values_are_told():
-    stored = {}
-    kvstore = mock.Mock(type='dist_sync', push=mock.Mock(side_effect=mx.MXNetError('Key is 3')),
-                        init=lambda key, value: stored.update({key: value.astype('float32')}),
-                        pull=lambda key, out: stored[key].copyto(out))
+    third = mx.nd.full((2,), 1 / 3, dtype='float64')
+    kvstore = mock.Mock(type='dist_sync', pull=lambda _, out: third.astype('float32').copyto(out))
     with pytest.warns(UserWarning, match="servers of 'dist_sync' make float32 of float64 values"):
-        assert number_of_first_key(kvstore, 'first') == 3
+        warn_of_float32(kvstore, 'key', third)
+    warn_of_float32(mock.Mock(pull=lambda _, out: third.copyto(out)), 'key', third)
