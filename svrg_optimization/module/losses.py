@@ -29,17 +29,13 @@ class Losses:
         if not layers or any(node['op'] in _UNKNOWN and place not in inside
                              for place, node in enumerate(nodes)):
             return
-        taken = {node['name'] for node in nodes}
         for layer in layers:
             loss, count = _LOSS_OF[layer['op']]
             self._layers.append((layer, partial(loss, layer.get('attrs', {})),
                                  slice(len(heads), len(heads) + count)))
             for place in range(count):
-                name = '%s_input%d' % (layer['name'], place)
-                while name in taken:
-                    name += '_'
-                taken.add(name)
-                nodes.append({'op': 'BlockGrad', 'name': name, 'inputs': [layer['inputs'][place]]})
+                nodes.append({'op': 'BlockGrad', 'name': '%s_input%d' % (layer['name'], place),
+                              'inputs': [layer['inputs'][place]]})
                 heads.append([len(nodes) - 1, 0, 0])
         self.symbol = mx.sym.load_json(json.dumps({
             **{key: value for key, value in graph.items() if key in ('attrs', 'arg_nodes')},
