@@ -15,7 +15,6 @@ from ._argument_checks import checked_iterator, checked_number
 from ._warn_once import WarnOnce
 from .checkpoint.of_module import PendingCheckpoint, file_names, load, name_of_symbol, save
 from .core import snapshots
-from .core.arrays import is_row_sparse
 from .core.correction import correct
 from .core.full_gradient import FullGradient, share_out
 from .core.requirements import ALL_ROWS, require
@@ -768,19 +767,9 @@ class SVRGModule(Module):
             logging.info('Saved optimizer state to "%s"', names['states'])
 
     def _sync_params_from_devices(self):
-        """Copy the weights of the first device to the host.
-
-        Module copies the mean over the devices. With three devices its rounding
-        error can make it differ from the weight that all three have.
-        """
         if self._aux_names:
             mx.nd.waitall()  # BatchNorm writes its statistics behind the engine's back
         super()._sync_params_from_devices()
-        if self._kvstore:
-            weights, _ = executor_group.weights_of_first_device(self)
-            for name, weight in weights.items():
-                if not is_row_sparse(weight):
-                    weight.astype(self._arg_params[name].dtype).copyto(self._arg_params[name])
 
     @classmethod
     def load(cls, prefix, epoch, load_optimizer_states=False, update_freq=None, **kwargs):
