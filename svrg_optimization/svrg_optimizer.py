@@ -44,6 +44,16 @@ def described(optimizer, optimizer_params):
     return klass, klass.__name__.lower(), getattr(optimizer, '__dict__', {})
 
 
+def update_counts(optimizer):
+    """Return `num_update` of an optimizer, and under 'counts' the updates of each parameter."""
+    counts = {}
+    for of_device in optimizer._all_index_update_counts.values():
+        for index, count in of_device.items():
+            name = optimizer.idx2name.get(index, index)
+            counts[name] = max(count, counts.get(name, 0))
+    return {'num_update': optimizer.num_update, 'counts': counts}
+
+
 def check_optimizer(optimizer, optimizer_params):
     """Raise a TypeError for what is no optimizer, or for arguments that MXNet's do not have."""
     if not isinstance(optimizer, (str, opt.Optimizer)):

@@ -10,6 +10,7 @@ from .._warn_once import warn
 from ..checkpoint.files import with_tuples
 from ..core.full_gradient import FullGradient
 from ..rate.svrg_lbfgs import rule_of
+from ..svrg_optimizer import update_counts
 from .random_numbers import RandomNumbers
 
 _COUNTS = ('taken_at', 'is_stale', 'num_update', 'num_taken', 'has_converged', 'curvature',
@@ -20,16 +21,13 @@ def packed(trainer):
     """Return the content of a file. Parameters are known by their place in the optimizer's states.
     """
     reference, snapshot, optimizer = trainer._reference, trainer._svrg.snapshot, trainer._optimizer
-    scheduler, counts = optimizer.lr_scheduler, {}
-    rule = rule_of(optimizer)
-    for of_device in optimizer._all_index_update_counts.values():
-        for place, count in of_device.items():
-            counts[str(place)] = max(count, counts.get(str(place), 0))
+    scheduler, rule = optimizer.lr_scheduler, rule_of(optimizer)
     return {
         'names': reference.names, 'loss': reference.rows.kind, 'random': reference.numbers.state(),
         'was_random': reference.numbers.were_drawn,
         'optimizer': {
-            'class': type(optimizer).__name__, 'numbers': _numbers(optimizer), 'counts': counts,
+            'class': type(optimizer).__name__, 'numbers': _numbers(optimizer),
+            'counts': update_counts(optimizer)['counts'],
             'states': {str(place): with_tuples(state)
                        for place, state in trainer._all_updaters[0].states.items()}},
         'scheduler': scheduler and {'class': type(scheduler).__name__,

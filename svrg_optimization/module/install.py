@@ -16,10 +16,10 @@ from ..kvstore.local_steps import LocalSteps, WorkersUpdate, check_local_steps
 from ..kvstore.workers import create_keys
 from ..mxnet_repair.kvstore import number_of_first_key, open_distributed, prepare_exit
 from ..rate.svrg_lbfgs import SnapshotRule, check_rule, rule_of
-from ..svrg_optimizer import _SVRGOptimizer, check_learning_rate, described
+from ..svrg_optimizer import _SVRGOptimizer, check_learning_rate, described, update_counts
 from . import executor_group
 from .membership import Membership
-from .optimizer_states import kept_on_error, update_counts, updater_keys
+from .optimizer_states import kept_on_error, updater_keys
 
 _used = weakref.WeakSet()  # KVStores with keys of an SVRGModule
 

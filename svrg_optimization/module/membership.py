@@ -7,9 +7,8 @@ from ..kvstore.kinds import is_asynchronous, is_distributed, steps_alone, waits_
 from ..kvstore.operations import broadcast, wait_for_all_workers
 from ..kvstore.workers import OverDevices, OverWorkers
 from ..mxnet_repair.kvstore import compresses
-from ..svrg_optimizer import _SVRGOptimizer
+from ..svrg_optimizer import _SVRGOptimizer, update_counts
 from . import executor_group
-from .optimizer_states import update_counts
 
 
 class Membership:

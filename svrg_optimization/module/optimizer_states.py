@@ -14,16 +14,6 @@ def devices_that_update(module):
     return 0 if module._update_on_kvstore else len(module._context)
 
 
-def update_counts(optimizer):
-    """Return `num_update` of an optimizer, and under 'counts' the updates of each parameter."""
-    counts = {}
-    for of_device in optimizer._all_index_update_counts.values():
-        for index, count in of_device.items():
-            name = optimizer.idx2name.get(index, index)
-            counts[name] = max(count, counts.get(name, 0))
-    return {'num_update': optimizer.num_update, 'counts': counts}
-
-
 def set_update_counts(optimizer, saved, device_ids):
     """Set what `update_counts` has returned, on some devices."""
     by_name = saved['counts']
