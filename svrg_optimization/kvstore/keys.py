@@ -11,8 +11,6 @@ class KVStoreKeys:
 
     Attributes
     ----------
-    params : list of str
-        Keys of the parameters: their names.
     full : dict of str to str
         For each trainable parameter the key of its full gradient.
     row_counts : dict of str to str
@@ -27,7 +25,6 @@ class KVStoreKeys:
     """
 
     def __init__(self, param_names, trainable, counted=()):
-        self.params = list(param_names)
         taken = set(param_names)
 
         def new(name, suffix):
@@ -47,12 +44,6 @@ class KVStoreKeys:
     def summed(self):
         """Keys whose values are summed and not updated: all but those of the parameters."""
         return [self.first, *self.full.values(), *self.row_counts.values(), self.tally]
-
-    @property
-    def on_servers(self):
-        """All keys in the order of their creation."""
-        first, *others = self.summed
-        return [first, *self.params, *others]
 
 
 class NumberedKeys:

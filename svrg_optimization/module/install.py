@@ -64,7 +64,8 @@ def install(module, kvstore, optimizer, optimizer_params, init_optimizer):
         if number_of_first_key(kvstore, keys.first) and may_update:
             _refuse_optimizer()  # of a plain Module, which has the first keys
         if updates:
-            wrapped.place_on_servers(dict(enumerate(keys.on_servers)),
+            first, *others = keys.summed  # in the order of their creation
+            wrapped.place_on_servers(dict(enumerate([first, *module._param_names, *others])),
                                      kvstore.num_workers if kinds.is_asynchronous(kvstore) else 1)
     module._loaded.restore_counts(wrapped.default_opt, optimizer, optimizer_params,
                                   module._context)
