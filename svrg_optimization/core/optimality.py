@@ -158,6 +158,10 @@ class MeanGradient:
                 _length({name: array - former[name] for name, array in now.items()}),
                 _length(self._scaled(moved, 0.5)))
 
+    def length(self, full_gradient, weights):
+        """Return the Euclidean norm of what `norm` has the largest component of, not per row."""
+        return _length(self._residual(full_gradient, weights))
+
     def decrement(self, full_gradient, weights, curvature):
         """Return G' H G, and the square of the norm of the weights without biases.
 

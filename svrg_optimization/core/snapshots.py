@@ -160,7 +160,8 @@ def warn_of_rows_left_out(svrg):
 
 def end(svrg, trained, logger):
     """Let the result say why a training has ended; log it, and warn without convergence."""
-    result, tol, first = svrg.result, svrg.settings.tol, svrg.first_result
+    result, tol = svrg.result, svrg.settings.tol
+    first = svrg.first_result or result  # none, if no snapshot was taken
     if result is None:
         return
     reason = result.reason or ('diverged' if result.objective is not None

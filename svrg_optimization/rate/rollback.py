@@ -9,7 +9,7 @@ from ..core.arrays import dense
 # What objectives may differ by, relative to them: by rounding, times the dtype's precision, and
 # by chance where each pass finds another one, as with Dropout.
 _ROUNDING, _CHANCE = 25, 0.1
-_PRECISION = 1e-6  # of float32 gradients: what is smaller, relative to the largest, is noise
+_NOISE = 10  # of the change of a gradient by the weights' spacing: what is smaller is noise
 
 
 def roll_back(svrg, before, trained):
@@ -30,22 +30,19 @@ class Guard:
     ----------
     slowdown : float
         What the rate is divided by: doubled by each rollback, halved by each other snapshot.
-    largest_norm, largest_objective : float
-        Largest norm of a gradient and largest objective so far, which noise is relative to.
+    largest_objective : float
+        Largest objective so far, whose rounding is noise.
     """
 
-    def __init__(self, slowdown=1., largest_norm=0., largest_objective=0.):
-        self.slowdown = slowdown
-        self.largest_norm, self.largest_objective = largest_norm, largest_objective
+    def __init__(self, slowdown=1., largest_objective=0.):
+        self.slowdown, self.largest_objective = slowdown, largest_objective
 
-    def accept(self, norm, objective):
-        """Go on from a snapshot with these values."""
-        if math.isfinite(norm):
-            self.largest_norm = max(self.largest_norm, norm)
+    def accept(self, objective):
+        """Go on from a snapshot with this objective."""
         if math.isfinite(objective):
             self.largest_objective = max(self.largest_objective, abs(objective))
 
-    def change(self, gradient, before, full_gradient, weights, norm, along, product, is_random):
+    def change(self, gradient, before, full_gradient, weights, noise, along, product, is_random):
         r"""Return the change of the objective since a PreviousSnapshot; -inf if it is not known.
 
         Where both objectives are known it is their difference, if that is more than rounding. If
@@ -60,15 +57,18 @@ class Guard:
             What the optimizer makes of a gradient.
         before, full_gradient, weights
             The PreviousSnapshot, and what the new one has.
-        norm, along, product : float
-            Norm of g', and :math:`g'^T s` and :math:`(g' - g)^T s`.
+        noise : float
+            How much a gradient changes where the weights do by their spacing.
+        along, product : float
+            :math:`g'^T s` and :math:`(g' - g)^T s`.
         is_random : bool
             Whether another pass would find another objective.
         """
         penalties = [gradient.regularizer(each) for each in (before.weights, weights)]
         if not math.isfinite(penalties[0]):
             return -math.inf
-        penalty, is_noise = penalties[1] - penalties[0], norm <= _PRECISION * self.largest_norm
+        penalty, norm = penalties[1] - penalties[0], gradient.length(full_gradient, weights)
+        is_noise = norm <= _NOISE * noise
         former = gradient.smooth_objective(before.full_gradient, before.weights)
         value = gradient.smooth_objective(full_gradient, weights)
         if math.isnan(former) or math.isnan(value):

@@ -167,7 +167,7 @@ class SnapshotRule(LRScheduler):
         pair, change, along = Pair(), -math.inf, 0.
         if previous is not None and not is_fresh:
             pair, change, along = self._compare(
-                gradient, previous, full_gradient, weights, norm, is_random)
+                gradient, previous, full_gradient, weights, is_random, svrg.snapshot.steepest)
         # Workers decide alike: each with the largest of all workers' numbers.
         is_fresh, lacks_moments, norm, change, along, steps, is_above, batches, *products = (
             workers.allreduce_max([
@@ -194,7 +194,7 @@ class SnapshotRule(LRScheduler):
             roll_back(svrg, previous, trained)
             self.num_rollbacks += not has_jumped
         else:
-            self.guard.accept(norm, objective)
+            self.guard.accept(objective)
         if steps:
             self.guard.slowdown = max(1., self.guard.slowdown * (
                 2 if rolls_back or overshoots else 0.5))
@@ -218,7 +218,7 @@ class SnapshotRule(LRScheduler):
         self._directions, self._inverses = {}, {}
         return rolls_back
 
-    def _compare(self, gradient, previous, full_gradient, weights, norm, is_random):
+    def _compare(self, gradient, previous, full_gradient, weights, is_random, steepest):
         """Return the Pair since the previous snapshot, the change of the objective, and g' s."""
         move = {name: dense(weights[name][0]) - dense(previous.weights[name][0])
                 for name in gradient.updated(full_gradient)}
@@ -229,8 +229,9 @@ class SnapshotRule(LRScheduler):
                             rel_tol=1e-6):
             self.pairs = SecantPairs()
         elif pair.length:  # if not, another order of the rows has changed the objective
-            return pair, self.guard.change(gradient, previous, full_gradient, weights, norm, along,
-                                           pair.product, is_random), along
+            noise = steepest * gradient.spacing(weights)
+            return pair, self.guard.change(gradient, previous, full_gradient, weights, noise,
+                                           along, pair.product, is_random), along
         return pair, -math.inf, along
 
     def decrement(self, gradients, weights, multipliers, curvature):
