@@ -10,7 +10,7 @@ from mxnet.lr_scheduler import LRScheduler
 from .._argument_checks import checked_number
 from ..core.arrays import dense, is_row_sparse
 from ..core.requirements import ALL_ROWS, SNAPSHOTS, require
-from ..core.snapshots import PreviousSnapshot, is_above_floor
+from ..core.snapshots import PreviousSnapshot, distance, is_above_floor
 from ..svrg_optimizer import _register, described
 from .direction import Direction
 from .metric import InputMoments, MetricBlock, metric_of
@@ -130,8 +130,9 @@ class SnapshotRule(LRScheduler):
         ``core.snapshots.take``.
         """
         rolls_back = is_worse = self._take(svrg, trained, source, workers)
-        for _ in range(_JUMPS):
-            source = None if is_worse else source.again()
+        for _ in range(0 if trained.mean_gradient().is_smooth else _JUMPS):
+            far, = workers.allreduce_max([distance(svrg, trained)])
+            source = None if is_worse or far <= (svrg.settings.tol or 0) else source.again()
             if source is None or not self._jump(svrg, trained):
                 break
             is_worse = self._take(svrg, trained, source, workers, has_jumped=True)

@@ -90,7 +90,7 @@ def trained_by_module(rows, stype, operator, wd):
     else:
         output = mx.sym.FullyConnected(data, num_hidden=OUTPUTS, name='fc')
     module = SVRGModule(mx.sym.LinearRegressionOutput(output, label), label_names=('label',),
-                        update_freq=2, tol=3e-7, proximal=operator(0 if stype == 'csr' else 1))
+                        update_freq=2, tol=1e-7, proximal=operator(0 if stype == 'csr' else 1))
     module.fit(mx.io.NDArrayIter(
         nd.array(rows, dtype='float64').tostype(stype), nd.array(TARGETS, dtype='float64'), BATCH,
         last_batch_handle='discard', label_name='label'), eval_metric=[], num_epoch=100,
@@ -104,7 +104,7 @@ def trained_by_gluon(rows, stype, operator, wd):
     net, loss = gluon.nn.Dense(OUTPUTS, in_units=COLUMNS, dtype='float64'), gluon.loss.L2Loss()
     net.initialize(mx.init.Zero())
     net.bias.wd_mult = 0
-    trainer = SVRGTrainer(net.collect_params(), 'svrg_lbfgs', {'wd': wd}, tol=3e-7,
+    trainer = SVRGTrainer(net.collect_params(), 'svrg_lbfgs', {'wd': wd}, tol=1e-7,
                           proximal={net.weight.name: operator(1)},
                           objective=lambda data, label: loss(net(data), label))
     batches = [[nd.array(rows[begin:begin + BATCH], dtype='float64').tostype(stype),
