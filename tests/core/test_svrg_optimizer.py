@@ -23,7 +23,8 @@ BY_NAME = {0: 'w', 1: 'w_full'}
 def test_each_full_gradient_and_row_count_has_a_key_of_its_own(names, keys):
     found = KVStoreKeys(names, names, names)
     assert found.full == dict(zip(names, keys))
-    assert len(set(found.on_servers)) == len(found.on_servers)
+    keys_of_all = [*names, *found.summed]
+    assert len(set(keys_of_all)) == len(keys_of_all)
     assert KVStoreKeys(['w', 'w_rows'], [], ['w', 'w_rows']).row_counts == {
         'w': 'w_rows_rows', 'w_rows': 'w_rows_rows_rows'}
 
