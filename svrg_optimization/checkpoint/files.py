@@ -123,6 +123,13 @@ def write_together(writers):
         for temporary in temporary_names.values():
             with contextlib.suppress(FileNotFoundError):
                 os.remove(temporary)
+    for folder in {os.path.dirname(target) for target in temporary_names}:
+        with contextlib.suppress(OSError):  # some file systems cannot
+            handle = os.open(folder, os.O_RDONLY)
+            try:
+                os.fsync(handle)
+            finally:
+                os.close(handle)
 
 
 def save_text(text, name):
