@@ -530,6 +530,8 @@ class SVRGModule(Module):
         finally:
             reference.batch_size = batch_size  # a batch of another size does not change B
         self._svrg.begin_step(data_batch, is_training)
+        if reference.executors.shares_pool:
+            reference.keep_outputs(self)
 
     def predict(self, eval_data, *args, **kwargs):
         """Predict the outputs for the batches of an iterator, or for the rows of an array.
@@ -569,6 +571,8 @@ class SVRGModule(Module):
         if not svrg.step.stage:
             raise RuntimeError('backward needs a forward before it')
         svrg.step.snapshot_gradients = None  # also if an error stops this
+        if not svrg.reference.activations_are_current:
+            svrg.reference.restore_activations(self, svrg.step.is_training)
         super().backward(out_grads)
         svrg.compute_snapshot_gradients(self, out_grads=out_grads)
         if svrg.step.snapshot_gradients is not None:

@@ -2,7 +2,8 @@
 
 Trains with sgd and momentum, batches of 128, and counts the bytes of all
 NDArrays that the module keeps (each memory once) and of the executors' pools,
-where the activations are.
+where the activations are. The pool of the snapshot's executors counts where it
+is not that of the live ones.
 """
 
 import ctypes
@@ -55,7 +56,7 @@ def measure(network, stored=None):
     module.fit(train_data, num_epoch=2,
                optimizer_params={'learning_rate': 1e-3, 'momentum': 0.9})
     pools = bytes_of_pool(module)
-    if stored is not None:
+    if stored is not None and not module._svrg.reference.executors.shares_pool:
         pools += bytes_of_pool(module._mod_aux)
     if stored is not None:
         pools += sum(map(bytes_of_pool, module._svrg.reference.executors._others))

@@ -31,6 +31,11 @@ def gradients(module):
     return found
 
 
+def auxiliary_states(module):
+    """List the auxiliary states on all devices."""
+    return [array for arrays in module._exec_group.aux_arrays for array in arrays]
+
+
 @contextlib.contextmanager
 def kept(arrays):
     """Restore the values of arrays after the block."""
@@ -108,10 +113,11 @@ def check_label_names(module, label_shapes):
                          'as in NDArrayIter(..., label_name=...)' % (given, module._label_names))
 
 
-def bind_on_inputs_of(model, module):
+def bind_on_inputs_of(model, module, share_pool):
     """Bind a module again on the input arrays of another, with its own parameters.
 
-    Both have the same network and shapes.
+    Both have the same network and shapes. With `share_pool` it uses the memory of the model
+    module's activations too: each of its runs overwrites these and the outputs.
     """
     group = module._exec_group
     for i, (executor, of_model) in enumerate(zip(group.execs, model._exec_group.execs)):
@@ -121,7 +127,8 @@ def bind_on_inputs_of(model, module):
         group.execs[i] = group.symbol.simple_bind(
             group.contexts[i], group.grad_req,
             {name: array.dtype for name, array in arrays.items()},
-            shared_arg_names=list(executor.arg_dict.keys() - shared), shared_buffer=dict(shared),
+            shared_arg_names=[] if share_pool else list(executor.arg_dict.keys() - shared),
+            shared_exec=of_model if share_pool else None, shared_buffer=dict(shared),
             **{name: array.shape for name, array in executor.arg_dict.items()})
         group.shared_data_arrays[i] = {}
         for name, array in arrays.items():
@@ -133,6 +140,20 @@ def bind_on_inputs_of(model, module):
         for copies, arrays in ((module._arg_params, group.execs[0].arg_dict),
                                (module._aux_params, group.execs[0].aux_dict)):
             copies.update((name, arrays[name]) for name in list(copies))
+
+
+def take_outputs_out_of_pool(module):
+    """Copy the outputs of a module, so that a module in the same pool does not overwrite them."""
+    count = module._exec_group.num_outputs
+    for executor in module._exec_group.execs:
+        executor.outputs[:count] = [output.copy() for output in executor.outputs[:count]]
+
+
+def repeat_forward(module, is_train):
+    """Run a module forward again on its current inputs."""
+    with kept(auxiliary_states(module)):
+        for executor in module._exec_group.execs:
+            executor.forward(is_train=is_train)
 
 
 def inputs(module):

@@ -1,5 +1,7 @@
 """What computes gradients at the snapshot of a Module."""
 
+import contextlib
+
 import mxnet as mx
 import numpy as np
 
@@ -25,6 +27,7 @@ class ModuleReference(Reference):
     """
 
     bucket_of = batch_size = None
+    activations_are_current = True
 
     def __init__(self, model, masks, nodes, warn_once, settings):
         self.executors = Executors(model, masks, nodes, settings.loss_is_mean)
@@ -43,6 +46,7 @@ class ModuleReference(Reference):
     def bind(self, model, shared=None):
         """Bind as the model is; another one, `shared`, has the parameters, if given."""
         self.batch_size = executor_group.batch_size(model)
+        self.activations_are_current = True
         self.executors.bind(model, shared and shared.executors)
 
     def disturbances(self):
@@ -110,10 +114,13 @@ class ModuleReference(Reference):
 
     # A pass
 
+    @contextlib.contextmanager
     def inputs_kept(self, model):
         """Protect the model's inputs, for a backward to come or a Monitor, from a pass."""
-        return executor_group.kept(
-            executor_group.inputs(model) if self.executors.shares_inputs else [])
+        shares_inputs = self.executors.shares_inputs
+        with executor_group.kept(executor_group.inputs(model) if shares_inputs else []):
+            self.activations_are_current = not self.executors.shares_pool
+            yield
 
     def gradients_of_pass(self, batches, model, source, total, stores):
         """Yield the gradients of the batches of a pass, a BatchGradient for each."""
@@ -170,6 +177,16 @@ class ModuleReference(Reference):
 
     # A step
 
+    def keep_outputs(self, model):
+        """Protect the outputs of a forward pass from the run at the snapshot in the same pool."""
+        self.activations_are_current = True
+        executor_group.take_outputs_out_of_pool(model)
+
+    def restore_activations(self, model, is_training):
+        """Run the model forward again, as a run at the snapshot has used its memory."""
+        executor_group.repeat_forward(model, is_training)
+        self.keep_outputs(model)
+
     def gradients_of_step(self, model, batch, is_training, out_grads):
         """Compute the gradients of the model's latest batch, with its states and masks."""
         executors = self.executors
@@ -179,4 +196,5 @@ class ModuleReference(Reference):
             module = executors.for_shapes(model.data_shapes, model.label_shapes)
         executor_group.run_on_inputs_of(model, module, is_training, executors.masks.names,
                                         not is_shared, out_grads)
+        self.activations_are_current = not executors.shares_pool
         return executor_group.gradients(module)

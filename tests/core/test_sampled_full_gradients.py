@@ -130,8 +130,9 @@ def test_an_endless_stream_trains_by_epochs_of_so_many_batches(epochs):
 
 
 @pytest.mark.parametrize('context', [mx.cpu(), TWO_DEVICES])
-def test_callbacks_see_a_batch_before_a_snapshot_as_without_one(context):
-    """The next snapshot has been taken by then."""
+def test_callbacks_see_a_batch_before_a_snapshot_as_without_one(monkeypatch, context):
+    """The next snapshot has been taken by then, in the memory of the activations."""
+    monkeypatch.setattr('svrg_optimization.module.executors._WORTH_SHARING', -1)
     problem, runs = Problem('perceptron', rows=37), []
     for updates in (None, 100):
         module = problem.module(100, context=context, updates_per_snapshot=updates)
@@ -147,6 +148,7 @@ def test_callbacks_see_a_batch_before_a_snapshot_as_without_one(context):
         problem.fit(module, 1, eval_metric='ce', batch_end_callback=callback, monitor=monitor,
                     optimizer_params={'learning_rate': 1e-30})
         runs.append((module._snapshot.num_taken, [str(one) for one in seen]))
+    assert module._svrg.reference.executors.shares_pool
     assert [taken for taken, _ in runs] == [1, 2]
     assert runs[0][1] == runs[1][1]
 
