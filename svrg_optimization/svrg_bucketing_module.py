@@ -80,6 +80,11 @@ class SVRGBucketingModule(BucketingModule):
                             self._work_load_list, self._fixed_param_names, self._state_names,
                             self._group2ctxs, self._compression_params, **settings)
         if default is not None:
+            if bucket._param_names != default._param_names:
+                raise ValueError('sym_gen must give all buckets the same parameters, in one order, '
+                                 'since MXNet counts them in each: %r has %s, and %r has %s' % (
+                                     bucket_key, bucket._param_names, self._default_bucket_key,
+                                     default._param_names))
             for name in ('settings', 'store', 'warn_once'):
                 setattr(bucket._svrg, name, getattr(default._svrg, name))
             bucket._default = default if bucket_key != self._default_bucket_key else None
