@@ -199,7 +199,7 @@ class Training:
         weights = {name: value.asnumpy().astype(float)
                    for name, value in module.get_params()[0].items()}
         start = {name: value.astype(self.dtype).astype(float) for name, value in self.start.items()}
-        converged = not dropout and module.gradient_norm <= settings['tol']
+        converged = not dropout and module.has_converged
         return self.objective(start), self.objective(weights), converged, len(epochs)
 
     def run_gluon(self, momentum, num_epoch, tol):
@@ -262,7 +262,7 @@ class Buckets:
         weights = {name: value.asnumpy().astype(float)
                    for name, value in module.get_params()[0].items()}
         start = {name: 0 * value for name, value in weights.items()}
-        return (self.objective(start), self.objective(weights), module.gradient_norm <= 1e-3,
+        return (self.objective(start), self.objective(weights), module.has_converged,
                 len(epochs))
 
 

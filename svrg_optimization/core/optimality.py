@@ -180,10 +180,12 @@ class MeanGradient:
         return max((np.dtype(dense(weights[name][0]).dtype).name for name in self.multipliers),
                    key=lambda name: np.finfo(name).eps, default='float64')
 
-    def spacing(self, weights):
-        """Return the norm of the weights that are updated, times the precision of their dtype."""
-        arrays = {name: dense(weights[name][0]) for name in self.multipliers}
-        return _length(self._scaled(arrays, 0.5)) * np.finfo(self.dtype(weights)).eps
+    def spacing(self, *snapshots):
+        """Return the norm of the updated weights times their precision, the least of snapshots."""
+        arrays = [{name: dense(weights[name][0]) for name in self.multipliers}
+                  for weights in snapshots]
+        return min(_length(self._scaled(each, 0.5)) for each in arrays) * np.finfo(
+            self.dtype(snapshots[0])).eps
 
     def _scaled(self, arrays, power):
         """Return arrays by name times a power of the diagonal of the metric of 'svrg_lbfgs'."""

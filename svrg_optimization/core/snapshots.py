@@ -76,7 +76,7 @@ def is_above_floor(svrg, mean_gradient, before):
 
     With the curvature :math:`\lambda = \|\Delta G\| / \|\Delta w\|` of the last two snapshots
     that differ, and the largest so far, the way to the optimum is within the rounding of the
-    weights, and the gradient does not get smaller. Passes
+    weights, the smaller ones of both snapshots, and the gradient does not get smaller. Passes
     that find another gradient each time, as with Dropout, do not tell.
     """
     snapshot, weights = svrg.snapshot, svrg.reference.weights()
@@ -94,8 +94,8 @@ def is_above_floor(svrg, mean_gradient, before):
     if changed and moved:
         snapshot.see_curvature(changed / moved)
     curvature = math.sqrt(snapshot.curvature * snapshot.steepest)
-    return not (norm < _ROUNDING * mean_gradient.spacing(weights) * curvature
-                and norm >= former)
+    spacing = mean_gradient.spacing(weights, before.weights)
+    return not (norm < _ROUNDING * spacing * curvature and norm >= former)
 
 
 def distance(svrg, trained):

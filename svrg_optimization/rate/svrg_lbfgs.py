@@ -200,7 +200,7 @@ class SnapshotRule(LRScheduler):
             self.guard.slowdown = max(1., self.guard.slowdown * (
                 2 if rolls_back or overshoots else 0.5))
         if (steps or has_jumped) and not (is_random or is_fresh):
-            self._learn(pair, gradient, weights)
+            self._learn(pair, gradient, weights, has_failed=rolls_back)
         if ((self.gamma is None or is_random) and not rolls_back
                 and svrg.reference.is_repeatable):
             self._learn(self._probe(svrg, trained, gradient, sample, workers), gradient, weights)
@@ -230,7 +230,7 @@ class SnapshotRule(LRScheduler):
                             rel_tol=1e-6):
             self.pairs = SecantPairs()
         elif pair.length:  # if not, another order of the rows has changed the objective
-            noise = steepest * gradient.spacing(weights)
+            noise = steepest * gradient.spacing(weights, previous.weights)
             return pair, self.guard.change(gradient, previous, full_gradient, weights, noise,
                                            along, pair.product, is_random), along
         return pair, -math.inf, along
@@ -279,14 +279,17 @@ class SnapshotRule(LRScheduler):
                 vectors.append((s.ravel() / multiplier, y.ravel() * multiplier, z.ravel()))
         return Pair(length, product, solved, tuple(map(np.concatenate, zip(*vectors))))
 
-    def _learn(self, pair, gradient, weights):
-        """Let a pair set gamma and join the others, if the objective is convex along it."""
+    def _learn(self, pair, gradient, weights, has_failed=False):
+        """Let a pair set gamma and join the others, if the objective is convex along it.
+
+        After a move that has failed, gamma gets no larger.
+        """
         if not _FLAT * math.sqrt(pair.length * pair.solved) < pair.product < math.inf:
             return
         gamma = pair.product / pair.solved
         # A batch's masks make it another one each time.
-        self.gamma = gamma if self._is_directed or self.gamma is None else min(
-            gamma, _FASTER * self.gamma)
+        largest = 1. if has_failed else math.inf if self._is_directed else _FASTER
+        self.gamma = gamma if self.gamma is None else min(gamma, largest * self.gamma)
         if self._has_pairs:
             self.pairs.add(*pair.vectors, _dtype(gradient, weights))
 

@@ -107,6 +107,24 @@ def test_gluon_finds_the_optimum(kind, given):
                    optimum(EXACT[kind]))
 
 
+def test_weights_that_explode_are_no_rounding():
+    """A column has rare large values, and scores are far from 0 once a step has gone too far."""
+    rng = np.random.RandomState(0)
+    rows = np.column_stack([
+        np.where(rng.uniform(size=1000) < 0.1, rng.uniform(3000, 1e5, 1000), 0),
+        rng.uniform(17, 90, 1000), *(np.eye(count)[np.minimum(rng.geometric(
+            0.3, 1000) - 1, count - 1)] for count in (8, 15, 6))]).astype('float32')
+    scores = (rows - rows.mean(axis=0)) / rows.std(axis=0).clip(1e-9) @ rng.normal(size=31) / 3
+    labels = (scores + rng.logistic(size=1000) > 0).astype('float32')
+    module = SVRGModule(mx.sym.LogisticRegressionOutput(mx.sym.FullyConnected(
+        mx.sym.Variable('data'), num_hidden=1), mx.sym.Variable('label')),
+        label_names=('label',), update_freq=2)
+    module.fit(mx.io.NDArrayIter(rows, labels, 50, label_name='label'), eval_metric=[],
+               num_epoch=100, initializer=mx.init.Zero(), optimizer='svrg_lbfgs')
+    scores = optimum(rows.astype('float64'), labels, 1e-9)
+    assert module.objective < (np.logaddexp(0, scores) - labels * scores).mean() + 1e-5
+
+
 @pytest.mark.parametrize('stype, weight', [('csr', 'default'), ('csr', 'row_sparse'),
                                            ('default', 'default')])
 @pytest.mark.parametrize('has_bias', [False, True])

@@ -86,12 +86,12 @@ class SvrgLbfgs:
             q = q + s * (part - y @ q / (s @ y))
         return q * root
 
-    def learn(self, move, change):
+    def learn(self, move, change, largest=np.inf):
         root = np.sqrt(self.multiplier)
         s, y = move / root, change * root
         if s @ y > 1e-8 * np.sqrt((s @ self.matrix @ s) * (y @ self.inverse @ y)):
             self.pairs = [*self.pairs, (s, y)][-self.most:]
-            self.gamma = s @ y / (y @ self.inverse @ y)
+            self.gamma = min(s @ y / (y @ self.inverse @ y), largest)
 
     def take_snapshot(self, batches):
         rows = np.unique(np.concatenate(batches))
@@ -102,8 +102,10 @@ class SvrgLbfgs:
         chosen = [number for number in range(len(batches)) if generator.randint(number + 1) == 0]
         self.taken += 1
         if self.steps:
-            self.learn(at - self.previous[0], full - self.previous[1])
-            if objective > self.previous[2]:
+            has_failed = objective > self.previous[2]
+            self.learn(at - self.previous[0], full - self.previous[1],
+                       self.gamma if has_failed else np.inf)
+            if has_failed:
                 self.slowdown *= 2
                 self.rollbacks += 1
                 at, full, objective = self.previous
