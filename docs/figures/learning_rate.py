@@ -118,8 +118,6 @@ def main():
         for axes, values in zip((above, below), automatic):
             axes.semilogy(passes, values, color=SVRG, linewidth=2.5, label='svrg_lbfgs')
             axes.grid(True, which='major', alpha=0.3)
-        below.axhline(1e-5, color='black', linewidth=0.8, linestyle=':')
-        below.text(0, 0.9e-5, 'tol=1e-5', ha='left', va='top', fontsize=9)
         above.set_title('%s, best constant rate %.2g' % (title, best), fontsize=10)
         above.set_ylim(1e-8, 10)
         below.set_ylim(1e-7, 1)
