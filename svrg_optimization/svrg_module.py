@@ -118,7 +118,7 @@ class SVRGModule(Module):
 
         One operator is for all weights: the parameters whose ``wd_mult`` is not 0, by default
         those whose names end with ``_weight``. A dict has an operator for each parameter that it
-        names. The optimizer must be sgd without momentum.
+        names. The optimizer must be svrg_lbfgs, or sgd without momentum.
     tol : float, optional
         `fit` ends at the first snapshot that is at most this far from the optimum, relative to
         its weights: `distance` of `result`. It may be set later as an attribute.

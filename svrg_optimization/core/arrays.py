@@ -29,9 +29,14 @@ def as_float32(numbers):
     return [float(np.float32(number)) for number in numbers]
 
 
+def with_dense_storage(array):
+    """Return a dense copy of a row_sparse array, or the array itself."""
+    return array.tostype('default') if is_row_sparse(array) else array
+
+
 def dense(array):
     """Return a dense copy of an array or the array itself, with float32 for float16."""
-    array = array.tostype('default') if is_row_sparse(array) else array
+    array = with_dense_storage(array)
     return array.astype('float32') if array.dtype == np.float16 else array
 
 

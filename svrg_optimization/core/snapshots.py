@@ -36,13 +36,12 @@ def take(svrg, trained, source, workers):
         if before is not None:
             snapshot.is_at_floor = not is_above_floor(svrg, trained.mean_gradient(), before)
     rolled_back = rule is not None and rule.take_snapshot(svrg, trained, source, workers)
-    tol, far = svrg.settings.tol, math.inf
+    tol, far, norm = svrg.settings.tol, math.inf, gradient_norm(svrg, trained)
     if tol is not None or rule is not None:
-        far = distance(svrg, trained)
+        far = distance(svrg, trained, norm)
     if tol is not None:  # workers decide alike
         far, is_above = workers.allreduce_max([far, float(not snapshot.is_at_floor)])
         snapshot.is_at_floor = not is_above
-    norm = gradient_norm(svrg, trained)
     reason = ('converged' if tol is not None and far <= tol
               else 'at the floor' if snapshot.is_at_floor
               else 'rolled back' if rolled_back
@@ -98,8 +97,8 @@ def is_above_floor(svrg, mean_gradient, before):
     return not (norm < _ROUNDING * spacing * curvature and norm >= former)
 
 
-def distance(svrg, trained):
-    r"""Return how far the snapshot is from the optimum, relative to its weights.
+def distance(svrg, trained, norm):
+    r"""Return how far a snapshot of a gradient norm is from the optimum, relative to its weights.
 
     .. math:: \sqrt{\frac{G^T H G}{\lambda\, w^T M w}}
 
@@ -109,11 +108,11 @@ def distance(svrg, trained):
     With another optimizer than 'svrg_lbfgs' M is 1, and H one over the curvature between the
     last two snapshots that differ. It is infinite where nothing is known.
     """
-    snapshot, weights = svrg.snapshot, svrg.reference.weights()
-    gradient = trained.mean_gradient()
-    fall, size = gradient.decrement(snapshot.full_gradient, weights, snapshot.curvature)
-    if not gradient.norm(snapshot.full_gradient, weights):
+    if not norm:
         return 0.
+    snapshot, weights = svrg.snapshot, svrg.reference.weights()
+    fall, size = trained.mean_gradient().decrement(
+        snapshot.full_gradient, weights, snapshot.curvature)
     size *= snapshot.steepest
     return math.sqrt(max(fall, 0.) / size) if size and math.isfinite(fall) else math.inf
 

@@ -19,8 +19,7 @@ class Batches(BatchesOfPass):
 
     def __init__(self, train_data, count, devices, rows, states=()):
         super().__init__(train_data, count)
-        self.states, self._arguments = states, (train_data, count, devices, rows, states)
-        self._devices, self._rows = devices, rows
+        self.states, self._devices, self._rows = states, devices, rows
         self.rewind()
         read = map(self._split, itertools.islice(train_data, count))
         self.first = next(read, None)
@@ -37,7 +36,7 @@ class Batches(BatchesOfPass):
 
     def again(self):
         """Return the pass once more, None of data that are read once."""
-        batches = Batches(*self._arguments)
+        batches = Batches(self.train_data, self.count, self._devices, self._rows, self.states)
         return batches if batches.first else None
 
     def kept(self, batch):

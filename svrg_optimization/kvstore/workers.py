@@ -6,7 +6,7 @@ from mxnet import ndarray as nd
 from ..core.arrays import dtype_of_sum, summed
 from ..core.front_end import Workers
 from ..core.full_gradient import share_out
-from ..mxnet_repair.kvstore import number_of_first_key, prepare_exit, warn_of_float32
+from ..mxnet_repair.kvstore import number_of_first_key, prepare_exit, warn_of_rounding
 from .agreement import allgather, check_batch_counts, check_same, tally
 from .keys import NumberedKeys
 from .kinds import has_servers, is_asynchronous, is_distributed, steps_alone
@@ -45,7 +45,7 @@ def create_keys(kvstore, keys, arrays, created=()):
     if values:
         kvstore.init(list(values), list(values.values()))
     if keys.tally in values and has_servers(kvstore):
-        warn_of_float32(kvstore, keys.tally, values[keys.tally])
+        warn_of_rounding(kvstore, keys.tally, values[keys.tally])
     return values.keys()
 
 

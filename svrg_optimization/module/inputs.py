@@ -5,8 +5,6 @@ from .loss_reduction import is_set
 
 # Operators that leave the columns of an input as they are, in their order.
 _ORDER_STAYS = 'Flatten', 'flatten', 'Reshape', 'reshape', 'identity', '_copy', 'Cast', 'cast'
-
-
 _ADDS = 'broadcast_add', 'broadcast_plus', 'elemwise_add', '_plus', '_Plus'
 
 

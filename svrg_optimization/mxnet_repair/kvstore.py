@@ -78,7 +78,7 @@ def number_of_first_key(kvstore, key):
     raise ValueError('kvstore must not compress gradients: it would compress all that is pushed')
 
 
-def warn_of_float32(kvstore, key, value):
+def warn_of_rounding(kvstore, key, value):
     """Warn if servers have made float32 of the value of a new key: see loader.py."""
     stored = value.zeros_like()
     kvstore.pull(key, out=stored)

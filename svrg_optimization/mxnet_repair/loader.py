@@ -108,7 +108,7 @@ def _zero_free_memory():
     """Take, fill with zeros and free the blocks that malloc gives next, up to 1 KiB.
 
     MXNet's server is made in one, and never sets its flag that makes float32 of all values. Where
-    it is not 0, `warn_of_float32` warns.
+    it is not 0, `warn_of_rounding` warns.
     """
     libc = ctypes.CDLL(None)
     libc.malloc.restype, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_void_p]

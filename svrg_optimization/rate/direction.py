@@ -6,7 +6,7 @@ import mxnet as mx
 import numpy as np
 from mxnet import ndarray as nd
 
-from ..core.arrays import as_float32, is_row_sparse, with_all_rows
+from ..core.arrays import as_float32, is_row_sparse, with_all_rows, with_dense_storage
 
 
 class Direction:
@@ -138,11 +138,11 @@ class Direction:
             for name, decays in self._decays.items():
                 self._constant(name, decays / (scale * copies) if name.startswith('exact') else
                                decays.astype('float32').astype('float64') / (rounded * copies))
-        found = {name: _densely(gradients[name]) if name in gradients else self._zeros(like)
-                 for name, like in self._like.items()}
+        found = {name: with_dense_storage(gradients[name]) if name in gradients
+                 else self._zeros(like) for name, like in self._like.items()}
         arrays = {'gradient': found, 'constant': self._constants}
         self._operation(*(
-            arrays[kind][name] if kind in arrays else _densely(weights[name])
+            arrays[kind][name] if kind in arrays else with_dense_storage(weights[name])
             if name in weights else self._zeros(self._like[name]) for kind, name in self._inputs),
             out=list(found.values()))
         for name, gradient in gradients.items():
@@ -152,10 +152,6 @@ class Direction:
 
     def _zeros(self, like):
         return nd.zeros(like.shape, self._context, like.dtype)
-
-
-def _densely(array):
-    return array.tostype('default') if is_row_sparse(array) else array
 
 
 def _sum(first, *others):

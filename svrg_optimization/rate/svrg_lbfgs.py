@@ -10,7 +10,7 @@ from mxnet.lr_scheduler import LRScheduler
 from .._argument_checks import checked_number
 from ..core.arrays import dense, is_row_sparse
 from ..core.requirements import ALL_ROWS, SNAPSHOTS, require
-from ..core.snapshots import PreviousSnapshot, distance, is_above_floor
+from ..core.snapshots import PreviousSnapshot, distance, gradient_norm, is_above_floor
 from ..svrg_optimizer import _register, described
 from .direction import Direction
 from .metric import InputMoments, MetricBlock, metric_of
@@ -131,7 +131,7 @@ class SnapshotRule(LRScheduler):
         """
         rolls_back = is_worse = self._take(svrg, trained, source, workers)
         for _ in range(0 if trained.mean_gradient().is_smooth else _JUMPS):
-            far, = workers.allreduce_max([distance(svrg, trained)])
+            far, = workers.allreduce_max([distance(svrg, trained, gradient_norm(svrg, trained))])
             source = None if is_worse or far <= (svrg.settings.tol or 0) else source.again()
             if source is None or not self._jump(svrg, trained):
                 break
@@ -183,7 +183,6 @@ class SnapshotRule(LRScheduler):
         if not lacks_moments:
             self.metric = metric_of(moments.means(workers), gradient, full_gradient, weights,
                                     self._is_directed)
-            norm = gradient.norm(full_gradient, weights)
         # They are, where data are others at a resume, or weights were set on another worker.
         self._lacks_metric = bool(is_fresh and lacks_moments)
         self.is_resumed = self._is_fresh = False
@@ -209,15 +208,23 @@ class SnapshotRule(LRScheduler):
                            'learning rate may be too large or too small', 'no curvature')
         if self.gamma and (steps or has_jumped or not svrg.snapshot.curvature):
             svrg.snapshot.see_curvature(1 / self.gamma)
-        self._steps, beta = steps or self._steps or 2 * batches, gradient.momentum
-        has_metric = not is_random and (self._is_directed or self.metric)
-        self.rate = 1 - beta if not has_metric else min(
-            1., _PROXIMAL_RATE / max(batches, 1)) if not gradient.is_smooth else min(
-            _TIME_CONSTANTS * (1 - beta) / self._steps,
-            _STABLE * (1 + beta) / (1 + 2 * beta) / max(batches, 1))
-        self.rate *= (1. if self._is_directed else self.gamma or _UNKNOWN) / self.guard.slowdown
+        self._steps = steps or self._steps or 2 * batches
+        self._set_rate(gradient, max(batches, 1), is_random)
         self._directions, self._inverses = {}, {}
         return rolls_back
+
+    def _set_rate(self, gradient, batches, is_random):
+        """Set the rate, given the number of batches in a pass."""
+        beta = gradient.momentum
+        if is_random or not self.turns:
+            rate = 1 - beta
+        elif gradient.is_smooth:
+            rate = min(_TIME_CONSTANTS * (1 - beta) / self._steps,
+                       _STABLE * (1 + beta) / (1 + 2 * beta) / batches)
+        else:
+            rate = min(1., _PROXIMAL_RATE / batches)
+        gamma = 1. if self._is_directed else self.gamma or _UNKNOWN  # which is in H
+        self.rate = rate * gamma / self.guard.slowdown
 
     def _compare(self, gradient, previous, full_gradient, weights, is_random, steepest):
         """Return the Pair since the previous snapshot, the change of the objective, and g' s."""

@@ -13,7 +13,7 @@ import pytest
 from blocks import Blocks, train
 from problems import Problem, SparseProblem
 from svrg_optimization import SVRGModule
-from svrg_optimization.mxnet_repair.kvstore import warn_of_float32
+from svrg_optimization.mxnet_repair.kvstore import warn_of_rounding
 
 DISTRIBUTED = ['dist', 'dist_sync', 'dist_device_sync', 'dist_async', 'dist_async_device']
 
@@ -183,5 +183,5 @@ def test_servers_that_make_float32_of_float64_values_are_told():
     third = mx.nd.full((2,), 1 / 3, dtype='float64')
     kvstore = mock.Mock(type='dist_sync', pull=lambda _, out: third.astype('float32').copyto(out))
     with pytest.warns(UserWarning, match="servers of 'dist_sync' make float32 of float64 values"):
-        warn_of_float32(kvstore, 'key', third)
-    warn_of_float32(mock.Mock(pull=lambda _, out: third.copyto(out)), 'key', third)
+        warn_of_rounding(kvstore, 'key', third)
+    warn_of_rounding(mock.Mock(pull=lambda _, out: third.copyto(out)), 'key', third)
