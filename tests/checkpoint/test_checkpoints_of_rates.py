@@ -98,7 +98,9 @@ def test_trainer_resumed_after_each_epoch(tmp_path, proximal):
     net, trainer = new_trainer(proximal)
     expected = train(net, trainer, 0, saves=True)
     assert trainer._optimizer.lr_scheduler.num_rollbacks
-    for stop in range(1, EPOCHS):
+    epochs = trainer.result.epochs  # fewer on a processor on which it is at the floor sooner
+    assert epochs > EPOCHS / 2
+    for stop in range(1, epochs):
         net, trainer = new_trainer(proximal)
         net.load_parameters(str(tmp_path / ('%d.params' % stop)))
         trainer.load_states(str(tmp_path / ('%d.states' % stop)))
