@@ -3,9 +3,9 @@
 Each kind of problem is one on which a rate goes wrong easily: batches of one row,
 columns of any scale, a few heavy rows, data as they ship, and so on. The
 objectives of start and end are computed by NumPy in float64. A training converges if its
-gradient comes to the tolerance within the epochs. It is near the optimum if no more than 1e-5 of
-the way to it remains; Newton's method in float64 says where it is. Passes over the data are
-counted until then. scikit-learn solves the same problems from 0.
+distance comes to the tolerance within the epochs. It is near the optimum if no more than 1e-5 of
+the way to it remains; Newton's method in float64 says where it is. Epochs are
+counted until training ends.
 """
 
 import functools

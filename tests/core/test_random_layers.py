@@ -281,7 +281,7 @@ def test_a_gamma_that_batch_norm_sets_to_1_is_no_part_of_the_objective(optimizer
     frozen = mx.sym.BatchNorm(mx.sym.Variable('data'), use_global_stats=True, name='norm')
     module = SVRGModule(mx.sym.LinearRegressionOutput(
         mx.sym.FullyConnected(frozen, num_hidden=1, name='fc'), mx.sym.Variable('label')),
-        label_names=('label',), update_freq=1, tol=1e-6)
+        label_names=('label',), update_freq=1, tol=1e-7)
     module.fit(mx.io.NDArrayIter(features, targets, 10, label_name='label'), eval_metric=[],
                num_epoch=40, optimizer=optimizer, optimizer_params={'wd': wd, **rate})
     assert module.has_converged and module.gradient_norm <= 1e-5
