@@ -194,18 +194,20 @@ def main():
         for name in args.models:
             seconds = measure(name, pytorch, processes, args)
             for kind in KINDS:
-                rows.append([name, kind, common.spread(1e3 * seconds['PyTorch'], '%.1f')] + [
-                    common.spread(seconds[i, kind] / seconds['PyTorch'])
-                    for i in range(len(processes))])
+                ratios = [seconds[i, kind] / seconds['PyTorch'] for i in range(len(processes))]
+                rows.append([name, kind, common.median(1e3 * seconds['PyTorch'], '%.1f'),
+                             *map(common.median, ratios),
+                             common.spread(seconds['PyTorch'], *ratios)])
                 print(*rows[-1], sep=' | ', flush=True)
     named = [' '.join('%s=%s' % item for item in settings.items()) for settings in all_settings]
     common.write(args.output, 'beside_pytorch',
                  "SVRGModule's epoch over that of a plain loop in %s with %d threads, by the "
-                 'settings of MXNet. Batches of %d, update_freq=1; median and range of %d '
-                 'interleaved rounds. After the first epoch the weights agree to %g.' % (
+                 'settings of MXNet. Batches of %d, update_freq=1; median of %d interleaved '
+                 'rounds; spread: the widest range over its median. After the first epoch the '
+                 'weights agree to %g.' % (
                      pytorch.version, args.threads, BATCH_SIZE, args.rounds, TOLERANCE),
-                 ['model', 'gradients', 'PyTorch, ms an epoch', "MXNet's defaults", *named[1:]],
-                 rows)
+                 ['model', 'gradients', 'PyTorch, ms an epoch', "MXNet's defaults", *named[1:],
+                  common.SPREAD], rows)
 
 
 if __name__ == '__main__':

@@ -20,6 +20,7 @@ from matplotlib import pyplot  # noqa: E402
 COLORS = {'SVRG': '#0072b2', 'SVRG, stored': '#56b4e9', 'SGD': '#d55e00', 'α-SVRG': '#009e73'}
 TITLE = {'fontsize': 11}
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count()
+SPREAD = 'spread, %'  # in the last column of a table
 SETTINGS = ('MXNET_ENGINE_TYPE', 'MXNET_CPU_WORKER_NTHREADS', 'OMP_NUM_THREADS', 'OMP_WAIT_POLICY')
 RESULTS = Path(__file__).parent.parent.parent / 'docs' / 'benchmarks'
 
@@ -108,9 +109,24 @@ def seconds_of_rounds(functions, rounds):
     return {name: np.array(each) for name, each in seconds.items()}
 
 
-def spread(values, form='%.2f'):
-    """Return the median and the range of values, as a cell of a table."""
-    return ('%s (%s–%s)' % (form, form, form)) % (np.median(values), min(values), max(values))
+def median(values, form='%.2f'):
+    """Return the median of values, as a cell of a table."""
+    return form % np.median(values)
+
+
+def spread(*measured):
+    """Return the widest range over its median of some measurements in percent, as a cell."""
+    return '%.0f' % max(100 * np.ptp(values) / np.median(values) for values in measured)
+
+
+def times(of_levels, otherwise='not reached'):
+    """Return the cells of the times to some levels, and the range of those to the last level.
+
+    Times are infinite where a run has not come to a level.
+    """
+    cells = [median(each) if max(each) < np.inf else otherwise for each in of_levels]
+    last = of_levels[-1]
+    return cells + (['%.2f' % min(last), '%.2f' % max(last)] if max(last) < np.inf else ['', ''])
 
 
 def parser(description, rounds=5):
@@ -119,7 +135,7 @@ def parser(description, rounds=5):
                                    formatter_class=argparse.RawDescriptionHelpFormatter)
     if rounds:
         made.add_argument('--rounds', type=int, default=rounds,
-                          help='of which median and range count (default: %(default)s)')
+                          help='of which the tables have the median (default: %(default)s)')
     made.add_argument('--output', type=Path, default=RESULTS,
                       help='directory for the table and the picture')
     return made

@@ -95,8 +95,8 @@ def main():
         rate = min(runs, key=lambda rate: np.mean([losses[-1] for losses, _, _ in runs[rate]]))
         losses, accuracies, ratios = (np.array(each) for each in zip(*runs[rate]))
         rows.append([method, '%g' % rate, '%g' % (passes * args.epochs),
-                     '%.1e (%.0e)' % (losses[:, -1].mean(), losses[:, -1].std()),
-                     '%.1f %% (%.1f)' % (100 * accuracies.mean(), 100 * accuracies.std())])
+                     '%.1e' % losses[:, -1].mean(), '%.0e' % losses[:, -1].std(),
+                     '%.1f' % (100 * accuracies.mean()), '%.1f' % (100 * accuracies.std())])
         print(' '.join(rows[-1]), flush=True)
         left.semilogy(passes * np.arange(args.epochs + 1), losses.mean(axis=0), style,
                       color=color, label=method)
@@ -104,9 +104,10 @@ def main():
             right.semilogy(np.arange(0, args.epochs, 2), ratios.mean(axis=0), style, color=color)
     common.write(args.output, 'deep_network',
                  'Convolutional network on digits, %d epochs with batches of %d, update_freq=2, '
-                 'the best of the rates %s; mean (and standard deviation) of %d seeds.'
+                 'the best of the rates %s; mean and standard deviation of %d seeds.'
                  % (args.epochs, BATCH_SIZE, args.rates, args.seeds),
-                 ['method', 'rate', 'gradient passes', 'training loss', 'accuracy held out'], rows)
+                 ['method', 'rate', 'gradient passes', 'training loss', 'its deviation',
+                  'accuracy held out, %', 'its deviation'], rows)
     figure.suptitle('Convolutional network on digits, mean of %d seeds' % args.seeds,
                     y=0.95, **common.TITLE)
     left.set(xlabel='gradient passes', ylabel='training loss')

@@ -111,19 +111,22 @@ def main():
         prices = {method: value / (module + bare_passes_of(method) * bare)
                   for method, value in seconds.items()}
         milliseconds = 1e3 * batch_size / count
-        rows.append([name, *(common.spread(prices[method]) if method in prices else 'not run'
-                             for method in args.methods)])
-        of_module.append([name, common.spread(milliseconds * module),
-                          common.spread(milliseconds * bare), *(
-                              '%.2f' % np.median(ratios[name][method]) if method in seconds
-                              else 'not run' for method in args.methods)])
+        rows.append([name, *(common.median(prices[method]) if method in prices else 'not run'
+                             for method in args.methods), common.spread(*prices.values())])
+        of_module.append([name, common.median(milliseconds * module),
+                          common.median(milliseconds * bare), *(
+                              common.median(ratios[name][method]) if method in seconds
+                              else 'not run' for method in args.methods),
+                          common.spread(module, bare)])
         print(*rows[-1], sep=' | ', flush=True)
-    rounds = 'Median and range of %d interleaved rounds.' % args.rounds
-    common.write(args.output, 'epoch_cost', 'Epoch time over its price. ' + rounds,
-                 ['model', *args.methods], rows)
-    common.write(args.output, 'epoch_cost', 'Epoch time over that of Module. ' + rounds,
-                 ['model', 'Module, ms a batch', 'bare passes, ms a batch', *args.methods],
-                 of_module, new=False)
+    rounds = ('Median of %d interleaved rounds; spread: the widest range over its median'
+              % args.rounds)
+    common.write(args.output, 'epoch_cost', 'Epoch time over its price. %s.' % rounds,
+                 ['model', *args.methods, common.SPREAD], rows)
+    common.write(args.output, 'epoch_cost',
+                 'Epoch time over that of Module. %s, of the two times.' % rounds,
+                 ['model', 'Module, ms a batch', 'bare passes, ms a batch', *args.methods,
+                  common.SPREAD], of_module, new=False)
     draw(args.output, ratios)
 
 

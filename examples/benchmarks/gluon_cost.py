@@ -81,14 +81,15 @@ def main():
     for name, (network, count) in MODELS.items():
         seconds = common.seconds_of_rounds(functions_of(network, count), args.rounds)
         prices = seconds['SVRGTrainer'] / (seconds['Trainer'] + 2 * seconds['passes'])
+        ratios = seconds['SVRGTrainer'] / seconds['Trainer']
         medians.append(np.median(prices))
-        rows.append([name, common.spread(1e3 * seconds['Trainer'], '%.0f'),
-                     common.spread(seconds['SVRGTrainer'] / seconds['Trainer']),
-                     common.spread(prices)])
+        rows.append([name, common.median(1e3 * seconds['Trainer'], '%.0f'), common.median(ratios),
+                     common.median(prices), common.spread(seconds['Trainer'], ratios, prices)])
     common.write(args.output, 'gluon_cost',
-                 'Epochs with a snapshot each, batches of %d rows. Median and range of %d '
-                 'interleaved rounds.' % (BATCH_SIZE, args.rounds),
-                 ['network', 'Trainer, ms', 'SVRGTrainer over Trainer', 'over the price'], rows)
+                 'Epochs with a snapshot each, batches of %d rows. Median of %d interleaved '
+                 'rounds; spread: the widest range over its median.' % (BATCH_SIZE, args.rounds),
+                 ['network', 'Trainer, ms', 'SVRGTrainer over Trainer', 'over the price',
+                  common.SPREAD], rows)
     figure, axes = pyplot.subplots(figsize=(6, 2.4))
     axes.barh([row[0] for row in rows], medians,
               color=common.COLORS['SVRG'])

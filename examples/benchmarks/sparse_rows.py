@@ -105,8 +105,10 @@ def large_tables(args):
         seconds = common.seconds_of_rounds({
             number: functools.partial(train_epoch, module, train_data)
             for number, module in enumerate(modules)}, args.rounds)
-        yield (f'{columns:,}', common.spread(seconds[0] / args.batches * 1e3),
-               *(common.spread(seconds[number] / seconds[0], '%.1f') for number in (1, 2)))
+        ratios = [seconds[number] / seconds[0] for number in (1, 2)]
+        yield (f'{columns:,}', common.median(seconds[0] / args.batches * 1e3),
+               *(common.median(each, '%.1f') for each in ratios),
+               common.spread(seconds[0], *ratios))
 
 
 # Rows of rcv1's shape
@@ -180,7 +182,8 @@ def epochs(features, labels, batch_size, rounds):
     seconds = common.seconds_of_rounds({
         kind: functools.partial(train_epoch, module, train_data, kind != 'Module')
         for kind, module in modules.items()}, rounds)
-    return [common.spread(seconds[kind] / seconds['Module'], '%.1f') for kind in KINDS]
+    ratios = [seconds[kind] / seconds['Module'] for kind in KINDS]
+    return [*(common.median(each, '%.1f') for each in ratios), common.spread(*ratios)]
 
 
 def times_of_svrg(kind, features, labels, batch_size, objective, limit):
@@ -232,11 +235,15 @@ def times_of_scikit_learn(solver, features, labels, objective, limit, counts):
 
 
 def shown(times, rounds):
-    """Return the cells of a method: of each goal the seconds, or what the first round came to."""
-    first, lowest = times()
-    all_reached = [first, *(times()[0] for _ in range(rounds - 1) if first)]
-    return [common.spread([reached[goal] for reached in all_reached if goal in reached])
-            if goal in first else 'not (%.0e)' % lowest for goal in GOALS]
+    """Return the cells of a method: the seconds to each goal, and the range of the last ones.
+
+    Where a goal is not reached there is what the worst round came to.
+    """
+    results = [times()]
+    results += [times() for _ in range(rounds - 1) if results[0][0]]
+    return common.times([[reached.get(goal, np.inf) for reached, _ in results] for goal in GOALS],
+                        'not (%.0e)' % max(lowest for _, lowest in results))
+
 
 
 def main():
@@ -251,11 +258,12 @@ def main():
     args = parser.parse_args()
     common.quiet()
     warnings.filterwarnings('ignore', '.*(max_iter|converge)')
-    rounds = 'Median and range of %d rounds.' % args.rounds
+    rounds = 'Median of %d rounds' % args.rounds
+    widest = rounds + '; spread: the widest range over its median.'
     common.write(args.output, 'sparse_rows', 'Linear regression with %d outputs, batches of 100 '
-                 'rows with 20 nonzeros each. %s' % (args.outputs, rounds),
+                 'rows with 20 nonzeros each. %s' % (args.outputs, widest),
                  ('rows of the table', 'Module, ms a step', 'exact SVRG / Module',
-                  '`sparse_full_grad` / Module'), list(large_tables(args)))
+                  '`sparse_full_grad` / Module', common.SPREAD), list(large_tables(args)))
     if args.data:
         features, labels = load_svmlight_file(str(args.data), dtype=np.float32)
         labels = (labels == labels.max()).astype('float32')
@@ -267,7 +275,8 @@ def main():
     features, labels = features[:kept], labels[:kept]
     setting = 'Logistic regression, %d rows (%s) of %d columns, %d nonzeros a row, wd 10/n.' % (
         kept, setting, features.shape[1], features.nnz // kept)
-    common.write(args.output, 'sparse_rows', '%s %s' % (setting, rounds), ('batches of', *KINDS), [
+    common.write(args.output, 'sparse_rows', '%s %s' % (setting, widest),
+                 ('batches of', *KINDS, common.SPREAD), [
         (batch_size, *epochs(features, labels, batch_size, args.rounds))
         for batch_size in (100, 400)], new=False)
     objective = Objective(features, labels)
@@ -280,9 +289,10 @@ def main():
             rows.append(('SVRG, %s, %s, batches of %d' % (kind, KINDS[kind][2], batch_size),
                          *shown(functools.partial(times_of_svrg, kind, features, labels,
                                                   batch_size, own, args.limit), args.rounds)))
-    common.write(args.output, 'sparse_rows', setting + ' Rates by `svrg_lbfgs`. ' + rounds,
-                 ('method', *('s to %.0e above the optimum' % goal for goal in GOALS)), rows,
-                 new=False)
+    common.write(args.output, 'sparse_rows', '%s Rates by `svrg_lbfgs`. %s, and the '
+                 'range of the last column of seconds.' % (setting, rounds),
+                 ('method', *('s to %.0e above the optimum' % goal for goal in GOALS), 'lowest',
+                  'highest'), rows, new=False)
 
 
 if __name__ == '__main__':

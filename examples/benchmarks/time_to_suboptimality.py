@@ -235,10 +235,7 @@ def rows_of(problem, methods, args):
                 count for count in counts if count < np.inf), args))
     for method, found in curves.items():
         _, count = reached(found[0], LEVELS[-1])
-        cells = []
-        for level in LEVELS:
-            clocks = [reached(curve, level)[0] for curve in found]
-            cells.append(common.spread(clocks) if max(clocks) < np.inf else 'not reached')
+        cells = common.times([[reached(curve, level)[0] for curve in found] for level in LEVELS])
         rate = '%g' % rates[method] if method in rates else 'found' if 'lbfgs' in method else ''
         yield [method, '' if method in SOLVERS else rate, count if count < np.inf else '', *cells]
 
@@ -265,11 +262,11 @@ def main():
             rows.append(row)
             print(*row, sep=' | ', flush=True)
         setting = ('%s, λ = %g. Batches of %d, update_freq=2, at most %g s each. Seconds: the '
-                   'median and the range of %d runs; Newton in float64.' % (
+                   'median of %d runs, and the range of the last level; Newton in float64.' % (
                        name, problem.l2, problem.batch_size, args.seconds, args.rounds))
         common.write(args.output, 'time_to_suboptimality', setting,
                      ['method', 'rate', 'epochs or iterations to %g' % LEVELS[-1],
-                      *('s to %g' % level for level in LEVELS)], rows,
+                      *('s to %g' % level for level in LEVELS), 'lowest', 'highest'], rows,
                      new=name == next(iter(problems)))
 
 

@@ -52,23 +52,23 @@ def objective(rows, labels, weight, bias):
 def main():
     args = common.parser(__doc__, rounds=None).parse_args()
     common.quiet()
-    heads, cells = [], {tol: [] for tol in TOLS}
+    table = []
     for name, load in DATA.items():
         rows, labels = load(return_X_y=True)
         rows = standardised(rows)
         exact = rows.astype(float)
         theirs = LogisticRegression(tol=1e-10, max_iter=100000).fit(exact, labels)
         least = objective(exact, labels, theirs.coef_, theirs.intercept_)
-        heads.append('%s, %d classes' % (name, labels.max() + 1))
         for tol in TOLS:
             weight, bias, epochs = train(rows, labels, tol)
             above = objective(exact, labels, weight, bias) / least - 1
             apart = np.abs(weight - theirs.coef_).max() / np.abs(theirs.coef_).max()
-            cells[tol].append('%.0e, %.0e, %d' % (max(above, 0), apart, epochs))
-    common.write(args.output, 'tolerance', "Objective above scikit-learn's, relative; largest "
-                 'difference of a coefficient, over the largest coefficient; epochs. Standardised '
-                 'columns, C=1, batches of 32, update_freq=2.', ['tol', *heads],
-                 [['%.0e' % tol, *cells[tol]] for tol in TOLS])
+            table.append(('%s, %d classes' % (name, labels.max() + 1), '%.0e' % tol,
+                          '%.0e' % max(above, 0), '%.0e' % apart, epochs))
+    common.write(args.output, 'tolerance', "Objective: by how much it is above scikit-learn's, "
+                 'relative; coefficient: the largest difference of one, over the largest one. '
+                 'Standardised columns, C=1, batches of 32, update_freq=2.',
+                 ('data', 'tol', 'objective', 'coefficient', 'epochs'), table)
 
 
 if __name__ == '__main__':
