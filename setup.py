@@ -88,7 +88,7 @@ setup(
         'docs': ['sphinx', 'furo', 'myst-nb', 'numpydoc', 'sphinx-mathjax-offline'],
     },
     classifiers=[
-        'Development Status :: 5 - Production/Stable',
+        'Development Status :: 4 - Beta',
         'Intended Audience :: Developers',
         'Intended Audience :: Science/Research',
         'Operating System :: POSIX :: Linux',

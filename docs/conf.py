@@ -36,7 +36,7 @@ numpydoc_show_class_members = False
 # Files outside of this folder that are pages too: they are copied for the build.
 DOCS = Path(__file__).resolve().parent
 COPIES = DOCS / 'repository'
-COPIED = ['CONTRIBUTING.md', 'examples/README.md', 'examples/svrg_vs_sgd.ipynb']
+COPIED = ['CONTRIBUTING.md', 'SECURITY.md', 'examples/README.md', 'examples/svrg_vs_sgd.ipynb']
 
 nitpicky = True
 nitpick_ignore_regex = [('py:.*', r'mxnet\..*')]

@@ -7,7 +7,7 @@ package to unpickle the optimizer while MXNet itself is only half imported.
 
 from .mxnet_repair import finder as _finder
 
-__version__ = '2.0.0'
+__version__ = '1.0.0'
 
 _HOME = {'SVRGModule': 'svrg_module', 'SVRGBucketingModule': 'svrg_bucketing_module',
          'LinearDecay': 'alpha',

@@ -16,7 +16,7 @@ import zipfile
 import mxnet as mx
 import numpy as np
 
-_FORMAT = 3
+_FORMAT = 1
 _CONTENT = 'content'
 _ARRAY, _ROW_SPARSE, _TUPLE = '__array__', '__row_sparse__', '__tuple__'  # what JSON lacks
 _KINDS = {'numpy': np.ndarray, 'np': mx.np.ndarray, 'nd': mx.nd.NDArray}
@@ -62,7 +62,7 @@ def with_tuples(value):
 def read(name, saved_by):
     """Return the content of a file that `write` wrote for the same class.
 
-    A ValueError tells of one that is damaged, or of another class or version.
+    A ValueError tells of one that is damaged, or of another class or format.
     """
     arrays = {}
 

@@ -36,7 +36,7 @@ def test_a_file_of_something_else_is_named(saved, content):
         load(saved, 3)
     write(saved + '-0003.svrg', 'SVRGTrainer', {})
     with pytest.raises(ValueError, match='model-0003.svrg must be saved by SVRGModule in format '
-                                         '3, and was by SVRGTrainer in format 3'):
+                                         '1, and was by SVRGTrainer in format 1'):
         load(saved, 3)
     load(saved, 2)
 

@@ -9,6 +9,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from svrg_optimization import __version__
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -52,3 +54,10 @@ def test_without_an_address_there_are_no_urls(metadata):
     given = metadata('ADDRESS')
     assert given['url'] is None and given['project_urls'] == {}
     assert 'docs/images/svrg_vs_sgd.png' in links_of(given['long_description'])
+
+
+def test_the_changelog_and_the_citation_have_the_version():
+    for name, pattern in (('docs/changelog.md', r'^## (\S+)'),
+                          ('CITATION.cff', r'^version: (.+)$')):
+        text = (ROOT / name).read_text(encoding='utf-8')
+        assert re.search(pattern, text, re.MULTILINE).group(1) == __version__, name
