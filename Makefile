@@ -39,7 +39,7 @@ OF_VERSIONS := $(addprefix tests/,mxnet_compat checkpoint/test_checkpoint.py cor
 	core/test_trainings.py)
 FIND := 'import sys; print(sys.executable)' 2>/dev/null
 
-.PHONY: help demo test test-kernels test-slow test-all test-exhaustive horovod soak test-pythons coverage mutation bench docs \
+.PHONY: help demo test test-kernels test-slow test-all test-exhaustive horovod gluonts soak test-pythons coverage mutation bench docs \
 	figures lint clean supported-python
 
 help:
@@ -79,6 +79,8 @@ test-pythons:
 			exit 1; done
 
 horovod: $(VENV)/horovod.built
+
+gluonts: $(VENV)/gluonts.installed
 
 soak: $(VENV)/test.installed
 	HYPOTHESIS_PROFILE=soak $(RUN) -m pytest --timeout 0 tests/core/test_properties.py

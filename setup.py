@@ -84,6 +84,8 @@ setup(
         # What Horovod 0.28.1 runs with, and what builds it.
         'horovod': ['cloudpickle', 'packaging', 'psutil', 'pyyaml', 'cmake<3.27', 'pybind11',
                     'setuptools', 'wheel'],
+        # With NumPy 2 it does not train, and from 3.13 on there is no NumPy 1.
+        'gluonts': ['gluonts==0.17.*; python_version < "3.13"'],
         'dev': ['build', 'nox'],
         'docs': ['sphinx', 'furo', 'myst-nb', 'numpydoc', 'sphinx-mathjax-offline'],
     },
