@@ -2,8 +2,8 @@
 
 Two convolutions and a dense layer on the 8x8 images that ship with scikit-learn.
 Expect an accuracy of about 98 % on held-out digits. A network is no convex
-problem: SVRG trains it, but has no proof of being faster here, and an epoch takes
-two to three times one of SGD (docs/performance.md).
+problem: SVRG trains it, but nothing proves that it is faster here, and an epoch
+takes two to three times as long as one of SGD (docs/performance.md).
 """
 
 import argparse

@@ -1,10 +1,11 @@
 """Train a Gluon HybridBlock with SVRG, by way of its symbol.
 
-A hybrid block called with a symbol gives a symbol. With a loss on top it is what
-a Module trains, from the block's own initial parameters; afterwards the trained
-ones are set back into the block. The block is a network with one hidden layer
-for the digits that ship with scikit-learn: expect an accuracy of 96 to 98 % on
-held-out digits, and the same predictions of the block and of the module.
+If you call a hybrid block with a symbol, it returns a symbol. With a loss on top
+of it this is what a Module trains. Training begins at the initial parameters of the
+block, and at its end the trained parameters are set back into the block. The block
+is a network with one hidden layer for the digits that ship with scikit-learn. Expect
+an accuracy of 96 to 98 % on held-out digits, and the same predictions from the block
+and from the module.
 """
 
 import argparse

@@ -1,9 +1,9 @@
 """Train a Gluon block on digits, with gluon.Trainer and with SVRGTrainer.
 
 Both begin with the same weights and take the same batches at the same constant
-learning rate. The network has one hidden layer, with weight decay. Expect
-SVRG's objective to be lower than SGD's, which stalls, by some 6 %, and 96 to 98 %
-of the held-out digits right.
+learning rate. The network has one hidden layer, with weight decay. SGD stalls:
+expect SVRG's objective to be some 6 % lower, and 96 to 98 % of the held-out digits
+to be right.
 """
 
 import argparse

@@ -1,10 +1,9 @@
 """SVRG through fit: least squares with five weights, in Module's high-level API.
 
-SVRGModule stands where mx.mod.Module would, and `fit` does the rest. The log
-shows a line `Full gradient time` for each epoch that begins with a snapshot, and
-the validation error going down to the variance of the noise, 0.01. At the end
-the weights are those of the least squares solution to about six decimals, which
-SGD at a constant rate only comes near.
+SVRGModule takes the place of mx.mod.Module, and `fit` does the rest. For each epoch
+that begins with a snapshot the log shows a line `Full gradient time`. The validation
+error falls to the variance of the noise, 0.01. At the end the weights agree with the
+least squares solution to about six decimals. SGD at a constant rate only comes near it.
 """
 
 import argparse

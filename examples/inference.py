@@ -1,10 +1,10 @@
-"""Train with checkpoints, load one for inference, and go on with the training.
+"""Train with checkpoints, load one for inference, and resume the training.
 
 Softmax regression on the digits that ship with scikit-learn. `fit` writes a
-checkpoint after each epoch. The last one is read by plain mx.mod.Module, which
-is all that inference needs, and one from the middle by SVRGModule, which goes
-on where it was. Expect an accuracy of about 94 % on held-out digits, and the
-resumed training to end on the weights of the undisturbed one, to the last bit.
+checkpoint after each epoch. Plain mx.mod.Module loads the last one, which is enough
+for inference. SVRGModule loads one from the middle and resumes the training there.
+Expect an accuracy of about 94 % on held-out digits. The resumed training ends with
+the weights of the undisturbed one, to the last bit.
 """
 
 import argparse

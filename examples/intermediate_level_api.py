@@ -1,13 +1,13 @@
 """SVRG in a loop of your own: bind, update_full_grads, forward_backward, update.
 
-The least squares of high_level_api.py, in Module's intermediate-level API. An
-epoch that `update_freq` divides begins with `update_full_grads`, and all else is
-the loop of a plain Module. The training error goes down to the variance of the
-noise, 0.01, and the weights are those of the least squares solution.
+This is the least squares problem of high_level_api.py in Module's intermediate-level
+API. Every `update_freq` epochs the loop calls `update_full_grads`; all else is the
+loop of a plain Module. The training error falls to the variance of the noise, 0.01,
+and the weights are those of the least squares solution.
 
-With --store-snapshot-grads the gradients of the pass for the full gradient are
-kept in memory, and a step computes one gradient where it computed two;
-`training_batches` then yields the batches that these gradients belong to.
+With --store-snapshot-grads the gradients that the pass for the full gradient computes
+are kept in memory, so that a step computes one gradient instead of two. The loop
+then takes its batches from `training_batches`, since these gradients belong to them.
 """
 
 import argparse

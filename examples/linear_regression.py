@@ -1,11 +1,11 @@
 """Linear regression with SVRG on YearPredictionMSD: the year of a song from its sound.
 
-Downloads the training file of the LIBSVM data page into the working directory,
-some 200 MB, if it is not there yet (463,715 songs with 90 features of their
-timbre), or reads another LIBSVM file with --data. Features and years are
-standardized. The last lines have the root mean squared error of SVRG in years,
-and that of the least squares solution, to which it should have come close.
-Reading the file takes about as long as the training, half a minute in all.
+The data are 463,715 songs with 90 features of their timbre. The script downloads the
+training file of the LIBSVM data page, some 200 MB, into the working directory if it is
+not there yet. With --data it reads another LIBSVM file instead. Features and years are
+standardized. The last lines have the root mean squared errors, in years, of SVRG and
+of the least squares solution. They should be close to each other. Reading the file
+takes about as long as the training, half a minute in all.
 """
 
 import argparse

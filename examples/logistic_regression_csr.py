@@ -1,8 +1,8 @@
 """Binary logistic regression with SVRG on the sparse rows of a LIBSVM file.
 
-The rows stay compressed (csr) from the file to the gradient. The labels of a file
-may be any two numbers. Without --data a sparse problem is generated: expect an
-accuracy of 88 to 89 % on held-out rows, which is that of the optimum.
+The rows stay compressed (csr) from the file to the gradient. The two labels of a file
+may be any numbers. Without --data the script generates a sparse problem. Expect an
+accuracy of 88 to 89 % on held-out rows then, which is that of the optimum.
 """
 
 import argparse

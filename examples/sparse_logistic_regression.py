@@ -1,8 +1,8 @@
-"""Binary logistic regression with L1, the lasso's penalty, by proximal SVRG.
+"""Binary logistic regression with L1, the penalty of the lasso, by proximal SVRG.
 
 Most weights end at exactly zero. The rows stay compressed (csr) from a LIBSVM
-file with two labels to the gradient. Without --data a problem is generated in
-which 20 of 200 features matter.
+file with two labels to the gradient. Without --data the script generates a problem
+in which 20 of 200 features matter.
 """
 
 import argparse

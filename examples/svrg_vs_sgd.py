@@ -1,13 +1,14 @@
-"""SVRG against SGD on handwritten digits: how close each comes to the optimum.
+"""SVRG against SGD on handwritten digits: how close does each come to the optimum?
 
-Trains multinomial logistic regression with L2 on the digits that ship with
-scikit-learn, each image scaled to unit length, by SVRG, which finds its learning
-rate, and by SGD at a constant and at a decaying one, the best of a grid. Each
-method gets the same number of gradient passes over the data. An epoch of SVRG takes
-two, and one more where it begins with a snapshot, with three gradients of a batch
-for the rate. Prints a table and draws the training loss minus the optimum, which SciPy's
-L-BFGS finds in float64. Two solvers of scikit-learn follow in the table. They have all rows
-in memory; their epochs are iterations, which for Newton's method are several passes.
+The model is multinomial logistic regression with L2 on the digits that ship with
+scikit-learn, each image scaled to unit length. SVRG finds its learning rate. SGD has
+a constant rate and a decaying one, each the best of a grid. All methods get the same
+number of gradient passes over the data. An epoch of SVRG takes two passes. If it begins
+with a snapshot, it takes one more, and the rate takes three gradients of one batch.
+
+The script prints a table and draws the training loss minus the optimum, which SciPy's
+L-BFGS finds in float64. The table ends with two solvers of scikit-learn. They have all
+rows in memory. Their epochs are iterations, which are several passes for Newton's method.
 """
 
 import argparse

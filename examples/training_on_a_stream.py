@@ -1,9 +1,10 @@
 """SVRG on a file that is read in parts: least squares on rows that need not fit into memory.
 
 The script writes a CSV file, chunk by chunk. `train_data` reads it batch by
-batch. The first snapshots are cheap: a few batches, then twice as many each time,
-until they are all. The log shows `Full gradient batches` for each snapshot. At the
-end the loss is that of least squares to some six decimals.
+batch. The first snapshot is cheap, since its full gradient is that of a few batches.
+Each later one takes twice as many, up to all batches. For each snapshot the log shows
+`Full gradient batches`. At the end the loss agrees with that of least squares to some
+six decimals.
 """
 
 import argparse

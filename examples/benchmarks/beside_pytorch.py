@@ -1,12 +1,12 @@
 """How long does an epoch of SVRG take beside the loop that people copy, in PyTorch?
 
-Times epochs with a snapshot each (update_freq=1) through `fit` of SVRGModule, plain
-and with stored gradients, and through the loop of pytorch_loop.py: the same rows,
-batches, steps and initial weights, and no metric. MXNet reads the settings of its
-threads when it is imported, so each of them has a process of its own, and PyTorch has
-another one, with a thread for each core. They take turns in rounds, and ratios are
-those of a round. Before that each must come to PyTorch's weights in one epoch. It needs torch:
-pip install -e '.[benchmarks]'.
+Times epochs with a snapshot each (update_freq=1): through `fit` of SVRGModule, plain
+and with stored gradients, and through the loop of pytorch_loop.py. All have the same
+rows, batches, steps and initial weights, and no metric. MXNet reads the settings of its
+threads when it is imported, so each setting has a process of its own. PyTorch has
+another process, with a thread for each core. The processes take turns in rounds, and
+each ratio is of two times of one round. Before the timing each process must arrive at
+PyTorch's weights after one epoch. The script needs torch: pip install -e '.[benchmarks]'.
 """
 
 import contextlib

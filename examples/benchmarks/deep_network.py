@@ -1,10 +1,10 @@
 """Does SVRG help a deep network? Where SGD, SVRG and α-SVRG end on real images.
 
 A small convolutional network learns scikit-learn's handwritten digits (1437
-rows, 360 held out), with each method at the best rate of a grid, which is that
-of the least mean training loss. Each is trained from several seeds, for the
-same number of epochs, of which those of SVRG take 2.5 gradient passes with
-update_freq=2. Takes some three minutes.
+rows, 360 held out). Each method has the best rate of a grid, that with the least
+mean training loss. Each is trained from several seeds for the same number of
+epochs. With update_freq=2 an epoch of SVRG takes 2.5 gradient passes. The script
+takes some three minutes.
 """
 
 import common

@@ -1,14 +1,14 @@
 """What does a snapshot cost with 1, 2 and 4 workers, and what does a worker send?
 
 Trains a perceptron 784-512-10 on generated rows with dist_sync and with
-dist_async, in clusters on this machine. The rows are shared among the workers,
-so that a snapshot's pass becomes shorter with more of them as long as there
-are idle cores. Each figure is the median of several; the bytes are those that
-cross the loopback device, in both directions, over the number of workers.
+dist_async, in clusters on this machine. The workers share the rows, so the pass
+of a snapshot becomes shorter with more workers, as long as there are idle cores.
+Each figure is the median of several runs. The bytes are those that cross the
+loopback device in both directions, divided by the number of workers.
 
 With --link MEGABITS each process has a host of its own, which is a network
-namespace (Linux, root, iproute2, sshd, mpirun), and a link of that speed. Then the
-table has what the link alone should take, too, by the model in
+namespace (Linux, root, iproute2, sshd, mpirun), and a link of that speed. The
+table then also has the time that the link alone should take, by the model in
 docs/measurements.md.
 """
 

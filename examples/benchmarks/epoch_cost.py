@@ -1,11 +1,11 @@
 """What does an epoch of SVRG cost, over its price and over an epoch of plain Module?
 
-Times an epoch through `fit` of SVRGModule with update_freq 1 and 2, with stored
-snapshot gradients, with L1, of Module, and of mxnet.contrib's SVRGModule. All run in one
-process, in interleaved rounds, and ratios are those of a round. The price is what the
-algorithm cannot save: Module's epoch and the bare passes of the executor for the
-gradients at the snapshot, one in each step without stored gradients and one in
-each batch of the pass for the full gradient.
+Times an epoch through `fit`: of SVRGModule with update_freq 1 and 2, with stored
+snapshot gradients and with L1, of Module, and of mxnet.contrib's SVRGModule. All run in
+one process, in interleaved rounds, and each ratio is of two times of one round. The price
+is what the algorithm cannot avoid: Module's epoch, and bare passes of the executor for the
+gradients at the snapshot. There is a bare pass for each batch of the pass for the full
+gradient and, without stored gradients, one for each step.
 """
 
 import common

@@ -1,9 +1,9 @@
 """What does an epoch of SVRGTrainer cost, over its price and over an epoch of gluon.Trainer?
 
 Times an epoch with a snapshot, an epoch of Trainer, and the bare forward and
-backward passes over the same batches, of hybridized networks, in interleaved
-rounds; ratios are those of a round. The price is what the algorithm cannot save:
-Trainer's epoch and two bare passes over the data.
+backward passes over the same batches, for hybridized networks, in interleaved
+rounds. Each ratio is of two times of one round. The price is what the algorithm
+cannot avoid: Trainer's epoch and two bare passes over the data.
 """
 
 import common

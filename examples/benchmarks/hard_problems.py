@@ -1,11 +1,11 @@
-"""Does a training without a learning rate ever end worse than it began?
+"""Does a training run without a learning rate ever end worse than it began?
 
-Each kind of problem is one on which a rate goes wrong easily: batches of one row,
-columns of any scale, a few heavy rows, data as they ship, and so on. The
-objectives of start and end are computed by NumPy in float64. A training converges if its
-distance comes to the tolerance within the epochs. It is near the optimum if no more than 1e-5 of
-the way to it remains; Newton's method in float64 says where it is. Epochs are
-counted until training ends.
+In each kind of problem a learning rate easily goes wrong: batches of one row,
+columns of any scale, a few very large rows, data as they ship, and so on. NumPy computes
+the objectives at start and end in float64. A run has converged if its distance comes
+down to the tolerance within the epochs. It is near the optimum if at most 1e-5 of the
+way from the start to the optimum remains; Newton's method in float64 finds the optimum.
+Epochs are counted until the run ends.
 """
 
 import functools

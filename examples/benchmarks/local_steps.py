@@ -1,10 +1,11 @@
-"""What do workers save that talk at snapshots alone (local_steps=True), in a slow network?
+"""What is saved in a slow network if workers communicate only at snapshots (local_steps=True)?
 
 Two and four workers of dist_sync on this machine train least squares by svrg_lbfgs
-until the gradient is 1e-6: together in each step, and alone. Shards are alike (shuffled
-rows) or unlike (other means, scales and intercepts). A worker sleeps in each push and in
-each pull, as a network would delay them. The bytes are those that cross the loopback
-device, in both directions, over the number of workers.
+until the gradient is 1e-6, once with sums over the workers in each step, and once with
+steps of each worker alone. The shards are alike (shuffled rows) or unlike (other means,
+scales and intercepts). A worker sleeps in each push and in each pull, as long as a
+network would delay them. The bytes are those that cross the loopback device in both
+directions, divided by the number of workers.
 """
 
 import itertools

@@ -1,9 +1,9 @@
 """How much memory does SVRG take, over plain Module?
 
-Trains with sgd and momentum, batches of 128, and counts the bytes of all
-NDArrays that the module keeps (each memory once) and of the executors' pools,
-where the activations are. The pool of the snapshot's executors counts where it
-is not that of the live ones.
+Trains with sgd and momentum in batches of 128. Counts the bytes of all NDArrays that
+the module keeps, each memory once, and of the executors' pools, which hold the
+activations. The pool of the executors at the snapshot counts unless it is that of the
+module's executors.
 """
 
 import ctypes

@@ -1,11 +1,11 @@
-"""What does SVRG cost on sparse rows, and how soon is it near the optimum?
+"""What does SVRG cost on sparse rows, and how soon does it come near the optimum?
 
-Three tables. The first has a step of linear regression with a wide table of
-row_sparse weights: plain Module, exact SVRG, which goes over the whole table, and
-`sparse_full_grad`, which goes over the rows of the batch. The others have logistic
-regression on rows of the shape of rcv1: an epoch with a snapshot over Module's, and
-the time to the optimum beside scikit-learn. All run in rounds, and ratios are those
-of a round.
+There are three tables. The first has the time of a step of linear regression with a large
+table of row_sparse weights: by plain Module, by exact SVRG, which updates the whole table,
+and with `sparse_full_grad`, which updates the rows of the batch. The others have logistic
+regression on rows that are shaped like those of rcv1: the time of an epoch with a snapshot
+over Module's, and the time to the optimum beside scikit-learn's. All run in rounds, and
+each ratio is of two times of one round.
 """
 
 import contextlib

@@ -1,12 +1,12 @@
 """How long does each method take to come within 1e-2, 1e-4 and 1e-6 of the optimum?
 
-L2-regularized logistic regression on dense rows, binary or multinomial, on the
-problems of `PROBLEMS` or on a LIBSVM file. Compares svrg_lbfgs, plain and with stored
-snapshot gradients; at the best constant rate of a grid SVRG, mxnet.contrib's SVRG
-and Module with SGD; at the best decaying rate Module with SGD; and solvers of
-scikit-learn and of Cyanure, which begin anew for each number of iterations. A grid
-grows until its winner is inside. The optimum is SciPy's L-BFGS in float64. A method's
-clock stops while its loss is computed. All run in interleaved rounds.
+The problems are L2-regularized logistic regressions on dense rows, binary or multinomial:
+those of `PROBLEMS`, or one on a LIBSVM file. The methods are svrg_lbfgs, plain and with
+stored snapshot gradients; SVRG, mxnet.contrib's SVRG and Module with SGD at the best
+constant rate of a grid; Module with SGD at the best decaying rate; and solvers of
+scikit-learn and of Cyanure, which begin anew for each number of iterations. A grid grows
+until its best rate is not at its edge. SciPy's L-BFGS finds the optimum in float64. The
+clock of a method stops while its loss is computed. All run in interleaved rounds.
 """
 
 import contextlib

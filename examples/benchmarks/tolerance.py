@@ -1,7 +1,8 @@
-"""How small must tol be? Objective and coefficients at the end of fit beside scikit-learn's.
+"""How small must tol be? Objective and coefficients at the end of fit, beside scikit-learn's.
 
-Softmax and logistic regression, standardised columns, C=1, on three data sets that
-ship with scikit-learn. Its own tolerance is 1e-10. All differences are in float64.
+Trains softmax and logistic regression with standardised columns and C=1 on three data sets
+that ship with scikit-learn. The tolerance of scikit-learn is 1e-10. All differences are in
+float64.
 """
 
 import common

@@ -4,9 +4,9 @@
     horovodrun -np 2 python train.py --kv-store horovod --prefix run/digits
 
 Each worker trains on its share of the rows. The worker of rank 0 saves a
-checkpoint after each epoch; the same command with --resume goes on from the
-last one of that prefix: give each job a prefix of its own. Without a launcher
-it trains alone.
+checkpoint after each epoch. The same command with --resume goes on from the
+last checkpoint of that prefix, so give each job a prefix of its own. Without
+a launcher the script trains alone.
 """
 
 import argparse
