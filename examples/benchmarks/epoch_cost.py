@@ -121,11 +121,13 @@ def main():
         print(*rows[-1], sep=' | ', flush=True)
     rounds = ('Median of %d interleaved rounds; spread: the widest range over its median'
               % args.rounds)
-    common.write(args.output, 'epoch_cost', 'Epoch time over its price. %s.' % rounds,
-                 ['model', *args.methods, common.SPREAD], rows)
+    heads = [method.replace('update_freq', 'm') for method in args.methods]
     common.write(args.output, 'epoch_cost',
-                 'Epoch time over that of Module. %s, of the two times.' % rounds,
-                 ['model', 'Module, ms a batch', 'bare passes, ms a batch', *args.methods,
+                 'Epoch time over its price, update_freq=m. %s.' % rounds,
+                 ['model', *heads, common.SPREAD], rows)
+    common.write(args.output, 'epoch_cost',
+                 'Epoch time over that of Module, update_freq=m. %s, of the two times.' % rounds,
+                 ['model', 'Module, ms a batch', 'bare passes, ms a batch', *heads,
                   common.SPREAD], of_module, new=False)
     draw(args.output, ratios)
 
