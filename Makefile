@@ -4,7 +4,7 @@
 # make test-kernels   run tests of pages and of trainings with the kernels of three other processors
 # make test-pythons   run those of `make test` that a version may break on each other Python that is found
 # make bench   run all benchmarks: their tables and pictures go to docs/benchmarks
-# make docs   build the documentation, into docs/_build
+# make docs   build the documentation, into docs/_build/html
 # make figures   draw the pictures of the documentation, into docs/images
 # make lint   run the linter
 # make clean   remove what the others made
@@ -101,8 +101,8 @@ bench: $(VENV)/benchmarks.installed
 	$(THREADS) $(RUN) examples/benchmarks/gluon_cost.py
 
 docs: $(VENV)/docs.installed
-	$(RUN) -m sphinx -W --keep-going -q docs docs/_build
-	@echo 'The documentation is in docs/_build/index.html.'
+	$(RUN) -m sphinx -W --keep-going -q -c docs . docs/_build/html
+	@echo 'The documentation is in docs/_build/html/index.html.'
 
 figures: $(VENV)/examples.installed
 	for name in method variance update_freq learning_rate raw_columns constant_rate batch_size lasso_path proximal sampled_full_gradients tutorial; do \
@@ -112,7 +112,7 @@ lint: $(VENV)/test.installed
 	$(RUN) -m ruff check
 
 clean:
-	rm -rf .venv .nox build dist docs/_build docs/repository docs/jupyter_execute mutants .coverage \
+	rm -rf .venv .nox build dist docs/_build mutants .coverage \
 		svrg_optimization.egg-info svrg_vs_sgd.png made.svm checkpoints \
 		examples/distributed/run .pytest_cache .ruff_cache .hypothesis
 

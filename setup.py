@@ -87,7 +87,8 @@ setup(
         # With NumPy 2 it does not train, and from 3.13 on there is no NumPy 1.
         'gluonts': ['gluonts==0.17.*; python_version < "3.13"'],
         'dev': ['build', 'nox'],
-        'docs': ['sphinx', 'furo', 'myst-nb', 'numpydoc', 'sphinx-mathjax-offline'],
+        'docs': ['sphinx', 'furo', 'myst-nb', 'numpydoc', 'sphinx-copybutton',
+                 'sphinx-mathjax-offline'],
     },
     classifiers=[
         'Development Status :: 4 - Beta',
