@@ -19,7 +19,7 @@ def with_all_rows(array):
 def ones_in_rows_of(array):
     """Return a row_sparse array of ones in the rows that another one stores.
 
-    It does not wait for the other, as reading its indices would.
+    It does not wait for that array, as reading its indices would.
     """
     return nd._internal._scatter_plus_scalar(array * 0, scalar=1)
 
@@ -41,20 +41,20 @@ def dense(array):
 
 
 def moved(array, by):
-    """Return an array plus a dense one, in its dtype, storage type and context."""
+    """Return an array plus a dense one, in the dtype, storage type and context of the first."""
     total = (dense(array) + by.as_in_context(array.context)).astype(array.dtype)
     return with_all_rows(total) if is_row_sparse(array) else total  # zeros too, as sgd demands
 
 
 def set_all(targets, values):
-    """Set arrays, by name and device, to copies of others; names that `values` lacks stay."""
+    """Set arrays, by name and device, to copies of others; leave those that `values` lacks."""
     for name, arrays in targets.items():
         for value, target in zip(values.get(name, ()), arrays):
             value.copyto(target)
 
 
 def summed(arrays):
-    """Return the sum of one array per device on the first device; of one array itself."""
+    """Return the sum of arrays, one per device, on the first device; a single array itself."""
     total, *others = arrays
     for other in others:
         total = total + other.as_in_context(total.context)

@@ -7,9 +7,9 @@
 | BatchesOfPass | module/passes.py | gluon/batches.py |
 | Workers | kvstore/workers.py | kvstore/workers.py |
 
-`model` is the front end's own object for what is trained, which the algorithm only hands
+`model` is the front end's own object for what is trained. The algorithm only passes it
 on. Gradients and weights are dicts of parameter name to a list of NDArrays, one per
-device. The loop of a front end, whose gradients are sums over rows::
+device. This is the loop of a front end whose gradients are sums over rows::
 
     svrg = SVRG(reference, Settings(update_freq=2), WarnOnce())
     for epoch in range(epochs):
@@ -37,18 +37,19 @@ from .arrays import as_float32, set_all
 
 
 class Reference:
-    """What has the weights w̃ of the snapshot and computes gradients there.
+    """Holder of the weights w̃ of the snapshot, which computes gradients there.
 
     Attributes
     ----------
     is_repeatable : bool
-        Whether a batch has the same gradient again with the same random numbers.
+        Whether a batch has the same gradient when it is computed again with the same random
+        numbers.
     """
 
     is_repeatable = True
 
     def disturbances(self):
-        """List what makes the objective another one in each batch, as Dropout does."""
+        """List the layers, such as Dropout, that make the objective differ from batch to batch."""
         return []
 
     def inputs_of_weights(self, batch, source):
@@ -64,7 +65,8 @@ class Reference:
         Returns
         -------
         list of (Layer, NDArray)
-            The layer, and an input, whose last axis, or the last ones together, are the columns.
+            The layer and its input. The last axis of the input counts the columns, or several last
+            axes do so together.
         """
         return []
 
@@ -75,7 +77,7 @@ class Reference:
         raise NotImplementedError
 
     def values(self):
-        """Map these and each auxiliary state, such as BatchNorm's, to the arrays there."""
+        """Map these and each auxiliary state, such as BatchNorm's, to their arrays there."""
         return self.weights()
 
     def values_of(self, model):
@@ -88,11 +90,11 @@ class Reference:
                 for name, arrays in self.values().items()}
 
     def set_values(self, values):
-        """Set values at the snapshot, some or all, to copies of others."""
+        """Set some or all values at the snapshot to copies of others."""
         set_all(self.values(), values)
 
     def copy_from(self, model):
-        """Set the values to the current ones. A snapshot begins with it."""
+        """Set the values to the current ones of the model, with which a snapshot begins."""
         self.set_values(self.values_of(model))
 
     def copy_auxiliary_states_of(self, model):
@@ -117,39 +119,39 @@ class Reference:
         Parameters
         ----------
         batches : iterable
-            The batches of `source`; for the curvature one of them again.
+            The batches of `source`, or one of them again, to measure the curvature.
         model : object
             What is trained.
         source : BatchesOfPass
-            The pass. It may be a SampledBatch in the place of the front end's own, with
-            the attributes of BatchesOfPass alone.
+            The pass. It may be a SampledBatch, which has only the attributes of BatchesOfPass, in
+            the place of the front end's own pass.
         total : Sum
-            What they are for.
+            The sum to which they will be added.
         stores : bool
             Whether the batches are stored.
         """
         raise NotImplementedError
 
     def batches_at_once(self, batch):
-        """Return how many batches like this one may be computed as one: their rows as one's."""
+        """Return how many batches like this one may be joined into one, with the rows of all."""
         return 1
 
     def gradients_of_batch(self, model, batch, draws):
         """Return the gradients of a batch as a step has them, and the number of its rows.
 
-        Random numbers are new ones if it `draws`, else those of the last call. The
-        diagnostics need it, and where batches are stored.
+        If it `draws`, random layers draw new numbers; if not, they repeat those of the last
+        call. The diagnostics and the store need it.
         """
         raise NotImplementedError
 
     def arrays_of(self, batch):
-        """List the NDArrays of a batch, by which the store, if there is one, knows it."""
+        """List the NDArrays of a batch, by which the store recognizes it."""
         raise NotImplementedError
 
     # A step
 
     def gradients_of_step(self, model, batch, is_training, out_grads):
-        """Return the gradients of a step's batch, with the step's random numbers.
+        """Return the gradients at the snapshot of a step's batch, with the step's random numbers.
 
         A `batch` of None is the one that the model remembers.
         """
@@ -169,7 +171,7 @@ class TrainedModel:
     model : object
         The argument.
     rule : SnapshotRule or None
-        What sets learning rate and direction from snapshots.
+        Sets the learning rate and the direction at snapshots; None if the optimizer has none.
     """
 
     rule = None
@@ -178,7 +180,7 @@ class TrainedModel:
         self.model = model
 
     def as_applied(self, numbers):
-        """List wd or `rescale_grad` as steps apply them: rounded, unless a rule turns them."""
+        """List wd or `rescale_grad` as steps apply them: rounded, unless a rule sets directions."""
         return as_float32(numbers) if self.rule is None or not self.rule.turns else list(numbers)
 
     def mean_gradient(self):
@@ -218,9 +220,9 @@ class BatchesOfPass:
         self.train_data, self.count = train_data, count
 
     def batches(self, are_kept=False, at_once=None):
-        """Return an iterator over the batches. Unless they are kept they may be views.
+        """Return an iterator over the batches, which may be views of the data unless they are kept.
 
-        `at_once` takes a batch, and returns how many like it may be one: `number_in` it.
+        `at_once` takes a batch, and returns how many like it may be joined into one.
         """
         raise NotImplementedError
 
@@ -228,7 +230,7 @@ class BatchesOfPass:
         """Return the same pass once more, None if it cannot be read again."""
 
     def is_whole(self, yielded):
-        """Tell whether `yielded` batches were all."""
+        """Tell whether the pass is over all data, given the number of batches that it yielded."""
         return self.count is None
 
     def kept(self, batch):
@@ -237,7 +239,7 @@ class BatchesOfPass:
 
 
 def number_in(batch):
-    """Return how many batches of the data a batch of a pass is."""
+    """Return how many batches of the data are joined in a batch of a pass."""
     return getattr(batch, 'number', 1)
 
 
@@ -250,7 +252,7 @@ class Workers:
     Attributes
     ----------
     step_alone : bool
-        Whether there are several, which talk at snapshots alone.
+        Whether there are several, which communicate only at snapshots.
     """
 
     step_alone = False
@@ -277,7 +279,8 @@ class Workers:
         values : dict of str to list of NDArray
             Values of this worker, one array per device.
         full_gradient : FullGradient or None
-            Full gradient from whose snapshot they have come, which knows the rows of this
-            worker. Where it does not, or without one, the values of rank 0 are returned.
+            Full gradient of the snapshot from which the steps began. It knows the share of the rows
+            that this worker has. Without one, or if it lacks the share, the values of rank 0
+            are returned.
         """
         raise NotImplementedError

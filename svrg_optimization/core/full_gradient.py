@@ -22,13 +22,13 @@ class BatchGradient(NamedTuple):
     weights : list of float, or None
         Weight of each device's gradients in the sum; 1 each by default.
     rows, batches : int
-        Number of rows without padding (of labels, with a mask), and of batches, that the
-        sum counts here. With no row there are no gradients.
+        Numbers of rows and of batches for the mean. Rows of padding do not count; with a mask
+        these are the labels that count. Without rows there are no gradients.
     losses : list of list of (NDArray, float), or None
-        For each device arrays with factors: the elements, times these, add up to the loss
-        that has these gradients. None if it is not known.
+        For each device arrays with their factors. The sum of all elements, each times its
+        factor, is the loss that has these gradients. None if it is not known.
     is_of_step : bool
-        Whether the step on the batch has the same gradients: it has no padding.
+        Whether a step on the batch has the same gradients, since the batch has no padding.
     """
 
     batch: Any
@@ -47,7 +47,7 @@ class Groups:
         self._small, self._of_names = fusable_parameters(gradients), {}
 
     def of(self, names, fuses=True):
-        """Return the groups of some parameters, if it fuses, and the parameters outside."""
+        """Return the groups among some parameters, none unless it fuses, and the others."""
         key = (*names, fuses)
         if key not in self._of_names:
             groups = [[name for name in group if name in names] for group in self._small if fuses]
@@ -68,12 +68,12 @@ class Sum:
     shares_differ : bool
         Whether each device has kept its own sum. Otherwise all shares are equal.
     row_counts : dict of str to numpy.ndarray
-        For the parameters whose rows are `counted` the number of batches that contain each row,
-        on all devices.
+        For each of the `counted` parameters the number of batches that contain each row, on all
+        devices.
     rows, batches : int
         Number of rows and of batches that were summed.
     yielded : int
-        Number of batches of this worker's pass, with those that are all padding.
+        Number of batches of this worker's pass, including those that are all padding.
     share_of_rows : float or None
         This worker's share of the rows, where there are several.
     loss : float
@@ -148,13 +148,13 @@ class Sum:
                 total *= factor
 
     def sum_over_rows(self):
-        """Turn means over the rows of batches into sums, as other workers may have other sizes."""
+        """Turn means over rows into sums, since other workers may have other batch sizes."""
         if self.loss_is_mean:
             self.scale(self.batch_size)
             self._is_over_rows = True
 
     def mean(self):
-        """Return the FullGradient, into which the sum is turned; None without any row."""
+        """Turn the sum into a FullGradient and return this; return None without any row."""
         units = 1 if self._is_over_rows else self.batch_size
         return FullGradient(self, units / self.rows) if self.rows else None
 
@@ -175,7 +175,7 @@ class FullGradient:
         The shares of the parameters whose rows are counted: each row is divided by the fraction
         of the batches that contain it.
     loss : float
-        The loss, summed and divided as its gradients; NaN if it is not known.
+        The mean loss, in the scale of :math:`\mu`; NaN if it is not known.
     batch_size : int
         B, the number of rows of a batch whose gradient has this scale.
     may_be_written : bool
@@ -216,7 +216,7 @@ class FullGradient:
         return 1 if self.loss_is_mean else batch_size / self.batch_size
 
     def totals(self):
-        """Map each parameter to its full gradient, on the first device: itself if there is one."""
+        """Map each parameter to its full gradient on the first device; one share is not copied."""
         return {name: summed([share[name] for share in self.shares]) for name in self.shares[0]}
 
     def nonfinite(self):
@@ -227,7 +227,7 @@ class FullGradient:
                 if not all(flag.asscalar() for flag in of_devices)]
 
     def pack(self):
-        """Return what a file contains. Of equal shares there is only the first one."""
+        """Return what a file contains. If all shares are equal, it contains only the first."""
         return {'rows': self.rows, 'batches': self.batches, 'batch_size': self.batch_size,
                 'loss': self.loss, 'devices': len(self.shares), 'row_counts': self.row_counts,
                 'shares': self.shares if self.shares_differ else self.shares[:1]}
@@ -235,7 +235,7 @@ class FullGradient:
     def unpack(self, saved):
         """Set what `pack` has returned, for any number of devices.
 
-        It returns the parameters that are missing. If there are any, nothing is set.
+        It returns the parameters that `saved` lacks. If there are any, nothing is set.
         """
         shares = [{name: array.asnumpy() for name, array in share.items()}
                   for share in saved['shares']]

@@ -1,4 +1,4 @@
-"""What features need of each other: one place refuses, with one wording a reason."""
+"""What features need of each other: one check, with one wording for each reason."""
 
 ALL_ROWS, SNAPSHOTS = 'all rows', 'snapshots'
 _WORDINGS = {ALL_ROWS: 'must be None with %s, as samples are noise',
@@ -9,14 +9,14 @@ COMPRESSED = 'it would compress the full gradient too'  # a KVStore with compres
 
 
 def require(need, features, argument, given):
-    """Raise a ValueError if a feature needs what the value of an argument takes away.
+    """Raise a ValueError if a feature needs something that the value of an argument rules out.
 
     Parameters
     ----------
     need : str
         ALL_ROWS or SNAPSHOTS.
     features : dict of str to object
-        What is used, None or False if it is not: settings, and the optimizer 'svrg_lbfgs'.
+        Settings, and the optimizer 'svrg_lbfgs', by name; None or False if one is not used.
     argument, given : str, object
         Name of the argument and its value.
     """

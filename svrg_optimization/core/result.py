@@ -27,7 +27,8 @@ class Result(NamedTuple):
     norm : float
         As `gradient_norm`.
     distance : float or None
-        What `tol` bounds; None if it is not known.
+        Distance from the optimum, relative to the weights, which `tol` bounds; None if it is not
+        known.
     epochs, passes : int
         Epochs of the training so far, and passes over the data, those of snapshots included.
     words : str
@@ -44,7 +45,7 @@ class Result(NamedTuple):
 
     @property
     def has_converged(self):
-        """Whether it is converged: to `tol`, or to the floor of the precision."""
+        """Whether training has converged: to `tol`, or to the floor of the precision."""
         return self.reason in ('converged', 'at the floor')
 
     @property

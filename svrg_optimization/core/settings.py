@@ -89,14 +89,14 @@ class Settings:
         return {name: _LOST if callable(fact) else fact for name, fact in facts.items()}
 
     def agreed(self, snapshots):
-        """Return what all workers must have alike, after a number of snapshots."""
+        """Return the settings that must be equal on all workers, after a number of snapshots."""
         facts = {**self.facts(), 'full_grad_batches': self.batches_after(snapshots)}
-        del facts['store_snapshot_grads']  # as much as a worker has memory for
+        del facts['store_snapshot_grads']  # each worker stores as much as it has memory for
         return facts
 
 
 def arguments_from(facts, given):
-    """Return the arguments of a constructor: those that are given, and the saved ones beside."""
+    """Return the arguments of a constructor: the given ones, and saved ones for the others."""
     saved = {name: fact for name, fact in facts.items() if name not in given}
     lost = [name for name, fact in saved.items() if fact == _LOST]
     if lost:

@@ -22,10 +22,11 @@ class Snapshot:
     has_converged : bool
         Whether it was found to be within `tol` of the optimum, or at the floor of the precision.
     is_at_floor : bool
-        Whether it and the snapshot before are found to be there: they differ by rounding alone.
+        Whether this snapshot is at the floor of the precision: it differs from the one before by
+        rounding alone.
     curvature : float
-        How much the gradient changes with the weights, in the metric: between the last two
-        snapshots that differ, or by a batch; 0 before it is known.
+        Change of the gradient over the move of the weights, in the metric: between the last two
+        snapshots that differ, or measured on a batch; 0 before it is known.
     steepest : float
         Largest curvature so far.
     num_update : int
@@ -50,9 +51,9 @@ class Snapshot:
     def replace(self, full_gradient, taken_at=None, **resumed):
         """Set the full gradient of a new snapshot, which is active if there is one.
 
-        Other attributes may be given, as a file has them.
+        Other attributes may be given, as they are in a file.
         """
-        # In one operation, so that Ctrl-C cannot part them.
+        # In one operation, so that Ctrl-C cannot come in between.
         vars(self).update({
             'full_gradient': full_gradient,
             'taken_at': self.num_update if taken_at is None else taken_at,

@@ -71,7 +71,7 @@ class Store:
 
 
 def _key(arrays):
-    return tuple(map(id, arrays))  # of arrays that live, since the store has them
+    return tuple(map(id, arrays))  # which no other array has while the store keeps these
 
 
 def checked_budget(name, value):

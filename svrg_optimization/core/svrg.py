@@ -40,8 +40,8 @@ _BATCHES_AHEAD = 64
 class SVRG:
     """The snapshot of a model being trained, and the step under way.
 
-    The `model` is an argument of the methods and is only handed on
-    to `reference`. An attribute would make a cycle of references, and the memory of both
+    The `model` is an argument of the methods, which only pass it on
+    to `reference`. As an attribute it would make a cycle of references, and the memory of both
     would be freed late.
     """
 
@@ -139,20 +139,20 @@ class SVRG:
         return total
 
     def begin_fit(self, rule):
-        """Compare no snapshot with one of other data; the rule of a resumed run goes on."""
+        """Forget snapshots of other data; in a resumed run the rule keeps its history."""
         self.rows_of_passes, self.first_result, self.epochs = set(), None, 0
         self.taken_before = self.snapshot.num_taken
         if rule is not None and not rule.is_resumed:
             rule.forget_history()
 
     def forget_history(self, trained):
-        """Begin anew where somebody has set the weights: other snapshots say nothing of them."""
+        """Let the rule forget earlier snapshots, which say nothing of weights that users set."""
         if not self._keeps_comparison and trained.rule is not None:
             trained.rule.forget_history()
 
     @contextlib.contextmanager
     def keeping_comparison(self):
-        """Set weights in the block to what they are."""
+        """Keep the history of the rule while the block sets the weights to their present values."""
         self._keeps_comparison = True
         try:
             yield
@@ -225,7 +225,7 @@ class SVRG:
         step.snapshot_gradients, step.stage = None, COMPUTED
 
     def abandon_step(self):
-        """Forget the step: its update is not to come."""
+        """Forget the step, whose update will not come."""
         self.step.snapshot_gradients, self.step.stage = None, self.step.stage and BEGUN
 
     def end_step(self):
