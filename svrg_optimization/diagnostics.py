@@ -57,13 +57,13 @@ def gradient_variance(mod, data):
     included, summed over the devices of this process, in the units of a batch
     gradient. Those of an SVRGTrainer are divided by the rows of the batch.
 
-    An SVRG epoch takes 2 + 1/m gradient passes with ``update_freq=m``. For the
-    same passes SGD could take batches of 2 + 1/m times the rows, with the
-    variance divided by as much. So SVRG pays where its variance is below
-    1/(2 + 1/m) of the plain one: 1/3 for ``update_freq=1``, 0.4 for 2. With
+    With ``update_freq=m`` an epoch of SVRG takes 2 + 1/m gradient passes. In as
+    many passes SGD could use batches with 2 + 1/m times the rows, whose variance
+    is smaller by this factor. So SVRG pays if its variance is below
+    1/(2 + 1/m) of the plain one: 1/3 for ``update_freq=1`` and 0.4 for 2. With
     stored gradients an epoch takes 1 + 1/m passes, and the limit is
-    1/(1 + 1/m). Where the model fits each row, the plain gradients vanish at
-    the optimum by themselves.
+    1/(1 + 1/m). If the model fits each row exactly, the plain gradients too
+    vanish at the optimum.
 
     The best :math:`\alpha` is
 
@@ -92,7 +92,7 @@ def gradient_variance(mod, data):
     Raises
     ------
     TypeError
-        If `mod` is neither, or `data` no iterator.
+        If `mod` is neither, or `data` is no iterator.
     RuntimeError
         If `mod` has no snapshot or is not bound for training.
     ValueError
@@ -150,9 +150,10 @@ def gradient_variance(mod, data):
 
 
 def _gradients(mod, data):
-    """Yield for each batch the plain gradient, SVRG's, and what α multiplies, by parameter.
+    """Yield for each batch, by parameter, the plain gradient, the SVRG gradient and their gap.
 
-    All are computed by what has the snapshot, which is given the current weights for a while.
+    The gap is the control variate, which α multiplies. The reference computes all gradients; for
+    those at the current weights it has these for a while.
     """
     svrg, is_gluon = mod._svrg, isinstance(mod, SVRGTrainer)
     if not is_gluon:

@@ -71,8 +71,7 @@ class Box(ProximalOperator):
     Parameters
     ----------
     low, high : float
-        l and h. They may be infinite: there is no such bound then. MXNet rounds
-        them to float32.
+        l and h. An infinite one is no bound. MXNet rounds them to float32.
 
     Raises
     ------
@@ -114,14 +113,15 @@ class L1(Box):
     r"""L1 norm, :math:`R(w) = \lambda \sum_i |w_i|`: the lasso, which may have bounds.
 
     The operator moves each element towards 0 by :math:`\eta \lambda`, and sets
-    it to exactly 0 where it is nearer than that. Beside the optimizer's `wd` it is the
-    elastic net, and with ``low=0`` the non-negative lasso.
+    it to exactly 0 if it is nearer than that. Together with the optimizer's `wd` this is the
+    elastic net, and with ``low=0`` it is the non-negative lasso.
 
     Parameters
     ----------
     strength : float or array_like of float
-        :math:`\lambda`, 0 or more, in units of the mean loss. Several broadcast to the weight:
-        those of a FullyConnected layer may be one for each column, as in the adaptive lasso.
+        :math:`\lambda`, 0 or more, in units of the mean loss. An array is broadcast to the weight:
+        for a FullyConnected layer it may have a strength for each column, as in the adaptive
+        lasso.
     low, high : float
         Bounds, as in `Box`; none by default.
 
@@ -163,8 +163,9 @@ class L1(Box):
 class GroupLasso(ProximalOperator):
     r"""Sum of the L2 norms of groups, :math:`R(w) = \lambda \sum_g \|w_g\|` [1]_.
 
-    A group is exactly 0 as a whole or not at all. All groups have the same
-    strength. With ``low=0`` weights are non-negative: they are clipped, then shortened.
+    Either all elements of a group are exactly 0 or the group as a whole is not. All groups have
+    the same strength. With ``low=0`` weights are non-negative: a step clips them and then
+    shortens the groups.
 
     Parameters
     ----------
@@ -232,7 +233,7 @@ def _checked_strengths(value):
 
 
 def _like(strength, weight):
-    """Return a strength, several as an array like a weight."""
+    """Return a strength, or an array of strengths on the device and in the dtype of a weight."""
     return strength if isinstance(strength, float) else nd.array(
         strength, weight.context, weight.dtype)
 
@@ -257,7 +258,7 @@ def weights_of(symbol, trainable):
 class ProximalOperators:
     """Checked value of the argument `proximal`: the operator of each parameter, `by_name`.
 
-    One operator is for all `weights`; `trainable` are the parameters that are trained.
+    A single operator applies to all `weights`. `trainable` are the parameters that are trained.
     """
 
     def __init__(self, proximal, trainable, weights):
@@ -311,8 +312,8 @@ class ProximalOperators:
     def check_borrowed(self, lent, has_same_keys):
         """Raise a ValueError if a borrowed optimizer does not apply these operators.
 
-        The lender has the operators `lent`, None for a plain Module. With equal keys it calls the
-        optimizer with the same key for a parameter.
+        `lent` are the lender's operators, None for a plain Module. `has_same_keys` tells whether
+        both call the optimizer with the same key for a parameter.
         """
         for name in self._trainable:
             own, other = (each and each.by_name.get(name) for each in (self, lent))
@@ -325,7 +326,7 @@ class ProximalOperators:
                              'shared_module, or for such a bucket: MXNet numbers them otherwise')
 
     def steps(self, idx2name):
-        """Return what an optimizer applies to each weight, under its name and its numbers."""
+        """Map each parameter's name and numbers to the function that applies its operator."""
         steps = {name: functools.partial(_step, operator)
                  for name, operator in self.by_name.items()}
         return {**steps, **{number: steps[name] for number, name in idx2name.items()
@@ -349,7 +350,7 @@ def _step(operator, weight, state, step_size):
     before = None if momentum is None else exact.copy()
     operator.prox(exact, step_size)
     if momentum is not None:
-        momentum += (exact - before).astype(momentum.dtype)  # it is the last move
+        momentum += (exact - before).astype(momentum.dtype)  # in sgd it is the last move
     if weight.stype == 'row_sparse':
         exact = nd.sparse.row_sparse_array((exact, weight.indices), shape=weight.shape,
                                            ctx=weight.context, dtype=weight.dtype)

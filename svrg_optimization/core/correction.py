@@ -82,7 +82,7 @@ def correct_rows_of_batch(gradient, snapshot_gradient, full_by_row, alpha=1):
 def correct_batch(gradients, snapshot_gradients, full_gradient, rows, alpha=1, formula=None):
     """Turn all gradients of a batch into SVRG gradients, in place.
 
-    The full gradient is scaled to `rows`. A `formula`, which replaces `correct`, takes the gradient,
+    The full gradient is scaled to `rows`. A `formula` replaces `correct`. It takes the gradient,
     and the gradient at the snapshot and the full gradient, both multiplied by α.
     """
     scale = 1 if rows == full_gradient.batch_size else full_gradient.scale_for(rows)

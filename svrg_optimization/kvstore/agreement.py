@@ -10,7 +10,7 @@ from ..data.iterators import rewind_for_pass
 from .kinds import is_asynchronous, is_distributed, kind_of, waits_in_steps
 from .operations import allreduce, wait_for_all_workers
 
-_NUMBERS_AT_ONCE = 35  # that a worker tells the others
+_NUMBERS_AT_ONCE = 35  # in a message of a worker to the others
 
 
 def tally(kvstore, numbers=(), context=None):
@@ -35,8 +35,8 @@ def allgather(kvstore, key, numbers):
 def check_same(kvstore, key, plan):
     """Raise a ValueError on all workers if settings and arguments are not the same on all.
 
-    The plan is a dict of values that JSON supports, by what errors call them. Workers tell each
-    other its checksum, and all of it only where that differs.
+    The plan maps names, as error messages have them, to values that JSON supports. Workers
+    exchange its checksum, and the whole plan only if the checksums differ.
     """
     content = json.dumps(plan, sort_keys=True, default=np.generic.item).encode()
     told = allgather(kvstore, key, [zlib.crc32(content), len(content)])
@@ -54,7 +54,7 @@ def check_same(kvstore, key, plan):
 
 
 def check_waits(kvstore, **settings):
-    """Raise a ValueError for a setting with which workers must wait for each other in a step."""
+    """Raise a ValueError for settings that need workers which wait for each other in a step."""
     for name, value in settings.items():
         if value is not None and is_asynchronous(kvstore):
             raise ValueError('%s must be None with the kvstore %r, whose workers do not wait for '
@@ -70,7 +70,7 @@ def batches_of_each(kvstore, key, train_data):
 
 
 def check_batch_counts(kvstore, batches_of_workers):
-    """Raise a ValueError if a worker would have no batch, or others would wait forever."""
+    """Raise a ValueError if a worker has no batch, or too few, so that others wait forever."""
     told = [int(batches) for batches in batches_of_workers]
     if waits_in_steps(kvstore) and len(set(told)) > 1:
         raise ValueError('train_data must have as many batches on each worker with the kvstore '

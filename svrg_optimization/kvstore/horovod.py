@@ -22,7 +22,7 @@ def is_wrapped(optimizer):
 def join(kvstore, optimizer):
     """Return the KVStore to train with, Horovod's in place of its name.
 
-    A ValueError tells of Horovod's wrapper of an optimizer, and of Horovod that is not there.
+    It raises a ValueError if the optimizer is Horovod's wrapper, or if Horovod is not installed.
     """
     if is_wrapped(optimizer):
         raise ValueError("optimizer must not be a DistributedOptimizer, which would sum over the "
@@ -38,7 +38,7 @@ def join(kvstore, optimizer):
 class Horovod(KVStoreBase):
     """All workers of Horovod.
 
-    Values are summed in the arrays that are pushed, and are there until they are pulled.
+    A push sums its array in place. The sum is kept until it is pulled.
     """
 
     type = HOROVOD + '_dist_sync'  # MXNet looks for "dist" and "_sync"
@@ -70,7 +70,7 @@ class Horovod(KVStoreBase):
         return False
 
     def _name(self, key):
-        if self._number is None:  # only now, after all checks, do the workers count alike
+        if self._number is None:  # only after all checks do all workers have the same count
             self._number = next(_numbers)
         return 'svrg%d:%s' % (self._number, key)
 

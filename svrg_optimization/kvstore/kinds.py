@@ -64,7 +64,7 @@ def check_usable(kvstore, updates, devices, compression_params, sparse_weights, 
                  loads_states):
     """Raise a ValueError if MXNet's KVStore would abort, hang or give wrong results.
 
-    The KVStore, or its name, `updates` the weights or not; the sparse ones are lists of names.
+    `updates` tells whether the KVStore updates the weights. The sparse ones are lists of names.
     """
     kind, sparse = kind_of(kvstore), sparse_weights + sparse_gradients
     distributed, names = is_distributed(kvstore), ', '.join(sparse)

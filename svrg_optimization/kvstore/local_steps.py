@@ -30,7 +30,7 @@ class WorkersUpdate(KVStoreBase):
     def __getattr__(self, name):
         return getattr(self._kvstore, name)
 
-    # What KVStoreBase has, so that __getattr__ is not asked.
+    # KVStoreBase has these, so Python does not call __getattr__ for them.
     type = property(lambda store: store._kvstore.type)
     rank = property(lambda store: store._kvstore.rank)
     num_workers = property(lambda store: store._kvstore.num_workers)
@@ -40,15 +40,15 @@ class WorkersUpdate(KVStoreBase):
 
 
 class LocalSteps(WorkersUpdate):
-    """A distributed KVStore where each worker steps alone.
+    """A distributed KVStore whose workers step alone.
 
-    What is pushed and pulled in one call, as Module and Trainer do with the gradients of a
-    step alone, is summed over the devices of this process.
+    `pushpull`, which Module and Trainer call only for the gradients of a step, sums over the
+    devices of this process. All other operations reach the other workers.
     """
 
     @property
     def type(self):
-        """Kind, without the "_sync" for which Module divides by the rows of all workers."""
+        """Kind, without the "_sync" that makes Module divide by the rows of all workers."""
         return self._kvstore.type.replace('_sync', '') + LOCAL_STEPS
 
     def pushpull(self, key, value, out=None, priority=0):

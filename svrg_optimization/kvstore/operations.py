@@ -7,7 +7,7 @@ from .kinds import is_asynchronous
 
 
 def allreduce(kvstore, values):
-    """Sum values, for each key one array per device, over all workers, in place.
+    """Sum values, which are one array per device for each key, over all workers, in place.
 
     All values are pushed before the first one is pulled.
     """

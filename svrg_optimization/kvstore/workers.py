@@ -14,10 +14,10 @@ from .operations import allreduce
 
 
 def workers_of_trainer(kvstore, names, arrays_of, created):
-    """Return what the full gradient of a Gluon trainer is summed over.
+    """Return the Workers over which the full gradient of a Gluon trainer is summed.
 
-    Arrays like those that are summed, by name, get keys in the KVStore, where the set `created`
-    does not have them.
+    `arrays_of` has by name arrays like those that are summed. They get keys in the KVStore, unless
+    the set `created` has them.
     """
     if not is_distributed(kvstore):
         return OverDevices() if kvstore is not None else Workers()
@@ -32,7 +32,7 @@ def workers_of_trainer(kvstore, names, arrays_of, created):
 
 
 def create_keys(kvstore, keys, arrays, created=()):
-    """Create the keys of what is summed, and of what workers tell; return those that are new."""
+    """Create keys for what is summed and for what workers tell each other; return the new ones."""
     values = {key: nd.zeros(arrays[name].shape, dtype=dtype_of_sum(arrays[name].dtype))
               for name, key in keys.full.items() if name in arrays}
     if is_distributed(kvstore):
@@ -71,8 +71,8 @@ class OverDevices(Workers):
 class OverWorkers(Workers):
     """Devices of all workers of a distributed KVStore.
 
-    Training takes the data of the pass if it `trains_on_pass`. `created` has the keys that there
-    are; `total` adds its own.
+    `trains_on_pass` tells whether training uses the data of the pass. `created` has the keys that
+    exist; `total` adds its own.
     """
 
     def __init__(self, kvstore, keys, trains_on_pass, created):
@@ -81,9 +81,10 @@ class OverWorkers(Workers):
         self.step_alone = steps_alone(kvstore)
 
     def sum(self, total):
-        """Add up over all workers what a Sum has, and give each device its share.
+        """Add a Sum up over all workers, and give each device its share.
 
-        A ValueError on all workers says that ``fit`` would wait forever on data of this pass.
+        It raises a ValueError on all workers if ``fit`` would wait forever with the data of this
+        pass.
         """
         kvstore, keys = self._kvstore, self._keys
         total.sum_over_rows()
@@ -107,7 +108,7 @@ class OverWorkers(Workers):
         check_same(self._kvstore, self._keys.tally, plan)
 
     def allreduce_max(self, numbers):
-        """Return for each number the largest of all workers, who decide nothing in dist_async."""
+        """Return for each number the largest of all workers; its own in dist_async."""
         if is_asynchronous(self._kvstore):
             return numbers
         told = allgather(self._kvstore, self._keys.tally, numbers)

@@ -1,1 +1,1 @@
-"""What MXNet lacks on today's Python and NumPy, and what its KVStore forces on its users."""
+"""What MXNet lacks on today's Python and NumPy, and workarounds for its KVStore."""

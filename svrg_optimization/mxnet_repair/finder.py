@@ -3,8 +3,9 @@
 The rest is in loader.py, which is imported together with MXNet. An installed
 package has a copy of this file, svrg_optimization_start.py, beside
 svrg_optimization.pth, whose one line Python runs before a script begins. So a
-script may import MXNet first, and the start imports nothing of the package:
-which copy of it is used is found out when somebody imports MXNet.
+script may import MXNet before this package. The copy imports nothing of the
+package until the script imports MXNet, and only then is it decided which
+installation of the package is used.
 """
 
 import os
@@ -26,7 +27,7 @@ class MXNetFinder:
         except ModuleNotFoundError as error:
             if error.name not in ('svrg_optimization', 'svrg_optimization.mxnet_repair'):
                 raise
-            return None  # the copy is left, the package gone
+            return None  # the package is gone, and the copy was left behind
         return loader.find_spec(name, path, target)
 
 

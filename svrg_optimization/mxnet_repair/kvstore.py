@@ -1,4 +1,4 @@
-"""Tricks that MXNet's KVStore forces on its users, and the state of this process that they need.
+"""Workarounds for MXNet's KVStore, and the state of this process that they need.
 
 MXNet has no function for what they do. ``loader.py`` calls `prepare_exit` for each KVStore of
 a worker.
@@ -44,7 +44,8 @@ def open_distributed(kind):
     return kvstore
 
 
-# What is pushed goes to the optimizer, compressed on its way: no function sets a weight.
+# MXNet has no function that sets a weight: a pushed value goes to the optimizer, and may be
+# compressed on its way.
 
 def set_weights(kvstore, weights, updater):
     """Set the weights in a KVStore of this process, which has this updater and keeps it."""
@@ -56,7 +57,7 @@ def set_weights(kvstore, weights, updater):
         kvstore._set_updater(updater)
 
 
-# Servers know keys by numbers, in the order of their creation, which no function tells.
+# Servers number keys in the order of their creation. No function returns the number of a key.
 
 def number_of_first_key(kvstore, key):
     """Create a key on the servers, where this worker has none yet, and return its number there.
@@ -88,7 +89,7 @@ def warn_of_rounding(kvstore, key, value):
              'installed, on Linux' % kvstore.type)
 
 
-# Compression can be switched on at any time, and no function tells of it.
+# Compression can be switched on at any time, and no function tells whether it is on.
 
 def compresses(kvstore, key, contexts):
     """Tell whether a KVStore of this process changes what is pushed to a key of two numbers."""
@@ -101,7 +102,7 @@ def compresses(kvstore, key, contexts):
     return bool((values[0].asnumpy() != len(contexts) * pushed).any())
 
 
-# The updater is called through ctypes, which reports its error and goes on without the value.
+# MXNet calls the updater through ctypes. If the updater raises an error, ctypes only reports it.
 
 @contextlib.contextmanager
 def errors_of_updater_raised():
@@ -123,9 +124,9 @@ def errors_of_updater_raised():
         raise errors[0]
 
 
-# A worker that ends waits for all others, after an exception too, and drops pushes that are not
-# sent yet where its KVStore outlives the exit handlers. So it ends at once after an exception,
-# and otherwise when all its pushes are sent.
+# A worker that ends waits for all others, even after an exception. It also drops pushes that are
+# not sent yet, if its KVStore outlives the exit handlers. With this repair it ends at once after
+# an exception, and otherwise when all its pushes are sent.
 
 def prepare_exit(kvstore):
     """Let this process leave its cluster, after an exception, without a wait that has no end."""
@@ -144,7 +145,7 @@ def _leave(report, kind, error, traceback):
     try:
         report(kind, error, traceback)
     finally:
-        if not (hasattr(sys, 'ps1') or sys.flags.inspect):  # where somebody goes on after it
+        if not (hasattr(sys, 'ps1') or sys.flags.inspect):  # unless an interactive session goes on
             leave(130 if issubclass(kind, KeyboardInterrupt) else 1)
 
 
@@ -153,7 +154,7 @@ def leave(code):
     status = code if isinstance(code, int) else 1
     if status is not code:
         print(code, file=sys.stderr)
-    _never_freed.extend(_connected)  # to free them is to wait
+    _never_freed.extend(_connected)  # freeing them would wait for the others
     try:
         # Both wait for pushes that other workers may never answer.
         atexit.unregister(nd.waitall)

@@ -75,7 +75,7 @@ def _mend(module, name, mend):
 
 
 def mend_for_users():
-    """Mend what only users of SVRG get, in modules that are imported and in those to come."""
+    """Mend what only users of SVRG need, in imported modules and in those imported later."""
     if not _mended_for_users and os.environ.get(SWITCH) != '0':
         _mended_for_users.update(_FOR_USERS)
         for name in _FOR_USERS.keys() & sys.modules.keys():
@@ -83,7 +83,7 @@ def mend_for_users():
 
 
 def _with_zeros(create):
-    """Wrap the creation of a KVStore, for what a server needs."""
+    """Wrap the creation of a KVStore, so that a server keeps float64 values."""
     @functools.wraps(create)
     def wrapper(*args, **kwargs):
         kvstore = create(*args, **kwargs)
@@ -107,8 +107,9 @@ def _with_exit(create):
 def _zero_free_memory():
     """Take, fill with zeros and free the blocks that malloc gives next, up to 1 KiB.
 
-    MXNet's server is made in one, and never sets its flag that makes float32 of all values. Where
-    it is not 0, `warn_of_rounding` warns.
+    MXNet's server object is allocated in one of them. It has a flag that makes the server round all
+    values to float32, and MXNet never sets it, so the memory must hold 0 there. If it does not,
+    `warn_of_rounding` warns.
     """
     libc = ctypes.CDLL(None)
     libc.malloc.restype, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
@@ -274,7 +275,7 @@ def _array(value, dtype=None, **kwargs):
 
 class _TypeOfText(type):
     def __call__(cls, value=''):
-        """Return the text of an argument, with scalars written as in NumPy 1."""
+        """Return the text of an argument, with NumPy's scalars written as NumPy 1 writes them."""
         text = str(value)
         return _SCALAR.sub(r'\1\2', text) if isinstance(value, (list, tuple)) else text
 
