@@ -52,14 +52,14 @@ class MeanGradient:
         return getattr(self._optimizer, 'learning_rate', 0.)
 
     def of(self, full_gradient, weights):
-        """Map each parameter that is updated to G, given μ and lists of one weight a device."""
+        """Map each parameter that is updated to G, given μ and lists of weights, one per device."""
         totals, scale = full_gradient.totals(), self._scale_of(full_gradient)
         return {name: totals[name] * scale + decay * dense(weights[name][0])
                 if self.decays[name] else totals[name] * scale
                 for name, decay in self._decays_of(full_gradient).items()}
 
     def change(self, full_gradient, full_before, moved):
-        """Map each parameter to the change of G where weights have moved by a dict of arrays."""
+        """Map each parameter to the change of G between two full gradients, given the moves."""
         totals, before = full_gradient.totals(), full_before.totals()
         units = full_before.scale_for(full_gradient.batch_size)
         decays, scale = self._decays_of(full_gradient), self._scale_of(full_gradient)
@@ -98,7 +98,7 @@ class MeanGradient:
         return not self.proximal
 
     def regularizer(self, weights):
-        """Return the sum of what the proximal operators stand for."""
+        """Return the sum of the proximal operators' values, R(w)."""
         return sum(float(operator.value(weights[name][0]))
                    for name, operator in self.proximal.items() if name in self.decays)
 
@@ -159,7 +159,7 @@ class MeanGradient:
                 _length(self._scaled(moved, 0.5)))
 
     def length(self, full_gradient, weights):
-        """Return the Euclidean norm of what `norm` has the largest component of, not per row."""
+        """Return the Euclidean norm of the vector that `norm` has the largest component of."""
         return _length(self._residual(full_gradient, weights))
 
     def decrement(self, full_gradient, weights, curvature):
@@ -181,7 +181,7 @@ class MeanGradient:
                    key=lambda name: np.finfo(name).eps, default='float64')
 
     def spacing(self, *snapshots):
-        """Return the norm of the updated weights times their precision, the least of snapshots."""
+        """Return the norm of the updated weights times their precision; the least of snapshots'."""
         arrays = [{name: dense(weights[name][0]) for name in self.multipliers}
                   for weights in snapshots]
         return min(_length(self._scaled(each, 0.5)) for each in arrays) * np.finfo(
@@ -203,7 +203,7 @@ class MeanGradient:
         return gradients
 
     def _residual(self, full_gradient, weights):
-        """Return `mapping` over the root of the metric."""
+        """Return `mapping` divided by the root of the metric's diagonal."""
         gradients = self.mapping(full_gradient, weights)
         return self._scaled(gradients, -0.5) if hasattr(self._rule, 'metric') else gradients
 

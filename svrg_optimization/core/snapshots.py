@@ -1,4 +1,4 @@
-"""What both front ends do at a snapshot: take it, with a rule of the learning rate; tell of it."""
+"""What both front ends do at a snapshot: take it, let a rule set the rate, and report it."""
 
 import math
 
@@ -9,7 +9,7 @@ _SAME = 1e-3  # what norms at the same weights differ by at most, on the same da
 
 
 def take(svrg, trained, source, workers):
-    """Take a snapshot; where the optimizer has a rule, let it set the rate there.
+    """Take a snapshot; if the optimizer has a rule, let it set the rate.
 
     If the objective is above that of the snapshot before, a rule may go back to that one
     instead, with a smaller rate.
@@ -120,7 +120,7 @@ def distance(svrg, trained, norm):
 def average(svrg, trained, workers):
     """Set workers that step alone to the mean of their weights, by rows, without momentum.
 
-    Before the first snapshot, and from one of a file, these are the weights of rank 0.
+    Before the first snapshot, and after one from a file, they get the weights of rank 0.
     """
     snapshot = svrg.snapshot
     if snapshot.averaged_at != snapshot.num_update:
@@ -130,7 +130,7 @@ def average(svrg, trained, workers):
 
 
 def log_rate(logger, svrg, trained, result):
-    """Log what a snapshot has made of the learning rate of a rule."""
+    """Log the learning rate that a rule has set at a snapshot."""
     if trained.rule is not None:
         if result.reason == 'rolled back':
             logger.info('Epoch[%d] The learning rate was too large: back to the best snapshot',
@@ -158,7 +158,7 @@ def warn_of_rows_left_out(svrg):
 
 
 def end(svrg, trained, logger):
-    """Let the result say why a training has ended; log it, and warn without convergence."""
+    """Set in the result why training has ended; log it, and warn if it did not converge."""
     result, tol = svrg.result, svrg.settings.tol
     first = svrg.first_result or result  # none, if no snapshot was taken
     if result is None:
@@ -179,7 +179,7 @@ def end(svrg, trained, logger):
 
 
 def _advice(svrg, trained, reason):
-    """Say what keeps a training from convergence."""
+    """Return what may let training converge, or what keeps it from that."""
     if reason == 'no step':
         return ('a larger learning rate may be needed' if svrg.is_stuck
                 else 'look at the data and the first weights')
