@@ -106,34 +106,35 @@ class SVRGModule(Module):
         it is all batches. It may be set later as an attribute.
     updates_per_snapshot : int, optional
         Updates from one snapshot of `fit` to the next, in place of the epochs of
-        `update_freq` [1]_. A snapshot within an epoch reads `train_data` from their
-        beginning and puts them back to their place, so they must be an NDArrayIter.
+        `update_freq` [1]_. A snapshot within an epoch reads `train_data` from the
+        beginning and then returns to the same place, so it must be an NDArrayIter.
         It may be set later as an attribute.
     proximal : object or dict of str to object, optional
         Proximal operator of a regularizer R that has no gradient, from
-        `svrg_optimization.proximal` or one of your own [6]_. After each step
+        `svrg_optimization.proximal` or of your own [6]_. After each step
         with the learning rate :math:`\eta` the optimizer sets
 
         .. math:: w \leftarrow \mathrm{prox}_{\eta R}(w).
 
-        One operator is for all weights: the parameters whose ``wd_mult`` is not 0, by default
-        those whose names end with ``_weight``. A dict has an operator for each parameter that it
-        names. The optimizer must be svrg_lbfgs, or sgd without momentum.
+        One operator is applied to all weights, which are the parameters whose ``wd_mult`` is not
+        0, by default those whose names end with ``_weight``. A dict gives the operator of each
+        parameter that it names. The optimizer must be svrg_lbfgs, or sgd without momentum.
     tol : float, optional
-        `fit` ends at the first snapshot that is at most this far from the optimum, relative to
-        its weights: `distance` of `result`. It may be set later as an attribute.
+        `fit` ends at the first snapshot whose distance from the optimum, relative to the size of
+        its weights, is at most `tol`. That is the `distance` of `result`. It may be set later as
+        an attribute.
     local_steps : bool
-        Whether the workers of a synchronous distributed KVStore, or of Horovod, make their steps
-        alone, each with its own rows and the full gradient of all [7]_. Their weights are averaged
-        at snapshots, by rows, and momentum begins anew. `update_freq` counts epochs of a worker's
-        own data, of any number of batches.
+        Whether each worker of a synchronous distributed KVStore, or of Horovod, makes its steps
+        alone, with its own rows and the full gradient of all rows [7]_. At a snapshot the weights
+        of the workers are averaged, weighted by their numbers of rows, and momentum begins anew.
+        `update_freq` counts epochs of the worker's own data, which may have any number of batches.
 
     Raises
     ------
     TypeError, ValueError
-        If an argument is of another type or out of its range, `store_snapshot_grads` is set for a
-        network with random layers or states, `proximal` names a parameter that is not trained or
-        finds no weight, or two arguments exclude each other.
+        If an argument has the wrong type or is out of its range, `store_snapshot_grads` is set
+        for a network with random layers or states, `proximal` names a parameter that is not
+        trained, there is no weight for it, or two arguments exclude each other.
 
     Warns
     -----
@@ -208,7 +209,7 @@ class SVRGModule(Module):
                             ('states', self._state_names)):
             if names and settings.store_snapshot_grads:
                 raise ValueError('store_snapshot_grads must be False for a network with %s: %s '
-                                 'would be others at a step than in the pass'
+                                 'would differ between a step and the pass'
                                  % (kind, ', '.join(names)))
         warn_once = WarnOnce()
         self._svrg = SVRG(ModuleReference(self, self._masks, graph['nodes'], warn_once, settings),
@@ -237,22 +238,23 @@ class SVRGModule(Module):
 
     update_freq = setting('update_freq', 'Epochs from one snapshot to the next, 1 or more.')
     alpha = setting('alpha', 'Coefficient of the variance reduction, a number in [0, 1] or a '
-                    'schedule of it. In a resumed run a schedule counts the updates before.')
+                    'schedule of it. In a resumed run a schedule also counts the updates before '
+                    'the stop.')
     full_grad_batches = setting('full_grad_batches', 'Batches of a full gradient: None for all, an '
                                 'int, or a function of the number of snapshots so far.')
     updates_per_snapshot = setting('updates_per_snapshot', 'Updates from one snapshot of `fit` to '
                                    'the next, in place of `update_freq`; or None.')
-    tol = setting('tol', "The result's `distance` at which training has converged; None if it "
-                  'does not end there.')
+    tol = setting('tol', 'The `distance` of `result` at which training has converged and ends; '
+                  'None if it does not end there.')
 
     @property
     def has_converged(self):
-        """Whether the latest snapshot found convergence, to `tol` or to rounding alone."""
+        """Whether training had converged at the latest snapshot, to `tol` or to the precision."""
         return self._svrg.snapshot.has_converged
 
     @property
     def result(self):
-        """What the latest snapshot found, and at the end of `fit` why that ended; None before."""
+        """What the latest snapshot found and, after `fit`, why it ended. None before a snapshot."""
         return self._svrg.result
 
     @property
@@ -278,10 +280,10 @@ class SVRGModule(Module):
         module = self._default_bucket
         rate = checked_number('learning_rate', rate, 'a finite number', math.isfinite)
         if not module.optimizer_initialized:
-            raise RuntimeError('learning_rate needs an optimizer: call init_optimizer before')
+            raise RuntimeError('learning_rate needs an optimizer: call init_optimizer first')
         if module._optimizer.lr_scheduler is not None or servers_hold_states(module):
-            raise ValueError('learning_rate must not be set, to %r, beside an lr_scheduler, nor '
-                             'where servers update the weights, which it would not reach' % rate)
+            raise ValueError('learning_rate must not be set, to %r, if there is an lr_scheduler, '
+                             'or if servers update the weights, which do not see it' % rate)
         module._optimizer.set_learning_rate(rate)
 
     @property
@@ -293,9 +295,9 @@ class SVRGModule(Module):
 
         .. math:: \max_i |\mu_i / B + wd_i \tilde w_i|,
 
-        over the parameters that are updated. With a `rescale_grad` r of one's own,
-        wd is divided by B r, or by B r W with W workers that step together; where
-        the loss is a mean, the factor B is left out. With `proximal` it is the
+        over the parameters that are updated. If you set `rescale_grad` to r, wd
+        is divided by B r, or by B r W with W workers that step together; if the
+        loss is a mean, without the factor B. With `proximal` it is the
         largest component of the gradient mapping at the current learning rate
         :math:`\eta`,
 
@@ -311,8 +313,8 @@ class SVRGModule(Module):
         """Mean objective per row at the latest snapshot.
 
         It is the mean loss of all rows, plus half the weight decay times the squared weights,
-        plus the proximal operators' value. None before the first snapshot, and for a loss
-        that is not known: an operator of one's own.
+        plus the value of the proximal operators. It is None before the first snapshot, and if
+        the loss is a custom operator, whose value is not known.
         """
         return snapshots.objective(self._svrg, TrainedModule(self._default_bucket))
 
@@ -356,7 +358,7 @@ class SVRGModule(Module):
         Warns
         -----
         UserWarning
-            If the snapshot is dropped since its full gradient lacks a parameter.
+            If the snapshot is dropped, because its full gradient lacks a parameter.
         """
         if self.binded and not force_rebind:
             super().bind(data_shapes, label_shapes)  # only logs that it is bound already
@@ -457,15 +459,17 @@ class SVRGModule(Module):
         ------
         ValueError
             If MXNet would abort, hang or give wrong results with this `kvstore`, the learning
-            rate is not finite, or the optimizer or the KVStore is none for a setting of the
-            module. No key of a weight has been created then.
+            rate is not finite, or a setting of the module does not allow the optimizer or the
+            KVStore. No key of a weight has been created then.
         TypeError
-            If `optimizer` is neither a str nor an Optimizer, or its `lr_scheduler` not callable.
+            If `optimizer` is neither a str nor an Optimizer, or its `lr_scheduler` is not
+            callable.
 
         Warns
         -----
         UserWarning
-            If `kvstore` is None with several devices, which then train apart, as in Module.
+            If `kvstore` is None with several devices: each device then trains by itself, as in
+            Module.
         """
         if not self.binded or not self.params_initialized or (
                 self.optimizer_initialized and not force_init):
@@ -487,8 +491,8 @@ class SVRGModule(Module):
         TypeError, RuntimeError
             If `shared_module` is not a Module, or has no optimizer yet.
         ValueError
-            If it is a plain Module with a distributed KVStore or Horovod, or its optimizer
-            is none for the settings of this module.
+            If it is a plain Module with a distributed KVStore or Horovod, or the settings of
+            this module do not allow its optimizer.
         """
         if not isinstance(shared_module, Module):
             raise TypeError('shared_module must be a Module, not %r' % (shared_module,))
@@ -504,7 +508,7 @@ class SVRGModule(Module):
         if isinstance(shared_module, SVRGModule):
             self._membership = shared_module._membership
         elif is_distributed(shared_module._kvstore) or is_wrapped(shared_module._optimizer):
-            raise ValueError('shared_module must be an SVRGModule where its kvstore is distributed '
+            raise ValueError('shared_module must be an SVRGModule if its kvstore is distributed '
                              'or its optimizer is of Horovod, not %r' % shared_module)
         super().borrow_optimizer(shared_module)
 
@@ -536,12 +540,12 @@ class SVRGModule(Module):
     def predict(self, eval_data, *args, **kwargs):
         """Predict the outputs for the batches of an iterator, or for the rows of an array.
 
-        An array may have any number of rows, which plain Module takes for one batch.
+        An array may have any number of rows. Plain Module takes it as one batch.
 
         Raises
         ------
         ValueError
-            If `eval_data` is an array and the network has several inputs, or rows of
+            If `eval_data` is an array, and the network has several inputs or takes rows of
             another shape.
         """
         if not isinstance(eval_data, (np.ndarray, mx.nd.NDArray)):
@@ -630,33 +634,36 @@ class SVRGModule(Module):
         """Train the module for some epochs, with snapshots.
 
         A snapshot is taken at the beginning of the epochs 0, `update_freq`,
-        2 `update_freq` and so on; with `updates_per_snapshot` before the first step
-        after so many updates. It is also taken before the first step if there is none,
-        or if updates were made with ``alpha=0`` since the last one. `train_data` is read
-        twice in an epoch with a snapshot. The log has its seconds (``Epoch[%d] Full gradient
-        time=%.3f``, part of the epoch's ``Time cost``), the `gradient_norm` (``Full gradient
-        norm``), the `objective` and the distance from the optimum where they are known (``Full
-        objective``, ``Distance``), and with `full_grad_batches` their number (``Full gradient
-        batches``). Its last line is the `result`.
+        2 `update_freq` and so on. With `updates_per_snapshot` it is taken after that
+        many updates, before the next step. One is also taken before the first step if
+        there is none, or if updates were made with ``alpha=0`` since the last one.
+        In an epoch with a snapshot `train_data` is read twice.
 
-        With `tol` a snapshot that finds convergence ends `fit`: at the beginning of
-        an epoch without that epoch, within one at the end that comes with it. After
-        `num_epoch` epochs a last snapshot decides.
+        For each snapshot the log has the seconds that it took (``Epoch[%d] Full gradient
+        time=%.3f``, a part of the epoch's ``Time cost``), the `gradient_norm` (``Full
+        gradient norm``), the `objective` and the distance from the optimum if they are known
+        (``Full objective``, ``Distance``), and with `full_grad_batches` the number of batches
+        (``Full gradient batches``). The last line of the log is the `result`.
+
+        With `tol`, `fit` ends at the first snapshot that finds convergence. If this is at the
+        beginning of an epoch, that epoch is not trained; if it is within an epoch, the
+        epoch ends there. After `num_epoch` epochs a last snapshot is taken, which decides
+        whether training has converged.
 
         Raises
         ------
         TypeError, ValueError
-            If an argument is of another type, `train_data` yields no batch in an epoch or is no
-            NDArrayIter with `updates_per_snapshot`, or the workers of a distributed run differ
-            in what must be the same on all. Also where `init_optimizer` or
-            `update_full_grads` raises one.
+            If an argument has the wrong type, `train_data` yields no batch in an epoch or is not
+            an NDArrayIter with `updates_per_snapshot`, or the workers of a distributed run differ
+            in what must be the same on all. Also if `init_optimizer` or `update_full_grads`
+            raises one.
         FloatingPointError
             If a full gradient is not finite, with ``nonfinite='raise'``.
 
         Warns
         -----
         UserWarning
-            If the symbol has no loss: `fit` then trains as plain Module. If training
+            If the symbol has no loss: `fit` then trains as plain Module. Also if training
             has not converged to `tol`.
         """
         loop.fit(self, (train_data, *args), kwargs, is_ours=type(self) is SVRGModule)
@@ -666,9 +673,9 @@ class SVRGModule(Module):
     def update_full_grads(self, train_data):
         r"""Take a snapshot of the weights and compute the full gradient there.
 
-        The iterator is reset, read to its end, or for `full_grad_batches`, and left
-        there. Padding rows are ignored. If the pass fails, the previous snapshot
-        stays active. With the number 0 as `alpha` nothing is done.
+        The iterator is reset, read to its end or for `full_grad_batches` batches, and
+        left there. Padding rows are ignored. If the pass fails, the previous snapshot
+        stays active. If `alpha` is the number 0, nothing is done.
 
         Parameters
         ----------
@@ -684,7 +691,7 @@ class SVRGModule(Module):
             If `train_data` is not an iterator or does not yield batches.
         ValueError
             If `train_data` yields no row or a batch that the module cannot be bound for, the
-            symbol has no loss, or with `full_grad_batches` and svrg_lbfgs.
+            symbol has no loss, or `full_grad_batches` is set with svrg_lbfgs.
         FloatingPointError
             If the full gradient is not finite, with ``nonfinite='raise'``.
 
@@ -734,7 +741,8 @@ class SVRGModule(Module):
         """Return the batches of one epoch, for a custom loop.
 
         These are the batches of `train_data` that `store_snapshot_grads` stored at the last
-        `update_full_grads`, in a new random order. If there are none, it is `train_data`, reset.
+        `update_full_grads`, in a new random order. If none are stored, `train_data` is reset and
+        returned.
         """
         checked_iterator('train_data', train_data)
         svrg = self._svrg
@@ -748,8 +756,8 @@ class SVRGModule(Module):
     def save_checkpoint(self, prefix, epoch, save_optimizer_states=False, remove_amp_cast=True):
         """Save the module with all that is needed to resume the training run.
 
-        ``prefix-%04d.svrg`` has all of it, and no pickles. Beside it are the files of Module,
-        which plain ``Module.load`` reads. All are written whole or not at all.
+        All of it is in ``prefix-%04d.svrg``, which has no pickles. The files of Module are saved
+        too, for plain ``Module.load``. All files are written whole or not at all.
 
         Raises
         ------
@@ -779,7 +787,7 @@ class SVRGModule(Module):
     def load(cls, prefix, epoch, load_optimizer_states=False, update_freq=None, **kwargs):
         """Make a module, not bound yet, from a checkpoint of this class or of plain Module.
 
-        A snapshot that was active when it was saved becomes active at `bind`.
+        If there was an active snapshot when it was saved, it becomes active at `bind`.
 
         Parameters
         ----------
@@ -789,10 +797,10 @@ class SVRGModule(Module):
             Number of the epoch in the file names.
         load_optimizer_states : bool
             Whether to load the optimizer's states and update counts when the optimizer
-            is installed; not the counts if it is given a `begin_num_update`. Those of a
-            plain Module are a pickle: load only files that you trust.
+            is installed. If you give it a `begin_num_update`, the counts are not loaded. The
+            states of a plain Module are a pickle: load only files that you trust.
         update_freq : int, optional
-            By default the value in the checkpoint; 1 for one of plain Module.
+            By default the value in the checkpoint, and 1 for a checkpoint of plain Module.
         **kwargs
             Further arguments of the constructor, also for another number of devices.
             Settings default to the saved values.
@@ -802,16 +810,17 @@ class SVRGModule(Module):
         FileNotFoundError
             If there is neither ``prefix-%04d.svrg`` nor the files of a plain Module.
         ValueError
-            If a file is damaged or something else, or states are wanted and were not saved.
+            If a file is damaged or not a checkpoint, or the states were not saved and are to be
+            loaded.
         TypeError
-            If an argument is of another type.
+            If an argument has the wrong type.
 
         Warns
         -----
         UserWarning
-            If a setting cannot be in a file and is not given: a schedule, operators of another
-            package; if the states were on servers: only the counts are loaded; or if there is
-            no ``.svrg``: only what plain Module saves is loaded.
+            If a setting that a file cannot hold is not given: a schedule, or operators of another
+            package. If the states were on servers: only the counts are loaded. If there is
+            no ``.svrg`` file: only what plain Module saves is loaded.
         """
         given = kwargs if update_freq is None else {**kwargs, 'update_freq': update_freq}
         checkpoint = load(prefix, epoch, load_optimizer_states, given)
@@ -833,7 +842,7 @@ class SVRGModule(Module):
         Raises
         ------
         ValueError
-            If the file is truncated, or has no states or those of other parameters.
+            If the file is truncated, has no states, or has the states of other parameters.
 
         Warns
         -----

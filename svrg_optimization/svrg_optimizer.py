@@ -95,19 +95,19 @@ class _AssignmentOptimizer(opt.Optimizer):
 class _SVRGOptimizer(opt.Optimizer):
     """Optimizer that assigns full gradients and updates all other keys with another optimizer.
 
-    Its attributes are those of the optimizer that it wraps, with which it shares its ``__dict__``,
-    for example the learning rate; only those in ``__slots__`` are its own.
+    It shares its ``__dict__`` with the optimizer that it wraps, so both have the same attributes,
+    for example the learning rate. Only those in ``__slots__`` are its own.
 
     Parameters
     ----------
     default_optimizer : str or mxnet.optimizer.Optimizer
-        Optimizer of the weights, `default_opt`, or its registered name. `aux_opt` is that of the
-        full gradients.
+        Optimizer of the weights, or its registered name. The attribute `default_opt` is this
+        optimizer, and `aux_opt` is that of the full gradients.
     full_keys : iterable of str or int, optional
         Keys of full gradients in the KVStore. By default ``X_full`` is such a
         key if ``X`` is a value of `param_idx2name`.
     proximal : dict of (str or int) to ProximalStep, optional
-        What is applied to a weight after its step, under the weight's key.
+        For the key of a weight, what is applied to the weight after its step.
     **kwargs
         Arguments of `default_optimizer`, if that is a name. If it is an instance, only
         `param_idx2name` is used, and only if the instance has no such table yet.

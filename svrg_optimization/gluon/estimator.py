@@ -18,12 +18,12 @@ from .trainer import SVRGTrainer
 
 
 class SVRGBatchProcessor(BatchProcessor):
-    """What an Estimator computes its batches with, where its trainer is an SVRGTrainer.
+    """The batch processor of an Estimator whose trainer is an SVRGTrainer.
 
     The trainer's `objective` must return the loss and then the output of the network,
-    for the metrics. Training takes each batch as `SVRGTrainer.update_full_grads` does, so
-    a short last batch is split over several devices too. Metrics get mx.nd arrays,
-    which they need after ``npx.set_np()``.
+    for the metrics. Batches are split over several devices as
+    `SVRGTrainer.update_full_grads` splits them, a short last batch too. Metrics get mx.nd
+    arrays, which they need after ``npx.set_np()``.
 
     ``fit`` also needs a :class:`SnapshotHandler`.
     """
@@ -46,9 +46,9 @@ class SVRGBatchProcessor(BatchProcessor):
         estimator : Estimator
             The estimator.
         train_batch : list of NDArray
-            What `objective` takes: data, label, and what else the DataLoader yields.
+            The arguments of `objective`: data, label, and whatever else the DataLoader yields.
         batch_axis : int
-            Without effect: the trainer has its own.
+            It has no effect, because the trainer has its own.
 
         Returns
         -------
@@ -78,12 +78,12 @@ class SVRGBatchProcessor(BatchProcessor):
 
 
 class SnapshotHandler(GradientUpdateHandler, TrainBegin, EpochBegin, EpochEnd, TrainEnd):
-    """Take the snapshots of an SVRGTrainer in ``Estimator.fit``, and its steps.
+    """Take the snapshots and the steps of an SVRGTrainer in ``Estimator.fit``.
 
-    A snapshot is taken before the first epoch and after every `update_freq` epochs. Where
-    the trainer has a `tol`, ``fit`` ends with the epoch after which a snapshot finds
-    convergence. With a `tol` or `svrg_lbfgs` a last snapshot is taken in the
-    end. A run that CheckpointHandler resumes goes on with the snapshot that was saved.
+    A snapshot is taken before the first epoch and after every `update_freq` epochs. If
+    the trainer has a `tol`, ``fit`` ends after the epoch at whose end a snapshot finds
+    convergence. With a `tol` or `svrg_lbfgs` a last snapshot is taken at the end of
+    ``fit``. A run that CheckpointHandler resumes goes on with the saved snapshot.
     ::
 
         def objective(data, label):
@@ -96,7 +96,7 @@ class SnapshotHandler(GradientUpdateHandler, TrainBegin, EpochBegin, EpochEnd, T
                               batch_processor=SVRGBatchProcessor())
         estimator.fit(train_data, epochs=20, event_handlers=[SnapshotHandler(train_data)])
 
-    It takes the place of Estimator's GradientUpdateHandler. A step is divided by the
+    It replaces Estimator's GradientUpdateHandler. The gradient of a step is divided by the
     number of the loss's elements on all devices.
 
     Parameters
@@ -106,15 +106,15 @@ class SnapshotHandler(GradientUpdateHandler, TrainBegin, EpochBegin, EpochEnd, T
     update_freq : int
         Number of epochs from one snapshot to the next.
     priority : float
-        As in all handlers of MXNet: handlers with lower ones come first. It must be below
-        those of handlers that save, evaluate or log.
+        As in all handlers of MXNet, a handler with a lower number is called first. It must
+        be lower than the numbers of handlers that save, evaluate or log.
 
     Raises
     ------
     TypeError
-        If `train_data` cannot be read more than once, or `update_freq` is no int. In
-        ``fit``, if the Estimator's trainer is no SVRGTrainer or its batch processor no
-        SVRGBatchProcessor.
+        If `train_data` cannot be read more than once, or `update_freq` is not an int. In
+        ``fit``, if the Estimator's trainer is not an SVRGTrainer or its batch processor is
+        not an SVRGBatchProcessor.
     ValueError
         If `update_freq` is below 1. In ``fit``, if the trainer has
         `store_snapshot_grads` or a distributed `kvstore`.
@@ -122,7 +122,7 @@ class SnapshotHandler(GradientUpdateHandler, TrainBegin, EpochBegin, EpochEnd, T
     Warns
     -----
     UserWarning
-        If ``fit`` ends without convergence, with a `tol`, and if the last snapshot went back.
+        If ``fit`` ends without convergence to `tol`, or the last snapshot went back.
     """
 
     def __init__(self, train_data, update_freq=2, priority=-2000):
@@ -146,7 +146,7 @@ class SnapshotHandler(GradientUpdateHandler, TrainBegin, EpochBegin, EpochEnd, T
                              'all batches from train_data')
         if is_distributed(trainer._kvstore_params['kvstore']):
             raise ValueError('kvstore must be of one process in an Estimator, which does not know '
-                             'the rows of other workers, that a step is divided by')
+                             'how many rows the other workers have')
         estimator.batch_processor._handler = self
         self._epoch = 0
         trainer._svrg.begin_fit(trainer._trained.rule)

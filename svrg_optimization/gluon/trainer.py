@@ -69,60 +69,60 @@ class SVRGTrainer(gluon.Trainer):
     Parameters
     ----------
     params : ParameterDict, dict or list of Parameter
-        As in Trainer. All parameters of the network should be among them:
-        running statistics of others, such as BatchNorm's, would see each batch
-        twice.
+        As in Trainer. Give all parameters of the network: running statistics that are
+        not among them, such as BatchNorm's, would see each batch twice.
     optimizer, optimizer_params, kvstore, compression_params, update_on_kvstore
-        As in Trainer, but without compression. With a distributed `kvstore`, which must be
-        synchronous or 'horovod', `svrg_lbfgs` or `proximal`, the KVStore does not
+        As in Trainer, but without compression. A distributed `kvstore` must be synchronous or
+        'horovod'. With such a `kvstore`, `svrg_lbfgs` or `proximal`, the KVStore does not
         update the weights.
     objective : callable
-        Takes what `backward` is given, on one device, and returns the loss, or a
-        tuple or list that begins with it. The loss has one element for each row
+        Takes the arguments of `backward`, on one device, and returns the loss, or a
+        tuple or list that begins with the loss. The loss has one element for each row
         (or word), or one for the batch.
     loss_is_mean : bool, optional
         Whether a loss of one element is a mean over the rows of the batch rather
         than a sum. By default it is a mean.
     batch_axis : int, or list of int or None
         Axis of the rows, along which the pass splits an input over devices; 1 for
-        (T, N, C). A list has one for each input of a batch, None if it has no
-        rows: each device gets it whole.
+        (T, N, C). A list has one axis for each input of a batch, and None for an
+        input without rows, which each device gets whole.
     alpha : float or callable
-        :math:`\alpha`, as in SVRGModule. It may be set later as an attribute. With
-        the number 0 this is Trainer.
+        :math:`\alpha`, as in SVRGModule. It may be set later as an attribute. If it
+        is the number 0, the trainer works as Trainer.
     nonfinite : {'warn', 'raise'}
         As in SVRGModule.
     proximal : object or dict of str to object, optional
-        As in SVRGModule. One operator is for all parameters whose names end with
-        ``weight``.
+        As in SVRGModule. One operator is applied to all parameters whose names end
+        with ``weight``.
     store_snapshot_grads : bool or int
-        Whether a pass stores its batches with their gradients at the snapshot, or
-        the limit in bytes, as in SVRGModule. `training_batches` yields them.
+        Whether the pass for the full gradient stores its batches with their gradients at
+        the snapshot, or the limit in bytes, as in SVRGModule. `training_batches` yields them.
     tol : float, optional
-        Bound of the `distance` in `result` for `has_converged`, as in SVRGModule. It may be set
-        later as an attribute.
+        Largest `distance` in `result` at which `has_converged` is True, as in SVRGModule. It may
+        be set later as an attribute.
     local_steps : bool
-        Whether the workers of a distributed `kvstore` step alone, and talk at snapshots alone,
-        as in SVRGModule. `step` then takes the rows of this worker. After the last step of a
-        loop of one's own `update_full_grads` averages the weights.
+        Whether each worker of a distributed `kvstore` makes its steps alone, and communicates at
+        snapshots only, as in SVRGModule. `step` then takes the number of rows of this worker. In
+        a custom loop call `update_full_grads` after the last step: it averages the weights.
 
     Raises
     ------
     TypeError
-        If `objective` is not callable or another argument is of another type.
+        If `objective` is not callable or another argument has the wrong type.
     ValueError
         If `batch_axis` is negative, `alpha` is not in [0, 1], `nonfinite` is neither
-        'warn' nor 'raise', `store_snapshot_grads` is below 1, `tol` is not above 0 or
-        is given with ``alpha=0``, or `local_steps` is, a weight is row_sparse,
+        'warn' nor 'raise', `store_snapshot_grads` is below 1, `tol` is not above 0,
+        `tol` or `local_steps` is given with ``alpha=0``, a weight is row_sparse,
         `kvstore` is ``dist_async`` or gets compressed gradients, `update_on_kvstore` is
-        set with a distributed `kvstore`, `svrg_lbfgs` or `proximal`, or the
-        optimizer is not one for these. Also if `proximal` names a parameter that is not
-        trained, or finds no weight.
+        set with a distributed `kvstore`, `svrg_lbfgs` or `proximal`, or these do not
+        allow the optimizer. Also if `proximal` names a parameter that is not trained, or
+        there is no weight for it.
 
     Warns
     -----
     UserWarning
-        If `kvstore` is None with several devices, which then train apart, as in Trainer.
+        If `kvstore` is None with several devices: each device then trains by itself, as in
+        Trainer.
 
     References
     ----------
@@ -192,9 +192,10 @@ class SVRGTrainer(gluon.Trainer):
         self._data_of_snapshot = None  # what it is the mean over; not known of a file's
 
     alpha = setting('alpha', 'Coefficient of the variance reduction, a number in [0, 1] or a '
-                    'schedule of it. In a resumed run a schedule counts the updates before.')
-    tol = setting('tol', "The result's `distance` at which training has converged; None if it "
-                  'does not end there.')
+                    'schedule of it. In a resumed run a schedule also counts the updates before '
+                    'the stop.')
+    tol = setting('tol', 'The `distance` of `result` at which training has converged and ends; '
+                  'None if it does not end there.')
 
     @property
     def learning_rate(self):
@@ -208,9 +209,8 @@ class SVRGTrainer(gluon.Trainer):
 
         It is that of the mean objective per row, with the weight decay that the
         optimizer applies, :math:`\max_i |\mu_i / B + wd_i \tilde w_i|`, over the
-        parameters that are updated. With a `rescale_grad` of one's own, wd is
-        divided by it. With `proximal` it is that of the gradient mapping, as in
-        SVRGModule.
+        parameters that are updated. If you set `rescale_grad`, wd is divided by it. With
+        `proximal` it is the largest component of the gradient mapping, as in SVRGModule.
         """
         return snapshots.gradient_norm(self._svrg, self._trained)
 
@@ -219,41 +219,41 @@ class SVRGTrainer(gluon.Trainer):
         """Mean objective per row at the latest snapshot; None before the first.
 
         It is the mean of what `objective` returned for all rows, plus half the weight decay
-        times the squared weights, plus the proximal operators' value.
+        times the squared weights, plus the value of the proximal operators.
         """
         return snapshots.objective(self._svrg, self._trained)
 
     @property
     def has_converged(self):
-        """Whether the latest snapshot found convergence, to `tol` or to rounding alone."""
+        """Whether training had converged at the latest snapshot, to `tol` or to the precision."""
         return self._svrg.snapshot.has_converged
 
     @property
     def result(self):
-        """What the latest snapshot found, and after `epochs` why that ended; None before."""
+        """What the latest snapshot found and, after `epochs`, why it ended. None before one."""
         return self._svrg.result
 
     def update_full_grads(self, train_data, batches=None, states=()):
         r"""Take a snapshot of the weights and compute the full gradient there.
 
         If the pass fails, the previous snapshot stays active. A DataIter is reset
-        before it and after it. With the number 0 as `alpha` nothing is done.
+        before the pass and after it. If `alpha` is the number 0, nothing is done.
 
         Parameters
         ----------
         train_data : iterable
-            DataLoader, DataIter or any other iterable, whose batches are tuples or
-            lists of what `objective` takes, of any number of rows. It takes a batch that is
-            a dict as one argument. Padding of a DataIter does not count. On several devices
-            each NDArray is split, and a list of one NDArray a device is taken as it is.
+            DataLoader, DataIter or any other iterable. Its batches are tuples or lists of
+            the arguments of `objective`, with any number of rows. A batch that is a dict is
+            one argument. Padding of a DataIter does not count. On several devices each
+            NDArray is split, and a list with one NDArray for each device is not split.
         batches : int, optional
-            Number of batches, from the beginning, that the mean is over. By
-            default it is all.
+            Number of batches, from the beginning of the data, over which the mean is
+            taken. By default all.
         states : tuple, optional
             States that a network carries from batch to batch, as they are at the
             beginning. `objective` gets them after the batch, and returns a tuple
             of the loss and the states for the next batch, which are detached. On
-            several devices it is a list of such a tuple for each.
+            several devices give a list with one such tuple for each device.
 
         Raises
         ------
@@ -261,14 +261,14 @@ class SVRGTrainer(gluon.Trainer):
             If `batches` is not an int, `states` or a batch is not a tuple or a list,
             or `objective` returns no loss.
         ValueError
-            If `batches` is below 1 or given with `svrg_lbfgs` or a `tol`, if there
-            is no batch, if `states` are given with `store_snapshot_grads` or the network
-            has random layers or a loss of `amp.scale_loss` with it, if `states` or a batch
-            is not as `batch_axis` and the devices demand, if no parameter is trained, if
-            the network is hybridized with static_shape=True, or if workers have different
-            numbers of batches, settings or numbers of epochs, or a KVStore that compresses.
+            If `batches` is below 1 or given with `svrg_lbfgs` or a `tol`; if there is no
+            batch; if `states` or a batch do not fit `batch_axis` and the devices; if no
+            parameter is trained; if the network is hybridized with static_shape=True; if
+            `store_snapshot_grads` is set and there are `states`, random layers or a loss of
+            `amp.scale_loss`; if workers have different numbers of batches, settings or
+            numbers of epochs; or if the KVStore compresses.
         RuntimeError
-            Within ``autograd.record()``.
+            If it is called within ``autograd.record()``.
         FloatingPointError
             If the full gradient is not finite, with ``nonfinite='raise'``.
 
@@ -311,20 +311,20 @@ class SVRGTrainer(gluon.Trainer):
                     trainer.backward(data, label)
                     trainer.step(len(data))
 
-        It ends at the first snapshot that finds `has_converged`. With `tol` or a
-        svrg_lbfgs it takes a last snapshot after `num_epoch` epochs, which decides
-        whether training has converged, and goes back where the objective is above that of
-        the snapshot before. Snapshots are logged as ``SVRGModule.fit`` logs them.
+        It ends at the first snapshot that finds `has_converged`. With `tol` or svrg_lbfgs
+        it takes a last snapshot after `num_epoch` epochs, which decides whether training
+        has converged. If the objective there is above that of the snapshot before, training
+        goes back to that one. Snapshots are logged as ``SVRGModule.fit`` logs them.
 
         Parameters
         ----------
         train_data, states
             As in `update_full_grads`.
         num_epoch : int
-            Number of epochs, with those before `begin_epoch`.
+            Number of epochs, including those before `begin_epoch`.
         update_freq : int
-            Number of epochs between two snapshots, which are taken before epoch 0,
-            `update_freq` and so on. One is also taken where there is none.
+            Number of epochs from one snapshot to the next. Snapshots are taken before
+            epoch 0, `update_freq` and so on, and also if there is none.
         begin_epoch : int
             Number of the first epoch, in a run that is resumed after `load_states`.
 
@@ -336,14 +336,14 @@ class SVRGTrainer(gluon.Trainer):
         Raises
         ------
         TypeError, ValueError
-            If a number is no int, `update_freq` is below 1 or another one is negative, or
-            `train_data` can be read only once and no batches are stored. Also where
-            `update_full_grads` and `training_batches` raise one.
+            If a number is not an int, `update_freq` is below 1, another number is negative, or
+            `train_data` can be read only once and no batches are stored. Also if
+            `update_full_grads` or `training_batches` raises one.
 
         Warns
         -----
         UserWarning
-            If training has not converged to `tol`, and if the last snapshot went back.
+            If training has not converged to `tol`, or the last snapshot went back.
         """
         return epochs(self, train_data, num_epoch, update_freq, begin_epoch, states)
 
@@ -372,19 +372,19 @@ class SVRGTrainer(gluon.Trainer):
         -------
         iterable of tuple or dict
             The batches that `store_snapshot_grads` stored at the last
-            `update_full_grads`, in a new random order. If there are none, those of
-            `train_data`; a DataIter is reset. On several devices each input is a list
-            of one for each, so they need no ``split_and_load``.
+            `update_full_grads`, in a new random order. If none are stored, those of
+            `train_data`, and a DataIter is reset. On several devices each input is a list
+            with one part for each device, so you need no ``split_and_load``.
 
         Raises
         ------
         TypeError, ValueError
-            If a batch is not as `update_full_grads` demands.
+            If a batch is not one that `update_full_grads` takes.
 
         Warns
         -----
         UserWarning
-            If the stored batches are of another iterable. The warning appears once.
+            Once if the stored batches are those of another iterable.
         """
         svrg = self._svrg
         stored = None if svrg.settings.is_plain else svrg.store.shuffled(train_data)
@@ -403,7 +403,7 @@ class SVRGTrainer(gluon.Trainer):
             raise RuntimeError('SVRGTrainer records by itself: call its methods outside of '
                                'autograd.record()')
         if not self._reference.trained():
-            raise ValueError("params must have one that is trained, and grad_req is 'null' for all")
+            raise ValueError("params must have one that is trained, but grad_req is 'null' for all")
         if self._svrg.snapshot.is_active and not self._reference.arrays:
             self._svrg.warn_once('the snapshot is dropped, since parameters have got other arrays '
                                  '(cast, reset_ctx, grad_req)')
@@ -446,20 +446,19 @@ class SVRGTrainer(gluon.Trainer):
     def backward(self, *inputs):
         """Compute the objective of a batch and its SVRG gradients.
 
-        Without a snapshot, or with the number 0 as `alpha`, they are plain
-        gradients.
+        Without a snapshot, or if `alpha` is the number 0, they are plain gradients.
 
         Parameters
         ----------
         *inputs
-            Arguments of `objective`, or, on several devices, a list of one for
-            each device in the place of each, as ``gluon.utils.split_and_load``
-            returns it.
+            Arguments of `objective`. On several devices give, for each argument, a list
+            with one part for each device, as ``gluon.utils.split_and_load`` returns it.
 
         Returns
         -------
         NDArray, tuple or list
-            What `objective` returned; a list of it where inputs are lists.
+            What `objective` returned. If the inputs are lists, a list with one such
+            value for each device.
 
         Raises
         ------
@@ -468,7 +467,7 @@ class SVRGTrainer(gluon.Trainer):
         ValueError
             If there are several devices and an input is not such a list.
         RuntimeError
-            Within ``autograd.record()``.
+            If it is called within ``autograd.record()``.
         """
         svrg, reference, devices = self._svrg, self._reference, len(self._devices)
         self._check_ready()
@@ -501,26 +500,26 @@ class SVRGTrainer(gluon.Trainer):
         Parameters
         ----------
         batch_size : int
-            What the gradients are divided by: the number of rows of the batch, on
-            all devices and workers; of words for a loss by words; of devices for a
-            mean.
+            The gradients are divided by it. It is the number of rows of the batch, on all
+            devices and workers. For a loss of each word it is the number of words; for a
+            loss that is a mean, the number of devices.
         ignore_stale_grad : bool
-            Whether a batch may use only some parameters. The gradient of the others is 0
-            there, and their step is that of SVRG too. Without a snapshot it is as in Trainer.
+            Whether a batch may use only some parameters. The gradients of the others are
+            then 0, and their steps are SVRG's too. Without a snapshot it is as in Trainer.
 
         Raises
         ------
         ValueError
             If the batch has not used a parameter that is trained, without `ignore_stale_grad`.
         RuntimeError
-            If there is a snapshot, and no `backward` before that was finished, or
+            If there is a snapshot, and `backward` was not called or not finished before, or
             another backward pass has overwritten its gradients.
 
         Warns
         -----
         UserWarning
-            If `batch_size` is another number and a weight decays, or there is a proximal
-            operator or `svrg_lbfgs`. The warning appears once.
+            Once if `batch_size` is another number, and there is weight decay, a proximal
+            operator or `svrg_lbfgs`.
         """
         self._check_step(batch_size, ignore_stale_grad)
         copies = len(self._devices) if self._kvstore_params['kvstore'] else 1
@@ -530,7 +529,7 @@ class SVRGTrainer(gluon.Trainer):
         super().step(batch_size, ignore_stale_grad)
 
     def update(self, batch_size, ignore_stale_grad=False):
-        """Update the weights after `allreduce_grads`. Errors and warnings are those of `step`."""
+        """Update the weights after `allreduce_grads`, with the errors and warnings of `step`."""
         self._check_step(batch_size, ignore_stale_grad)
         self._direct(self._scale / batch_size)
         super().update(batch_size, ignore_stale_grad)
@@ -581,8 +580,8 @@ class SVRGTrainer(gluon.Trainer):
     def save_states(self, fname):
         """Save the optimizer's states and numbers, and the snapshot, without pickles.
 
-        The file is written whole or not at all. ``gluon.Trainer`` does not read it. It has
-        neither the weights, as in Trainer, nor settings of the constructor.
+        The file is written whole or not at all. ``gluon.Trainer`` cannot read it. As with
+        Trainer it does not hold the weights, nor does it hold the settings of the constructor.
 
         Raises
         ------
@@ -596,24 +595,24 @@ class SVRGTrainer(gluon.Trainer):
         write_together({fname: lambda name: write(name, _SAVED_BY, content)})
 
     def load_states(self, fname):
-        """Load what `save_states` has saved. Settings of the optimizer become the saved ones.
+        """Load what `save_states` has saved. The optimizer gets the saved settings.
 
-        States that ``gluon.Trainer`` has saved, which are a pickle, can be loaded before the
-        first snapshot with ``gluon.Trainer.load_states(trainer, fname)``.
+        To load states that ``gluon.Trainer`` has saved, which are a pickle, call
+        ``gluon.Trainer.load_states(trainer, fname)`` before the first snapshot.
 
         Raises
         ------
         ValueError
-            If the file is damaged, of something else, of another optimizer, or of other
-            parameters: of other names apart from the numbers that Gluon counts, or where these
-            numbers put the parameters in another order.
+            If the file is damaged or was not saved by `save_states`, or it belongs to another
+            optimizer or to other parameters. Numbers that Gluon counts in the names may differ,
+            if they keep the order of the parameters.
         RuntimeError
-            If it has a snapshot, and a parameter has no shape yet.
+            If the file has a snapshot, and a parameter has no shape yet.
 
         Warns
         -----
         UserWarning
-            If it was saved with another kind of `lr_scheduler`, which begins anew.
+            If it was saved with another kind of `lr_scheduler`. The schedule then begins anew.
         """
         try:
             restore = restoring(self, read(fname, _SAVED_BY), fname)

@@ -62,7 +62,7 @@ def test_the_learning_rate_may_be_set_between_two_steps(devices, kvstore):
     *(({}, rate, TypeError, 'must be a finite number, not') for rate in ('0.1', None, True)),
     ({}, float('nan'), ValueError, 'must be a finite number, not'),
     ({'lr_scheduler': mx.lr_scheduler.FactorScheduler(9)}, 0.1, ValueError,
-     'must not be set, to 0.1, beside an lr_s')])
+     'must not be set, to 0.1, if there is an lr_s')])
 def test_a_learning_rate_that_cannot_be_changes_nothing(params, rate, error, message):
     module = Problem().bound(sgd=params)
     with pytest.raises(error, match='learning_rate ' + message):

@@ -187,7 +187,7 @@ def test_what_cannot_be_trained_is_refused(of_two):
         'wrapped in Gluon': 'optimizer must not be a DistributedOptimizer',
         'compression': 'compression_params must be None',
         'adam by the rule': 'lr_scheduler must not be that of svrg_lbfgs with adam',
-        'borrowed': 'shared_module must be an SVRGModule where .* of Horovod',
+        'borrowed': 'shared_module must be an SVRGModule if .* of Horovod',
         'sparse gradients in Gluon': 'params must have dense gradients'}
     for told in of_two['refusals']:
         assert set(told) == set(expected)
