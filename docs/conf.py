@@ -34,7 +34,8 @@ if ADDRESS:
     html_theme_options = {
         'source_repository': ADDRESS[1], 'source_branch': 'main',
         'footer_icons': [{'name': 'Repository', 'url': ADDRESS[1], 'html': 'Repository'}]}
-pygments_style = 'friendly'
+pygments_style, pygments_dark_style = 'friendly', 'github-dark'
+toc_object_entries_show_parents = 'hide'
 copybutton_selector = 'div:not(.highlight-text) > div.highlight > pre'  # text is output
 
 myst_enable_extensions = ['colon_fence', 'deflist', 'dollarmath']
