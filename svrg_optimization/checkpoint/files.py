@@ -1,7 +1,7 @@
 """Files of numbers, strings and arrays, without pickles, written whole or not at all.
 
-Such a file is an uncompressed npz archive. Its array 'content' is JSON, where numbers name the
-other arrays. The zip's own checksums tell damage, not forgery.
+Such a file is an uncompressed npz archive. Its array 'content' is JSON, in which numbers name the
+other arrays. The checksums of the zip format reveal damage, but no forgery.
 """
 
 import contextlib
@@ -25,8 +25,8 @@ _KINDS = {'numpy': np.ndarray, 'np': mx.np.ndarray, 'nd': mx.nd.NDArray}
 def write(name, saved_by, content):
     """Write a dict of None, numbers, strings, arrays, and lists and dicts of them, to a file.
 
-    NDArrays stay NDArrays and arrays of NumPy stay these. Tuples become lists, but see
-    `with_tuples`. Keys of dicts are strings.
+    `read` returns NDArrays as NDArrays and NumPy's arrays as NumPy's. Tuples become lists, unless
+    `with_tuples` was applied. Keys of dicts must be strings.
     """
     arrays = {}
 
@@ -52,7 +52,7 @@ def write(name, saved_by, content):
 
 
 def with_tuples(value):
-    """Return a value for `write` whose tuples, as in an optimizer's states, `read` returns."""
+    """Return a value for `write` whose tuples, as those of an optimizer's states, stay tuples."""
     if isinstance(value, (list, tuple)):
         parts = list(map(with_tuples, value))
         return {_TUPLE: parts} if isinstance(value, tuple) else parts
@@ -62,7 +62,7 @@ def with_tuples(value):
 def read(name, saved_by):
     """Return the content of a file that `write` wrote for the same class.
 
-    A ValueError tells of one that is damaged, or of another class or format.
+    It raises a ValueError if the file is damaged, or of another class or format.
     """
     arrays = {}
 
@@ -94,10 +94,10 @@ def read(name, saved_by):
 
 
 def write_together(writers):
-    """Write some files, all whole or none, with a function of a name for each.
+    """Write several files, all as a whole or none, each by a function that takes a file name.
 
-    Each is written under another name in its folder. When all are whole they get their names,
-    in the order of the dict. A symbolic link is followed, as in Module.
+    Each is first written under another name in its folder. When all are complete, they get their
+    names, in the order of the dict. A symbolic link is followed, as in Module.
     """
     temporary_names = {}
     try:
@@ -133,13 +133,13 @@ def write_together(writers):
 
 
 def save_text(text, name):
-    """Write a text: ``Symbol.save`` reports no full disk."""
+    """Write a text, since ``Symbol.save`` does not report a full disk."""
     with open(name, 'w', encoding='utf-8') as file:
         file.write(text)
 
 
 def save_arrays(save, name):
-    """Write a file of arrays and read it back: ``nd.save`` may lose its end on a full disk."""
+    """Write a file of arrays and read it back, as ``nd.save`` may lose its end on a full disk."""
     try:
         save(name)
         mx.nd.load(name)

@@ -1,6 +1,6 @@
 """The checkpoint of a Module: ``prefix-0001.svrg``, beside the files that plain Module reads.
 
-It has all that a run needs to go on with the same bits, so that no other file has to fit it.
+It has all that a run needs to go on bit-identically, so no other file has to match it.
 """
 
 import copy
@@ -44,10 +44,10 @@ def name_of_symbol(prefix, bucket_key=None):
 
 
 def save(module, model, names, symbols, with_states, remove_amp_cast, **writers):
-    """Save a module, all files whole or none.
+    """Save a module: all files as a whole or none.
 
     `model` is the module, or that of the default bucket, whose symbol is the first of `symbols`.
-    These and `names` have the names of files; `writers` write further kinds of files.
+    `symbols` and `names` have the names of the files; `writers` write further kinds of files.
     """
     texts = {name: symbol.tojson(remove_amp_cast=remove_amp_cast)
              for name, symbol in symbols.items()}
@@ -91,7 +91,7 @@ def _content(module, model, with_states):
 
 
 def _states(module):
-    """Map the name of each parameter that has a state to those of all devices."""
+    """Map the name of each parameter that has a state to its states on all devices."""
     by_name, states = {}, updater_of(module).states
     for key, (name, _) in updater_keys(module._param_names, devices_that_update(module)).items():
         if key in states:
@@ -132,7 +132,7 @@ class PendingCheckpoint(NamedTuple):
         return self._replace(snapshot=None)
 
     def restore_counts(self, wrapped, optimizer, optimizer_params, contexts):
-        """Continue the update counts in an optimizer, unless `begin_num_update` is given."""
+        """Set the saved update counts in an optimizer, unless `begin_num_update` is given."""
         begins = ('begin_num_update' in dict(optimizer_params) if isinstance(optimizer, str)
                   else optimizer.begin_num_update > 0)
         if self.with_states and self.optimizer and not begins:
@@ -140,7 +140,7 @@ class PendingCheckpoint(NamedTuple):
                               {0, *(context.device_id for context in contexts)})
 
     def restore_optimizer(self, module, rule):
-        """Let the states of an optimizer that is installed, and its Rule or None, go on."""
+        """Set the saved states in an installed optimizer, and in its rule, if it has one."""
         if self.has_states:
             updater, saved = updater_of(module), self.optimizer['states']
             devices = devices_that_update(module)

@@ -23,7 +23,7 @@ def labels_of(batch):
 
 
 def held(batch, copies):
-    """Return a batch with the arrays that a batch has now, or with copies of them."""
+    """Return a new batch with the arrays that a batch has now, or with copies of them."""
     if isinstance(batch, list):
         return [held(piece, copies) for piece in batch]
     data, label = ([nd.identity(array) if copies else array for array in arrays]
@@ -51,7 +51,7 @@ def resized(descriptions, rows):
 
 
 def shapes_of(batch, data_shapes, label_shapes):
-    """Return DataDescs of a batch's data and labels; of labels that it lacks, too.
+    """Return DataDescs of a batch's data and labels, even of labels that it lacks.
 
     A list of one batch for each device may differ from those given only in its number of rows.
     """
@@ -104,7 +104,7 @@ def count_rows(batch, data_shapes):
 
 
 def without_padding(batch, data_shapes, label_shapes, padding_first):
-    """Return the real rows of a batch, of which there is one, in their order, as one batch."""
+    """Return the real rows of a batch, at least one, in their order, as one batch."""
     pieces = []
     for piece in as_list(batch):
         rows, padding = count_rows(piece, data_shapes)

@@ -15,9 +15,9 @@ def rewind(train_data):
 
     MXNet's C++ iterators over files must be read to their end before they are
     reset, and must not be reset at their beginning. Otherwise their next pass
-    begins in the middle of the file, and the whole file follows. This holds for
-    those that an iterator of the user's own has as attributes, too. A ResizeIter
-    that does not reset what it reads goes on there.
+    begins in the middle of the file, and the whole file follows. This also holds for those that
+    are attributes of a user's own iterator. A ResizeIter that does not reset the
+    iterator that it reads goes on where this one stands.
     """
     goes_on = isinstance(train_data, ResizeIter) and not train_data.reset_internal
     if isinstance(_source(train_data), MXDataIter) and not goes_on:
@@ -38,8 +38,8 @@ def rewind(train_data):
 def rewind_for_pass(train_data, is_rewound=False):
     """Set an iterator to its beginning for a pass; return what sets it there again.
 
-    The reset of an NDArrayIter that shuffles copies all rows. One that stands at
-    its beginning is therefore not reset, and the pass takes the rows in the
+    When an NDArrayIter that shuffles is reset, it copies all rows. If it stands at
+    its beginning, it is therefore not reset. The pass then takes the rows in the
     order in which the next epoch trains on them, with those that it rolls over.
     """
     if type(train_data) is not NDArrayIter:
@@ -74,7 +74,7 @@ def rows_left_over(train_data):
 
 
 def leaves_out_other_rows(train_data):
-    """Tell whether passes over data are known to lack some rows, others each time."""
+    """Tell whether each pass over data is known to leave out some rows, each time other ones."""
     batches = getattr(train_data, '_batch_sampler', None)  # of a DataLoader
     if type(batches) is BatchSampler:
         return len(batches._sampler) % batches._batch_size > 0 and (

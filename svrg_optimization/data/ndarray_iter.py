@@ -12,7 +12,7 @@ from .batch_rows import held, labels_of
 
 
 class Batches(DataBatch):
-    """Whole batches of one size as one batch, whose rows are those of all of this `number`."""
+    """Several whole batches of one size, joined into one: `number` of them."""
 
     number = 1
 
@@ -25,7 +25,7 @@ class Batches(DataBatch):
 
 
 def is_viewable(train_data):
-    """Tell whether an iterator is an NDArrayIter with its own methods and a row for each."""
+    """Tell whether an iterator is a plain NDArrayIter, all of whose arrays have the rows first."""
     return (type(train_data) is NDArrayIter
             and vars(NDArrayIter).keys().isdisjoint(vars(train_data))
             and train_data.layout.find('N') == 0
@@ -35,11 +35,11 @@ def is_viewable(train_data):
 
 
 def views(train_data, count=None, at_once=None):
-    """Yield the batches of such an iterator, and move it as it does itself.
+    """Yield the batches of a viewable iterator, and move it as its own methods do.
 
-    Whole ones are views of its rows, which nobody may write to. They stay as they are when it
+    Whole batches are views of its rows, which nobody may write to. They stay as they are when it
     shuffles, since that makes new arrays. `at_once` takes a batch, and returns how many like it
-    may be one; they are as many as make the fewest runs of at most `count` batches.
+    may be joined. So many are joined that at most `count` batches need the fewest runs.
     """
     size, count = train_data.batch_size, math.inf if count is None else count
     arrays = [array for _, array in train_data.data + train_data.label]
@@ -71,9 +71,9 @@ def views(train_data, count=None, at_once=None):
 
 
 def joined(batches, at_once):
-    """Yield batches, whole csr ones copied and several as one.
+    """Yield batches, of which whole csr ones are copied and joined.
 
-    MXNet multiplies each run's csr data by the whole weight, however few rows they have.
+    In each run MXNet multiplies csr data by the whole weight, however few rows the data have.
     """
     waiting, most = [], None
     for batch in batches:
@@ -97,9 +97,9 @@ def joined(batches, at_once):
 
 
 class BatchesOfArray(DataIter):
-    """Batches of an array's rows for the one input of a network, named in errors.
+    """Batches of an array's rows for the only input of a network; errors call it by its name.
 
-    NDArrayIter needs a whole one.
+    NDArrayIter would need at least one whole batch.
     """
 
     def __init__(self, name, array, data_shapes):

@@ -2,9 +2,9 @@
 
     python -m svrg_optimization.launch -n 2 -s 1 -- python train.py --prefix run/digits
 
-Rank 0 is the scheduler, the next ones are servers, and all others are workers, which run the
-script. In front of each line stands the rank that printed it. If a process fails, all end. On
-several hosts start svrg_optimization.launch.role by mpirun or Slurm.
+Rank 0 is the scheduler, the next ranks are servers, and all others are workers, which run the
+script. Each line begins with the rank that printed it. If a process fails, all end. On several
+hosts start svrg_optimization.launch.role by mpirun or Slurm.
 """
 
 import argparse
@@ -39,8 +39,8 @@ def main():
     as_root = ['--allow-run-as-root'] * (os.geteuid() == 0)
     role = ['-m', 'svrg_optimization.launch.role', '--servers', str(args.servers), args.script,
             *args.arguments]
-    # As many slots as processes, also where there are fewer cores, or mpirun finds none, as without
-    # /sys; and none of another host.
+    # As many slots as processes, even if there are fewer cores, or if mpirun finds no core, as
+    # without /sys. It uses no other host.
     os.execve(mpirun, [
         mpirun, *as_root, '--host', 'localhost:%d' % (1 + args.servers + args.workers),
         '--map-by', ':OVERSUBSCRIBE', '--bind-to', 'none', '--tag-output',

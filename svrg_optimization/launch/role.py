@@ -2,9 +2,9 @@
 
     mpirun -np 6 ... python -m svrg_optimization.launch.role -s 2 train.py --prefix run/digits
 
-Rank 0 is the scheduler, the next ones are servers, and each other one is a worker, which
-runs the script in this process, as ``python train.py`` does. Open MPI or Slurm tells the rank.
-If a process fails, all end: mpirun does so, and srun with --kill-on-bad-exit=1. If all
+Rank 0 is the scheduler, the next ranks are servers, and each other rank is a worker, which
+runs the script in this process, as ``python train.py`` does. Open MPI or Slurm sets the rank.
+If a process fails, mpirun ends all of them, and so does srun with --kill-on-bad-exit=1. If all
 succeed, rank 0 says so.
 """
 
@@ -21,7 +21,7 @@ import sys
 import zlib
 from pathlib import Path
 
-from ..mxnet_repair.finder import SWITCH  # without it nobody knows who has made a KVStore
+from ..mxnet_repair.finder import SWITCH  # if it is off, `has_joined` is not known
 from ..mxnet_repair.loader import mend_for_users
 
 RANK_AND_SIZE = (('OMPI_COMM_WORLD_RANK', 'OMPI_COMM_WORLD_SIZE'), ('SLURM_PROCID', 'SLURM_NTASKS'))
@@ -53,7 +53,7 @@ def parse():
 def take_role(parser, args):
     """Set the variables of MXNet for this process."""
     workers = args.size - args.servers - 1
-    # How many processes a host has at most.
+    # The largest number of processes on a host.
     here = int(os.environ.get('OMPI_COMM_WORLD_LOCAL_SIZE')
                or -(-args.size // int(os.environ.get('SLURM_NNODES', '1'))))
     nodes = 'SLURM_JOB_NODELIST' if 'OMPI_COMM_WORLD_RANK' in os.environ else 'SLURM_STEP_NODELIST'

@@ -81,7 +81,7 @@ def share_no_inputs(module):
 
 
 def is_reshaped(module, other):
-    """Tell whether one of two modules has other executors than at its binding."""
+    """Tell whether one of two modules has been reshaped since its binding."""
     return not (module._exec_group._default_execs is None is other._exec_group._default_execs)
 
 
@@ -164,7 +164,7 @@ def inputs(module):
 
 
 def can_merge_batches(module):
-    """Tell whether rows of a module's inputs can be those of several batches."""
+    """Tell whether a module's inputs can have the rows of several batches."""
     return (len(module._context) == 1 and not module._state_names
             and not any(module._exec_group.group2ctxs)
             and not any(map(is_row_sparse, inputs(module)))
@@ -187,7 +187,7 @@ def is_bound_for(module, batch):
 def run(module, batch, model, masks=None):
     """Run a module on a batch of its shapes; list all its outputs for each device.
 
-    It has the states of the model, without the last rows if it has fewer, and new masks.
+    It gets new masks, and the states of the model, without their last rows if it has fewer rows.
     """
     group = module._exec_group
     for states, copies in zip(model._exec_group.state_arrays, group.state_arrays):
@@ -201,10 +201,10 @@ def run(module, batch, model, masks=None):
 
 
 def run_on_inputs_of(source, target, is_train, mask_names, copies_inputs, out_grads):
-    """Run a module forward and backward on the current inputs of another, bound alike.
+    """Run a module forward and backward on the current inputs of another, which is bound alike.
 
-    Of `mask_names` are further outputs of `source` and inputs of `target`. Data, labels and
-    states are copied, unless both have the same arrays.
+    The masks of `mask_names` are further outputs of `source` and inputs of `target`. Data, labels
+    and states are copied if it `copies_inputs`; otherwise both have the same arrays.
     """
     outputs = source._exec_group.num_outputs
     names = input_names(source) if copies_inputs else []
@@ -294,7 +294,7 @@ def labels_bound(module, name, ignored):
 
 
 def work_loads(module, rows):
-    """Return a module's work loads; even ones where MXNet would leave a device without a row."""
+    """Return a module's work loads, or equal ones if MXNet would leave a device without a row."""
     loads = module._work_load_list
     try:
         _split_input_slice(rows, loads)

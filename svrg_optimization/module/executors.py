@@ -24,11 +24,11 @@ _WORTH_SHARING = 1 << 18
 class Executors:
     """Executors with the weights of the snapshot of a Module.
 
-    A second Module of the same network, `module`, holds the weights. A third one, for
-    batches of another shape, shares its parameters, and so does a fourth. The second
-    cannot be reshaped instead, because MXNet does not reshape executors with csr data or
-    with masks. It uses the input arrays of the model if possible (`shares_inputs`), and
-    the memory of its activations (`shares_pool`).
+    A second Module of the same network, `module`, holds the weights. A third and a fourth one,
+    for batches of other shapes, share its parameters. The second one cannot be reshaped
+    instead, because MXNet does not reshape executors with csr data or with masks. If possible,
+    the second one uses the input arrays of the model (`shares_inputs`) and the memory of its
+    activations (`shares_pool`).
     """
 
     def __init__(self, model, masks, nodes, loss_is_mean):
@@ -49,7 +49,7 @@ class Executors:
         self.shares_inputs = self.shares_pool = False
 
     def bind(self, model, shared=None):
-        """Bind as the model is bound, with the parameters of `shared`, Executors too."""
+        """Bind as the model is bound, with the parameters of `shared`, further Executors."""
         shapes = dict(model.data_shapes + (model.label_shapes or []))
         self.loss_reduction = LossReduction(model.symbol, self._nodes, shapes, self._loss_is_mean)
         if not model.for_training:
@@ -155,8 +155,8 @@ class Executors:
     def gradients(self, module, batch, model, draws_masks=True, warn_once=None):
         """Return the gradients and losses of a batch, as in BatchGradient, with the model's states.
 
-        `module` is the one `for_batch`. Unless it `draws_masks`, Dropout has those of the last
-        run. `warn_once` warns of labels, where the batch has no padding.
+        `module` is the one that `for_batch` returns. Unless it `draws_masks`, Dropout uses those of
+        the last run. `warn_once` warns of labels; it is given if the batch has no padding.
         """
         with missing_loss_named(self.masks.symbol):
             by_device = executor_group.run(module, batch, model,

@@ -9,7 +9,7 @@ _ADDS = 'broadcast_add', 'broadcast_plus', 'elemwise_add', '_plus', '_Plus'
 
 
 def layers_of_inputs(nodes, data_names):
-    """Map each Layer whose weight an input is multiplied by to the input's place."""
+    """Map each Layer that is applied to an input to the place of this input."""
     layers = {}
     for number, node in enumerate(nodes):
         attrs, is_dense = node.get('attrs', {}), node['op'] == 'FullyConnected'

@@ -94,10 +94,10 @@ def install(module, kvstore, optimizer, optimizer_params, init_optimizer):
 
 
 def _view_where_workers_update(module, kvstore, optimizer, optimizer_params):
-    """Return the class of KVStores whose workers update, None where `kvstore` itself decides.
+    """Return the class that lets workers update the weights, None if `kvstore` is used as it is.
 
-    With `local_steps` the workers do, and for proximal operators and a rule of the rate unless
-    the user has decided in the environment.
+    Workers update the weights with `local_steps`. They also do so for proximal operators and for
+    a rule of the rate, unless the user has decided otherwise in the environment.
     """
     if kinds.is_distributed(kvstore) and module._svrg.settings.local_steps:
         return LocalSteps
@@ -113,7 +113,7 @@ def _view_where_workers_update(module, kvstore, optimizer, optimizer_params):
 
 
 def _checked(module, kvstore, updates, optimizer, optimizer_params):
-    """Check all before the KVStore has a key, and return it, connected if it is distributed."""
+    """Make all checks before the KVStore has a key; return it, connected if it is distributed."""
     settings, on_servers = module._svrg.settings, updates and kinds.is_distributed(kvstore)
     loads_states = module._preload_opt_states is not None or module._loaded.has_states
     kinds.check_usable(kvstore, updates, len(module._context), module._compression_params,

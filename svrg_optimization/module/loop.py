@@ -25,8 +25,8 @@ from .trained_module import TrainedModule
 def fit(module, args, kwargs, is_ours):
     """Train a module as ``Module.fit`` does, and take the snapshots that are due.
 
-    `is_ours` tells that the module is of no subclass, which may read the data before their pass
-    or write to batches. Callbacks get the arguments of ``Module.fit`` in `locals`.
+    `is_ours` tells that the module is not of a user's subclass, which may read the data before
+    their pass or write to batches. Callbacks get the arguments of ``Module.fit`` in `locals`.
     """
     check_place(kwargs, 'fit')
     call = inspect.signature(BaseModule.fit).bind(module, *args, **kwargs)
@@ -153,7 +153,7 @@ def _call(callbacks, *arguments):
 
 
 class _Snapshots:
-    """The snapshots of one ``fit``, and where its data stand.
+    """The snapshots of one ``fit``, and the position of its data.
 
     `has_ended` tells whether the latest snapshot has found convergence, or that no step can
     lower the objective.
@@ -173,7 +173,7 @@ class _Snapshots:
             self._begin()
 
     def _begin(self):
-        """Look at the data and the other workers."""
+        """Check the data, and agree with the other workers."""
         svrg, module = self._svrg, self._of_snapshot
         if (svrg.settings.tol is not None and self._takes_snapshots
                 and leaves_out_other_rows(self._train_data)):
@@ -193,7 +193,7 @@ class _Snapshots:
             or self._step_alone and epoch == self._given.begin_epoch)
 
     def take(self):
-        """Take a snapshot. `batches` rewinds the data then, unless it has stored ones."""
+        """Take a snapshot. Then `batches` rewinds the data, unless it has stored batches."""
         self._rewind = rewind_for_pass(self._train_data, self._is_rewound)
         self._update_full_grads()
 
@@ -272,7 +272,7 @@ class _Snapshots:
         Without a `tol` and a rule there is nothing to decide.
         """
         svrg, given = self._svrg, self._given
-        svrg.epoch = given.num_epoch - 1  # to which the run that this one resumes may not have come
+        svrg.epoch = given.num_epoch - 1  # also if a resumed run has no epoch left
         if not self._takes_snapshots or (svrg.settings.tol is None and self._rule is None) or (
                 given.begin_epoch >= given.num_epoch and not svrg.snapshot.is_active):
             return

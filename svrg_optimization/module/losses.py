@@ -14,9 +14,9 @@ from .loss_reduction import computed_from, is_set, moves_a_parameter
 class Losses:
     r"""Sum of a symbol's losses over a batch, whose gradient is the one of the loss layers.
 
-    It is computed from the inputs of the loss layers: of the outputs, such as
-    probabilities, it could not be told where they are rounded to 0 or 1. `symbol` has these
-    inputs as further outputs, after its own, unless the loss is not known.
+    It is computed from the inputs of the loss layers. Their outputs, such as probabilities, may be
+    rounded to 0 or 1, and then do not tell the loss. `symbol` has these inputs as further
+    outputs, after its own, unless the loss is not known.
     """
 
     def __init__(self, symbol, graph, inputs):

@@ -37,8 +37,8 @@ class Membership:
         """Raise a ValueError on all workers if ``fit`` would hang or go wrong on some of them.
 
         Workers also need the same number of batches. A pass over the training
-        data compares it. If ``fit`` does not begin with such a pass, the batches
-        are counted here, unless `full_grad_batches` saves the pass that counting would take.
+        data compares these numbers. If ``fit`` does not begin with such a pass, the batches
+        are counted here, unless `full_grad_batches` is set, which is to save such passes.
         """
         kvstore, settings = module._kvstore, svrg.settings
         if not is_distributed(kvstore):
@@ -76,7 +76,7 @@ def synchronize(module):
 
 
 def workers_of(module, trains_on_pass=False):
-    """Return what the full gradient of a module is summed over.
+    """Return the Workers over which the full gradient of a module is summed.
 
     A KVStore with compression would quantize it. The KVStore of an optimizer
     that was borrowed from a plain Module has no keys for it.

@@ -1,4 +1,4 @@
-"""States and update counts of a Module's optimizer, as a checkpoint and a way back need them."""
+"""States and update counts of a Module's optimizer, for checkpoints and for a rollback."""
 
 import contextlib
 import pickle
@@ -15,7 +15,7 @@ def devices_that_update(module):
 
 
 def set_update_counts(optimizer, saved, device_ids):
-    """Set what `update_counts` has returned, on some devices."""
+    """Set the counts that `update_counts` has returned, on some devices."""
     by_name = saved['counts']
     by_index = {index: by_name[name] for index, name in optimizer.idx2name.items()
                 if name in by_name}
@@ -36,7 +36,7 @@ def updater_keys(names, copies):
 
 
 def load_optimizer_states(module, fname, load):
-    """Load a pickle of states as Module does, and check that they are of the parameters."""
+    """Load a pickle of states as Module does, and check that they belong to the parameters."""
     updater = updater_of(module)
     with kept_on_error(updater, ('states', 'states_synced', 'optimizer')):
         try:
@@ -55,7 +55,7 @@ def check_states_fit(module, states, source):
     """
     weights, optimizer = executor_group.parameters(module), module._optimizer
     keys = updater_keys(module._param_names, devices_that_update(module))
-    of_weights = states.keys() - set(module._membership.keys.summed)  # none after a way back
+    of_weights = states.keys() - set(module._membership.keys.summed)  # none after a rollback
     if of_weights and not keys.keys() & of_weights:
         module._svrg.warn_once('%s holds no states of the parameters of this module, as it was '
                                'saved by another kind of KVStore or module: they begin anew'
@@ -71,7 +71,7 @@ def check_states_fit(module, states, source):
 
 
 def _shapes_of(state):
-    """Return the shape of a state, a list of these of a tuple or a list, None of all else."""
+    """Return the shape of an array, a list of shapes for a tuple or list, None for all else."""
     return ([_shapes_of(part) for part in state] if isinstance(state, (tuple, list))
             else getattr(state, 'shape', None))
 
@@ -82,7 +82,7 @@ def updater_of(module):
 
 
 def begin_anew(module, weights):
-    """Let the optimizer go on from weights that the module has already, without its states."""
+    """Let the optimizer go on from the module's present weights, without its states."""
     updater = updater_of(module)
     for key in updater_keys(module._param_names, devices_that_update(module)):
         updater.states.pop(key, None)

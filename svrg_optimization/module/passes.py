@@ -19,12 +19,12 @@ class Pass(BatchesOfPass):
     def batches(self, are_kept=False, at_once=None):
         """Return an iterator over the batches, which may be views of rows unless they are kept.
 
-        `at_once` takes a batch, and returns how many like it may be one.
+        `at_once` takes a batch, and returns how many like it may be joined into one.
         """
         self._batches = iter(self.train_data)
         if not are_kept and is_viewable(self.train_data):
             return views(self.train_data, self.count, at_once)
-        # The end of the data ends map, too. It calls no __iter__ once more.
+        # The end of the data ends map too. Unlike islice it does not call __iter__ again.
         count = () if self.count is None else (min(self.count, sys.maxsize),)
         batches = map(next, itertools.repeat(self._batches, *count))
         return joined(batches, at_once) if at_once else batches
@@ -35,9 +35,9 @@ class Pass(BatchesOfPass):
         return self
 
     def is_whole(self, yielded):
-        """Tell whether `yielded` batches were all; read one more if that is not known."""
+        """Tell whether `yielded` batches were all batches; read one more to find out, if needed."""
         return yielded != self.count or next(self._batches, _END) is _END
 
     def kept(self, batch):
-        """Return a batch that stays as it is, which the data may overwrite."""
+        """Return a copy of a batch, unless its iterator is known not to overwrite it."""
         return held(batch, copies=not batches_stay(self.train_data))

@@ -44,7 +44,7 @@ class ModuleReference(Reference):
         self._counts_rows = settings.sparse_full_grad
 
     def bind(self, model, shared=None):
-        """Bind as the model is; another one, `shared`, has the parameters, if given."""
+        """Bind as the model is bound, with the parameters of `shared`, another one, if given."""
         self.batch_size = executor_group.batch_size(model)
         self.activations_are_current = True
         self.executors.bind(model, shared and shared.executors)
@@ -91,7 +91,7 @@ class ModuleReference(Reference):
         return executor_group.parameters(self.executors.module)
 
     def values(self):
-        """Map each parameter and auxiliary state likewise."""
+        """Map each parameter and auxiliary state to a list of its arrays there, one per device."""
         return executor_group.values(self.executors.module)
 
     def values_of(self, model):
@@ -116,7 +116,7 @@ class ModuleReference(Reference):
 
     @contextlib.contextmanager
     def inputs_kept(self, model):
-        """Protect the model's inputs, for a backward to come or a Monitor, from a pass."""
+        """Protect the model's inputs from a pass, for a later backward or a Monitor."""
         shares_inputs = self.executors.shares_inputs
         with executor_group.kept(executor_group.inputs(model) if shares_inputs else []):
             self.activations_are_current = not self.executors.shares_pool
@@ -154,7 +154,7 @@ class ModuleReference(Reference):
         return 1 if self.bucket_of or self.counted_by_row() else self.executors.most_to_merge(batch)
 
     def inputs_of_weights(self, batch, source):
-        """List the layers that inputs go into, and these without padding."""
+        """List the layers that are applied to inputs, and these inputs without padding."""
         bucket = self.bucket_of(batch)._svrg.reference if self.bucket_of else self
         shapes = bucket.executors.module.data_shapes
         rows, padding = count_rows(batch, shapes)

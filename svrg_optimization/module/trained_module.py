@@ -1,4 +1,4 @@
-"""A Module as the rate and the gradient's norm see it: what its optimizer does with a gradient."""
+"""A Module's TrainedModel: what its optimizer does with a gradient."""
 
 from ..core.arrays import set_all
 from ..core.front_end import TrainedModel
@@ -40,7 +40,7 @@ class TrainedModule(TrainedModel):
 
     @property
     def scale_of_step(self):
-        """What the optimizer multiplies a gradient by, and the number of gradients in a sum."""
+        """The optimizer's factor of a gradient, and the number of gradients that are summed."""
         module, kvstore = self.model, self.model._kvstore
         return module._optimizer.rescale_grad, (len(module._context) if kvstore else 1) * (
             kvstore.num_workers if waits_in_steps(kvstore) else 1)
