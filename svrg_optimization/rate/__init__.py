@@ -1,1 +1,1 @@
-"""The optimizer 'svrg_lbfgs': its rate, the metric, secant pairs, directions, the rollback."""
+"""The optimizer 'svrg_lbfgs': rate, metric, secant pairs, directions and rollback."""

@@ -10,19 +10,19 @@ from ..core.arrays import as_float32, is_row_sparse, with_all_rows, with_dense_s
 
 
 class Direction:
-    r"""What gradients become on a device so that the optimizer makes the wished step.
+    r"""Turns the gradients on a device so that the optimizer makes a quasi-Newton step.
 
-    An optimizer that decays weights steps along :math:`s g + \lambda w`, with its `rescale_grad`
-    s. After
+    An optimizer that decays weights steps along :math:`s g + \lambda w`, where s is its
+    `rescale_grad`. After
 
     .. math:: g \leftarrow H (g + \lambda w / s) - \lambda w / s
 
-    it steps along :math:`H (s g + \lambda w)`. This is linear, so each device and each worker
-    does it before gradients are summed, and all get the same sum, to the bit. The last term has
-    s and :math:`\lambda` as MXNet rounds them, and cancels exactly: the optimum is that of the
-    wd that was given.
+    it steps along :math:`H (s g + \lambda w)`. This is linear. So each device and each worker
+    can do it before gradients are summed, and all get bit-identical sums. In the last term
+    s and :math:`\lambda` are rounded as MXNet rounds them, so that the term cancels exactly. The
+    optimum is that of the exact wd.
 
-    All is one operation of MXNet, since small ones take as long as the arithmetic.
+    All of this is one operation of MXNet, since calls of small ones take as long as the arithmetic.
 
     Parameters
     ----------
@@ -33,8 +33,8 @@ class Direction:
     pairs : SecantPairs
         The pairs in H.
     gradient : MeanGradient
-        Has the weight decays, and the multipliers of the rate, m. They are part of the metric:
-        H is for :math:`w / \sqrt m`, and the optimizer multiplies by m.
+        Has the weight decays and the multipliers m of the rate. The multipliers are part of the
+        metric: H is that of the variables :math:`w / \sqrt m`, and the optimizer multiplies by m.
     weights : dict of str to NDArray
         Arrays like the gradients, on the device.
     """
@@ -59,7 +59,7 @@ class Direction:
             for output in self._separated(part, _sum(self._solved(part, gamma, each), change,
                                                      None if decay is None else -decay))])
         self._inputs = [name.split(' ', 1) for name in symbol.list_inputs()]
-        # Parameters, as all inputs are said to be, are not looked at again in each step.
+        # All inputs are declared as parameters, which MXNet does not check again in each step.
         self._operation = nd.CachedOp(symbol, [
             ('static_alloc', True), ('static_shape', True), ('data_indices', '[]'),
             ('param_indices', str(list(range(len(self._inputs)))))])
@@ -128,9 +128,9 @@ class Direction:
                 for of_part, each in zip(written, numbers)]
 
     def apply(self, gradients, weights, scale, copies=1):
-        """Turn gradients, a dict of NDArrays, in place.
+        """Turn gradients, a dict of NDArrays, into directions, in place.
 
-        `scale` is s, and `copies` the number of gradients that are summed. The network of a
+        `scale` is s, and `copies` is the number of gradients that are summed. The network of a
         batch may lack some of the parameters.
         """
         if (scale, copies) != self._scale:
@@ -146,7 +146,7 @@ class Direction:
             if name in weights else self._zeros(self._like[name]) for kind, name in self._inputs),
             out=list(found.values()))
         for name, gradient in gradients.items():
-            if is_row_sparse(gradient):  # it stores all rows, as momentum is to reach them
+            if is_row_sparse(gradient):  # it stores all rows, so that momentum reaches them
                 self._ones.setdefault(name, with_all_rows(nd.ones_like(found[name])))
                 nd.elemwise_mul(self._ones[name], found[name], out=gradient)
 
@@ -155,7 +155,7 @@ class Direction:
 
 
 def _sum(first, *others):
-    """Return the sum of symbols but those that are None."""
+    """Return the sum of the symbols that are not None."""
     return sum((each for each in others if each is not None), first)
 
 

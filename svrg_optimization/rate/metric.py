@@ -1,4 +1,4 @@
-"""The metric: how curved the objective is along the inputs, before a step is made."""
+"""The metric: curvature of the objective along the inputs, known before a step is made."""
 
 import math
 from typing import NamedTuple, Optional
@@ -10,20 +10,20 @@ from ..proximal import GroupLasso, is_ours
 
 # Columns up to which the whole moment is inverted: with more its product takes too long.
 _COLUMNS = 256
-_SMALLEST = 1e-7  # eigenvalue; float32 would lose the others beside the inverse of a smaller one
+_SMALLEST = 1e-7  # eigenvalue: beside the inverse of a smaller one float32 would lose the others
 
 
 class Layer(NamedTuple):
-    """A weight that an input is multiplied by: its columns are those of the input.
+    """A layer that multiplies an input by a weight, which has the columns of the input.
 
     Attributes
     ----------
     weight : str
-        The weight.
+        Name of the weight.
     bias : str or None
-        What is added to the product.
+        Name of the bias that is added to the product.
     axis : int
-        Axis of the weight that has an element for each column: 0 for x w, 1 for x w^T.
+        Axis of the weight that counts the columns: 0 for x w, 1 for x w^T.
     """
 
     weight: str
@@ -32,7 +32,7 @@ class Layer(NamedTuple):
 
 
 class InputMoments:
-    """Sums of [x, 1] [x, 1]^T over the rows x of inputs; of many columns the diagonal.
+    """Sums of [x, 1] [x, 1]^T over the rows x of inputs; for many columns only the diagonal.
 
     `reference` and `source` are those of the pass whose batches are added.
     """
@@ -58,7 +58,7 @@ class InputMoments:
 
 
 def _moment(inputs, columns):
-    """Return the sum of [x, 1] [x, 1]^T, or its diagonal; the rows are its last element."""
+    """Return the sum of [x, 1] [x, 1]^T, or its diagonal; its last element counts the rows."""
     if getattr(inputs, 'stype', '') == 'csr' and columns > _COLUMNS:
         values = inputs.data.asnumpy().astype('float64')
         return np.append(np.bincount(inputs.indices.asnumpy(), values * values, columns),
@@ -76,12 +76,12 @@ class MetricBlock:
 
     .. math:: M = \frac{1}{n} \sum_i [x_i, 1] [x_i, 1]^T + \Lambda
 
-    with the weight decays :math:`\Lambda`: the Hessian of the mean objective but for the
-    curvature of the loss in a row's outputs. It is a matrix, or its diagonal. Along directions
-    that columns divided by the root of their mean square do not have, an eigenvalue of at most
-    :math:`10^{-7}`, it is 1. All other parameters have M = 1, as None here.
+    with the weight decays :math:`\Lambda`. It is the Hessian of the mean objective if the loss of
+    a row has the curvature 1 in the outputs. It is a matrix, or the diagonal of one. If the
+    columns are divided by the root of their mean square, the matrix may have eigenvalues of at
+    most :math:`10^{-7}`: there it is set to 1. All other parameters have M = 1, with `moment` None.
 
-    Numbers of a part are an array with the columns last, the bias after the others.
+    The `numbers` of a part are an array whose last axis has the columns, and then the bias.
     """
 
     def __init__(self, names, axis=1, moment=None):
@@ -118,7 +118,7 @@ class MetricBlock:
             numbers @ self.inverse if self.is_full else numbers * self.inverse)
 
     def spread(self, numbers):
-        """Return the square of the norm in M, of what is least for all numbers of the bias."""
+        """Return the square of the norm in M, with the bias for which this is least."""
         if self.is_full and len(self.names) == 2:
             *_, means = self.moment
             numbers, inner = numbers[:, :-1], (
@@ -145,10 +145,10 @@ class MetricBlock:
 
 
 def metric_of(moments, gradient, full_gradient, weights, is_directed):
-    """Return the MetricBlocks that have a moment, from that of each layer.
+    """Return the MetricBlocks that have a moment, made of the moment of each layer.
 
-    Without pairs of L-BFGS a network of several layers has none: those of its first layer alone
-    make training slower.
+    A network of several layers has none unless steps have pairs of L-BFGS: a metric of its
+    first layer alone makes training slower.
 
     Parameters
     ----------
@@ -174,7 +174,7 @@ def metric_of(moments, gradient, full_gradient, weights, is_directed):
                                 != gradient.multipliers[layer.bias] or not gradient.is_smooth
                                 or math.prod(weights[layer.bias][0].shape) != outputs
                                 or moment.ndim == 1):
-            names.pop()  # its own moment is 1, and a diagonal does not join it to the columns
+            names.pop()  # the bias: its own moment is 1, and a diagonal does not join it to columns
         decays = [gradient.decays[name] / gradient.per_row(full_gradient) for name in names]
         if len(names) == 1:
             moment = moment[(slice(-1),) * moment.ndim]

@@ -1,4 +1,4 @@
-"""The rollback: which of two snapshots is worse, and how training goes back to the former."""
+"""The rollback: whether a snapshot is worse than the one before, and the way back to that one."""
 
 import math
 
@@ -6,10 +6,10 @@ import numpy as np
 
 from ..core.arrays import dense
 
-# What objectives may differ by, relative to them: by rounding, times the dtype's precision, and
-# by chance where each pass finds another one, as with Dropout.
+# Relative differences of objectives that tell nothing: from rounding, times the dtype's precision,
+# and by chance if each pass finds another objective, as with Dropout.
 _ROUNDING, _CHANCE = 25, 0.1
-_NOISE = 10  # of the change of a gradient by the weights' spacing: what is smaller is noise
+_NOISE = 10  # a gradient below this multiple of its change over the weights' spacing is noise
 
 
 def roll_back(svrg, before, trained):
@@ -24,14 +24,14 @@ def roll_back(svrg, before, trained):
 
 
 class Guard:
-    """What compares a snapshot with the one before.
+    """Comparison of a snapshot with the one before.
 
     Attributes
     ----------
     slowdown : float
-        What the rate is divided by: doubled by each rollback, halved by each other snapshot.
+        Divisor of the rate: doubled by each rollback, halved by each other snapshot, at least 1.
     largest_objective : float
-        Largest objective so far, whose rounding is noise.
+        Largest objective so far. Its rounding is noise.
     """
 
     def __init__(self, slowdown=1., largest_objective=0.):
@@ -45,20 +45,21 @@ class Guard:
     def change(self, gradient, before, full_gradient, weights, noise, along, product, is_random):
         r"""Return the change of the objective since a PreviousSnapshot; -inf if it is not known.
 
-        Where both objectives are known it is their difference, if that is more than rounding. If
-        it is less, :math:`(g + g')^T s / 2` is exact for a quadratic objective, with the move s
-        and the gradients g and g'. If one is not known, :math:`g'^T s` is an upper bound for a
-        convex one. At a gradient of rounding errors neither tells which objective is the smaller
-        one.
+        If both objectives are known, and their difference is more than rounding, it is their
+        difference. If it is less, :math:`(g + g')^T s / 2` is returned, with the move s
+        and the gradients g and g' before and after it. This is exact for a quadratic objective.
+        If an objective is not known, :math:`g'^T s` is returned, which is an upper bound for a
+        convex objective. If the gradient is only rounding errors, neither says which
+        objective is smaller, and 0 is returned.
 
         Parameters
         ----------
         gradient : MeanGradient
-            What the optimizer makes of a gradient.
+            The gradient that the optimizer steps along.
         before, full_gradient, weights
-            The PreviousSnapshot, and what the new one has.
+            The PreviousSnapshot, and full gradient and weights of the new one.
         noise : float
-            How much a gradient changes where the weights do by their spacing.
+            Change of the gradient if the weights change by their spacing.
         along, product : float
             :math:`g'^T s` and :math:`(g' - g)^T s`.
         is_random : bool

@@ -1,4 +1,4 @@
-"""One batch of a pass, and the inputs of all, while the pass reads them."""
+"""A pass that keeps one random batch, and adds up the moments of all inputs."""
 
 import numpy as np
 
@@ -6,9 +6,9 @@ from ..core.front_end import BatchesOfPass, number_in
 
 
 class SampledBatch(BatchesOfPass):
-    """A pass that keeps one batch, each as likely as any other, and adds all to InputMoments.
+    """A pass that keeps one batch, chosen uniformly, and adds all batches to InputMoments.
 
-    `seed` is that of the choice; NumPy's own generator stays as it is.
+    `seed` is that of the choice, which does not use NumPy's global generator.
     """
 
     def __init__(self, source, seed, moments=None):

@@ -1,8 +1,8 @@
-r"""Secant pairs: the last moves between snapshots with the changes of the gradient."""
+r"""Secant pairs: the last moves between snapshots, with the changes of the gradient."""
 
 import numpy as np
 
-_CURVED = 0.01  # of a pair's curvature, on the support
+_CURVED = 0.01  # the part of a pair's curvature that must be left on the support
 _PAIRS, _BYTES = 10, 1 << 24  # a larger model keeps fewer: each step reads them twice
 
 
@@ -24,7 +24,7 @@ class SecantPairs:
               -\gamma R^{-1} & 0 \end{bmatrix} \begin{bmatrix} S \\ Z \end{bmatrix},
               \quad R_{ij} = s_i^T y_j \text{ for } i \le j
 
-    [1]_. SVRG with stochastic L-BFGS is of [2]_, whose pairs are of subsampled Hessians.
+    [1]_. SVRG with stochastic L-BFGS is due to [2]_, whose pairs come from subsampled Hessians.
 
     Attributes
     ----------
@@ -49,7 +49,7 @@ class SecantPairs:
         return len(self.moves)
 
     def add(self, move, change, solved, dtype):
-        """Add s, y and the inverse of M times y; drop the oldest pairs where room lacks."""
+        """Add s, y and the inverse of M times y; drop the oldest pairs if there is no room."""
         root, room = np.sqrt(change @ move), room_for(move.size, dtype)
         if len(self) and self.moves.shape[1] != move.size:
             self.__init__()  # other parameters are updated now
@@ -63,7 +63,7 @@ class SecantPairs:
             for square, rows in ((self.products, self.moves), (self.squares, self.changes)))
 
     def within(self, free, metric):
-        """Return the pairs of the numbers that are `free`, along which there is curvature."""
+        """Return the pairs restricted to the `free` numbers, if they still have curvature."""
         pairs = SecantPairs()
         for move, solved in zip(self.moves, self.changes):
             if move.size == free.size and free * move @ (solved * metric) > _CURVED:

@@ -21,44 +21,48 @@ from .secant_pairs import SecantPairs, room_for
 _MODULES_DEFAULT = (('learning_rate', 0.01),)  # of `fit` and `init_optimizer`: nobody has given it
 _MOMENTUM = 0.9
 _TIME_CONSTANTS = 4  # from one snapshot to the next
-_STABLE = 1.5  # of (1 + momentum) / (1 + 2 momentum), where 2 is not stable any more
+_STABLE = 1.5  # times (1 + momentum) / (1 + 2 momentum); nag is unstable from 2 on
 _UNKNOWN = 0.1  # the rate without momentum, where nothing can be measured
 _STATE = 'rate', 'gamma', '_steps', '_is_directed', '_is_fresh', '_lacks_metric', 'num_rollbacks'
 _PROXIMAL_RATE = 10.  # with operators, over the batches of a pass; 1 at most
 _JUMPS = 20  # at a snapshot
 _FASTER = 1.1  # by which the rate grows at most where each batch has another curvature
-_FLAT = 1e-8  # of s y, relative to its largest value
+_FLAT = 1e-8  # relative to the largest value that s y can have
 
 
 class SnapshotRule(LRScheduler):
     r"""Learning rate and direction of 'svrg_lbfgs', set at each snapshot: its `lr_scheduler`.
 
     A step is :math:`w \leftarrow w - \eta H g` with the SVRG gradient g, weight decay included,
-    and nag's momentum :math:`\beta`. H is the matrix of SecantPairs on the metric M of
+    and nag's momentum :math:`\beta`. H is the matrix of SecantPairs in the metric M of
     MetricBlocks, with
 
     .. math:: \gamma = \frac{s^T y}{y^T M^{-1} y}, \quad
               \eta = \min\left(\frac{4 (1 - \beta)}{m},
               \frac{3}{4} \frac{2 (1 + \beta)}{1 + 2 \beta} \frac{1}{b}\right) / \mathrm{slowdown}
 
-    where s and y are of the newest pair, m is the number of steps between snapshots and b that of
-    batches in a pass. With M about the Hessian of the mean, the Hessian of each batch is
-    at most b M, since it is a part of the sum: nag is stable, and m steps take four time
-    constants. The first pair is of a random batch, along :math:`M^{-1} g` with the length at
-    which the outputs move by about 1. :math:`\gamma` is the second formula of Barzilai and Borwein.
+    where s and y are those of the newest pair, m is the number of steps between snapshots and b is
+    that of batches in a pass. The first bound on :math:`\eta` lets m steps take four time
+    constants. The second keeps nag stable: H is about the inverse Hessian of the mean, and the
+    Hessian of a batch is at most b times as large, since it is one term of a mean over b batches.
+    A random batch gives the first pair: along :math:`M^{-1} g`, with the length at which the
+    outputs move by about 1. :math:`\gamma` is the second formula of Barzilai and Borwein.
 
-    Where the objective is above that of the snapshot before, training goes back there; the failed
-    move is a pair, too. With a proximal operator, M is diagonal and a step has
-    :math:`\gamma M^{-1}`, sgd's momentum, and :math:`\eta = \gamma \min(1, 10 / b) /
-    \mathrm{slowdown}`; at a snapshot H leads on where weights are neither 0 nor at a bound, as
-    long as passes there find the objective below.
-    Without pairs, as with `sparse_full_grad`, several layers have M = 1. With layers such as
-    Dropout and BatchNorm :math:`\gamma` is that of a random batch, with the same random numbers.
-    In both cases :math:`\eta = \gamma (1 - \beta) / \mathrm{slowdown}`.
+    If the objective is above that of the snapshot before, training goes back there. The failed
+    move gives a pair, too.
 
-    Preconditioned SVRG with defaults alone is of Z. Frangella, P. Rathore, S. Zhao and M. Udell,
-    "PROMISE: Preconditioned Stochastic Optimization Methods by Incorporating Scalable Curvature
-    Estimates", JMLR 25(346), 2024.
+    With a proximal operator M is diagonal, and a step has :math:`\gamma M^{-1}`, sgd's momentum,
+    and :math:`\eta = \gamma \min(1, 10 / b) / \mathrm{slowdown}`. At a snapshot H is used for
+    steps of length 1 in the weights that are neither 0 nor at a bound, as long as passes find
+    that these lower the objective.
+
+    Without pairs M is 1 for several layers, and with `sparse_full_grad`. With layers such as
+    Dropout and BatchNorm a random batch gives :math:`\gamma`, twice with the same random numbers.
+    If M is 1 and in the latter case :math:`\eta = \gamma (1 - \beta) / \mathrm{slowdown}`.
+
+    Preconditioned SVRG that needs no tuning is due to Z. Frangella, P. Rathore, S. Zhao and
+    M. Udell, "PROMISE: Preconditioned Stochastic Optimization Methods by Incorporating Scalable
+    Curvature Estimates", JMLR 25(346), 2024.
 
     Attributes
     ----------
@@ -87,7 +91,7 @@ class SnapshotRule(LRScheduler):
         self.forget_history()
 
     def forget_history(self):
-        """Let the next snapshot measure all anew: weights or data are others."""
+        """Let the next snapshot measure everything anew, since the weights or data are others."""
         self._is_fresh = self._lacks_metric = True
 
     def state(self):
@@ -104,7 +108,7 @@ class SnapshotRule(LRScheduler):
         self._directions, self._inverses = {}, {}
 
     def rename(self, names):
-        """Use other names of the parameters, which a dict maps those in the metric to."""
+        """Use other names for the parameters, given a dict from those in the metric to them."""
         for part in self.metric:
             part.names = tuple(names[name] for name in part.names)
 
@@ -287,14 +291,14 @@ class SnapshotRule(LRScheduler):
         return Pair(length, product, solved, tuple(map(np.concatenate, zip(*vectors))))
 
     def _learn(self, pair, gradient, weights, has_failed=False):
-        """Let a pair set gamma and join the others, if the objective is convex along it.
+        """Let a pair set gamma, and add it to the pairs, if the objective is convex along it.
 
-        After a move that has failed, gamma gets no larger.
+        After a failed move gamma gets no larger.
         """
         if not _FLAT * math.sqrt(pair.length * pair.solved) < pair.product < math.inf:
             return
         gamma = pair.product / pair.solved
-        # A batch's masks make it another one each time.
+        # With Dropout each batch has another curvature.
         largest = 1. if has_failed else math.inf if self._is_directed else _FASTER
         self.gamma = gamma if self.gamma is None else min(gamma, largest * self.gamma)
         if self._has_pairs:
@@ -324,9 +328,9 @@ class SnapshotRule(LRScheduler):
         return Pair(*workers.allreduce_max(pair[:3]), pair.vectors)
 
     def _jump(self, svrg, trained):
-        """Set the model to where L-BFGS leads on the support; tell whether it can.
+        """Make an L-BFGS step of the model on the support; tell whether there is one.
 
-        The objective is smooth there: weights that an operator has set to 0 or to a bound stay.
+        The objective is smooth there. Weights that an operator has set to 0 or to a bound stay.
         """
         gradient, at_snapshot = trained.mean_gradient(), svrg.reference.weights()
         if gradient.is_smooth or not self._has_pairs or svrg.snapshot.is_at_floor:
@@ -344,7 +348,7 @@ class SnapshotRule(LRScheduler):
         if not len(pairs):
             return False
         Direction(parts, 1 / pairs.squares[-1, -1], pairs, gradient, weights).apply(
-            slopes, weights, math.inf)  # they have the decay
+            slopes, weights, math.inf)  # the slopes include the decay
         for name, slope in slopes.items():
             there = weights[name] - slope * gradient.multipliers[name]
             if name in gradient.proximal:
@@ -358,7 +362,7 @@ class SnapshotRule(LRScheduler):
 
     @property
     def turns(self):
-        """Whether steps are other ones than along the gradient."""
+        """Whether steps have other directions than the gradient."""
         return bool(self._is_directed or self.metric)
 
     def direct(self, trained, svrg, gradients, weights, scale, copies=1):
@@ -392,7 +396,7 @@ class SnapshotRule(LRScheduler):
             self._directions[device].apply(there, here, scale, copies)
 
     def step_size(self, name, rate, like):
-        """Return a rate divided by M's diagonal, or the rate, for a proximal operator.
+        """Return a rate divided by M's diagonal, for a proximal operator; without M the rate.
 
         `like` is an array with shape, context and dtype of the parameter.
         """
@@ -429,7 +433,7 @@ def _dtype(gradient, weights):
 
 
 def _has_room(gradient, full_gradient, weights):
-    """Tell whether there may be pairs: of all rows, and of dense weights with operators."""
+    """Tell whether pairs can be used: not by sparse steps or row_sparse weights with operators."""
     size = sum(math.prod(weights[name][0].shape) for name in gradient.updated(full_gradient))
     return (not full_gradient.row_counts
             and not any(is_row_sparse(weights[name][0]) for name in gradient.proximal)
@@ -446,7 +450,7 @@ class SVRG_LBFGS(mx.optimizer.NAG):  # noqa: N801 (MXNet registers the name in l
     ----------
     momentum : float
         As in ``mxnet.optimizer.NAG``; 0.9 by default. With proximal operators as in
-        ``mxnet.optimizer.SGD``: the last move, with what the operators made of it, goes on.
+        ``mxnet.optimizer.SGD``, where the last move counts as the operators left it.
     **others
         As in ``mxnet.optimizer.NAG``, for example `wd`.
     """
@@ -462,7 +466,7 @@ class SVRG_LBFGS(mx.optimizer.NAG):  # noqa: N801 (MXNet registers the name in l
 
 
 def spelled_out(optimizer, optimizer_params):
-    """Return the arguments of an optimizer, with those that 'svrg_lbfgs' has by default."""
+    """Return the arguments of an optimizer, for 'svrg_lbfgs' with those that it has by default."""
     if not (isinstance(optimizer, str) and optimizer.lower() == SVRG_LBFGS.__name__.lower()):
         return optimizer_params or {}
     given = {} if optimizer_params == _MODULES_DEFAULT else dict(optimizer_params or {})
