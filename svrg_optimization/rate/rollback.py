@@ -83,4 +83,6 @@ class Guard:
             size = max(size, self.largest_objective)
         if not (math.isfinite(value) and abs(value - former) <= precision * size):
             return value - former + penalty
-        return 0. if is_random or is_noise else along - product / 2 + penalty
+        if is_noise:
+            return min(0., norm - gradient.length(before.full_gradient, before.weights))
+        return 0. if is_random else along - product / 2 + penalty

@@ -256,11 +256,10 @@ class SnapshotRule(LRScheduler):
         factors = [multipliers[part.names[0]] for part in parts]
         numbers = [part.joined(gradients) for part in parts]
         vector = np.concatenate([each.ravel() * factor for each, factor in zip(numbers, factors)])
-        fall = 0.
-        if self._is_directed and len(self.pairs) and self.pairs.moves.shape[1] == len(vector):
-            products = np.vstack([self.pairs.moves, self.pairs.changes]) @ vector
-            fall = float(products @ self.pairs.matrix(self.gamma) @ products)
-            curvature = 1 / self.gamma
+        fall, (pairs, gamma) = 0., self._pairs_along(numbers, parts, multipliers)
+        if len(pairs):
+            products = np.vstack([pairs.moves, pairs.changes]) @ vector
+            fall, curvature = float(products @ pairs.matrix(gamma) @ products), 1 / gamma
         fall += sum(float((each * part.solve(each)).sum()) * factor
                     for part, each, factor in zip(parts, numbers, factors)) / (
                         curvature or math.nan)
@@ -268,6 +267,21 @@ class SnapshotRule(LRScheduler):
         return fall, sum(
             part.spread(part.joined(weights)) / factor for part, factor in zip(parts, factors)
             if weights[part.names[0]].ndim > 1 or not is_matrix)
+
+    def _pairs_along(self, numbers, parts, multipliers):
+        """Return the pairs in H along the numbers of all parts, and its gamma.
+
+        With proximal operators they are of the support: where the numbers are not 0.
+        """
+        if self._is_directed or not len(self.pairs):
+            fits = len(self.pairs) and self.pairs.moves.shape[1] == sum(map(np.size, numbers))
+            return self.pairs if fits else SecantPairs(), self.gamma
+        metric = [part.times(np.full_like(each, multipliers[part.names[0]]))
+                  for part, each in zip(parts, numbers)]
+        free, metric = (np.concatenate([each.ravel() for each in arrays])
+                        for arrays in (numbers, metric))
+        pairs = self.pairs.within(free != 0, metric)
+        return pairs, 1 / pairs.squares[-1, -1] if len(pairs) else self.gamma
 
     def _parts(self, names):
         """Return the parts of some parameters, those with a metric first."""
@@ -339,24 +353,23 @@ class SnapshotRule(LRScheduler):
         slopes = {name: slope.astype(weights[name].dtype) * (weights[name] != 0) for name, slope in
                   gradient.mapping(svrg.snapshot.full_gradient, at_snapshot).items()}
         parts = self._parts(list(slopes))
-        numbers = [part.joined(slopes) for part in parts]
-        metric = [part.times(np.full_like(each, gradient.multipliers[part.names[0]]))
-                  for part, each in zip(parts, numbers)]
-        numbers, metric = (np.concatenate([each.ravel() for each in arrays])
-                           for arrays in (numbers, metric))
-        pairs = self.pairs.within(numbers != 0, metric)
+        pairs, gamma = self._pairs_along([part.joined(slopes) for part in parts], parts,
+                                         gradient.multipliers)
         if not len(pairs):
             return False
-        Direction(parts, 1 / pairs.squares[-1, -1], pairs, gradient, weights).apply(
+        Direction(parts, gamma, pairs, gradient, weights).apply(
             slopes, weights, math.inf)  # the slopes include the decay
+        has_moved = False
         for name, slope in slopes.items():
-            there = weights[name] - slope * gradient.multipliers[name]
+            here, there = weights[name], weights[name] - slope * gradient.multipliers[name]
             if name in gradient.proximal:
-                there *= there * weights[name] > 0  # not to the other side of 0
+                there *= there * here > 0  # not to the other side of 0
                 gradient.proximal[name].prox(there, 0.)  # within bounds
-            weights[name] = there
-        trained.go_to({name: [there] * len(at_snapshot[name]) for name, there in weights.items()})
-        return True
+            weights[name], has_moved = there, has_moved or (there != here).max().asscalar() > 0
+        if has_moved:
+            trained.go_to({name: [there] * len(at_snapshot[name])
+                           for name, there in weights.items()})
+        return has_moved
 
     # A step
 

@@ -174,6 +174,35 @@ def test_converged_is_right_in_any_units(way, units, optimizer, strength, shift)
 
 
 @pytest.mark.parametrize('front_end', [of_module, of_trainer], ids=['Module', 'Gluon'])
+@pytest.mark.parametrize('seed', [5, 19, 21])
+def test_the_lasso_converges_from_any_start(front_end, seed):
+    """A jump to where the gradient is noise is not undone."""
+    mx.random.seed(seed)
+    np.random.seed(seed)
+    trained, weight = front_end((MANY, ANSWERS, 0, 0.1, None), 'float32', 1e-5, 'svrg_lbfgs',
+                                {'batch': 20}, 100, bias=True)
+    expected = solution(MANY, ANSWERS, strength=0.1)
+    assert np.abs(weight.ravel() - expected).max() < 1e-4 * np.abs(expected).max()
+    assert trained.has_converged and trained.result.passes <= 66
+
+
+@pytest.mark.parametrize('column', range(COLUMNS))
+@pytest.mark.parametrize('weight', [-0.5, -3.])
+def test_a_jump_that_moves_nothing_is_the_last(column, weight):
+    """One weight alone can be made better by jumps, for others leave 0 by steps."""
+    module = SVRGModule(mx.sym.LinearRegressionOutput(mx.sym.FullyConnected(
+        mx.sym.Variable('data'), num_hidden=1, no_bias=True, name='fc'), mx.sym.Variable('label')),
+        label_names=('label',), update_freq=1, proximal={'fc_weight': L1(0.1)})
+    train_data = mx.io.NDArrayIter(MANY.astype('f'), ANSWERS.astype('f'), 20, label_name='label')
+    module.bind(train_data.provide_data, train_data.provide_label)
+    module.init_params(arg_params={
+        'fc_weight': weight * mx.nd.one_hot(mx.nd.array([column]), COLUMNS)})
+    module.init_optimizer(optimizer='svrg_lbfgs')
+    module.update_full_grads(train_data)
+    assert 1 < module.result.passes <= 8
+
+
+@pytest.mark.parametrize('front_end', [of_module, of_trainer], ids=['Module', 'Gluon'])
 @pytest.mark.parametrize('seed', range(10))
 def test_ridge_in_float64_is_exact_for_any_decay_and_batch_size(front_end, seed):
     """MXNet rounds wd and 1 / batch_size to float32, which would move the optimum by 1e-8."""
