@@ -3,7 +3,7 @@
 # make test-all   run those that `make test` leaves out, too
 # make test-kernels   run tests of pages and of trainings with the kernels of three other processors
 # make test-pythons   run those of `make test` that a version may break on each other Python that is found
-# make bench   run all benchmarks: their tables and pictures go to docs/benchmarks
+# make bench   run all benchmarks: their tables and pictures go to docs/benchmarks, tables to the pages too
 # make docs   build the documentation, into docs/_build/html
 # make figures   draw the pictures of the documentation, into docs/images
 # make lint   run the linter
@@ -96,9 +96,12 @@ mutation: $(VENV)/mutation.installed
 	$(VENV)/bin/mutmut results
 
 bench: $(VENV)/benchmarks.installed
-	for name in epoch_cost time_to_suboptimality tolerance hard_problems beside_pytorch deep_network memory sparse_rows; do \
+	for name in epoch_cost time_to_suboptimality tolerance beside_pytorch deep_network memory sparse_rows; do \
 		$(RUN) examples/benchmarks/$$name.py || exit 1; done
+	for name in hard_problems distributed local_steps; do \
+		OMP_NUM_THREADS=1 $(RUN) examples/benchmarks/$$name.py || exit 1; done
 	$(THREADS) $(RUN) examples/benchmarks/gluon_cost.py
+	$(RUN) examples/benchmarks/copy_tables.py
 
 docs: $(VENV)/docs.installed
 	$(RUN) -m sphinx -W --keep-going -q -c docs . docs/_build/html

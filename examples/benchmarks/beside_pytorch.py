@@ -201,10 +201,10 @@ def main():
                 print(*rows[-1], sep=' | ', flush=True)
     named = [' '.join('%s=%s' % item for item in settings.items()) for settings in all_settings]
     common.write(args.output, 'beside_pytorch',
-                 "SVRGModule's epoch over that of a plain loop in %s with %d threads, by the "
-                 'settings of MXNet. Batches of %d, update_freq=1; median of %d interleaved '
-                 'rounds; spread: the widest range over its median. After the first epoch the '
-                 'weights agree to %g.' % (
+                 "SVRGModule's epoch over that of a plain loop in PyTorch, by the settings of "
+                 'MXNet. %s with %d threads, batches of %d, update_freq=1; median of %d '
+                 'interleaved rounds; spread: the widest range over its median. After the first '
+                 'epoch the weights agree to %g.' % (
                      pytorch.version, args.threads, BATCH_SIZE, args.rounds, TOLERANCE),
                  ['model', 'gradients', 'PyTorch, ms an epoch', "MXNet's defaults", *named[1:],
                   common.SPREAD], rows)

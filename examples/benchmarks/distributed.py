@@ -16,7 +16,6 @@ import argparse
 import itertools
 import json
 import os
-import platform
 import re
 import subprocess
 import sys
@@ -25,6 +24,7 @@ import time
 from contextlib import nullcontext
 from pathlib import Path
 
+import common
 import mxnet as mx
 import numpy as np
 
@@ -157,8 +157,7 @@ def row_of(found, servers, megabits):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = common.parser(__doc__, rounds=None)
     parser.add_argument('--workers', type=int, nargs='+', default=[1, 2, 4])
     parser.add_argument('--servers', type=int, nargs='+', default=[1])
     parser.add_argument('--kinds', nargs='+', default=['dist_sync', 'dist_async'])
@@ -177,19 +176,22 @@ def main():
         sys.exit('The bytes are read from %s, which only Linux has.' % COUNTERS)
     if args.link and (network.lacking() or not mpi.MPIRUN):
         parser.error('argument --link: this machine lacks %s' % (network.lacking() or 'mpirun'))
-    print('%d rows, batches of %d, one thread a worker; mxnet %s, Python %s, %s, %d cores\n' % (
-        args.rows, args.batch_size, mx.__version__, platform.python_version(),
-        platform.machine(), os.cpu_count()))
-    bytes_, link = ['its bytes, over those of the weights'], ['of the link'] * bool(args.link)
-    titles = ['kvstore', 'workers', 'servers', 'snapshot, ms', *link, *bytes_, 'barriers',
-              'step, ms', *link, *bytes_]
-    print('| %s |\n%s' % (' | '.join(titles), '|---' * len(titles) + '|'))
+    rows, link = [], ['of the link, ms'] * bool(args.link)
     with tempfile.TemporaryDirectory() as folder, (
             network.Network(folder, 1 + max(args.workers) + max(args.servers), args.link)
             if args.link else nullcontext()) as hosts:
         for kind, workers, servers in itertools.product(args.kinds, args.workers, args.servers):
             found = run_cluster(kind, workers, servers, args, hosts)
-            print('| %s |' % ' | '.join(row_of(found, servers, args.link)), flush=True)
+            rows.append(row_of(found, servers, args.link))
+            print(*rows[-1], sep=' | ', flush=True)
+    common.write(args.output, 'distributed',
+                 'Perceptron 784-%d-10, P = %.1f MB of weights. %d rows, shared by all workers, '
+                 'batches of %d, one thread a process%s. Times: the median of %d; bytes: the '
+                 'least of a worker, in both directions.' % (
+                     args.hidden, 4e-6 * found['parameters'], args.rows, args.batch_size,
+                     ', links of %g Mbit/s' % args.link if args.link else '', args.times),
+                 ['kvstore', 'workers', 'servers', 'snapshot, ms', *link, 'its bytes / P',
+                  'barriers', 'step, ms', *link, 'its bytes / P'], rows)
 
 
 if __name__ == '__main__':

@@ -2,7 +2,6 @@
 
 import bz2
 import importlib.util
-import os
 import re
 import subprocess
 import sys
@@ -16,7 +15,7 @@ from sklearn.datasets import dump_svmlight_file
 from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.model_selection import train_test_split
 
-from processes import LIGHT, printed_by
+from processes import printed_by
 
 EXAMPLES = Path(__file__).resolve().parents[2] / 'examples'
 SCRIPTS = ['high_level_api', 'intermediate_level_api', 'inference', 'linear_regression',
@@ -274,11 +273,20 @@ def test_the_benchmark_on_a_libsvm_file_reaches_the_optimum(tmp_path):
 
 @pytest.mark.cluster
 @slow
-def test_the_benchmark_of_distributed_training_prints_a_row_for_each_kind():
-    printed, _ = run('benchmarks/distributed', '--workers', 2, '--rows', 640, '--times', 7,
-                     '--hidden', 32, env={**os.environ, 'PYTHONPATH': LIGHT})
-    rows = cells_of(printed, '| dist')
+def test_the_benchmark_of_distributed_training_writes_a_row_for_each_kind(tmp_path):
+    rows = table_of(tmp_path, 'distributed', '--workers', 2, '--rows', 640, '--times', 7,
+                    '--hidden', 32)
     assert [row[:3] + row[5:6] for row in rows] == [['dist_sync', '2', '1', '0'],
                                                     ['dist_async', '2', '1', '2']]
     for row in rows:
         assert abs(float(row[4]) - 3) < 0.2 and abs(float(row[7]) - 2) < 0.2
+
+
+@pytest.mark.cluster
+@pytest.mark.exhaustive
+def test_steps_alone_need_fewer_messages(tmp_path):
+    rows = table_of(tmp_path, 'local_steps', '--delay', 1)
+    assert [row[:3] for row in rows] == [[shards, '2', steps] for shards in ('alike', 'unlike')
+                                         for steps in ('together', 'alone')]
+    together, alone = ([int(row[4]) for row in rows[begin::2]] for begin in (0, 1))
+    assert all(5 * few < many for few, many in zip(alone, together))

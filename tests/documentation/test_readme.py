@@ -1,6 +1,7 @@
-"""The script of the README does what it says, and pages have rows of the benchmarks' tables."""
+"""The script of the README does what it says, and pages have the benchmarks' tables."""
 
 import re
+import runpy
 from pathlib import Path
 
 import numpy as np
@@ -22,22 +23,25 @@ def test_the_quick_start_comes_to_the_optimum_of_scikit_learn(tmp_path, monkeypa
     np.testing.assert_allclose(odds, model.decision_function(features), atol=0.01)
 
 
-def test_pages_have_rows_of_the_tables_that_the_benchmarks_wrote():
+def test_pages_have_the_tables_that_the_benchmarks_wrote():
     docs = README.parent / 'docs'
-    page = ''.join((docs / name).read_text(encoding='utf-8')
-                   for name in ('learning-rate.md', 'measurements.md'))
-    results = sorted((docs / 'benchmarks').glob('*.md'))
-    assert results
-    for result in results:
-        parts = result.read_text(encoding='utf-8').strip().split('\n\n')
-        shown = {table: page.partition('\n\n' + caption)[0].rpartition('\n\n')[2].splitlines()
-                 for table, caption in zip(parts[::2], parts[1::2]) if caption in page}
-        assert shown
-        for table, rows in shown.items():
-            assert rows[:2] == table.splitlines()[:2] and len(rows) > 3
-            assert set(rows) <= set(table.splitlines())
-        assert (len(shown) == len(parts) // 2 and all(
-            rows == table.splitlines() for table, rows in shown.items())
-            or '`docs/benchmarks/%s` has more' % result.name in page)
+    copying = runpy.run_path(str(README.parent / 'examples' / 'benchmarks' / 'copy_tables.py'))
+    tables_of = copying['tables_of']
+    pages = {page.stem: page.read_text(encoding='utf-8') for page in docs.glob('*.md')}
+    shown = {key: rows for page in pages.values() for key, (rows, _) in tables_of(page).items()}
+    written = {}
+    for result in (docs / 'benchmarks').glob('*.md'):
+        text = result.read_text(encoding='utf-8')
+        tables = tables_of(text)
+        assert len(tables) == len(copying['TABLE'].findall(text)) > 0
+        written.update(tables)
+        is_whole = all(shown.get(key) == rows for key, (rows, _) in tables.items())
+        assert is_whole or any('`docs/benchmarks/%s` has more' % result.name in page
+                               for page in pages.values())
         if result.with_suffix('.png').exists():
-            assert 'benchmarks/%s.png' % result.stem in page
+            assert any('benchmarks/%s.png' % result.stem in page for page in pages.values())
+    assert {result.stem for result in (docs / 'benchmarks').glob('*.md')} == {
+        name for name, *_ in shown}
+    assert all(len(rows) > 3 for rows in shown.values())
+    for page in pages.values():
+        assert copying['with_tables'](page, written) == page
