@@ -255,7 +255,7 @@ class SVRGModule(Module):
     @property
     def result(self):
         """What the latest snapshot found and, after `fit`, why it ended. None before a snapshot."""
-        return self._svrg.result
+        return self._svrg.training.result
 
     @property
     def learning_rate(self):

@@ -1,5 +1,6 @@
 """What a snapshot has found, and why training ended: one result for all front ends."""
 
+import dataclasses
 from typing import NamedTuple, Optional
 
 # Why a training ended, in words. Those that converged come first.
@@ -59,3 +60,29 @@ class Result(NamedTuple):
                    ('%d passes', self.passes)]
         return '%s (%s)' % (self.words or 'training goes on', ', '.join(
             words % number for words, number in numbers if number is not None))
+
+
+@dataclasses.dataclass
+class Training:
+    """What one training has come to: a `fit`, or a loop over epochs.
+
+    Attributes
+    ----------
+    taken_before : int
+        Number of snapshots that were taken before it.
+    epochs : int
+        Epochs so far.
+    result, first_result : Result or None
+        Those of its latest and of its first snapshot.
+    rows_of_passes : set of int
+        How many rows each pass has had.
+    is_stuck : bool
+        Whether the steps before the latest snapshot have moved no weight.
+    """
+
+    taken_before: int = 0
+    epochs: int = 0
+    result: Optional[Result] = None
+    first_result: Optional[Result] = None
+    rows_of_passes: set = dataclasses.field(default_factory=set)
+    is_stuck: bool = False

@@ -42,7 +42,12 @@ class Snapshot:
         self.full_gradient = None
         self.taken_at = self.num_update = self.num_taken = 0
         self.is_active = self.is_stale = self.has_converged = self.is_at_floor = False
-        self.averaged_at, self.curvature, self.steepest = None, 0., 0.
+        self.averaged_at = None
+        self.forget_curvature()
+
+    def forget_curvature(self):
+        """Set the curvatures to 0: those of other data say nothing."""
+        self.curvature = self.steepest = 0.
 
     def see_curvature(self, curvature):
         """Remember the latest curvature, and the largest one."""

@@ -29,12 +29,13 @@ def take(svrg, trained, source, workers):
     """
     if workers.step_alone:
         average(svrg, trained, workers)
-    rule, snapshot, svrg.is_stuck = trained.rule, svrg.snapshot, False
+    rule, snapshot, training = trained.rule, svrg.snapshot, svrg.training
+    training.is_stuck = False
     if rule is None:
         before = PreviousSnapshot(svrg) if svrg.settings.tol and snapshot.is_active else None
         svrg.take_snapshot(trained.model, source, workers)
         if before is not None:
-            snapshot.is_at_floor = not is_above_floor(svrg, trained.mean_gradient(), before)
+            snapshot.is_at_floor = not learn_from_move(svrg, trained.mean_gradient(), before)
     rolled_back = rule is not None and rule.take_snapshot(svrg, trained, source, workers)
     tol, far, norm = svrg.settings.tol, math.inf, gradient_norm(svrg, trained)
     if tol is not None or rule is not None:
@@ -46,14 +47,14 @@ def take(svrg, trained, source, workers):
               else 'at the floor' if snapshot.is_at_floor
               else 'rolled back' if rolled_back
               else 'no step' if not (snapshot.num_update or math.isfinite(norm)) or (
-                  rule is None and svrg.is_stuck)
+                  rule is None and training.is_stuck)
               else 'not finite' if not math.isfinite(norm) else None)
-    svrg.result = Result(reason, objective(svrg, trained), norm,
-                         far if math.isfinite(far) else None, svrg.epochs,
-                         svrg.epochs + snapshot.num_taken - svrg.taken_before)
-    svrg.first_result = svrg.first_result or svrg.result
-    snapshot.has_converged = svrg.result.has_converged
-    return svrg.result
+    training.result = Result(
+        reason, objective(svrg, trained), norm, far if math.isfinite(far) else None,
+        training.epochs, training.epochs + snapshot.num_taken - training.taken_before)
+    training.first_result = training.first_result or training.result
+    snapshot.has_converged = training.result.has_converged
+    return training.result
 
 
 class PreviousSnapshot:
@@ -65,10 +66,10 @@ class PreviousSnapshot:
         self.steps = svrg.snapshot.num_update - svrg.snapshot.taken_at
 
 
-def is_above_floor(svrg, mean_gradient, before):
-    r"""Tell whether a snapshot is above the floor of the precision, given the one before.
+def learn_from_move(svrg, mean_gradient, before):
+    r"""Learn the curvature since the snapshot before; tell whether this one is above the floor.
 
-    It is not where
+    That of the precision is where
 
     .. math:: \|G\| < 25\, \epsilon \|w\| \sqrt{\lambda \lambda_{max}}
               \quad \text{and} \quad \|G\| \ge \|G_{before}\|.
@@ -87,9 +88,9 @@ def is_above_floor(svrg, mean_gradient, before):
         snapshot.full_gradient, weights, before.full_gradient, before.weights)
     if not before.steps:
         if not moved and not math.isclose(norm, former, rel_tol=_SAME):
-            snapshot.curvature = snapshot.steepest = 0.  # of other data
+            snapshot.forget_curvature()  # of other data
         return True
-    svrg.is_stuck = not moved and mean_gradient.rate != 0
+    svrg.training.is_stuck = not moved and mean_gradient.rate != 0
     if changed and moved:
         snapshot.see_curvature(changed / moved)
     curvature = math.sqrt(snapshot.curvature * snapshot.steepest)
@@ -159,8 +160,8 @@ def warn_of_rows_left_out(svrg):
 
 def end(svrg, trained, logger):
     """Set in the result why training has ended; log it, and warn if it did not converge."""
-    result, tol = svrg.result, svrg.settings.tol
-    first = svrg.first_result or result  # none, if no snapshot was taken
+    training, tol = svrg.training, svrg.settings.tol
+    result, first = training.result, training.first_result
     if result is None:
         return
     reason = result.reason or ('diverged' if result.objective is not None
@@ -170,8 +171,9 @@ def end(svrg, trained, logger):
         'tol': tol or 0, 'to': '' if tol is None else ' to tol=%g' % tol,
         'dtype': trained.mean_gradient().dtype(svrg.reference.weights()),
         'advice': _advice(svrg, trained, reason)}
-    svrg.result = result = result._replace(reason=reason, words=words, epochs=svrg.epochs,
-                                           passes=result.passes + svrg.epochs - result.epochs)
+    training.result = result = result._replace(
+        reason=reason, words=words, epochs=training.epochs,
+        passes=result.passes + training.epochs - result.epochs)
     if tol is not None or trained.rule is not None:
         logger.info('%s', result)
     if tol is not None and not result.has_converged:
@@ -181,11 +183,12 @@ def end(svrg, trained, logger):
 def _advice(svrg, trained, reason):
     """Return what may let training converge, or what keeps it from that."""
     if reason == 'no step':
-        return ('a larger learning rate may be needed' if svrg.is_stuck
+        return ('a larger learning rate may be needed' if svrg.training.is_stuck
                 else 'look at the data and the first weights')
-    if len(svrg.rows_of_passes) > 1:
+    rows = sorted(svrg.training.rows_of_passes)
+    if len(rows) > 1:
         return ('passes had %s rows, so that each has another objective, unless batch_size '
-                'divides the rows' % ' and '.join(map(str, sorted(svrg.rows_of_passes)[:2])))
+                'divides the rows' % ' and '.join(map(str, rows[:2])))
     if svrg.reference.disturbances():
         return ('with %s each batch has another objective, so that the gradient may not vanish'
                 % ', '.join(svrg.reference.disturbances()))

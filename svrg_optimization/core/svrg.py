@@ -29,6 +29,7 @@ from .arrays import moved
 from .correction import correct_batch
 from .front_end import number_in
 from .full_gradient import FullGradient
+from .result import Training
 from .snapshot import Snapshot
 from .store import Store
 
@@ -49,9 +50,7 @@ class SVRG:
         self.reference, self.settings, self.warn_once = reference, settings, warn_once
         self.store = Store(settings.store_snapshot_grads)
         self.snapshot = Snapshot()
-        self.step, self.result, self.epoch = Step(), None, None
-        self.first_result, self.epochs, self.taken_before, self.is_stuck = None, 0, 0, False
-        self.rows_of_passes = set()
+        self.step, self.training, self.epoch = Step(), Training(), None
         self._keeps_comparison = False
 
     # A snapshot
@@ -66,7 +65,7 @@ class SVRG:
             self.snapshot.replace(mu)
         self.snapshot.num_taken += 1
         self.snapshot.averaged_at = None
-        self.rows_of_passes.add(mu.rows)
+        self.training.rows_of_passes.add(mu.rows)
 
     @contextlib.contextmanager
     def gradients_nearby(self, model, source, workers):
@@ -140,8 +139,7 @@ class SVRG:
 
     def begin_fit(self, rule):
         """Forget snapshots of other data; in a resumed run the rule keeps its history."""
-        self.rows_of_passes, self.first_result, self.epochs = set(), None, 0
-        self.taken_before = self.snapshot.num_taken
+        self.training = Training(self.snapshot.num_taken)
         if rule is not None and not rule.is_resumed:
             rule.forget_history()
 

@@ -43,7 +43,7 @@ def _epochs(trainer, train_data, numbers, update_freq, states):
         before = svrg.snapshot.num_update
         yield itertools.chain(batches, _averaging(trainer)) if alone and is_last else batches
         trainer._warn_without_steps(before)
-        svrg.epochs += 1
+        svrg.training.epochs += 1
     else:
         takes_last = bool(numbers or svrg.snapshot.is_active)
         if numbers and alone:
@@ -68,14 +68,14 @@ def take_snapshot(trainer, train_data, logger, epoch, states=()):
         trainer.update_full_grads(train_data, states=states)
     finally:
         svrg.epoch = None
-    snapshots.log_result(logger, epoch, time.time() - tic, svrg.result)
+    snapshots.log_result(logger, epoch, time.time() - tic, svrg.training.result)
 
 
 def has_ended(trainer):
     """Tell whether training has converged, or cannot go on from the latest snapshot."""
     svrg = trainer._svrg
     return not svrg.settings.is_plain and (
-        trainer.has_converged or svrg.result is not None and svrg.result.ends)
+        trainer.has_converged or svrg.training.result is not None and svrg.training.result.ends)
 
 
 def end(trainer, train_data, logger, epoch, takes_last, states=()):

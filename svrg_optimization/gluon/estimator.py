@@ -169,7 +169,7 @@ class SnapshotHandler(GradientUpdateHandler, TrainBegin, EpochBegin, EpochEnd, T
         """Stop if training has converged, by a snapshot if one is due."""
         trainer = estimator.trainer
         self._epoch += 1
-        trainer._svrg.epochs += 1
+        trainer._svrg.training.epochs += 1
         if trainer._svrg.settings.tol is not None and self._is_due(trainer):
             take_snapshot(trainer, self._train_data, estimator.logger, self._epoch)
         return has_ended(trainer)

@@ -231,7 +231,7 @@ class SVRGTrainer(gluon.Trainer):
     @property
     def result(self):
         """What the latest snapshot found and, after `epochs`, why it ended. None before one."""
-        return self._svrg.result
+        return self._svrg.training.result
 
     def update_full_grads(self, train_data, batches=None, states=()):
         r"""Take a snapshot of the weights and compute the full gradient there.

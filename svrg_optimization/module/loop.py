@@ -214,7 +214,7 @@ class _Snapshots:
     def _update_full_grads(self):
         tic = time.time()
         svrg, module = self._svrg, self._module
-        svrg.result = None
+        svrg.training.result = None
         self._of_snapshot._pass_of_fit = self._train_data, self._is_ours
         try:
             module.update_full_grads(self._train_data)
@@ -227,9 +227,9 @@ class _Snapshots:
         finally:
             self._of_snapshot._pass_of_fit = None, False
         svrg.store.train_data = self._train_data  # an override may read others
-        snapshots.log_result(module.logger, svrg.epoch, time.time() - tic, svrg.result)
-        if svrg.result is not None:
-            self.has_ended = svrg.result.ends
+        snapshots.log_result(module.logger, svrg.epoch, time.time() - tic, svrg.training.result)
+        if svrg.training.result is not None:
+            self.has_ended = svrg.training.result.ends
         if svrg.settings.full_grad_batches is not None:
             module.logger.info('Epoch[%d] Full gradient batches=%d', svrg.epoch,
                                svrg.snapshot.full_gradient.batches)
@@ -257,7 +257,7 @@ class _Snapshots:
 
     def reset_data(self):
         """Reset the data after an epoch, unless they have not been read."""
-        self._svrg.epochs += 1
+        self._svrg.training.epochs += 1
         if self._is_read:
             # Within an epoch, rewind: C++ iterators lose rows when they are reset in the middle.
             if self.has_ended:
@@ -278,7 +278,7 @@ class _Snapshots:
             return
         if not svrg.snapshot.is_active or svrg.snapshot.num_update > svrg.snapshot.taken_at:
             self.take()
-        if svrg.result is not None and svrg.result.reason == 'rolled back':
+        if svrg.training.result is not None and svrg.training.result.reason == 'rolled back':
             executor_group.mark_host_copies_stale(self._module)
 
     def end(self):

@@ -10,7 +10,7 @@ from mxnet.lr_scheduler import LRScheduler
 from .._argument_checks import checked_number
 from ..core.arrays import dense, is_row_sparse
 from ..core.requirements import ALL_ROWS, SNAPSHOTS, require
-from ..core.snapshots import PreviousSnapshot, distance, gradient_norm, is_above_floor
+from ..core.snapshots import PreviousSnapshot, distance, gradient_norm, learn_from_move
 from ..svrg_optimizer import _register, described
 from .direction import Direction
 from .metric import InputMoments, MetricBlock, metric_of
@@ -177,7 +177,7 @@ class SnapshotRule(LRScheduler):
         is_fresh, lacks_moments, norm, change, along, steps, is_above, batches, *products = (
             workers.allreduce_max([
                 is_fresh, moments is None, norm, change, along, previous.steps if previous else 0,
-                is_above_floor(svrg, gradient, previous),
+                learn_from_move(svrg, gradient, previous),
                 full_gradient.batches if workers.step_alone else sample.read,
                 *pair[:3]]))
         pair = Pair(*products, pair.vectors)
