@@ -163,10 +163,10 @@ class MeanGradient:
         return _length(self._residual(full_gradient, weights))
 
     def decrement(self, full_gradient, weights, curvature):
-        """Return G' H G, and the square of the norm of the weights without biases.
+        """Return the square of the Newton decrement, G' H G, and that of the weights' norm.
 
-        With 'svrg_lbfgs' H and the norm are those of its metric, else H is one over the curvature.
-        The first is NaN if nothing is known of that.
+        Biases do not count in the norm. 'svrg_lbfgs' has an H and a norm of its own; else H is
+        one over the curvature. The first number is NaN if no curvature is known.
         """
         gradients = self.mapping(full_gradient, weights)
         here = {name: dense(weights[name][0]) for name in gradients}

@@ -103,11 +103,12 @@ def distance(svrg, trained, norm):
 
     .. math:: \sqrt{\frac{G^T H G}{\lambda\, w^T M w}}
 
-    It is the root of the Newton decrement, which foretells how far the objective can fall, over
-    its size along the weights, with the largest curvature :math:`\lambda` so far. In the metric M
-    of a layer on the inputs a length is the root mean square of the outputs, so it has no unit.
-    With another optimizer than 'svrg_lbfgs' M is 1, and H one over the curvature between the
-    last two snapshots that differ. It is infinite where nothing is known.
+    The root of :math:`G^T H G` is the Newton decrement: half its square estimates how far the
+    objective can fall. :math:`\lambda` is the largest curvature so far. In the metric M of a layer
+    on the inputs the norm of w is the spread of the outputs, so the distance has no unit. With a
+    proximal operator G is the gradient mapping, and H has the pairs on its support. With another
+    optimizer than 'svrg_lbfgs' M is 1, and H is one over the curvature between the last two
+    snapshots that differ. The distance is infinite if no curvature is known.
     """
     if not norm:
         return 0.

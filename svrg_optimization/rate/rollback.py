@@ -1,4 +1,4 @@
-"""The rollback: whether a snapshot is worse than the one before, and the way back to that one."""
+"""The rollback: whether a snapshot is worse than the one before, and the return to that one."""
 
 import math
 
@@ -49,8 +49,9 @@ class Guard:
         difference. If it is less, :math:`(g + g')^T s / 2` is returned, with the move s
         and the gradients g and g' before and after it. This is exact for a quadratic objective.
         If an objective is not known, :math:`g'^T s` is returned, which is an upper bound for a
-        convex objective. If the gradient is only rounding errors, neither says which
-        objective is smaller, and 0 is returned.
+        convex objective. If the gradient is only rounding errors, none of these says which
+        objective is smaller. Then the change of the gradient's length is returned if it is
+        negative and both objectives are known, and otherwise 0.
 
         Parameters
         ----------

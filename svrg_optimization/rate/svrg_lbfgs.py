@@ -54,7 +54,7 @@ class SnapshotRule(LRScheduler):
     With a proximal operator M is diagonal, and a step has :math:`\gamma M^{-1}`, sgd's momentum,
     and :math:`\eta = \gamma \min(1, 10 / b) / \mathrm{slowdown}`. At a snapshot H is used for
     steps of length 1 in the weights that are neither 0 nor at a bound, as long as passes find
-    that these lower the objective.
+    that these lower the objective or, where it is rounding, the gradient.
 
     Without pairs M is 1 for several layers, and with `sparse_full_grad`. With layers such as
     Dropout and BatchNorm a random batch gives :math:`\gamma`, twice with the same random numbers.
@@ -247,10 +247,10 @@ class SnapshotRule(LRScheduler):
         return pair, -math.inf, along
 
     def decrement(self, gradients, weights, multipliers, curvature):
-        """Return g' H g, and w' M w of the weights w without biases.
+        """Return the square of the Newton decrement, g' H g, and w' M w without biases.
 
-        Without pairs H has the curvature. A bias that M joins to columns is the mean of the
-        outputs: what is left is their spread.
+        Without pairs H is the inverse of M over the curvature. M joins a bias to the columns: it
+        is the mean of the outputs, and what is left is their spread.
         """
         parts = self._parts(list(gradients))
         factors = [multipliers[part.names[0]] for part in parts]
@@ -271,7 +271,7 @@ class SnapshotRule(LRScheduler):
     def _pairs_along(self, numbers, parts, multipliers):
         """Return the pairs in H along the numbers of all parts, and its gamma.
 
-        With proximal operators they are of the support: where the numbers are not 0.
+        With proximal operators they are those on the support: where the numbers are not 0.
         """
         if self._is_directed or not len(self.pairs):
             fits = len(self.pairs) and self.pairs.moves.shape[1] == sum(map(np.size, numbers))
