@@ -1,7 +1,4 @@
-"""The Python of the documentation runs as it stands, and its links lead somewhere.
-
-That of the README is in test_readme.py.
-"""
+"""The Python of the documentation runs as it stands, and its links lead somewhere."""
 
 import os
 import re
@@ -23,7 +20,7 @@ from svrg_optimization.gluon import SnapshotHandler, SVRGBatchProcessor
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / 'docs'
 PAGES = [ROOT / 'README.md', *sorted(DOCS.glob('*.md'))]
-OTHERS = [ROOT / 'CONTRIBUTING.md', ROOT / 'examples' / 'README.md']
+OTHERS = [ROOT / 'CONTRIBUTING.md', ROOT / 'SECURITY.md', ROOT / 'examples' / 'README.md']
 FENCE = re.compile(r'^```.*?^```', re.MULTILINE | re.DOTALL)
 BLOCK = re.compile(r'^```python\n(.*?)^```(?:\n\n```text\n(.*?)^```)?', re.MULTILINE | re.DOTALL)
 NUMBER = re.compile(r'-?\d+\.?\d*(?:e[+-]\d+)?')
