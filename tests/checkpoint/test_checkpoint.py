@@ -62,7 +62,7 @@ def test_a_checkpoint_of_plain_module_gets_a_snapshot_before_the_first_step(pref
     (TWO_DEVICES, [mx.cpu(i) for i in range(3)], '00'), (TWO_DEVICES, mx.cpu(), '11')])
 @pytest.mark.parametrize('optimizer', ['sgd', 'adam'])
 def test_devices_may_change_after_a_stop(monkeypatch, prefix, before, after, kvstores, optimizer):
-    """Momentum and counts come along, whoever updates the weights then and now."""
+    """Momentum and counts are restored, also if the KVStore updated and the module does now."""
     problem = Problem('softmax', rows=37)
     unbroken = train(problem, problem.module(3), 0, 5, optimizer)
     monkeypatch.setenv('MXNET_UPDATE_ON_KVSTORE', kvstores[0])

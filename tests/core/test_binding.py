@@ -135,7 +135,7 @@ def test_bind_that_fails_forgets_what_it_was_to_share(monkeypatch):
 
 
 def test_modules_that_share_weights_share_the_snapshot():
-    """In the units of each one's rows, whoever took it."""
+    """Each has it in the units of its own rows, also if the other took it."""
     problem = Problem('perceptron')
     first, second = problem.bound(sgd={'learning_rate': 0.1}), problem.module()
     bind(second, 4, shared_module=first)

@@ -1,4 +1,4 @@
-"""fit does what Module.fit does, in its order, for whoever looks on."""
+"""fit calls what Module.fit calls, in the same order, as callbacks and metrics see it."""
 
 import gc
 import logging

@@ -7,7 +7,7 @@ import oracle
 
 
 class SvrgLbfgs:
-    """SVRG on the metric of the inputs, with the last ten pairs, and the way back.
+    """SVRG on the metric of the inputs, with the last ten pairs, and rollbacks.
 
     `layer` is the name of the weight on the features, whose bias is in the metric; without one
     the metric is 1. `multipliers` are those of the rate; gradients are `scale` times the mean's.
