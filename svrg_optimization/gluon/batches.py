@@ -90,6 +90,11 @@ def as_inputs(batch, devices):
     return inputs[0] if len(inputs) == 1 and isinstance(batch[0][0], dict) else inputs
 
 
+def by_value(outputs):
+    """Turn what an objective returned on each device into a list of all devices for each value."""
+    return tuple(map(list, zip(*outputs))) if isinstance(outputs[0], (list, tuple)) else outputs
+
+
 def with_states(batch, states):
     """Return a batch whose inputs are followed by the states, on each device."""
     return [(*inputs, *of_device) for inputs, of_device in zip(batch, states)]

@@ -12,6 +12,7 @@ from mxnet.gluon.contrib.estimator import (
 
 from .._argument_checks import checked_count
 from ..kvstore.kinds import is_distributed
+from .batches import by_value
 from .epochs import end, has_ended, take_snapshot
 from .numpy_arrays import as_nd
 from .trainer import SVRGTrainer
@@ -68,13 +69,13 @@ class SVRGBatchProcessor(BatchProcessor):
         trainer = estimator.trainer
         batch = trainer._batches([train_batch]).first
         inputs = list(map(list, zip(*batch)))
-        outputs = (trainer._reference.outputs(batch)[0] if has_ended(trainer)  # no step follows
+        outputs = (by_value(trainer._reference.outputs(batch)[0])
+                   if has_ended(trainer)  # no step follows
                    else trainer.backward(*inputs))
-        if not all(isinstance(output, (list, tuple)) and len(output) > 1 for output in outputs):
+        if not isinstance(outputs, tuple) or len(outputs) < 2:
             raise TypeError('objective must return the loss and the output of the network, as in '
                             'return loss(output, label), output, for the metrics of an Estimator')
-        loss, pred = ([output[place] for output in outputs] for place in (0, 1))
-        return tuple(as_nd([*inputs[:2], pred, loss]))
+        return tuple(as_nd([*inputs[:2], outputs[1], outputs[0]]))
 
 
 class SnapshotHandler(GradientUpdateHandler, TrainBegin, EpochBegin, EpochEnd, TrainEnd):

@@ -24,7 +24,7 @@ from ..mxnet_repair.loader import mend_for_users
 from ..proximal import ProximalOperators
 from ..rate.svrg_lbfgs import check_rule, spelled_out
 from ..svrg_optimizer import _SVRGOptimizer, check_learning_rate, check_optimizer
-from .batches import Batches, as_inputs, with_states
+from .batches import Batches, as_inputs, by_value, with_states
 from .epochs import epochs
 from .numpy_arrays import as_nd
 from .reference import GluonReference
@@ -457,8 +457,8 @@ class SVRGTrainer(gluon.Trainer):
         Returns
         -------
         NDArray, tuple or list
-            What `objective` returned. If the inputs are lists, a list with one such
-            value for each device.
+            What `objective` returned. If the inputs are lists, each value of it is a list
+            with one NDArray for each device.
 
         Raises
         ------
@@ -492,7 +492,7 @@ class SVRGTrainer(gluon.Trainer):
         except BaseException:
             svrg.abandon_step()  # its gradients are no longer what a step needs
             raise
-        return outputs if in_lists else outputs[0]
+        return by_value(outputs) if in_lists else outputs[0]
 
     def step(self, batch_size, ignore_stale_grad=False):
         """Update the weights with the gradients of `backward`.

@@ -63,9 +63,10 @@ class Training:
             if trainer.has_converged:
                 break
             for batch in self.data:
-                outputs = trainer.backward(*(gluon.utils.split_and_load(
+                losses, _ = trainer.backward(*(gluon.utils.split_and_load(
                     array, devices, even_split=False) for array in batch))
-                trainer.step(sum(len(loss) for loss, _ in outputs))
+                assert [loss.ctx for loss in losses] == devices
+                trainer.step(sum(map(len, losses)))
             self.epochs += 1
         else:
             if trainer._svrg.settings.tol is not None:
