@@ -1,5 +1,7 @@
 """Converged means right, in any units, and right means converged: problems by ways."""
 
+import warnings
+
 import mxnet as mx
 import numpy as np
 import pytest
@@ -229,3 +231,12 @@ def test_the_result_says_why_training_ended(front_end, reason, rate, epochs):
     assert str(result) in [str(one.message) for one in caught]
     assert (result.epochs < epochs) == (reason == 'no step')
     assert 0 < result.epochs < result.passes <= 2 * result.epochs + 1
+
+
+@pytest.mark.parametrize('front_end', [of_module, of_trainer], ids=['Module', 'Gluon'])
+def test_nan_in_the_data_is_not_put_down_to_the_learning_rate(front_end):
+    gaps = np.where(np.arange(COLUMNS) == 2, np.nan, MANY[:, :COLUMNS])
+    with warnings.catch_warnings(record=True) as caught:
+        front_end((gaps, ANSWERS, 0, 0, None), 'float32', 1e-5, 'svrg_lbfgs', {}, 3, bias=True)
+    said = [str(one.message) for one in caught]
+    assert 'the full gradient is not finite' in said[0] and not any('rate' in one for one in said)
