@@ -237,6 +237,7 @@ def test_the_result_says_why_training_ended(front_end, reason, rate, epochs):
 def test_nan_in_the_data_is_not_put_down_to_the_learning_rate(front_end):
     gaps = np.where(np.arange(COLUMNS) == 2, np.nan, MANY[:, :COLUMNS])
     with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter('always')
         front_end((gaps, ANSWERS, 0, 0, None), 'float32', 1e-5, 'svrg_lbfgs', {}, 3, bias=True)
     said = [str(one.message) for one in caught]
     assert 'the full gradient is not finite' in said[0] and not any('rate' in one for one in said)
