@@ -214,9 +214,9 @@ def times_of_svrg(kind, features, labels, batch_size, objective, limit):
 def times_of_scikit_learn(solver, features, labels, objective, limit, counts):
     """Return the seconds until each goal, of trainings that begin anew for each count.
 
-    After the first round `counts` holds only those that reached a goal.
+    After the first round `counts` holds those from the first that reached a goal.
     """
-    reached, useful = {}, []
+    reached, useful = {}, counts[-1]
     for passes in counts:
         model = LogisticRegression(C=1 / (objective.wd * len(labels)), solver=solver,
                                    fit_intercept=False, max_iter=passes, tol=1e-12)
@@ -227,10 +227,10 @@ def times_of_scikit_learn(solver, features, labels, objective, limit, counts):
         for goal in GOALS:
             if above <= goal and goal not in reached:
                 reached[goal] = seconds
-                useful.append(passes)
+                useful = min(useful, passes)
         if len(reached) == len(GOALS) or seconds > limit:
             break
-    counts[:] = sorted(set(useful))
+    counts[:] = [passes for passes in counts if passes >= useful]
     return reached, above
 
 

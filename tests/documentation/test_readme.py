@@ -23,6 +23,10 @@ def test_the_quick_start_comes_to_the_optimum_of_scikit_learn(tmp_path, monkeypa
     np.testing.assert_allclose(odds, model.decision_function(features), atol=0.01)
 
 
+def test_the_readme_is_short():
+    assert len(README.read_text(encoding='utf-8').split()) <= 700
+
+
 def test_pages_have_the_tables_that_the_benchmarks_wrote():
     docs = README.parent / 'docs'
     copying = runpy.run_path(str(README.parent / 'examples' / 'benchmarks' / 'copy_tables.py'))
