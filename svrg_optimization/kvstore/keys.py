@@ -20,8 +20,7 @@ class KVStoreKeys:
     total : str
         Key of an array that workers sum; it is created where it is needed.
     first : str
-        Key that servers get first, to learn how they number keys. It shows
-        whether gradients are compressed.
+        Key that servers get first, to learn how they number keys.
     """
 
     def __init__(self, param_names, trainable, counted=()):
