@@ -83,9 +83,7 @@ def _content(module, model, with_states):
     if snapshot.is_active:
         weights, auxiliary = svrg.reference.params()
         content['snapshot'] = {
-            'weights': weights, 'auxiliary': auxiliary, 'taken_at': snapshot.taken_at,
-            'is_stale': snapshot.is_stale, 'has_converged': snapshot.has_converged,
-            'curvature': snapshot.curvature, 'steepest': snapshot.steepest,
+            'weights': weights, 'auxiliary': auxiliary, 'facts': snapshot.facts(),
             'full_gradient': snapshot.full_gradient.pack()}
     return content
 
@@ -126,9 +124,7 @@ class PendingCheckpoint(NamedTuple):
             svrg.warn_of_dropped_snapshot(lacking)
         elif saved:
             svrg.reference.executors.module.set_params(saved['weights'], saved['auxiliary'])
-            svrg.snapshot.replace(full_gradient, saved['taken_at'], is_stale=saved['is_stale'],
-                                  has_converged=saved['has_converged'],
-                                  curvature=saved['curvature'], steepest=saved['steepest'])
+            svrg.snapshot.replace(full_gradient, **saved['facts'])
         return self._replace(snapshot=None)
 
     def restore_counts(self, wrapped, optimizer, optimizer_params, contexts):

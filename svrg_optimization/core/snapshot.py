@@ -53,6 +53,11 @@ class Snapshot:
         """Remember the latest curvature, and the largest one."""
         self.curvature, self.steepest = curvature, max(curvature, self.steepest)
 
+    def facts(self):
+        """Return what a file has of an active snapshot, as `replace` takes it."""
+        return {name: getattr(self, name) for name in (
+            'taken_at', 'is_stale', 'has_converged', 'curvature', 'steepest')}
+
     def replace(self, full_gradient, taken_at=None, **resumed):
         """Set the full gradient of a new snapshot, which is active if there is one.
 

@@ -13,9 +13,6 @@ from ..rate.svrg_lbfgs import rule_of
 from ..svrg_optimizer import update_counts
 from .random_numbers import RandomNumbers
 
-_COUNTS = ('taken_at', 'is_stale', 'num_update', 'num_taken', 'has_converged', 'curvature',
-           'steepest')
-
 
 def packed(trainer):
     """Return the content of a file. Parameters are known by their place in the optimizer's states.
@@ -32,10 +29,12 @@ def packed(trainer):
                        for place, state in trainer._all_updaters[0].states.items()}},
         'scheduler': scheduler and {'class': type(scheduler).__name__,
                                     'state': rule.state() if rule else _numbers(scheduler)},
-        'snapshot': {**{name: getattr(snapshot, name) for name in _COUNTS}, **({
+        'facts': {**snapshot.facts(), 'num_update': snapshot.num_update,
+                  'num_taken': snapshot.num_taken},
+        'snapshot': {
             'full_gradient': snapshot.full_gradient.pack(),
             'weights': {name: arrays[0] for name, arrays in reference.values().items()},
-        } if snapshot.is_active else {})}}
+        } if snapshot.is_active else None}
 
 
 def _numbers(owner):
@@ -57,7 +56,7 @@ def restoring(trainer, content, fname):
         raise ValueError('%s has states of the optimizer %s, and not of %s'
                          % (fname, saved['class'], type(optimizer).__name__))
     ours, weights, full_gradient = dict(zip(content['names'], names)), {}, None
-    if 'weights' in snapshot:
+    if snapshot:
         weights = {ours[name]: value.asnumpy() for name, value in snapshot['weights'].items()}
         reference.allocate()
         gradient = {**snapshot['full_gradient']}
@@ -83,8 +82,8 @@ def restoring(trainer, content, fname):
         _restore_scheduler(optimizer, content['scheduler'], ours)
         numbers = RandomNumbers(content['random'], content['was_random'])
         reference.restore(reference.rows.kind or content['loss'], numbers, weights)
-        svrg.snapshot.replace(full_gradient, averaged_at=snapshot['num_update'],
-                              **{name: snapshot[name] for name in _COUNTS})
+        facts = content['facts']
+        svrg.snapshot.replace(full_gradient, averaged_at=facts['num_update'], **facts)
 
     return restore
 
