@@ -57,19 +57,12 @@ def checked_count(name, value, allowed='an int of 1 or more', least=1, or_none=F
                           lambda count: count >= least, numbers.Integral)
 
 
-def checked_positive(name, value):
-    """Return a number above 0 as a float, or None; raise an error for all else."""
-    return None if value is None else float(checked_number(
-        name, value, 'None or a number above 0', lambda number: 0 < number < np.inf))
-
-
 def check_epoch(name, epoch):
     """Raise a TypeError or a ValueError if an argument is not an int of 0 or more."""
     checked_count(name, epoch, 'an int of 0 or more', least=0)
 
 
-def checked_iterator(name, data):
-    """Return an iterator over data; raise a TypeError for all else."""
+def check_iterator(name, data):
+    """Raise a TypeError if an argument is not an iterator over data."""
     if not all(callable(getattr(data, method, None)) for method in ('reset', '__iter__')):
         raise TypeError('%s must be a DataIter, not %s' % (name, reprlib.repr(data)))
-    return data

@@ -5,41 +5,9 @@ r"""Coefficient of the variance reduction, α.
 
 from ._argument_checks import checked_count, checked_number
 
-_ALLOWED = 'a number from 0 to 1 or a callable that returns one'
 
-
-def checked_alpha(name, alpha, updates=None):
-    """Check SVRGModule's `alpha`.
-
-    Parameters
-    ----------
-    name : str
-        'alpha'.
-    alpha : float or callable
-        A number in [0, 1], or a schedule that is called with the number of
-        updates so far and returns one.
-    updates : int, optional
-        Number of updates, with which a schedule is called.
-
-    Returns
-    -------
-    float or callable
-        The number or the schedule; with `updates` always a number.
-
-    Raises
-    ------
-    TypeError
-        If it is neither a number nor callable.
-    ValueError
-        If it is a number outside [0, 1].
-    """
-    if updates is None:
-        return alpha if callable(alpha) else _checked(name, alpha, _ALLOWED)
-    return float(_checked(name, alpha(updates), '%s (here after %d updates)'
-                          % (_ALLOWED, updates)))
-
-
-def _checked(name, value, allowed='a number from 0 to 1'):
+def checked_coefficient(name, value, allowed='a number from 0 to 1'):
+    """Return a number in [0, 1]; raise an error for all else."""
     return checked_number(name, value, allowed, lambda number: 0 <= number <= 1)
 
 
@@ -79,7 +47,7 @@ class LinearDecay:
     """
 
     def __init__(self, initial, num_updates):
-        self.initial = _checked('initial', initial)
+        self.initial = checked_coefficient('initial', initial)
         self.num_updates = checked_count('num_updates', num_updates)
 
     def __call__(self, num_update):

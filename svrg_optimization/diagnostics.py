@@ -6,7 +6,7 @@ from typing import Dict, NamedTuple
 import mxnet as mx
 import numpy as np
 
-from ._argument_checks import checked_iterator
+from ._argument_checks import check_iterator
 from .core.correction import correct_batch
 from .data.iterators import rewind
 from .gluon import SVRGTrainer
@@ -127,7 +127,7 @@ def gradient_variance(mod, data):
         raise RuntimeError('mod must be bound with for_training=True and have its parameters '
                            'initialized')
     else:
-        checked_iterator('data', data)
+        check_iterator('data', data)
     if not (mod._svrg.snapshot.is_active or mod._svrg.settings.is_plain):
         raise RuntimeError('mod must have a snapshot: call update_full_grads first')
     count, means, products = 0, {}, {}

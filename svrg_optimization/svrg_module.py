@@ -11,7 +11,7 @@ import numpy as np
 from mxnet.base import _as_list
 from mxnet.module import Module
 
-from ._argument_checks import checked_iterator, checked_number
+from ._argument_checks import check_iterator, checked_number
 from ._warn_once import WarnOnce
 from .checkpoint.of_module import PendingCheckpoint, file_names, load, name_of_symbol, save
 from .core import snapshots
@@ -450,8 +450,8 @@ class SVRGModule(Module):
         """Install the optimizer.
 
         It is wrapped, so that the KVStore updates weights with gradients and
-        only sums full gradients over the devices. A KVStore takes one module; a
-        process has one distributed KVStore.
+        only sums full gradients. A KVStore takes one module; a process has one
+        distributed KVStore.
 
         With ``kvstore='horovod'`` all workers of Horovod train as with ``dist_sync``.
 
@@ -705,7 +705,7 @@ class SVRGModule(Module):
         if not (self.binded and self.for_training and self.params_initialized):
             raise RuntimeError('update_full_grads needs a module that is bound with '
                                'for_training=True and has its parameters initialized')
-        checked_iterator('train_data', train_data)
+        check_iterator('train_data', train_data)
         svrg, trained = self._svrg, TrainedModule(self)
         if svrg.settings.is_plain:
             return
@@ -744,7 +744,7 @@ class SVRGModule(Module):
         `update_full_grads`, in a new random order. If none are stored, `train_data` is reset and
         returned.
         """
-        checked_iterator('train_data', train_data)
+        check_iterator('train_data', train_data)
         svrg = self._svrg
         batches = None if svrg.settings.is_plain else svrg.store.shuffled(train_data)
         if batches is None:

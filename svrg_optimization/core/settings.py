@@ -1,14 +1,16 @@
 """The settings of both front ends, and when a snapshot is due. A new setting begins here."""
 
+import math
 from inspect import signature
 
-from .._argument_checks import checked_bool, checked_count, checked_positive
+from .._argument_checks import checked_bool, checked_count, checked_number
 from .._warn_once import warn
-from ..alpha import checked_alpha
+from ..alpha import checked_coefficient
 from ..proximal import operators_as_json, operators_from_json
 from .requirements import ALL_ROWS, SNAPSHOTS, require
 from .store import checked_budget
 
+_COEFFICIENT = 'a number from 0 to 1 or a callable that returns one'
 _LOST = 'a function or an operator of your own'  # in a file, in the place of one
 
 
@@ -25,8 +27,8 @@ class Settings:
         self.loss_is_mean = checked_bool('loss_is_mean', loss_is_mean, or_none=True)
         self.sparse_full_grad = checked_bool('sparse_full_grad', sparse_full_grad)
         self.store_snapshot_grads = checked_budget('store_snapshot_grads', store_snapshot_grads)
-        alpha = checked_alpha('alpha', alpha)
-        self.alpha = alpha if callable(alpha) else float(alpha)
+        self.alpha = alpha if callable(alpha) else float(
+            checked_coefficient('alpha', alpha, _COEFFICIENT))
         if nonfinite not in ('warn', 'raise'):
             raise ValueError("nonfinite must be 'warn' or 'raise', not %r" % (nonfinite,))
         self.nonfinite = nonfinite
@@ -37,7 +39,8 @@ class Settings:
         self.updates_per_snapshot = checked_count('updates_per_snapshot', updates_per_snapshot,
                                                   or_none=True)
         self.proximal = dict(proximal) if isinstance(proximal, dict) else proximal
-        self.tol = checked_positive('tol', tol)
+        self.tol = None if tol is None else float(checked_number(
+            'tol', tol, 'None or a number above 0', lambda number: 0 < number < math.inf))
         self.local_steps = checked_bool('local_steps', local_steps)
 
         if self.store_snapshot_grads and self.updates_per_snapshot is not None:
@@ -80,7 +83,10 @@ class Settings:
 
     def alpha_after(self, updates):
         """Return α after this number of updates."""
-        return checked_alpha('alpha', self.alpha, updates) if callable(self.alpha) else self.alpha
+        if not callable(self.alpha):
+            return self.alpha
+        return float(checked_coefficient('alpha', self.alpha(updates), '%s (here after %d updates)'
+                                         % (_COEFFICIENT, updates)))
 
     def facts(self):
         """Return the settings as a checkpoint has them."""

@@ -10,7 +10,7 @@ from mxnet.base import _as_list
 from mxnet.model import BatchEndParam
 from mxnet.module import BaseModule
 
-from .._argument_checks import check_epoch, checked_iterator
+from .._argument_checks import check_epoch, check_iterator
 from ..core import snapshots
 from ..core.settings import check_place
 from ..data.iterators import begin_within_epoch, leaves_out_other_rows, rewind, rewind_for_pass
@@ -65,7 +65,7 @@ def _check_arguments(settings, arguments):
         elif name.endswith('_epoch'):
             check_epoch(name, value)
         elif name == 'train_data' or name == 'eval_data' and value is not None:
-            checked_iterator(name, value)
+            check_iterator(name, value)
     if settings.updates_per_snapshot is not None and not settings.is_plain:
         begin_within_epoch(arguments['train_data'])()
 
