@@ -91,7 +91,7 @@ def _content(module, model, with_states):
 def _states(module):
     """Map the name of each parameter that has a state to its states on all devices."""
     by_name, states = {}, updater_of(module).states
-    for key, (name, _) in updater_keys(module._param_names, devices_that_update(module)).items():
+    for key, (name, _) in updater_keys(module).items():
         if key in states:
             by_name.setdefault(name, []).append(with_tuples(states[key]))
     return by_name
@@ -141,7 +141,7 @@ class PendingCheckpoint(NamedTuple):
             updater, saved = updater_of(module), self.optimizer['states']
             devices = devices_that_update(module)
             states = {key: copy.deepcopy(saved[name][place if len(saved[name]) == devices else 0])
-                      for key, (name, place) in updater_keys(module._param_names, devices).items()
+                      for key, (name, place) in updater_keys(module).items()
                       if name in saved}
             check_states_fit(module, states, self.name)
             updater.states.update(states)

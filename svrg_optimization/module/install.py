@@ -19,7 +19,7 @@ from ..rate.svrg_lbfgs import SnapshotRule, check_rule, rule_of
 from ..svrg_optimizer import _SVRGOptimizer, check_learning_rate, described, update_counts
 from . import executor_group
 from .membership import Membership
-from .optimizer_states import kept_on_error, updater_keys
+from .optimizer_states import kept_on_error
 
 _used = weakref.WeakSet()  # KVStores with keys of an SVRGModule
 
@@ -150,9 +150,9 @@ def _rows(module, kvstore):
 
 def wrapped_optimizer(module, default_opt, kvstore, optimizer_params):
     """Return an _SVRGOptimizer around an optimizer, which is created as in Module."""
-    updates = kinds.will_update(kvstore, len(module._context), module._arg_params)
-    copies = 1 if updates else len(module._context)
-    idx2name = {key: name for key, (name, _) in updater_keys(module._param_names, copies).items()}
+    devices = len(module._context)
+    copies = 1 if kinds.will_update(kvstore, devices, module._arg_params) else devices
+    idx2name = dict(enumerate(name for name in module._param_names for _ in range(copies)))
     proximal = module._proximal.steps(idx2name)
     if isinstance(default_opt, _SVRGOptimizer):
         default_opt = default_opt.default_opt

@@ -25,14 +25,14 @@ def set_update_counts(optimizer, saved, device_ids):
         optimizer._index_update_count.update({**by_name, **by_index})
 
 
-def updater_keys(names, copies):
-    """Map each key of an MXNet Updater to its parameter and the place of its device.
+def updater_keys(module):
+    """Map each key of a module's MXNet Updater to its parameter and the place of its device.
 
-    `copies` is the number of devices that update their own weights; 0 if a KVStore does, whose
-    Updater has the names as keys.
+    The Updater of a KVStore has the names as keys.
     """
+    copies = devices_that_update(module)
     return {number * copies + device if copies else name: (name, device)
-            for number, name in enumerate(names) for device in range(copies or 1)}
+            for number, name in enumerate(module._param_names) for device in range(copies or 1)}
 
 
 def load_optimizer_states(module, fname, load):
@@ -54,7 +54,7 @@ def check_states_fit(module, states, source):
     change its form, and so does that of a float16 weight, which may have a copy of it.
     """
     weights, optimizer = executor_group.parameters(module), module._optimizer
-    keys = updater_keys(module._param_names, devices_that_update(module))
+    keys = updater_keys(module)
     of_weights = states.keys() - set(module._membership.keys.summed)  # none after a rollback
     if of_weights and not keys.keys() & of_weights:
         module._svrg.warn_once('%s holds no states of the parameters of this module, as it was '
@@ -84,7 +84,7 @@ def updater_of(module):
 def begin_anew(module, weights):
     """Let the optimizer go on from the module's present weights, without its states."""
     updater = updater_of(module)
-    for key in updater_keys(module._param_names, devices_that_update(module)):
+    for key in updater_keys(module):
         updater.states.pop(key, None)
         updater.states_synced.pop(key, None)
     if module._update_on_kvstore:

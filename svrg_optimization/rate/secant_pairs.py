@@ -53,8 +53,6 @@ class SecantPairs:
         root, room = np.sqrt(change @ move), room_for(move.size, dtype)
         if len(self) and self.moves.shape[1] != move.size:
             self.__init__()  # other parameters are updated now
-        if not room:
-            return
         kept = slice(max(0, len(self) + 1 - room), None)
         self.moves = np.array([*self.moves[kept], move / root], dtype)
         self.changes = np.array([*self.changes[kept], solved / root], dtype)
