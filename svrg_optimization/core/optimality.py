@@ -204,7 +204,8 @@ class MeanGradient:
 
     def _residual(self, full_gradient, weights):
         """Return `mapping` divided by the root of the metric's diagonal."""
-        return self._scaled(self.mapping(full_gradient, weights), -0.5)
+        gradients = self.mapping(full_gradient, weights)
+        return self._scaled(gradients, -0.5) if hasattr(self._rule, 'metric') else gradients
 
     def _mapping(self, name, weight, gradient):
         proximal, rate = self.proximal[name], 1.
