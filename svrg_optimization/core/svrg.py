@@ -214,7 +214,9 @@ class SVRG:
         if step.stage == CORRECTING:
             raise RuntimeError('update needs another forward and backward: an error has stopped '
                                'the correction of these gradients')
-        alpha = self.settings.alpha_after(self.snapshot.num_update)
+        alpha = self.settings.alpha
+        if callable(alpha):
+            alpha = self.settings.alpha_after(self.snapshot.num_update)
         step.stage = CORRECTING
         correct_batch(gradients, step.snapshot_gradients, self.snapshot.full_gradient, rows, alpha,
                       formula)                                         # ∇f(w) − α (∇f(w̃) − μ)
