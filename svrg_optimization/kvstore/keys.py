@@ -20,7 +20,8 @@ class KVStoreKeys:
     total : str
         Key of an array that workers sum; it is created where it is needed.
     first : str
-        Key that servers get first, to learn how they number keys.
+        Key that servers get first, to learn how they number keys. It shows
+        whether gradients are compressed.
     """
 
     def __init__(self, param_names, trainable, counted=()):

@@ -2,6 +2,7 @@
 
 from mxnet import ndarray as nd
 
+from ..mxnet_repair.kvstore import errors_of_updater_raised
 from .kinds import is_asynchronous
 
 
@@ -10,8 +11,9 @@ def allreduce(kvstore, values):
 
     All values are pushed before the first one is pulled.
     """
-    for priority, (key, arrays) in enumerate(values.items()):
-        kvstore.push(key, arrays, priority=-priority)
+    with errors_of_updater_raised():
+        for priority, (key, arrays) in enumerate(values.items()):
+            kvstore.push(key, arrays, priority=-priority)
     if is_asynchronous(kvstore):
         wait_for_all_workers(kvstore)
     for priority, (key, arrays) in enumerate(values.items()):

@@ -39,6 +39,8 @@ def create_keys(kvstore, keys, arrays, created=()):
         values.update((key, nd.zeros(arrays[name].shape[:1], dtype='float64'))
                       for name, key in keys.row_counts.items())
         values[keys.tally] = tally(kvstore) + 1 / 3  # which float32 rounds
+    else:
+        values[keys.first] = nd.zeros((2,))  # for `compresses`
     values = {key: value for key, value in values.items() if key not in created}
     if values:
         kvstore.init(list(values), list(values.values()))
@@ -48,13 +50,21 @@ def create_keys(kvstore, keys, arrays, created=()):
 
 
 class OverDevices(Workers):
-    """Devices of this process. No KVStore sums them, as it may compress what it gets."""
+    """Devices of this process, summed by a KVStore if one is given with its keys."""
+
+    def __init__(self, kvstore=None, keys=None):
+        self._kvstore, self._keys = kvstore, keys
 
     def sum(self, total):
         """Give each device its share of the sum over all of them."""
-        for name, arrays in total.by_parameter().items() if total.shares_differ else ():
-            whole = summed(arrays)
-            share_out(total.shares, name, [whole.as_in_context(each.context) for each in arrays])
+        values = total.by_parameter()
+        if self._kvstore is not None:
+            exchange(self._kvstore, self._keys, total.shares, values)
+        elif total.shares_differ:
+            for name, arrays in values.items():
+                whole = summed(arrays)
+                share_out(total.shares, name, [whole.as_in_context(each.context)
+                                               for each in arrays])
         total.shares_differ = False
 
 

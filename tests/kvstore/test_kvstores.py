@@ -140,8 +140,9 @@ def test_kvstore_and_module_are_freed_without_a_collection():
         gc.enable()
 
 
+@pytest.mark.parametrize('threshold', [0.5, 2.0 ** -10])
 @pytest.mark.parametrize('devices, when', [(1, 0), (2, 0), (1, 1)])
-def test_a_kvstore_does_not_compress_the_full_gradient(devices, when):
+def test_a_kvstore_does_not_compress_the_full_gradient(devices, threshold, when):
     """Also on one device, where a 'device' KVStore compresses as well, and in a second pass."""
     problem = Problem('perceptron', rows=37)
     module, kvstore = problem.bound(context=[mx.cpu(i) for i in range(devices)]), mx.kv.create(
@@ -150,7 +151,7 @@ def test_a_kvstore_does_not_compress_the_full_gradient(devices, when):
     svrg.take_snapshot()
     for number in range(3):
         if number == when:
-            kvstore.set_gradient_compression({'type': '2bit', 'threshold': 0.5})
+            kvstore.set_gradient_compression({'type': '2bit', 'threshold': threshold})
         if number == 0:
             module.init_optimizer(kvstore)
         module.update_full_grads(problem.iterator())
