@@ -49,9 +49,10 @@ class Guard:
         difference. If it is less, :math:`(g + g')^T s / 2` is returned, with the move s
         and the gradients g and g' before and after it. This is exact for a quadratic objective.
         If an objective is not known, :math:`g'^T s` is returned, which is an upper bound for a
-        convex objective. If the gradient is only rounding errors, none of these says which
-        objective is smaller. Then the change of the gradient's length is returned if it is
-        negative and both objectives are known, and otherwise 0.
+        convex objective. If the gradient is only rounding errors, or the change is only those of
+        the operators' values, none of these says which objective is smaller. Then the change of
+        the gradient's length is returned if it is negative and both objectives are known, and
+        otherwise 0.
 
         Parameters
         ----------
@@ -82,8 +83,10 @@ class Guard:
             precision = _CHANCE * self.slowdown  # or all others would be above a lucky one
         elif is_noise:
             size = max(size, self.largest_objective)
-        if not (math.isfinite(value) and abs(value - former) <= precision * size):
-            return value - former + penalty
-        if is_noise:
+        difference = value - former + penalty  # near the optimum their changes cancel
+        if not (math.isfinite(value) and abs(difference) <= precision * size):
+            return difference
+        secant = along - product / 2 + penalty
+        if is_noise or abs(secant) <= _ROUNDING * np.finfo(float).eps * abs(penalties[0]):
             return min(0., norm - gradient.length(before.full_gradient, before.weights))
-        return 0. if is_random else along - product / 2 + penalty
+        return 0. if is_random else secant

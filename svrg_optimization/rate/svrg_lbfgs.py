@@ -207,7 +207,7 @@ class SnapshotRule(LRScheduler):
         if ((self.gamma is None or is_random) and not rolls_back
                 and svrg.reference.is_repeatable):
             self._learn(self._probe(svrg, trained, gradient, sample, workers), gradient, weights)
-        if self.gamma is None and math.isfinite(norm):
+        if self.gamma is None and 0 < norm < math.inf:
             svrg.warn_once('the curvature of the objective cannot be measured at a snapshot: the '
                            'learning rate may be too large or too small', 'no curvature')
         if self.gamma and (steps or has_jumped or not svrg.snapshot.curvature):

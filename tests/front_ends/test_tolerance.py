@@ -188,6 +188,27 @@ def test_the_lasso_converges_from_any_start(front_end, seed):
     assert trained.has_converged and trained.result.passes <= 66
 
 
+@pytest.mark.parametrize('front_end', [of_module, of_trainer], ids=['Module', 'Gluon'])
+@pytest.mark.parametrize('strength', [0.1, 0.5])
+def test_the_lasso_is_exact_in_float64(front_end, strength):
+    """Near the optimum the loss and the penalty change by much more than their sum."""
+    np.random.seed(0)
+    mx.random.seed(0)
+    trained, weight = front_end((MANY, ANSWERS, 0, strength, None), 'float64', 1e-12, 'svrg_lbfgs',
+                                {'batch': 20}, 50, bias=True)
+    assert np.abs(weight.ravel() - solution(MANY, ANSWERS, strength=strength)).max() < 1e-11
+    assert trained.has_converged and trained.result.passes <= 40
+
+
+@pytest.mark.parametrize('front_end', [of_module, of_trainer], ids=['Module', 'Gluon'])
+def test_a_start_at_the_optimum_needs_no_curvature(front_end):
+    """Warnings are errors in all tests."""
+    trained, weight = front_end((MANY, np.zeros(400), 0, 0.1, None), 'float32', 1e-5, 'svrg_lbfgs',
+                                {'batch': 20}, 3)
+    assert trained.result.reason == 'converged' and trained.result.passes == 1
+    assert not weight.any()
+
+
 @pytest.mark.parametrize('column', range(COLUMNS))
 @pytest.mark.parametrize('weight', [-0.5, -3.])
 def test_a_jump_that_moves_nothing_is_the_last(column, weight):
