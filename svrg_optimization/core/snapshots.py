@@ -6,6 +6,7 @@ from .result import REASONS, Result
 
 _ROUNDING = 25  # of the weights' spacing, within which a step is rounding
 _SAME = 1e-3  # what norms at the same weights differ by at most, on the same data
+_WORSE = 10  # times the first norm: rounding does less where training begins at the floor
 
 
 def take(svrg, trained, source, workers):
@@ -167,7 +168,7 @@ def end(svrg, trained, logger):
         return
     reason = result.reason or ('diverged' if result.objective is not None
                                and result.objective > first.objective
-                               and result.norm > first.norm else 'epochs used up')
+                               and result.norm > _WORSE * first.norm else 'epochs used up')
     words = REASONS[reason] % {
         'tol': tol or 0, 'to': '' if tol is None else ' to tol=%g' % tol,
         'dtype': trained.mean_gradient().dtype(svrg.reference.weights()),

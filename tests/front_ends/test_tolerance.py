@@ -254,6 +254,17 @@ def test_the_result_says_why_training_ended(front_end, reason, rate, epochs):
     assert 0 < result.epochs < result.passes <= 2 * result.epochs + 1
 
 
+def test_rounding_is_no_divergence():
+    """Where training begins at the floor, the objective and the gradient go up and down."""
+    np.random.seed(0)
+    module, _ = of_module((MANY, ANSWERS, 0, 0, None), 'float32', None, 'nag',
+                          {'learning_rate': 0.1, 'momentum': 0.9, 'batch': 20}, 40, bias=True)
+    data = mx.io.NDArrayIter(MANY.astype('f'), ANSWERS.astype('f'), 20, label_name='label')
+    for _ in range(8):
+        module.fit(data, eval_metric=[], num_epoch=2)
+        assert module.result.reason == 'epochs used up'
+
+
 @pytest.mark.parametrize('front_end', [of_module, of_trainer], ids=['Module', 'Gluon'])
 def test_nan_in_the_data_is_not_put_down_to_the_learning_rate(front_end):
     gaps = np.where(np.arange(COLUMNS) == 2, np.nan, MANY[:, :COLUMNS])
