@@ -268,14 +268,18 @@ class SnapshotRule(LRScheduler):
             part.spread(part.joined(weights)) / factor for part, factor in zip(parts, factors)
             if weights[part.names[0]].ndim > 1 or not is_matrix)
 
+    def _pairs_of(self, size):
+        """Return the pairs in H if steps have them and they are of so many numbers, else none."""
+        fits = self._is_directed and len(self.pairs) and self.pairs.moves.shape[1] == size
+        return self.pairs if fits else SecantPairs()
+
     def _pairs_along(self, numbers, parts, multipliers):
         """Return the pairs in H along the numbers of all parts, and its gamma.
 
         With proximal operators they are those on the support: where the numbers are not 0.
         """
         if self._is_directed or not len(self.pairs):
-            fits = len(self.pairs) and self.pairs.moves.shape[1] == sum(map(np.size, numbers))
-            return self.pairs if fits else SecantPairs(), self.gamma
+            return self._pairs_of(sum(map(np.size, numbers))), self.gamma
         metric = [part.times(np.full_like(each, multipliers[part.names[0]]))
                   for part, each in zip(parts, numbers)]
         free, metric = (np.concatenate([each.ravel() for each in arrays])
@@ -402,10 +406,9 @@ class SnapshotRule(LRScheduler):
                 like = {name: at_snapshot[name][device] for name in gradient.multipliers
                         if name in at_snapshot}
                 size = sum(math.prod(array.shape) for array in like.values())
-                fits = self._is_directed and len(self.pairs) and self.pairs.moves.shape[1] == size
                 self._directions[device] = Direction(
                     self._parts(list(like)), (self.gamma or _UNKNOWN) if self._is_directed else 1.,
-                    self.pairs if fits else SecantPairs(), gradient, like)
+                    self._pairs_of(size), gradient, like)
             self._directions[device].apply(there, here, scale, copies)
 
     def step_size(self, name, rate, like):
