@@ -14,7 +14,6 @@ from mxnet.module import Module
 from ._argument_checks import check_iterator, checked_number
 from ._warn_once import WarnOnce
 from .checkpoint.of_module import PendingCheckpoint, file_names, load, name_of_symbol, save
-from .core import snapshots
 from .core.correction import correct
 from .core.full_gradient import FullGradient, share_out
 from .core.requirements import ALL_ROWS, require
@@ -36,7 +35,9 @@ from .module.reference import ModuleReference
 from .module.trained_module import TrainedModule
 from .mxnet_repair.loader import mend_for_users
 from .proximal import ProximalOperators, weights_of
-from .rate.svrg_lbfgs import SnapshotRule, check_rule, rule_of, spelled_out
+from .rate import convergence
+from .rate.snapshot_rule import SnapshotRule
+from .rate.svrg_lbfgs import check_rule, rule_of, with_default_arguments
 from .svrg_optimizer import check_learning_rate, check_optimizer
 
 mend_for_users()
@@ -306,7 +307,7 @@ class SVRGModule(Module):
 
         With svrg_lbfgs each component is divided by the root of the mean square of its column.
         """
-        return snapshots.gradient_norm(self._svrg, TrainedModule(self._default_bucket))
+        return convergence.gradient_norm(self._svrg, TrainedModule(self._default_bucket))
 
     @property
     def objective(self):
@@ -316,7 +317,7 @@ class SVRGModule(Module):
         plus the value of the proximal operators. It is None before the first snapshot, and if
         the loss is a custom operator, whose value is not known.
         """
-        return snapshots.objective(self._svrg, TrainedModule(self._default_bucket))
+        return convergence.objective(self._svrg, TrainedModule(self._default_bucket))
 
     _default_bucket = property(lambda module: module._default or module)
     _snapshot = property(lambda module: module._svrg.snapshot)
@@ -476,7 +477,7 @@ class SVRGModule(Module):
             super().init_optimizer(kvstore, optimizer, optimizer_params, force_init)
             return
         check_optimizer(optimizer, optimizer_params)
-        optimizer_params = spelled_out(optimizer, optimizer_params)
+        optimizer_params = with_default_arguments(optimizer, optimizer_params)
         with optimizer_kept_on_error(self):
             init_optimizer = super().init_optimizer
             install(self, kvstore, optimizer, optimizer_params,
@@ -606,7 +607,7 @@ class SVRGModule(Module):
         if self._svrg.step.stage == COMPUTED and isinstance(
                 getattr(self._optimizer, 'lr_scheduler', None), SnapshotRule):
             trained = TrainedModule(self._default_bucket)
-            trained.rule.direct(trained, self._default_bucket._svrg,
+            trained.rule.precondition(trained, self._default_bucket._svrg,
                                 executor_group.gradients(self), executor_group.parameters(self),
                                 *trained.scale_of_step)
         super().update()
@@ -721,8 +722,8 @@ class SVRGModule(Module):
             rewind_for_pass(train_data)
         source.rewind = rewind_for_pass(train_data, is_rewound=True)
         synchronize(self)
-        result = snapshots.take(svrg, trained, source, workers_of(self, train_data is of_fit))
-        snapshots.log_rate(self.logger, svrg, trained, result)
+        result = convergence.take(svrg, trained, source, workers_of(self, train_data is of_fit))
+        convergence.log_rate(self.logger, svrg, trained, result)
 
     # These two are kept for code written for mxnet.contrib: a pass does not call them.
 

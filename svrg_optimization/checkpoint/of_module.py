@@ -149,7 +149,7 @@ class PendingCheckpoint(NamedTuple):
         if rule is not None:
             rule.reset()
             if self.rule:
-                rule.load_state(self.rule)
+                rule.load_state(self.rule, module._proximal.by_name)
         return PendingCheckpoint(snapshot=self.snapshot)
 
 

@@ -41,8 +41,9 @@ def dense(array):
 
 
 def moved(array, by):
-    """Return an array plus a dense one, in the dtype, storage type and context of the first."""
-    total = (dense(array) + by.as_in_context(array.context)).astype(array.dtype)
+    """Return an array plus a numpy.ndarray, in its dtype, storage type and context."""
+    total = dense(array)
+    total = (total + nd.array(by, total.context, total.dtype)).astype(array.dtype)
     return with_all_rows(total) if is_row_sparse(array) else total  # zeros too, as sgd demands
 
 

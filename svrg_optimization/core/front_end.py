@@ -22,7 +22,7 @@ device. This is the loop of a front end whose gradients are sums over rows::
             ...                                       # the gradients at the current weights
             svrg.compute_snapshot_gradients(model, batch)
             svrg.correct(gradients, rows=len(batch))  # in place
-            rule.direct(trained, svrg, gradients, weights, 1 / rows)    # with a rule
+            rule.precondition(trained, svrg, gradients, weights, 1 / rows)    # with a rule
             ...                # w - rate * (gradient / rows + wd * w), as `mean_gradient` says
             svrg.end_step()
 
@@ -181,7 +181,8 @@ class TrainedModel:
 
     def as_applied(self, numbers):
         """List wd or `rescale_grad` as steps apply them: rounded, unless a rule sets directions."""
-        return as_float32(numbers) if self.rule is None or not self.rule.turns else list(numbers)
+        is_exact = self.rule is not None and self.rule.preconditions
+        return list(numbers) if is_exact else as_float32(numbers)
 
     def mean_gradient(self):
         """Return the MeanGradient that the optimizer steps along."""

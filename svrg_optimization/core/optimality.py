@@ -1,12 +1,36 @@
 """The mean objective at a snapshot, and its gradient: how far it is from an optimum."""
 
 import math
+from typing import NamedTuple
 
 import numpy as np
-from mxnet import ndarray as nd
+from mxnet import optimizer as opt
 
 from ..proximal import is_ours
 from .arrays import as_float32, dense
+
+
+class Point(NamedTuple):
+    """The mean objective at the weights of a snapshot: float64 vectors, as a Metric has them.
+
+    Attributes
+    ----------
+    weights, gradient : numpy.ndarray
+        Of the parameters that are updated. The gradient is that of the smooth objective.
+    objective, penalty : float
+        Those of the smooth objective, NaN if it is not known, and of the proximal operators.
+    units : float
+        Factor from the objective per row to this one.
+    rows : int
+        Number of rows of the pass.
+    """
+
+    weights: np.ndarray
+    gradient: np.ndarray
+    objective: float
+    penalty: float
+    units: float
+    rows: int
 
 
 class MeanGradient:
@@ -51,53 +75,33 @@ class MeanGradient:
         """Learning rate of the optimizer."""
         return getattr(self._optimizer, 'learning_rate', 0.)
 
-    def of(self, full_gradient, weights):
-        """Map each parameter that is updated to G, given μ and lists of weights, one per device."""
-        totals, scale = full_gradient.totals(), self._scale_of(full_gradient)
-        return {name: totals[name] * scale + decay * dense(weights[name][0])
-                if self.decays[name] else totals[name] * scale
-                for name, decay in self._decays_of(full_gradient).items()}
-
-    def change(self, full_gradient, full_before, moved):
-        """Map each parameter to the change of G between two full gradients, given the moves."""
-        totals, before = full_gradient.totals(), full_before.totals()
-        units = full_before.scale_for(full_gradient.batch_size)
-        decays, scale = self._decays_of(full_gradient), self._scale_of(full_gradient)
-        return {name: scale * (totals[name] - units * before[name]) + decays[name] * by
-                for name, by in moved.items()}
-
-    def units(self, full_gradient, full_before):
-        """Return the factor from the scale of an earlier G to that of a later one."""
-        return (self._scale_of(full_gradient) / self._scale_of(full_before)
-                * full_before.scale_for(full_gradient.batch_size))
-
-    def updated(self, full_gradient):
-        """List the parameters that are updated and have a full gradient."""
-        return list(self._decays_of(full_gradient))
-
-    def _decays_of(self, full_gradient):
-        """Map each parameter that is updated to its decay, or to that of each of its rows.
-
-        A row that is counted is decayed only by the batches that contain it.
-        """
-        decays = {name: decay for name, decay in self.decays.items()
-                  if name in full_gradient.shares[0]}
-        for name, counts in full_gradient.row_counts.items():
-            if decays.get(name):
-                array = full_gradient.shares[0][name]
-                shape = (-1,) + (1,) * (array.ndim - 1)
-                devices = len(full_gradient.shares)
-                decays[name] = nd.array(
-                    decays[name] * counts.reshape(shape) / (devices * full_gradient.batches),
-                    ctx=array.context, dtype=array.dtype)
-        return decays
-
     @property
     def is_smooth(self):
         """Whether there is no proximal operator."""
         return not self.proximal
 
-    def regularizer(self, weights):
+    def updated(self, names):
+        """List the parameters among some that are updated."""
+        return [name for name in self.multipliers if name in names]
+
+    def gradient(self, full_gradient, weights):
+        """Map each parameter that is updated to G, given μ and lists of weights, one per device."""
+        totals, scale = full_gradient.totals(), self._scale_of(full_gradient)
+        return {name: totals[name] * scale + self.decays[name] * dense(weights[name][0])
+                if self.decays[name] else totals[name] * scale
+                for name in self.updated(full_gradient.shares[0])}
+
+    def point(self, metric, full_gradient, weights):
+        """Return the Point of a snapshot, as vectors of a Metric. Arguments as for `gradient`."""
+        totals = full_gradient.totals()
+        vector = metric.vector({name: dense(weights[name][0]) for name in metric.shapes})
+        decays = metric.vector({name: np.full(shape, self.decays[name])
+                                for name, shape in metric.shapes.items()})
+        gradient = self._scale_of(full_gradient) * metric.vector(totals) + decays * vector
+        return Point(vector, gradient, self.smooth_objective(full_gradient, weights),
+                     self.penalty(weights), self.per_row(full_gradient), full_gradient.rows)
+
+    def penalty(self, weights):
         """Return the sum of the proximal operators' values, R(w)."""
         return sum(float(operator.value(weights[name][0]))
                    for name, operator in self.proximal.items() if name in self.decays)
@@ -107,23 +111,21 @@ class MeanGradient:
 
         .. math:: s\, L + \frac{1}{2} wd \cdot w^2
 
-        L is the loss in the scale of :math:`\mu`. Arguments are those of `of`.
+        L is the loss in the scale of :math:`\mu`. Arguments are those of `gradient`.
         """
         total = self._scale_of(full_gradient) * full_gradient.loss
-        for name, decay in self._decays_of(full_gradient).items():
-            if isinstance(decay, nd.NDArray):
-                decay = decay.asnumpy()
-            if np.any(decay):
+        for name in self.updated(full_gradient.shares[0]):
+            if self.decays[name]:
                 weight = dense(weights[name][0]).asnumpy().astype('float64')
-                total += float((weight * weight * decay).sum()) / 2
+                total += self.decays[name] * float(np.square(weight).sum()) / 2
         return total
 
     def objective(self, full_gradient, weights):
         """Return the mean objective per row, with weight decay and the proximal operators' value.
 
-        None if the loss is not known. Arguments are those of `of`.
+        None if the loss is not known. Arguments are those of `gradient`.
         """
-        objective = self.smooth_objective(full_gradient, weights) + self.regularizer(weights)
+        objective = self.smooth_objective(full_gradient, weights) + self.penalty(weights)
         return None if math.isnan(objective) else objective / self.per_row(full_gradient)
 
     def per_row(self, full_gradient):
@@ -139,73 +141,26 @@ class MeanGradient:
         .. math:: (w - \mathrm{prox}_{\eta R}(w - \eta G)) / \eta,
 
         at the current learning rate. With 'svrg_lbfgs' each component is divided by the root of
-        the metric's diagonal. Arguments are those of `of`.
+        the metric's diagonal. Arguments are those of `gradient`.
         """
-        gradients = self._residual(full_gradient, weights)
-        largest = [gradient.abs().max() for gradient in gradients.values()]
-        return float(np.max([value.asscalar() for value in largest] or [0.])
-                     / self.per_row(full_gradient))
-
-    def secant(self, full_gradient, weights, full_before, weights_before):
-        """Return the norms of G here and at the snapshot before, of its change, and of the move.
-
-        With a proximal operator they are those of the gradient mapping.
-        """
-        now = self._residual(full_gradient, weights)
-        former = self._residual(full_before, weights_before)
-        moved = {name: dense(weights[name][0]) - dense(weights_before[name][0]) for name in now}
-        return (_length(now), _length(former),
-                _length({name: array - former[name] for name, array in now.items()}),
-                _length(self._scaled(moved, 0.5)))
-
-    def length(self, full_gradient, weights):
-        """Return the Euclidean norm of the vector that `norm` has the largest component of."""
-        return _length(self._residual(full_gradient, weights))
-
-    def decrement(self, full_gradient, weights, curvature):
-        """Return the square of the Newton decrement, G' H G, and that of the weights' norm.
-
-        Biases do not count in the norm. 'svrg_lbfgs' has an H and a norm of its own; else H is
-        one over the curvature. The first number is NaN if no curvature is known.
-        """
-        gradients = self.mapping(full_gradient, weights)
-        here = {name: dense(weights[name][0]) for name in gradients}
-        if hasattr(self._rule, 'metric'):
-            return self._rule.decrement(gradients, here, self.multipliers, curvature)
-        return _length(gradients) ** 2 / (curvature or math.nan), _length(
-            {name: array for name, array in here.items() if array.ndim > 1} or here) ** 2
+        scales = self._rule.metric.diagonal(-0.5) if getattr(self._rule, 'metric', None) else {}
+        largest = [np.abs(gradient.asnumpy().astype('float64') * scales.get(name, 1.)).max()
+                   for name, gradient in self.mapping(full_gradient, weights).items()]
+        return float(np.max(largest or [0.]) / self.per_row(full_gradient))
 
     def dtype(self, weights):
         """Return the name of the least precise dtype of the weights that are updated."""
-        return max((np.dtype(dense(weights[name][0]).dtype).name for name in self.multipliers),
+        return max((np.dtype(dense(weights[name][0]).dtype).name
+                    for name in self.updated(weights)),
                    key=lambda name: np.finfo(name).eps, default='float64')
-
-    def spacing(self, *snapshots):
-        """Return the norm of the updated weights times their precision; the least of snapshots'."""
-        arrays = [{name: dense(weights[name][0]) for name in self.multipliers}
-                  for weights in snapshots]
-        return min(_length(self._scaled(each, 0.5)) for each in arrays) * np.finfo(
-            self.dtype(snapshots[0])).eps
-
-    def _scaled(self, arrays, power):
-        """Return arrays by name times a power of the diagonal of the metric of 'svrg_lbfgs'."""
-        scales = {name: scale for part in getattr(self._rule, 'metric', ())
-                  for name, scale in part.by_column(power).items()}
-        return {name: array * nd.array(scales[name], array.context, array.dtype)
-                if name in scales else array for name, array in arrays.items()}
 
     def mapping(self, full_gradient, weights):
         """Map each parameter to G, or to its gradient mapping."""
-        gradients = self.of(full_gradient, weights)
+        gradients = self.gradient(full_gradient, weights)
         for name in self.proximal if self._optimizer else ():
             if name in gradients:
                 gradients[name] = self._mapping(name, dense(weights[name][0]), gradients[name])
         return gradients
-
-    def _residual(self, full_gradient, weights):
-        """Return `mapping` divided by the root of the metric's diagonal."""
-        gradients = self.mapping(full_gradient, weights)
-        return self._scaled(gradients, -0.5) if hasattr(self._rule, 'metric') else gradients
 
     def _mapping(self, name, weight, gradient):
         proximal, rate = self.proximal[name], 1.
@@ -220,7 +175,6 @@ class MeanGradient:
         return (weight - stepped) / rate
 
 
-def _length(arrays):
-    """Return the Euclidean norm of a dict of arrays, summed in float64."""
-    return math.sqrt(sum(float(np.square(array.asnumpy().astype('float64')).sum())
-                         for array in arrays.values()))
+def decays_of(optimizer, keys):
+    """List the weight decays of an optimizer, which 'svrg_lbfgs' leaves to its directions."""
+    return opt.Optimizer._get_wds(optimizer, keys)

@@ -1,6 +1,7 @@
 """What a snapshot has found, and why training ended: one result for all front ends."""
 
 import dataclasses
+import math
 from typing import NamedTuple, Optional
 
 # Why a training ended, in words. Those that converged come first.
@@ -78,6 +79,10 @@ class Training:
         How many rows each pass has had.
     is_stuck : bool
         Whether the steps before the latest snapshot have moved no weight.
+    distance : float
+        That of the latest snapshot; infinite if it is not known.
+    checks, noisy : int
+        Passes that checked a distance, and those of them that found another function.
     """
 
     taken_before: int = 0
@@ -86,3 +91,6 @@ class Training:
     first_result: Optional[Result] = None
     rows_of_passes: set = dataclasses.field(default_factory=set)
     is_stuck: bool = False
+    distance: float = math.inf
+    checks: int = 0
+    noisy: int = 0

@@ -21,14 +21,9 @@ class Snapshot:
         Whether an update with α = 0 was made since the snapshot was taken.
     has_converged : bool
         Whether it was found to be within `tol` of the optimum, or at the floor of the precision.
-    is_at_floor : bool
-        Whether this snapshot is at the floor of the precision: it differs from the one before by
-        rounding alone.
     curvature : float
-        Change of the gradient over the move of the weights, in the metric: between the last two
-        snapshots that differ, or measured on a batch; 0 before it is known.
-    steepest : float
-        Largest curvature so far.
+        Change of the gradient over the move of the weights, between the last two snapshots that
+        differ; 0 before it is known. An optimizer with a rule does not need it.
     num_update : int
         Number of updates by all modules that share the snapshot.
     num_taken : int
@@ -41,22 +36,14 @@ class Snapshot:
     def __init__(self):
         self.full_gradient = None
         self.taken_at = self.num_update = self.num_taken = 0
-        self.is_active = self.is_stale = self.has_converged = self.is_at_floor = False
+        self.is_active = self.is_stale = self.has_converged = False
         self.averaged_at = None
-        self.forget_curvature()
-
-    def forget_curvature(self):
-        """Set the curvatures to 0: those of other data say nothing."""
-        self.curvature = self.steepest = 0.
-
-    def see_curvature(self, curvature):
-        """Remember the latest curvature, and the largest one."""
-        self.curvature, self.steepest = curvature, max(curvature, self.steepest)
+        self.curvature = 0.
 
     def facts(self):
         """Return what a file has of an active snapshot, as `replace` takes it."""
         return {name: getattr(self, name) for name in (
-            'taken_at', 'is_stale', 'has_converged', 'curvature', 'steepest')}
+            'taken_at', 'is_stale', 'has_converged', 'curvature')}
 
     def replace(self, full_gradient, taken_at=None, **resumed):
         """Set the full gradient of a new snapshot, which is active if there is one.
@@ -67,7 +54,7 @@ class Snapshot:
         vars(self).update({
             'full_gradient': full_gradient,
             'taken_at': self.num_update if taken_at is None else taken_at,
-            'is_stale': False, 'has_converged': False, 'is_at_floor': False,
+            'is_stale': False, 'has_converged': False,
             'is_active': full_gradient is not None, **resumed})
 
     @contextlib.contextmanager

@@ -68,24 +68,28 @@ class SVRG:
         self.training.rows_of_passes.add(mu.rows)
 
     @contextlib.contextmanager
-    def gradients_nearby(self, model, source, workers):
-        """Yield a function of a batch that returns its gradient at w̃, or at w̃ minus a shift.
+    def nearby(self, model, source, workers, measure):
+        """Yield a function of batches and a move: what is measured at w̃ plus the move.
 
-        A gradient is a FullGradient of one batch, None for a batch that is all
-        padding. A shift is a dict of one NDArray a parameter.
+        The move is a dict of one numpy.ndarray a parameter, none by default. By default the
+        batches are all of the pass. `measure` takes their FullGradient, while the weights are in
+        place; for batches that are all padding None is returned.
         """
         snapshot, before = self.snapshot, self.reference.copy_of_values()
 
-        def gradient_of(batch, shift=None):
-            for name, by in (shift or {}).items():
+        def measured(batches=None, move=None):
+            for name, by in (move or {}).items():
                 for weight in self.reference.weights()[name]:
-                    moved(weight, -by).copyto(weight)
-            total = self._sum([batch], model, source, workers)
+                    moved(weight, by).copyto(weight)
+            if batches is None:
+                batches = source.batches(at_once=self.reference.batches_at_once)
+            full_gradient = self._sum(batches, model, source, workers).mean()
+            result = full_gradient and measure(full_gradient)
             self.reference.set_values(before)
-            return total.mean()
+            return result
 
         with snapshot.being_replaced(lambda: self.reference.set_values(before)):
-            yield gradient_of
+            yield measured
             snapshot.replace(snapshot.full_gradient, snapshot.taken_at)
 
     def _full_gradient(self, model, source, workers):

@@ -5,8 +5,8 @@ import logging
 import time
 
 from .._argument_checks import check_epoch, checked_count
-from ..core import snapshots
 from ..data.iterators import leaves_out_other_rows
+from ..rate import convergence
 
 
 def epochs(trainer, train_data, num_epoch, update_freq, begin_epoch, states):
@@ -25,7 +25,7 @@ def _epochs(trainer, train_data, numbers, update_freq, states):
     svrg, alone = trainer._svrg, trainer._steps_alone
     svrg.begin_fit(trainer._trained.rule)
     if svrg.settings.tol is not None and leaves_out_other_rows(train_data):
-        snapshots.warn_of_rows_left_out(svrg)
+        convergence.warn_of_rows_left_out(svrg)
     trainer._loop = {'begin_epoch': numbers.start, 'num_epoch': numbers.stop,
                      'update_freq': update_freq}
     for epoch in numbers:
@@ -68,7 +68,7 @@ def take_snapshot(trainer, train_data, logger, epoch, states=()):
         trainer.update_full_grads(train_data, states=states)
     finally:
         svrg.epoch = None
-    snapshots.log_result(logger, epoch, time.time() - tic, svrg.training.result)
+    convergence.log_result(logger, epoch, time.time() - tic, svrg.training.result)
 
 
 def has_ended(trainer):
@@ -85,4 +85,4 @@ def end(trainer, train_data, logger, epoch, takes_last, states=()):
         return
     if takes_last and not (svrg.settings.tol is None and trained.rule is None):
         take_snapshot(trainer, train_data, logger, epoch, states)
-    snapshots.end(svrg, trained, logger)
+    convergence.end(svrg, trained, logger)

@@ -79,7 +79,7 @@ def restoring(trainer, content, fname):
             updater.states = {int(place): copy.deepcopy(state)
                               for place, state in saved['states'].items()}
             updater.states_synced = dict.fromkeys(updater.states, False)
-        _restore_scheduler(optimizer, content['scheduler'], ours)
+        _restore_scheduler(optimizer, content['scheduler'], trainer._proximal.by_name, ours)
         numbers = RandomNumbers(content['random'], content['was_random'])
         reference.restore(reference.rows.kind or content['loss'], numbers, weights)
         facts = content['facts']
@@ -88,7 +88,7 @@ def restoring(trainer, content, fname):
     return restore
 
 
-def _restore_scheduler(optimizer, saved, ours):
+def _restore_scheduler(optimizer, saved, proximal, ours):
     """Let an optimizer's scheduler go on; `ours` maps former names of parameters to others."""
     scheduler, rule = optimizer.lr_scheduler, rule_of(optimizer)
     if rule:
@@ -99,8 +99,7 @@ def _restore_scheduler(optimizer, saved, ours):
         warn('the states were saved with a %s: the %s of this run begins anew'
              % (saved['class'], type(scheduler).__name__))
     elif rule:
-        rule.load_state(saved['state'])
-        rule.rename(ours)
+        rule.load_state(saved['state'], proximal, ours)
     else:
         vars(scheduler).update(saved['state'])
 

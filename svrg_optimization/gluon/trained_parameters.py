@@ -2,7 +2,7 @@
 
 from ..core.arrays import set_all
 from ..core.front_end import TrainedModel
-from ..core.optimality import MeanGradient
+from ..core.optimality import MeanGradient, decays_of
 from ..rate.svrg_lbfgs import rule_of
 from .numpy_arrays import as_nd
 
@@ -20,7 +20,7 @@ class TrainedParameters(TrainedModel):
         trainer = self.model
         updated = [param for param in trainer._reference.trained() if param.lr_mult]
         decays = dict(zip(trainer._params, self.as_applied(
-            trainer._optimizer._get_wds(range(len(trainer._params))))))
+            decays_of(trainer._optimizer, range(len(trainer._params))))))
         scale = trainer._scale * trainer._loss_scale
         return MeanGradient(lambda full_gradient: self.as_applied(
                                 [scale / full_gradient.batch_size])[0],

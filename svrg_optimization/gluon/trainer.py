@@ -10,7 +10,6 @@ from mxnet.optimizer import Updater
 from .._argument_checks import checked_count, checked_number
 from .._warn_once import WarnOnce
 from ..checkpoint.files import read, write, write_together
-from ..core import snapshots
 from ..core.requirements import ALL_ROWS, COMPRESSED, require
 from ..core.settings import Settings, setting
 from ..core.svrg import COMPUTED, SVRG
@@ -22,7 +21,8 @@ from ..kvstore.workers import workers_of_trainer
 from ..mxnet_repair.kvstore import open_distributed
 from ..mxnet_repair.loader import mend_for_users
 from ..proximal import ProximalOperators
-from ..rate.svrg_lbfgs import check_rule, spelled_out
+from ..rate import convergence
+from ..rate.svrg_lbfgs import check_rule, with_default_arguments
 from ..svrg_optimizer import _SVRGOptimizer, check_learning_rate, check_optimizer
 from .batches import Batches, as_inputs, by_value, with_states
 from .epochs import epochs
@@ -152,7 +152,7 @@ class SVRGTrainer(gluon.Trainer):
         kvstore = join(kvstore, optimizer)
         _check_kvstore(kvstore, update_on_kvstore, settings.proximal)
         rows = Rows(batch_axis, settings.loss_is_mean)
-        optimizer_params = spelled_out(optimizer, optimizer_params)
+        optimizer_params = with_default_arguments(optimizer, optimizer_params)
         check_rule(optimizer, optimizer_params, settings.alpha, bool(update_on_kvstore))
         if isinstance(kvstore, str) and is_distributed(kvstore):
             kvstore = open_distributed(kvstore)
@@ -212,7 +212,7 @@ class SVRGTrainer(gluon.Trainer):
         parameters that are updated. If you set `rescale_grad`, wd is divided by it. With
         `proximal` it is the largest component of the gradient mapping, as in SVRGModule.
         """
-        return snapshots.gradient_norm(self._svrg, self._trained)
+        return convergence.gradient_norm(self._svrg, self._trained)
 
     @property
     def objective(self):
@@ -221,7 +221,7 @@ class SVRGTrainer(gluon.Trainer):
         It is the mean of what `objective` returned for all rows, plus half the weight decay
         times the squared weights, plus the value of the proximal operators.
         """
-        return snapshots.objective(self._svrg, self._trained)
+        return convergence.objective(self._svrg, self._trained)
 
     @property
     def has_converged(self):
@@ -295,9 +295,9 @@ class SVRGTrainer(gluon.Trainer):
             param.list_data()[0] for param in self._params])
         if self._reference.has_been_set():
             self._svrg.forget_history(trained)
-        result = snapshots.take(self._svrg, trained, source,
+        result = convergence.take(self._svrg, trained, source,
                                self._agreeing_workers(takes_snapshot=True))
-        snapshots.log_rate(logging, self._svrg, trained, result)
+        convergence.log_rate(logging, self._svrg, trained, result)
         self._data_of_snapshot = train_data
         source.rewind()
 
@@ -412,7 +412,7 @@ class SVRGTrainer(gluon.Trainer):
 
     def _average(self):
         """Set workers that step alone to the mean of their weights."""
-        snapshots.average(self._svrg, self._trained, self._workers())
+        convergence.average(self._svrg, self._trained, self._workers())
 
     @property
     def _loss_scale(self):
@@ -538,7 +538,7 @@ class SVRGTrainer(gluon.Trainer):
         """Let the rule turn gradients into directions."""
         reference, rule = self._reference, self._trained.rule
         if rule is not None and self._svrg.step.stage == COMPUTED:
-            rule.direct(self._trained, self._svrg, reference.current_gradients,
+            rule.precondition(self._trained, self._svrg, reference.current_gradients,
                         {param.name: as_nd(param.list_data()) for param in reference.trained()},
                         scale, copies)
 

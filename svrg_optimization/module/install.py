@@ -15,7 +15,8 @@ from ..kvstore.keys import KVStoreKeys
 from ..kvstore.local_steps import LocalSteps, WorkersUpdate, check_local_steps
 from ..kvstore.workers import create_keys
 from ..mxnet_repair.kvstore import number_of_first_key, open_distributed, prepare_exit
-from ..rate.svrg_lbfgs import SnapshotRule, check_rule, rule_of
+from ..rate.snapshot_rule import SnapshotRule
+from ..rate.svrg_lbfgs import check_rule, rule_of
 from ..svrg_optimizer import _SVRGOptimizer, check_learning_rate, described, update_counts
 from . import executor_group
 from .membership import Membership

@@ -11,11 +11,11 @@ from mxnet.model import BatchEndParam
 from mxnet.module import BaseModule
 
 from .._argument_checks import check_epoch, check_iterator
-from ..core import snapshots
 from ..core.settings import check_place
 from ..data.iterators import begin_within_epoch, leaves_out_other_rows, rewind, rewind_for_pass
 from ..data.ndarray_iter import is_viewable, views
 from ..kvstore.kinds import steps_alone
+from ..rate import convergence
 from . import executor_group
 from .loss_reduction import NoLossError
 from .membership import workers_of
@@ -177,7 +177,7 @@ class _Snapshots:
         svrg, module = self._svrg, self._of_snapshot
         if (svrg.settings.tol is not None and self._takes_snapshots
                 and leaves_out_other_rows(self._train_data)):
-            snapshots.warn_of_rows_left_out(svrg)
+            convergence.warn_of_rows_left_out(svrg)
         module._membership.check_plan(module, self._train_data, svrg, self._given.num_epoch,
                                       self._takes_snapshots, self.is_due(svrg.epoch))
 
@@ -227,7 +227,7 @@ class _Snapshots:
         finally:
             self._of_snapshot._pass_of_fit = None, False
         svrg.store.train_data = self._train_data  # an override may read others
-        snapshots.log_result(module.logger, svrg.epoch, time.time() - tic, svrg.training.result)
+        convergence.log_result(module.logger, svrg.epoch, time.time() - tic, svrg.training.result)
         if svrg.training.result is not None:
             self.has_ended = svrg.training.result.ends
         if svrg.settings.full_grad_batches is not None:
@@ -252,7 +252,7 @@ class _Snapshots:
         if self._step_alone and (epoch + 1 == self._given.num_epoch or self._svrg.settings.is_due(
                 self._svrg.snapshot, epoch + 1)):
             module = self._of_snapshot
-            snapshots.average(self._svrg, TrainedModule(module), workers_of(module))
+            convergence.average(self._svrg, TrainedModule(module), workers_of(module))
             executor_group.mark_host_copies_stale(self._module)
 
     def reset_data(self):
@@ -284,4 +284,4 @@ class _Snapshots:
     def end(self):
         """Say why training has ended."""
         if self._takes_snapshots:
-            snapshots.end(self._svrg, TrainedModule(self._of_snapshot), self._module.logger)
+            convergence.end(self._svrg, TrainedModule(self._of_snapshot), self._module.logger)

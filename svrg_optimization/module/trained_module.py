@@ -2,7 +2,7 @@
 
 from ..core.arrays import set_all
 from ..core.front_end import TrainedModel
-from ..core.optimality import MeanGradient
+from ..core.optimality import MeanGradient, decays_of
 from ..kvstore.kinds import waits_in_steps
 from ..rate.svrg_lbfgs import rule_of
 from . import executor_group
@@ -34,7 +34,7 @@ class TrainedModule(TrainedModel):
                        for name in names}
         updated = [name for name in names if multipliers[name]]
         decays = dict(zip(updated, self.as_applied(
-            optimizer._get_wds([keys[name] for name in updated]))))
+            decays_of(optimizer, [keys[name] for name in updated]))))
         return MeanGradient(lambda _: scale, {name: multipliers[name] for name in updated}, decays,
                             optimizer, module._proximal.by_name)
 

@@ -1,63 +1,54 @@
-r"""The direction of a step: the gradient in the metric, times the matrix of L-BFGS."""
-
-import math
+r"""The direction of a step: the gradient times the matrix of L-BFGS, in the metric."""
 
 import mxnet as mx
 import numpy as np
 from mxnet import ndarray as nd
 
-from ..core.arrays import as_float32, is_row_sparse, with_all_rows, with_dense_storage
+from ..core.arrays import is_row_sparse, with_all_rows, with_dense_storage
 
 
 class Direction:
     r"""Turns the gradients on a device so that the optimizer makes a quasi-Newton step.
 
-    An optimizer that decays weights steps along :math:`s g + \lambda w`, where s is its
-    `rescale_grad`. After
+    With F of a Metric, the matrix H of SecantPairs, the optimizer's scale s and the weight decays
+    :math:`\lambda` a gradient becomes
 
-    .. math:: g \leftarrow H (g + \lambda w / s) - \lambda w / s
+    .. math:: g \leftarrow F H F^T (g + \lambda w / s).
 
-    it steps along :math:`H (s g + \lambda w)`. This is linear. So each device and each worker
-    can do it before gradients are summed, and all get bit-identical sums. In the last term
-    s and :math:`\lambda` are rounded as MXNet rounds them, so that the term cancels exactly. The
-    optimum is that of the exact wd.
+    This is linear. So each device and each worker can do it before gradients are summed, and all
+    get bit-identical sums. The optimizer has no decay of its own then.
 
     All of this is one operation of MXNet, since calls of small ones take as long as the arithmetic.
 
     Parameters
     ----------
-    parts : list of MetricBlock
-        All parameters that are updated.
-    gamma : float
-        Factor of the inverse of M in H.
+    metric : Metric
+        The variables of H. They have the multipliers of the rate in them.
     pairs : SecantPairs
-        The pairs in H.
-    gradient : MeanGradient
-        Has the weight decays and the multipliers m of the rate. The multipliers are part of the
-        metric: H is that of the variables :math:`w / \sqrt m`, and the optimizer multiplies by m.
+        Those of H.
+    gamma : float
+        Factor of the identity in H.
+    decays : dict of str to float
+        Weight decay of each parameter.
     weights : dict of str to NDArray
         Arrays like the gradients, on the device.
     """
 
-    def __init__(self, parts, gamma, pairs, gradient, weights):
+    def __init__(self, metric, pairs, gamma, decays, weights):
         dtypes = {np.dtype(array.dtype).name for array in weights.values()}
         self._dtype = 'float64' if 'float64' in dtypes else 'float32'
         self._context = next(iter(weights.values())).context
-        self._like = {name: weights[name] for part in parts for name in part.names}
+        self._like = {name: weights[name] for name in metric.shapes}
         self._constants, self._decays, self._scale, self._ones = {}, {}, None, {}
-        decayed, undone = ([self._decayed(part, gradient.decays, kind) for part in parts]
-                           for kind in ('exact', 'rounded'))
-        gradients = [_sum(self._joined(part, 'gradient'), decay)
-                     for part, decay in zip(parts, decayed)]
-        changes = [None for part in parts]
+        parts = metric.parts()
+        pulled = [self._pulled(names, block, decays) for names, block in parts]
+        turned = [each * gamma for each in pulled]
         if len(pairs):
-            changes = self._changes(parts, pairs, gamma, [
-                _times(each, gradient.multipliers[part.names[0]])
-                for part, each in zip(parts, gradients)])
-        symbol = mx.sym.Group([
-            output for part, each, change, decay in zip(parts, gradients, changes, undone)
-            for output in self._separated(part, _sum(self._solved(part, gamma, each), change,
-                                                     None if decay is None else -decay))])
+            turned = [each + change for each, change in zip(
+                turned, self._changes(metric, pairs, pulled))]
+        symbol = mx.sym.Group([output for (names, block), each in zip(parts, turned)
+                               for output in self._pushed(names, block, each)])
+        self._outputs = [name for names, _ in parts for name in names]
         self._inputs = [name.split(' ', 1) for name in symbol.list_inputs()]
         # All inputs are declared as parameters, which MXNet does not check again in each step.
         self._operation = nd.CachedOp(symbol, [
@@ -68,64 +59,70 @@ class Direction:
         self._constants[name] = nd.array(values, self._context, self._dtype)
         return mx.sym.Variable('constant %s' % name)
 
-    def _joined(self, part, kind):
-        """Return the gradients or weights of a part, with the columns of the input last."""
-        weight, *bias = (_cast(mx.sym.Variable('%s %s' % (kind, name)), self._like[name].dtype,
-                               self._dtype) for name in part.names)
-        if part.moment is None:
+    def _decayed(self, name, decay):
+        """Return the gradient of a parameter, with its weight decay."""
+        gradient, weight = (_cast(mx.sym.Variable('%s %s' % (kind, name)), self._like[name].dtype,
+                                  self._dtype) for kind in ('gradient', 'weight'))
+        if not decay:
+            return gradient
+        self._decays[name] = np.full((1,) * len(self._like[name].shape), decay)
+        return gradient + mx.sym.broadcast_mul(weight, self._constant(name, self._decays[name]))
+
+    def _pulled(self, names, block, decays):
+        """Return F^T times the gradient of a part."""
+        weight, *bias = (self._decayed(name, decays[name]) for name in names)
+        if block is None:
             return weight
-        if len(self._like[part.names[0]].shape) == 1:
+        if len(self._like[names[0]].shape) == 1:
             weight = mx.sym.reshape(weight, (-1, 1))
-        weight = weight if part.axis else mx.sym.transpose(weight)
-        return mx.sym.concat(weight, mx.sym.reshape(bias[0], (-1, 1)), dim=1) if bias else weight
+        weight = weight if block.axis else mx.sym.transpose(weight)
+        bias = [mx.sym.reshape(each, (-1, 1)) for each in bias]
+        if block.is_full:
+            joined = mx.sym.concat(weight, *bias, dim=1) if bias else weight
+            return mx.sym.dot(joined, self._constant('F of ' + names[0], block.matrix()))
+        factor = self._constant('factor of ' + names[0], block.factor[None])
+        if not bias:
+            return mx.sym.broadcast_mul(weight, factor)
+        weight = weight - mx.sym.dot(bias[0], self._constant('mean of ' + names[0],
+                                                             block.mean[None]))
+        return mx.sym.concat(mx.sym.broadcast_mul(weight, factor), bias[0] / block.last, dim=1)
 
-    def _separated(self, part, numbers):
-        """List the numbers of the parameters of a part, in their shapes and dtypes."""
-        columns = len(part.moment) - 1 if len(part.names) == 2 else None
-        for name, begin, end in zip(part.names, (0, columns), (columns, None)):
-            like, found = self._like[name], numbers
-            if columns:
-                found = mx.sym.slice_axis(found, axis=1, begin=begin, end=end)
-            if columns or not part.axis:
-                found = found if part.axis else mx.sym.transpose(found)
-                found = mx.sym.reshape(found, like.shape)
-            yield _cast(found, self._dtype, like.dtype)
+    def _pushed(self, names, block, numbers):
+        """List F times the numbers of a part, for each of its parameters in its shape and dtype."""
+        if block is None:
+            yield _cast(numbers, self._dtype, self._like[names[0]].dtype)
+            return
+        columns, bias = len(block.mean), []
+        if block.is_full:
+            numbers = mx.sym.dot(numbers, self._constant('F^T of ' + names[0], block.matrix().T))
+        if block.is_joined:
+            bias = [mx.sym.slice_axis(numbers, axis=1, begin=columns, end=columns + 1)]
+            numbers = mx.sym.slice_axis(numbers, axis=1, begin=0, end=columns)
+        if not block.is_full:
+            numbers = mx.sym.broadcast_mul(numbers, mx.sym.Variable(
+                'constant factor of ' + names[0]))
+            bias = [each / block.last - mx.sym.dot(numbers, mx.sym.Variable(
+                'constant mean of ' + names[0]), transpose_b=True) for each in bias]
+        weight = numbers if block.axis else mx.sym.transpose(numbers)
+        for name, each in zip(names, [weight, *bias]):
+            yield _cast(mx.sym.reshape(each, self._like[name].shape), self._dtype,
+                        self._like[name].dtype)
 
-    def _decayed(self, part, decays, kind):
-        """Return the weights of a part times their decays over s, None without decays."""
-        by_name = [decays[name] for name in part.names]
-        if not any(by_name):
-            return None
-        name, numbers = '%s decays %s' % (kind, part.names[0]), self._joined(part, 'weight')
-        if len(by_name) == 1:
-            self._decays[name] = np.array(by_name)
-        else:
-            self._decays[name] = np.repeat(by_name, [len(part.moment) - 1, 1])[None]
-        return mx.sym.broadcast_mul(numbers, self._constant(name, [0.]))
-
-    def _solved(self, part, gamma, numbers):
-        """Return gamma times the inverse of M times the numbers of a part."""
-        if part.moment is None:
-            return numbers * gamma
-        inverse = self._constant('inverse %s' % part.names[0],
-                                 gamma * np.atleast_2d(part.inverse))
-        return (mx.sym.dot if part.is_full else mx.sym.broadcast_mul)(numbers, inverse)
-
-    def _changes(self, parts, pairs, gamma, numbers):
-        """List what pairs add to the numbers of each part."""
-        rows = np.vstack([pairs.moves, pairs.changes])
-        ends = np.cumsum([sum(math.prod(self._like[name].shape) for name in part.names)
-                          for part in parts])[:-1]
-        # The second product is twice as fast with its matrix transposed.
+    def _changes(self, metric, pairs, pulled):
+        """List what the pairs add to the numbers of each part."""
+        rows, roots = pairs.rows(), metric.vector({
+            name: np.full(shape, metric.roots[name]) for name, shape in metric.shapes.items()})
         read, written = (
-            [self._constant('%s %s' % (name, part.names[0]), of_part)
-             for part, of_part in zip(parts, np.split(matrix, ends, axis))]
-            for name, matrix, axis in (('pairs', rows, 1),
-                                       ('combined', (pairs.matrix(gamma) @ rows).T, 0)))
-        products = _sum(*(mx.sym.dot(of_part, mx.sym.reshape(each, (-1,)))
-                          for of_part, each in zip(read, numbers)))
-        return [mx.sym.reshape_like(mx.sym.dot(of_part, products), each)
-                for of_part, each in zip(written, numbers)]
+            [np.array(list(map(np.ravel, of_part))) for of_part in zip(*map(metric.joined, matrix))]
+            for matrix in (rows * roots, pairs.middle() @ rows / roots))
+        first, *others = (mx.sym.dot(self._constant('pairs %d' % number, of_part),
+                                     mx.sym.reshape(each, (-1,)))
+                          for number, (of_part, each) in enumerate(zip(read, pulled)))
+        products = sum(others, first)
+        # This product is twice as fast with its matrix transposed.
+        return [mx.sym.reshape_like(mx.sym.dot(self._constant('changes %d' % number, of_part.T),
+                                               products), each)
+                for number, (of_part, each) in enumerate(zip(written, pulled))]
 
     def apply(self, gradients, weights, scale, copies=1):
         """Turn gradients, a dict of NDArrays, into directions, in place.
@@ -134,17 +131,16 @@ class Direction:
         batch may lack some of the parameters.
         """
         if (scale, copies) != self._scale:
-            self._scale, (rounded,) = (scale, copies), as_float32([scale])
-            for name, decays in self._decays.items():
-                self._constant(name, decays / (scale * copies) if name.startswith('exact') else
-                               decays.astype('float32').astype('float64') / (rounded * copies))
+            self._scale = scale, copies
+            for name, decay in self._decays.items():
+                self._constant(name, decay / (scale * copies))
         found = {name: with_dense_storage(gradients[name]) if name in gradients
                  else self._zeros(like) for name, like in self._like.items()}
         arrays = {'gradient': found, 'constant': self._constants}
         self._operation(*(
             arrays[kind][name] if kind in arrays else with_dense_storage(weights[name])
             if name in weights else self._zeros(self._like[name]) for kind, name in self._inputs),
-            out=list(found.values()))
+            out=[found[name] for name in self._outputs])
         for name, gradient in gradients.items():
             if is_row_sparse(gradient):  # it stores all rows, so that momentum reaches them
                 self._ones.setdefault(name, with_all_rows(nd.ones_like(found[name])))
@@ -152,15 +148,6 @@ class Direction:
 
     def _zeros(self, like):
         return nd.zeros(like.shape, self._context, like.dtype)
-
-
-def _sum(first, *others):
-    """Return the sum of the symbols that are not None."""
-    return sum((each for each in others if each is not None), first)
-
-
-def _times(symbol, factor):
-    return symbol if factor == 1 else symbol * factor
 
 
 def _cast(symbol, dtype, wanted):

@@ -1,16 +1,20 @@
 """The metric: curvature of the objective along the inputs, known before a step is made."""
 
+import copy
 import math
 from typing import NamedTuple, Optional
 
 import numpy as np
 
-from ..core.arrays import is_row_sparse
 from ..proximal import GroupLasso, is_ours
 
-# Columns up to which the whole moment is inverted: with more its product takes too long.
-_COLUMNS = 256
-_SMALLEST = 1e-7  # eigenvalue: beside the inverse of a smaller one float32 would lose the others
+# Columns up to which their covariances are used: with more the product takes too long.
+COLUMNS = 1024
+_LOST = 1e-13  # eigenvalue of a correlation matrix that is rounding in float64
+# Beside the inverse of a smaller one steps would lose the other directions.
+_SMALLEST = {'float32': 1e-10, 'float64': _LOST}
+_CHANGED = 2  # factor of a decay from which on the metric follows
+_CONSTANT = 2  # times the precision, relative to its size: the deviation of a column without any
 
 
 class Layer(NamedTuple):
@@ -31,8 +35,18 @@ class Layer(NamedTuple):
     axis: int
 
 
+class Moments(NamedTuple):
+    """Mean of each column of an input, and the covariances, or the variances of many columns.
+
+    A sparse input of many columns has mean squares there, and means of 0.
+    """
+
+    mean: np.ndarray
+    spread: np.ndarray
+
+
 class InputMoments:
-    """Sums of [x, 1] [x, 1]^T over the rows x of inputs; for many columns only the diagonal.
+    """Sums over the rows of the inputs of a pass, about the mean of the first batch.
 
     `reference` and `source` are those of the pass whose batches are added.
     """
@@ -44,152 +58,369 @@ class InputMoments:
         """Add the inputs of a batch."""
         for layer, inputs in self._reference.inputs_of_weights(batch, self._source):
             columns = self._reference.weights()[layer.weight][0].shape[layer.axis]
-            self._sums[layer] = self._sums.get(layer, 0.) + _moment(inputs, columns)
+            origin, *sums = self._sums.get(layer, (None, 0, 0., 0.))
+            if getattr(inputs, 'stype', '') == 'csr' and columns > COLUMNS:
+                values = inputs.data.asnumpy().astype('float64')
+                origin = np.zeros(columns)
+                found = inputs.shape[0], origin, np.bincount(
+                    inputs.indices.asnumpy(), values * values, columns)
+            else:
+                rows = inputs if isinstance(inputs, np.ndarray) else inputs.asnumpy()
+                rows = rows.reshape(-1, columns).astype('float64')
+                if not len(rows):  # all padding
+                    continue
+                origin = rows.mean(axis=0) if origin is None else origin
+                rows -= origin
+                found = len(rows), rows.sum(axis=0), (
+                    rows.T @ rows if columns <= COLUMNS else (rows * rows).sum(axis=0))
+            self._sums[layer] = (origin, *map(sum, zip(sums, found)))
 
-    def means(self, workers):
-        """Map each layer to its moment divided by the rows of all workers."""
-        layers, sums = list(self._sums), list(self._sums.values())
-        if not sums:
+    def of_all(self, workers):
+        """Map each layer to the Moments over the rows of all workers."""
+        if not self._sums:
             return {}
-        total = workers.total(np.concatenate([each.ravel() for each in sums]))
-        ends = np.cumsum([each.size for each in sums])
-        return {layer: part.reshape(each.shape) / max(part[-1], 1)
-                for layer, each, part in zip(layers, sums, np.split(total, ends))}
+        ends = np.cumsum([1 + origin.size + square.size
+                          for origin, _, _, square in self._sums.values()])
+
+        def summed(parts):  # of one shape in both messages
+            return np.split(workers.total(np.concatenate([
+                np.concatenate([[count], total, np.ravel(square)])
+                for count, total, square in parts])), ends)
+
+        totals, squares = summed((count, total + count * origin, 0 * square)
+                                 for origin, count, total, square in self._sums.values()), []
+        for (origin, count, total, square), part in zip(self._sums.values(), totals):
+            by = origin - part[1:1 + origin.size] / max(part[0], 1)
+            outer = np.outer if square.ndim == 2 else np.multiply
+            squares.append((0, 0 * origin, square + outer(total, by) + outer(by, total)
+                            + count * outer(by, by)))
+        return {layer: Moments(part[1:1 + origin.size] / max(part[0], 1),
+                               central[1 + origin.size:].reshape(square.shape) / max(part[0], 1))
+                for (layer, (origin, _, _, square)), part, central in zip(
+                    self._sums.items(), totals, summed(squares))}
 
 
-def _moment(inputs, columns):
-    """Return the sum of [x, 1] [x, 1]^T, or its diagonal; its last element counts the rows."""
-    if getattr(inputs, 'stype', '') == 'csr' and columns > _COLUMNS:
-        values = inputs.data.asnumpy().astype('float64')
-        return np.append(np.bincount(inputs.indices.asnumpy(), values * values, columns),
-                         inputs.shape[0])
-    rows = inputs if isinstance(inputs, np.ndarray) else inputs.asnumpy()
-    rows = rows.reshape(-1, columns).astype('float64')
-    rows = np.column_stack([rows, np.ones(len(rows))])
-    return rows.T @ rows if columns <= _COLUMNS else (rows * rows).sum(0)
+class Block:
+    r"""The weight and the bias of a Layer in the metric, which is for each output
 
+    .. math:: M = \frac{1}{n} \sum_i [x_i, 1] [x_i, 1]^T + \gamma \Lambda
 
-class MetricBlock:
-    r"""Some parameters and their part of the metric.
+    with the weight decays :math:`\Lambda`. It is :math:`\gamma` times the Hessian of the mean
+    objective if the loss of a row has the curvature :math:`1 / \gamma` in the outputs. It is kept
+    as a factor of its inverse, :math:`M^{-1} = F F^T`, whose rounding is that of the root. With
+    the mean m and the covariance C of the columns, and without a decay of the bias,
 
-    For the weight and the bias of a Layer it is
-
-    .. math:: M = \frac{1}{n} \sum_i [x_i, 1] [x_i, 1]^T + \Lambda
-
-    with the weight decays :math:`\Lambda`. It is the Hessian of the mean objective if the loss of
-    a row has the curvature 1 in the outputs. It is a matrix, or the diagonal of one. If the
-    columns are divided by the root of their mean square, the matrix may have eigenvalues of at
-    most :math:`10^{-7}`: there it is set to 1. All other parameters have M = 1, with `moment` None.
-
-    The `numbers` of a part are an array whose last axis has the columns, and then the bias.
-    """
-
-    def __init__(self, names, axis=1, moment=None):
-        self.names, self.axis, self.moment = tuple(names), axis, moment
-        if moment is not None and moment.ndim == 2:
-            root = np.sqrt(np.diag(moment))
-            inverse = np.linalg.inv(moment / root / root[:, None])
-            self.inverse = (inverse + inverse.T) / 2 / root / root[:, None]
-        else:
-            self.inverse = None if moment is None else 1 / moment
-
-    @property
-    def is_full(self):
-        """Whether M is a matrix."""
-        return self.moment is not None and self.moment.ndim == 2
-
-    def joined(self, arrays):
-        """Return the numbers of the part from a dict of NDArrays, in float64."""
-        weight, *bias = (arrays[name].asnumpy().astype('float64') for name in self.names)
-        if self.moment is None:
-            return weight.ravel()
-        rows = weight.reshape(len(weight), -1)
-        rows = rows if self.axis else rows.T
-        return np.column_stack([rows, *(each.ravel() for each in bias)])
-
-    def times(self, numbers):
-        """Return M times the numbers."""
-        return numbers if self.moment is None else (
-            numbers @ self.moment if self.is_full else numbers * self.moment)
-
-    def solve(self, numbers):
-        """Return the inverse of M times the numbers."""
-        return numbers if self.moment is None else (
-            numbers @ self.inverse if self.is_full else numbers * self.inverse)
-
-    def spread(self, numbers):
-        """Return the square of the norm in M, with the bias for which this is least."""
-        if self.is_full and len(self.names) == 2:
-            *_, means = self.moment
-            numbers, inner = numbers[:, :-1], (
-                self.moment - np.outer(means, means) / means[-1])[:-1, :-1]
-            return float((numbers @ inner * numbers).sum())
-        return float((numbers * self.times(numbers)).sum())
-
-    def by_column(self, power):
-        """Map each name to a power of M's diagonal, in a shape that broadcasts to it."""
-        diagonal = (np.diag(self.moment) if self.is_full else self.moment) ** power
-        weight, *bias = self.names
-        columns = diagonal[:-1] if bias else diagonal
-        return {weight: columns[None] if self.axis else columns[:, None],
-                **dict.fromkeys(bias, diagonal[-1:])}
-
-    def separated(self, numbers, arrays):
-        """Map each name to its numbers, in the shapes of a dict of arrays."""
-        if self.moment is None:
-            return {self.names[0]: numbers.reshape(arrays[self.names[0]].shape)}
-        weight, *bias = self.names
-        rows = numbers[:, :-1] if bias else numbers
-        return {weight: (rows if self.axis else rows.T).reshape(arrays[weight].shape),
-                **{name: numbers[:, -1].reshape(arrays[name].shape) for name in bias}}
-
-
-def metric_of(moments, gradient, full_gradient, weights, is_directed):
-    """Return the MetricBlocks that have a moment, made of the moment of each layer.
-
-    A network of several layers has none unless steps have pairs of L-BFGS: a metric of its
-    first layer alone makes training slower.
+    .. math:: F = \begin{bmatrix} A & 0 \\ -m^T A & 1 \end{bmatrix}, \quad
+              A A^T = (C + \gamma \Lambda)^{-1}.
 
     Parameters
     ----------
-    moments : dict of Layer to numpy.ndarray
-        Result of ``InputMoments.means``.
-    gradient, full_gradient, weights
-        MeanGradient, FullGradient and weights at the snapshot.
-    is_directed : bool
-        Whether steps have pairs of L-BFGS.
+    names, axis : tuple of str, int
+        The weight, and the bias if the columns are joined to it; the weight's axis of columns.
+    moments : Moments
+        Those of the input.
+    decays : list of float
+        Weight decay of each name times gamma.
+    dtype : str
+        'float32' or 'float64', which steps are computed in.
+
+    Attributes
+    ----------
+    factor, root : numpy.ndarray
+        A and its inverse, of many columns the diagonals.
+    lost : numpy.ndarray
+        Columns like those of A, for directions in which inputs vary by less than steps resolve.
+        In A they are as if M were 1.
+    diagonal : numpy.ndarray
+        That of M, the bias last.
     """
-    parts, updated = [], gradient.updated(full_gradient)
-    of_layers = {name for layer in moments for name in (layer.weight, layer.bias)}
-    if full_gradient.row_counts or not (is_directed or set(updated) <= of_layers):
-        return []
-    for layer, moment in moments.items():
-        names = [name for name in (layer.weight, layer.bias) if name in updated]
-        operator = gradient.proximal.get(layer.weight)
-        if (layer.weight not in names or is_row_sparse(weights[layer.weight][0]) and operator
-                or not np.isfinite(moment).all() or not (operator is None or is_ours(operator))):
-            continue
-        outputs = math.prod(weights[layer.weight][0].shape) // (len(moment) - 1)
-        if len(names) == 2 and (gradient.multipliers[layer.weight]
-                                != gradient.multipliers[layer.bias] or not gradient.is_smooth
-                                or math.prod(weights[layer.bias][0].shape) != outputs
-                                or moment.ndim == 1):
-            names.pop()  # the bias: its own moment is 1, and a diagonal does not join it to columns
-        decays = [gradient.decays[name] / gradient.per_row(full_gradient) for name in names]
-        if len(names) == 1:
-            moment = moment[(slice(-1),) * moment.ndim]
-        columns = len(moment) - len(names) + 1
-        decay = np.repeat(decays, [columns, 1][:len(names)])
-        if moment.ndim == 2 and gradient.is_smooth:
-            root = np.diag(moment) + decay
-            root = np.sqrt(np.where(root > 0, root, 1.))
-            values, vectors = np.linalg.eigh((moment + np.diag(decay)) / root / root[:, None])
-            values = np.where(values > _SMALLEST, values, 1.)
-            moment = (vectors * values) @ vectors.T * root * root[:, None]
+
+    def __init__(self, names, axis, moments, decays, dtype):
+        self.names, self.axis, self.moments = tuple(names), axis, moments
+        self.decays, self.dtype = decays, dtype
+        mean, spread = moments
+        outer, is_full = (np.outer, True) if spread.ndim == 2 else (np.multiply, False)
+        # About 0 without a bias. A decayed bias does not follow the mean all the way.
+        about = 1 if len(names) == 1 else decays[1] / (1 + decays[1])
+        self.mean, self.last = mean * (1 - about), 1. if about == 1 else math.sqrt(1 + decays[1])
+        spread = spread + about * outer(mean, mean)
+        variances = np.diag(spread) if is_full else spread
+        self.diagonal = variances + (1 - about) * mean * mean + decays[0]
+        least = _CONSTANT * np.finfo(dtype).eps * np.abs(self.mean)
+        varies = variances + decays[0] > least * least
+        if is_full:
+            spread = spread + decays[0] * np.eye(len(mean))
+            scale = np.sqrt(np.where(varies, np.diag(spread), self.diagonal))
+            scale = np.where(scale > 0, scale, 1.)
+            values, vectors = np.linalg.eigh(np.where(outer(varies, varies),
+                                                      spread / outer(scale, scale), 0.))
+            resolved = values > _SMALLEST[dtype]
+            lost = ~resolved & (values > _LOST)
+            root = np.sqrt(np.where(resolved, values, 1.))
+            self.factor, self.root = vectors / root / scale[:, None], (vectors * root).T * scale
+            self.lost = vectors[:, lost] / np.sqrt(values[lost]) / scale[:, None]
         else:
-            moment = (np.diag(moment) if moment.ndim == 2 else moment) + decay
-            if isinstance(operator, GroupLasso) and operator.axis % 2 != layer.axis:
-                moment = np.full_like(moment, moment.mean())  # one for all columns of a group
-            moment = np.where(moment > 0, moment, 1.)
-        parts.append(MetricBlock(names, layer.axis, moment))
-    return parts
+            self.root = np.sqrt(np.where(varies, variances + decays[0], self.diagonal))
+            self.root[self.root == 0] = 1.
+            self.factor, self.lost = 1 / self.root, np.zeros((len(mean), 0))
+        hidden = ~varies & (variances > (np.finfo(float).eps * len(mean) * self.mean) ** 2)
+        for place in np.flatnonzero(hidden):
+            column = np.zeros((len(mean), 1))
+            column[place] = 1 / math.sqrt(variances[place])
+            self.lost = np.hstack([self.lost, column])
+        self.diagonal = np.append(np.where(self.diagonal > 0, self.diagonal, 1.),
+                                  self.last ** 2)[:len(mean) + len(names) - 1]
+
+    @property
+    def is_full(self):
+        """Whether M is more than its diagonal."""
+        return self.factor.ndim == 2
+
+    @property
+    def is_joined(self):
+        """Whether the bias is joined to the columns."""
+        return len(self.names) == 2
+
+    def matrix(self):
+        """Return F as a matrix."""
+        if not self.is_joined:
+            return self.factor
+        return np.block([[self.factor, np.zeros((len(self.mean), 1))],
+                         [-self.mean @ self.factor, 1 / self.last]])
+
+    def whiten(self, weights, bias=None):
+        """Return the inverse of F times the rows of each output, and times their biases."""
+        rows = weights @ self.root.T if self.is_full else weights * self.root
+        return rows, None if bias is None else self.last * (bias + weights @ self.mean)
+
+    def pull(self, weights, bias=None):
+        """Return the transpose of F times a gradient, given and returned as in `whiten`."""
+        centred = self.centred(weights, bias)
+        return (centred @ self.factor if self.is_full else centred * self.factor,
+                None if bias is None else bias / self.last)
+
+    def push(self, rows, last=None):
+        """Return F times what `whiten` returns."""
+        weights = rows @ self.factor.T if self.is_full else rows * self.factor
+        return weights, None if last is None else last / self.last - weights @ self.mean
+
+    def unpull(self, rows, last=None):
+        """Return the gradient that `pull` takes."""
+        weights = rows @ self.root if self.is_full else rows * self.root
+        return (weights if last is None else weights + np.outer(last * self.last, self.mean),
+                None if last is None else last * self.last)
+
+    def about_zero(self):
+        """Return a copy for columns whose means are subtracted: its M joins no bias."""
+        block = copy.copy(self)
+        block.diagonal = block.diagonal - np.append(
+            self.moments.mean * self.mean, [0.])[:len(self.diagonal)]
+        block.mean = 0 * self.mean
+        return block
+
+    def centred(self, weights, bias=None):
+        """Return the gradient of the weights on columns whose mean is subtracted."""
+        return weights if bias is None else weights - np.outer(bias, self.mean)
+
+
+class Metric:
+    r"""The variables u in which the metric is the identity, of all parameters that are updated.
+
+    With the multipliers m of the rate, F of each Block, and F = 1 for other parameters,
+
+    .. math:: w = \sqrt m F u.
+
+    Vectors have the parameters one after the other, as `vector` returns them.
+
+    Parameters
+    ----------
+    shapes : dict of str to tuple
+        Shape of each parameter.
+    multipliers : dict of str to float
+        What the learning rate of each is multiplied by.
+    blocks : list of Block, optional
+        Those that are not 1.
+    """
+
+    def __init__(self, shapes, multipliers, blocks=()):
+        self.shapes, self.multipliers, self.blocks = shapes, multipliers, list(blocks)
+        self.roots = {name: math.sqrt(multipliers[name]) for name in shapes}
+        ends = np.cumsum([0, *(math.prod(shape) for shape in shapes.values())])
+        self._places = {name: slice(begin, end)
+                        for name, begin, end in zip(shapes, ends, ends[1:])}
+        self.size = int(ends[-1])
+
+    def vector(self, arrays):
+        """Return arrays by name, NDArrays or NumPy's, as a float64 vector."""
+        parts = [arrays[name] for name in self.shapes]
+        return np.concatenate([np.zeros(0), *(
+            np.ravel(part if isinstance(part, np.ndarray) else part.asnumpy()) for part in parts)])
+
+    def arrays(self, vector):
+        """Map each name to its part of a vector."""
+        return {name: vector[self._places[name]].reshape(shape)
+                for name, shape in self.shapes.items()}
+
+    def whiten(self, weights):
+        """Return u of weights, or of a move."""
+        return self._through('whiten', weights, lambda root: 1 / root)
+
+    def pull(self, gradient):
+        """Return the gradient with respect to u."""
+        return self._through('pull', gradient, lambda root: root)
+
+    def unpull(self, gradient):
+        """Return the gradient with respect to the weights."""
+        return self._through('unpull', gradient, lambda root: 1 / root)
+
+    def push(self, u):
+        """Return the weights, or the move, of u."""
+        return self._through('push', u, lambda root: root)
+
+    def _through(self, method, vector, factor_of):
+        result = np.concatenate([np.zeros(0), *(
+            vector[place] * factor_of(self.roots[name]) for name, place in self._places.items())])
+        for block in self.blocks:
+            factor, places = factor_of(self.roots[block.names[0]]), [
+                self._places[name] for name in block.names]
+            parts = getattr(block, method)(*self._rows(block, vector))
+            for place, part in zip(places, parts):
+                if part.ndim == 2 and not block.axis:
+                    part = part.T
+                result[place] = np.ravel(part) * factor
+        return result
+
+    def _rows(self, block, vector):
+        """Return the weights of a block as a row for each output, and its biases."""
+        weights = vector[self._places[block.names[0]]].reshape(
+            (-1, len(block.mean)) if block.axis else (len(block.mean), -1))
+        return [weights if block.axis else weights.T,
+                *(vector[self._places[name]] for name in block.names[1:])]
+
+    def parts(self):
+        """List the parameters, those of a block together, as tuples of its names and the block."""
+        blocks = {block.names[0]: block for block in self.blocks}
+        joined = {name for block in self.blocks for name in block.names[1:]}
+        return [(blocks[name].names if name in blocks else (name,), blocks.get(name))
+                for name in self.shapes if name not in joined]
+
+    def joined(self, vector):
+        """List the numbers of each part: for a block a row for each output, the bias last."""
+        return [vector[self._places[names[0]]] if block is None
+                else np.column_stack(self._rows(block, vector)) for names, block in self.parts()]
+
+    def with_decays(self, decays, gamma):
+        """Return the metric with other decays times gamma; this one if that changes it little."""
+        def changed(block):
+            after = [gamma * decays[name] for name in block.names]
+            return after if any(max(now, new) > _CHANGED * min(now, new) for now, new in zip(
+                block.decays, after)) else block.decays
+
+        after = list(map(changed, self.blocks))
+        if after == [block.decays for block in self.blocks]:
+            return self
+        return Metric(self.shapes, self.multipliers, [
+            Block(block.names, block.axis, block.moments, new, block.dtype)
+            for block, new in zip(self.blocks, after)])
+
+    def state(self):
+        """Return what `from_state` takes, for a file."""
+        return {'shapes': [[name, list(shape)] for name, shape in self.shapes.items()],
+                'multipliers': self.multipliers,
+                'blocks': [[list(block.names), block.axis, *block.moments, block.decays,
+                            block.dtype] for block in self.blocks]}
+
+    @classmethod
+    def from_state(cls, state, names):
+        """Return the metric of a `state`, with other names if the dict has some."""
+        def new(name):
+            return names.get(name, name)
+
+        return cls({new(name): tuple(shape) for name, shape in state['shapes']},
+                   {new(name): value for name, value in state['multipliers'].items()},
+                   [Block(list(map(new, of_block)), axis, Moments(mean, spread), decays, dtype)
+                    for of_block, axis, mean, spread, decays, dtype in state['blocks']])
+
+    def spread(self, weights):
+        """Return the norm of u without biases: in a block that of the outputs about their mean."""
+        u, counted = self.whiten(weights), np.zeros(self.size, bool)
+        in_blocks = {name for block in self.blocks for name in block.names}
+        is_matrix = any(len(shape) > 1 for shape in self.shapes.values())
+        for name, shape in self.shapes.items():
+            counted[self._places[name]] = (
+                any(name == block.names[0] for block in self.blocks) if name in in_blocks
+                else len(shape) > 1 or not is_matrix)
+        return float(np.linalg.norm(u[counted]))
+
+    def lost(self, gradient):
+        """Return the norm of a gradient with respect to the directions that M does not resolve."""
+        return math.sqrt(sum(
+            self.roots[block.names[0]] ** 2 * float(np.square(block.centred(
+                *self._rows(block, gradient)) @ block.lost).sum()) for block in self.blocks
+            if block.lost.size))
+
+    def diagonal(self, power):
+        """Map names of the blocks to a power of M's diagonal, in a shape that broadcasts."""
+        found = {}
+        for block in self.blocks:
+            columns = block.diagonal[:len(block.mean)] ** power
+            weight = len(self.shapes[block.names[0]]) > 1
+            found[block.names[0]] = columns[:, None] if weight and not block.axis else columns
+            found.update(dict.fromkeys(block.names[1:], block.diagonal[-1:] ** power))
+        return found
+
+    def rounding(self, weights, dtype):
+        """Return what the outputs move by if each weight moves by its precision, about."""
+        scales, arrays = self.diagonal(0.5), self.arrays(weights)
+        return np.finfo(dtype).eps * math.sqrt(sum(
+            float(np.square(array * scales.get(name, 1.)).sum()) / self.roots[name] ** 2
+            for name, array in arrays.items()))
+
+
+def blocks_of(moments, mean_gradient, shapes, gamma, dtype):
+    """Return the Blocks of the layers whose parameters are updated.
+
+    Parameters
+    ----------
+    moments : dict of Layer to Moments
+        Result of ``InputMoments.of_all``.
+    mean_gradient : MeanGradient
+        Has the multipliers and decays.
+    shapes : dict of str to tuple
+        Shape of each parameter that is updated.
+    gamma : float
+        That of the secant pairs.
+    dtype : str
+        As in Block.
+    """
+    blocks = []
+    for layer, each in moments.items():
+        if layer.weight not in shapes or not np.isfinite(each.spread).all():
+            continue
+        names = [layer.weight]
+        if layer.bias in shapes and each.mean.any() and (
+                mean_gradient.multipliers[layer.weight] == mean_gradient.multipliers[layer.bias]
+                and math.prod(shapes[layer.bias]) * len(each.mean) == math.prod(
+                    shapes[layer.weight])):
+            names.append(layer.bias)
+        blocks.append(Block(names, layer.axis, each, [
+            gamma * mean_gradient.decays[name] for name in names], dtype))
+    return blocks
+
+
+def diagonals_of(blocks, proximal):
+    """Return Blocks with the diagonals alone, along which proximal operators can be applied.
+
+    A group of a GroupLasso has one number for all of its columns.
+    """
+    found = []
+    for block in blocks:
+        operator = proximal.get(block.names[0])
+        if operator is not None and not is_ours(operator):
+            continue
+        columns = block.diagonal[:len(block.mean)]
+        if isinstance(operator, GroupLasso) and operator.axis % 2 != block.axis:
+            columns = np.full_like(columns, columns.mean())
+        found.append(Block(block.names[:1], block.axis, Moments(0 * columns, columns), [0.],
+                           block.dtype))
+    return found

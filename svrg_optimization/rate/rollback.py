@@ -4,12 +4,17 @@ import math
 
 import numpy as np
 
-from ..core.arrays import dense
+ROUNDING = 25  # times the precision, relative: differences that are noise
+_CHANCE = 0.1  # those by chance, where each pass finds another objective, as with Dropout
 
-# Relative differences of objectives that tell nothing: from rounding, times the dtype's precision,
-# and by chance if each pass finds another objective, as with Dropout.
-_ROUNDING, _CHANCE = 25, 0.1
-_NOISE = 10  # a gradient below this multiple of its change over the weights' spacing is noise
+
+class PreviousSnapshot:
+    """The snapshot that the next one replaces, and the number of steps from it."""
+
+    def __init__(self, svrg):
+        self.weights = svrg.reference.copy_of_values()
+        self.full_gradient = svrg.snapshot.full_gradient
+        self.steps = svrg.snapshot.num_update - svrg.snapshot.taken_at
 
 
 def roll_back(svrg, before, trained):
@@ -23,70 +28,43 @@ def roll_back(svrg, before, trained):
     svrg.snapshot.replace(before.full_gradient)
 
 
-class Guard:
-    """Comparison of a snapshot with the one before.
+def change(before, now, move, dtype, largest, chance=0.):
+    r"""Return by how much the objective has changed from one Point to the next.
 
-    Attributes
+    | what is known | change |
+    |---|---|
+    | no gradient, or the earlier point is outside of bounds | inf; -inf |
+    | no objective | :math:`g'^T s`, an upper bound if it is convex |
+    | a difference that is more than rounding | the difference |
+    | a difference within rounding | the same, within the bounds :math:`g^T s`, :math:`g'^T s` |
+
+    With the move s and the gradients g and g' before and after it, both bounds hold for a convex
+    objective. What an operator's value changes by is added.
+
+    Parameters
     ----------
-    slowdown : float
-        Divisor of the rate: doubled by each rollback, halved by each other snapshot, at least 1.
-    largest_objective : float
-        Largest objective so far. Its rounding is noise.
+    before, now : Point
+        The points.
+    move : Move
+        Between them.
+    dtype : str
+        That of the weights.
+    largest : float
+        Largest objective so far, whose rounding may be in all later ones.
+    chance : float
+        Relative differences up to which another pass would find another order.
     """
-
-    def __init__(self, slowdown=1., largest_objective=0.):
-        self.slowdown, self.largest_objective = slowdown, largest_objective
-
-    def accept(self, objective):
-        """Go on from a snapshot with this objective."""
-        if math.isfinite(objective):
-            self.largest_objective = max(self.largest_objective, abs(objective))
-
-    def change(self, gradient, before, full_gradient, weights, noise, along, product, is_random):
-        r"""Return the change of the objective since a PreviousSnapshot; -inf if it is not known.
-
-        If both objectives are known, and their difference is more than rounding, it is their
-        difference. If it is less, :math:`(g + g')^T s / 2` is returned, with the move s
-        and the gradients g and g' before and after it. This is exact for a quadratic objective.
-        If an objective is not known, :math:`g'^T s` is returned, which is an upper bound for a
-        convex objective. If the gradient is only rounding errors, or the change is only those of
-        the operators' values, none of these says which objective is smaller. Then the change of
-        the gradient's length is returned if it is negative and both objectives are known, and
-        otherwise 0.
-
-        Parameters
-        ----------
-        gradient : MeanGradient
-            The gradient that the optimizer steps along.
-        before, full_gradient, weights
-            The PreviousSnapshot, and full gradient and weights of the new one.
-        noise : float
-            Change of the gradient if the weights change by their spacing.
-        along, product : float
-            :math:`g'^T s` and :math:`(g' - g)^T s`.
-        is_random : bool
-            Whether another pass would find another objective.
-        """
-        penalties = [gradient.regularizer(each) for each in (before.weights, weights)]
-        if not math.isfinite(penalties[0]):
-            return -math.inf
-        penalty, norm = penalties[1] - penalties[0], gradient.length(full_gradient, weights)
-        is_noise = norm <= _NOISE * noise
-        former = gradient.smooth_objective(before.full_gradient, before.weights)
-        value = gradient.smooth_objective(full_gradient, weights)
-        if math.isnan(former) or math.isnan(value):
-            return 0. if is_noise else along + penalty
-        size = max(abs(former), abs(value))
-        precision = _ROUNDING * max(np.finfo(dense(weights[name][0]).dtype).eps
-                                    for name in gradient.updated(full_gradient))
-        if is_random:
-            precision = _CHANCE * self.slowdown  # or all others would be above a lucky one
-        elif is_noise:
-            size = max(size, self.largest_objective)
-        difference = value - former + penalty  # near the optimum their changes cancel
-        if not (math.isfinite(value) and abs(difference) <= precision * size):
-            return difference
-        secant = along - product / 2 + penalty
-        if is_noise or abs(secant) <= _ROUNDING * np.finfo(float).eps * abs(penalties[0]):
-            return min(0., norm - gradient.length(before.full_gradient, before.weights))
-        return 0. if is_random else secant
+    if not math.isfinite(before.penalty):
+        return -math.inf
+    penalty = now.penalty - before.penalty
+    if not np.isfinite(now.gradient).all() or math.isinf(now.objective):
+        return math.inf
+    difference = now.objective - before.objective
+    if math.isnan(difference):
+        return move.along + penalty
+    size = max(abs(before.objective), abs(now.objective))
+    if chance and abs(difference) <= _CHANCE * chance * size:
+        return 0.
+    if abs(difference) <= ROUNDING * np.finfo(dtype).eps * max(size, largest):
+        difference = min(max(difference, move.along - move.product), move.along)
+    return difference + penalty

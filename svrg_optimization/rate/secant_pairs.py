@@ -2,7 +2,6 @@ r"""Secant pairs: the last moves between snapshots, with the changes of the grad
 
 import numpy as np
 
-_CURVED = 0.01  # the part of a pair's curvature that must be left on the support
 _PAIRS, _BYTES = 10, 1 << 24  # a larger model keeps fewer: each step reads them twice
 
 
@@ -12,26 +11,33 @@ def room_for(size, dtype):
 
 
 class SecantPairs:
-    r"""The matrix of L-BFGS in its compact form.
+    r"""The matrix of L-BFGS in its compact form, in variables whose metric is the identity.
 
-    From one snapshot to the next the weights move by s and the gradient changes by y. With the
+    From one snapshot to the next the variables move by s and the gradient changes by y. With the
     last moves as the rows of S and the changes as those of Y, each divided by the root of
-    :math:`s^T y`, and :math:`Z = Y M^{-1}`, the inverse Hessian of L-BFGS that begins with
-    :math:`\gamma M^{-1}` is
+    :math:`s^T y`, the inverse Hessian of L-BFGS that begins with :math:`\gamma I` is
 
-    .. math:: H = \gamma M^{-1} + \begin{bmatrix} S \\ Z \end{bmatrix}^T
-              \begin{bmatrix} R^{-T} (I + \gamma Y Z^T) R^{-1} & -\gamma R^{-T} \\
-              -\gamma R^{-1} & 0 \end{bmatrix} \begin{bmatrix} S \\ Z \end{bmatrix},
+    .. math:: H = \gamma I + \begin{bmatrix} S \\ Y \end{bmatrix}^T
+              \begin{bmatrix} R^{-T} (I + \gamma Y Y^T) R^{-1} & -\gamma R^{-T} \\
+              -\gamma R^{-1} & 0 \end{bmatrix} \begin{bmatrix} S \\ Y \end{bmatrix},
               \quad R_{ij} = s_i^T y_j \text{ for } i \le j
 
     [1]_. SVRG with stochastic L-BFGS is due to [2]_, whose pairs come from subsampled Hessians.
 
+    Parameters
+    ----------
+    size : int
+        How many numbers a move has.
+    dtype : str
+        Of the pairs that are kept.
+
     Attributes
     ----------
     moves, changes : numpy.ndarray
-        S and Z.
-    products, squares : numpy.ndarray
-        :math:`R` and :math:`Y Z^T`.
+        S and Y.
+    gamma : float or None
+        :math:`s^T y / y^T y` of the newest pair, the second formula of Barzilai and Borwein; None
+        before it is known.
 
     References
     ----------
@@ -41,45 +47,58 @@ class SecantPairs:
        Algorithm", AISTATS 2016.
     """
 
-    def __init__(self, moves=(), changes=(), products=(), squares=()):
-        self.moves, self.changes = np.array(moves), np.array(changes)
-        self.products, self.squares = np.array(products), np.array(squares)
+    def __init__(self, size, dtype):
+        self.room, self.gamma = room_for(size, dtype), None
+        self.moves = self.changes = np.zeros((0, size), dtype)
 
     def __len__(self):
         return len(self.moves)
 
-    def add(self, move, change, solved, dtype):
-        """Add s, y and the inverse of M times y; drop the oldest pairs if there is no room."""
-        root, room = np.sqrt(change @ move), room_for(move.size, dtype)
-        if len(self) and self.moves.shape[1] != move.size:
-            self.__init__()  # other parameters are updated now
-        kept = slice(max(0, len(self) + 1 - room), None)
-        self.moves = np.array([*self.moves[kept], move / root], dtype)
-        self.changes = np.array([*self.changes[kept], solved / root], dtype)
-        self.products, self.squares = (
-            _bordered(square[kept, kept] if square.size else square, rows @ (change / root))
-            for square, rows in ((self.products, self.moves), (self.squares, self.changes)))
+    def add(self, move, change):
+        """Add s and y; drop the oldest pair if there is no room."""
+        if self.room:
+            root, kept = np.sqrt(change @ move), max(0, len(self) + 1 - self.room)
+            self.moves, self.changes = (
+                np.array([*rows[kept:], row / root], rows.dtype)
+                for rows, row in ((self.moves, move), (self.changes, change)))
 
-    def within(self, free, metric):
-        """Return the pairs restricted to the `free` numbers, if they still have curvature."""
-        pairs = SecantPairs()
-        for move, solved in zip(self.moves, self.changes):
-            if move.size == free.size and free * move @ (solved * metric) > _CURVED:
-                pairs.add(move * free, solved * metric * free, solved * free, move.dtype)
-        return pairs
+    def transform(self, of_move, of_change):
+        """Write the pairs in other variables, given functions of s and of y."""
+        pairs, self.moves, self.changes = zip(self.moves, self.changes), *(
+            np.zeros((0, self.moves.shape[1]), self.moves.dtype),) * 2
+        for move, change in pairs:
+            move, change = of_move(move.astype('float64')), of_change(change.astype('float64'))
+            self.add(move, change)
+            self.gamma = float(move @ change / (change @ change))
 
-    def matrix(self, gamma):
+    def rows(self):
+        """Return S above Y."""
+        return np.vstack([self.moves, self.changes])
+
+    def squares(self):
+        """List the curvature y'y / s'y of each pair, the largest that it shows."""
+        return [float(change @ change) for change in self.changes.astype('float64')]
+
+    def middle(self):
         """Return the matrix in the middle of H."""
-        inverse = np.linalg.inv(np.triu(self.products))
-        top = inverse.T @ (np.eye(len(self)) + gamma * self.squares) @ inverse
-        return np.block([[top, -gamma * inverse.T],
-                         [-gamma * inverse, np.zeros_like(inverse)]])
+        if not len(self):
+            return np.zeros((0, 0))
+        moves, changes = self.moves.astype('float64'), self.changes.astype('float64')
+        inverse = np.linalg.inv(np.triu(moves @ changes.T))
+        top = inverse.T @ (np.eye(len(self)) + self.gamma * changes @ changes.T) @ inverse
+        return np.block([[top, -self.gamma * inverse.T],
+                         [-self.gamma * inverse, np.zeros_like(inverse)]])
 
+    def times(self, vector):
+        """Return H times a vector."""
+        rows = self.rows()
+        return self.gamma * vector + (self.middle() @ (rows @ vector)) @ rows
 
-def _bordered(square, column):
-    """Return a symmetric matrix with one more column, and the same row."""
-    size = len(column)
-    result = np.zeros((size, size))
-    result[:-1, :-1] = square
-    result[-1], result[:, -1] = column, column
-    return result
+    def inverse_times(self, vector):
+        """Return the inverse of H times a vector, in the compact form of [1]_ too."""
+        moves, changes = self.moves.astype('float64'), self.changes.astype('float64')
+        rows, products = np.vstack([moves / self.gamma, changes]), moves @ changes.T
+        lower = np.tril(products, -1)
+        middle = np.block([[moves @ moves.T / self.gamma, lower],
+                           [lower.T, -np.diag(np.diag(products))]])
+        return vector / self.gamma - np.linalg.solve(middle, rows @ vector) @ rows

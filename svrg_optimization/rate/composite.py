@@ -1,0 +1,137 @@
+"""The regime of proximal operators: proximal steps, and jumps to the minimum of a model."""
+
+import math
+
+import mxnet as mx
+import numpy as np
+
+from ..proximal import GroupLasso, is_ours
+from .metric import Metric, diagonals_of
+from .secant_pairs import SecantPairs
+from .smooth import UNKNOWN, Regime
+
+_RATE = 10.  # over the batches of a pass; 1 at most
+_ITERATIONS, _EXACT = 1000, 1e-5  # of FISTA, and its last move relative to all of them
+_POWER = 30  # iterations that find the largest curvature
+
+
+class Composite(Regime):
+    r"""Steps with a diagonal metric D, sgd's momentum and the rate :math:`\gamma \min(1, 10 / b)`.
+
+    At a snapshot the weights may jump to the minimum of
+
+    .. math:: q(v) = g^T (v - w) + \frac{1}{2} (v - w)^T B (v - w) + R(v),
+
+    where B is the inverse of the matrix of SecantPairs, in the whole metric. FISTA [1]_ finds it,
+    with the operator of R in the metric D.
+
+    Parameters
+    ----------
+    metric, dtype
+        As in Smooth.
+    proximal : dict of str to operator
+        The operators.
+    has_room : bool
+        Whether pairs are kept and jumps are made.
+
+    References
+    ----------
+    .. [1] A. Beck and M. Teboulle, "A Fast Iterative Shrinkage-Thresholding Algorithm for Linear
+       Inverse Problems", SIAM Journal on Imaging Sciences 2(1), 2009.
+    """
+
+    def __init__(self, metric, dtype, proximal, has_room=True):
+        super().__init__(metric, dtype)
+        self.proximal, self.has_room = proximal, has_room
+        self.steps = Metric(metric.shapes, metric.multipliers, diagonals_of(
+            metric.blocks, proximal))
+        self._inverses, self._jump = {}, ()
+
+    def rate(self, momentum, steps, batches):
+        """Return the rate without a slowdown."""
+        return (self.pairs.gamma or UNKNOWN) * min(1., _RATE / batches)
+
+    def direction(self):
+        """Return what Direction takes: metric, pairs and gamma."""
+        return self.steps, SecantPairs(0, self.dtype), 1.
+
+    def step_size(self, name, rate, like):
+        """Return a rate divided by D, for an operator; without D the rate.
+
+        `like` is an array with shape, context and dtype of the parameter.
+        """
+        diagonal = self.steps.diagonal(-1.).get(name)
+        if diagonal is None:
+            return rate
+        key = name, like.context, np.dtype(like.dtype)
+        if key not in self._inverses:  # as large as the weight: broadcasting is slow
+            self._inverses[key] = mx.nd.array(np.broadcast_to(diagonal, like.shape), like.context,
+                                              like.dtype)
+        return self._inverses[key] * rate
+
+    def way(self, point):
+        """Return the way from a Point to the minimum of the model, in the variables."""
+        return self.metric.whiten(self.jump(point) - point.weights)
+
+    def jump(self, point):
+        """Return the weights at the minimum of the model."""
+        asked = [point.weights, point.gradient, self.pairs.changes]
+        if not self._jump or not all(map(np.array_equal, self._jump[0], asked)):
+            self._jump = asked, (self._minimized(point) if self.pairs.gamma
+                                 else np.full(self.metric.size, math.nan))
+        return self._jump[1]
+
+    def _minimized(self, point):
+        # About the means of the columns the biases are variables of their own, which the
+        # operators leave alone.
+        metric, inverse_times = self.metric, self.pairs.inverse_times
+        about = Metric(metric.shapes, metric.multipliers,
+                       [block.about_zero() for block in metric.blocks])
+        begin, slope = metric.whiten(point.weights), metric.pull(point.gradient)
+        diagonal = self._diagonal(about)
+        root = np.sqrt(diagonal)
+        trial = np.random.RandomState(0).normal(size=metric.size)
+        for _ in range(_POWER):
+            trial = about.unpull(inverse_times(about.whiten(
+                trial / np.linalg.norm(trial * root)))) / diagonal
+        step = 1 / (1.1 * np.linalg.norm(trial * root) * diagonal)
+        first = at = ahead = about.push(begin)
+        momentum = 1.
+        for _ in range(_ITERATIONS):
+            gradient = about.unpull(slope + inverse_times(about.whiten(ahead) - begin))
+            former, at = at, self._proximal_step(about, ahead - step * gradient, step)
+            moved = at - former
+            if (ahead - at) * diagonal @ moved > 0:  # the model rises
+                momentum = 1.
+            after = (1 + math.sqrt(1 + 4 * momentum ** 2)) / 2
+            ahead, momentum = at + (momentum - 1) / after * moved, after
+            if np.linalg.norm(moved * root) <= _EXACT * np.linalg.norm((at - first) * root) + (
+                    1e-9 * np.linalg.norm(at * root)):
+                break
+        joined = metric.arrays(metric.push(about.whiten(at)))
+        biases = {name: joined[name] for block in metric.blocks for name in block.names[1:]}
+        return metric.vector({**about.arrays(at), **biases})
+
+    def _diagonal(self, about):
+        """Return D for the steps of FISTA, one number where an operator needs the same step."""
+        found, scales = about.diagonal(1.), {}
+        for name, shape in about.shapes.items():
+            scale, operator = np.broadcast_to(found.get(name, 1.), shape), self.proximal.get(name)
+            if isinstance(operator, GroupLasso):
+                scale = np.broadcast_to(scale.max(axis=tuple(
+                    each for each in range(len(shape)) if each != operator.axis % len(shape)),
+                    keepdims=True), shape)
+            elif operator is not None and not is_ours(operator):
+                scale = np.full(shape, scale.max())
+            scales[name] = scale / about.roots[name] ** 2
+        return about.vector(scales)
+
+    def _proximal_step(self, about, stepped, step):
+        arrays, steps = about.arrays(stepped), about.arrays(step)
+        for name, operator in self.proximal.items():
+            if name in arrays:
+                array, size = mx.nd.array(arrays[name], dtype='float64'), steps[name]
+                operator.prox(array, mx.nd.array(size, dtype='float64') if is_ours(operator)
+                              else float(size.max()))
+                arrays[name] = array.asnumpy()
+        return about.vector(arrays)

@@ -1,0 +1,278 @@
+"""Convergence: what a snapshot has found, how far the optimum is, and why training has ended."""
+
+import math
+
+import numpy as np
+
+from ..core.arrays import dense
+from ..core.result import REASONS, Result
+from .metric import Metric
+from .rollback import PreviousSnapshot
+from .smooth import Move
+
+_WORSE = 10  # times the first norm: rounding does less where training begins at the floor
+_FLOOR = 2  # times what the outputs move by if each weight moves by its precision
+_LENGTH = 30  # the same, for the move of a check
+_STEEPEST = 10  # times the largest curvature that pairs have: above it a change is noise
+_NOISE = 5  # checks that find noise, after which a training makes no more
+
+
+def take(svrg, trained, source, workers):
+    """Take a snapshot; if the optimizer has a rule, let it set the rate.
+
+    If the objective is above that of the snapshot before, a rule may go back to that one
+    instead, with a smaller rate.
+
+    Parameters
+    ----------
+    svrg : SVRG
+        The snapshot of the model.
+    trained : TrainedModel
+        The model.
+    source, workers
+        As in ``SVRG.take_snapshot``.
+
+    Returns
+    -------
+    Result
+    """
+    with np.errstate(all='ignore'):  # numbers that are not finite are told in words
+        return _take(svrg, trained, source, workers)
+
+
+def _take(svrg, trained, source, workers):
+    if workers.step_alone:
+        average(svrg, trained, workers)
+    rule, snapshot, training, tol = trained.rule, svrg.snapshot, svrg.training, svrg.settings.tol
+    rolled_back, training.is_stuck = False, False
+    if rule is None:
+        before = PreviousSnapshot(svrg) if tol and snapshot.is_active else None
+        svrg.take_snapshot(trained.model, source, workers)
+        if before is not None:
+            learn_curvature(svrg, trained.mean_gradient(), before)
+    else:
+        rolled_back = rule.take_snapshot(svrg, trained, source, workers)
+    norm, far, reason = gradient_norm(svrg, trained), math.inf, None
+    if not math.isfinite(norm):
+        reason = 'not finite' if snapshot.num_update else 'no step'
+    elif tol is not None or rule is not None:
+        way = Way(svrg, trained)
+        far, is_far, is_above = workers.allreduce_max([
+            way.distance, not way.length <= (tol or 0.) * way.size, not way.length <= way.floor])
+        stays = rolled_back or far >= training.distance / 2
+        training.distance = far
+        if not is_far and not rolled_back:
+            reason = 'converged'
+        elif not is_above and stays:
+            reason = 'at the floor'
+        if reason and not way.is_confirmed(source, workers, max((tol or 0.) * way.size, way.floor)):
+            reason = None
+    if reason is None:
+        reason = 'rolled back' if rolled_back else 'no step' if training.is_stuck else None
+    training.result = Result(
+        reason, objective(svrg, trained), norm, far if math.isfinite(far) else None,
+        training.epochs, training.epochs + training.checks
+        + snapshot.num_taken - training.taken_before)
+    training.first_result = training.first_result or training.result
+    snapshot.has_converged = training.result.has_converged
+    return training.result
+
+
+def learn_curvature(svrg, mean_gradient, before):
+    r"""Learn the curvature :math:`\|\Delta G\| / \|\Delta w\|` since the snapshot before.
+
+    Training is stuck if steps have moved no weight.
+    """
+    metric, weights = _identity(svrg, mean_gradient), svrg.reference.weights()
+    (w, g), (former_w, former_g) = (
+        [metric.vector(each) for each in (
+            {name: dense(arrays[name][0]) for name in metric.shapes},
+            mean_gradient.mapping(full_gradient, arrays))]
+        for full_gradient, arrays in ((svrg.snapshot.full_gradient, weights),
+                                      (before.full_gradient, before.weights)))
+    moved, changed = np.linalg.norm(w - former_w), np.linalg.norm(g - former_g)
+    if before.steps and not svrg.reference.disturbances():
+        svrg.training.is_stuck = not moved and mean_gradient.rate != 0
+        if moved and changed:
+            svrg.snapshot.curvature = changed / moved
+
+
+class Way:
+    r"""The way from a snapshot to the optimum, as it is estimated, in variables of a Metric.
+
+    Their norm is that of the outputs of a linear model. With 'svrg_lbfgs' the regime has the way.
+    With another optimizer it is :math:`-G / \lambda`, with the gradient or the gradient mapping G
+    and the curvature :math:`\lambda` between the last two snapshots that differ.
+
+    Attributes
+    ----------
+    length : float
+        Its length; infinite if it is not known.
+    size : float
+        Spread of the outputs.
+    distance : float
+        The length relative to this spread.
+    floor : float
+        Length below which weights differ by rounding.
+    point : Point
+        The snapshot.
+    """
+
+    def __init__(self, svrg, trained):
+        self._svrg, self._trained, rule = svrg, trained, trained.rule
+        mean_gradient = trained.mean_gradient()
+        self._proximal, weights = bool(mean_gradient.proximal), svrg.reference.weights()
+        self._metric = metric = rule.metric if rule else _identity(svrg, mean_gradient)
+        self.point = point = mean_gradient.point(metric, svrg.snapshot.full_gradient, weights)
+        lost = 0.
+        if rule is not None:
+            self._way, gamma = rule.regime.way(point), rule.regime.pairs.gamma or math.nan
+            lost = gamma * metric.lost(point.gradient)
+        else:
+            slopes = mean_gradient.mapping(svrg.snapshot.full_gradient, weights)
+            self._way = -metric.vector(slopes) / (svrg.snapshot.curvature or math.nan)
+        self.size = metric.spread(point.weights)
+        self._rounding = metric.rounding(point.weights, mean_gradient.dtype(weights))
+        self.floor = _FLOOR * self._rounding
+        length = math.hypot(np.linalg.norm(self._way), lost) if point.gradient.any() else 0.
+        self.length = length if math.isfinite(length) else math.inf
+        self.distance = 0. if not length else length / self.size if self.size else math.inf
+
+    def is_confirmed(self, source, workers, most):
+        r"""Tell whether another pass, in which H has no part, finds at most some length.
+
+        It measures the gradient after a small move s along :math:`-M^{-1} g`, with a proximal
+        operator along the way. If it changes by y, the optimum along the line is at
+        :math:`\|g\| s^T s / s^T y`, which is a lower bound of the distance. If y is longer than
+        any curvature makes it, the passes are not of one function.
+        """
+        svrg, metric, point, training = (
+            self._svrg, self._metric, self.point, self._svrg.training)
+        again = source.again() if training.noisy < _NOISE else None
+        if again is None:
+            return False
+        slope = metric.pull(point.gradient)
+        way = self._way if self._proximal else -slope
+        if not way.any():
+            way = np.random.RandomState(0).normal(size=way.size)
+        length, unit = np.linalg.norm(way), max(most, _LENGTH * self._rounding) or 1.
+        training.checks += 1
+        mean_gradient, weights = self._trained.mean_gradient(), svrg.reference.weights()
+        with svrg.nearby(self._trained.model, again, workers, lambda full_gradient: (
+                mean_gradient.point(metric, full_gradient, weights))) as point_of:
+            there = point_of(None, metric.arrays(metric.push(way * (unit / length))))
+        move, rule = Move.between(metric, point, there), self._trained.rule
+        *numbers, far = workers.allreduce_max([*move.numbers(), (
+            np.linalg.norm(way if self._proximal else slope * move.length / move.product)
+            if move.product > 0 else math.inf)])
+        move = Move(*move[:2], *numbers)
+        largest = svrg.snapshot.curvature if rule is None else max([
+            1 / (rule.regime.pairs.gamma or math.inf), *rule.regime.pairs.squares()])
+        if not move.square <= _STEEPEST * (largest or math.inf) * move.product:
+            training.noisy += 1
+            return False
+        if rule is not None:
+            rule.regime.learn(move, self._rounding)
+        return far <= most
+
+
+def _identity(svrg, mean_gradient):
+    """Return the Metric that is the identity in the parameters themselves."""
+    weights = svrg.reference.weights()
+    names = mean_gradient.updated(weights)
+    return Metric({name: weights[name][0].shape for name in names}, dict.fromkeys(names, 1.))
+
+
+def average(svrg, trained, workers):
+    """Set workers that step alone to the mean of their weights, by rows, without momentum.
+
+    Before the first snapshot, and after one from a file, they get the weights of rank 0.
+    """
+    snapshot = svrg.snapshot
+    if snapshot.averaged_at != snapshot.num_update:
+        values = svrg.reference.values_of(trained.model)
+        trained.go_to(workers.average(values, snapshot.full_gradient))
+        snapshot.averaged_at = snapshot.num_update
+
+
+def log_rate(logger, svrg, trained, result):
+    """Log the learning rate that a rule has set at a snapshot."""
+    if trained.rule is not None:
+        if result.reason == 'rolled back':
+            logger.info('Epoch[%d] The learning rate was too large: back to the best snapshot',
+                        svrg.epoch or 0)
+        logger.info('Epoch[%d] Learning rate=%g', svrg.epoch or 0, trained.rule(None))
+
+
+def log_result(logger, epoch, seconds, result):
+    """Log the seconds that a snapshot took, and what it has found."""
+    logger.info('Epoch[%d] Full gradient time=%.3f', epoch, seconds)
+    if result is None:  # an override has taken no snapshot
+        return
+    logger.info('Epoch[%d] Full gradient norm=%.1e', epoch, result.norm)
+    if result.objective is not None:
+        logger.info('Epoch[%d] Full objective=%g', epoch, result.objective)
+    if result.distance is not None:
+        logger.info('Epoch[%d] Distance=%.1e', epoch, result.distance)
+
+
+def warn_of_rows_left_out(svrg):
+    """Warn once that training may not converge since each pass leaves out other rows."""
+    svrg.warn_once('tol may not be reached: each pass over train_data leaves out other rows '
+                   '(rolled over, or discarded after a shuffle). With last_batch_handle='
+                   "'pad', or a DataLoader's last_batch='keep', it leaves out none")
+
+
+def end(svrg, trained, logger):
+    """Set in the result why training has ended; log it, and warn if it did not converge."""
+    training, tol = svrg.training, svrg.settings.tol
+    result, first = training.result, training.first_result
+    if result is None:
+        return
+    reason = result.reason or ('diverged' if result.objective is not None
+                               and result.objective > first.objective
+                               and result.norm > _WORSE * first.norm else 'epochs used up')
+    words = REASONS[reason] % {
+        'tol': tol or 0, 'to': '' if tol is None else ' to tol=%g' % tol,
+        'dtype': trained.mean_gradient().dtype(svrg.reference.weights()),
+        'advice': _advice(svrg, trained, reason)}
+    training.result = result = result._replace(
+        reason=reason, words=words, epochs=training.epochs,
+        passes=result.passes + training.epochs - result.epochs)
+    if tol is not None or trained.rule is not None:
+        logger.info('%s', result)
+    if tol is not None and not result.has_converged:
+        svrg.warn_once(str(result))
+
+
+def _advice(svrg, trained, reason):
+    """Return what may let training converge, or what keeps it from that."""
+    if reason == 'no step':
+        return ('a larger learning rate may be needed' if svrg.training.is_stuck
+                else 'look at the data and the first weights')
+    rows = sorted(svrg.training.rows_of_passes)
+    if len(rows) > 1:
+        return ('passes had %s rows, so that each has another objective, unless batch_size '
+                'divides the rows' % ' and '.join(map(str, rows[:2])))
+    if svrg.reference.disturbances():
+        return ('with %s each batch has another objective, so that the gradient may not vanish'
+                % ', '.join(svrg.reference.disturbances()))
+    return '%smore epochs may be needed' % (
+        'another learning rate or ' if trained.rule is None
+        else '' if trained.mean_gradient().is_smooth else 'larger batches or ')
+
+
+def gradient_norm(svrg, trained):
+    """Return the norm of the mean gradient at the snapshot, None without one."""
+    snapshot = svrg.snapshot
+    if not snapshot.is_active:
+        return None
+    return trained.mean_gradient().norm(snapshot.full_gradient, svrg.reference.weights())
+
+
+def objective(svrg, trained):
+    """Return the mean objective at the snapshot, None without one or if it is not known."""
+    snapshot = svrg.snapshot
+    if not snapshot.is_active:
+        return None
+    return trained.mean_gradient().objective(snapshot.full_gradient, svrg.reference.weights())

@@ -1,0 +1,44 @@
+"""The regime of layers such as Dropout and BatchNorm, and of large networks: a rate alone."""
+
+import math
+
+from .secant_pairs import SecantPairs
+from .smooth import UNKNOWN, Regime
+
+_FASTER = 1.1  # by which gamma grows at most, as each batch has another curvature
+
+
+class Random(Regime):
+    r"""Steps with the rate :math:`\eta = \gamma (1 - \beta)`, in a metric if all layers have one.
+
+    If `has_noise`, each pass finds another objective, so that gamma is measured on a batch of each
+    snapshot. Otherwise the moves from one snapshot to the next have it.
+    """
+
+    def __init__(self, metric, dtype, has_noise=True):
+        super().__init__(metric, dtype)
+        self.pairs, self.has_noise = SecantPairs(0, dtype), has_noise
+
+    @property
+    def preconditions(self):
+        """Whether steps have other directions than the gradient."""
+        return bool(self.metric.blocks)
+
+    def learn(self, move, *args):
+        """Learn from a Move as all regimes do; each batch has another curvature."""
+        former = self.pairs.gamma
+        super().learn(move, *args)
+        if self.has_noise and former:
+            self.pairs.gamma = min(self.pairs.gamma, _FASTER * former)
+
+    def rate(self, momentum, steps, batches):
+        """Return the rate without a slowdown."""
+        return (1 - momentum) * (self.pairs.gamma or UNKNOWN)
+
+    def way(self, point):
+        """Return the way from a Point to the optimum, in the variables."""
+        return -self.metric.pull(point.gradient) * (self.pairs.gamma or math.nan)
+
+    def direction(self):
+        """Return what Direction takes: metric, pairs and their gamma."""
+        return self.metric, self.pairs, 1.

@@ -1,0 +1,122 @@
+"""The regime of a smooth objective: L-BFGS in each step."""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from .rollback import ROUNDING
+from .secant_pairs import SecantPairs
+
+_TIME_CONSTANTS = 4  # from one snapshot to the next
+_STABLE = 1.5  # times (1 + momentum) / (1 + 2 momentum); nag is unstable from 2 on
+UNKNOWN = 0.1  # gamma where nothing can be measured
+_UNLIKE = 0.5  # the part of a change of the objective that slopes need not explain
+_LONGER = 10.  # by which gamma grows along a move without curvature
+
+
+class Move(NamedTuple):
+    r"""A move s of the variables, with the change y of the gradient.
+
+    The numbers are :math:`s^T s`, :math:`s^T y`, :math:`y^T y`, and :math:`g'^T s` with the
+    gradient after it. Workers agree on them.
+    """
+
+    move: np.ndarray = np.zeros(0)
+    change: np.ndarray = np.zeros(0)
+    length: float = 0.
+    product: float = 0.
+    square: float = 0.
+    along: float = 0.
+
+    @classmethod
+    def between(cls, metric, before, now):
+        """Return the Move from one Point to another."""
+        move, gradient = metric.whiten(now.weights - before.weights), metric.pull(now.gradient)
+        change = metric.pull(now.gradient - before.gradient)
+        return cls(move, change, float(move @ move), float(move @ change),
+                   float(change @ change), float(move @ gradient))
+
+    def numbers(self):
+        """List the numbers."""
+        return list(self[2:])
+
+    def explains(self, difference, objective, dtype):
+        """Tell whether the gradients explain by how much the objective has changed.
+
+        For a convex one that lies between both slopes. If it is not known, nothing speaks against.
+        """
+        slopes = self.along - self.product, self.along
+        slack = _UNLIKE * max(map(abs, slopes)) + ROUNDING * np.finfo(dtype).eps * abs(objective)
+        return not (difference < min(slopes) - slack or difference > max(slopes) + slack)
+
+
+class Regime:
+    """What the three regimes have in common: gamma and pairs, learned in a metric.
+
+    Parameters
+    ----------
+    metric : Metric
+        The variables.
+    dtype : str
+        'float32' or 'float64', that of steps.
+    """
+
+    preconditions = True
+
+    def __init__(self, metric, dtype):
+        self.metric, self.dtype = metric, dtype
+        self.pairs = SecantPairs(metric.size, dtype)
+
+    def learn(self, move, rounding=0., has_failed=False, has_fallen=False):
+        """Learn from a Move, unless its change of the gradient is that of `rounding`.
+
+        After a failed one gamma gets no larger. Where the objective has fallen and the gradient
+        has not changed, it grows.
+        """
+        pairs = self.pairs
+        flat = math.sqrt(np.finfo(self.dtype).eps * move.length * move.square)
+        if has_fallen and not has_failed and abs(move.product) <= flat:
+            pairs.gamma = _LONGER * (pairs.gamma or UNKNOWN)
+        elif flat < move.product < math.inf and (
+                math.sqrt(move.square) * (pairs.gamma or 1.) > ROUNDING * rounding):
+            gamma = move.product / move.square
+            pairs.gamma = min(gamma, pairs.gamma) if has_failed and pairs.gamma else gamma
+            pairs.add(move.move, move.change)
+
+    def follow(self, decays):
+        """Let the decays in the metric be times the gamma of now."""
+        metric, former = self.metric.with_decays(decays, self.pairs.gamma or 0.), self.metric
+        if self.pairs.gamma and metric is not former:
+            self.pairs.transform(lambda move: metric.whiten(former.push(move)),
+                                 lambda change: metric.pull(former.unpull(change)))
+            self.metric = metric
+
+
+class Smooth(Regime):
+    r"""Steps :math:`w \leftarrow w - \eta F H F^T g`, with nag's momentum :math:`\beta`.
+
+    H is that of SecantPairs, in the variables of a Metric, and the rate is
+
+    .. math:: \eta = \min\left(\frac{4 (1 - \beta)}{m},
+              \frac{3}{4} \frac{2 (1 + \beta)}{1 + 2 \beta} \frac{1}{b}\right),
+
+    where m is the number of steps between snapshots and b is that of batches in a pass. The first
+    bound lets m steps take four time constants. The second keeps nag stable: H is about the
+    inverse Hessian of the mean, and the Hessian of a batch is at most b times as large, since it
+    is one term of a mean over b batches.
+    """
+
+    def rate(self, momentum, steps, batches):
+        """Return the rate without a slowdown; H has gamma."""
+        return min(_TIME_CONSTANTS * (1 - momentum) / steps,
+                   _STABLE * (1 + momentum) / (1 + 2 * momentum) / batches)
+
+    def way(self, point):
+        """Return the way from a Point to the optimum as H has it, in the variables."""
+        gradient = self.metric.pull(point.gradient)
+        return -self.pairs.times(gradient) if self.pairs.gamma else gradient * math.nan
+
+    def direction(self):
+        """Return what Direction takes: metric, pairs and gamma."""
+        return self.metric, self.pairs, self.pairs.gamma or UNKNOWN

@@ -1,0 +1,331 @@
+"""What sets rate and direction of 'svrg_lbfgs' at each snapshot."""
+
+import copy
+import math
+
+import mxnet as mx
+import numpy as np
+from mxnet.lr_scheduler import LRScheduler
+
+from ..core.arrays import dense, is_row_sparse
+from .composite import Composite
+from .convergence import Way
+from .direction import Direction
+from .metric import InputMoments, Metric, blocks_of
+from .random import Random
+from .rollback import PreviousSnapshot, change, roll_back
+from .sampled_batch import SampledBatch
+from .secant_pairs import SecantPairs, room_for
+from .smooth import Move, Smooth
+
+_JUMPS = 20  # at a snapshot
+_PROBES = 1., 1e-2  # by what the outputs move, about
+_STATE = 'rate', 'slowdown', 'num_rollbacks', '_steps', '_largest', '_has_values', '_is_fresh'
+
+
+class SnapshotRule(LRScheduler):
+    r"""Learning rate and direction of 'svrg_lbfgs', set at each snapshot: its `lr_scheduler`.
+
+    There are three regimes: Smooth, Composite with proximal operators, and Random. The first
+    snapshot makes the metric, and a random batch gives the first :math:`\gamma`: along
+    :math:`-M^{-1} g`, with the length at which the outputs move by about 1. Each later one gives
+    the move since the one before.
+
+    If the objective is above that of the snapshot before, training goes back there. Each return
+    halves the rate, and each other snapshot doubles it again, up to that of the regime. The failed
+    move counts, too.
+
+    Preconditioned SVRG that needs no tuning is due to Z. Frangella, P. Rathore, S. Zhao and
+    M. Udell, "PROMISE: Preconditioned Stochastic Optimization Methods by Incorporating Scalable
+    Curvature Estimates", JMLR 25(346), 2024.
+
+    Attributes
+    ----------
+    rate : float or None
+        Rate since the latest snapshot; None before the first.
+    regime : Smooth, Composite or Random, or None
+        None before the first snapshot.
+    slowdown : float
+        What the rate is divided by.
+    num_rollbacks : int
+        How often training went back to the snapshot before.
+    """
+
+    def __init__(self):
+        super().__init__(1.)
+        self.reset()
+
+    def reset(self):
+        """Forget all, for another model."""
+        self.rate, self.regime, self.slowdown, self.num_rollbacks = None, None, 1., 0
+        self._steps, self._largest, self._has_values = 0, 0., True
+        self.is_resumed, self._directions = False, {}
+        self.forget_history()
+
+    def forget_history(self):
+        """Let the next snapshot measure everything anew, since the weights or data are others."""
+        self._is_fresh = True
+
+    @property
+    def metric(self):
+        """The variables in which distances are measured, None before the first snapshot."""
+        return self.regime and self.regime.metric
+
+    def __call__(self, num_update):
+        """Return the current rate.
+
+        Raises
+        ------
+        RuntimeError
+            If it is not known before the first snapshot.
+        """
+        if self.rate is None:
+            raise RuntimeError('svrg_lbfgs has no learning rate before the first snapshot: call '
+                               'update_full_grads(train_data) before the first update')
+        return self.rate
+
+    # A snapshot
+
+    def take_snapshot(self, svrg, trained, source, workers):
+        """Take a snapshot, and set rate and direction, or go back to the one before.
+
+        It returns whether training went back. Arguments are those of ``convergence.take``.
+        """
+        rolls_back = self._take(svrg, trained, source, workers)
+        reach = 0. if rolls_back or not isinstance(self.regime, Composite) else 1.
+        for _ in range(_JUMPS):
+            way = Way(svrg, trained) if reach else None
+            far, = workers.allreduce_max([way.distance if way else 0.])
+            source = source.again() if (svrg.settings.tol or 0.) < far < math.inf else None
+            if source is None or not self._jump(svrg, trained, way.point, reach):
+                break
+            if not self._take(svrg, trained, source, workers, has_jumped=True):
+                reach = 1.
+            else:  # once more, half as far
+                reach = 0.5 if reach == 1. else 0.
+        return rolls_back
+
+    def _point(self, svrg, trained):
+        """Return the Point of the snapshot."""
+        point = trained.mean_gradient().point(
+            self.metric, svrg.snapshot.full_gradient, svrg.reference.weights())
+        return point if self._has_values else point._replace(objective=math.nan)
+
+    def _take(self, svrg, trained, source, workers, has_jumped=False):
+        mean_gradient, weights = trained.mean_gradient(), svrg.reference.values_of(trained.model)
+        negative = {name: value for name, value in mean_gradient.multipliers.items() if value < 0}
+        if negative:
+            raise ValueError('lr_mult must be 0 or more with svrg_lbfgs, and not %s' % negative)
+        shapes = {name: weights[name][0].shape for name in mean_gradient.updated(weights)}
+        multipliers = {name: mean_gradient.multipliers[name] for name in shapes}
+        is_fresh, = workers.allreduce_max([float(
+            self._is_fresh or (self.metric.shapes, self.metric.multipliers)
+            != (shapes, multipliers))])
+        moments = InputMoments(svrg.reference, source) if is_fresh else None
+        sample = SampledBatch(source, svrg.snapshot.num_taken, moments)
+        before = PreviousSnapshot(svrg) if svrg.snapshot.is_active else None
+        former = svrg.snapshot.full_gradient
+        try:
+            svrg.take_snapshot(trained.model, sample, workers)
+            if is_fresh:
+                self._begin(svrg, mean_gradient, shapes, multipliers, moments.of_all(workers))
+            return self._learn(svrg, trained, None if is_fresh else before, sample, workers,
+                               has_jumped)
+        except BaseException:
+            if svrg.snapshot.full_gradient is not former:
+                svrg.snapshot.is_stale = True  # the next one sets the rate
+                self.forget_history()
+            raise
+
+    def _begin(self, svrg, mean_gradient, shapes, multipliers, moments):
+        """Begin a regime in the metric of the inputs."""
+        weights, full_gradient = svrg.reference.weights(), svrg.snapshot.full_gradient
+        dtype = np.result_type(np.float32, *(weights[name][0].dtype for name in shapes)).name
+        is_random = bool(svrg.reference.disturbances())
+        blocks = blocks_of(moments, mean_gradient, shapes, 1 / mean_gradient.per_row(full_gradient),
+                           dtype)
+        has_room = room_for(sum(map(math.prod, shapes.values())), dtype) > 0 and not any(
+            is_row_sparse(weights[name][0]) for name in mean_gradient.proximal)
+        # In a network the metric of the first layer alone makes training slower.
+        is_whole = set(shapes) <= {name for layer in moments for name in layer[:2]}
+        if not (is_whole or has_room and mean_gradient.is_smooth and not is_random):
+            blocks = []
+        metric = Metric(shapes, multipliers, blocks)
+        if not mean_gradient.is_smooth:
+            self.regime = Composite(metric, dtype, mean_gradient.proximal, has_room)
+        elif is_random or not (has_room or blocks):
+            self.regime = Random(metric, dtype, is_random)
+        else:
+            self.regime = Smooth(metric, dtype)
+        self.slowdown, self._largest, self._has_values = 1., 0., True
+
+    def _learn(self, svrg, trained, before, sample, workers, has_jumped):
+        """Learn from the snapshot; go back to the one before if that is better, and tell so."""
+        mean_gradient, regime, now = (
+            trained.mean_gradient(), self.regime, self._point(svrg, trained))
+        has_noise, move, changed = getattr(regime, 'has_noise', False), Move(), -math.inf
+        if before is not None:
+            former = mean_gradient.point(self.metric, before.full_gradient, before.weights)
+            if not math.isclose(former.units, now.units, rel_tol=1e-6) or (
+                    self.is_resumed and former.rows != now.rows):
+                before = None  # of other data, or in other units
+                self.regime = regime = copy.copy(regime)
+                regime.pairs = SecantPairs(regime.pairs.moves.shape[1], regime.dtype)
+            else:
+                move = Move.between(self.metric, former, now)
+                if move.length:  # if not, another order of the rows has changed the objective
+                    changed = change(former, now, move, regime.dtype, self._largest,
+                                     self.slowdown if has_noise else 0.)
+        is_finite = np.isfinite(now.gradient).all()
+        # Workers decide alike: each with the largest of all workers' numbers.
+        steps, batches, is_worse, changed, *numbers = workers.allreduce_max([
+            before.steps if before else 0, sample.read,
+            before is not None and not (is_finite and (
+                changed < 0 or changed == 0 and not has_jumped)), changed, *move.numbers()])
+        rolls_back, move = bool((steps or has_jumped) and is_worse), Move(*move[:2], *numbers)
+        if rolls_back:
+            roll_back(svrg, before, trained)
+            self.num_rollbacks += not has_jumped
+        elif math.isfinite(now.objective):
+            self._largest = max(self._largest, abs(now.objective))
+        if steps:
+            self.slowdown = max(1., self.slowdown * (2 if rolls_back else 0.5))
+        if move.length and not has_noise:
+            regime.learn(move, self.metric.rounding(now.weights, regime.dtype), rolls_back,
+                         changed < 0)
+        if (regime.pairs.gamma is None or has_noise) and not rolls_back and (
+                svrg.reference.is_repeatable):
+            regime.learn(self._probe(svrg, trained, now, sample, workers))
+        regime.follow(mean_gradient.decays)
+        self.is_resumed = self._is_fresh = False
+        self._steps = steps or self._steps or 2 * batches
+        self.rate = regime.rate(mean_gradient.momentum, self._steps, max(batches, 1)) / (
+            self.slowdown)
+        self._directions = {}
+        return rolls_back
+
+    def _probe(self, svrg, trained, now, sample, workers):
+        """Return the Move of a random batch against the gradient, by about 1 in the outputs.
+
+        It also finds out whether the change of the loss is that of its gradients.
+        """
+        metric, first = self.metric, None
+        way = metric.pull(now.gradient)
+        length = np.linalg.norm(way)
+        sample.is_repeated = True
+        with svrg.nearby(trained.model, sample, workers, self._measure(svrg, trained)) as point_of:
+            for size in _PROBES if 0 < length < math.inf else ():
+                here = point_of([sample.batch])
+                if here is None:  # all of it is padding
+                    break
+                sample.draws_random_numbers = False
+                there = point_of([sample.batch], metric.arrays(
+                    metric.push(way * (-size / length))))
+                move = Move.between(metric, there, here)
+                *numbers, is_unlike = workers.allreduce_max([
+                    *move.numbers(), not move.explains(here.objective - there.objective,
+                                                       here.objective, self.regime.dtype)])
+                first = first or Move(*move[:2], *numbers)
+                if not is_unlike:
+                    break
+            else:
+                self._has_values = length == 0 or not math.isfinite(length)
+        if not self._has_values:
+            svrg.warn_once('the loss is not the function whose gradient is computed, as with '
+                           'BlockGrad or an operator of your own: whether a step has made it '
+                           'larger is not asked')
+        return first or Move()
+
+    def _measure(self, svrg, trained):
+        """Return a function of a full gradient that returns the Point of the weights in place."""
+        mean_gradient = trained.mean_gradient()
+        return lambda full_gradient: mean_gradient.point(
+            self.metric, full_gradient, svrg.reference.weights())
+
+    def _arrays(self, svrg, vector):
+        """Map each parameter to its part of a vector, an NDArray like the weights."""
+        like = svrg.reference.weights()
+        return {name: mx.nd.array(part, like[name][0].context, dense(like[name][0]).dtype)
+                for name, part in self.metric.arrays(vector).items()}
+
+    def _jump(self, svrg, trained, point, reach):
+        """Go part of the way to the minimum of the model; tell whether weights have moved."""
+        if not self.regime.has_room:
+            return False
+        move = reach * (self.regime.jump(point) - point.weights)
+        there = point.weights + move if reach < 1 else self.regime.jump(point)
+        if not move.any():
+            return False
+        trained.go_to({name: [array.astype(old.dtype).as_in_context(old.context)
+                              for old in svrg.reference.weights()[name]]
+                       for name, array in self._arrays(svrg, there).items()})
+        return True
+
+    # A step
+
+    @property
+    def preconditions(self):
+        """Whether steps have other directions than the gradient, with the weight decay."""
+        return self.regime is not None and self.regime.preconditions
+
+    def precondition(self, trained, svrg, gradients, weights, scale, copies=1):
+        """Turn the gradients of a step into directions, in place.
+
+        Parameters
+        ----------
+        trained, svrg
+            The model and its snapshot.
+        gradients, weights : dict of str to list of NDArray
+            One array a device.
+        scale : float
+            What the optimizer multiplies a gradient by.
+        copies : int
+            Number of gradients that are summed before it.
+        """
+        if not self.preconditions:
+            return
+        for device in range(len(next(iter(gradients.values())))):
+            here, there = ({name: arrays[device] for name, arrays in each.items()}
+                           for each in (weights, gradients))
+            if device not in self._directions:
+                self._directions[device] = Direction(
+                    *self.regime.direction(), trained.mean_gradient().decays,
+                    {name: svrg.reference.weights()[name][device] for name in self.metric.shapes})
+            self._directions[device].apply(there, here, scale, copies)
+
+    def step_size(self, name, rate, like):
+        """Return a rate for a proximal operator, as the regime has it for each element."""
+        return self.regime.step_size(name, rate, like) if isinstance(
+            self.regime, Composite) else rate
+
+    # A file
+
+    def state(self):
+        """Return a dict of numbers, strings and arrays, and lists and dicts, for a checkpoint."""
+        regime = self.regime
+        return {**{name: getattr(self, name) for name in _STATE}, 'regime': regime and {
+            'kind': type(regime).__name__, 'dtype': regime.dtype, 'gamma': regime.pairs.gamma,
+            'moves': regime.pairs.moves, 'changes': regime.pairs.changes,
+            'metric': regime.metric.state(),
+            **{name: getattr(regime, name) for name in ('has_noise', 'has_room')
+               if hasattr(regime, name)}}}
+
+    def load_state(self, state, proximal, names=None):
+        """Go on with what `state` has returned.
+
+        `proximal` maps names to the operators, and `names` those of the state to those of now.
+        """
+        vars(self).update({name: state[name] for name in _STATE}, is_resumed=True, _directions={})
+        saved = state['regime']
+        if saved is None:
+            self.regime = None
+            return
+        metric = Metric.from_state(saved['metric'], names or {})
+        if saved['kind'] == 'Composite':
+            self.regime = Composite(metric, saved['dtype'], proximal, saved['has_room'])
+        elif saved['kind'] == 'Random':
+            self.regime = Random(metric, saved['dtype'], saved['has_noise'])
+        else:
+            self.regime = Smooth(metric, saved['dtype'])
+        vars(self.regime.pairs).update({name: saved[name] for name in (
+            'gamma', 'moves', 'changes')})
