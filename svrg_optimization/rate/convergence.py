@@ -11,7 +11,7 @@ from .rollback import PreviousSnapshot
 from .smooth import Move
 
 _WORSE = 10  # times the first norm: rounding does less where training begins at the floor
-_FLOOR = 2  # times what the outputs move by if each weight moves by its precision
+_FLOOR = 0.5  # times what the outputs move by if each weight moves by its precision
 _LENGTH = 30  # the same, for the move of a check
 _STEEPEST = 10  # times the largest curvature that pairs have: above it a change is noise
 _NOISE = 5  # checks that find noise, after which a training makes no more

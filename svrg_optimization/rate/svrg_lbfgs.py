@@ -8,7 +8,7 @@ from ..svrg_optimizer import _register, described
 from .snapshot_rule import SnapshotRule
 
 _MODULES_DEFAULT = (('learning_rate', 0.01),)  # of `fit` and `init_optimizer`: nobody has given it
-_MOMENTUM = 0.9
+_MOMENTUM = 0.7
 
 
 @_register
