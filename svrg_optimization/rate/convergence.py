@@ -12,6 +12,7 @@ from .smooth import Move
 
 _WORSE = 10  # times the first norm: rounding does less where training begins at the floor
 _FLOOR = 0.5  # times what the outputs move by if each weight moves by its precision
+_SHORT = 0.01  # relative to the outputs
 _LENGTH = 30  # the same, for the move of a check
 _STEEPEST = 10  # times the largest curvature that pairs have: above it a change is noise
 _NOISE = 5  # checks that find noise, after which a training makes no more
@@ -58,7 +59,7 @@ def _take(svrg, trained, source, workers):
     elif tol is not None or rule is not None:
         way = Way(svrg, trained)
         far, is_far, is_above = workers.allreduce_max([
-            way.distance, not way.length <= (tol or 0.) * way.size, not way.length <= way.floor])
+            way.distance, not way.length <= (tol or 0.) * way.size, not way.is_rounding])
         stays = rolled_back or far >= training.distance / 2
         training.distance = far
         if not is_far and not rolled_back:
@@ -112,8 +113,9 @@ class Way:
         Spread of the outputs.
     distance : float
         The length relative to this spread.
-    floor : float
-        Length below which weights differ by rounding.
+    floor, is_rounding : float, bool
+        Length below which weights differ by rounding, and whether the way is no longer, and short
+        beside the outputs.
     point : Point
         The snapshot.
     """
@@ -136,6 +138,8 @@ class Way:
         self.floor = _FLOOR * self._rounding
         length = math.hypot(np.linalg.norm(self._way), lost) if point.gradient.any() else 0.
         self.length = length if math.isfinite(length) else math.inf
+        self.is_rounding = self.length <= min(self.floor, _SHORT * metric.spread(
+            point.weights, about_zero=True))
         self.distance = 0. if not length else length / self.size if self.size else math.inf
 
     def is_confirmed(self, source, workers, most):

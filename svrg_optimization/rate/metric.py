@@ -141,7 +141,7 @@ class Block:
         mean, spread = moments
         outer, is_full = (np.outer, True) if spread.ndim == 2 else (np.multiply, False)
         # About 0 without a bias. A decayed bias does not follow the mean all the way.
-        about = 1 if len(names) == 1 else decays[1] / (1 + decays[1])
+        self._about = about = 1. if len(names) == 1 else decays[1] / (1 + decays[1])
         self.mean, self.last = mean * (1 - about), 1. if about == 1 else math.sqrt(1 + decays[1])
         spread = spread + about * outer(mean, mean)
         variances = np.diag(spread) if is_full else spread
@@ -217,6 +217,21 @@ class Block:
             self.moments.mean * self.mean, [0.])[:len(self.diagonal)]
         block.mean = 0 * self.mean
         return block
+
+    def spread(self, weights, bias=None, about_zero=False):
+        """Return the square of the norm of the outputs about their mean, in M.
+
+        What several outputs have in common does not count: in a softmax it has no effect.
+        """
+        moment, means = self.moments.spread, weights @ self.moments.mean
+        about = 1. if about_zero else self._about
+        if about_zero and bias is not None:
+            means = means + bias
+        if len(weights) > 1:
+            weights, means = weights - weights.mean(axis=0), means - means.mean()
+        inner = weights @ moment if moment.ndim == 2 else weights * moment
+        return float((weights * (inner + self.decays[0] * weights)).sum()
+                     + about * np.square(means).sum())
 
     def centred(self, weights, bias=None):
         """Return the gradient of the weights on columns whose mean is subtracted."""
@@ -341,16 +356,21 @@ class Metric:
                    [Block(list(map(new, of_block)), axis, Moments(mean, spread), decays, dtype)
                     for of_block, axis, mean, spread, decays, dtype in state['blocks']])
 
-    def spread(self, weights):
-        """Return the norm of u without biases: in a block that of the outputs about their mean."""
-        u, counted = self.whiten(weights), np.zeros(self.size, bool)
-        in_blocks = {name for block in self.blocks for name in block.names}
+    def spread(self, weights, about_zero=False):
+        """Return the norm of u without biases: in a block that of the outputs about their mean.
+
+        With `about_zero` it is that of the outputs themselves.
+        """
+        arrays, total = self.arrays(weights), 0.
+        for block in self.blocks:
+            total += block.spread(*self._rows(block, weights), about_zero=about_zero) / (
+                self.multipliers[block.names[0]])
+            for name in block.names:
+                del arrays[name]
         is_matrix = any(len(shape) > 1 for shape in self.shapes.values())
-        for name, shape in self.shapes.items():
-            counted[self._places[name]] = (
-                any(name == block.names[0] for block in self.blocks) if name in in_blocks
-                else len(shape) > 1 or not is_matrix)
-        return float(np.linalg.norm(u[counted]))
+        return math.sqrt(total + sum(
+            float(np.square(array).sum()) / self.multipliers[name]
+            for name, array in arrays.items() if array.ndim > 1 or not is_matrix))
 
     def lost(self, gradient):
         """Return the norm of a gradient with respect to the directions that M does not resolve."""
