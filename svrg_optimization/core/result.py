@@ -81,6 +81,8 @@ class Training:
         Whether the steps before the latest snapshot have moved no weight.
     distance : float
         That of the latest snapshot; infinite if it is not known.
+    num_stays : int
+        How many of the latest snapshots in a row have got no closer.
     checks, noisy : int
         Passes that checked a distance, and those of them that found another function.
     """
@@ -92,5 +94,6 @@ class Training:
     rows_of_passes: set = dataclasses.field(default_factory=set)
     is_stuck: bool = False
     distance: float = math.inf
+    num_stays: int = 0
     checks: int = 0
     noisy: int = 0

@@ -11,7 +11,7 @@ from .secant_pairs import SecantPairs
 from .smooth import UNKNOWN, Regime
 
 _RATE = 10.  # over the batches of a pass; 1 at most
-_ITERATIONS, _EXACT = 1000, 1e-5  # of FISTA, and its last move relative to all of them
+_ITERATIONS, _EXACT = 1000, 1e-4  # of FISTA, and its last move relative to all of them
 _POWER = 30  # iterations that find the largest curvature
 
 
@@ -105,8 +105,9 @@ class Composite(Regime):
                 momentum = 1.
             after = (1 + math.sqrt(1 + 4 * momentum ** 2)) / 2
             ahead, momentum = at + (momentum - 1) / after * moved, after
-            if np.linalg.norm(moved * root) <= _EXACT * np.linalg.norm((at - first) * root) + (
-                    1e-9 * np.linalg.norm(at * root)):
+            if np.linalg.norm(moved * root) <= max(
+                    _EXACT * np.linalg.norm((at - first) * root),
+                    np.finfo(float).eps * np.linalg.norm(at * root)):
                 break
         joined = metric.arrays(metric.push(about.whiten(at)))
         biases = {name: joined[name] for block in metric.blocks for name in block.names[1:]}

@@ -11,7 +11,9 @@ from .rollback import PreviousSnapshot
 from .smooth import Move
 
 _WORSE = 10  # times the first norm: rounding does less where training begins at the floor
-_FLOOR = 0.5  # times what the outputs move by if each weight moves by its precision
+# Distances that are rounding, times what the outputs move by if each weight moves by its precision:
+# where one snapshot has got no closer, where several have not, and where no step moves a weight.
+_FLOOR, _FLOOR_OF_SEVERAL, _FLOOR_OF_NO_STEP, _SEVERAL = 0.5, 2., 10., 3
 _SHORT = 0.01  # relative to the outputs
 _LENGTH = 30  # the same, for the move of a check
 _STEEPEST = 10  # times the largest curvature that pairs have: above it a change is noise
@@ -58,15 +60,19 @@ def _take(svrg, trained, source, workers):
         reason = 'not finite' if snapshot.num_update else 'no step'
     elif tol is not None or rule is not None:
         way = Way(svrg, trained)
-        far, is_far, is_above = workers.allreduce_max([
-            way.distance, not way.length <= (tol or 0.) * way.size, not way.is_rounding])
-        stays = rolled_back or far >= training.distance / 2
+        far, = workers.allreduce_max([way.distance])
+        training.num_stays = training.num_stays + 1 if rolled_back or (
+            far >= training.distance / 2) else 0
         training.distance = far
+        floor = way.rounding * (_FLOOR_OF_NO_STEP if training.is_stuck else _FLOOR_OF_SEVERAL
+                                if training.num_stays >= _SEVERAL else _FLOOR)
+        is_far, is_above = workers.allreduce_max([
+            not way.length <= (tol or 0.) * way.size, not way.length <= min(floor, way.most)])
         if not is_far and not rolled_back:
             reason = 'converged'
-        elif not is_above and stays:
+        elif not is_above and training.num_stays:
             reason = 'at the floor'
-        if reason and not way.is_confirmed(source, workers, max((tol or 0.) * way.size, way.floor)):
+        if reason and not way.is_confirmed(source, workers, max((tol or 0.) * way.size, floor)):
             reason = None
     if reason is None:
         reason = 'rolled back' if rolled_back else 'no step' if training.is_stuck else None
@@ -113,9 +119,10 @@ class Way:
         Spread of the outputs.
     distance : float
         The length relative to this spread.
-    floor, is_rounding : float, bool
-        Length below which weights differ by rounding, and whether the way is no longer, and short
-        beside the outputs.
+    rounding : float
+        Length by which the outputs move if each weight moves by its precision.
+    most : float
+        Largest length that may be rounding.
     point : Point
         The snapshot.
     """
@@ -134,12 +141,10 @@ class Way:
             slopes = mean_gradient.mapping(svrg.snapshot.full_gradient, weights)
             self._way = -metric.vector(slopes) / (svrg.snapshot.curvature or math.nan)
         self.size = metric.spread(point.weights)
-        self._rounding = metric.rounding(point.weights, mean_gradient.dtype(weights))
-        self.floor = _FLOOR * self._rounding
+        self.rounding = metric.rounding(point.weights, mean_gradient.dtype(weights))
+        self.most = _SHORT * metric.spread(point.weights, about_zero=True)
         length = math.hypot(np.linalg.norm(self._way), lost) if point.gradient.any() else 0.
         self.length = length if math.isfinite(length) else math.inf
-        self.is_rounding = self.length <= min(self.floor, _SHORT * metric.spread(
-            point.weights, about_zero=True))
         self.distance = 0. if not length else length / self.size if self.size else math.inf
 
     def is_confirmed(self, source, workers, most):
@@ -159,7 +164,7 @@ class Way:
         way = self._way if self._proximal else -slope
         if not way.any():
             way = np.random.RandomState(0).normal(size=way.size)
-        length, unit = np.linalg.norm(way), max(most, _LENGTH * self._rounding) or 1.
+        length, unit = np.linalg.norm(way), max(most, _LENGTH * self.rounding) or 1.
         training.checks += 1
         mean_gradient, weights = self._trained.mean_gradient(), svrg.reference.weights()
         with svrg.nearby(self._trained.model, again, workers, lambda full_gradient: (
@@ -167,7 +172,7 @@ class Way:
             there = point_of(None, metric.arrays(metric.push(way * (unit / length))))
         move, rule = Move.between(metric, point, there), self._trained.rule
         *numbers, far = workers.allreduce_max([*move.numbers(), (
-            np.linalg.norm(way if self._proximal else slope * move.length / move.product)
+            np.linalg.norm(self._way if self._proximal else slope * move.length / move.product)
             if move.product > 0 else math.inf)])
         move = Move(*move[:2], *numbers)
         largest = svrg.snapshot.curvature if rule is None else max([
@@ -176,7 +181,7 @@ class Way:
             training.noisy += 1
             return False
         if rule is not None:
-            rule.regime.learn(move, self._rounding)
+            rule.regime.learn(move, self.rounding)
         return far <= most
 
 

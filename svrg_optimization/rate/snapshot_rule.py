@@ -7,7 +7,7 @@ import mxnet as mx
 import numpy as np
 from mxnet.lr_scheduler import LRScheduler
 
-from ..core.arrays import dense, is_row_sparse
+from ..core.arrays import is_row_sparse, with_dense_storage
 from .composite import Composite
 from .convergence import Way
 from .direction import Direction
@@ -67,6 +67,11 @@ class SnapshotRule(LRScheduler):
         self._is_fresh = True
 
     @property
+    def gamma(self):
+        """Inverse of the curvature of the loss in the outputs; None before it is known."""
+        return self.regime and self.regime.pairs.gamma
+
+    @property
     def metric(self):
         """The variables in which distances are measured, None before the first snapshot."""
         return self.regime and self.regime.metric
@@ -95,8 +100,9 @@ class SnapshotRule(LRScheduler):
         reach = 0. if rolls_back or not isinstance(self.regime, Composite) else 1.
         for _ in range(_JUMPS):
             way = Way(svrg, trained) if reach else None
-            far, = workers.allreduce_max([way.distance if way else 0.])
-            source = source.again() if (svrg.settings.tol or 0.) < far < math.inf else None
+            far, = workers.allreduce_max([float(way is not None and math.inf > way.length > max(
+                way.rounding / 2, (svrg.settings.tol or 0.) * way.size))])
+            source = source.again() if far else None
             if source is None or not self._jump(svrg, trained, way.point, reach):
                 break
             if not self._take(svrg, trained, source, workers, has_jumped=True):
@@ -242,23 +248,19 @@ class SnapshotRule(LRScheduler):
         return lambda full_gradient: mean_gradient.point(
             self.metric, full_gradient, svrg.reference.weights())
 
-    def _arrays(self, svrg, vector):
-        """Map each parameter to its part of a vector, an NDArray like the weights."""
-        like = svrg.reference.weights()
-        return {name: mx.nd.array(part, like[name][0].context, dense(like[name][0]).dtype)
-                for name, part in self.metric.arrays(vector).items()}
-
     def _jump(self, svrg, trained, point, reach):
         """Go part of the way to the minimum of the model; tell whether weights have moved."""
         if not self.regime.has_room:
             return False
-        move = reach * (self.regime.jump(point) - point.weights)
-        there = point.weights + move if reach < 1 else self.regime.jump(point)
-        if not move.any():
+        there, at = self.regime.jump(point), svrg.reference.weights()
+        if reach < 1:
+            there = point.weights + reach * (there - point.weights)
+        weights = {name: [mx.nd.array(part, old.context, old.dtype) for old in at[name]]
+                   for name, part in self.metric.arrays(there).items()}
+        if all((weights[name][0] == with_dense_storage(at[name][0])).min().asscalar()
+               for name in weights):
             return False
-        trained.go_to({name: [array.astype(old.dtype).as_in_context(old.context)
-                              for old in svrg.reference.weights()[name]]
-                       for name, array in self._arrays(svrg, there).items()})
+        trained.go_to(weights)
         return True
 
     # A step

@@ -5,7 +5,7 @@ import pytest
 from mxnet import nd
 
 from svrg_optimization._warn_once import WarnOnce
-from svrg_optimization.core import snapshots
+from svrg_optimization.rate import convergence
 from svrg_optimization.core.front_end import (
     BatchesOfPass,
     Reference,
@@ -77,7 +77,7 @@ def train(epochs, rule=None):
     model, svrg = Model(rule), SVRG(OneWeight(), Settings(), WarnOnce())
     batches = [np.arange(begin, min(begin + 5, 23)) for begin in range(0, 23, 5)]
     for _ in range(epochs):
-        snapshots.take(svrg, model, Batches(batches), Workers())
+        convergence.take(svrg, model, Batches(batches), Workers())
         for rows in batches:
             svrg.begin_step(rows, True)
             gradients = gradient(model.weights, rows)
@@ -89,8 +89,8 @@ def train(epochs, rule=None):
             weight -= (rule(None) if rule else RATE) * (
                 gradients['w'][0] / len(rows) + WD * weight)
             svrg.end_step()
-    snapshots.take(svrg, model, Batches(batches), Workers())
-    return model.weights['w'][0].asnumpy(), snapshots.gradient_norm(svrg, model)
+    convergence.take(svrg, model, Batches(batches), Workers())
+    return model.weights['w'][0].asnumpy(), convergence.gradient_norm(svrg, model)
 
 
 def test_steps_are_those_of_the_paper():

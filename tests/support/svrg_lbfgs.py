@@ -11,9 +11,10 @@ class SvrgLbfgs:
 
     `layer` is the name of the weight on the features, whose bias is in the metric; without one
     the metric is 1. `multipliers` are those of the rate; gradients are `scale` times the mean's.
+    The decay in the metric is times gamma, and follows it when that has changed twofold.
     """
 
-    def __init__(self, problem, momentum=0.9, wd=0., multipliers=(), layer='fc', batch_size=10,
+    def __init__(self, problem, momentum=0.7, wd=0., multipliers=(), layer='fc', batch_size=10,
                  decayed=('weight',), fixed=(), pairs=10, scale=1.):
         svrg = problem.svrg(batch_size, fixed)
         self.network, self.features, self.targets = svrg.network, svrg.features, svrg.targets
@@ -53,8 +54,8 @@ class SvrgLbfgs:
                            self.targets[rows])
         return self.scale * loss / len(rows) + self.decay @ vector ** 2 / 2
 
-    def metric(self, rows):
-        """Return the metric as a matrix of all parameters, divided by the multipliers."""
+    def metric(self, rows, gamma):
+        """Return the metric as a matrix of all parameters."""
         matrix = np.eye(len(self.multiplier))
         if self.layer:
             inputs = np.column_stack([self.features[rows], np.ones(len(rows))])
@@ -70,8 +71,7 @@ class SvrgLbfgs:
                 chosen = [*row, last] if last >= 0 and (
                     self.multiplier[last] == self.multiplier[row[0]]) else row
                 moment = (inputs.T @ inputs / len(rows))[:len(chosen), :len(chosen)]
-                matrix[np.ix_(chosen, chosen)] = moment + np.diag(
-                    self.decay[chosen] / self.scale)
+                matrix[np.ix_(chosen, chosen)] = moment + np.diag(gamma * self.decay[chosen])
         return matrix
 
     def direction(self, gradient):
@@ -89,9 +89,13 @@ class SvrgLbfgs:
     def learn(self, move, change, largest=np.inf):
         root = np.sqrt(self.multiplier)
         s, y = move / root, change * root
-        if s @ y > 1e-8 * np.sqrt((s @ self.matrix @ s) * (y @ self.inverse @ y)):
+        if s @ y > np.sqrt(2.**-52 * (s @ self.matrix @ s) * (y @ self.inverse @ y)):
             self.pairs = [*self.pairs, (s, y)][-self.most:]
             self.gamma = min(s @ y / (y @ self.inverse @ y), largest)
+
+    def measure(self, rows, gamma):
+        self.of_metric, self.matrix = gamma, self.metric(rows, gamma)
+        self.inverse = np.linalg.inv(self.matrix)
 
     def take_snapshot(self, batches):
         rows = np.unique(np.concatenate(batches))
@@ -113,12 +117,15 @@ class SvrgLbfgs:
             else:
                 self.slowdown = max(1., self.slowdown / 2)
         else:
-            self.matrix = self.metric(rows)
-            self.inverse = np.linalg.inv(self.matrix)
+            self.measure(rows, 1 / self.scale)
             way = self.inverse @ (self.multiplier * full)
             way = way / np.sqrt(full @ way)
             batch = batches[chosen[-1]]
             self.learn(way, self.gradient(at, batch) - self.gradient(at - way, batch))
+        if self.decay.any() and max(self.gamma / self.of_metric, self.of_metric / self.gamma) > 2:
+            self.measure(rows, self.gamma)
+            s, y = self.pairs[-1]
+            self.gamma = s @ y / (y @ self.inverse @ y)
         steps = self.steps or 2 * len(batches)
         self.rate = min(4 * (1 - self.momentum) / steps, 1.5 * (1 + self.momentum) / (
             1 + 2 * self.momentum) / len(batches)) / self.slowdown
@@ -133,10 +140,6 @@ class SvrgLbfgs:
         direction = self.direction(gradient)
         self.velocity = self.momentum * self.velocity + self.rate * direction
         self.weights = self.by_name(at - self.rate * direction - self.momentum * self.velocity)
-        # MXNet's nag takes the new weights for the decay in the momentum.
-        self.velocity = self.velocity + bool(
-            self.momentum) * self.rate * self.multiplier * self.decay * (
-            self.vector(self.weights) - at)
         self.steps += 1
 
     def fit(self, epochs, update_freq, batches):
