@@ -23,7 +23,8 @@ device. This is the loop of a front end whose gradients are sums over rows::
             svrg.compute_snapshot_gradients(model, batch)
             svrg.correct(gradients, rows=len(batch))  # in place
             rule.precondition(trained, svrg, gradients, weights, 1 / rows)    # with a rule
-            ...                # w - rate * (gradient / rows + wd * w), as `mean_gradient` says
+            ...                # w - rate * (gradient / rows + wd * w), as `mean_gradient` says;
+                               # where a rule preconditions, the gradient has wd * w
             svrg.end_step()
 
 With 'svrg_lbfgs' there is a SnapshotRule, `trained.rule`, whose rate is ``rule(None)``. A front

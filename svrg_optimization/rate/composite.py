@@ -43,9 +43,20 @@ class Composite(Regime):
     def __init__(self, metric, dtype, proximal, has_room=True):
         super().__init__(metric, dtype)
         self.proximal, self.has_room = proximal, has_room
-        self.steps = Metric(metric.shapes, metric.multipliers, diagonals_of(
-            metric.blocks, proximal))
-        self._inverses, self._jump = {}, ()
+        self._jump = ()
+        self._begin_steps()
+
+    def follow(self, decays):
+        """Let the decays in the metric be times the gamma of now."""
+        former = self.metric
+        super().follow(decays)
+        if self.metric is not former:
+            self._begin_steps()
+
+    def _begin_steps(self):
+        self.steps, self._inverses = Metric(
+            self.metric.shapes, self.metric.multipliers,
+            diagonals_of(self.metric.blocks, self.proximal)), {}
 
     def rate(self, momentum, steps, batches):
         """Return the rate without a slowdown."""
@@ -72,6 +83,14 @@ class Composite(Regime):
     def way(self, point):
         """Return the way from a Point to the minimum of the model, in the variables."""
         return self.metric.whiten(self.jump(point) - point.weights)
+
+    def residual(self, point):
+        """Return the length of a proximal step, in the metric D, which vanishes at the optimum."""
+        metric, gamma = self.metric, self.pairs.gamma or 1.
+        step = gamma / self._diagonal(metric)
+        moved = point.weights - self._proximal_step(
+            metric, point.weights - step * point.gradient, step)
+        return float(np.linalg.norm(moved / np.sqrt(step)))
 
     def jump(self, point):
         """Return the weights at the minimum of the model."""

@@ -133,17 +133,18 @@ class Way:
         self._proximal, weights = bool(mean_gradient.proximal), svrg.reference.weights()
         self._metric = metric = rule.metric if rule else _identity(svrg, mean_gradient)
         self.point = point = mean_gradient.point(metric, svrg.snapshot.full_gradient, weights)
-        lost = 0.
-        if rule is not None:
+        slopes, lost = mean_gradient.mapping(svrg.snapshot.full_gradient, weights), 0.
+        if not metric.vector(slopes).any():
+            self._way = np.zeros(metric.size)
+        elif rule is not None:
             self._way, gamma = rule.regime.way(point), rule.regime.pairs.gamma or math.nan
             lost = gamma * metric.lost(point.gradient)
         else:
-            slopes = mean_gradient.mapping(svrg.snapshot.full_gradient, weights)
             self._way = -metric.vector(slopes) / (svrg.snapshot.curvature or math.nan)
         self.size = metric.spread(point.weights)
         self.rounding = metric.rounding(point.weights, mean_gradient.dtype(weights))
         self.most = _SHORT * metric.spread(point.weights, about_zero=True)
-        length = math.hypot(np.linalg.norm(self._way), lost) if point.gradient.any() else 0.
+        length = math.hypot(np.linalg.norm(self._way), lost)
         self.length = length if math.isfinite(length) else math.inf
         self.distance = 0. if not length else length / self.size if self.size else math.inf
 

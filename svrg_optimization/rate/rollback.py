@@ -28,18 +28,20 @@ def roll_back(svrg, before, trained):
     svrg.snapshot.replace(before.full_gradient)
 
 
-def change(before, now, move, dtype, largest, chance=0.):
+def change(before, now, move, regime, largest, slowdown):
     r"""Return by how much the objective has changed from one Point to the next.
 
     | what is known | change |
     |---|---|
     | no gradient, or the earlier point is outside of bounds | inf; -inf |
     | no objective | :math:`g'^T s`, an upper bound if it is convex |
-    | a difference that is more than rounding | the difference |
-    | a difference within rounding | the same, within the bounds :math:`g^T s`, :math:`g'^T s` |
+    | a difference that is more than rounding or chance | the difference |
+    | one that may be chance, as with Dropout | 0 |
+    | one within rounding | the same, within the bounds :math:`g^T s` and :math:`g'^T s` |
+    | one within rounding, with an operator | that of the length of a proximal step |
 
     With the move s and the gradients g and g' before and after it, both bounds hold for a convex
-    objective. What an operator's value changes by is added.
+    objective. What an operator's value changes by is added to both.
 
     Parameters
     ----------
@@ -47,12 +49,13 @@ def change(before, now, move, dtype, largest, chance=0.):
         The points.
     move : Move
         Between them.
-    dtype : str
-        That of the weights.
+    regime : Regime
+        The regime.
     largest : float
         Largest objective so far, whose rounding may be in all later ones.
-    chance : float
-        Relative differences up to which another pass would find another order.
+    slowdown : float
+        What the rate is divided by. With it chance gets larger, or all others would be above a
+        lucky one.
     """
     if not math.isfinite(before.penalty):
         return -math.inf
@@ -63,8 +66,10 @@ def change(before, now, move, dtype, largest, chance=0.):
     if math.isnan(difference):
         return move.along + penalty
     size = max(abs(before.objective), abs(now.objective))
-    if chance and abs(difference) <= _CHANCE * chance * size:
+    if regime.has_noise and abs(difference) <= _CHANCE * slowdown * size:
         return 0.
-    if abs(difference) <= ROUNDING * np.finfo(dtype).eps * max(size, largest):
+    if abs(difference + penalty) <= ROUNDING * np.finfo(regime.dtype).eps * max(size, largest):
+        if regime.residual is not None:
+            return regime.residual(now) - regime.residual(before)
         difference = min(max(difference, move.along - move.product), move.along)
     return difference + penalty

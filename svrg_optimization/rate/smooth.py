@@ -62,7 +62,7 @@ class Regime:
         'float32' or 'float64', that of steps.
     """
 
-    preconditions = True
+    preconditions, has_noise, residual = True, False, None
 
     def __init__(self, metric, dtype):
         self.metric, self.dtype = metric, dtype

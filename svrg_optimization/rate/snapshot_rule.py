@@ -124,9 +124,11 @@ class SnapshotRule(LRScheduler):
             raise ValueError('lr_mult must be 0 or more with svrg_lbfgs, and not %s' % negative)
         shapes = {name: weights[name][0].shape for name in mean_gradient.updated(weights)}
         multipliers = {name: mean_gradient.multipliers[name] for name in shapes}
+        # A first step may have shown that layers draw random numbers.
         is_fresh, = workers.allreduce_max([float(
             self._is_fresh or (self.metric.shapes, self.metric.multipliers)
-            != (shapes, multipliers))])
+            != (shapes, multipliers) or isinstance(self.regime, Smooth)
+            and bool(svrg.reference.disturbances()))])
         moments = InputMoments(svrg.reference, source) if is_fresh else None
         sample = SampledBatch(source, svrg.snapshot.num_taken, moments)
         before = PreviousSnapshot(svrg) if svrg.snapshot.is_active else None
@@ -169,19 +171,19 @@ class SnapshotRule(LRScheduler):
         """Learn from the snapshot; go back to the one before if that is better, and tell so."""
         mean_gradient, regime, now = (
             trained.mean_gradient(), self.regime, self._point(svrg, trained))
-        has_noise, move, changed = getattr(regime, 'has_noise', False), Move(), -math.inf
+        has_noise, restarts = regime.has_noise, False
+        move, changed = Move(), -math.inf
         if before is not None:
             former = mean_gradient.point(self.metric, before.full_gradient, before.weights)
             if not math.isclose(former.units, now.units, rel_tol=1e-6) or (
                     self.is_resumed and former.rows != now.rows):
-                before = None  # of other data, or in other units
+                before, restarts = None, True  # of other data, or in other units
                 self.regime = regime = copy.copy(regime)
                 regime.pairs = SecantPairs(regime.pairs.moves.shape[1], regime.dtype)
             else:
                 move = Move.between(self.metric, former, now)
                 if move.length:  # if not, another order of the rows has changed the objective
-                    changed = change(former, now, move, regime.dtype, self._largest,
-                                     self.slowdown if has_noise else 0.)
+                    changed = change(former, now, move, regime, self._largest, self.slowdown)
         is_finite = np.isfinite(now.gradient).all()
         # Workers decide alike: each with the largest of all workers' numbers.
         steps, batches, is_worse, changed, *numbers = workers.allreduce_max([
@@ -203,7 +205,7 @@ class SnapshotRule(LRScheduler):
                 svrg.reference.is_repeatable):
             regime.learn(self._probe(svrg, trained, now, sample, workers))
         regime.follow(mean_gradient.decays)
-        self.is_resumed = self._is_fresh = False
+        self.is_resumed, self._is_fresh = False, restarts
         self._steps = steps or self._steps or 2 * batches
         self.rate = regime.rate(mean_gradient.momentum, self._steps, max(batches, 1)) / (
             self.slowdown)

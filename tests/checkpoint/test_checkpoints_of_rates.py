@@ -46,7 +46,7 @@ def test_module_resumed_after_each_epoch(tmp_path, contexts, proximal):
     module, pairs = new_module(contexts, proximal), []
     expected = fit(module, 0, EPOCHS, epoch_end_callback=[
         mx.callback.module_checkpoint(module, prefix, 1, True),
-        lambda *_: pairs.append(len(module._optimizer.lr_scheduler.pairs))])
+        lambda *_: pairs.append(len(module._optimizer.lr_scheduler.regime.pairs))])
     rule = module._optimizer.lr_scheduler
     assert (rule.num_rollbacks or proximal) and max(pairs) >= 2  # otherwise nothing is tested
     for stop in range(1, len(pairs)):
@@ -99,7 +99,7 @@ def test_trainer_resumed_after_each_epoch(tmp_path, proximal):
     expected = train(net, trainer, 0, saves=True)
     assert trainer._optimizer.lr_scheduler.num_rollbacks
     epochs = trainer.result.epochs  # fewer on a processor on which it is at the floor sooner
-    assert epochs > EPOCHS / 2
+    assert epochs > 4
     for stop in range(1, epochs):
         net, trainer = new_trainer(proximal)
         net.load_parameters(str(tmp_path / ('%d.params' % stop)))

@@ -84,10 +84,11 @@ def train(epochs, rule=None):
             svrg.compute_snapshot_gradients(model, rows)
             svrg.correct(gradients, len(rows))
             if rule:
-                rule.direct(model, svrg, gradients, model.weights, 1 / len(rows))
+                rule.precondition(model, svrg, gradients, model.weights, 1 / len(rows))
             weight = model.weights['w'][0]
+            decay = 0 if rule else WD  # which directions have
             weight -= (rule(None) if rule else RATE) * (
-                gradients['w'][0] / len(rows) + WD * weight)
+                gradients['w'][0] / len(rows) + decay * weight)
             svrg.end_step()
     convergence.take(svrg, model, Batches(batches), Workers())
     return model.weights['w'][0].asnumpy(), convergence.gradient_norm(svrg, model)

@@ -7,7 +7,7 @@ from mxnet import gluon, nd
 
 from blocks import train_epochs
 from svrg_optimization import SVRGBucketingModule, SVRGModule, SVRGTrainer
-from svrg_optimization.rate import secant_pairs
+from svrg_optimization.rate import metric, secant_pairs
 
 WD, ROWS, BATCH = 1e-3, 203, 20
 RNG = np.random.RandomState(0)
@@ -223,15 +223,18 @@ def test_padding_and_fixed_weights_are_left_out():
         module.init_params(mx.init.Normal(0.1))
         module.init_optimizer(optimizer='svrg_lbfgs')
         module.update_full_grads(Padded())
-        metric = module._optimizer.lr_scheduler.metric
+        blocks = module._optimizer.lr_scheduler.metric.blocks
         if fixed == ['hidden_weight']:
-            assert not metric
+            assert not blocks
             continue
         inputs = np.column_stack([STANDARD[:33], np.ones(33)])[:, :5 if fixed else 6]
-        np.testing.assert_allclose(metric[0].moment, inputs.T @ inputs / 33, rtol=1e-5)
+        factor = blocks[0].matrix()
+        np.testing.assert_allclose(factor @ factor.T, np.linalg.inv(inputs.T @ inputs / 33),
+                                   rtol=1e-5)
 
 
-def test_more_than_256_columns_have_the_diagonal():
+def test_many_columns_have_the_diagonal(monkeypatch):
+    monkeypatch.setattr(metric, 'COLUMNS', 256)
     rows = RNG.normal(size=(60, 300)) * 10. ** RNG.uniform(-2, 2, 300)
     targets = (rows / np.abs(rows).mean(axis=0)) @ RNG.normal(size=300)
     output = mx.sym.FullyConnected(mx.sym.Variable('data'), num_hidden=1, name='fc')
@@ -239,8 +242,8 @@ def test_more_than_256_columns_have_the_diagonal():
                         label_names=('label',), update_freq=2)
     module.fit(mx.io.NDArrayIter(rows, targets, 20, label_name='label'), eval_metric=[],
                optimizer='svrg_lbfgs', num_epoch=60, initializer=mx.init.Zero())
-    part, = module._optimizer.lr_scheduler.metric
-    np.testing.assert_allclose(part.moment, (np.float32(rows) ** 2).mean(axis=0), rtol=1e-5)
+    block, = module._optimizer.lr_scheduler.metric.blocks
+    np.testing.assert_allclose(block.factor, 1 / np.float32(rows).std(axis=0), rtol=1e-5)
     assert module.objective < 1e-5 * (targets ** 2).mean() / 2
 
 
@@ -254,7 +257,7 @@ def test_a_network_too_large_for_pairs_has_no_metric(room, monkeypatch):
     module.fit(iterator('turned'), eval_metric=[], optimizer='svrg_lbfgs', num_epoch=3,
                initializer=mx.init.Xavier())
     rule = module._optimizer.lr_scheduler
-    assert (len(rule.metric), bool(len(rule.pairs))) == (room > 100, room > 100)
+    assert (len(rule.metric.blocks), bool(len(rule.regime.pairs))) == (room > 100, room > 100)
     assert 0 < module.objective < 0.65
 
 
@@ -281,9 +284,8 @@ def test_a_second_fit_measures_other_data():
     module = module_of('units', epochs=4, tol=None)
     for _ in range(2):
         module_of('far', epochs=60, loaded=module)
-    moment = module._optimizer.lr_scheduler.metric[0].moment
-    np.testing.assert_allclose(np.diag(moment)[:-1], (EXACT['far'] ** 2).mean(axis=0) + WD,
-                               rtol=1e-5)
+    moments = module._optimizer.lr_scheduler.metric.blocks[0].moments
+    np.testing.assert_allclose(moments.mean, EXACT['far'].mean(axis=0), rtol=1e-6)
     assert_optimal(EXACT['far'], *weights_of(module), optimum(EXACT['far']))
 
 

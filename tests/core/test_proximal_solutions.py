@@ -157,7 +157,7 @@ def test_l1_ends(data, outputs, strength, epochs):
                              label_name='label')
     module.fit(data, eval_metric=[], initializer=mx.init.Zero(), num_epoch=epochs,
                optimizer='svrg_lbfgs')
-    assert module.has_converged and module._optimizer.momentum == 0.9
+    assert module.has_converged and module._optimizer.momentum == 0.7
     if outputs == 1:
         expected = Lasso(strength, tol=1e-12, max_iter=10 ** 6).fit(rows, labels).coef_ != 0
         found = module.get_params()[0]['fc_weight'].asnumpy()[0] != 0

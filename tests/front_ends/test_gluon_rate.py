@@ -79,7 +79,7 @@ def test_parameters_that_are_not_updated_count_neither_in_the_rate_nor_in_the_no
     np.testing.assert_allclose(rule_of(trainer).rate, twin.rate, rtol=1e-5)
     np.testing.assert_allclose(rule_of(trainer).gamma, twin.gamma, rtol=1e-5)
     gradient = twin.by_name(twin.previous[1])['fc_weight']
-    scaled = gradient / np.sqrt((problem.features ** 2).mean(axis=0) + 0.05)
+    scaled = gradient / np.sqrt((problem.features ** 2).mean(axis=0) + 0.05 * twin.of_metric)
     np.testing.assert_allclose(trainer.gradient_norm, abs(scaled).max(), rtol=1e-5)
     assert_weights(net, twin.weights)
 
@@ -116,7 +116,7 @@ def test_parameters_may_be_fixed_after_some_snapshots():
 def test_a_rate_that_led_astray_is_halved_at_the_best_snapshot(rate, contexts):
     problem = Blocks('linear')
     net = problem.net(contexts or mx.cpu())
-    trainer = trainer_of(problem, net)
+    trainer = trainer_of(problem, net, settings={'momentum': 0.9})
     trainer.update_full_grads(problem.loader())
     good, norm = weights_of(net), trainer.gradient_norm
     rule = rule_of(trainer)
