@@ -1,7 +1,6 @@
 """What a snapshot has found, and why training ended: one result for all front ends."""
 
 import dataclasses
-import math
 from typing import NamedTuple, Optional
 
 # Why a training ended, in words. Those that converged come first.
@@ -79,10 +78,6 @@ class Training:
         How many rows each pass has had.
     is_stuck : bool
         Whether the steps before the latest snapshot have moved no weight.
-    distance : float
-        That of the latest snapshot; infinite if it is not known.
-    num_stays : int
-        How many of the latest snapshots in a row have got no closer.
     checks, noisy : int
         Passes that checked a distance, and those of them that found another function.
     """
@@ -93,7 +88,5 @@ class Training:
     first_result: Optional[Result] = None
     rows_of_passes: set = dataclasses.field(default_factory=set)
     is_stuck: bool = False
-    distance: float = math.inf
-    num_stays: int = 0
     checks: int = 0
     noisy: int = 0

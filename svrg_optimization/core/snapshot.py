@@ -1,6 +1,7 @@
 """The snapshot: its full gradient, and when it was taken."""
 
 import contextlib
+import math
 
 
 class Snapshot:
@@ -24,6 +25,10 @@ class Snapshot:
     curvature : float
         Change of the gradient over the move of the weights, between the last two snapshots that
         differ; 0 before it is known. An optimizer with a rule does not need it.
+    distance : float
+        Distance from the optimum, relative to the weights; infinite if it is not known.
+    num_stays : int
+        How many of the latest snapshots in a row have got no closer.
     num_update : int
         Number of updates by all modules that share the snapshot.
     num_taken : int
@@ -38,12 +43,12 @@ class Snapshot:
         self.taken_at = self.num_update = self.num_taken = 0
         self.is_active = self.is_stale = self.has_converged = False
         self.averaged_at = None
-        self.curvature = 0.
+        self.curvature, self.distance, self.num_stays = 0., math.inf, 0
 
     def facts(self):
         """Return what a file has of an active snapshot, as `replace` takes it."""
         return {name: getattr(self, name) for name in (
-            'taken_at', 'is_stale', 'has_converged', 'curvature')}
+            'taken_at', 'is_stale', 'has_converged', 'curvature', 'distance', 'num_stays')}
 
     def replace(self, full_gradient, taken_at=None, **resumed):
         """Set the full gradient of a new snapshot, which is active if there is one.

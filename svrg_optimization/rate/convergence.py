@@ -61,16 +61,16 @@ def _take(svrg, trained, source, workers):
     elif tol is not None or rule is not None:
         way = Way(svrg, trained)
         far, = workers.allreduce_max([way.distance])
-        training.num_stays = training.num_stays + 1 if rolled_back or (
-            far >= training.distance / 2) else 0
-        training.distance = far
+        snapshot.num_stays = snapshot.num_stays + 1 if rolled_back or (
+            far >= snapshot.distance / 2) else 0
+        snapshot.distance = far
         floor = way.rounding * (_FLOOR_OF_NO_STEP if training.is_stuck else _FLOOR_OF_SEVERAL
-                                if training.num_stays >= _SEVERAL else _FLOOR)
+                                if snapshot.num_stays >= _SEVERAL else _FLOOR)
         is_far, is_above = workers.allreduce_max([
             not way.length <= (tol or 0.) * way.size, not way.length <= min(floor, way.most)])
         if not is_far and not rolled_back:
             reason = 'converged'
-        elif not is_above and training.num_stays:
+        elif not is_above and snapshot.num_stays:
             reason = 'at the floor'
         if reason and not way.is_confirmed(source, workers, max((tol or 0.) * way.size, floor)):
             reason = None

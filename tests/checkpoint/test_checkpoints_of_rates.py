@@ -99,7 +99,7 @@ def test_trainer_resumed_after_each_epoch(tmp_path, proximal):
     expected = train(net, trainer, 0, saves=True)
     assert trainer._optimizer.lr_scheduler.num_rollbacks
     epochs = trainer.result.epochs  # fewer on a processor on which it is at the floor sooner
-    assert epochs > 4
+    assert epochs >= 4
     for stop in range(1, epochs):
         net, trainer = new_trainer(proximal)
         net.load_parameters(str(tmp_path / ('%d.params' % stop)))
