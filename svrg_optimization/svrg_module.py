@@ -102,7 +102,7 @@ class SVRGModule(Module):
         parameters, once, or a FloatingPointError. The previous snapshot then stays active.
     full_grad_batches : int or callable, optional
         Number of batches of a full gradient, from the beginning of the data, or a
-        function of the number of snapshots so far that returns it [8]_. By default
+        function of the number of snapshots so far that returns it [7]_. By default
         it is all batches. It may be set later as an attribute.
     updates_per_snapshot : int, optional
         Updates from one snapshot of `fit` to the next, in place of the epochs of
@@ -123,11 +123,6 @@ class SVRGModule(Module):
         `fit` ends at the first snapshot whose distance from the optimum, relative to the size of
         its weights, is at most `tol`. That is the `distance` of `result`. It may be set later as
         an attribute.
-    local_steps : bool
-        Whether each worker of a synchronous distributed KVStore, or of Horovod, makes its steps
-        alone, with its own rows and the full gradient of all rows [7]_. At a snapshot the weights
-        of the workers are averaged, weighted by their numbers of rows, and momentum begins anew.
-        `update_freq` counts epochs of the worker's own data, which may have any number of batches.
 
     Raises
     ------
@@ -156,9 +151,7 @@ class SVRGModule(Module):
        SVRG Effective", ICLR 2025.
     .. [6] L. Xiao and T. Zhang, "A Proximal Stochastic Gradient Method with
        Progressive Variance Reduction", SIAM J. Optim. 24(4), 2014.
-    .. [7] J. Konecny, H. B. McMahan, D. Ramage and P. Richtarik, "Federated Optimization:
-       Distributed Machine Learning for On-Device Intelligence", arXiv:1610.02527, 2016.
-    .. [8] R. Babanezhad, M. O. Ahmed, A. Virani, M. Schmidt, J. Konecny and
+    .. [7] R. Babanezhad, M. O. Ahmed, A. Virani, M. Schmidt, J. Konecny and
        S. Sallinen, "Stop Wasting My Gradients: Practical SVRG", NeurIPS 2015.
 
     Examples
@@ -186,14 +179,12 @@ class SVRGModule(Module):
                  fixed_param_names=None, state_names=None, group2ctxs=None,
                  compression_params=None, update_freq=None, *, loss_is_mean=None,
                  sparse_full_grad=False, store_snapshot_grads=False, alpha=1., nonfinite='warn',
-                 full_grad_batches=None, updates_per_snapshot=None, proximal=None, tol=None,
-                 local_steps=False):
+                 full_grad_batches=None, updates_per_snapshot=None, proximal=None, tol=None):
         settings = Settings(
             update_freq=2 if update_freq is None else update_freq, loss_is_mean=loss_is_mean,
             sparse_full_grad=sparse_full_grad, store_snapshot_grads=store_snapshot_grads,
             alpha=alpha, nonfinite=nonfinite, full_grad_batches=full_grad_batches,
-            updates_per_snapshot=updates_per_snapshot, proximal=proximal, tol=tol,
-            local_steps=local_steps)
+            updates_per_snapshot=updates_per_snapshot, proximal=proximal, tol=tol)
         if not isinstance(symbol, mx.sym.Symbol):
             raise TypeError('symbol must be an mxnet Symbol, not %r' % (symbol,))
         contexts = _as_list(context)
@@ -296,7 +287,7 @@ class SVRGModule(Module):
         .. math:: \max_i |\mu_i / B + wd_i \tilde w_i|,
 
         over the parameters that are updated. If you set `rescale_grad` to r, wd
-        is divided by B r, or by B r W with W workers that step together; if the
+        is divided by B r, or by B r W with W synchronous workers; if the
         loss is a mean, without the factor B. With `proximal` it is the
         largest component of the gradient mapping at the current learning rate
         :math:`\eta`,
@@ -832,7 +823,7 @@ class SVRGModule(Module):
         self._arg_params, self._aux_params = checkpoint.arg_params, checkpoint.aux_params
         self.params_initialized = True
         self._preload_opt_states = checkpoint.states
-        self._snapshot.num_update = self._snapshot.averaged_at = checkpoint.num_update
+        self._snapshot.num_update = checkpoint.num_update
         self._snapshot.num_taken = checkpoint.num_taken
         self._loaded = checkpoint.loaded
 

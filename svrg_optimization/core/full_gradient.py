@@ -74,8 +74,6 @@ class Sum:
         Number of rows and of batches that were summed.
     yielded : int
         Number of batches of this worker's pass, including those that are all padding.
-    share_of_rows : float or None
-        This worker's share of the rows, where there are several.
     loss : float
         The loss; NaN if it is not known.
     batch_size, loss_is_mean : int, bool
@@ -91,7 +89,7 @@ class Sum:
         self.row_counts = {name: np.zeros(gradients[name][0].shape[0], np.int64)
                            for name in counted}
         self.rows = self.batches = self.yielded = 0
-        self.share_of_rows, self.loss, self._losses = None, 0., []
+        self.loss, self._losses = 0., []
         self.batch_size, self.loss_is_mean, self._is_over_rows = batch_size, loss_is_mean, False
 
     def add(self, part):
@@ -169,7 +167,7 @@ class FullGradient:
 
     Attributes
     ----------
-    shares, shares_differ, row_counts, rows, batches, share_of_rows, loss_is_mean
+    shares, shares_differ, row_counts, rows, batches, loss_is_mean
         Those of the sum.
     by_row : list of dict of str to NDArray
         The shares of the parameters whose rows are counted: each row is divided by the fraction
@@ -187,8 +185,8 @@ class FullGradient:
         self.shares, self.shares_differ, self.groups = (
             total.shares, total.shares_differ, total.groups)
         self.rows, self.batches, self.row_counts = total.rows, total.batches, total.row_counts
-        self.share_of_rows, self.loss = total.share_of_rows, total.loss
-        self.batch_size, self.loss_is_mean = total.batch_size, total.loss_is_mean
+        self.loss, self.batch_size = total.loss, total.batch_size
+        self.loss_is_mean = total.loss_is_mean
         self.may_be_written, self._with_all_rows = False, {}
         self._divide_by_row()
 

@@ -22,7 +22,7 @@ class Settings:
 
     def __init__(self, *, update_freq=2, loss_is_mean=None, sparse_full_grad=False,
                  store_snapshot_grads=False, alpha=1., nonfinite='warn', full_grad_batches=None,
-                 updates_per_snapshot=None, proximal=None, tol=None, local_steps=False):
+                 updates_per_snapshot=None, proximal=None, tol=None):
         self.update_freq = checked_count('update_freq', update_freq)
         self.loss_is_mean = checked_bool('loss_is_mean', loss_is_mean, or_none=True)
         self.sparse_full_grad = checked_bool('sparse_full_grad', sparse_full_grad)
@@ -41,7 +41,6 @@ class Settings:
         self.proximal = dict(proximal) if isinstance(proximal, dict) else proximal
         self.tol = None if tol is None else float(checked_number(
             'tol', tol, 'None or a number above 0', lambda number: 0 < number < math.inf))
-        self.local_steps = checked_bool('local_steps', local_steps)
 
         if self.store_snapshot_grads and self.updates_per_snapshot is not None:
             raise ValueError('updates_per_snapshot must be None with store_snapshot_grads, and '

@@ -28,8 +28,6 @@ def take(svrg, trained, source, workers):
     -------
     Result
     """
-    if workers.step_alone:
-        average(svrg, trained, workers)
     rule, snapshot, training = trained.rule, svrg.snapshot, svrg.training
     training.is_stuck = False
     if rule is None:
@@ -118,18 +116,6 @@ def distance(svrg, trained, norm):
         snapshot.full_gradient, weights, snapshot.curvature)
     size *= snapshot.steepest
     return math.sqrt(max(fall, 0.) / size) if size and math.isfinite(fall) else math.inf
-
-
-def average(svrg, trained, workers):
-    """Set workers that step alone to the mean of their weights, by rows, without momentum.
-
-    Before the first snapshot, and after one from a file, they get the weights of rank 0.
-    """
-    snapshot = svrg.snapshot
-    if snapshot.averaged_at != snapshot.num_update:
-        values = svrg.reference.values_of(trained.model)
-        trained.go_to(workers.average(values, snapshot.full_gradient))
-        snapshot.averaged_at = snapshot.num_update
 
 
 def log_rate(logger, svrg, trained, result):

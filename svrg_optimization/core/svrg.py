@@ -64,7 +64,6 @@ class SVRG:
             self.reference.copy_auxiliary_states_of(model)
             self.snapshot.replace(mu)
         self.snapshot.num_taken += 1
-        self.snapshot.averaged_at = None
         self.training.rows_of_passes.add(mu.rows)
 
     @contextlib.contextmanager

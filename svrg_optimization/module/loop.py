@@ -15,10 +15,8 @@ from ..core import snapshots
 from ..core.settings import check_place
 from ..data.iterators import begin_within_epoch, leaves_out_other_rows, rewind, rewind_for_pass
 from ..data.ndarray_iter import is_viewable, views
-from ..kvstore.kinds import steps_alone
 from . import executor_group
 from .loss_reduction import NoLossError
-from .membership import workers_of
 from .trained_module import TrainedModule
 
 
@@ -82,7 +80,6 @@ def _train_epochs(module, given, snapshots):
         for name, value in _train(module, given, snapshots, epoch, tic):
             module.logger.info('Epoch[%d] Train-%s=%f', epoch, name, value)
         module.logger.info('Epoch[%d] Time cost=%.3f', epoch, time.time() - tic)
-        snapshots.average(epoch)
         given.arg_params, given.aux_params = module.get_params()
         with module._svrg.keeping_comparison():
             module.set_params(given.arg_params, given.aux_params)  # the same on all devices
@@ -163,7 +160,6 @@ class _Snapshots:
         self._module, self._given, self._is_ours = module, given, is_ours
         self._train_data, self._of_snapshot = given.train_data, module._default_bucket
         self._svrg, self._has_loss, self.has_ended = module._svrg, True, False
-        self._step_alone = steps_alone(self._of_snapshot._kvstore)
         # Whether the data are known to stand at their beginning, whether the epoch reads them, and
         # what sets them to their beginning after a pass.
         self._is_rewound, self._is_read, self._rewind = False, False, None
@@ -189,8 +185,7 @@ class _Snapshots:
         """Tell whether a snapshot is due where an epoch begins."""
         return self._takes_snapshots and not self.has_ended and (
             self._svrg.settings.is_due(self._svrg.snapshot, epoch)
-            or self._svrg.snapshot.has_converged  # as in a file
-            or self._step_alone and epoch == self._given.begin_epoch)
+            or self._svrg.snapshot.has_converged)  # as in a file
 
     def take(self):
         """Take a snapshot. Then `batches` rewinds the data, unless it has stored batches."""
@@ -219,8 +214,6 @@ class _Snapshots:
         try:
             module.update_full_grads(self._train_data)
         except NoLossError as error:
-            if self._step_alone:
-                raise
             self._has_loss = False
             svrg.warn_once('%s: fit trains as plain Module' % error, 'plain Module')
             return
@@ -246,14 +239,6 @@ class _Snapshots:
         is_unseen = (self._is_ours and given.batch_end_callback is None
                      and given.sparse_row_id_fn is None)
         return views(data) if is_unseen and is_viewable(data) else iter(data)
-
-    def average(self, epoch):
-        """Average the weights of workers that step alone after the last epoch of a snapshot."""
-        if self._step_alone and (epoch + 1 == self._given.num_epoch or self._svrg.settings.is_due(
-                self._svrg.snapshot, epoch + 1)):
-            module = self._of_snapshot
-            snapshots.average(self._svrg, TrainedModule(module), workers_of(module))
-            executor_group.mark_host_copies_stale(self._module)
 
     def reset_data(self):
         """Reset the data after an epoch, unless they have not been read."""

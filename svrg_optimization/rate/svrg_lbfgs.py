@@ -178,8 +178,7 @@ class SnapshotRule(LRScheduler):
             workers.allreduce_max([
                 is_fresh, moments is None, norm, change, along, previous.steps if previous else 0,
                 learn_from_move(svrg, gradient, previous),
-                full_gradient.batches if workers.step_alone else sample.read,
-                *pair[:3]]))
+                sample.read, *pair[:3]]))
         pair = Pair(*products, pair.vectors)
         svrg.snapshot.is_at_floor = not is_above
         if is_fresh:
@@ -192,8 +191,6 @@ class SnapshotRule(LRScheduler):
         self.is_resumed = self._is_fresh = False
         is_better = math.isfinite(norm) and (change < 0 or change == 0 and not has_jumped)
         rolls_back = bool((steps or has_jumped) and is_above and not (is_fresh or is_better))
-        # A worker that steps alone goes to the optimum of its own rows.
-        overshoots = workers.step_alone and 3 * along > pair.product
         if rolls_back:
             roll_back(svrg, previous, trained)
             self.num_rollbacks += not has_jumped
@@ -201,7 +198,7 @@ class SnapshotRule(LRScheduler):
             self.guard.accept(objective)
         if steps:
             self.guard.slowdown = max(1., self.guard.slowdown * (
-                2 if rolls_back or overshoots else 0.5))
+                2 if rolls_back else 0.5))
         if (steps or has_jumped) and not (is_random or is_fresh):
             self._learn(pair, gradient, weights, has_failed=rolls_back)
         if ((self.gamma is None or is_random) and not rolls_back

@@ -280,13 +280,3 @@ def test_the_benchmark_of_distributed_training_writes_a_row_for_each_kind(tmp_pa
                                                     ['dist_async', '2', '1', '2']]
     for row in rows:
         assert abs(float(row[4]) - 3) < 0.2 and abs(float(row[7]) - 2) < 0.2
-
-
-@pytest.mark.cluster
-@pytest.mark.exhaustive
-def test_steps_alone_need_fewer_messages(tmp_path):
-    rows = table_of(tmp_path, 'local_steps', '--delay', 1)
-    assert [row[:3] for row in rows] == [[shards, '2', steps] for shards in ('alike', 'unlike')
-                                         for steps in ('together', 'alone')]
-    together, alone = ([int(row[4]) for row in rows[begin::2]] for begin in (0, 1))
-    assert all(5 * few < many for few, many in zip(alone, together))

@@ -95,7 +95,6 @@ ROWS = {
     'updates of other data': (
         fit_sampled(mx.io.ResizeIter(Problem(rows=40).iterator(), 4), updates_per_snapshot=3),
         ValueError, '^updates_per_snapshot must be None unless train_data is an NDArrayIter'),
-    'local_steps': (made(local_steps=1), TypeError, 'local_steps must be True or False, not 1'),
     'buckets': (bucketing(full_grad_batches=[]), TypeError, '^full_grad_batches must'),
     'update_freq float': (made(update_freq=1.5), TypeError, 'update_freq ' + INT + ', not 1.5'),
     'loss_is_mean int': (made(loss_is_mean=1), TypeError, 'loss_is_mean must be None, True or F'),

@@ -17,7 +17,6 @@ from pathlib import Path
 import mxnet as mx
 
 import gluon_workers
-import local_workers
 from problems import Problem, SparseProblem
 from sequences import Sequences
 from shards import error_of, problem_of, shard_of, weights_of
@@ -257,7 +256,7 @@ def main():
     arguments = pickle.loads((directory / 'arguments').read_bytes())
     kvstore = mx.kv.create(arguments.pop('kind', 'dist_sync'))
     function, = (vars(module)[scenario] for module in (
-        sys.modules[__name__], gluon_workers, local_workers) if scenario in vars(module))
+        sys.modules[__name__], gluon_workers) if scenario in vars(module))
     result = function(kvstore, **arguments)
     (directory / ('result-%d' % kvstore.rank)).write_bytes(pickle.dumps(result))
     kvstore._barrier()
