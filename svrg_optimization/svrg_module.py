@@ -104,11 +104,6 @@ class SVRGModule(Module):
         Number of batches of a full gradient, from the beginning of the data, or a
         function of the number of snapshots so far that returns it [7]_. By default
         it is all batches. It may be set later as an attribute.
-    updates_per_snapshot : int, optional
-        Updates from one snapshot of `fit` to the next, in place of the epochs of
-        `update_freq` [1]_. A snapshot within an epoch reads `train_data` from the
-        beginning and then returns to the same place, so it must be an NDArrayIter.
-        It may be set later as an attribute.
     proximal : object or dict of str to object, optional
         Proximal operator of a regularizer R that has no gradient, from
         `svrg_optimization.proximal` or of your own [6]_. After each step
@@ -179,12 +174,12 @@ class SVRGModule(Module):
                  fixed_param_names=None, state_names=None, group2ctxs=None,
                  compression_params=None, update_freq=None, *, loss_is_mean=None,
                  sparse_full_grad=False, store_snapshot_grads=False, alpha=1., nonfinite='warn',
-                 full_grad_batches=None, updates_per_snapshot=None, proximal=None, tol=None):
+                 full_grad_batches=None, proximal=None, tol=None):
         settings = Settings(
             update_freq=2 if update_freq is None else update_freq, loss_is_mean=loss_is_mean,
             sparse_full_grad=sparse_full_grad, store_snapshot_grads=store_snapshot_grads,
             alpha=alpha, nonfinite=nonfinite, full_grad_batches=full_grad_batches,
-            updates_per_snapshot=updates_per_snapshot, proximal=proximal, tol=tol)
+            proximal=proximal, tol=tol)
         if not isinstance(symbol, mx.sym.Symbol):
             raise TypeError('symbol must be an mxnet Symbol, not %r' % (symbol,))
         contexts = _as_list(context)
@@ -233,8 +228,6 @@ class SVRGModule(Module):
                     'the stop.')
     full_grad_batches = setting('full_grad_batches', 'Batches of a full gradient: None for all, an '
                                 'int, or a function of the number of snapshots so far.')
-    updates_per_snapshot = setting('updates_per_snapshot', 'Updates from one snapshot of `fit` to '
-                                   'the next, in place of `update_freq`; or None.')
     tol = setting('tol', 'The `distance` of `result` at which training has converged and ends; '
                   'None if it does not end there.')
 
@@ -625,8 +618,7 @@ class SVRGModule(Module):
         """Train the module for some epochs, with snapshots.
 
         A snapshot is taken at the beginning of the epochs 0, `update_freq`,
-        2 `update_freq` and so on. With `updates_per_snapshot` it is taken after that
-        many updates, before the next step. One is also taken before the first step if
+        2 `update_freq` and so on. One is also taken before the first step if
         there is none, or if updates were made with ``alpha=0`` since the last one.
         In an epoch with a snapshot `train_data` is read twice.
 
@@ -636,18 +628,16 @@ class SVRGModule(Module):
         (``Full objective``, ``Distance``), and with `full_grad_batches` the number of batches
         (``Full gradient batches``). The last line of the log is the `result`.
 
-        With `tol`, `fit` ends at the first snapshot that finds convergence. If this is at the
-        beginning of an epoch, that epoch is not trained; if it is within an epoch, the
-        epoch ends there. After `num_epoch` epochs a last snapshot is taken, which decides
-        whether training has converged.
+        With `tol`, `fit` ends at the first snapshot that finds convergence; the epoch is not
+        trained then. After `num_epoch` epochs a last snapshot is taken, which decides whether
+        training has converged.
 
         Raises
         ------
         TypeError, ValueError
-            If an argument has the wrong type, `train_data` yields no batch in an epoch or is not
-            an NDArrayIter with `updates_per_snapshot`, or the workers of a distributed run differ
-            in what must be the same on all. Also if `init_optimizer` or `update_full_grads`
-            raises one.
+            If an argument has the wrong type, `train_data` yields no batch in an epoch, or the
+            workers of a distributed run differ in what must be the same on all. Also if
+            `init_optimizer` or `update_full_grads` raises one.
         FloatingPointError
             If a full gradient is not finite, with ``nonfinite='raise'``.
 

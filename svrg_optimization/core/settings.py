@@ -22,7 +22,7 @@ class Settings:
 
     def __init__(self, *, update_freq=2, loss_is_mean=None, sparse_full_grad=False,
                  store_snapshot_grads=False, alpha=1., nonfinite='warn', full_grad_batches=None,
-                 updates_per_snapshot=None, proximal=None, tol=None):
+                 proximal=None, tol=None):
         self.update_freq = checked_count('update_freq', update_freq)
         self.loss_is_mean = checked_bool('loss_is_mean', loss_is_mean, or_none=True)
         self.sparse_full_grad = checked_bool('sparse_full_grad', sparse_full_grad)
@@ -36,15 +36,10 @@ class Settings:
             full_grad_batches = checked_count('full_grad_batches', full_grad_batches, 'None, an '
                                               'int of 1 or more or a callable that returns one')
         self.full_grad_batches = full_grad_batches
-        self.updates_per_snapshot = checked_count('updates_per_snapshot', updates_per_snapshot,
-                                                  or_none=True)
         self.proximal = dict(proximal) if isinstance(proximal, dict) else proximal
         self.tol = None if tol is None else float(checked_number(
             'tol', tol, 'None or a number above 0', lambda number: 0 < number < math.inf))
 
-        if self.store_snapshot_grads and self.updates_per_snapshot is not None:
-            raise ValueError('updates_per_snapshot must be None with store_snapshot_grads, and '
-                             'not %r' % self.updates_per_snapshot)
         if self.sparse_full_grad and self.proximal is not None and self.proximal != {}:
             raise ValueError('sparse_full_grad must be False for proximal: its operator changes '
                              'all rows in each step, not only those of the batch')
@@ -63,13 +58,11 @@ class Settings:
         return not callable(self.alpha) and self.alpha == 0
 
     def is_due(self, snapshot, epoch=None):
-        """Tell whether a snapshot is due, where an epoch begins or before the next step."""
+        """Tell whether a snapshot is due where an epoch begins, which counts if it is given."""
         if self.is_plain:
             return False
         if not snapshot.is_active or snapshot.is_stale:
             return True
-        if self.updates_per_snapshot is not None:
-            return snapshot.num_update - snapshot.taken_at >= self.updates_per_snapshot
         return epoch is not None and epoch % self.update_freq == 0
 
     def batches_after(self, snapshots):

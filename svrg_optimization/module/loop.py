@@ -13,7 +13,7 @@ from mxnet.module import BaseModule
 from .._argument_checks import check_epoch, check_iterator
 from ..core import snapshots
 from ..core.settings import check_place
-from ..data.iterators import begin_within_epoch, leaves_out_other_rows, rewind, rewind_for_pass
+from ..data.iterators import leaves_out_other_rows, rewind_for_pass
 from ..data.ndarray_iter import is_viewable, views
 from . import executor_group
 from .loss_reduction import NoLossError
@@ -30,7 +30,7 @@ def fit(module, args, kwargs, is_ours):
     call = inspect.signature(BaseModule.fit).bind(module, *args, **kwargs)
     call.apply_defaults()
     given, svrg = SimpleNamespace(**call.arguments), module._svrg
-    _check_arguments(svrg.settings, call.arguments)
+    _check_arguments(call.arguments)
     module.bind(data_shapes=given.train_data.provide_data,
                 label_shapes=given.train_data.provide_label,
                 for_training=True, force_rebind=given.force_rebind)
@@ -54,7 +54,7 @@ def fit(module, args, kwargs, is_ours):
         svrg.epoch = None
 
 
-def _check_arguments(settings, arguments):
+def _check_arguments(arguments):
     for name, value in arguments.items():
         if name.endswith('_callback'):
             if not (value is None or all(map(callable, _as_list(value)))):
@@ -64,8 +64,6 @@ def _check_arguments(settings, arguments):
             check_epoch(name, value)
         elif name == 'train_data' or name == 'eval_data' and value is not None:
             check_iterator(name, value)
-    if settings.updates_per_snapshot is not None and not settings.is_plain:
-        begin_within_epoch(arguments['train_data'])()
 
 
 def _train_epochs(module, given, snapshots):
@@ -91,8 +89,6 @@ def _train_epochs(module, given, snapshots):
                     batch_end_callback=given.eval_batch_end_callback):
                 module.logger.info('Epoch[%d] Validation-%s=%f', epoch, name, value)
         snapshots.reset_data()
-        if snapshots.has_ended:
-            break
     else:
         snapshots.take_last()
     snapshots.end()
@@ -101,7 +97,7 @@ def _train_epochs(module, given, snapshots):
 
 def _train(module, given, snapshots, epoch, tic):
     """Train on the batches of one epoch; return the names and values of its metric."""
-    metric, monitor, settings = given.eval_metric, given.monitor, module._svrg.settings
+    metric, monitor = given.eval_metric, given.monitor
     batches, is_last = snapshots.batches(), False
     next_batch = next(batches, None)
     if next_batch is None:
@@ -114,8 +110,6 @@ def _train(module, given, snapshots, epoch, tic):
                          'must begin them anew' % (given.train_data, epoch))
     for nbatch in itertools.count():
         batch = next_batch
-        if settings.updates_per_snapshot is not None and snapshots.take_within_epoch():
-            return metric.get_global_name_value()
         if monitor is not None:
             monitor.tic()
         module.forward_backward(batch)
@@ -183,7 +177,7 @@ class _Snapshots:
 
     def is_due(self, epoch):
         """Tell whether a snapshot is due where an epoch begins."""
-        return self._takes_snapshots and not self.has_ended and (
+        return self._takes_snapshots and (
             self._svrg.settings.is_due(self._svrg.snapshot, epoch)
             or self._svrg.snapshot.has_converged)  # as in a file
 
@@ -191,14 +185,6 @@ class _Snapshots:
         """Take a snapshot. Then `batches` rewinds the data, unless it has stored batches."""
         self._rewind = rewind_for_pass(self._train_data, self._is_rewound)
         self._update_full_grads()
-
-    def take_within_epoch(self):
-        """Take a snapshot if one is due before the next step; tell whether training has ended."""
-        if self._takes_snapshots and self._svrg.settings.is_due(self._svrg.snapshot):
-            put_back = begin_within_epoch(self._train_data)
-            self._update_full_grads()
-            put_back()
-        return self.has_ended
 
     def rewind(self):
         """Set the data to their beginning after a pass."""
@@ -244,11 +230,7 @@ class _Snapshots:
         """Reset the data after an epoch, unless they have not been read."""
         self._svrg.training.epochs += 1
         if self._is_read:
-            # Within an epoch, rewind: C++ iterators lose rows when they are reset in the middle.
-            if self.has_ended:
-                rewind(self._train_data)
-            else:
-                self._train_data.reset()
+            self._train_data.reset()
             self._is_rewound = True
 
     def take_last(self):

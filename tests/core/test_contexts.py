@@ -132,7 +132,7 @@ FEATURES = [
     *(fit(settings={'proximal': {'fc_weight': operator}}, sgd={'learning_rate': 0.05},
           update_on_kvstore=update) for update in '01' for operator in (
         L1(0.1), GroupLasso(0.1, axis=0), Box(-1, 1))),
-    fit(settings={'full_grad_batches': 2, 'updates_per_snapshot': 3}),
+    fit(settings={'full_grad_batches': 2}),
     fit(with_layer(mx.sym.Dropout)), fit(with_layer(norm)),
     fit(with_layer(lambda data: data, normalization='batch')),
     fit(of('perceptron'), {'fixed_param_names': ['hidden_bias']}),

@@ -64,12 +64,11 @@ def load_pickled(states):
 
 
 INT = 'must be an int of 1 or more'
-COUNT = 'must be None or an int of 1 or more'
 
 
-def fit_sampled(data=None, **kwargs):
+def fit_sampled(**kwargs):
     """Call fit of a new module with such settings."""
-    return lambda _, problem: problem.module(**kwargs).fit(data or problem.iterator(), num_epoch=1)
+    return lambda _, problem: problem.module(**kwargs).fit(problem.iterator(), num_epoch=1)
 
 
 ROWS = {
@@ -83,18 +82,6 @@ ROWS = {
         r'snapshots\), not 0'),
     'batches of a function, float': (fit_sampled(full_grad_batches=lambda _: 2.0), TypeError,
                                      'after 0 .* not 2.0'),
-    'updates zero': (made(updates_per_snapshot=0), ValueError, '^updates_per_snapshot ' + COUNT),
-    'updates of a function': (made(updates_per_snapshot=len), TypeError,
-                              '^updates_per_snapshot ' + COUNT),
-    'updates stored': (made(updates_per_snapshot=3, store_snapshot_grads=True), ValueError,
-                       '^updates_per_snapshot must be None with store_snapshot_grads'),
-    'updates stored, set': (
-        lambda _, problem: setattr(problem.module(store_snapshot_grads=True),
-                                   'updates_per_snapshot', 3),
-        ValueError, '^updates_per_snapshot must be None with store_snapshot_grads'),
-    'updates of other data': (
-        fit_sampled(mx.io.ResizeIter(Problem(rows=40).iterator(), 4), updates_per_snapshot=3),
-        ValueError, '^updates_per_snapshot must be None unless train_data is an NDArrayIter'),
     'buckets': (bucketing(full_grad_batches=[]), TypeError, '^full_grad_batches must'),
     'update_freq float': (made(update_freq=1.5), TypeError, 'update_freq ' + INT + ', not 1.5'),
     'loss_is_mean int': (made(loss_is_mean=1), TypeError, 'loss_is_mean must be None, True or F'),
@@ -111,8 +98,6 @@ ROWS = {
     'data_names': (made(data_names=('other',)), ValueError, 'other'),
     # Attributes
     'set batches': (attribute('full_grad_batches', 0), ValueError, '^full_grad_batches must'),
-    'set updates': (attribute('updates_per_snapshot', 0), ValueError,
-                    '^updates_per_snapshot ' + COUNT),
     'set alpha': (attribute('alpha', -1), ValueError, 'alpha must be a number from 0 to 1'),
     # The pass for the full gradient: the data
     'data none': (full_grads(None), TypeError, 'train_data must be a DataIter, not None'),
