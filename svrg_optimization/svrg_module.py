@@ -78,19 +78,14 @@ class SVRGModule(Module):
         By default this is read from the loss layers of the symbol
         (``normalization='batch'`` or ``'valid'``). A mean made of operators,
         ``MakeLoss(mean(...))``, cannot be recognized and needs True.
-    sparse_full_grad : bool
-        Whether to apply the full gradient of row_sparse parameters only to the rows that the
-        batch contains, each divided by the fraction of the batches that contain it [2]_ [3]_.
-        The cost of a step then depends on these rows and not on the size of the table. The
-        gradient stays unbiased; its variance is larger.
     store_snapshot_grads : bool or int
         Whether to store the batches of the pass for the full gradient, each with its gradient
         at the snapshot. True allows 1 GiB; a number is the limit in bytes. `fit` then trains on
         the stored batches until the next snapshot, in a new random order in each epoch, and an
         epoch takes 1 + 1/update_freq passes. If they do not fit, none is stored. Random
-        augmentation does not change the batches until the next snapshot [4]_.
+        augmentation does not change the batches until the next snapshot [2]_.
     alpha : float or callable
-        The coefficient :math:`\alpha` of α-SVRG [5]_,
+        The coefficient :math:`\alpha` of α-SVRG [3]_,
 
         .. math:: g = \nabla f_{batch}(w) - \alpha (\nabla f_{batch}(\tilde w) - \mu).
 
@@ -102,11 +97,11 @@ class SVRGModule(Module):
         parameters, once, or a FloatingPointError. The previous snapshot then stays active.
     full_grad_batches : int or callable, optional
         Number of batches of a full gradient, from the beginning of the data, or a
-        function of the number of snapshots so far that returns it [7]_. By default
+        function of the number of snapshots so far that returns it [5]_. By default
         it is all batches. It may be set later as an attribute.
     proximal : object or dict of str to object, optional
         Proximal operator of a regularizer R that has no gradient, from
-        `svrg_optimization.proximal` or of your own [6]_. After each step
+        `svrg_optimization.proximal` or of your own [4]_. After each step
         with the learning rate :math:`\eta` the optimizer sets
 
         .. math:: w \leftarrow \mathrm{prox}_{\eta R}(w).
@@ -135,18 +130,13 @@ class SVRGModule(Module):
     ----------
     .. [1] R. Johnson and T. Zhang, "Accelerating Stochastic Gradient Descent
        using Predictive Variance Reduction", NIPS 2013, Figure 1.
-    .. [2] H. Mania, X. Pan, D. Papailiopoulos, B. Recht, K. Ramchandran and
-       M. I. Jordan, "Perturbed Iterate Analysis for Asynchronous Stochastic
-       Optimization", arXiv:1507.06970, 2015.
-    .. [3] R. Leblond, F. Pedregosa and S. Lacoste-Julien, "ASAGA: Asynchronous
-       Parallel SAGA", AISTATS 2017.
-    .. [4] A. Defazio and L. Bottou, "On the Ineffectiveness of Variance
+    .. [2] A. Defazio and L. Bottou, "On the Ineffectiveness of Variance
        Reduced Optimization for Deep Learning", NeurIPS 2019, Section 3.
-    .. [5] Y. Yin, Z. Xu, Z. Li, T. Darrell and Z. Liu, "A Coefficient Makes
+    .. [3] Y. Yin, Z. Xu, Z. Li, T. Darrell and Z. Liu, "A Coefficient Makes
        SVRG Effective", ICLR 2025.
-    .. [6] L. Xiao and T. Zhang, "A Proximal Stochastic Gradient Method with
+    .. [4] L. Xiao and T. Zhang, "A Proximal Stochastic Gradient Method with
        Progressive Variance Reduction", SIAM J. Optim. 24(4), 2014.
-    .. [7] R. Babanezhad, M. O. Ahmed, A. Virani, M. Schmidt, J. Konecny and
+    .. [5] R. Babanezhad, M. O. Ahmed, A. Virani, M. Schmidt, J. Konecny and
        S. Sallinen, "Stop Wasting My Gradients: Practical SVRG", NeurIPS 2015.
 
     Examples
@@ -173,13 +163,12 @@ class SVRGModule(Module):
                  logger=logging, context=mx.cpu(), work_load_list=None,
                  fixed_param_names=None, state_names=None, group2ctxs=None,
                  compression_params=None, update_freq=None, *, loss_is_mean=None,
-                 sparse_full_grad=False, store_snapshot_grads=False, alpha=1., nonfinite='warn',
-                 full_grad_batches=None, proximal=None, tol=None):
+                 store_snapshot_grads=False, alpha=1., nonfinite='warn', full_grad_batches=None,
+                 proximal=None, tol=None):
         settings = Settings(
             update_freq=2 if update_freq is None else update_freq, loss_is_mean=loss_is_mean,
-            sparse_full_grad=sparse_full_grad, store_snapshot_grads=store_snapshot_grads,
-            alpha=alpha, nonfinite=nonfinite, full_grad_batches=full_grad_batches,
-            proximal=proximal, tol=tol)
+            store_snapshot_grads=store_snapshot_grads, alpha=alpha, nonfinite=nonfinite,
+            full_grad_batches=full_grad_batches, proximal=proximal, tol=tol)
         if not isinstance(symbol, mx.sym.Symbol):
             raise TypeError('symbol must be an mxnet Symbol, not %r' % (symbol,))
         contexts = _as_list(context)
@@ -336,8 +325,7 @@ class SVRGModule(Module):
         Raises
         ------
         ValueError
-            If `sparse_full_grad` is set and ``_svrg_grads_update_rule`` overridden, or, for
-            training, if the labels have other names than `label_names`.
+            If, for training, the labels have other names than `label_names`.
 
         Warns
         -----
@@ -364,7 +352,6 @@ class SVRGModule(Module):
                 svrg.snapshot = shared.snapshot if shared else snapshot
                 self._has_our_formula = SVRGModule._svrg_grads_update_rule is getattr(
                     self._svrg_grads_update_rule, '__func__', None)
-                svrg.reference.check_row_steps(self._has_our_formula)
                 self._loaded = self._loaded.restore_snapshot(svrg)
                 svrg.drop_snapshot_without(executor_group.gradients(self))
         except BaseException:

@@ -76,21 +76,9 @@ class MeanGradient:
         return list(self._decays_of(full_gradient))
 
     def _decays_of(self, full_gradient):
-        """Map each parameter that is updated to its decay, or to that of each of its rows.
-
-        A row that is counted is decayed only by the batches that contain it.
-        """
-        decays = {name: decay for name, decay in self.decays.items()
-                  if name in full_gradient.shares[0]}
-        for name, counts in full_gradient.row_counts.items():
-            if decays.get(name):
-                array = full_gradient.shares[0][name]
-                shape = (-1,) + (1,) * (array.ndim - 1)
-                devices = len(full_gradient.shares)
-                decays[name] = nd.array(
-                    decays[name] * counts.reshape(shape) / (devices * full_gradient.batches),
-                    ctx=array.context, dtype=array.dtype)
-        return decays
+        """Map each parameter that is updated to its decay."""
+        return {name: decay for name, decay in self.decays.items()
+                if name in full_gradient.shares[0]}
 
     @property
     def is_smooth(self):
@@ -111,9 +99,7 @@ class MeanGradient:
         """
         total = self._scale_of(full_gradient) * full_gradient.loss
         for name, decay in self._decays_of(full_gradient).items():
-            if isinstance(decay, nd.NDArray):
-                decay = decay.asnumpy()
-            if np.any(decay):
+            if decay:
                 weight = dense(weights[name][0]).asnumpy().astype('float64')
                 total += float((weight * weight * decay).sum()) / 2
         return total

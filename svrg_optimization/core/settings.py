@@ -20,12 +20,10 @@ class Settings:
     A front end leaves out those that it does not take.
     """
 
-    def __init__(self, *, update_freq=2, loss_is_mean=None, sparse_full_grad=False,
-                 store_snapshot_grads=False, alpha=1., nonfinite='warn', full_grad_batches=None,
-                 proximal=None, tol=None):
+    def __init__(self, *, update_freq=2, loss_is_mean=None, store_snapshot_grads=False, alpha=1.,
+                 nonfinite='warn', full_grad_batches=None, proximal=None, tol=None):
         self.update_freq = checked_count('update_freq', update_freq)
         self.loss_is_mean = checked_bool('loss_is_mean', loss_is_mean, or_none=True)
-        self.sparse_full_grad = checked_bool('sparse_full_grad', sparse_full_grad)
         self.store_snapshot_grads = checked_budget('store_snapshot_grads', store_snapshot_grads)
         self.alpha = alpha if callable(alpha) else float(
             checked_coefficient('alpha', alpha, _COEFFICIENT))
@@ -40,9 +38,6 @@ class Settings:
         self.tol = None if tol is None else float(checked_number(
             'tol', tol, 'None or a number above 0', lambda number: 0 < number < math.inf))
 
-        if self.sparse_full_grad and self.proximal is not None and self.proximal != {}:
-            raise ValueError('sparse_full_grad must be False for proximal: its operator changes '
-                             'all rows in each step, not only those of the batch')
         if self.is_plain:
             require(SNAPSHOTS, vars(self), 'alpha', alpha)
         if self.full_grad_batches is not None:

@@ -36,8 +36,6 @@ def create_keys(kvstore, keys, arrays, created=()):
     values = {key: nd.zeros(arrays[name].shape, dtype=dtype_of_sum(arrays[name].dtype))
               for name, key in keys.full.items() if name in arrays}
     if is_distributed(kvstore):
-        values.update((key, nd.zeros(arrays[name].shape[:1], dtype='float64'))
-                      for name, key in keys.row_counts.items())
         values[keys.tally] = tally(kvstore) + 1 / 3  # which float32 rounds
     else:
         values[keys.first] = nd.zeros((2,))  # for `compresses`
@@ -90,14 +88,10 @@ class OverWorkers(Workers):
         values = total.by_parameter()
         context = next((arrays[0].context for arrays in values.values()), None)
         told = tally(kvstore, [total.rows, total.batches, total.yielded, total.loss], context)
-        counted = {keys.row_counts[name]: [nd.array(counts, ctx=context, dtype=np.float64)]
-                   for name, counts in total.row_counts.items()}
-        exchange(kvstore, keys, total.shares, values, {**counted, keys.tally: [told]})
+        exchange(kvstore, keys, total.shares, values, {keys.tally: [told]})
         rows, batches, yielded, losses, *_ = told.asnumpy().T
         total.shares_differ, total.loss = False, float(losses.sum())
         total.rows, total.batches = int(rows.sum()), int(batches.sum())
-        for name in total.row_counts:
-            total.row_counts[name] = counted[keys.row_counts[name]][0].asnumpy().astype(np.int64)
         if self._trains_on_pass:
             check_batch_counts(kvstore, yielded)
 

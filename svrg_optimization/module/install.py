@@ -45,7 +45,7 @@ def install(module, kvstore, optimizer, optimizer_params, init_optimizer):
     updates = may_update and not on_workers
     kvstore = _checked(module, kvstore, updates, optimizer, optimizer_params)
     seen = UpdateOnWorkers(kvstore) if on_workers else kvstore
-    keys = KVStoreKeys(module._param_names, module._trainable, svrg.reference.counted_by_row())
+    keys = KVStoreKeys(module._param_names, module._trainable)
     module._membership = Membership(keys)
     wrapped = module._create_optimizer(_SVRGOptimizer.__name__, optimizer, seen, optimizer_params)
     check_learning_rate(wrapped)
@@ -123,7 +123,6 @@ def _checked(module, kvstore, updates, optimizer, optimizer_params):
     check_waits(kvstore, tol=settings.tol)
     check_rule(optimizer, optimizer_params, settings.alpha, on_servers,
                settings.full_grad_batches)
-    module._svrg.reference.check_row_steps(True, optimizer, optimizer_params)
     module._proximal.check_optimizer(
         optimizer, optimizer_params,
         {name: array.shape for name, array in module._arg_params.items()}, on_servers)

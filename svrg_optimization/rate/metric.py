@@ -161,7 +161,7 @@ def metric_of(moments, gradient, full_gradient, weights, is_directed):
     """
     parts, updated = [], gradient.updated(full_gradient)
     of_layers = {name for layer in moments for name in (layer.weight, layer.bias)}
-    if full_gradient.row_counts or not (is_directed or set(updated) <= of_layers):
+    if not (is_directed or set(updated) <= of_layers):
         return []
     for layer, moment in moments.items():
         names = [name for name in (layer.weight, layer.bias) if name in updated]

@@ -56,8 +56,8 @@ class SnapshotRule(LRScheduler):
     steps of length 1 in the weights that are neither 0 nor at a bound, as long as passes find
     that these lower the objective or, where it is rounding, the gradient.
 
-    Without pairs M is 1 for several layers, and with `sparse_full_grad`. With layers such as
-    Dropout and BatchNorm a random batch gives :math:`\gamma`, twice with the same random numbers.
+    Without pairs M is 1 for several layers. With layers such as Dropout and BatchNorm a random
+    batch gives :math:`\gamma`, twice with the same random numbers.
     If M is 1 and in the latter case :math:`\eta = \gamma (1 - \beta) / \mathrm{slowdown}`.
 
     Preconditioned SVRG that needs no tuning is due to Z. Frangella, P. Rathore, S. Zhao and
@@ -446,10 +446,9 @@ def _dtype(gradient, weights):
 
 
 def _has_room(gradient, full_gradient, weights):
-    """Tell whether pairs can be used: not by sparse steps or row_sparse weights with operators."""
+    """Tell whether pairs can be used: not by row_sparse weights with operators."""
     size = sum(math.prod(weights[name][0].shape) for name in gradient.updated(full_gradient))
-    return (not full_gradient.row_counts
-            and not any(is_row_sparse(weights[name][0]) for name in gradient.proximal)
+    return (not any(is_row_sparse(weights[name][0]) for name in gradient.proximal)
             and room_for(size, _dtype(gradient, weights)) > 0)
 
 

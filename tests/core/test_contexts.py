@@ -125,8 +125,8 @@ FEATURES = [
     fit(kvstore=None, settings={'alpha': LinearDecay(1, 6)}),
     fit(of('softmax'), {'store_snapshot_grads': True}),
     fit(of('softmax', 170), {'store_snapshot_grads': True, 'nonfinite': 'raise'}),
-    *(fit(SparseProblem, {'sparse_full_grad': by_row}, {'learning_rate': 0.05}, 2,
-          kvstore=object_of(), sparse_row_id_fn=rows_of_batch) for by_row in (False, True)),
+    fit(SparseProblem, {}, {'learning_rate': 0.05}, 2, kvstore=object_of(),
+        sparse_row_id_fn=rows_of_batch),
     *(fit(optimizer='svrg_lbfgs', sgd={'momentum': momentum}, epochs=5)
       for momentum in (0, 0.5)),
     *(fit(settings={'proximal': {'fc_weight': operator}}, sgd={'learning_rate': 0.05},

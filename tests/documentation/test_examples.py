@@ -107,8 +107,6 @@ def test_both_apis_reach_least_squares(name, arguments):
     ('training_on_a_stream', ['--rows', 20050, '--epochs', 8], {
         0: ('mean squared error above that of least squares: ', 0, 1e-6)}),
     ('logistic_regression_csr', [], {-1: ('accuracy on 2000 held-out rows: ', 0.87, 0.9)}),
-    ('logistic_regression_csr', ['--sparse-full-grad'], {
-        -1: ('accuracy on 2000 held-out rows: ', 0.87, 0.9)}),
     ('sparse_logistic_regression', [], {
         0: ('weights that are exactly zero: 167 of 200', 200, 200), 1: ('', 0.66, 0.68)}),
     ('gluon_block', ['--epochs', 10], {0: ('', 0.93, 1), 1: ('', 0, 1e-6)}),

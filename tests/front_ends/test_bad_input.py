@@ -85,7 +85,6 @@ ROWS = {
     'buckets': (bucketing(full_grad_batches=[]), TypeError, '^full_grad_batches must'),
     'update_freq float': (made(update_freq=1.5), TypeError, 'update_freq ' + INT + ', not 1.5'),
     'loss_is_mean int': (made(loss_is_mean=1), TypeError, 'loss_is_mean must be None, True or F'),
-    'sparse_full_grad none': (made(sparse_full_grad=None), TypeError, 'sparse_full_grad must be'),
     'store zero': (made(store_snapshot_grads=0), ValueError, 'store_snapshot_grads must be'),
     'store dropout': (made(symbol=symbol_with(dropout), store_snapshot_grads=True), ValueError,
                       'store_snapshot_grads must be False for a network with random layers: drop'),

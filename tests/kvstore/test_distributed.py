@@ -164,20 +164,6 @@ def test_row_sparse_parameters_train_as_in_one_process(tmp_path, kind, servers, 
 
 
 @pytest.mark.slow
-def test_rows_are_counted_over_all_workers(tmp_path):
-    sizes = [19, 21]
-    results = run_workers('fit', tmp_path, problem={'sparse': True}, sizes=sizes, batch_size=6,
-                          num_epoch=1, optimizer={'learning_rate': 0.1}, sparse_full_grad=True)
-    problem = SparseProblem()
-    batches = [begin + rows for begin, size in zip([0, 19], sizes)
-               for rows in oracle.batches_of(size, 6)]
-    counts = sum((problem.features[rows] != 0).any(axis=0).astype(int) for rows in batches)
-    for result in results:
-        assert result['batches'] == len(batches) == 8
-        np.testing.assert_array_equal(result['row_counts']['w'], counts)
-
-
-@pytest.mark.slow
 def test_buckets_train_on_the_mean_over_the_workers(tmp_path):
     results = run_workers('fit_buckets', tmp_path, num_epoch=5, optimizer=SETTINGS,
                           directory=tmp_path)

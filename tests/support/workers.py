@@ -94,7 +94,6 @@ def fit(kvstore, problem, sizes, batch_size, num_epoch, update_freq=1, devices=1
                    sparse_row_id_fn=rows_of_batch if isinstance(problem, SparseProblem) else None)
     return {'weights': weights_of(module), 'full': full_gradient_of(module),
             'steps': steps, 'warnings': [str(warning.message) for warning in caught],
-            'row_counts': module._snapshot.full_gradient.row_counts,
             'batches': module._snapshot.full_gradient.batches}
 
 
