@@ -7,7 +7,6 @@ import logging
 import math
 
 import mxnet as mx
-import numpy as np
 from mxnet.base import _as_list
 from mxnet.module import Module
 
@@ -21,7 +20,6 @@ from .core.requirements import ALL_ROWS, require
 from .core.settings import Settings, setting
 from .core.svrg import COMPUTED, SVRG
 from .data.iterators import rewind, rewind_for_pass, warn_of_float32
-from .data.ndarray_iter import BatchesOfArray
 from .kvstore.horovod import is_wrapped
 from .kvstore.keys import KVStoreKeys
 from .kvstore.kinds import is_distributed
@@ -507,25 +505,6 @@ class SVRGModule(Module):
         self._svrg.begin_step(data_batch, is_training)
         if reference.executors.shares_pool:
             reference.keep_outputs(self)
-
-    def predict(self, eval_data, *args, **kwargs):
-        """Predict the outputs for the batches of an iterator, or for the rows of an array.
-
-        An array may have any number of rows. Plain Module takes it as one batch.
-
-        Raises
-        ------
-        ValueError
-            If `eval_data` is an array, and the network has several inputs or takes rows of
-            another shape.
-        """
-        if not isinstance(eval_data, (np.ndarray, mx.nd.NDArray)):
-            return super().predict(eval_data, *args, **kwargs)
-        assert self.binded and self.params_initialized
-        return super().predict(BatchesOfArray('eval_data', eval_data, self.data_shapes),
-                               *args, **kwargs)
-
-    predict.__signature__ = inspect.signature(Module.predict)
 
     def backward(self, out_grads=None):
         """Compute the SVRG gradients of the batch.
