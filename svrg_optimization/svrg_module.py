@@ -7,7 +7,6 @@ import logging
 import math
 
 import mxnet as mx
-from mxnet.base import _as_list
 from mxnet.module import Module
 
 from ._argument_checks import check_iterator, checked_number
@@ -35,7 +34,7 @@ from .module.trained_module import TrainedModule
 from .mxnet_repair.loader import mend_for_users
 from .proximal import ProximalOperators, weights_of
 from .rate.svrg_lbfgs import SnapshotRule, check_rule, rule_of, spelled_out
-from .svrg_optimizer import check_learning_rate, check_optimizer
+from .svrg_optimizer import check_learning_rate
 
 mend_for_users()
 
@@ -167,11 +166,6 @@ class SVRGModule(Module):
             update_freq=2 if update_freq is None else update_freq, loss_is_mean=loss_is_mean,
             store_snapshot_grads=store_snapshot_grads, alpha=alpha, nonfinite=nonfinite,
             full_grad_batches=full_grad_batches, proximal=proximal, tol=tol)
-        if not isinstance(symbol, mx.sym.Symbol):
-            raise TypeError('symbol must be an mxnet Symbol, not %r' % (symbol,))
-        contexts = _as_list(context)
-        if not contexts or not all(isinstance(device, mx.Context) for device in contexts):
-            raise TypeError('context must be a Context or a list of Contexts, not %r' % (context,))
         super().__init__(symbol, data_names, label_names, logger, context, work_load_list,
                          fixed_param_names, state_names, group2ctxs, compression_params)
         self._proximal = ProximalOperators(
@@ -320,11 +314,6 @@ class SVRGModule(Module):
         the module is not bound. An SVRGModule as `shared_module` shares its
         snapshot too. Gradients of inputs are not corrected.
 
-        Raises
-        ------
-        ValueError
-            If, for training, the labels have other names than `label_names`.
-
         Warns
         -----
         UserWarning
@@ -334,8 +323,6 @@ class SVRGModule(Module):
             super().bind(data_shapes, label_shapes)  # only logs that it is bound already
             return
         svrg, snapshot, shared = self._svrg, self._snapshot, None
-        if for_training and label_shapes is not None:
-            executor_group.check_label_names(self, label_shapes)
         try:
             if for_training:
                 self._symbol = self._masks.symbol_giving
@@ -374,15 +361,8 @@ class SVRGModule(Module):
 
         With `force_init` the snapshot is dropped, and steps are plain Module's until the
         next one.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If a given value is not an NDArray of the shape of its parameter.
         """
         initializes = force_init or not self.params_initialized
-        if initializes and self.binded:
-            executor_group.check_given(self, arg_params=arg_params, aux_params=aux_params)
         super().init_params(initializer, arg_params, aux_params, allow_missing, force_init,
                             allow_extra)
         if initializes and not self._keeps_snapshot:
@@ -396,15 +376,7 @@ class SVRGModule(Module):
 
     def set_params(self, arg_params, aux_params, allow_missing=False, force_init=True,
                    allow_extra=False):
-        """Set the parameters. The snapshot does not change.
-
-        Raises
-        ------
-        TypeError, ValueError
-            As in `init_params`.
-        """
-        if self.binded and (force_init or not self.params_initialized):
-            executor_group.check_given(self, arg_params=arg_params, aux_params=aux_params)
+        """Set the parameters. The snapshot does not change."""
         self._keeps_snapshot = True  # where Module calls init_params
         try:
             super().set_params(arg_params, aux_params, allow_missing, force_init, allow_extra)
@@ -431,8 +403,7 @@ class SVRGModule(Module):
             rate is not finite, or a setting of the module does not allow the optimizer or the
             KVStore. No key of a weight has been created then.
         TypeError
-            If `optimizer` is neither a str nor an Optimizer, or its `lr_scheduler` is not
-            callable.
+            If `optimizer` is neither a str nor an Optimizer.
 
         Warns
         -----
@@ -444,7 +415,6 @@ class SVRGModule(Module):
                 self.optimizer_initialized and not force_init):
             super().init_optimizer(kvstore, optimizer, optimizer_params, force_init)
             return
-        check_optimizer(optimizer, optimizer_params)
         optimizer_params = spelled_out(optimizer, optimizer_params)
         with optimizer_kept_on_error(self):
             init_optimizer = super().init_optimizer
@@ -457,16 +427,11 @@ class SVRGModule(Module):
 
         Raises
         ------
-        TypeError, RuntimeError
-            If `shared_module` is not a Module, or has no optimizer yet.
         ValueError
-            If it is a plain Module with a distributed KVStore or Horovod, or the settings of
-            this module do not allow its optimizer.
+            If `shared_module` is a plain Module with a distributed KVStore or Horovod, or the
+            settings of this module do not allow its optimizer.
         """
-        if not isinstance(shared_module, Module):
-            raise TypeError('shared_module must be a Module, not %r' % (shared_module,))
-        if not shared_module.optimizer_initialized:
-            raise RuntimeError('shared_module must have its optimizer initialized')
+        assert shared_module.optimizer_initialized
         check_rule(shared_module._optimizer, {}, self.alpha, on_servers=False,
                    batches=self.full_grad_batches)
         has_same_keys = (shared_module._update_on_kvstore

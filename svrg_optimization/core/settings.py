@@ -1,7 +1,6 @@
 """The settings of both front ends, and when a snapshot is due. A new setting begins here."""
 
 import math
-from inspect import signature
 
 from .._argument_checks import checked_bool, checked_count, checked_number
 from .._warn_once import warn
@@ -99,14 +98,6 @@ def arguments_from(facts, given):
     if 'proximal' in saved:
         saved['proximal'] = operators_from_json(saved['proximal'])
     return {**saved, **given}
-
-
-def check_place(given, of):
-    """Raise a TypeError for a setting that is given as an argument of something else."""
-    for name in given:
-        if name in signature(Settings).parameters:
-            raise TypeError('%s must be given to SVRGModule or SVRGTrainer, as in SVRGModule(..., '
-                            '%s=...), and not to %s' % (name, name, of))
 
 
 def setting(name, doc):

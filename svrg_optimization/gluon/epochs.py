@@ -36,9 +36,7 @@ def _epochs(trainer, train_data, numbers, update_freq, states):
                 break
         elif epoch == numbers.start:
             trainer._agreeing_workers(takes_snapshot=False)
-        before = svrg.snapshot.num_update
         yield trainer.training_batches(train_data)
-        trainer._warn_without_steps(before)
         svrg.training.epochs += 1
     else:
         takes_last = bool(numbers or svrg.snapshot.is_active)

@@ -22,7 +22,7 @@ from ..mxnet_repair.kvstore import open_distributed
 from ..mxnet_repair.loader import mend_for_users
 from ..proximal import ProximalOperators
 from ..rate.svrg_lbfgs import check_rule, spelled_out
-from ..svrg_optimizer import _SVRGOptimizer, check_learning_rate, check_optimizer
+from ..svrg_optimizer import _SVRGOptimizer, check_learning_rate
 from .batches import Batches, as_inputs, by_value, with_states
 from .epochs import epochs
 from .numpy_arrays import as_nd
@@ -137,12 +137,9 @@ class SVRGTrainer(gluon.Trainer):
         settings = Settings(
             loss_is_mean=loss_is_mean, alpha=alpha, nonfinite=nonfinite, proximal=proximal,
             store_snapshot_grads=store_snapshot_grads, tol=tol)
-        if isinstance(params, (list, tuple, dict, gluon.ParameterDict)) and not list(params):
-            raise ValueError('params must have at least one Parameter, and not %r' % (params,))
         if compression_params:
             raise ValueError('compression_params must be None, and not %r: %s'
                              % (compression_params, COMPRESSED))
-        check_optimizer(optimizer, optimizer_params)
         kvstore = join(kvstore, optimizer)
         _check_kvstore(kvstore, update_on_kvstore, settings.proximal)
         rows = Rows(batch_axis, settings.loss_is_mean)
@@ -276,8 +273,6 @@ class SVRGTrainer(gluon.Trainer):
         if self._svrg.settings.is_plain:
             return
         self._check_ready()
-        if self._svrg.snapshot.is_active:
-            self._warn_without_steps(self._svrg.snapshot.taken_at)
         source = self._batches(train_data, batches, self._of_devices(states))
         if source.first and any(param._deferred_init for param in self._params):
             self._reference.outputs(with_states(source.first, source.states))  # finds the shapes
@@ -383,12 +378,6 @@ class SVRGTrainer(gluon.Trainer):
             stored = self._batches(train_data).batches()
         return (as_inputs(batch, len(self._devices)) for batch in stored)
 
-    def _warn_without_steps(self, since):
-        """Warn once of gradients that no step has used, where none was made since an update."""
-        svrg = self._svrg
-        if svrg.step.stage == COMPUTED and svrg.snapshot.num_update == since:
-            svrg.warn_once('backward makes no step: call step(batch_size) after it')
-
     def _check_ready(self):
         if autograd.is_recording():
             raise RuntimeError('SVRGTrainer records by itself: call its methods outside of '
@@ -450,7 +439,7 @@ class SVRGTrainer(gluon.Trainer):
         Raises
         ------
         TypeError
-            If there is no input, or `objective` returns no loss.
+            If `objective` returns no loss.
         ValueError
             If there are several devices and an input is not such a list.
         RuntimeError
@@ -458,8 +447,6 @@ class SVRGTrainer(gluon.Trainer):
         """
         svrg, reference, devices = self._svrg, self._reference, len(self._devices)
         self._check_ready()
-        if not inputs:
-            raise TypeError('backward needs the inputs of objective, and got none')
         in_lists = devices > 1 or isinstance(inputs[0], (list, tuple))
         if in_lists and not all(
                 isinstance(of_devices, (list, tuple)) and len(of_devices) == devices

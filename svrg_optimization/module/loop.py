@@ -12,7 +12,6 @@ from mxnet.module import BaseModule
 
 from .._argument_checks import check_epoch, check_iterator
 from ..core import snapshots
-from ..core.settings import check_place
 from ..data.iterators import leaves_out_other_rows, rewind_for_pass
 from ..data.ndarray_iter import is_viewable, views
 from . import executor_group
@@ -26,7 +25,6 @@ def fit(module, args, kwargs, is_ours):
     `is_ours` tells that the module is not of a user's subclass, which may read the data before
     their pass or write to batches. Callbacks get the arguments of ``Module.fit`` in `locals`.
     """
-    check_place(kwargs, 'fit')
     call = inspect.signature(BaseModule.fit).bind(module, *args, **kwargs)
     call.apply_defaults()
     given, svrg = SimpleNamespace(**call.arguments), module._svrg
@@ -56,11 +54,7 @@ def fit(module, args, kwargs, is_ours):
 
 def _check_arguments(arguments):
     for name, value in arguments.items():
-        if name.endswith('_callback'):
-            if not (value is None or all(map(callable, _as_list(value)))):
-                raise TypeError('%s must be callable, a list of callables or None, not %r'
-                                % (name, value))
-        elif name.endswith('_epoch'):
+        if name.endswith('_epoch'):
             check_epoch(name, value)
         elif name == 'train_data' or name == 'eval_data' and value is not None:
             check_iterator(name, value)
