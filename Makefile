@@ -98,7 +98,7 @@ mutation: $(VENV)/mutation.installed
 bench: $(VENV)/benchmarks.installed
 	for name in epoch_cost time_to_suboptimality tolerance beside_pytorch deep_network memory sparse_rows; do \
 		$(RUN) examples/benchmarks/$$name.py || exit 1; done
-	for name in hard_problems distributed local_steps; do \
+	for name in hard_problems distributed; do \
 		OMP_NUM_THREADS=1 $(RUN) examples/benchmarks/$$name.py || exit 1; done
 	$(THREADS) $(RUN) examples/benchmarks/gluon_cost.py
 	$(RUN) examples/benchmarks/copy_tables.py

@@ -86,8 +86,6 @@ def main():
     parser.add_argument('--batch-size', type=int, default=50, help='rows of a batch')
     parser.add_argument('--learning-rate', type=float, default=1.0, help='constant learning rate')
     parser.add_argument('--l2', type=float, default=1e-4, help='L2 regularization')
-    parser.add_argument('--sparse-full-grad', action='store_true',
-                        help='step only the rows of the weight that a batch has (docs/sparse.md)')
     parser.add_argument('--seed', type=int, default=0, help='seed of data, split and batches')
     args = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format='%(message)s')
@@ -104,7 +102,7 @@ def main():
     test_data = CSRIter(test_x, test_y, args.batch_size)
 
     module = SVRGModule(network(features.shape[1]), label_names=('label',),
-                        update_freq=args.update_freq, sparse_full_grad=args.sparse_full_grad)
+                        update_freq=args.update_freq)
     module.fit(train_data, test_data, eval_metric=mx.metric.np(accuracy), optimizer='sgd',
                optimizer_params={'learning_rate': args.learning_rate, 'wd': args.l2},
                initializer=mx.init.Zero(), num_epoch=args.epochs)

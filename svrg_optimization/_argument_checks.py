@@ -49,12 +49,9 @@ def checked_number(name, value, allowed, is_allowed, kind=numbers.Real):
     return number
 
 
-def checked_count(name, value, allowed='an int of 1 or more', least=1, or_none=False):
+def checked_count(name, value, allowed='an int of 1 or more', least=1):
     """Return an integer as an int; raise an error unless it is 1 or more."""
-    if value is None and or_none:
-        return None
-    return checked_number(name, value, 'None or ' + allowed if or_none else allowed,
-                          lambda count: count >= least, numbers.Integral)
+    return checked_number(name, value, allowed, lambda count: count >= least, numbers.Integral)
 
 
 def check_epoch(name, epoch):

@@ -102,7 +102,6 @@ class SVRGBucketingModule(BucketingModule):
     learning_rate, objective = SVRGModule.learning_rate, SVRGModule.objective
     update_freq, alpha, tol = SVRGModule.update_freq, SVRGModule.alpha, SVRGModule.tol
     full_grad_batches = SVRGModule.full_grad_batches
-    updates_per_snapshot = SVRGModule.updates_per_snapshot
 
     # Buckets: BucketingModule binds a bucket that exists and makes only those that are missing.
 

@@ -7,8 +7,6 @@ import logging
 import math
 
 import mxnet as mx
-import numpy as np
-from mxnet.base import _as_list
 from mxnet.module import Module
 
 from ._argument_checks import check_iterator, checked_number
@@ -20,7 +18,6 @@ from .core.requirements import ALL_ROWS, require
 from .core.settings import Settings, setting
 from .core.svrg import COMPUTED, SVRG
 from .data.iterators import rewind, rewind_for_pass, warn_of_float32
-from .data.ndarray_iter import BatchesOfArray
 from .kvstore.horovod import is_wrapped
 from .kvstore.keys import KVStoreKeys
 from .kvstore.kinds import is_distributed
@@ -38,7 +35,7 @@ from .proximal import ProximalOperators, weights_of
 from .rate import convergence
 from .rate.snapshot_rule import SnapshotRule
 from .rate.svrg_lbfgs import check_rule, rule_of, with_default_arguments
-from .svrg_optimizer import check_learning_rate, check_optimizer
+from .svrg_optimizer import check_learning_rate
 
 mend_for_users()
 
@@ -79,19 +76,14 @@ class SVRGModule(Module):
         By default this is read from the loss layers of the symbol
         (``normalization='batch'`` or ``'valid'``). A mean made of operators,
         ``MakeLoss(mean(...))``, cannot be recognized and needs True.
-    sparse_full_grad : bool
-        Whether to apply the full gradient of row_sparse parameters only to the rows that the
-        batch contains, each divided by the fraction of the batches that contain it [2]_ [3]_.
-        The cost of a step then depends on these rows and not on the size of the table. The
-        gradient stays unbiased; its variance is larger.
     store_snapshot_grads : bool or int
         Whether to store the batches of the pass for the full gradient, each with its gradient
         at the snapshot. True allows 1 GiB; a number is the limit in bytes. `fit` then trains on
         the stored batches until the next snapshot, in a new random order in each epoch, and an
         epoch takes 1 + 1/update_freq passes. If they do not fit, none is stored. Random
-        augmentation does not change the batches until the next snapshot [4]_.
+        augmentation does not change the batches until the next snapshot [2]_.
     alpha : float or callable
-        The coefficient :math:`\alpha` of α-SVRG [5]_,
+        The coefficient :math:`\alpha` of α-SVRG [3]_,
 
         .. math:: g = \nabla f_{batch}(w) - \alpha (\nabla f_{batch}(\tilde w) - \mu).
 
@@ -103,16 +95,11 @@ class SVRGModule(Module):
         parameters, once, or a FloatingPointError. The previous snapshot then stays active.
     full_grad_batches : int or callable, optional
         Number of batches of a full gradient, from the beginning of the data, or a
-        function of the number of snapshots so far that returns it [8]_. By default
+        function of the number of snapshots so far that returns it [5]_. By default
         it is all batches. It may be set later as an attribute.
-    updates_per_snapshot : int, optional
-        Updates from one snapshot of `fit` to the next, in place of the epochs of
-        `update_freq` [1]_. A snapshot within an epoch reads `train_data` from the
-        beginning and then returns to the same place, so it must be an NDArrayIter.
-        It may be set later as an attribute.
     proximal : object or dict of str to object, optional
         Proximal operator of a regularizer R that has no gradient, from
-        `svrg_optimization.proximal` or of your own [6]_. After each step
+        `svrg_optimization.proximal` or of your own [4]_. After each step
         with the learning rate :math:`\eta` the optimizer sets
 
         .. math:: w \leftarrow \mathrm{prox}_{\eta R}(w).
@@ -124,11 +111,6 @@ class SVRGModule(Module):
         `fit` ends at the first snapshot whose distance from the optimum, relative to the size of
         its weights, is at most `tol`. That is the `distance` of `result`. It may be set later as
         an attribute.
-    local_steps : bool
-        Whether each worker of a synchronous distributed KVStore, or of Horovod, makes its steps
-        alone, with its own rows and the full gradient of all rows [7]_. At a snapshot the weights
-        of the workers are averaged, weighted by their numbers of rows, and momentum begins anew.
-        `update_freq` counts epochs of the worker's own data, which may have any number of batches.
 
     Raises
     ------
@@ -146,20 +128,13 @@ class SVRGModule(Module):
     ----------
     .. [1] R. Johnson and T. Zhang, "Accelerating Stochastic Gradient Descent
        using Predictive Variance Reduction", NIPS 2013, Figure 1.
-    .. [2] H. Mania, X. Pan, D. Papailiopoulos, B. Recht, K. Ramchandran and
-       M. I. Jordan, "Perturbed Iterate Analysis for Asynchronous Stochastic
-       Optimization", arXiv:1507.06970, 2015.
-    .. [3] R. Leblond, F. Pedregosa and S. Lacoste-Julien, "ASAGA: Asynchronous
-       Parallel SAGA", AISTATS 2017.
-    .. [4] A. Defazio and L. Bottou, "On the Ineffectiveness of Variance
+    .. [2] A. Defazio and L. Bottou, "On the Ineffectiveness of Variance
        Reduced Optimization for Deep Learning", NeurIPS 2019, Section 3.
-    .. [5] Y. Yin, Z. Xu, Z. Li, T. Darrell and Z. Liu, "A Coefficient Makes
+    .. [3] Y. Yin, Z. Xu, Z. Li, T. Darrell and Z. Liu, "A Coefficient Makes
        SVRG Effective", ICLR 2025.
-    .. [6] L. Xiao and T. Zhang, "A Proximal Stochastic Gradient Method with
+    .. [4] L. Xiao and T. Zhang, "A Proximal Stochastic Gradient Method with
        Progressive Variance Reduction", SIAM J. Optim. 24(4), 2014.
-    .. [7] J. Konecny, H. B. McMahan, D. Ramage and P. Richtarik, "Federated Optimization:
-       Distributed Machine Learning for On-Device Intelligence", arXiv:1610.02527, 2016.
-    .. [8] R. Babanezhad, M. O. Ahmed, A. Virani, M. Schmidt, J. Konecny and
+    .. [5] R. Babanezhad, M. O. Ahmed, A. Virani, M. Schmidt, J. Konecny and
        S. Sallinen, "Stop Wasting My Gradients: Practical SVRG", NeurIPS 2015.
 
     Examples
@@ -186,20 +161,12 @@ class SVRGModule(Module):
                  logger=logging, context=mx.cpu(), work_load_list=None,
                  fixed_param_names=None, state_names=None, group2ctxs=None,
                  compression_params=None, update_freq=None, *, loss_is_mean=None,
-                 sparse_full_grad=False, store_snapshot_grads=False, alpha=1., nonfinite='warn',
-                 full_grad_batches=None, updates_per_snapshot=None, proximal=None, tol=None,
-                 local_steps=False):
+                 store_snapshot_grads=False, alpha=1., nonfinite='warn', full_grad_batches=None,
+                 proximal=None, tol=None):
         settings = Settings(
             update_freq=2 if update_freq is None else update_freq, loss_is_mean=loss_is_mean,
-            sparse_full_grad=sparse_full_grad, store_snapshot_grads=store_snapshot_grads,
-            alpha=alpha, nonfinite=nonfinite, full_grad_batches=full_grad_batches,
-            updates_per_snapshot=updates_per_snapshot, proximal=proximal, tol=tol,
-            local_steps=local_steps)
-        if not isinstance(symbol, mx.sym.Symbol):
-            raise TypeError('symbol must be an mxnet Symbol, not %r' % (symbol,))
-        contexts = _as_list(context)
-        if not contexts or not all(isinstance(device, mx.Context) for device in contexts):
-            raise TypeError('context must be a Context or a list of Contexts, not %r' % (context,))
+            store_snapshot_grads=store_snapshot_grads, alpha=alpha, nonfinite=nonfinite,
+            full_grad_batches=full_grad_batches, proximal=proximal, tol=tol)
         super().__init__(symbol, data_names, label_names, logger, context, work_load_list,
                          fixed_param_names, state_names, group2ctxs, compression_params)
         self._proximal = ProximalOperators(
@@ -243,8 +210,6 @@ class SVRGModule(Module):
                     'the stop.')
     full_grad_batches = setting('full_grad_batches', 'Batches of a full gradient: None for all, an '
                                 'int, or a function of the number of snapshots so far.')
-    updates_per_snapshot = setting('updates_per_snapshot', 'Updates from one snapshot of `fit` to '
-                                   'the next, in place of `update_freq`; or None.')
     tol = setting('tol', 'The `distance` of `result` at which training has converged and ends; '
                   'None if it does not end there.')
 
@@ -297,7 +262,7 @@ class SVRGModule(Module):
         .. math:: \max_i |\mu_i / B + wd_i \tilde w_i|,
 
         over the parameters that are updated. If you set `rescale_grad` to r, wd
-        is divided by B r, or by B r W with W workers that step together; if the
+        is divided by B r, or by B r W with W synchronous workers; if the
         loss is a mean, without the factor B. With `proximal` it is the
         largest component of the gradient mapping at the current learning rate
         :math:`\eta`,
@@ -350,12 +315,6 @@ class SVRGModule(Module):
         the module is not bound. An SVRGModule as `shared_module` shares its
         snapshot too. Gradients of inputs are not corrected.
 
-        Raises
-        ------
-        ValueError
-            If `sparse_full_grad` is set and ``_svrg_grads_update_rule`` overridden, or, for
-            training, if the labels have other names than `label_names`.
-
         Warns
         -----
         UserWarning
@@ -365,8 +324,6 @@ class SVRGModule(Module):
             super().bind(data_shapes, label_shapes)  # only logs that it is bound already
             return
         svrg, snapshot, shared = self._svrg, self._snapshot, None
-        if for_training and label_shapes is not None:
-            executor_group.check_label_names(self, label_shapes)
         try:
             if for_training:
                 self._symbol = self._masks.symbol_giving
@@ -381,7 +338,6 @@ class SVRGModule(Module):
                 svrg.snapshot = shared.snapshot if shared else snapshot
                 self._has_our_formula = SVRGModule._svrg_grads_update_rule is getattr(
                     self._svrg_grads_update_rule, '__func__', None)
-                svrg.reference.check_row_steps(self._has_our_formula)
                 self._loaded = self._loaded.restore_snapshot(svrg)
                 svrg.drop_snapshot_without(executor_group.gradients(self))
         except BaseException:
@@ -406,15 +362,8 @@ class SVRGModule(Module):
 
         With `force_init` the snapshot is dropped, and steps are plain Module's until the
         next one.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If a given value is not an NDArray of the shape of its parameter.
         """
         initializes = force_init or not self.params_initialized
-        if initializes and self.binded:
-            executor_group.check_given(self, arg_params=arg_params, aux_params=aux_params)
         super().init_params(initializer, arg_params, aux_params, allow_missing, force_init,
                             allow_extra)
         if initializes and not self._keeps_snapshot:
@@ -428,15 +377,7 @@ class SVRGModule(Module):
 
     def set_params(self, arg_params, aux_params, allow_missing=False, force_init=True,
                    allow_extra=False):
-        """Set the parameters. The snapshot does not change.
-
-        Raises
-        ------
-        TypeError, ValueError
-            As in `init_params`.
-        """
-        if self.binded and (force_init or not self.params_initialized):
-            executor_group.check_given(self, arg_params=arg_params, aux_params=aux_params)
+        """Set the parameters. The snapshot does not change."""
         self._keeps_snapshot = True  # where Module calls init_params
         try:
             super().set_params(arg_params, aux_params, allow_missing, force_init, allow_extra)
@@ -463,8 +404,7 @@ class SVRGModule(Module):
             rate is not finite, or a setting of the module does not allow the optimizer or the
             KVStore. No key of a weight has been created then.
         TypeError
-            If `optimizer` is neither a str nor an Optimizer, or its `lr_scheduler` is not
-            callable.
+            If `optimizer` is neither a str nor an Optimizer.
 
         Warns
         -----
@@ -476,7 +416,6 @@ class SVRGModule(Module):
                 self.optimizer_initialized and not force_init):
             super().init_optimizer(kvstore, optimizer, optimizer_params, force_init)
             return
-        check_optimizer(optimizer, optimizer_params)
         optimizer_params = with_default_arguments(optimizer, optimizer_params)
         with optimizer_kept_on_error(self):
             init_optimizer = super().init_optimizer
@@ -489,16 +428,11 @@ class SVRGModule(Module):
 
         Raises
         ------
-        TypeError, RuntimeError
-            If `shared_module` is not a Module, or has no optimizer yet.
         ValueError
-            If it is a plain Module with a distributed KVStore or Horovod, or the settings of
-            this module do not allow its optimizer.
+            If `shared_module` is a plain Module with a distributed KVStore or Horovod, or the
+            settings of this module do not allow its optimizer.
         """
-        if not isinstance(shared_module, Module):
-            raise TypeError('shared_module must be a Module, not %r' % (shared_module,))
-        if not shared_module.optimizer_initialized:
-            raise RuntimeError('shared_module must have its optimizer initialized')
+        assert shared_module.optimizer_initialized
         check_rule(shared_module._optimizer, {}, self.alpha, on_servers=False,
                    batches=self.full_grad_batches)
         has_same_keys = (shared_module._update_on_kvstore
@@ -537,25 +471,6 @@ class SVRGModule(Module):
         self._svrg.begin_step(data_batch, is_training)
         if reference.executors.shares_pool:
             reference.keep_outputs(self)
-
-    def predict(self, eval_data, *args, **kwargs):
-        """Predict the outputs for the batches of an iterator, or for the rows of an array.
-
-        An array may have any number of rows. Plain Module takes it as one batch.
-
-        Raises
-        ------
-        ValueError
-            If `eval_data` is an array, and the network has several inputs or takes rows of
-            another shape.
-        """
-        if not isinstance(eval_data, (np.ndarray, mx.nd.NDArray)):
-            return super().predict(eval_data, *args, **kwargs)
-        assert self.binded and self.params_initialized
-        return super().predict(BatchesOfArray('eval_data', eval_data, self.data_shapes),
-                               *args, **kwargs)
-
-    predict.__signature__ = inspect.signature(Module.predict)
 
     def backward(self, out_grads=None):
         """Compute the SVRG gradients of the batch.
@@ -635,8 +550,7 @@ class SVRGModule(Module):
         """Train the module for some epochs, with snapshots.
 
         A snapshot is taken at the beginning of the epochs 0, `update_freq`,
-        2 `update_freq` and so on. With `updates_per_snapshot` it is taken after that
-        many updates, before the next step. One is also taken before the first step if
+        2 `update_freq` and so on. One is also taken before the first step if
         there is none, or if updates were made with ``alpha=0`` since the last one.
         In an epoch with a snapshot `train_data` is read twice.
 
@@ -646,18 +560,16 @@ class SVRGModule(Module):
         (``Full objective``, ``Distance``), and with `full_grad_batches` the number of batches
         (``Full gradient batches``). The last line of the log is the `result`.
 
-        With `tol`, `fit` ends at the first snapshot that finds convergence. If this is at the
-        beginning of an epoch, that epoch is not trained; if it is within an epoch, the
-        epoch ends there. After `num_epoch` epochs a last snapshot is taken, which decides
-        whether training has converged.
+        With `tol`, `fit` ends at the first snapshot that finds convergence; the epoch is not
+        trained then. After `num_epoch` epochs a last snapshot is taken, which decides whether
+        training has converged.
 
         Raises
         ------
         TypeError, ValueError
-            If an argument has the wrong type, `train_data` yields no batch in an epoch or is not
-            an NDArrayIter with `updates_per_snapshot`, or the workers of a distributed run differ
-            in what must be the same on all. Also if `init_optimizer` or `update_full_grads`
-            raises one.
+            If an argument has the wrong type, `train_data` yields no batch in an epoch, or the
+            workers of a distributed run differ in what must be the same on all. Also if
+            `init_optimizer` or `update_full_grads` raises one.
         FloatingPointError
             If a full gradient is not finite, with ``nonfinite='raise'``.
 
@@ -833,7 +745,7 @@ class SVRGModule(Module):
         self._arg_params, self._aux_params = checkpoint.arg_params, checkpoint.aux_params
         self.params_initialized = True
         self._preload_opt_states = checkpoint.states
-        self._snapshot.num_update = self._snapshot.averaged_at = checkpoint.num_update
+        self._snapshot.num_update = checkpoint.num_update
         self._snapshot.num_taken = checkpoint.num_taken
         self._loaded = checkpoint.loaded
 

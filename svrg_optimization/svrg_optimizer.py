@@ -6,7 +6,6 @@ unpickle these classes before the rest of MXNet is imported.
 
 import math
 import numbers
-from inspect import signature
 
 import numpy as np
 from mxnet import optimizer as opt
@@ -52,23 +51,6 @@ def update_counts(optimizer):
             name = optimizer.idx2name.get(index, index)
             counts[name] = max(count, counts.get(name, 0))
     return {'num_update': optimizer.num_update, 'counts': counts}
-
-
-def check_optimizer(optimizer, optimizer_params):
-    """Raise a TypeError for what is no optimizer, or for arguments that MXNet's do not have."""
-    if not isinstance(optimizer, (str, opt.Optimizer)):
-        raise TypeError('optimizer must be a str or an mxnet.optimizer.Optimizer, not %r'
-                        % (optimizer,))
-    klass, name, arguments = described(optimizer, optimizer_params or {})
-    if not isinstance(optimizer, str) or klass is None or not klass.__module__.startswith(
-            ('mxnet.', 'svrg_optimization.')):
-        return
-    allowed = {each for base in klass.__mro__[:-1] for each in signature(base).parameters}
-    for argument in arguments:
-        if argument not in allowed:
-            raise TypeError('optimizer_params must have arguments of %s, such as wd, and not %r: '
-                            'settings of SVRG are given to SVRGModule or SVRGTrainer'
-                            % (name, argument))
 
 
 @_register

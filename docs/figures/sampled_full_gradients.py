@@ -69,7 +69,7 @@ def train(problem, batches, rate, updates, passes, seed):
     """Train for some gradient passes, or to 1e-10; return passes and excesses over time."""
     np.random.seed(seed)
     rows, curve = 0, [(0, problem.loss(np.zeros(FEATURES)) - problem.optimum)]
-    snapshots = 0
+    snapshots, data_of_passes = 0, problem.iterator()
 
     def after_batch(_):
         nonlocal rows, snapshots
@@ -84,11 +84,13 @@ def train(problem, batches, rate, updates, passes, seed):
             curve.append((rows / ROWS, excess))
             if rows >= passes * ROWS or not 1e-10 < excess < 10:
                 raise EnoughPassesError
+        if module._snapshot.num_update % updates == 0:
+            module.update_full_grads(data_of_passes)
 
     score = mx.sym.FullyConnected(mx.sym.Variable('data'), num_hidden=1, no_bias=True, name='fc')
     module = SVRGModule(
         mx.sym.LogisticRegressionOutput(score, mx.sym.Variable('label')), label_names=('label',),
-        full_grad_batches=batches, updates_per_snapshot=updates)
+        full_grad_batches=batches, update_freq=10 ** 6)
     with contextlib.suppress(EnoughPassesError):
         module.fit(problem.iterator(), eval_metric=[], optimizer='sgd', num_epoch=10 ** 6,
                    initializer=mx.init.Zero(), batch_end_callback=after_batch,

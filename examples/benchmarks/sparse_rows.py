@@ -1,11 +1,11 @@
 """What does SVRG cost on sparse rows, and how soon does it come near the optimum?
 
 There are three tables. The first has the time of a step of linear regression with a large
-table of row_sparse weights: by plain Module, by exact SVRG, which updates the whole table,
-and with `sparse_full_grad`, which updates the rows of the batch. The others have logistic
-regression on rows that are shaped like those of rcv1: the time of an epoch with a snapshot
-over Module's, and the time to the optimum beside scikit-learn's. All run in rounds, and
-each ratio is of two times of one round.
+table of row_sparse weights by plain Module, which updates the rows of the batch, and by
+SVRG, which updates the whole table. The others have logistic regression on rows that are
+shaped like those of rcv1: the time of an epoch with a snapshot over Module's, and the time
+to the optimum beside scikit-learn's. All run in rounds, and each ratio is of two times of
+one round.
 """
 
 import contextlib
@@ -96,19 +96,16 @@ def large_tables(args):
         train_data = batches_of(features, rng.normal(size=(rows, args.outputs)), 100)
         symbol = network(columns, args.outputs, mx.sym.LinearRegressionOutput, 'row_sparse')
         modules = [mx.mod.Module(symbol, label_names=('label',)),
-                   *(SVRGModule(symbol, label_names=('label',), update_freq=1,
-                                sparse_full_grad=by_row) for by_row in (False, True))]
+                   SVRGModule(symbol, label_names=('label',), update_freq=1)]
         for module in modules:
             bound(module, train_data, learning_rate=1e-3)
-        for module in modules[1:]:
-            module.update_full_grads(train_data)
+        modules[1].update_full_grads(train_data)
         seconds = common.seconds_of_rounds({
             number: functools.partial(train_epoch, module, train_data)
             for number, module in enumerate(modules)}, args.rounds)
-        ratios = [seconds[number] / seconds[0] for number in (1, 2)]
+        ratio = seconds[1] / seconds[0]
         yield (f'{columns:,}', common.median(seconds[0] / args.batches * 1e3),
-               *(common.median(each, '%.1f') for each in ratios),
-               common.spread(seconds[0], *ratios))
+               common.median(ratio, '%.1f'), common.spread(seconds[0], ratio))
 
 
 # Rows of rcv1's shape
@@ -130,44 +127,33 @@ def generate(rows, columns=47000, per_row=75, seed=0):
 
 
 class Objective:
-    """Logistic regression with L2 in float64, and its optimum.
+    """Logistic regression with L2 in float64, and its optimum."""
 
-    With `batch_size` the decay of a weight counts as often as batches contain its
-    column, as with `sparse_full_grad`.
-    """
-
-    def __init__(self, features, labels, batch_size=None):
+    def __init__(self, features, labels):
         self.features, self.signs = features.astype('float64'), 2. * labels - 1
-        self.rows, self.wd, self.shares = len(labels), 10 / len(labels), 1.
-        if batch_size:
-            self.shares = np.mean([np.bincount(features[begin:begin + batch_size].indices,
-                                               minlength=features.shape[1]) > 0
-                                   for begin in range(0, self.rows, batch_size)], axis=0)
+        self.rows, self.wd = len(labels), 10 / len(labels)
         self.least = scipy.optimize.minimize(
             self.with_gradient, np.zeros(features.shape[1]), jac=True, method='L-BFGS-B',
             options={'maxiter': 5000, 'maxfun': 10000, 'ftol': 0, 'gtol': 1e-11}).fun
 
     def with_gradient(self, weight):
-        margins, decayed = self.signs * (self.features @ weight), self.shares * weight
-        value = np.logaddexp(0, -margins).mean() + self.wd / 2 * weight @ decayed
+        margins = self.signs * (self.features @ weight)
+        value = np.logaddexp(0, -margins).mean() + self.wd / 2 * weight @ weight
         slopes = -self.signs * scipy.special.expit(-margins) / self.rows
-        return value, self.features.T @ slopes + self.wd * decayed
+        return value, self.features.T @ slopes + self.wd * weight
 
     def above(self, weight):
         """Return by how much the objective of a weight is above the optimum."""
         return self.with_gradient(np.asarray(weight, 'float64').ravel())[0] - self.least
 
 
-KINDS = {  # stored type of the weight, sparse_full_grad, momentum
-    'dense weights': ('default', False, 0.9),
-    'row_sparse': ('row_sparse', False, 0.),
-    'row_sparse, `sparse_full_grad`': ('row_sparse', True, 0.)}
+KINDS = {  # stored type of the weight, momentum
+    'dense weights': ('default', 0.9), 'row_sparse': ('row_sparse', 0.)}
 
 
 def made(kind, columns):
-    stype, by_row, _ = KINDS[kind]
-    return SVRGModule(network(columns, 1, mx.sym.LogisticRegressionOutput, stype),
-                      label_names=('label',), update_freq=1, sparse_full_grad=by_row)
+    return SVRGModule(network(columns, 1, mx.sym.LogisticRegressionOutput, KINDS[kind][0]),
+                      label_names=('label',), update_freq=1)
 
 
 def epochs(features, labels, batch_size, rounds):
@@ -189,7 +175,7 @@ def epochs(features, labels, batch_size, rounds):
 def times_of_svrg(kind, features, labels, batch_size, objective, limit):
     """Return the seconds until each goal, without those that the objective takes."""
     train_data, reached = batches_of(features, labels, batch_size), {}
-    params = {'wd': objective.wd, 'momentum': KINDS[kind][2]}
+    params = {'wd': objective.wd, 'momentum': KINDS[kind][1]}
     module, lowest, begin = made(kind, features.shape[1]), np.inf, time.perf_counter()
 
     def look(epoch, symbol, arg_params, aux_params):
@@ -262,8 +248,8 @@ def main():
     widest = rounds + '; spread: the widest range over its median.'
     common.write(args.output, 'sparse_rows', 'Linear regression with %d outputs, batches of 100 '
                  'rows with 20 nonzeros each. %s' % (args.outputs, widest),
-                 ('rows of the table', 'Module, ms a step', 'exact SVRG / Module',
-                  '`sparse_full_grad` / Module', common.SPREAD), list(large_tables(args)))
+                 ('rows of the table', 'Module, ms a step', 'SVRG / Module', common.SPREAD),
+                 list(large_tables(args)))
     if args.data:
         features, labels = load_svmlight_file(str(args.data), dtype=np.float32)
         labels = (labels == labels.max()).astype('float32')
@@ -285,10 +271,9 @@ def main():
         args.rounds)) for solver in ('liblinear', 'lbfgs', 'saga')]
     for kind in KINDS:
         for batch_size in (100, 400):
-            own = Objective(features, labels, batch_size) if KINDS[kind][1] else objective
-            rows.append(('SVRG, %s, %s, batches of %d' % (kind, KINDS[kind][2], batch_size),
+            rows.append(('SVRG, %s, %s, batches of %d' % (kind, KINDS[kind][1], batch_size),
                          *shown(functools.partial(times_of_svrg, kind, features, labels,
-                                                  batch_size, own, args.limit), args.rounds)))
+                                                  batch_size, objective, args.limit), args.rounds)))
     common.write(args.output, 'sparse_rows', '%s Rates by `svrg_lbfgs`. %s, and the '
                  'range of the last column of seconds.' % (setting, rounds),
                  ('method', *('s to %.0e above the optimum' % goal for goal in GOALS), 'lowest',

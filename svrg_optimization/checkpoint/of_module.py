@@ -30,8 +30,6 @@ _SAVED_BY = 'SVRGModule'
 
 def file_names(prefix, epoch):
     """Name the files of an epoch by kind; raise a TypeError or a ValueError for bad arguments."""
-    if not isinstance(prefix, (str, os.PathLike)):
-        raise TypeError('prefix must be a str or a path, not %r' % (prefix,))
     check_epoch('epoch', epoch)
     return {kind: '%s-%04d.%s' % (os.fspath(prefix), epoch, kind)
             for kind in ('params', 'states', 'svrg')}

@@ -16,14 +16,6 @@ def with_all_rows(array):
                                       dtype=array.dtype)
 
 
-def ones_in_rows_of(array):
-    """Return a row_sparse array of ones in the rows that another one stores.
-
-    It does not wait for that array, as reading its indices would.
-    """
-    return nd._internal._scatter_plus_scalar(array * 0, scalar=1)
-
-
 def as_float32(numbers):
     """List numbers rounded to float32, as MXNet's operators take their parameters."""
     return [float(np.float32(number)) for number in numbers]

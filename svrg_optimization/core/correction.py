@@ -8,7 +8,7 @@ import itertools
 import numpy as np
 from mxnet import ndarray as nd
 
-from .arrays import dtype_of_sum, is_row_sparse, ones_in_rows_of, with_all_rows
+from .arrays import dtype_of_sum, is_row_sparse, with_all_rows
 
 # Elements up to which one operation for many arrays is faster than a vectorized one for each.
 _SMALL = 1 << 14
@@ -68,17 +68,6 @@ def correct_fused(arrays, alpha=1):
             correct(gradient, then, mu, alpha)
 
 
-def correct_rows_of_batch(gradient, snapshot_gradient, full_by_row, alpha=1):
-    """Turn a row_sparse gradient into an SVRG gradient of the batch's rows, in place.
-
-    Each row of the full gradient, which is dense, is divided by the fraction of the batches
-    that contain it.
-    """
-    difference = gradient - (snapshot_gradient if alpha == 1 else snapshot_gradient * alpha)
-    full = nd.elemwise_mul(ones_in_rows_of(difference), full_by_row)
-    nd.elemwise_add(difference, full if alpha == 1 else full * alpha, out=gradient)
-
-
 def correct_batch(gradients, snapshot_gradients, full_gradient, rows, alpha=1, formula=None):
     """Turn all gradients of a batch into SVRG gradients, in place.
 
@@ -93,19 +82,14 @@ def correct_batch(gradients, snapshot_gradients, full_gradient, rows, alpha=1, f
                             gradients[name][device]) for name in names], alpha)
     for name in others:
         for device, gradient in enumerate(gradients[name]):
-            by_row = full_gradient.by_row[device]
-            if name in by_row:
-                full = by_row[name]
-            elif formula is None and is_row_sparse(gradient):
+            if formula is None and is_row_sparse(gradient):
                 full = full_gradient.with_all_rows(device, name)
             else:
                 full = full_gradient.shares[device][name]
             if scale != 1:
                 full = full * scale
             then = snapshot_gradients[name][device]
-            if name in by_row:
-                correct_rows_of_batch(gradient, then, full, alpha)
-            elif formula is None:
+            if formula is None:
                 correct(gradient, then, full, alpha)
             else:
                 corrected = formula(gradient, *_times(alpha, then, full))

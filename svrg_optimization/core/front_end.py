@@ -250,14 +250,7 @@ class Workers:
 
     By default there is one worker, whose devices train by themselves: each keeps
     its own sum as its share.
-
-    Attributes
-    ----------
-    step_alone : bool
-        Whether there are several, which communicate only at snapshots.
     """
-
-    step_alone = False
 
     def sum(self, total):
         """Add a Sum up over all devices and workers, and give each device its share."""
@@ -272,17 +265,3 @@ class Workers:
     def total(self, array):
         """Return the sum of all workers' arrays, which are numpy.ndarrays of one shape."""
         return array
-
-    def average(self, values, full_gradient):
-        """Return the mean of all workers' values, where they step alone.
-
-        Parameters
-        ----------
-        values : dict of str to list of NDArray
-            Values of this worker, one array per device.
-        full_gradient : FullGradient or None
-            Full gradient of the snapshot from which the steps began. It knows the share of the rows
-            that this worker has. Without one, or if it lacks the share, the values of rank 0
-            are returned.
-        """
-        raise NotImplementedError

@@ -3,7 +3,6 @@
 import math
 from typing import Any, List, NamedTuple, Optional
 
-import numpy as np
 from mxnet import ndarray as nd
 
 from .arrays import dtype_of_sum, is_row_sparse, summed, with_all_rows
@@ -67,31 +66,24 @@ class Sum:
         float32 for float16.
     shares_differ : bool
         Whether each device has kept its own sum. Otherwise all shares are equal.
-    row_counts : dict of str to numpy.ndarray
-        For each of the `counted` parameters the number of batches that contain each row, on all
-        devices.
     rows, batches : int
         Number of rows and of batches that were summed.
     yielded : int
         Number of batches of this worker's pass, including those that are all padding.
-    share_of_rows : float or None
-        This worker's share of the rows, where there are several.
     loss : float
         The loss; NaN if it is not known.
     batch_size, loss_is_mean : int, bool
         Number of rows of a batch, and whether gradients are means over these, not sums.
     """
 
-    def __init__(self, gradients, devices, batch_size, loss_is_mean=False, counted=()):
+    def __init__(self, gradients, devices, batch_size, loss_is_mean=False):
         self.shares = [{name: nd.zeros(arrays[device].shape, ctx=arrays[device].context,
                                        dtype=dtype_of_sum(arrays[device].dtype))
                         for name, arrays in gradients.items()}
                        for device in range(devices)]
         self.shares_differ, self.groups = devices > 1, Groups(gradients)
-        self.row_counts = {name: np.zeros(gradients[name][0].shape[0], np.int64)
-                           for name in counted}
         self.rows = self.batches = self.yielded = 0
-        self.share_of_rows, self.loss, self._losses = None, 0., []
+        self.loss, self._losses = 0., []
         self.batch_size, self.loss_is_mean, self._is_over_rows = batch_size, loss_is_mean, False
 
     def add(self, part):
@@ -120,12 +112,6 @@ class Sum:
                 # For dense gradients it takes half the time of elemwise_add.
                 add = nd.elemwise_add if is_row_sparse(gradient) else nd.broadcast_add
                 add(total, gradient, out=total)
-
-    def count_rows(self, gradients):
-        """Count the rows that the row_sparse gradients of a batch store, as its step has them."""
-        for name, counts in self.row_counts.items():
-            for gradient in gradients[name]:
-                counts[gradient.indices.asnumpy()] += 1
 
     def wait(self):
         """Wait until all gradients and losses so far are added."""
@@ -169,11 +155,8 @@ class FullGradient:
 
     Attributes
     ----------
-    shares, shares_differ, row_counts, rows, batches, share_of_rows, loss_is_mean
+    shares, shares_differ, rows, batches, loss_is_mean
         Those of the sum.
-    by_row : list of dict of str to NDArray
-        The shares of the parameters whose rows are counted: each row is divided by the fraction
-        of the batches that contain it.
     loss : float
         The mean loss, in the scale of :math:`\mu`; NaN if it is not known.
     batch_size : int
@@ -186,21 +169,9 @@ class FullGradient:
         total.scale(scale)
         self.shares, self.shares_differ, self.groups = (
             total.shares, total.shares_differ, total.groups)
-        self.rows, self.batches, self.row_counts = total.rows, total.batches, total.row_counts
-        self.share_of_rows, self.loss = total.share_of_rows, total.loss
+        self.rows, self.batches, self.loss = total.rows, total.batches, total.loss
         self.batch_size, self.loss_is_mean = total.batch_size, total.loss_is_mean
         self.may_be_written, self._with_all_rows = False, {}
-        self._divide_by_row()
-
-    def _divide_by_row(self):
-        self.by_row = [{} for _ in self.shares]
-        for name, counts in self.row_counts.items():
-            factor = len(self.shares) * self.batches / np.maximum(counts, 1)
-            for share, by_row in zip(self.shares, self.by_row):
-                full = share[name]
-                by_row[name] = nd.broadcast_mul(full, nd.array(
-                    factor.reshape((-1,) + (1,) * (full.ndim - 1)), ctx=full.context,
-                    dtype=full.dtype))
 
     def with_all_rows(self, device, name):
         """Return the share of a parameter as a row_sparse array that stores all rows."""
@@ -229,7 +200,7 @@ class FullGradient:
     def pack(self):
         """Return what a file contains. If all shares are equal, it contains only the first."""
         return {'rows': self.rows, 'batches': self.batches, 'batch_size': self.batch_size,
-                'loss': self.loss, 'devices': len(self.shares), 'row_counts': self.row_counts,
+                'loss': self.loss, 'devices': len(self.shares),
                 'shares': self.shares if self.shares_differ else self.shares[:1]}
 
     def unpack(self, saved):
@@ -239,8 +210,7 @@ class FullGradient:
         """
         shares = [{name: array.asnumpy() for name, array in share.items()}
                   for share in saved['shares']]
-        lacking = (self.shares[0].keys() - shares[0].keys()) | (
-            self.row_counts.keys() - saved['row_counts'].keys())
+        lacking = self.shares[0].keys() - shares[0].keys()
         if lacking:
             return lacking
         self.shares_differ = saved['devices'] == len(self.shares) == len(shares) > 1
@@ -252,9 +222,7 @@ class FullGradient:
                     value[:] = shares[device][name] * units
                 else:
                     value[:] = sum(other[name] for other in shares) * (units / len(self.shares))
-        self.row_counts = {name: saved['row_counts'][name] for name in self.row_counts}
         self.batches, self.rows, self.loss = saved['batches'], saved['rows'], saved['loss'] * units
-        self._divide_by_row()
         return lacking
 
 

@@ -3,8 +3,7 @@
 ALL_ROWS, SNAPSHOTS = 'all rows', 'snapshots'
 _WORDINGS = {ALL_ROWS: 'must be None with %s, as samples are noise',
              SNAPSHOTS: 'must not be 0 with %s, as there is no full gradient then'}
-_NEEDS = {'tol': (ALL_ROWS, SNAPSHOTS), 'local_steps': (SNAPSHOTS,),
-          'svrg_lbfgs': (ALL_ROWS, SNAPSHOTS)}
+_NEEDS = {'tol': (ALL_ROWS, SNAPSHOTS), 'svrg_lbfgs': (ALL_ROWS, SNAPSHOTS)}
 COMPRESSED = 'it would compress the full gradient too'  # a KVStore with compression
 
 

@@ -1,7 +1,6 @@
 """The settings of both front ends, and when a snapshot is due. A new setting begins here."""
 
 import math
-from inspect import signature
 
 from .._argument_checks import checked_bool, checked_count, checked_number
 from .._warn_once import warn
@@ -20,12 +19,10 @@ class Settings:
     A front end leaves out those that it does not take.
     """
 
-    def __init__(self, *, update_freq=2, loss_is_mean=None, sparse_full_grad=False,
-                 store_snapshot_grads=False, alpha=1., nonfinite='warn', full_grad_batches=None,
-                 updates_per_snapshot=None, proximal=None, tol=None, local_steps=False):
+    def __init__(self, *, update_freq=2, loss_is_mean=None, store_snapshot_grads=False, alpha=1.,
+                 nonfinite='warn', full_grad_batches=None, proximal=None, tol=None):
         self.update_freq = checked_count('update_freq', update_freq)
         self.loss_is_mean = checked_bool('loss_is_mean', loss_is_mean, or_none=True)
-        self.sparse_full_grad = checked_bool('sparse_full_grad', sparse_full_grad)
         self.store_snapshot_grads = checked_budget('store_snapshot_grads', store_snapshot_grads)
         self.alpha = alpha if callable(alpha) else float(
             checked_coefficient('alpha', alpha, _COEFFICIENT))
@@ -36,19 +33,10 @@ class Settings:
             full_grad_batches = checked_count('full_grad_batches', full_grad_batches, 'None, an '
                                               'int of 1 or more or a callable that returns one')
         self.full_grad_batches = full_grad_batches
-        self.updates_per_snapshot = checked_count('updates_per_snapshot', updates_per_snapshot,
-                                                  or_none=True)
         self.proximal = dict(proximal) if isinstance(proximal, dict) else proximal
         self.tol = None if tol is None else float(checked_number(
             'tol', tol, 'None or a number above 0', lambda number: 0 < number < math.inf))
-        self.local_steps = checked_bool('local_steps', local_steps)
 
-        if self.store_snapshot_grads and self.updates_per_snapshot is not None:
-            raise ValueError('updates_per_snapshot must be None with store_snapshot_grads, and '
-                             'not %r' % self.updates_per_snapshot)
-        if self.sparse_full_grad and self.proximal is not None and self.proximal != {}:
-            raise ValueError('sparse_full_grad must be False for proximal: its operator changes '
-                             'all rows in each step, not only those of the batch')
         if self.is_plain:
             require(SNAPSHOTS, vars(self), 'alpha', alpha)
         if self.full_grad_batches is not None:
@@ -64,13 +52,11 @@ class Settings:
         return not callable(self.alpha) and self.alpha == 0
 
     def is_due(self, snapshot, epoch=None):
-        """Tell whether a snapshot is due, where an epoch begins or before the next step."""
+        """Tell whether a snapshot is due where an epoch begins, which counts if it is given."""
         if self.is_plain:
             return False
         if not snapshot.is_active or snapshot.is_stale:
             return True
-        if self.updates_per_snapshot is not None:
-            return snapshot.num_update - snapshot.taken_at >= self.updates_per_snapshot
         return epoch is not None and epoch % self.update_freq == 0
 
     def batches_after(self, snapshots):
@@ -112,14 +98,6 @@ def arguments_from(facts, given):
     if 'proximal' in saved:
         saved['proximal'] = operators_from_json(saved['proximal'])
     return {**saved, **given}
-
-
-def check_place(given, of):
-    """Raise a TypeError for a setting that is given as an argument of something else."""
-    for name in given:
-        if name in signature(Settings).parameters:
-            raise TypeError('%s must be given to SVRGModule or SVRGTrainer, as in SVRGModule(..., '
-                            '%s=...), and not to %s' % (name, name, of))
 
 
 def setting(name, doc):

@@ -33,16 +33,12 @@ class Snapshot:
         Number of updates by all modules that share the snapshot.
     num_taken : int
         Number of snapshots that were taken so far.
-    averaged_at : int or None
-        Number of updates after which the weights of workers that step alone were averaged;
-        None if they have not been since the snapshot.
     """
 
     def __init__(self):
         self.full_gradient = None
         self.taken_at = self.num_update = self.num_taken = 0
         self.is_active = self.is_stale = self.has_converged = False
-        self.averaged_at = None
         self.curvature, self.distance, self.num_stays = 0., math.inf, 0
 
     def facts(self):

@@ -64,7 +64,6 @@ class SVRG:
             self.reference.copy_auxiliary_states_of(model)
             self.snapshot.replace(mu)
         self.snapshot.num_taken += 1
-        self.snapshot.averaged_at = None
         self.training.rows_of_passes.add(mu.rows)
 
     @contextlib.contextmanager
@@ -127,14 +126,10 @@ class SVRG:
                 total.yielded += number_in(part.batch)
                 if number % _BATCHES_AHEAD == 0:
                     total.wait()
-                is_stored = store is not None and not store.is_exceeded
-                if not (is_stored or total.row_counts):
-                    continue
-                gradients = (part.gradients if part.is_of_step else
-                             reference.gradients_of_batch(
-                                 model, part.batch, source.draws_random_numbers)[0])
-                total.count_rows(gradients)
-                if is_stored:
+                if store is not None and not store.is_exceeded:
+                    gradients = (part.gradients if part.is_of_step else
+                                 reference.gradients_of_batch(
+                                     model, part.batch, source.draws_random_numbers)[0])
                     batch = source.kept(part.batch)
                     store.add(batch, reference.arrays_of(batch), gradients)
         total.wait()

@@ -1,8 +1,5 @@
 """Rows of a batch: which are data and which are padding."""
 
-import numbers
-import reprlib
-
 from mxnet import ndarray as nd
 from mxnet.io import DataBatch, DataDesc
 
@@ -67,31 +64,21 @@ def shapes_of(batch, data_shapes, label_shapes):
 
 
 def check_batch(name, batch, data_shapes, label_shapes):
-    """Raise an error unless a batch has the described inputs.
+    """Raise a ValueError unless a batch has the described inputs, and no more padding than rows.
 
     `name` is what the user calls the data. Without `label_shapes` labels are not counted.
     """
     for piece in as_list(batch):
-        if not isinstance(getattr(piece, 'data', None), (list, tuple)):
-            raise TypeError('%s must yield DataBatches, not %s' % (name, reprlib.repr(piece)))
         for kind, arrays, descriptions in (('data', piece.data, data_shapes),
                                            ('label', labels_of(piece), label_shapes)):
             if descriptions and len(arrays) != len(descriptions):
                 raise ValueError('%s must yield batches with the %s %s, not with %d arrays'
                                  % (name, kind, [description.name for description in descriptions],
                                     len(arrays)))
-        inputs = [*zip([*piece.data, *labels_of(piece)], [*data_shapes, *label_shapes])]
-        rows = {next(iter(array.shape[batch_axis(description):]), None)
-                for array, description in inputs if batch_axis(description) >= 0}
-        if len(rows) > 1 or None in rows:
-            raise ValueError('%s must yield batches with as many rows of each input, along the N '
-                             'of its layout, and not %s' % (name, [
-                                 (description.name, description.layout, array.shape)
-                                 for array, description in inputs]))
-        padding = padding_of(piece)
-        if not (isinstance(padding, numbers.Integral) and 0 <= padding <= max(rows)):
+        rows, padding = count_rows(piece, data_shapes)
+        if not 0 <= padding <= rows:
             raise ValueError('%s must yield batches whose pad is an int from 0 to their %d rows, '
-                             'not %s' % (name, max(rows), reprlib.repr(padding)))
+                             'not %r' % (name, rows, padding))
 
 
 def count_rows(batch, data_shapes):

@@ -52,18 +52,6 @@ def rewind_for_pass(train_data, is_rewound=False):
     return functools.partial(vars(train_data).update, place)  # at once, whatever Ctrl-C does
 
 
-def begin_within_epoch(train_data):
-    """Set an iterator to its beginning within an epoch; return a function that puts it back."""
-    if type(train_data) is not NDArrayIter:
-        raise ValueError('updates_per_snapshot must be None unless train_data is an NDArrayIter, '
-                         'which alone can be put back to its place within an epoch, and not %r'
-                         % (train_data,))
-    place = {name: getattr(train_data, name)
-             for name in ('cursor', 'data', 'label', '_cache_data', '_cache_label')}
-    vars(train_data).update(cursor=-train_data.batch_size, _cache_data=None, _cache_label=None)
-    return functools.partial(vars(train_data).update, place)
-
-
 def rows_left_over(train_data):
     """Return the rows that an NDArrayIter with ``roll_over`` leaves for its second pass."""
     while isinstance(train_data, PrefetchingIter):

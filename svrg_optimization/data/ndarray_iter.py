@@ -1,11 +1,10 @@
-"""Batches as a pass reads them: views of rows, and several small ones as one; rows of an array."""
+"""Batches as a pass reads them: views of rows, and several small ones as one."""
 
 import itertools
 import math
 
-import numpy as np
 from mxnet import ndarray as nd
-from mxnet.io import DataBatch, DataIter, NDArrayIter
+from mxnet.io import DataBatch, NDArrayIter
 from mxnet.ndarray.sparse import CSRNDArray
 
 from .batch_rows import held, labels_of
@@ -94,35 +93,3 @@ def joined(batches, at_once):
         if number == 1:
             yield batch
     yield from waiting
-
-
-class BatchesOfArray(DataIter):
-    """Batches of an array's rows for the only input of a network; errors call it by its name.
-
-    NDArrayIter would need at least one whole batch.
-    """
-
-    def __init__(self, name, array, data_shapes):
-        (_, shape), dtype = data_shapes[0][:2], data_shapes[0].dtype
-        if len(data_shapes) > 1 or data_shapes[0].layout.find('N') > 0:
-            raise ValueError('%s must be an iterator for a network with several inputs, or with '
-                             'rows along another axis than the first, and not an array' % name)
-        if len(array.shape) == 0 or array.shape[0] == 0 or array.shape[1:] != shape[1:]:
-            raise ValueError('%s must have the shape (rows, %s) with one row or more, and not %s'
-                             % (name, ', '.join(map(str, shape[1:])), array.shape))
-        super().__init__(shape[0])
-        self._array, self._shape, self._dtype, self._begin = array, shape, dtype, 0
-
-    def reset(self):
-        """Go to the first row."""
-        self._begin = 0
-
-    def next(self):
-        """Return the next batch, without labels. The last one is padded with zeros."""
-        rows = self._array[self._begin:self._begin + self.batch_size]
-        if not len(rows):
-            raise StopIteration
-        self._begin += len(rows)
-        data = nd.zeros(self._shape, dtype=self._dtype)
-        data[:len(rows)] = rows if isinstance(rows, np.ndarray) else rows.asnumpy()
-        return DataBatch([data], [], pad=self.batch_size - len(rows))

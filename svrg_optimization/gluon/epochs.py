@@ -1,6 +1,5 @@
 """The loop of an SVRGTrainer: epochs with their snapshots, until training has converged."""
 
-import itertools
 import logging
 import time
 
@@ -22,7 +21,7 @@ def epochs(trainer, train_data, num_epoch, update_freq, begin_epoch, states):
 
 
 def _epochs(trainer, train_data, numbers, update_freq, states):
-    svrg, alone = trainer._svrg, trainer._steps_alone
+    svrg = trainer._svrg
     svrg.begin_fit(trainer._trained.rule)
     if svrg.settings.tol is not None and leaves_out_other_rows(train_data):
         convergence.warn_of_rows_left_out(svrg)
@@ -30,32 +29,19 @@ def _epochs(trainer, train_data, numbers, update_freq, states):
                      'update_freq': update_freq}
     for epoch in numbers:
         if (svrg.settings.is_due(svrg.snapshot) or epoch % update_freq == 0
-                or svrg.snapshot.has_converged  # as in a file
-                or alone and epoch == numbers.start):
+                or svrg.snapshot.has_converged):  # as in a file
             take_snapshot(trainer, train_data, logging, epoch, states)
             if has_ended(trainer):
                 takes_last = False
                 break
         elif epoch == numbers.start:
             trainer._agreeing_workers(takes_snapshot=False)
-        batches = trainer.training_batches(train_data)
-        is_last = epoch + 1 == numbers.stop or (epoch + 1) % update_freq == 0
-        before = svrg.snapshot.num_update
-        yield itertools.chain(batches, _averaging(trainer)) if alone and is_last else batches
-        trainer._warn_without_steps(before)
+        yield trainer.training_batches(train_data)
         svrg.training.epochs += 1
     else:
         takes_last = bool(numbers or svrg.snapshot.is_active)
-        if numbers and alone:
-            trainer._average()  # where a loop has ended before its batches
     # A run that is resumed may not have come to the last epoch.
     end(trainer, train_data, logging, numbers.stop - 1, takes_last, states)
-
-
-def _averaging(trainer):
-    """Yield no batch; average the weights of workers that step alone."""
-    trainer._average()
-    yield from ()
 
 
 def take_snapshot(trainer, train_data, logger, epoch, states=()):

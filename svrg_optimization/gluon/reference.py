@@ -8,11 +8,11 @@ import reprlib
 import numpy as np
 from mxnet import autograd, gluon, nd
 
+from .._labels import check_block
 from ..core.front_end import Reference
 from ..core.full_gradient import BatchGradient, Sum
 from ..rate.metric import Layer
 from .batches import with_states
-from .labels import check_labels
 from .numpy_arrays import arrays_in, as_nd
 from .random_numbers import RandomNumbers
 
@@ -151,7 +151,7 @@ class GluonReference(Reference):
                 raise
 
     def _look_at(self, warn_once, block, *given):
-        check_labels(warn_once, block, *given)
+        check_block(warn_once, block, *given)
         if hasattr(block, '_active') and not (
                 self.arrays.keys().isdisjoint(block.collect_params().values())):
             self._blocks.add(block)

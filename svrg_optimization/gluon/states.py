@@ -82,8 +82,7 @@ def restoring(trainer, content, fname):
         _restore_scheduler(optimizer, content['scheduler'], trainer._proximal.by_name, ours)
         numbers = RandomNumbers(content['random'], content['was_random'])
         reference.restore(reference.rows.kind or content['loss'], numbers, weights)
-        facts = content['facts']
-        svrg.snapshot.replace(full_gradient, averaged_at=facts['num_update'], **facts)
+        svrg.snapshot.replace(full_gradient, **content['facts'])
 
     return restore
 

@@ -16,14 +16,13 @@ from ..core.svrg import COMPUTED, SVRG
 from ..data.iterators import warn_of_float32
 from ..kvstore.horovod import join
 from ..kvstore.kinds import is_asynchronous, is_distributed, kind_of, warn_of_devices
-from ..kvstore.local_steps import LocalSteps, check_local_steps
 from ..kvstore.workers import workers_of_trainer
 from ..mxnet_repair.kvstore import open_distributed
 from ..mxnet_repair.loader import mend_for_users
 from ..proximal import ProximalOperators
 from ..rate import convergence
 from ..rate.svrg_lbfgs import check_rule, with_default_arguments
-from ..svrg_optimizer import _SVRGOptimizer, check_learning_rate, check_optimizer
+from ..svrg_optimizer import _SVRGOptimizer, check_learning_rate
 from .batches import Batches, as_inputs, by_value, with_states
 from .epochs import epochs
 from .numpy_arrays import as_nd
@@ -100,10 +99,6 @@ class SVRGTrainer(gluon.Trainer):
     tol : float, optional
         Largest `distance` in `result` at which `has_converged` is True, as in SVRGModule. It may
         be set later as an attribute.
-    local_steps : bool
-        Whether each worker of a distributed `kvstore` makes its steps alone, and communicates at
-        snapshots only, as in SVRGModule. `step` then takes the number of rows of this worker. In
-        a custom loop call `update_full_grads` after the last step: it averages the weights.
 
     Raises
     ------
@@ -112,7 +107,7 @@ class SVRGTrainer(gluon.Trainer):
     ValueError
         If `batch_axis` is negative, `alpha` is not in [0, 1], `nonfinite` is neither
         'warn' nor 'raise', `store_snapshot_grads` is below 1, `tol` is not above 0,
-        `tol` or `local_steps` is given with ``alpha=0``, a weight is row_sparse,
+        `tol` is given with ``alpha=0``, a weight is row_sparse,
         `kvstore` is ``dist_async`` or gets compressed gradients, `update_on_kvstore` is
         set with a distributed `kvstore`, `svrg_lbfgs` or `proximal`, or these do not
         allow the optimizer. Also if `proximal` names a parameter that is not trained, or
@@ -135,20 +130,16 @@ class SVRGTrainer(gluon.Trainer):
     def __init__(self, params, optimizer, optimizer_params=None, kvstore='device',
                  compression_params=None, update_on_kvstore=None, *, objective, loss_is_mean=None,
                  batch_axis=0, alpha=1., nonfinite='warn', proximal=None,
-                 store_snapshot_grads=False, tol=None, local_steps=False):
+                 store_snapshot_grads=False, tol=None):
         if not callable(objective):
             raise TypeError('objective must be a function of a batch that returns its loss, not %r'
                             % (objective,))
         settings = Settings(
             loss_is_mean=loss_is_mean, alpha=alpha, nonfinite=nonfinite, proximal=proximal,
-            store_snapshot_grads=store_snapshot_grads, tol=tol, local_steps=local_steps)
-        if isinstance(params, (list, tuple, dict, gluon.ParameterDict)) and not list(params):
-            raise ValueError('params must have at least one Parameter, and not %r' % (params,))
+            store_snapshot_grads=store_snapshot_grads, tol=tol)
         if compression_params:
             raise ValueError('compression_params must be None, and not %r: %s'
                              % (compression_params, COMPRESSED))
-        check_optimizer(optimizer, optimizer_params)
-        check_local_steps(settings.local_steps, kvstore)
         kvstore = join(kvstore, optimizer)
         _check_kvstore(kvstore, update_on_kvstore, settings.proximal)
         rows = Rows(batch_axis, settings.loss_is_mean)
@@ -181,9 +172,6 @@ class SVRGTrainer(gluon.Trainer):
         self._updaters = [Updater(stepping) for _ in self._updaters]
         if is_distributed(kvstore) or not (settings.proximal is None and rule is None):
             self._kvstore_params['update_on_kvstore'] = False
-        self._steps_alone = settings.local_steps and is_distributed(kvstore)
-        if self._steps_alone:
-            self._kvstore_params['kvstore'] = LocalSteps(kvstore)
         self._reference = GluonReference(self._params, objective, rows)
         self._svrg = SVRG(self._reference, settings, WarnOnce())
         self._loop = {}  # numbers of the latest `epochs`, which workers compare
@@ -285,8 +273,6 @@ class SVRGTrainer(gluon.Trainer):
         if self._svrg.settings.is_plain:
             return
         self._check_ready()
-        if self._svrg.snapshot.is_active:
-            self._warn_without_steps(self._svrg.snapshot.taken_at)
         source = self._batches(train_data, batches, self._of_devices(states))
         if source.first and any(param._deferred_init for param in self._params):
             self._reference.outputs(with_states(source.first, source.states))  # finds the shapes
@@ -392,12 +378,6 @@ class SVRGTrainer(gluon.Trainer):
             stored = self._batches(train_data).batches()
         return (as_inputs(batch, len(self._devices)) for batch in stored)
 
-    def _warn_without_steps(self, since):
-        """Warn once of gradients that no step has used, where none was made since an update."""
-        svrg = self._svrg
-        if svrg.step.stage == COMPUTED and svrg.snapshot.num_update == since:
-            svrg.warn_once('backward makes no step: call step(batch_size) after it')
-
     def _check_ready(self):
         if autograd.is_recording():
             raise RuntimeError('SVRGTrainer records by itself: call its methods outside of '
@@ -409,10 +389,6 @@ class SVRGTrainer(gluon.Trainer):
                                  '(cast, reset_ctx, grad_req)')
             self._svrg.snapshot.replace(None)
             self._svrg.forget_history(self._trained)
-
-    def _average(self):
-        """Set workers that step alone to the mean of their weights."""
-        convergence.average(self._svrg, self._trained, self._workers())
 
     @property
     def _loss_scale(self):
@@ -432,8 +408,8 @@ class SVRGTrainer(gluon.Trainer):
     def _workers(self):
         reference = self._reference
         reference.trained()  # whose arrays a first pass has made
-        summed = reference.values_of(self) if self._steps_alone else reference.current_gradients
-        return workers_of_trainer(self._kvstore, reference.names, summed, self._keys_on_servers)
+        return workers_of_trainer(self._kvstore, reference.names, reference.current_gradients,
+                                  self._keys_on_servers)
 
     def _agreeing_workers(self, takes_snapshot):
         """Return the workers; raise a ValueError on all if what must be alike is not."""
@@ -463,7 +439,7 @@ class SVRGTrainer(gluon.Trainer):
         Raises
         ------
         TypeError
-            If there is no input, or `objective` returns no loss.
+            If `objective` returns no loss.
         ValueError
             If there are several devices and an input is not such a list.
         RuntimeError
@@ -471,8 +447,6 @@ class SVRGTrainer(gluon.Trainer):
         """
         svrg, reference, devices = self._svrg, self._reference, len(self._devices)
         self._check_ready()
-        if not inputs:
-            raise TypeError('backward needs the inputs of objective, and got none')
         in_lists = devices > 1 or isinstance(inputs[0], (list, tuple))
         if in_lists and not all(
                 isinstance(of_devices, (list, tuple)) and len(of_devices) == devices
@@ -523,7 +497,7 @@ class SVRGTrainer(gluon.Trainer):
         """
         self._check_step(batch_size, ignore_stale_grad)
         copies = len(self._devices) if self._kvstore_params['kvstore'] else 1
-        if self._distributed and not self._steps_alone:
+        if self._distributed:
             copies *= self._kvstore.num_workers
         self._direct(self._scale / batch_size, copies)
         super().step(batch_size, ignore_stale_grad)
@@ -564,7 +538,7 @@ class SVRGTrainer(gluon.Trainer):
             raise ValueError('objective must use all parameters that are trained, and not leave '
                              "out %s: grad_req = 'null' fixes a parameter, and ignore_stale_grad="
                              'True of step takes 0 for its gradient' % ', '.join(reference.unused))
-        if self._distributed and not self._steps_alone:
+        if self._distributed:
             summed *= self._kvstore.num_workers
         if batch_size != summed and (
                 any(self._optimizer._get_wds(range(len(self._params))))

@@ -7,7 +7,7 @@ import numpy as np
 from mxnet import ndarray as nd
 
 from ..data.iterators import rewind_for_pass
-from .kinds import is_asynchronous, kind_of, waits_in_steps
+from .kinds import is_asynchronous, is_synchronous, kind_of
 from .operations import allreduce, wait_for_all_workers
 
 _NUMBERS_AT_ONCE = 35  # in a message of a worker to the others
@@ -72,7 +72,7 @@ def batches_of_each(kvstore, key, train_data):
 def check_batch_counts(kvstore, batches_of_workers):
     """Raise a ValueError if a worker has no batch, or too few, so that others wait forever."""
     told = [int(batches) for batches in batches_of_workers]
-    if waits_in_steps(kvstore) and len(set(told)) > 1:
+    if is_synchronous(kvstore) and len(set(told)) > 1:
         raise ValueError('train_data must have as many batches on each worker with the kvstore '
                          '%r, and it has, in the order of ranks, %s' % (kvstore.type, told))
     if not all(told):

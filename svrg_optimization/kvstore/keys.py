@@ -13,8 +13,6 @@ class KVStoreKeys:
     ----------
     full : dict of str to str
         For each trainable parameter the key of its full gradient.
-    row_counts : dict of str to str
-        For each counted parameter the key of its row counts.
     tally : str
         Key of the numbers that workers tell each other.
     total : str
@@ -24,7 +22,7 @@ class KVStoreKeys:
         whether gradients are compressed.
     """
 
-    def __init__(self, param_names, trainable, counted=()):
+    def __init__(self, param_names, trainable):
         taken = set(param_names)
 
         def new(name, suffix):
@@ -35,7 +33,6 @@ class KVStoreKeys:
             return key
 
         self.full = {name: new(name, _SUFFIX) for name in trainable}
-        self.row_counts = {name: new(name, '_rows') for name in counted}
         self.tally = new('svrg', '_tally')
         self.first = new('svrg', '_first')
         self.total = new('svrg', '_total')
@@ -43,7 +40,7 @@ class KVStoreKeys:
     @property
     def summed(self):
         """Keys whose values are summed and not updated: all but those of the parameters."""
-        return [self.first, *self.full.values(), *self.row_counts.values(), self.tally]
+        return [self.first, *self.full.values(), self.tally]
 
 
 class NumberedKeys:
@@ -52,4 +49,3 @@ class NumberedKeys:
     def __init__(self, names):
         self.tally, self.first, self.total = len(names), len(names) + 1, len(names) + 2
         self.full = {name: len(names) + 3 + place for place, name in enumerate(names)}
-        self.row_counts = {}

@@ -7,7 +7,6 @@ from mxnet.model import _create_kvstore
 from ..core.requirements import COMPRESSED
 
 HOROVOD = 'horovod'
-LOCAL_STEPS = '_local_steps'
 
 
 def kind_of(kvstore):
@@ -33,16 +32,6 @@ def is_asynchronous(kvstore):
 def is_synchronous(kvstore):
     """Tell whether servers apply the pushes of all workers together, as 'dist' does too."""
     return is_distributed(kvstore) and not is_asynchronous(kvstore)
-
-
-def steps_alone(kvstore):
-    """Tell whether each worker of a distributed KVStore makes its steps alone."""
-    return kind_of(kvstore).endswith(LOCAL_STEPS)
-
-
-def waits_in_steps(kvstore):
-    """Tell whether workers wait for each other in each step."""
-    return is_synchronous(kvstore) and not steps_alone(kvstore)
 
 
 def will_update(kvstore, devices, arg_params):

@@ -9,7 +9,7 @@ from ..core.full_gradient import share_out
 from ..mxnet_repair.kvstore import number_of_first_key, prepare_exit, warn_of_rounding
 from .agreement import allgather, check_batch_counts, check_same, tally
 from .keys import NumberedKeys
-from .kinds import has_servers, is_asynchronous, is_distributed, steps_alone
+from .kinds import has_servers, is_asynchronous, is_distributed
 from .operations import allreduce
 
 
@@ -36,8 +36,6 @@ def create_keys(kvstore, keys, arrays, created=()):
     values = {key: nd.zeros(arrays[name].shape, dtype=dtype_of_sum(arrays[name].dtype))
               for name, key in keys.full.items() if name in arrays}
     if is_distributed(kvstore):
-        values.update((key, nd.zeros(arrays[name].shape[:1], dtype='float64'))
-                      for name, key in keys.row_counts.items())
         values[keys.tally] = tally(kvstore) + 1 / 3  # which float32 rounds
     else:
         values[keys.first] = nd.zeros((2,))  # for `compresses`
@@ -78,7 +76,6 @@ class OverWorkers(Workers):
     def __init__(self, kvstore, keys, trains_on_pass, created):
         self._kvstore, self._keys, self._created = kvstore, keys, created
         self._trains_on_pass = trains_on_pass
-        self.step_alone = steps_alone(kvstore)
 
     def sum(self, total):
         """Add a Sum up over all workers, and give each device its share.
@@ -91,15 +88,10 @@ class OverWorkers(Workers):
         values = total.by_parameter()
         context = next((arrays[0].context for arrays in values.values()), None)
         told = tally(kvstore, [total.rows, total.batches, total.yielded, total.loss], context)
-        counted = {keys.row_counts[name]: [nd.array(counts, ctx=context, dtype=np.float64)]
-                   for name, counts in total.row_counts.items()}
-        exchange(kvstore, keys, total.shares, values, {**counted, keys.tally: [told]})
+        exchange(kvstore, keys, total.shares, values, {keys.tally: [told]})
         rows, batches, yielded, losses, *_ = told.asnumpy().T
         total.shares_differ, total.loss = False, float(losses.sum())
-        total.share_of_rows = total.rows / max(rows.sum(), 1)
         total.rows, total.batches = int(rows.sum()), int(batches.sum())
-        for name in total.row_counts:
-            total.row_counts[name] = counted[keys.row_counts[name]][0].asnumpy().astype(np.int64)
         if self._trains_on_pass:
             check_batch_counts(kvstore, yielded)
 
@@ -123,17 +115,6 @@ class OverWorkers(Workers):
         summed = nd.array(array, dtype=np.float64)
         allreduce(self._kvstore, {key: [summed]})
         return summed.asnumpy()
-
-    def average(self, values, full_gradient):
-        """Return the mean of all workers' values, by rows."""
-        share = full_gradient and full_gradient.share_of_rows
-        if share is None:
-            share = float(self._kvstore.rank == 0)
-        parts = {name: [array.astype(dtype_of_sum(array.dtype)) * (share / len(arrays))
-                        for array in arrays] for name, arrays in values.items()}
-        allreduce(self._kvstore, {self._keys.full[name]: arrays for name, arrays in parts.items()})
-        return {name: [total.astype(arrays[0].dtype) for total in parts[name]]
-                for name, arrays in values.items()}
 
 
 def exchange(kvstore, keys, shares, values, others=()):

@@ -1,7 +1,6 @@
 """Access to a Module's executor group, which no other file reads or changes."""
 
 import contextlib
-import reprlib
 
 import numpy as np
 from mxnet import ndarray as nd
@@ -102,15 +101,6 @@ def bytes_of_activations(module):
            if name in executor.arg_dict})
     return sum(4 * int(np.prod(shape)) for name, shape in zip(internals.list_outputs(), shapes)
                if name not in arguments)
-
-
-def check_label_names(module, label_shapes):
-    """Raise a ValueError if a network's labels are not those of the data."""
-    given = [description[0] for description in label_shapes]
-    taken = set(module._label_names).intersection(module.symbol.list_arguments())
-    if not taken <= set(given) or set(given).intersection(module._param_names):
-        raise ValueError('label_names must be the names of the labels of the data, %s, and not %s: '
-                         'as in NDArrayIter(..., label_name=...)' % (given, module._label_names))
 
 
 def bind_on_inputs_of(model, module, share_pool):
@@ -222,19 +212,6 @@ def parameters(module):
     """Map each parameter to a list of its arrays, one per device."""
     group = module._exec_group
     return dict(zip(group.param_names, group.param_arrays))
-
-
-def check_given(module, **given):
-    """Raise an error if a value is not an NDArray, or has another shape than its parameter."""
-    bound = values(module)
-    for argument, arrays in given.items():
-        for name, array in (arrays or {}).items():
-            if not isinstance(array, nd.NDArray):
-                raise TypeError('%s must map names to NDArrays, not %s to %s'
-                                % (argument, name, reprlib.repr(array)))
-            if name in bound and array.shape != bound[name][0].shape:
-                raise ValueError('%s must have the shape %s for %s, not %s'
-                                 % (argument, bound[name][0].shape, name, array.shape))
 
 
 def values(module):

@@ -12,7 +12,7 @@ from ..kvstore import kinds
 from ..kvstore.agreement import check_waits
 from ..kvstore.horovod import join
 from ..kvstore.keys import KVStoreKeys
-from ..kvstore.local_steps import LocalSteps, WorkersUpdate, check_local_steps
+from ..kvstore.update_on_workers import UpdateOnWorkers
 from ..kvstore.workers import create_keys
 from ..mxnet_repair.kvstore import number_of_first_key, open_distributed, prepare_exit
 from ..rate.snapshot_rule import SnapshotRule
@@ -40,17 +40,13 @@ def install(module, kvstore, optimizer, optimizer_params, init_optimizer):
     the wrapped optimizer and installs them as Module does.
     """
     svrg, devices = module._svrg, len(module._context)
-    check_local_steps(svrg.settings.local_steps, kvstore,
-                      sum(executor_group.sparse_parameters(module), []))
     kvstore = join(kvstore, optimizer)
     may_update = kinds.will_update(kvstore, devices, module._arg_params)
-    view = _view_where_workers_update(module, kvstore, optimizer, optimizer_params)
-    updates = may_update and view is None
+    on_workers = _must_update_on_workers(module, kvstore, optimizer, optimizer_params)
+    updates = may_update and not on_workers
     kvstore = _checked(module, kvstore, updates, optimizer, optimizer_params)
-    seen = kvstore if view is None else view(kvstore)
-    summed = (module._param_names + module._aux_names if kinds.steps_alone(seen)
-              else module._trainable)
-    keys = KVStoreKeys(module._param_names, summed, svrg.reference.counted_by_row())
+    seen = UpdateOnWorkers(kvstore) if on_workers else kvstore
+    keys = KVStoreKeys(module._param_names, module._trainable)
     module._membership = Membership(keys)
     wrapped = module._create_optimizer(_SVRGOptimizer.__name__, optimizer, seen, optimizer_params)
     check_learning_rate(wrapped)
@@ -84,7 +80,7 @@ def install(module, kvstore, optimizer, optimizer_params, init_optimizer):
         svrg.drop_snapshot()
     if module._kvstore:  # Module may have made it of its name
         # A plain Module would give it another one.
-        (module._kvstore if view is None else kvstore).set_optimizer = _refuse_optimizer
+        (kvstore if on_workers else module._kvstore).set_optimizer = _refuse_optimizer
     kinds.warn_of_devices(kvstore, devices, svrg.warn_once)
     if kinds.is_distributed(kvstore):
         # Module does not give the workers rank 0's weights if they update the weights
@@ -94,23 +90,20 @@ def install(module, kvstore, optimizer, optimizer_params, init_optimizer):
         create_keys(module._kvstore, keys, {**module._aux_params, **module._arg_params})
 
 
-def _view_where_workers_update(module, kvstore, optimizer, optimizer_params):
-    """Return the class that lets workers update the weights, None if `kvstore` is used as it is.
+def _must_update_on_workers(module, kvstore, optimizer, optimizer_params):
+    """Tell whether workers must update the weights, for proximal operators or a rule of the rate.
 
-    Workers update the weights with `local_steps`. They also do so for proximal operators and for
-    a rule of the rate, unless the user has decided otherwise in the environment.
+    The user may have decided otherwise in the environment.
     """
-    if kinds.is_distributed(kvstore) and module._svrg.settings.local_steps:
-        return LocalSteps
     _, _, arguments = described(optimizer, optimizer_params)
     is_rule = isinstance(arguments.get('lr_scheduler'), SnapshotRule)
     if (not is_rule and not module._proximal.by_name or not kinds.has_servers(kvstore)
             or not kinds.is_synchronous(kvstore) or 'MXNET_UPDATE_ON_KVSTORE' in os.environ
             or any(executor_group.sparse_parameters(module))):
-        return None
+        return False
     module.logger.info('The workers update the weights, not the servers of %r: %s needs it',
                        kinds.kind_of(kvstore), 'svrg_lbfgs' if is_rule else 'proximal')
-    return WorkersUpdate
+    return True
 
 
 def _checked(module, kvstore, updates, optimizer, optimizer_params):
@@ -131,7 +124,6 @@ def _checked(module, kvstore, updates, optimizer, optimizer_params):
     check_waits(kvstore, tol=settings.tol)
     check_rule(optimizer, optimizer_params, settings.alpha, on_servers,
                settings.full_grad_batches)
-    module._svrg.reference.check_row_steps(True, optimizer, optimizer_params)
     module._proximal.check_optimizer(
         optimizer, optimizer_params,
         {name: array.shape for name, array in module._arg_params.items()}, on_servers)

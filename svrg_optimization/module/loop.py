@@ -11,14 +11,11 @@ from mxnet.model import BatchEndParam
 from mxnet.module import BaseModule
 
 from .._argument_checks import check_epoch, check_iterator
-from ..core.settings import check_place
-from ..data.iterators import begin_within_epoch, leaves_out_other_rows, rewind, rewind_for_pass
+from ..data.iterators import leaves_out_other_rows, rewind_for_pass
 from ..data.ndarray_iter import is_viewable, views
-from ..kvstore.kinds import steps_alone
 from ..rate import convergence
 from . import executor_group
 from .loss_reduction import NoLossError
-from .membership import workers_of
 from .trained_module import TrainedModule
 
 
@@ -28,11 +25,10 @@ def fit(module, args, kwargs, is_ours):
     `is_ours` tells that the module is not of a user's subclass, which may read the data before
     their pass or write to batches. Callbacks get the arguments of ``Module.fit`` in `locals`.
     """
-    check_place(kwargs, 'fit')
     call = inspect.signature(BaseModule.fit).bind(module, *args, **kwargs)
     call.apply_defaults()
     given, svrg = SimpleNamespace(**call.arguments), module._svrg
-    _check_arguments(svrg.settings, call.arguments)
+    _check_arguments(call.arguments)
     module.bind(data_shapes=given.train_data.provide_data,
                 label_shapes=given.train_data.provide_label,
                 for_training=True, force_rebind=given.force_rebind)
@@ -56,18 +52,12 @@ def fit(module, args, kwargs, is_ours):
         svrg.epoch = None
 
 
-def _check_arguments(settings, arguments):
+def _check_arguments(arguments):
     for name, value in arguments.items():
-        if name.endswith('_callback'):
-            if not (value is None or all(map(callable, _as_list(value)))):
-                raise TypeError('%s must be callable, a list of callables or None, not %r'
-                                % (name, value))
-        elif name.endswith('_epoch'):
+        if name.endswith('_epoch'):
             check_epoch(name, value)
         elif name == 'train_data' or name == 'eval_data' and value is not None:
             check_iterator(name, value)
-    if settings.updates_per_snapshot is not None and not settings.is_plain:
-        begin_within_epoch(arguments['train_data'])()
 
 
 def _train_epochs(module, given, snapshots):
@@ -82,7 +72,6 @@ def _train_epochs(module, given, snapshots):
         for name, value in _train(module, given, snapshots, epoch, tic):
             module.logger.info('Epoch[%d] Train-%s=%f', epoch, name, value)
         module.logger.info('Epoch[%d] Time cost=%.3f', epoch, time.time() - tic)
-        snapshots.average(epoch)
         given.arg_params, given.aux_params = module.get_params()
         with module._svrg.keeping_comparison():
             module.set_params(given.arg_params, given.aux_params)  # the same on all devices
@@ -94,8 +83,6 @@ def _train_epochs(module, given, snapshots):
                     batch_end_callback=given.eval_batch_end_callback):
                 module.logger.info('Epoch[%d] Validation-%s=%f', epoch, name, value)
         snapshots.reset_data()
-        if snapshots.has_ended:
-            break
     else:
         snapshots.take_last()
     snapshots.end()
@@ -104,7 +91,7 @@ def _train_epochs(module, given, snapshots):
 
 def _train(module, given, snapshots, epoch, tic):
     """Train on the batches of one epoch; return the names and values of its metric."""
-    metric, monitor, settings = given.eval_metric, given.monitor, module._svrg.settings
+    metric, monitor = given.eval_metric, given.monitor
     batches, is_last = snapshots.batches(), False
     next_batch = next(batches, None)
     if next_batch is None:
@@ -117,8 +104,6 @@ def _train(module, given, snapshots, epoch, tic):
                          'must begin them anew' % (given.train_data, epoch))
     for nbatch in itertools.count():
         batch = next_batch
-        if settings.updates_per_snapshot is not None and snapshots.take_within_epoch():
-            return metric.get_global_name_value()
         if monitor is not None:
             monitor.tic()
         module.forward_backward(batch)
@@ -163,7 +148,6 @@ class _Snapshots:
         self._module, self._given, self._is_ours = module, given, is_ours
         self._train_data, self._of_snapshot = given.train_data, module._default_bucket
         self._svrg, self._has_loss, self.has_ended = module._svrg, True, False
-        self._step_alone = steps_alone(self._of_snapshot._kvstore)
         # Whether the data are known to stand at their beginning, whether the epoch reads them, and
         # what sets them to their beginning after a pass.
         self._is_rewound, self._is_read, self._rewind = False, False, None
@@ -187,23 +171,14 @@ class _Snapshots:
 
     def is_due(self, epoch):
         """Tell whether a snapshot is due where an epoch begins."""
-        return self._takes_snapshots and not self.has_ended and (
+        return self._takes_snapshots and (
             self._svrg.settings.is_due(self._svrg.snapshot, epoch)
-            or self._svrg.snapshot.has_converged  # as in a file
-            or self._step_alone and epoch == self._given.begin_epoch)
+            or self._svrg.snapshot.has_converged)  # as in a file
 
     def take(self):
         """Take a snapshot. Then `batches` rewinds the data, unless it has stored batches."""
         self._rewind = rewind_for_pass(self._train_data, self._is_rewound)
         self._update_full_grads()
-
-    def take_within_epoch(self):
-        """Take a snapshot if one is due before the next step; tell whether training has ended."""
-        if self._takes_snapshots and self._svrg.settings.is_due(self._svrg.snapshot):
-            put_back = begin_within_epoch(self._train_data)
-            self._update_full_grads()
-            put_back()
-        return self.has_ended
 
     def rewind(self):
         """Set the data to their beginning after a pass."""
@@ -219,8 +194,6 @@ class _Snapshots:
         try:
             module.update_full_grads(self._train_data)
         except NoLossError as error:
-            if self._step_alone:
-                raise
             self._has_loss = False
             svrg.warn_once('%s: fit trains as plain Module' % error, 'plain Module')
             return
@@ -247,23 +220,11 @@ class _Snapshots:
                      and given.sparse_row_id_fn is None)
         return views(data) if is_unseen and is_viewable(data) else iter(data)
 
-    def average(self, epoch):
-        """Average the weights of workers that step alone after the last epoch of a snapshot."""
-        if self._step_alone and (epoch + 1 == self._given.num_epoch or self._svrg.settings.is_due(
-                self._svrg.snapshot, epoch + 1)):
-            module = self._of_snapshot
-            convergence.average(self._svrg, TrainedModule(module), workers_of(module))
-            executor_group.mark_host_copies_stale(self._module)
-
     def reset_data(self):
         """Reset the data after an epoch, unless they have not been read."""
         self._svrg.training.epochs += 1
         if self._is_read:
-            # Within an epoch, rewind: C++ iterators lose rows when they are reset in the middle.
-            if self.has_ended:
-                rewind(self._train_data)
-            else:
-                self._train_data.reset()
+            self._train_data.reset()
             self._is_rewound = True
 
     def take_last(self):

@@ -1,13 +1,12 @@
 """Losses of the rows of a batch, from what the loss layers of a symbol get."""
 
 import json
-import math
 from functools import partial
 
 import mxnet as mx
 from mxnet import ndarray as nd
 
-from ..core.labels import warn_of_labels, warn_of_one_class
+from .._labels import check_layer
 from .loss_reduction import computed_from, is_set, moves_a_parameter
 
 
@@ -55,15 +54,8 @@ class Losses:
     def check_labels(self, outputs, warn_once):
         """Warn once of labels that a layer cannot learn, and of which MXNet says nothing."""
         for layer, _, places in self._layers:
-            if layer['op'] in _LABELLED:
-                scores, labels = outputs[places]
-                name, attrs = '%s (%s)' % (layer['name'], layer['op']), layer.get('attrs', {})
-                if layer['op'] in _SOFTMAX and _classes(attrs, scores.shape) == 1:
-                    warn_of_one_class(warn_once, name)
-                    continue
-                warn_of_labels(warn_once, name, labels.asnumpy(), scores.size // labels.size,
-                               float(attrs.get('ignore_label', -1))
-                               if is_set(attrs, 'use_ignore') else None)
+            if len(outputs[places]) == 2:
+                check_layer(warn_once, layer, *outputs[places])
 
 
 # Each of the following takes the attributes of a layer and its inputs, and returns an array and a
@@ -80,12 +72,6 @@ def _reshaped(labels, shape):
 def _of_regression(loss, factor, attrs, scores, labels):
     outputs = labels.size // labels.shape[0]
     return loss(scores, _reshaped(labels, scores.shape)), factor * _scale(attrs) / outputs
-
-
-def _classes(attrs, shape):
-    if is_set(attrs, 'multi_output') or is_set(attrs, 'preserve_shape'):
-        return shape[1 if is_set(attrs, 'multi_output') else -1]
-    return math.prod(shape[1:])
 
 
 def _softmax(attrs, scores, labels):
@@ -141,6 +127,4 @@ _LOSS_OF = {  # the loss, and how many inputs it needs
     'MAERegressionOutput': (partial(_of_regression, lambda x, y: nd.abs(x - y), 1), 2),
     'SoftmaxOutput': (_softmax, 2), 'Softmax': (_softmax, 2), 'SVMOutput': (_svm, 2),
     'MakeLoss': (_of_make_loss, 1), 'make_loss': (_of_make_loss, 1)}
-_SOFTMAX = 'SoftmaxOutput', 'Softmax'
-_LABELLED = 'LogisticRegressionOutput', *_SOFTMAX, 'SVMOutput'
 _UNKNOWN = ('Custom', 'IdentityAttachKLSparseReg')

@@ -3,7 +3,7 @@
 from ..core.front_end import Workers
 from ..data.iterators import rows_left_over, rows_of_batch
 from ..kvstore import agreement
-from ..kvstore.kinds import is_asynchronous, is_distributed, steps_alone, waits_in_steps
+from ..kvstore.kinds import is_asynchronous, is_distributed, is_synchronous
 from ..kvstore.operations import broadcast, wait_for_all_workers
 from ..kvstore.workers import OverDevices, OverWorkers
 from ..mxnet_repair.kvstore import compresses
@@ -45,7 +45,7 @@ class Membership:
             return
         plan = {**settings.agreed(svrg.snapshot.num_taken), 'begin_epoch': svrg.epoch,
                 'num_epoch': num_epoch, 'a snapshot when fit begins': takes_snapshot}
-        if waits_in_steps(kvstore):
+        if is_synchronous(kvstore):
             rescale_grad = 0 if kvstore_of_weights(module) else module._optimizer.rescale_grad
             plan.update({
                 'the batch size of train_data': rows_of_batch(train_data, module.data_shapes),
@@ -53,10 +53,9 @@ class Membership:
                 "rows left over with last_batch_handle='roll_over'": rows_left_over(train_data)})
         agreement.check_same(kvstore, self.keys.tally, plan)
         if takes_snapshots:
-            agreement.check_waits(kvstore, tol=settings.tol,
-                                  updates_per_snapshot=settings.updates_per_snapshot)
+            agreement.check_waits(kvstore, tol=settings.tol)
         samples = takes_snapshots and settings.full_grad_batches is not None
-        if waits_in_steps(kvstore) and not takes_snapshot and not samples:
+        if is_synchronous(kvstore) and not takes_snapshot and not samples:
             agreement.check_batch_counts(kvstore, agreement.batches_of_each(
                 kvstore, self.keys.tally, train_data))
 
@@ -64,7 +63,7 @@ class Membership:
 def synchronize(module):
     """Set all workers to the same weights, before a pass."""
     kvstore = module._kvstore
-    if not is_distributed(kvstore) or steps_alone(kvstore):
+    if not is_distributed(kvstore):
         return
     if is_asynchronous(kvstore):
         wait_for_all_workers(kvstore)

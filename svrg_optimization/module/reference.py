@@ -2,15 +2,12 @@
 
 import contextlib
 
-import mxnet as mx
 import numpy as np
 
-from ..core.arrays import is_row_sparse
 from ..core.front_end import Reference
 from ..core.full_gradient import Sum
 from ..data.batch_rows import as_list, count_rows, labels_of, without_padding
 from ..data.iterators import pads_in_front
-from ..svrg_optimizer import described
 from . import executor_group
 from .executors import Executors
 from .gradients_of_pass import gradient_of_batch
@@ -41,7 +38,6 @@ class ModuleReference(Reference):
             nodes[node['inputs'][1][0]]['name'] for node in nodes
             if node['op'] in ('BatchNorm', 'BatchNorm_v1')
             and is_set({'fix_gamma': 'True', **node.get('attrs', {})}, 'fix_gamma')}
-        self._counts_rows = settings.sparse_full_grad
 
     def bind(self, model, shared=None):
         """Bind as the model is bound, with the parameters of `shared`, another one, if given."""
@@ -59,30 +55,10 @@ class ModuleReference(Reference):
         """Whether a batch has the same gradient again with the same masks."""
         return not self.executors.masks.unshared
 
-    def counted_by_row(self):
-        """List the parameters whose full gradient is applied only to the rows of a batch."""
-        gradients = executor_group.gradients(self.executors.module) if self._counts_rows else {}
-        return [name for name, arrays in gradients.items() if is_row_sparse(arrays[0])]
-
-    def check_row_steps(self, has_our_formula, optimizer=None, optimizer_params=()):
-        """Raise a ValueError if a formula or an optimizer cannot step some rows alone."""
-        counted = self.counted_by_row()
-        if counted and not has_our_formula:
-            raise ValueError('sparse_full_grad must be False with a _svrg_grads_update_rule of '
-                             'your own, which is for dense full gradients, and not for %s'
-                             % ', '.join(counted))
-        klass, name, given = described(optimizer, optimizer_params)
-        is_lazy = given.get('lazy_update', True) and not (
-            klass and issubclass(klass, mx.optimizer.NAG) and given.get('momentum'))
-        if counted and given.get('wd') and not is_lazy:
-            raise ValueError('optimizer must be sgd with sparse_full_grad and wd, and not %s, with '
-                             'which MXNet decays all rows in each step, and sgd those of the '
-                             'batch' % name)
-
     def new_sum(self):
         """Return a Sum that is 0."""
         return Sum(executor_group.gradients(self.executors.module), self._devices, self.batch_size,
-                   self.executors.loss_reduction.is_mean, self.counted_by_row())
+                   self.executors.loss_reduction.is_mean)
 
     # Weights
 
@@ -151,7 +127,7 @@ class ModuleReference(Reference):
 
     def batches_at_once(self, batch):
         """Return how many batches like this one may be computed as one."""
-        return 1 if self.bucket_of or self.counted_by_row() else self.executors.most_to_merge(batch)
+        return 1 if self.bucket_of else self.executors.most_to_merge(batch)
 
     def inputs_of_weights(self, batch, source):
         """List the layers that are applied to inputs, and these inputs without padding."""

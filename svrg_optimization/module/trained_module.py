@@ -3,7 +3,7 @@
 from ..core.arrays import set_all
 from ..core.front_end import TrainedModel
 from ..core.optimality import MeanGradient, decays_of
-from ..kvstore.kinds import waits_in_steps
+from ..kvstore.kinds import is_synchronous
 from ..rate.svrg_lbfgs import rule_of
 from . import executor_group
 from .membership import kvstore_of_weights
@@ -26,7 +26,7 @@ class TrainedModule(TrainedModel):
             return MeanGradient(lambda _: 1., dict.fromkeys(names, 1.), dict.fromkeys(names, 0.))
         optimizer, kvstore = module._optimizer, module._kvstore
         scale, = self.as_applied([optimizer.rescale_grad])
-        scale *= kvstore.num_workers if waits_in_steps(kvstore) else 1
+        scale *= kvstore.num_workers if is_synchronous(kvstore) else 1
         keys = {name: name for name in names}
         if kvstore_of_weights(module) is None:  # the optimizer is called with numbers
             keys.update((name, number) for number, name in optimizer.idx2name.items())
@@ -43,7 +43,7 @@ class TrainedModule(TrainedModel):
         """The optimizer's factor of a gradient, and the number of gradients that are summed."""
         module, kvstore = self.model, self.model._kvstore
         return module._optimizer.rescale_grad, (len(module._context) if kvstore else 1) * (
-            kvstore.num_workers if waits_in_steps(kvstore) else 1)
+            kvstore.num_workers if is_synchronous(kvstore) else 1)
 
     def go_to(self, weights):
         """Set the module to weights; the optimizer begins anew there."""

@@ -44,8 +44,6 @@ def take(svrg, trained, source, workers):
 
 
 def _take(svrg, trained, source, workers):
-    if workers.step_alone:
-        average(svrg, trained, workers)
     rule, snapshot, training, tol = trained.rule, svrg.snapshot, svrg.training, svrg.settings.tol
     rolled_back, training.is_stuck = False, False
     if rule is None:
@@ -191,18 +189,6 @@ def _identity(svrg, mean_gradient):
     weights = svrg.reference.weights()
     names = mean_gradient.updated(weights)
     return Metric({name: weights[name][0].shape for name in names}, dict.fromkeys(names, 1.))
-
-
-def average(svrg, trained, workers):
-    """Set workers that step alone to the mean of their weights, by rows, without momentum.
-
-    Before the first snapshot, and after one from a file, they get the weights of rank 0.
-    """
-    snapshot = svrg.snapshot
-    if snapshot.averaged_at != snapshot.num_update:
-        values = svrg.reference.values_of(trained.model)
-        trained.go_to(workers.average(values, snapshot.full_gradient))
-        snapshot.averaged_at = snapshot.num_update
 
 
 def log_rate(logger, svrg, trained, result):

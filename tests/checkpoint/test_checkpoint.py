@@ -239,7 +239,7 @@ def doubled(number):
 
 @pytest.mark.parametrize('settings, stop', [
     ({'full_grad_batches': 2}, 3), ({'full_grad_batches': doubled}, 2),
-    ({'full_grad_batches': 3, 'updates_per_snapshot': 5}, 1)])
+    ({'full_grad_batches': 3}, 1)])
 def test_samples_go_on_with_the_same_bits_after_a_stop(prefix, settings, stop):
     problem = Problem('perceptron', rows=37)
     unbroken = train(problem, problem.module(2, **settings), 0, 5)

@@ -47,7 +47,7 @@ def dropout():
 
 @in_pairs({
     'symbol, settings': [
-        (Problem('perceptron').symbol, {'full_grad_batches': 2, 'updates_per_snapshot': 1}),
+        (Problem('perceptron').symbol, {'full_grad_batches': 2}),
         (Problem('perceptron').symbol, {'store_snapshot_grads': True}), (dropout(), {})],
     'context, kvstore': [
         (mx.cpu(), None), (TWO_DEVICES, 'local'), (TWO_DEVICES, 'device')],

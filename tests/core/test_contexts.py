@@ -125,14 +125,14 @@ FEATURES = [
     fit(kvstore=None, settings={'alpha': LinearDecay(1, 6)}),
     fit(of('softmax'), {'store_snapshot_grads': True}),
     fit(of('softmax', 170), {'store_snapshot_grads': True, 'nonfinite': 'raise'}),
-    *(fit(SparseProblem, {'sparse_full_grad': by_row}, {'learning_rate': 0.05}, 2,
-          kvstore=object_of(), sparse_row_id_fn=rows_of_batch) for by_row in (False, True)),
+    fit(SparseProblem, {}, {'learning_rate': 0.05}, 2, kvstore=object_of(),
+        sparse_row_id_fn=rows_of_batch),
     *(fit(optimizer='svrg_lbfgs', sgd={'momentum': momentum}, epochs=5)
       for momentum in (0, 0.5)),
     *(fit(settings={'proximal': {'fc_weight': operator}}, sgd={'learning_rate': 0.05},
           update_on_kvstore=update) for update in '01' for operator in (
         L1(0.1), GroupLasso(0.1, axis=0), Box(-1, 1))),
-    fit(settings={'full_grad_batches': 2, 'updates_per_snapshot': 3}),
+    fit(settings={'full_grad_batches': 2}),
     fit(with_layer(mx.sym.Dropout)), fit(with_layer(norm)),
     fit(with_layer(lambda data: data, normalization='batch')),
     fit(of('perceptron'), {'fixed_param_names': ['hidden_bias']}),

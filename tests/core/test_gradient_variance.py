@@ -101,21 +101,6 @@ def test_best_alpha_counts_the_rows_of_batches_of_several_sizes(sizes):
                     sizes=sizes)
 
 
-def test_best_alpha_is_that_of_the_rows_of_a_batch_with_sparse_full_grad():
-    problem = SparseProblem(rows=40)
-    module = problem.module(2, sparse_full_grad=True)
-    problem.fit(module, 3, kvstore=None, optimizer_params={'learning_rate': 0.05})
-    best = gradient_variance(module, problem.iterator()).best_alpha
-
-    def variance(alpha):
-        module.alpha = alpha
-        return gradient_variance(module, problem.iterator()).svrg
-
-    at_zero, at_half, at_one = (variance(alpha) for alpha in (lambda _: 0.0, 0.5, 1.0))
-    curvature = 2 * (at_one - 2 * at_half + at_zero)  # of the parabola through the three
-    np.testing.assert_allclose(best, (curvature - (at_one - at_zero)) / (2 * curvature), rtol=1e-4)
-
-
 @pytest.mark.parametrize('batch_size', [10, 7])
 @pytest.mark.parametrize('grad_req', ['write', 'add'])
 def test_a_measurement_leaves_training_as_it_is(batch_size, grad_req):

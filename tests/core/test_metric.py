@@ -89,7 +89,7 @@ def train(trainer, kind, epochs=60, begin=0):
 @pytest.mark.parametrize('kind', FEATURES)
 @pytest.mark.parametrize('given', [
     {}, {'momentum': 0}, {'kvstore': None, 'store_snapshot_grads': True},
-    {'context': TWO_DEVICES}, {'updates_per_snapshot': 15}], ids=str)
+    {'context': TWO_DEVICES}], ids=str)
 def test_module_finds_the_optimum(kind, given):
     module = module_of(kind, **given)
     assert module.has_converged

@@ -29,9 +29,7 @@ class NoValue:
     ({'proximal': {'fc_bias': L1(1)}, 'fixed_param_names': ['fc_bias']}, ValueError,
      r"trained parameters \(fc_weight\), not for 'fc_bias'"),
     ({'proximal': L1(1), 'fixed_param_names': ['fc_weight']}, ValueError,
-     'proximal must be a dict from parameter name to operator .*: fc_bias'),
-    ({'proximal': L1(1), 'sparse_full_grad': True}, ValueError,
-     'sparse_full_grad must be False for proximal')])
+     'proximal must be a dict from parameter name to operator .*: fc_bias')])
 def test_bad_arguments_are_refused(module_of, arguments, error, message):
     with pytest.raises(error, match=message):
         module_of(**arguments)

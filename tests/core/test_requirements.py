@@ -30,8 +30,6 @@ def trainer(optimizer='sgd', batches=None, **settings):
     (trainer, {'batches': 3, 'optimizer': 'svrg_lbfgs'}, 'batches must be None with svrg_lbfgs'),
     (module, {'alpha': 0, 'tol': 1e-3}, 'alpha must not be 0 with tol'),
     (trainer, {'alpha': 0, 'tol': 1e-3}, 'alpha must not be 0 with tol'),
-    (module, {'alpha': 0, 'local_steps': True}, 'alpha must not be 0 with local_steps'),
-    (trainer, {'alpha': 0, 'local_steps': True}, 'alpha must not be 0 with local_steps'),
     (module, {'alpha': 0, 'optimizer': 'svrg_lbfgs'}, 'alpha must not be 0 with svrg_lbfgs'),
     (trainer, {'alpha': 0, 'optimizer': 'svrg_lbfgs'}, 'alpha must not be 0 with svrg_lbfgs')])
 def test_what_a_feature_needs_is_not_taken_away(call, given, message):

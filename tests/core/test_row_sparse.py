@@ -1,4 +1,4 @@
-"""row_sparse parameters with csr data: the dense trajectory, and the rows of a batch alone."""
+"""row_sparse parameters with csr data: the dense trajectory."""
 
 import mxnet as mx
 import numpy as np
@@ -95,69 +95,16 @@ def test_a_dense_weight_may_have_a_sparse_gradient(monkeypatch, context, update_
         problem.assert_weights(module, problem.svrg(**params).fit(5, 2))
 
 
-@pytest.mark.parametrize('sparse_full_grad', [False, True])
-def test_a_checkpoint_goes_on_with_the_same_bits(tmp_path, sparse_full_grad):
+def test_a_checkpoint_goes_on_with_the_same_bits(tmp_path):
     problem, prefix = SparseProblem(), str(tmp_path / 'model')
     params = {'learning_rate': 0.05, 'momentum': 0.9}
-    unbroken, stopped = (fit(problem, problem.module(3, sparse_full_grad=sparse_full_grad), None,
-                             epochs, **params) for epochs in (5, 2))
+    unbroken, stopped = (fit(problem, problem.module(3), None, epochs, **params)
+                         for epochs in (5, 2))
     stopped.save_checkpoint(prefix, 2, save_optimizer_states=True)
-    resumed = SVRGModule.load(prefix, 2, True, label_names=('label',),
-                              sparse_full_grad=sparse_full_grad)
+    resumed = SVRGModule.load(prefix, 2, True, label_names=('label',))
     fit(problem, resumed, None, 5, 2, **params)
     for name, value in unbroken.get_params()[0].items():
         np.testing.assert_array_equal(resumed.get_params()[0][name].asnumpy(), value.asnumpy())
-
-
-@pytest.mark.parametrize('context, kvstore', [
-    (mx.cpu(), None), (mx.cpu(), 'object'), (TWO_DEVICES, 'object')])
-@pytest.mark.parametrize('count, alpha', [(40, 1), (33, 1), (33, 0.4)])
-def test_sparse_full_grad_steps_on_the_rows_of_a_batch(context, kvstore, count, alpha):
-    """g - α (s - μ over the part of the batches with the row), on each device with its rows."""
-    problem = SparseProblem(count, density=0.1)
-    module = fit(problem, problem.module(2, sparse_full_grad=True, alpha=alpha, context=context),
-                 kvstore, learning_rate=0.1)
-    svrg, batches = problem.svrg(alpha=alpha), oracle.batches_of(count, 10)
-
-    def present(rows):
-        """Count the devices that have a column."""
-        return sum(np.any(svrg.features[part] != 0, axis=0)[:, None].astype(int)
-                   for part in np.array_split(rows, module._ctx_len))
-
-    share = np.mean([present(rows) for rows in batches], axis=0)
-    assert 0 < share[:-2].min() < 1
-    for epoch in range(5):
-        if epoch % 2 == 0:
-            svrg.take_snapshot()
-        for rows in batches:
-            now, then = (svrg.gradients(weights, rows) for weights in (svrg.weights, svrg.snapshot))
-            full = dict(svrg.full_gradient)
-            full['w'] = full['w'] / np.maximum(share, 1e-9) * present(rows)
-            svrg.optimizer.step(svrg.weights, {
-                name: now[name] - alpha * (then[name] - full[name]) for name in now})
-    problem.assert_weights(module, svrg.weights)
-
-
-@pytest.mark.parametrize('optimizer, params', [
-    ('svrg_lbfgs', {}), ('nag', {'momentum': 0.5}), ('sgd', {'lazy_update': False}),
-    (mx.optimizer.NAG(momentum=0.5, wd=0.1), {})])
-def test_weight_decay_of_all_rows_is_refused_with_sparse_full_grad(optimizer, params):
-    """Steps that decay all rows led to another optimum than tol and the rule look at."""
-    problem = SparseProblem()
-    module = problem.bound(sparse_full_grad=True)
-    assert not module.optimizer_initialized
-    with pytest.raises(ValueError, match='optimizer must be sgd with sparse_full_grad and wd'):
-        module.init_optimizer(optimizer=optimizer, optimizer_params={'wd': 0.1, **params})
-    assert not module.optimizer_initialized and module._kvstore is None
-    for name, usual in (('sgd', {'wd': 0.1, 'momentum': 0.5}), ('nag', {'momentum': 0.5})):
-        module.init_optimizer(optimizer=name, optimizer_params=usual, force_init=True)
-
-
-def test_dense_parameters_do_not_heed_sparse_full_grad():
-    problem = Problem('perceptron')
-    module = problem.fit(problem.module(2, sparse_full_grad=True), 4,
-                         optimizer_params={'learning_rate': 0.1})
-    problem.assert_weights(module, problem.svrg().fit(4, 2))
 
 
 def test_writes_into_the_full_gradient_after_a_snapshot_have_effect():
@@ -186,9 +133,7 @@ def test_writes_into_the_full_gradient_after_a_snapshot_have_effect():
 
 
 @pytest.mark.parametrize('wd', [pytest.param(0, marks=pytest.mark.slow), 0.01])
-@pytest.mark.parametrize('by_row', [True, False])
-def test_the_rate_is_found_with_row_sparse_weights(wd, by_row):
-    """By row, the optimum is that of a decay that counts as often as batches contain the row."""
+def test_the_rate_is_found_with_row_sparse_weights(wd):
     problem, rng = SparseProblem(400, 30), np.random.RandomState(0)
     problem.features = rng.normal(size=(400, 30)) * (
         rng.uniform(size=(400, 30)) < np.linspace(0.02, 0.5, 30))
@@ -197,13 +142,11 @@ def test_the_rate_is_found_with_row_sparse_weights(wd, by_row):
     weight = mx.sym.Variable('fc_weight', shape=(30, 1), stype='row_sparse')
     problem.symbol = mx.sym.LinearRegressionOutput(
         mx.sym.sparse.dot(mx.sym.Variable('data', stype='csr'), weight), mx.sym.Variable('label'))
-    module = problem.module(2, sparse_full_grad=by_row)
+    module = problem.module(2)
     module.fit(problem.iterator(20), eval_metric=[], num_epoch=200, initializer=mx.init.Zero(),
                optimizer='svrg_lbfgs', optimizer_params={'wd': wd, 'momentum': 0})
-    counts = np.mean((problem.features.reshape(20, 20, 30) != 0).any(axis=1), axis=0)
     expected, *_ = np.linalg.lstsq(
-        problem.features.T.dot(problem.features) / 400
-        + wd * np.diag(counts if by_row else np.ones(30)),
+        problem.features.T.dot(problem.features) / 400 + wd * np.eye(30),
         problem.features.T.dot(problem.targets) / 400, rcond=1e-9)
     found = module.get_params()[0]['fc_weight'].tostype('default').asnumpy().ravel()
     np.testing.assert_allclose(found, expected, atol=2e-5)

@@ -20,13 +20,11 @@ BY_NAME = {0: 'w', 1: 'w_full'}
     (['w_full', 'w'], ['w_full_full', 'w_full_full_full']),
     (['w', 'w_full_full', 'w_full'], ['w_full_full_full', 'w_full_full_full_full',
                                       'w_full_full_full_full_full'])])
-def test_each_full_gradient_and_row_count_has_a_key_of_its_own(names, keys):
-    found = KVStoreKeys(names, names, names)
+def test_each_full_gradient_has_a_key_of_its_own(names, keys):
+    found = KVStoreKeys(names, names)
     assert found.full == dict(zip(names, keys))
     keys_of_all = [*names, *found.summed]
     assert len(set(keys_of_all)) == len(keys_of_all)
-    assert KVStoreKeys(['w', 'w_rows'], [], ['w', 'w_rows']).row_counts == {
-        'w': 'w_rows_rows', 'w_rows': 'w_rows_rows_rows'}
 
 
 def assert_routes(optimizer, full, plain):

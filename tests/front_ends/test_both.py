@@ -86,12 +86,3 @@ def test_svrg_lbfgs_has_no_other_scheduler(front_end):
             trains.fit(data, eval_metric=[], num_epoch=1)
         else:
             train(trains, data, 2, begin=1)
-
-
-def test_gradients_without_steps_are_told():
-    trainer, data, *_ = with_gluon()
-    with pytest.warns(UserWarning, match=r'no step: call step\(batch_size\)') as caught:
-        for batches in trainer.epochs(data, 2):
-            for batch in batches:
-                trainer.backward(*batch)
-    assert len(caught) == 1

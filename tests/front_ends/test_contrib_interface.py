@@ -7,7 +7,7 @@ import mxnet as mx
 import numpy as np
 import pytest
 
-from problems import Problem, SparseProblem
+from problems import Problem
 from svrg_optimization import SVRGModule
 
 with warnings.catch_warnings():
@@ -98,18 +98,6 @@ def test_methods_overridden_in_a_subclass_are_used(in_place):
     problem.fit(module, 3, optimizer_params={'learning_rate': 0.2})
     assert passes == [0, 2]
     problem.assert_weights(module, problem.svrg(learning_rate=0.1).fit(3, 2))
-
-
-def test_rule_of_ones_own_is_for_dense_full_gradients():
-    class Own(SVRGModule):
-        def _svrg_grads_update_rule(self, g_curr, g_special, g_all):
-            return g_curr
-
-    train_data = SparseProblem().iterator()
-    module = Own(SparseProblem().symbol, label_names=('label',), sparse_full_grad=True)
-    with pytest.raises(ValueError, match='sparse_full_grad must be False with a _svrg_'):
-        module.bind(train_data.provide_data, train_data.provide_label)
-    assert not module.binded
 
 
 @pytest.mark.parametrize('steps_before', [0, 1])

@@ -41,22 +41,19 @@ def module_of(symbol, labels, batch_size=10, rows=40, **kwargs):
 
 
 @pytest.mark.parametrize('symbol, labels, says', [
-    (LOGISTIC, [0, 1, -1], r'labels of loss \(LogisticRegressionOutput\) must be from 0 to 1, and '
-                           'not -1: they train another model$'),
-    (LOGISTIC, [1, -1], r'not -1: they train another model: give \(y \+ 1\) / 2'),
+    (LOGISTIC, [1, -1], r'labels of loss \(LogisticRegressionOutput\) must be from 0 to 1, and not '
+                        r'-1, which trains another model: give \(y \+ 1\) / 2$'),
     (mx.sym.SoftmaxOutput(scores(1), LABEL, name='one'), [0],
      r'one \(SoftmaxOutput\) must have two outputs or more, and not one'),
     (mx.sym.SoftmaxOutput(mx.sym.reshape(scores(4), (-1, 1, 4)), LABEL, multi_output=True),
      [[0, 0, 0, 0]], 'must have two outputs or more'),
     (LOGISTIC, [[1], [2]], 'must be from 0 to 1, and not 2'),
-    (SOFTMAX, [1, 2, 3], r'loss \(SoftmaxOutput\) must be classes from 0 to 2, .*: give y - 1'),
-    (SOFTMAX, [-1, 1], 'and not -1'),
-    (SOFTMAX, [0, 0.5], 'and not 0.5'),
-    (SOFTMAX, [[0, -.5, 1.5]], 'must be from 0 to 1, and not -0.5'),
-    (mx.sym.SVMOutput(scores(3), LABEL), [0, 3], 'must be classes from 0 to 2, and not 3'),
-    (pixels(), [[0, 1, 2, 3]], 'classes from 0 to 2, and not 3'),
-    (pixels(use_ignore=False), [[0, 1, 2, -1]], 'classes from 0 to 2, and not -1'),
-    (OF_WORDS, [[0, 1, 2, 12]], 'classes from 0 to 2, and not 12')])
+    (SOFTMAX, [1, 2, 3], r'loss \(SoftmaxOutput\) must be from 0 to 2, and not 3, .*: begin with'),
+    (mx.sym.SVMOutput(scores(3), LABEL), [0, 3], 'must be from 0 to 2, and not 3'),
+    (mx.sym.SVMOutput(scores(2), LABEL), [0, 2], 'must be from 0 to 1, and not 2'),
+    (pixels(), [[0, 1, 2, 3]], 'from 0 to 2, and not 3'),
+    (pixels(use_ignore=True, ignore_label=255), [[0, 1, 255, 254]], 'from 0 to 2, and not 254'),
+    (OF_WORDS, [[0, 1, 2, 12]], 'from 0 to 2, and not 12')])
 @pytest.mark.parametrize('rows, batch_size', [(40, 10), (37, 10), (5, 10)])
 def test_labels_that_a_layer_cannot_learn_are_told(symbol, labels, says, rows, batch_size):
     module, data = module_of(symbol, labels, batch_size, rows)
@@ -69,7 +66,7 @@ def test_labels_that_a_layer_cannot_learn_are_told(symbol, labels, says, rows, b
 @pytest.mark.parametrize('symbol, labels', [
     (LOGISTIC, [0, 0.3, 1]), (SOFTMAX, [0, 1, 2]), (SOFTMAX, [[0, 0.5, 0.5]]),
     (mx.sym.SVMOutput(scores(3), LABEL), [0, 1, 2]), (pixels(), [[0, 1, 2, 0]]),
-    (pixels(use_ignore=True), [[0, 1, 2, -1]]), (OF_WORDS, [[0, 1, 2, -1]]),
+    (pixels(use_ignore=True, ignore_label=255), [[0, 1, 2, 255]]), (OF_WORDS, [[0, 1, 2, -1]]),
     (mx.sym.SoftmaxOutput(mx.sym.reshape(scores(12), (-1, 4, 3)), LABEL, preserve_shape=True),
      [[0, 1, 2, 0]]),
     (mx.sym.LinearRegressionOutput(scores(1), LABEL), [-1, 5]),
@@ -80,11 +77,12 @@ def test_other_labels_are_not(symbol, labels):
 
 
 @pytest.mark.parametrize('loss, outputs, labels, says', [
-    (gluon.loss.SoftmaxCELoss(), 3, [1, 2, 3], r'must be classes from 0 to 2, .*: give y - 1'),
+    (gluon.loss.SoftmaxCELoss(), 3, [1, 2, 3], r'must be from 0 to 2, and not 3, .*: begin with'),
     (gluon.loss.SoftmaxCELoss(sparse_label=False), 1, [1], 'must have two outputs or more'),
     (gluon.loss.KLDivLoss(from_logits=False), 1, [1], 'must have two outputs or more'),
-    (gluon.loss.SigmoidBCELoss(), 1, [1, -1], r'from 0 to 1, .* not -1: .* give \(y \+ 1\) / 2'),
+    (gluon.loss.SigmoidBCELoss(), 1, [1, -1], r'from 0 to 1, and not -1, .*: give \(y \+ 1\) / 2'),
     (gluon.loss.LogisticLoss(label_format='binary'), 1, [1, -1], 'from 0 to 1, and not -1'),
+    (gluon.loss.SigmoidBCELoss(), 1, [0, 2], 'from 0 to 1, and not 2'),
     (gluon.loss.SoftmaxCELoss(), 3, [0, 1, 2], None), (gluon.loss.SigmoidBCELoss(), 1, [0.5], None),
     (gluon.loss.LogisticLoss(), 1, [1, -1], None)])
 def test_labels_of_gluons_losses(loss, outputs, labels, says):
@@ -114,5 +112,5 @@ def test_on_two_devices_with_stored_batches():
                              store_snapshot_grads=True)
     with pytest.warns(UserWarning) as caught:
         module.fit(data, eval_metric=[], num_epoch=2)
-    told = [warning for warning in caught if 'classes from 0 to 2' in str(warning.message)]
+    told = [warning for warning in caught if 'must be from 0 to 2' in str(warning.message)]
     assert len(told) == 1 and told[0].filename == __file__

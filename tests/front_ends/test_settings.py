@@ -11,11 +11,10 @@ from svrg_optimization.proximal import L1
 
 # For each setting a value that is not its default.
 OTHERS = {
-    'update_freq': 3, 'loss_is_mean': False, 'sparse_full_grad': True,
-    'store_snapshot_grads': 4096, 'alpha': 0.5, 'nonfinite': 'raise', 'full_grad_batches': 3,
-    'updates_per_snapshot': 5, 'proximal': L1(0.25), 'tol': 1e-3, 'local_steps': True}
-OF_MODULE = {'update_freq', 'sparse_full_grad', 'full_grad_batches', 'updates_per_snapshot'}
-SET_LATER = {'update_freq', 'alpha', 'full_grad_batches', 'updates_per_snapshot', 'tol'}
+    'update_freq': 3, 'loss_is_mean': False, 'store_snapshot_grads': 4096, 'alpha': 0.5,
+    'nonfinite': 'raise', 'full_grad_batches': 3, 'proximal': L1(0.25), 'tol': 1e-3}
+OF_MODULE = {'update_freq', 'full_grad_batches'}
+SET_LATER = {'update_freq', 'alpha', 'full_grad_batches', 'tol'}
 
 
 @pytest.mark.parametrize('name', inspect.signature(Settings).parameters)

@@ -90,8 +90,7 @@ def test_backward_before_any_forward_is_refused():
 def test_numbers_and_bools_of_numpy_are_taken():
     assert type(Problem().module(np.array(2)).update_freq) is int
     module = Problem().module(np.int64(2), loss_is_mean=np.bool_(False),
-                              sparse_full_grad=np.bool_(False), alpha=np.array(0.5),
-                              store_snapshot_grads=np.int32(1000))
+                              alpha=np.array(0.5), store_snapshot_grads=np.int32(1000))
     assert module.update_freq == 2 and type(module.update_freq) is int
     assert module.alpha == 0.5 and module._svrg.store.budget == 1000
     module.alpha = np.float32(0.25)

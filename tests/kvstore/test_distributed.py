@@ -104,12 +104,12 @@ def test_workers_step_as_one_process_on_the_union_of_the_batches(tmp_path, envir
 def test_full_gradients_are_over_the_samples_of_all_workers(tmp_path, environment):
     sizes = [28, 29]
     results = run_workers('fit', tmp_path, environment=environment, problem=PROBLEM, sizes=sizes,
-                          batch_size=8, full_grad_batches=3, updates_per_snapshot=3, num_epoch=4,
+                          batch_size=8, full_grad_batches=3, update_freq=1, num_epoch=4,
                           optimizer=SGD)
     svrg = Problem(**PROBLEM).svrg(16, **SGD)
     shards = [begin + np.array(oracle.batches_of(size, 8)) for begin, size in zip([0, 28], sizes)]
     for number, batches in enumerate(list(zip(*shards)) * 4):
-        if number % 3 == 0:
+        if number % 4 == 0:
             svrg.take_snapshot(np.concatenate([np.arange(24), 28 + np.arange(24)]))
         svrg.step(np.concatenate(batches))
     for result in results:
@@ -161,20 +161,6 @@ def test_row_sparse_parameters_train_as_in_one_process(tmp_path, kind, servers, 
     expected = train_on_union(problem, sizes, 6, 4, 1, **sgd)
     for result in results:
         assert_close(result['weights'], expected)
-
-
-@pytest.mark.slow
-def test_rows_are_counted_over_all_workers(tmp_path):
-    sizes = [19, 21]
-    results = run_workers('fit', tmp_path, problem={'sparse': True}, sizes=sizes, batch_size=6,
-                          num_epoch=1, optimizer={'learning_rate': 0.1}, sparse_full_grad=True)
-    problem = SparseProblem()
-    batches = [begin + rows for begin, size in zip([0, 19], sizes)
-               for rows in oracle.batches_of(size, 6)]
-    counts = sum((problem.features[rows] != 0).any(axis=0).astype(int) for rows in batches)
-    for result in results:
-        assert result['batches'] == len(batches) == 8
-        np.testing.assert_array_equal(result['row_counts']['w'], counts)
 
 
 @pytest.mark.slow
@@ -247,8 +233,6 @@ DIFFERENCES = {
         ('proximal ' + RANKS, {'settings': by_rank(proximal=[L1(0.5), L1(0.25)])}),
         ('full_grad_batches ' + RANKS + r'.*\[2, 3\]',
          {'settings': by_rank(full_grad_batches=[2, 3])}),
-        ('updates_per_snapshot ' + RANKS + r'.*\[2, 3\]',
-         {'settings': by_rank(updates_per_snapshot=[2, 3])}),
         ("last_batch_handle='roll_over' must be the same.*" + r'ranks, \[0, 3\]$',
          {'sizes': [20, 23], 'batch_sizes': [10, 10], 'last_batch_handle': 'roll_over'}),
         (r'begin_epoch must be the same.*ranks, \[0, 1\]$', {'fits': by_rank(begin_epoch=[0, 1])}),
@@ -260,8 +244,6 @@ DIFFERENCES = {
                                'prefixes': ['model'] * 2})]),
     'without order': ({}, 'dist_async', [
         ('alpha.* ' + RANKS + r'.*\[1.0, 0.0\]', {'settings': by_rank(alpha=[1, 0])}),
-        ("updates_per_snapshot must be None with the kvstore 'dist_async', ",
-         {'settings': by_rank(updates_per_snapshot=[3, 3])}),
         (r'at least one batch on each worker in fit.*ranks, \[2, 0\]$', {'sizes': [16, 0]})])}
 
 

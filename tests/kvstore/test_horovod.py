@@ -47,7 +47,6 @@ def of_two(tmp_path_factory):
     folder = tmp_path_factory.mktemp('horovod')
     gluon = {'problem': {**GIVEN, 'features': 4}, 'sizes': SIZES}
     checks = [*((name, 'fit', arguments) for name, arguments in fits(SIZES).items()),
-              ('alone', 'fit', {**fits(SIZES)['module'], 'local_steps': True}),
               ('rule', 'fit_with_a_rule', {'problem': SOFTMAX, 'sizes': SIZES, 'num_epoch': 4,
                                            'batch_size': 8, 'wd': 0.05}),
               ('tol', 'fit_until_converged', {'problem': SOFTMAX, 'sizes': SIZES,
@@ -60,8 +59,6 @@ def of_two(tmp_path_factory):
                                      'prefix': str(folder / 'model')}),
               ('gluon', 'fit_gluon', gluon),
               ('gluon, on two devices', 'fit_gluon', {**gluon, 'devices': 2}),
-              ('gluon alone', 'fit_gluon_alone', {
-                  **gluon, 'batch_size': 8, 'num_epoch': 5, 'optimizer': SETTINGS}),
               ('refusals', 'refusals', {}),
               ('end', 'end_at_once', {'problem': {**PROBLEM, 'features': 4}})]
     return run_checks(folder, checks)
@@ -117,15 +114,6 @@ def assert_blocks(results):
 @pytest.mark.parametrize('name', fits(SIZES))
 def test_modules_train_on_all_rows(of_two, name):
     assert_svrg(of_two[name], SIZES, fits(SIZES)[name])
-
-
-@pytest.mark.parametrize('name, given', [('alone', SGD), ('gluon alone', {**SETTINGS, **BIAS})])
-def test_workers_step_alone(of_two, name, given):
-    problem = Problem(**{**GIVEN, 'features': 4 if 'gluon' in name else GIVEN['features']})
-    shards = np.split(np.arange(sum(SIZES)), SIZES[:1])
-    expected = oracle.train_alone(problem, shards, 8, 5, 2, pads=name == 'alone', **given)
-    for weights in of_two[name]:
-        assert_close(weights[0] if name == 'alone' else weights, expected[-1])
 
 
 def test_the_rate_is_that_of_all_rows(of_two):

@@ -7,7 +7,6 @@ import weakref
 from unittest import mock
 
 import mxnet as mx
-import numpy as np
 import pytest
 
 from blocks import Blocks, train
@@ -53,8 +52,6 @@ def with_states(tmp_path):
      'kvstore %r needs MXNET_UPDATE_ON_KVSTORE=1'),
     (['dist_sync', 'dist_device_sync'], '0', lambda _: SparseProblem().bound(),
      'MXNET_UPDATE_ON_KVSTORE=1.*w would be wrong'),
-    (['dist_async'], None, lambda _: Problem().bound(local_steps=True),
-     'kvstore must be synchronous .*, and not %r'),
     (['dist_sync'], None, with_states, 'load_optimizer_states must be False')])
 def test_distributed_kvstores_that_cannot_be_are_refused(monkeypatch, tmp_path, kinds, updates,
                                                          make, message):
@@ -167,16 +164,6 @@ def test_a_kvstore_is_refused_after_an_init_optimizer_that_failed(tmp_path):
     with pytest.raises(ValueError, match='nor of a failed init_optimizer'):
         module.init_optimizer(kvstore)
     module.init_optimizer(mx.kv.create('local'))
-
-
-def test_local_steps_of_one_process_are_those_of_all():
-    problem, found = Problem('perceptron', rows=30), []
-    for local_steps in (False, True):
-        module = problem.module(2, local_steps=local_steps)
-        problem.fit(module, 4, optimizer_params={'learning_rate': 0.1, 'momentum': 0.5})
-        found.append(module.get_params()[0])
-    for name, value in found[0].items():
-        np.testing.assert_array_equal(value.asnumpy(), found[1][name].asnumpy())
 
 
 def test_servers_that_make_float32_of_float64_values_are_told():

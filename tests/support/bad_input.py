@@ -96,14 +96,6 @@ def for_inference(problem):
     return module
 
 
-def time_major(problem):
-    """Bind a module for rows along the second axis."""
-    module = SVRGModule(symbol_with(mx.sym.transpose), label_names=('label',), update_freq=1)
-    module.bind([mx.io.DataDesc('data', (4, 10), layout='TN')], [('label', (10,))])
-    module.init_params()
-    return module
-
-
 def optimizer(**kwargs):
     return lambda module, problem: problem.bound().init_optimizer(**kwargs)
 

@@ -38,22 +38,6 @@ def fit_gluon(kvstore, problem, sizes, batch_size, num_epoch, optimizer, name='s
     return weights_of(net)
 
 
-def fit_gluon_alone(kvstore, problem, sizes, batch_size, num_epoch, optimizer, with_np=False,
-                    **arguments):
-    """Train on one shard with steps of its own rows and return the weights."""
-    problem, net = begun(kvstore, problem, with_np)
-    trainer = problem.trainer(net, settings=optimizer, kvstore=kvstore.type, local_steps=True,
-                              **arguments)
-    with warnings.catch_warnings():
-        warnings.filterwarnings('ignore', 'batch_size of step is')
-        for batches in trainer.epochs(shard_of(problem, sizes, kvstore.rank, batch_size),
-                                      num_epoch):
-            for batch in batches:
-                trainer.backward(*batch)
-                trainer.step(batch_size)
-    return weights_of(net)
-
-
 def shard_of(problem, sizes, rank, batch_size):
     rows = slice(sum(sizes[:rank]), sum(sizes[:rank + 1]))
     return gluon.data.DataLoader(gluon.data.ArrayDataset(

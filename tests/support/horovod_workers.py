@@ -138,8 +138,7 @@ def refusals():
 
 
 ELSEWHERE = {name: getattr(module, name) for module, name in (
-    (workers, 'fit_with_a_rule'), (workers, 'fit_until_converged'), (workers, 'fit_unlike'),
-    (gluon_workers, 'fit_gluon_alone'))}
+    (workers, 'fit_with_a_rule'), (workers, 'fit_until_converged'), (workers, 'fit_unlike'))}
 
 
 def end_at_once(problem):

@@ -146,34 +146,6 @@ class Svrg:
         return self.weights
 
 
-def train_alone(problem, shards, batch_size, epochs, update_freq, pads=True, alpha=1, **sgd):
-    """Train in float64 as workers do that step alone, each on the rows of its shard, in order.
-
-    Where a snapshot is due, and at the end, their weights are averaged by rows, and momentum
-    begins anew. Returns the weights after each average.
-    """
-    weights, averages = problem.weights, []
-    rows = np.concatenate(shards)
-    for epoch in range(epochs):
-        if epoch % update_freq == 0:
-            at = Svrg(problem.network, weights, problem.features, problem.targets, batch_size, None)
-            at.take_snapshot(rows)
-            workers = []
-            for _ in shards:
-                one = Svrg(problem.network, weights, problem.features, problem.targets, batch_size,
-                           Sgd(rescale=1 / batch_size, **sgd), alpha=lambda _: alpha)
-                one.snapshot, one.full_gradient = at.snapshot, at.full_gradient
-                workers.append(one)
-        for one, shard in zip(workers, shards):
-            for numbers in batches_of(len(shard), batch_size):
-                one.step(shard[numbers if pads else numbers[:len(shard) - numbers[0]]])
-        if (epoch + 1) % update_freq == 0 or epoch + 1 == epochs:
-            weights = {name: sum(len(shard) / len(rows) * one.weights[name]
-                                 for one, shard in zip(workers, shards)) for name in weights}
-            averages.append(weights)
-    return averages
-
-
 def train_on_union(problem, sizes, batch_size, num_epoch, update_freq, alpha=1, step=None, **sgd):
     """Train in float64 as one process would on the union of the workers' batches.
 

@@ -18,19 +18,13 @@ def first_rows(count, batches, batch_size=10):
     return np.arange(min(count, batches * batch_size))
 
 
-def train(svrg, num_epoch, samples, updates_per_snapshot=None, update_freq=1, begin_epoch=0):
+def train(svrg, num_epoch, samples, update_freq=1, begin_epoch=0):
     """Train in float64; each snapshot is over the rows of the next sample."""
-    updates = 0
     for epoch in range(begin_epoch, num_epoch):
-        for number, rows in enumerate(oracle.batches_of(len(svrg.features), svrg.batch_size)):
-            if updates_per_snapshot is None:
-                is_due = number == 0 and epoch % update_freq == 0
-            else:
-                is_due = updates % updates_per_snapshot == 0
-            if is_due:
-                svrg.take_snapshot(next(samples))
+        if epoch % update_freq == 0:
+            svrg.take_snapshot(next(samples))
+        for rows in oracle.batches_of(len(svrg.features), svrg.batch_size):
             svrg.step(rows)
-            updates += 1
     return svrg
 
 

@@ -17,7 +17,6 @@ from pathlib import Path
 import mxnet as mx
 
 import gluon_workers
-import local_workers
 from problems import Problem, SparseProblem
 from sequences import Sequences
 from shards import error_of, problem_of, shard_of, weights_of
@@ -95,7 +94,6 @@ def fit(kvstore, problem, sizes, batch_size, num_epoch, update_freq=1, devices=1
                    sparse_row_id_fn=rows_of_batch if isinstance(problem, SparseProblem) else None)
     return {'weights': weights_of(module), 'full': full_gradient_of(module),
             'steps': steps, 'warnings': [str(warning.message) for warning in caught],
-            'row_counts': module._snapshot.full_gradient.row_counts,
             'batches': module._snapshot.full_gradient.batches}
 
 
@@ -257,7 +255,7 @@ def main():
     arguments = pickle.loads((directory / 'arguments').read_bytes())
     kvstore = mx.kv.create(arguments.pop('kind', 'dist_sync'))
     function, = (vars(module)[scenario] for module in (
-        sys.modules[__name__], gluon_workers, local_workers) if scenario in vars(module))
+        sys.modules[__name__], gluon_workers) if scenario in vars(module))
     result = function(kvstore, **arguments)
     (directory / ('result-%d' % kvstore.rank)).write_bytes(pickle.dumps(result))
     kvstore._barrier()

@@ -1,0 +1,47 @@
+"""Labels that a loss cannot learn, of which MXNet says nothing: they are told once."""
+
+from mxnet import gluon, nd
+
+
+def check_layer(warn_once, layer, scores, labels):
+    """Look at the labels that a loss layer of a symbol gets, given its node."""
+    shape, attrs = scores.shape, layer.get('attrs', {})
+    is_set = {name for name, value in attrs.items() if value in ('True', 'true', '1')}
+    if layer['op'] in ('SoftmaxOutput', 'Softmax', 'SVMOutput'):
+        classes = (shape[1] if 'multi_output' in is_set
+                   else shape[-1] if 'preserve_shape' in is_set else scores.size // shape[0])
+        are_probabilities = classes > 1 and labels.size == scores.size
+        _check(warn_once, '%(name)s (%(op)s)' % layer, None if are_probabilities else labels,
+               classes, float(attrs.get('ignore_label', -1)) if 'use_ignore' in is_set else None)
+    elif layer['op'] == 'LogisticRegressionOutput':
+        _check(warn_once, '%(name)s (%(op)s)' % layer, labels)
+
+
+def check_block(warn_once, block, scores=None, labels=None, *weights):
+    """Look at the labels that a block of ``gluon.loss`` is called with."""
+    if not (isinstance(scores, nd.NDArray) and isinstance(labels, nd.NDArray)):
+        return
+    labels = None if weights else labels  # weights may leave rows out
+    if isinstance(block, (gluon.loss.SoftmaxCELoss, gluon.loss.KLDivLoss)):
+        _check(warn_once, block.name, labels if getattr(block, '_sparse_label', False) else None,
+               scores.shape[block._axis])
+    elif (isinstance(block, gluon.loss.SigmoidBCELoss)
+          or getattr(block, '_label_format', '') == 'binary'):
+        _check(warn_once, block.name, labels)
+
+
+def _check(warn_once, loss, labels, classes=None, ignored=None):
+    """Warn once of labels, if they are known. Without `classes` they are from 0 to 1."""
+    if classes == 1:
+        warn_once('%s must have two outputs or more, and not one: of a single class there is '
+                  'nothing to learn. For two classes by one output take a logistic loss' % loss)
+    elif labels is not None:
+        labels, most = labels.asnumpy(), (classes or 2) - 1
+        bad = labels[(labels > most) & (labels != ignored)]
+        if classes is None and (labels == -1).any() and (abs(labels) == 1).all():
+            bad, advice = labels[labels == -1], 'give (y + 1) / 2'
+        else:
+            advice = 'begin with class 0'
+        if bad.size:
+            warn_once('labels of %s must be from 0 to %d, and not %g, which trains another model: '
+                      '%s' % (loss, most, bad[0], advice), 'labels of ' + loss)
