@@ -14,7 +14,7 @@ device. This is the loop of a front end whose gradients are sums over rows::
     svrg = SVRG(reference, Settings(update_freq=2), WarnOnce())
     for epoch in range(epochs):
         if svrg.settings.is_due(svrg.snapshot, epoch):
-            snapshots.take(svrg, trained, BatchesOfPass(...), Workers())
+            convergence.take(svrg, trained, BatchesOfPass(...), Workers())
             if svrg.snapshot.has_converged:  # to `tol`
                 break
         for batch in batches:

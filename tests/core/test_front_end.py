@@ -5,7 +5,6 @@ import pytest
 from mxnet import nd
 
 from svrg_optimization._warn_once import WarnOnce
-from svrg_optimization.rate import convergence
 from svrg_optimization.core.front_end import (
     BatchesOfPass,
     Reference,
@@ -16,6 +15,7 @@ from svrg_optimization.core.full_gradient import BatchGradient, Sum
 from svrg_optimization.core.optimality import MeanGradient
 from svrg_optimization.core.settings import Settings
 from svrg_optimization.core.svrg import SVRG
+from svrg_optimization.rate import convergence
 from svrg_optimization.rate.svrg_lbfgs import SnapshotRule
 
 WD, RATE = 0.1, 0.02
