@@ -52,7 +52,8 @@ class Result(NamedTuple):
     @property
     def ends(self):
         """Whether no step from the snapshot can lower the objective."""
-        return self.has_converged or self.reason == 'no step'
+        return self.has_converged or self.reason == 'no step' or (
+            self.reason == 'not finite' and not self.epochs)
 
     def __str__(self):
         numbers = [('distance %.1e', self.distance), ('gradient %.1e', self.norm),
@@ -78,6 +79,8 @@ class Training:
         How many rows each pass has had.
     is_stuck : bool
         Whether the steps before the latest snapshot have moved no weight.
+    is_repeatable : bool or None
+        Whether two passes have found the same gradient; None before that was asked.
     checks, noisy : int
         Passes that checked a distance, and those of them that found another function.
     """
@@ -88,5 +91,6 @@ class Training:
     first_result: Optional[Result] = None
     rows_of_passes: set = dataclasses.field(default_factory=set)
     is_stuck: bool = False
+    is_repeatable: Optional[bool] = None
     checks: int = 0
     noisy: int = 0

@@ -17,6 +17,8 @@ _FLOOR, _FLOOR_OF_SEVERAL, _FLOOR_OF_NO_STEP, _SEVERAL = 0.5, 2., 10., 3
 _SHORT = 0.01  # relative to the outputs
 _LENGTH = 30  # the same, for the move of a check
 _STEEPEST = 10  # times the largest curvature that pairs have: above it a change is noise
+_OTHER = 0.1  # relative: the change of a gradient at the same weights, with another function
+_VANISHED = 1e-10  # a norm beside the first one, where outputs only grow
 _NOISE = 5  # checks that find noise, after which a training makes no more
 
 
@@ -55,7 +57,7 @@ def _take(svrg, trained, source, workers):
         rolled_back = rule.take_snapshot(svrg, trained, source, workers)
     norm, far, reason = gradient_norm(svrg, trained), math.inf, None
     if not math.isfinite(norm):
-        reason = 'not finite' if snapshot.num_update else 'no step'
+        reason = 'not finite'
     elif tol is not None or rule is not None:
         way = Way(svrg, trained)
         far, = workers.allreduce_max([way.distance])
@@ -72,7 +74,9 @@ def _take(svrg, trained, source, workers):
             reason = 'at the floor'
         if reason and not way.is_confirmed(source, workers, max((tol or 0.) * way.size, floor)):
             reason = None
-    if reason is None:
+        if tol is not None and snapshot.num_stays == _SEVERAL and training.is_repeatable is None:
+            training.is_repeatable = way.is_found_again(source, workers)
+    if reason is None and training.is_repeatable is not False:
         reason = 'rolled back' if rolled_back else 'no step' if training.is_stuck else None
     training.result = Result(
         reason, objective(svrg, trained), norm, far if math.isfinite(far) else None,
@@ -146,6 +150,26 @@ class Way:
         self.length = length if math.isfinite(length) else math.inf
         self.distance = 0. if not length else length / self.size if self.size else math.inf
 
+    def is_found_again(self, source, workers):
+        """Tell whether another pass finds the same gradient, if the data can be read again."""
+        again = source.again()
+        if again is None:
+            return True
+        self._svrg.training.checks += 1
+        there = self._measured(again, workers)
+        is_other, = workers.allreduce_max([np.linalg.norm(
+            self._metric.pull(there.gradient - self.point.gradient)) > _OTHER * np.linalg.norm(
+                self._metric.pull(self.point.gradient)) + _LENGTH * self.rounding])
+        return not is_other
+
+    def _measured(self, source, workers, move=None):
+        """Return the Point that a pass finds at the snapshot, or at a move from it."""
+        svrg, mean_gradient = self._svrg, self._trained.mean_gradient()
+        weights = svrg.reference.weights()
+        with svrg.nearby(self._trained.model, source, workers, lambda full_gradient: (
+                mean_gradient.point(self._metric, full_gradient, weights))) as point_of:
+            return point_of(None, move)
+
     def is_confirmed(self, source, workers, most):
         r"""Tell whether another pass, in which H has no part, finds at most some length.
 
@@ -154,8 +178,7 @@ class Way:
         :math:`\|g\| s^T s / s^T y`, which is a lower bound of the distance. If y is longer than
         any curvature makes it, the passes are not of one function.
         """
-        svrg, metric, point, training = (
-            self._svrg, self._metric, self.point, self._svrg.training)
+        metric, point, training = self._metric, self.point, self._svrg.training
         again = source.again() if training.noisy < _NOISE else None
         if again is None:
             return False
@@ -165,16 +188,13 @@ class Way:
             way = np.random.RandomState(0).normal(size=way.size)
         length, unit = np.linalg.norm(way), max(most, _LENGTH * self.rounding) or 1.
         training.checks += 1
-        mean_gradient, weights = self._trained.mean_gradient(), svrg.reference.weights()
-        with svrg.nearby(self._trained.model, again, workers, lambda full_gradient: (
-                mean_gradient.point(metric, full_gradient, weights))) as point_of:
-            there = point_of(None, metric.arrays(metric.push(way * (unit / length))))
+        there = self._measured(again, workers, metric.arrays(metric.push(way * (unit / length))))
         move, rule = Move.between(metric, point, there), self._trained.rule
         *numbers, far = workers.allreduce_max([*move.numbers(), (
             np.linalg.norm(self._way if self._proximal else slope * move.length / move.product)
             if move.product > 0 else math.inf)])
         move = Move(*move[:2], *numbers)
-        largest = svrg.snapshot.curvature if rule is None else max([
+        largest = self._svrg.snapshot.curvature if rule is None else max([
             1 / (rule.regime.pairs.gamma or math.inf), *rule.regime.pairs.squares()])
         if not move.square <= _STEEPEST * (largest or math.inf) * move.product:
             training.noisy += 1
@@ -243,17 +263,26 @@ def end(svrg, trained, logger):
 
 def _advice(svrg, trained, reason):
     """Return what may let training converge, or what keeps it from that."""
+    training = svrg.training
+    advice, rows = '', sorted(training.rows_of_passes)
     if reason == 'no step':
-        return ('a larger learning rate may be needed' if svrg.training.is_stuck
-                else 'look at the data and the first weights')
-    rows = sorted(svrg.training.rows_of_passes)
-    if len(rows) > 1:
-        return ('passes had %s rows, so that each has another objective, unless batch_size '
-                'divides the rows' % ' and '.join(map(str, rows[:2])))
-    if svrg.reference.disturbances():
-        return ('with %s each batch has another objective, so that the gradient may not vanish'
-                % ', '.join(svrg.reference.disturbances()))
-    return '%smore epochs may be needed' % (
+        advice = 'a larger learning rate may be needed'
+    elif reason == 'not finite' and not training.result.epochs:
+        advice = 'look at the data and the initial weights'
+    elif training.result.norm <= _VANISHED * training.first_result.norm:
+        advice = ('the gradient vanishes while outputs grow, as with labels of one class or '
+                  'separable classes: without weight decay there is no optimum')
+    elif len(rows) > 1:
+        advice = ('passes had %s rows, so that each has another objective, unless batch_size '
+                  'divides the rows' % ' and '.join(map(str, rows[:2])))
+    elif svrg.reference.disturbances():
+        advice = ('with %s each batch has another objective, so that the gradient may not vanish'
+                  % ', '.join(svrg.reference.disturbances()))
+    elif training.is_repeatable is False:
+        advice = ('passes find other gradients at the same weights. Rows that are drawn, left out '
+                  'or changed by chance (sampling, discarded rows, augmentation) make each pass '
+                  'another objective')
+    return advice or '%smore epochs may be needed' % (
         'another learning rate or ' if trained.rule is None
         else '' if trained.mean_gradient().is_smooth else 'larger batches or ')
 

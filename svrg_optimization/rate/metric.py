@@ -14,6 +14,7 @@ _LOST = 1e-13  # eigenvalue of a correlation matrix that is rounding in float64
 # Beside the inverse of a smaller one steps would lose the other directions.
 _SMALLEST = {'float32': 1e-10, 'float64': _LOST}
 _CHANGED = 2  # factor of a decay from which on the metric follows
+_INVARIANT = 100  # times the precision, relative: a sum of gradients that is rounding
 _CONSTANT = 2  # times the precision, relative to its size: the deviation of a column without any
 
 
@@ -133,11 +134,13 @@ class Block:
         In A they are as if M were 1.
     diagonal : numpy.ndarray
         That of M, the bias last.
+    is_invariant : bool
+        Whether the loss does not see what all outputs have in common, as with a softmax.
     """
 
-    def __init__(self, names, axis, moments, decays, dtype):
+    def __init__(self, names, axis, moments, decays, dtype, is_invariant=False):
         self.names, self.axis, self.moments = tuple(names), axis, moments
-        self.decays, self.dtype = decays, dtype
+        self.decays, self.dtype, self.is_invariant = decays, dtype, is_invariant
         mean, spread = moments
         outer, is_full = (np.outer, True) if spread.ndim == 2 else (np.multiply, False)
         # About 0 without a bias. A decayed bias does not follow the mean all the way.
@@ -210,6 +213,13 @@ class Block:
         return (weights if last is None else weights + np.outer(last * self.last, self.mean),
                 None if last is None else last * self.last)
 
+    def seen(self, rows, last=None):
+        """Return numbers as of `whiten` or `pull` without what neither loss nor decay sees."""
+        if self.is_invariant:
+            rows = rows if self.decays[0] else rows - rows.mean(axis=0)
+            last = last if last is None or self.decays[1] else last - last.mean()
+        return rows, last
+
     def about_zero(self):
         """Return a copy for columns whose means are subtracted: its M joins no bias."""
         block = copy.copy(self)
@@ -221,13 +231,13 @@ class Block:
     def spread(self, weights, bias=None, about_zero=False):
         """Return the square of the norm of the outputs about their mean, in M.
 
-        What several outputs have in common does not count: in a softmax it has no effect.
+        What the loss does not see does not count.
         """
         moment, means = self.moments.spread, weights @ self.moments.mean
         about = 1. if about_zero else self._about
         if about_zero and bias is not None:
             means = means + bias
-        if len(weights) > 1:
+        if self.is_invariant:
             weights, means = weights - weights.mean(axis=0), means - means.mean()
         inner = weights @ moment if moment.ndim == 2 else weights * moment
         return float((weights * (inner + self.decays[0] * weights)).sum()
@@ -278,11 +288,11 @@ class Metric:
 
     def whiten(self, weights):
         """Return u of weights, or of a move."""
-        return self._through('whiten', weights, lambda root: 1 / root)
+        return self._through('whiten', weights, lambda root: 1 / root, sees=True)
 
     def pull(self, gradient):
         """Return the gradient with respect to u."""
-        return self._through('pull', gradient, lambda root: root)
+        return self._through('pull', gradient, lambda root: root, sees=True)
 
     def unpull(self, gradient):
         """Return the gradient with respect to the weights."""
@@ -292,13 +302,14 @@ class Metric:
         """Return the weights, or the move, of u."""
         return self._through('push', u, lambda root: root)
 
-    def _through(self, method, vector, factor_of):
+    def _through(self, method, vector, factor_of, sees=False):
         result = np.concatenate([np.zeros(0), *(
             vector[place] * factor_of(self.roots[name]) for name, place in self._places.items())])
         for block in self.blocks:
             factor, places = factor_of(self.roots[block.names[0]]), [
                 self._places[name] for name in block.names]
             parts = getattr(block, method)(*self._rows(block, vector))
+            parts = block.seen(*parts) if sees else parts
             for place, part in zip(places, parts):
                 if part.ndim == 2 and not block.axis:
                     part = part.T
@@ -335,7 +346,7 @@ class Metric:
         if after == [block.decays for block in self.blocks]:
             return self
         return Metric(self.shapes, self.multipliers, [
-            Block(block.names, block.axis, block.moments, new, block.dtype)
+            Block(block.names, block.axis, block.moments, new, block.dtype, block.is_invariant)
             for block, new in zip(self.blocks, after)])
 
     def state(self):
@@ -343,7 +354,7 @@ class Metric:
         return {'shapes': [[name, list(shape)] for name, shape in self.shapes.items()],
                 'multipliers': self.multipliers,
                 'blocks': [[list(block.names), block.axis, *block.moments, block.decays,
-                            block.dtype] for block in self.blocks]}
+                            block.dtype, block.is_invariant] for block in self.blocks]}
 
     @classmethod
     def from_state(cls, state, names):
@@ -353,8 +364,16 @@ class Metric:
 
         return cls({new(name): tuple(shape) for name, shape in state['shapes']},
                    {new(name): value for name, value in state['multipliers'].items()},
-                   [Block(list(map(new, of_block)), axis, Moments(mean, spread), decays, dtype)
-                    for of_block, axis, mean, spread, decays, dtype in state['blocks']])
+                   [Block(list(map(new, of_block)), axis, Moments(mean, spread), *others)
+                    for of_block, axis, mean, spread, *others in state['blocks']])
+
+    def find_invariant(self, gradient):
+        """Find the blocks of several outputs whose loss gradients add up to 0."""
+        for block, numbers in zip([block for _, block in self.parts()],
+                                  self.joined(self.pull(gradient))):
+            if block is not None and len(numbers) > 1:
+                block.is_invariant = bool(np.linalg.norm(numbers.sum(axis=0)) <= (
+                    _INVARIANT * np.finfo(block.dtype).eps * np.linalg.norm(numbers)))
 
     def spread(self, weights, about_zero=False):
         """Return the norm of u without biases: in a block that of the outputs about their mean.

@@ -11,7 +11,6 @@ from .secant_pairs import SecantPairs
 _TIME_CONSTANTS = 4  # from one snapshot to the next
 _STABLE = 1.5  # times (1 + momentum) / (1 + 2 momentum); nag is unstable from 2 on
 UNKNOWN = 0.1  # gamma where nothing can be measured
-_UNLIKE = 0.5  # the part of a change of the objective that slopes need not explain
 _LONGER = 10.  # by which gamma grows along a move without curvature
 
 
@@ -41,13 +40,14 @@ class Move(NamedTuple):
         """List the numbers."""
         return list(self[2:])
 
-    def explains(self, difference, objective, dtype):
+    def explains(self, difference, slack, rounding):
         """Tell whether the gradients explain by how much the objective has changed.
 
-        For a convex one that lies between both slopes. If it is not known, nothing speaks against.
+        For a convex one that lies between both slopes, for others nearly so after a short move.
+        The `slack` is relative to the slopes. If the change is not known, nothing speaks against.
         """
         slopes = self.along - self.product, self.along
-        slack = _UNLIKE * max(map(abs, slopes)) + ROUNDING * np.finfo(dtype).eps * abs(objective)
+        slack = slack * max(map(abs, slopes)) + rounding
         return not (difference < min(slopes) - slack or difference > max(slopes) + slack)
 
 

@@ -13,13 +13,14 @@ from .convergence import Way
 from .direction import Direction
 from .metric import InputMoments, Metric, blocks_of
 from .random import Random
-from .rollback import PreviousSnapshot, change, roll_back
+from .rollback import ROUNDING, PreviousSnapshot, change, roll_back
 from .sampled_batch import SampledBatch
 from .secant_pairs import SecantPairs, room_for
 from .smooth import Move, Smooth
 
 _JUMPS = 20  # at a snapshot
-_PROBES = 1., 1e-2  # by what the outputs move, about
+# By what the outputs move, about, and what part of the slopes the loss may differ by from them.
+_PROBES = (1., 1e-3), (1e-2, 0.5)
 _STATE = 'rate', 'slowdown', 'num_rollbacks', '_steps', '_largest', '_has_values', '_is_fresh'
 
 
@@ -159,6 +160,7 @@ class SnapshotRule(LRScheduler):
         if not (is_whole or has_room and mean_gradient.is_smooth and not is_random):
             blocks = []
         metric = Metric(shapes, multipliers, blocks)
+        metric.find_invariant(metric.vector(full_gradient.totals()))
         if not mean_gradient.is_smooth:
             self.regime = Composite(metric, dtype, mean_gradient.proximal, has_room)
         elif is_random or not (has_room or blocks):
@@ -222,7 +224,7 @@ class SnapshotRule(LRScheduler):
         length = np.linalg.norm(way)
         sample.is_repeated = True
         with svrg.nearby(trained.model, sample, workers, self._measure(svrg, trained)) as point_of:
-            for size in _PROBES if 0 < length < math.inf else ():
+            for size, slack in _PROBES if 0 < length < math.inf else ():
                 here = point_of([sample.batch])
                 if here is None:  # all of it is padding
                     break
@@ -231,8 +233,9 @@ class SnapshotRule(LRScheduler):
                     metric.push(way * (-size / length))))
                 move = Move.between(metric, there, here)
                 *numbers, is_unlike = workers.allreduce_max([
-                    *move.numbers(), not move.explains(here.objective - there.objective,
-                                                       here.objective, self.regime.dtype)])
+                    *move.numbers(), not move.explains(
+                        here.objective - there.objective, slack, ROUNDING * np.finfo(
+                            self.regime.dtype).eps * abs(here.objective))])
                 first = first or Move(*move[:2], *numbers)
                 if not is_unlike:
                     break
