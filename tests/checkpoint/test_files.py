@@ -2,6 +2,7 @@
 
 import contextlib
 import itertools
+import json
 import os
 import pickle
 import resource
@@ -145,6 +146,30 @@ def test_files_hold_no_pickles_and_read_none(tmp_path, make):
     with pytest.raises(ValueError, match='allow_pickle=False'):
         read(str(name) + '.npz', saved_by)
     assert not (tmp_path / 'trap').exists()
+
+
+def load_network(prefix):
+    with pytest.raises(ValueError, match='model-0003.svrg must have no operator that calls a '
+                                         "function by its address, and has '\\w*_N"):
+        load(prefix, 3)
+
+
+@pytest.mark.process
+@pytest.mark.parametrize('operator, is_nested', [
+    ('_Native', False), ('_NDArray', True), ('_backward__Native', False)])
+def test_a_network_that_runs_code_is_refused_before_it_does(saved, operator, is_nested):
+    graph = {'nodes': [{'op': 'null', 'name': 'data', 'inputs': []},
+                       {'op': operator, 'name': 'x', 'attrs': {'info': '0x41414141'},
+                        'inputs': [[0, 0, 0]]}],
+             'arg_nodes': [0], 'node_row_ptr': [0, 1, 2], 'heads': [[1, 0, 0]]}
+    if is_nested:
+        node = {'op': '_foreach', 'name': 'loop', 'inputs': [[0, 0, 0]], 'subgraphs': [graph],
+                'attrs': {'num_args': '2', 'num_outputs': '1', 'num_out_data': '1',
+                          'in_state_locs': '()', 'in_data_locs': '(0)', 'remain_locs': '()'}}
+        graph = {**graph, 'nodes': [graph['nodes'][0], node]}
+    forged = {**read(saved + '-0003.svrg', 'SVRGModule'), 'symbol': json.dumps(graph)}
+    write(saved + '-0003.svrg', 'SVRGModule', forged)
+    in_a_process(load_network, saved)  # MXNet would jump to the address, and crash
 
 
 def test_states_that_need_a_pickle_are_refused(prefix):
