@@ -105,13 +105,27 @@ def work(script, arguments):
         kvstore.kv_of_mxnet.create('dist_async')
 
 
+def end_with_mpirun():
+    """Let the kernel kill this process when Open MPI's daemon, its parent, is killed."""
+    if 'OMPI_COMM_WORLD_RANK' not in os.environ or sys.platform != 'linux':
+        return
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    # It may have been killed before. A parent's number does not tell: orphans may get any.
+    address = re.search(r'tcp4://([\d.]+):(\d+)', os.environ.get('PMIX_SERVER_URI2', ''))
+    try:
+        if address:
+            socket.create_connection((address[1], int(address[2])), timeout=10).close()
+    except ConnectionRefusedError:
+        signal.raise_signal(signal.SIGKILL)
+    except OSError:  # not known
+        pass
+
+
 def main():
     """Take the role."""
+    end_with_mpirun()
     parser, args = parse()
     take_role(parser, args)
-    if 'OMPI_COMM_WORLD_RANK' in os.environ and sys.platform == 'linux':
-        # A killed mpirun leaves those of its own host.
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.environ['DMLC_ROLE'] == 'worker':
         work(args.script, args.arguments)
         return

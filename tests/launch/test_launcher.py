@@ -163,3 +163,22 @@ def test_a_job_whose_launcher_gets_a_signal_ends(tmp_path, number, status):
         running.send(number)
         assert running.exit_status(15) == status
         assert_ended(processes)
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize('seconds', [0, slow(0.1), slow(0.3)])
+def test_a_job_whose_launcher_is_killed_at_once_ends(tmp_path, seconds):
+    """The launcher is killed before its processes have asked the kernel to end with it."""
+    with run_job(tmp_path / 'model', epochs=1000) as running:
+        deadline = time.monotonic() + 30
+        while len(running.processes()) < 4:
+            assert time.monotonic() < deadline, running.output
+        processes = running.processes().values()
+        time.sleep(seconds)
+        running.send(signal.SIGKILL)
+        assert running.exit_status(15) == -9
+        try:
+            assert_ended(processes)
+        finally:
+            for process in filter(is_running, processes):
+                process.kill()
