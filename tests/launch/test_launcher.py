@@ -56,13 +56,15 @@ def test_without_mpirun_the_extra_is_named(tmp_path):
 @pytest.mark.parametrize('workers', [1, slow(CORES + 1)])
 def test_workers_share_the_cores(tmp_path, workers):
     """The job ends though no worker makes a KVStore, and arguments come through as they are."""
-    script = tmp_path / 'script.py'
+    script, trap = tmp_path / 'script.py', tmp_path / 'trap'
     script.write_text('import os, sys; print("has", os.environ["OMP_NUM_THREADS"], sys.argv[1:])')
-    with job(script, '-n', '--', 'a b', workers=workers, OMP_NUM_THREADS=None) as running:
+    arguments = ['-n', '--', 'a b', '', 'é"\\', '--prefix', 'x', '--x', ':', '-np', '1', 'touch',
+                 str(trap)]
+    with job(script, *arguments, workers=workers, OMP_NUM_THREADS=None) as running:
         assert running.exit_status() == 0, running.output
-    told = re.findall(r"^\[1,\d\]<stdout>: has (\d+) \['-n', '--', 'a b'\]$", running.output,
-                      re.MULTILINE)
-    assert told == [str(max(1, CORES // workers))] * workers
+    assert not trap.exists()  # mpirun takes ':' for the end of a command
+    told = re.findall(r'^\[1,\d\]<stdout>: has (\d+) (.*)$', running.output, re.MULTILINE)
+    assert told == [(str(max(1, CORES // workers)), str(arguments))] * workers
     assert running.lines[-1] == '[1,0]<stdout>: All workers have finished.\n'
 
 
