@@ -274,8 +274,14 @@ class GluonReference(Reference):
         """
         if zeroed:
             self.set_fresh(False)
-        with autograd.record():
-            outputs, losses = self.outputs(batch)
+        was_recording, was_training = autograd.is_recording(), autograd.is_training()
+        try:
+            with autograd.record():
+                outputs, losses = self.outputs(batch)
+        except BaseException:  # a Ctrl-C while MXNet sets or restores them leaves them on
+            autograd.set_recording(was_recording)
+            autograd.set_training(was_training)
+            raise
         autograd.backward(losses)
         unused = [param for param in self._trained if param.grad_req in zeroed
                   and not all(map(_is_fresh, param._data))]

@@ -225,6 +225,22 @@ def test_a_ctrl_c_while_the_weights_are_put_back_leaves_them_in_place():
             trainer.step(10)
 
 
+SCOPES = ['_run', '__enter__', '__exit__', 'set_recording', 'set_training', 'record']
+
+
+@pytest.mark.parametrize('call', [
+    lambda trainer, loader: trainer.backward(*next(iter(loader))),
+    lambda trainer, loader: trainer.update_full_grads(list(loader)[:1])])
+def test_a_ctrl_c_while_autograd_is_set_leaves_it_as_it_was(call):
+    problem = Blocks('perceptron')
+    trainer, loader = problem.trainer(problem.net()), problem.loader()
+    trainer.update_full_grads(loader)
+    count = Interruption(lambda: call(trainer, loader), functions=SCOPES).operations
+    assert count > 20
+    for at in range(1, count + 1):
+        assert not Interruption(lambda: call(trainer, loader), at, functions=SCOPES).left_on, at
+
+
 @pytest.mark.parametrize('change', [
     lambda net: net[0].weight.__setattr__('grad_req', 'write'), lambda net: net.cast('float64')])
 def test_parameters_with_other_arrays_drop_the_snapshot(change):
