@@ -1,5 +1,6 @@
 """Files of both front ends: damaged ones, full disks, killed processes, and no pickles."""
 
+import concurrent.futures
 import contextlib
 import itertools
 import json
@@ -7,6 +8,7 @@ import os
 import pickle
 import resource
 import signal
+import stat
 from pathlib import Path
 from unittest import mock
 
@@ -283,6 +285,37 @@ def test_symbolic_links_are_written_through(saved, tmp_path):
     module.save_checkpoint(saved, 3, save_optimizer_states=True)
     assert link.is_symlink() and list((tmp_path / 'elsewhere').iterdir()) == [target]
     assert bits(bound(load(saved, 3), Problem('softmax', rows=37))) == bits(module)
+
+
+@pytest.mark.parametrize('kind', ['0003.params', '0003.states', '0003.svrg', 'symbol.json'])
+def test_a_pipe_gets_the_content_and_stays_one(saved, kind):
+    """As do devices: root would replace /dev/null for all users."""
+    module, pipe = train(Problem('softmax', rows=37), load(saved, 3), 3, 4), '%s-%s' % (saved, kind)
+    os.remove(pipe)
+    os.mkfifo(pipe)
+    os.symlink(pipe, saved + '-link')
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        read_from = pool.submit(Path(saved + '-link').read_bytes)
+        try:
+            module.save_checkpoint(saved, 3, save_optimizer_states=True)
+        finally:
+            with contextlib.suppress(OSError):  # if nobody has opened it, the reader waits forever
+                os.close(os.open(pipe, os.O_WRONLY | os.O_NONBLOCK))
+        Path(saved + '-copy').write_bytes(read_from.result())
+    assert stat.S_ISFIFO(os.stat(pipe).st_mode)
+    Path(saved + '-copy').replace(pipe)
+    assert fingerprint(saved, 3) and not list(Path(saved).parent.glob('*.tmp'))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason='needs root')
+def test_a_file_keeps_its_owner_and_its_mode(saved):
+    module = load(saved, 3)
+    bound(module, Problem('softmax', rows=37))
+    os.chown(saved + '-0003.svrg', 12345, 54321)
+    os.chmod(saved + '-0003.svrg', 0o640)
+    module.save_checkpoint(saved, 3)
+    found = os.stat(saved + '-0003.svrg')
+    assert (found.st_uid, found.st_gid, found.st_mode & 0o777) == (12345, 54321, 0o640)
 
 
 def save_and_die(module, prefix, epoch, step):
