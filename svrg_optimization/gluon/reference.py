@@ -4,6 +4,7 @@ import contextlib
 import functools
 import operator
 import reprlib
+import threading
 
 import numpy as np
 from mxnet import autograd, gluon, nd
@@ -305,20 +306,36 @@ class GluonReference(Reference):
         return outputs, losses
 
 
+_watchers, _watchers_change = {}, threading.Lock()  # by thread; several may train
+
+
 @contextlib.contextmanager
 def _seeing(see):
-    """Call a function with each block that is called in the block, and its arguments, before."""
-    call = gluon.Block.__call__
-
-    def seen(block, *args):
-        see(block, *args)
-        return call(block, *args)
-
+    """Call a function with each block that this thread calls, and its arguments, before."""
+    thread = threading.get_ident()
     try:
-        gluon.Block.__call__ = seen
+        with _watchers_change:
+            _watchers[thread] = see
+            gluon.Block.__call__ = _watched(gluon.Block.__call__)
         yield
     finally:
-        gluon.Block.__call__ = call
+        with _watchers_change:
+            _watchers.pop(thread, None)
+            if not _watchers:
+                gluon.Block.__call__ = getattr(gluon.Block.__call__, 'plain', gluon.Block.__call__)
+
+
+def _watched(call):
+    call = getattr(call, 'plain', call)
+
+    def seen(block, *args):
+        see = _watchers.get(threading.get_ident())
+        if see is not None:
+            see(block, *args)
+        return call(block, *args)
+
+    seen.plain = call
+    return seen
 
 
 def _detached(states):
