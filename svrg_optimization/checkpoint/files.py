@@ -60,6 +60,17 @@ def with_tuples(value):
     return value
 
 
+class _Content(dict):
+    """A dict of a file. A key that it lacks is an error that names the file."""
+
+    def __init__(self, values=(), name=''):
+        super().__init__(values)
+        self._name = name
+
+    def __missing__(self, key):
+        raise ValueError('%s is damaged: it has no %r' % (self._name, key))
+
+
 def read(name, saved_by):
     """Return the content of a file that `write` wrote for the same class.
 
@@ -75,7 +86,7 @@ def read(name, saved_by):
         if _ROW_SPARSE in value:
             rows, indices, shape = value[_ROW_SPARSE]
             return mx.nd.sparse.row_sparse_array((rows, indices), tuple(shape), dtype=rows.dtype)
-        return tuple(value[_TUPLE]) if _TUPLE in value else value
+        return tuple(value[_TUPLE]) if _TUPLE in value else _Content(value, name)
 
     with open(name, 'rb') as file:
         try:

@@ -24,6 +24,7 @@ from ..module.optimizer_states import (
     updater_of,
 )
 from ..module.trained_module import TrainedModule
+from ..svrg_optimizer import described
 from .files import read, save_arrays, save_text, with_tuples, write, write_together
 
 _SAVED_BY = 'SVRGModule'
@@ -79,6 +80,7 @@ def _content(module, model, with_states):
     if model.optimizer_initialized:
         content['optimizer'] = {
             **model._membership.update_counts(model, snapshot.num_update, model._trainable),
+            'class': described(model._optimizer, {})[0].__name__,
             'states': _states(model) if with_states else None,
             'were_on_servers': servers_hold_states(model)}
     if snapshot.is_active:
@@ -115,6 +117,13 @@ class PendingCheckpoint(NamedTuple):
         """Whether the optimizer that is installed next gets states."""
         return (self.with_states and self.optimizer is not None
                 and self.optimizer['states'] is not None)
+
+    def check_optimizer(self, optimizer):
+        """Raise a ValueError if the states are those of another optimizer."""
+        if self.has_states and self.optimizer['class'] != type(optimizer).__name__:
+            raise ValueError('optimizer must be %s, whose states %s has, and not %s: '
+                             'load_optimizer_states=False leaves them out'
+                             % (self.optimizer['class'], self.name, type(optimizer).__name__))
 
     def restore_snapshot(self, svrg):
         """Activate the snapshot of a module that is bound for training."""

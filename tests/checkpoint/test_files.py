@@ -90,6 +90,38 @@ def states(folder):
     return folder / 'states', 'SVRGTrainer'
 
 
+def lacking(content):
+    """Yield contents that lack one key, at any depth."""
+    for key, value in content.items():
+        yield key, {name: part for name, part in content.items() if name != key}
+        if isinstance(value, dict) and key not in ('weights', 'auxiliary', 'settings', 'numbers'):
+            for name, part in lacking(value):
+                yield name, {**content, key: part}
+
+
+def use(make, name):
+    """Load a file and use all that it has."""
+    if make is checkpoint:
+        train(Problem('softmax', rows=37), load(str(name)[:-len('-0001.svrg')], 1), 1, 2)
+    else:
+        trainer = Blocks('perceptron').trainer(Blocks('perceptron').net())
+        trainer.load_states(str(name))
+
+
+@pytest.mark.parametrize('make', [checkpoint, states])
+def test_a_content_without_a_key_is_refused_with_the_files_name(tmp_path, make):
+    name, saved_by = make(tmp_path)
+    whole, refused = read(name, saved_by), 0
+    for key, rest in lacking(whole):
+        write(name, saved_by, rest)
+        try:
+            use(make, name)
+        except ValueError as error:
+            assert str(error).startswith(str(name)), key
+            refused += 1
+    assert refused > 12
+
+
 def flat(value):
     """Return what is in a file as text and bytes."""
     if isinstance(value, dict):
