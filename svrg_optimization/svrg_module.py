@@ -1,5 +1,6 @@
 """SVRGModule, MXNet's Module trained with stochastic variance reduced gradients."""
 
+import contextlib
 import functools
 import inspect
 import json
@@ -34,6 +35,7 @@ from .module.optimizer_states import load_optimizer_states
 from .module.passes import Pass
 from .module.reference import ModuleReference
 from .module.trained_module import TrainedModule
+from .mxnet_repair.executors import without_fusion
 from .mxnet_repair.loader import mend_for_users
 from .proximal import ProximalOperators, weights_of
 from .rate.svrg_lbfgs import SnapshotRule, check_rule, rule_of, spelled_out
@@ -369,8 +371,9 @@ class SVRGModule(Module):
         try:
             if for_training:
                 self._symbol = self._masks.symbol_giving
-            super().bind(data_shapes, label_shapes, for_training, inputs_need_grad, force_rebind,
-                         shared_module, grad_req)
+            with contextlib.nullcontext() if for_training else without_fusion():
+                super().bind(data_shapes, label_shapes, for_training, inputs_need_grad,
+                             force_rebind, shared_module, grad_req)
             self._symbol = self._masks.symbol
             executor_group.hide_outputs_behind(self, self._symbol)
             if isinstance(shared_module, SVRGModule) and shared_module._mod_aux.binded:
