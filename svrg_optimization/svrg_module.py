@@ -21,7 +21,12 @@ from .core.full_gradient import FullGradient, share_out
 from .core.requirements import ALL_ROWS, require
 from .core.settings import Settings, setting
 from .core.svrg import COMPUTED, SVRG
-from .data.iterators import rewind, rewind_for_pass, warn_of_float32
+from .data.iterators import (
+    rewind,
+    rewind_for_pass,
+    warn_of_float32,
+    was_read_at_its_end,
+)
 from .data.ndarray_iter import BatchesOfArray
 from .kvstore.horovod import is_wrapped
 from .kvstore.keys import KVStoreKeys
@@ -221,6 +226,7 @@ class SVRGModule(Module):
         self._loaded = PendingCheckpoint()
         self._keeps_snapshot = False
         self._pass_of_fit = None, False  # its iterator, and whether it stands at the beginning
+        self._pass_of_loop = None, 0, 0  # id of its iterator, updates before it, its end
 
     def __init_subclass__(cls, **kwargs):
         """Let an override of `_update_svrg_gradients` correct each gradient only once.
@@ -701,8 +707,9 @@ class SVRGModule(Module):
         Warns
         -----
         UserWarning
-            Once if the full gradient is not finite, with ``nonfinite='warn'``, the network has
-            random layers other than Dropout, or the padding of a batch cannot be cut off: its
+            Once if the full gradient is not finite, with ``nonfinite='warn'``, a loop after the
+            last snapshot has found no batch of an NDArrayIter, the network has random layers
+            other than Dropout, or the padding of a batch cannot be cut off: its
             gradient then includes the padding, weighted by the fraction of real rows.
         """
         if not (self.binded and self.for_training and self.params_initialized):
@@ -719,6 +726,12 @@ class SVRGModule(Module):
             arrays[0] for arrays in executor_group.parameters(self).values()])
         of_fit, is_rewound = self._pass_of_fit
         if train_data is not of_fit:
+            *before, end = self._pass_of_loop
+            if before == [id(train_data), svrg.snapshot.num_update] and (
+                    was_read_at_its_end(train_data, end)):
+                svrg.warn_once('no step was made from the last snapshot, since train_data were at '
+                               'their end: call train_data.reset() after update_full_grads, or '
+                               'loop over training_batches(train_data)')
             rewind(train_data)
         elif not is_rewound:
             rewind_for_pass(train_data)
@@ -726,6 +739,8 @@ class SVRGModule(Module):
         synchronize(self)
         result = snapshots.take(svrg, trained, source, workers_of(self, train_data is of_fit))
         snapshots.log_rate(self.logger, svrg, trained, result)
+        self._pass_of_loop = (id(train_data), svrg.snapshot.num_update,
+                              getattr(train_data, 'cursor', 0))
 
     # These two are kept for code written for mxnet.contrib: a pass does not call them.
 

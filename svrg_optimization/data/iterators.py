@@ -64,6 +64,14 @@ def begin_within_epoch(train_data):
     return functools.partial(vars(train_data).update, place)
 
 
+def was_read_at_its_end(train_data, end):
+    """Tell whether an NDArrayIter was asked for a batch since it stood at its end.
+
+    No other iterator of MXNet changes when it is asked there.
+    """
+    return isinstance(train_data, NDArrayIter) and train_data.cursor > end
+
+
 def rows_left_over(train_data):
     """Return the rows that an NDArrayIter with ``roll_over`` leaves for its second pass."""
     while isinstance(train_data, PrefetchingIter):
