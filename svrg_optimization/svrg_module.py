@@ -41,6 +41,7 @@ from .module.passes import Pass
 from .module.reference import ModuleReference
 from .module.trained_module import TrainedModule
 from .mxnet_repair.executors import without_fusion
+from .mxnet_repair.kvstore import errors_of_updater_raised
 from .mxnet_repair.loader import mend_for_users
 from .proximal import ProximalOperators, weights_of
 from .rate.svrg_lbfgs import SnapshotRule, check_rule, rule_of, spelled_out
@@ -618,7 +619,8 @@ class SVRGModule(Module):
             trained.rule.direct(trained, self._default_bucket._svrg,
                                 executor_group.gradients(self), executor_group.parameters(self),
                                 *trained.scale_of_step)
-        super().update()
+        with errors_of_updater_raised() if self._update_on_kvstore else contextlib.nullcontext():
+            super().update()
         self._svrg.end_step()
 
     def _update_svrg_gradients(self):

@@ -19,7 +19,7 @@ from ..kvstore.horovod import join
 from ..kvstore.kinds import is_asynchronous, is_distributed, kind_of, warn_of_devices
 from ..kvstore.local_steps import LocalSteps, check_local_steps
 from ..kvstore.workers import workers_of_trainer
-from ..mxnet_repair.kvstore import open_distributed
+from ..mxnet_repair.kvstore import errors_of_updater_raised, open_distributed
 from ..mxnet_repair.loader import mend_for_users
 from ..proximal import ProximalOperators
 from ..rate.svrg_lbfgs import check_rule, spelled_out
@@ -541,6 +541,10 @@ class SVRGTrainer(gluon.Trainer):
             rule.direct(self._trained, self._svrg, reference.current_gradients,
                         {param.name: as_nd(param.list_data()) for param in reference.trained()},
                         scale, copies)
+
+    def _allreduce_grads(self):
+        with errors_of_updater_raised():  # where the KVStore updates
+            super()._allreduce_grads()
 
     def _update(self, ignore_stale_grad=False):
         super()._update(ignore_stale_grad)
