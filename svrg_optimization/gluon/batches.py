@@ -20,6 +20,7 @@ class Batches(BatchesOfPass):
     def __init__(self, train_data, count, devices, rows, states=()):
         super().__init__(train_data, count)
         self.states, self._devices, self._rows = states, devices, rows
+        self.first = self.whole_first = None  # the latter not split, on the first device
         self.rewind()
         read = map(self._split, itertools.islice(train_data, count))
         self.first = next(read, None)
@@ -67,6 +68,9 @@ class Batches(BatchesOfPass):
             raise ValueError('batch_axis must be the axis of the rows in each input, at least one '
                              'for each of %d devices, or None: the inputs have %s rows along %s'
                              % (len(devices), rows, axes))
+        if self.first is None and not any(isinstance(each, (list, tuple)) for each in batch):
+            self.whole_first = [mapped(lambda each: moved(each, devices[0]), value)
+                                for value in batch]
         return list(zip(*(_parts_of(value, axis, devices) for value, axis in zip(batch, axes))))
 
 

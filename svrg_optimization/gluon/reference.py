@@ -37,6 +37,7 @@ class GluonReference(Reference):
         self.arrays = {}
         self._blocks = set()  # those of the objective that may be compiled
         self._dense_of_inputs = None  # unknown; the input's place by Layer
+        self._axes_are_checked = False
         self._mark = object()  # of gradients that this has computed
         self._seen, self._stepped = [], None  # elements of each parameter, after the latest step
 
@@ -232,6 +233,31 @@ class GluonReference(Reference):
             weights = [weight / model._loss_scale for weight in weights]
             yield BatchGradient(batch, self._gradients, weights, rows,
                                 losses=[[(as_nd(loss).detach(), 1.)] for loss in losses])
+
+    def check_axes(self, source, warn_once):
+        """Warn, at the first pass, if a batch is not cut along its rows over several devices.
+
+        Then the losses of its parts do not add up to that of the whole batch. Without recording,
+        so Dropout and BatchNorm treat each row alone.
+        """
+        batch, whole, source.whole_first = source.first, source.whole_first, None
+        if self._axes_are_checked or not whole or any(source.states):
+            return
+        self._axes_are_checked = True
+
+        def total(inputs):
+            losses = self.outputs(inputs)[1]
+            weights, *_ = self.rows.count(losses, inputs)
+            return sum(weight * float(as_nd(loss).sum().asscalar())
+                       for weight, loss in zip(weights, losses))
+
+        parts, again, one = total(batch), total(batch), total([whole])
+        if parts == again and abs(parts - one) > 0.01 * abs(one):  # else it draws random numbers
+            warn_once('batch_axis must be the axis of the rows in each input, and not %s: the '
+                      'losses of the parts of a batch on %d devices add up to %.6g, and the loss '
+                      'of the whole batch is %.6g. Give 1 for (T, N, C). If a row counts '
+                      'otherwise beside other rows, no axis is right'
+                      % (self.rows.axes(whole), len(batch), parts, one))
 
     def arrays_of(self, batch):
         """List the arrays among the inputs of all devices."""

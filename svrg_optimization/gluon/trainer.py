@@ -291,6 +291,7 @@ class SVRGTrainer(gluon.Trainer):
         if source.first and any(param._deferred_init for param in self._params):
             self._reference.outputs(with_states(source.first, source.states))  # finds the shapes
         self._init_all()
+        self._reference.check_axes(source, self._svrg.warn_once)
         warn_of_float32(self._svrg.warn_once, train_data, [
             param.list_data()[0] for param in self._params])
         if self._reference.has_been_set():
