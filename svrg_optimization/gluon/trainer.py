@@ -23,7 +23,7 @@ from ..mxnet_repair.kvstore import errors_of_updater_raised, open_distributed
 from ..mxnet_repair.loader import mend_for_users
 from ..proximal import ProximalOperators
 from ..rate.svrg_lbfgs import check_rule, spelled_out
-from ..svrg_optimizer import _SVRGOptimizer, check_learning_rate, check_optimizer
+from ..svrg_optimizer import _SVRGOptimizer, agreed, check_learning_rate, check_optimizer
 from .batches import Batches, as_inputs, by_value, with_states
 from .epochs import epochs
 from .numpy_arrays import as_nd
@@ -187,6 +187,7 @@ class SVRGTrainer(gluon.Trainer):
         self._reference = GluonReference(self._params, objective, rows)
         self._svrg = SVRG(self._reference, settings, WarnOnce())
         self._loop = {}  # numbers of the latest `epochs`, which workers compare
+        self._batch_sizes = 0  # of the steps since the workers agreed last
         self._summed = None  # rows whose SVRG gradients `step` is to find
         self._keys_on_servers = set()
         self._data_of_snapshot = None  # what it is the mean over; not known of a file's
@@ -428,7 +429,7 @@ class SVRGTrainer(gluon.Trainer):
         super()._init_kvstore()
         warn_of_devices(self._kvstore, len(self._devices), self._svrg.warn_once)
         # A worker with alpha=0 takes no snapshot, at which the others would compare.
-        self._workers().check_same(self._svrg.settings.agreed(self._svrg.snapshot.num_taken))
+        self._workers().check_same(self._agreed())
 
     def _workers(self):
         reference = self._reference
@@ -440,9 +441,19 @@ class SVRGTrainer(gluon.Trainer):
         """Return the workers; raise a ValueError on all if what must be alike is not."""
         workers = self._workers()
         workers.check_same({
-            **self._svrg.settings.agreed(self._svrg.snapshot.num_taken), **self._loop,
-            'a snapshot (whether it is taken)': takes_snapshot})
+            **self._agreed(), **self._loop, 'a snapshot (whether it is taken)': takes_snapshot})
+        self._batch_sizes = 0
         return workers
+
+    def _agreed(self):
+        facts = self._svrg.settings.agreed(self._svrg.snapshot.num_taken)
+        if self._distributed and not self._steps_alone:
+            facts.update(agreed(self._optimizer))
+            facts['rescale_grad of the optimizer'] = self._scale
+            facts['lr_mult of params'] = [param.lr_mult for param in self._params]
+            facts['wd_mult of params'] = [param.wd_mult for param in self._params]
+            facts['batch_size of step (the sum since the last snapshot)'] = self._batch_sizes
+        return facts
 
     def backward(self, *inputs):
         """Compute the objective of a batch and its SVRG gradients.
@@ -528,12 +539,14 @@ class SVRGTrainer(gluon.Trainer):
             copies *= self._kvstore.num_workers
         self._direct(self._scale / batch_size, copies)
         super().step(batch_size, ignore_stale_grad)
+        self._batch_sizes += batch_size
 
     def update(self, batch_size, ignore_stale_grad=False):
         """Update the weights after `allreduce_grads`, with the errors and warnings of `step`."""
         self._check_step(batch_size, ignore_stale_grad)
         self._direct(self._scale / batch_size)
         super().update(batch_size, ignore_stale_grad)
+        self._batch_sizes += batch_size
 
     def _direct(self, scale, copies=1):
         """Let the rule turn gradients into directions."""
