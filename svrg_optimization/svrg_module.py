@@ -21,10 +21,12 @@ from .core.full_gradient import FullGradient, share_out
 from .core.requirements import ALL_ROWS, require
 from .core.settings import Settings, setting
 from .core.svrg import COMPUTED, SVRG
+from .data.batch_rows import CHANGED
 from .data.iterators import (
     rewind,
     rewind_for_pass,
     warn_of_float32,
+    was_changed_after,
     was_read_at_its_end,
 )
 from .data.ndarray_iter import BatchesOfArray
@@ -227,6 +229,7 @@ class SVRGModule(Module):
         self._loaded = PendingCheckpoint()
         self._keeps_snapshot = False
         self._pass_of_fit = None, False  # its iterator, and whether it stands at the beginning
+        self._unchecked = None  # data of a snapshot whose first step is still to come
         self._pass_of_loop = None, 0, 0  # id of its iterator, updates before it, its end
 
     def __init_subclass__(cls, **kwargs):
@@ -544,6 +547,10 @@ class SVRGModule(Module):
         finally:
             reference.batch_size = batch_size  # a batch of another size does not change B
         self._svrg.begin_step(data_batch, is_training)
+        if self._unchecked is not None and is_training:
+            train_data, self._unchecked = self._unchecked, None
+            if was_changed_after(train_data, data_batch):
+                self._svrg.warn_once(CHANGED % ('train_data', 'symbol'), 'changed')
         if reference.executors.shares_pool:
             reference.keep_outputs(self)
 
@@ -741,6 +748,7 @@ class SVRGModule(Module):
         synchronize(self)
         result = snapshots.take(svrg, trained, source, workers_of(self, train_data is of_fit))
         snapshots.log_rate(self.logger, svrg, trained, result)
+        self._unchecked = train_data
         self._pass_of_loop = (id(train_data), svrg.snapshot.num_update,
                               getattr(train_data, 'cursor', 0))
 

@@ -8,7 +8,7 @@ from mxnet import gluon
 from ..core.front_end import BatchesOfPass
 from ..data.batch_rows import without_padding
 from ..data.iterators import batches_stay, pads_in_front, rewind
-from .numpy_arrays import ARRAYS, as_blocks_take, mapped, moved
+from .numpy_arrays import ARRAYS, arrays_in, as_blocks_take, mapped, moved
 
 
 class Batches(BatchesOfPass):
@@ -92,6 +92,13 @@ def as_inputs(batch, devices):
     """Return a batch as `SVRGTrainer.backward` takes it, one of a dict as this one input."""
     inputs = tuple(batch[0]) if devices == 1 else tuple(map(list, zip(*batch)))
     return inputs[0] if len(inputs) == 1 and isinstance(batch[0][0], dict) else inputs
+
+
+def arrays_of(inputs):
+    """List the arrays of a batch as `SVRGTrainer.backward` takes it, on all devices."""
+    inputs = [inputs] if isinstance(inputs, dict) else inputs
+    return arrays_in(part for value in inputs for part in (
+        value if isinstance(value, (list, tuple)) else [value]))
 
 
 def by_value(outputs):

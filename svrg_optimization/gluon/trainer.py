@@ -14,6 +14,7 @@ from ..core import snapshots
 from ..core.requirements import ALL_ROWS, COMPRESSED, require
 from ..core.settings import Settings, setting
 from ..core.svrg import COMPUTED, SVRG
+from ..data.batch_rows import CHANGED, have_changed
 from ..data.iterators import warn_of_float32
 from ..kvstore.horovod import join
 from ..kvstore.kinds import is_asynchronous, is_distributed, kind_of, warn_of_devices
@@ -24,7 +25,7 @@ from ..mxnet_repair.loader import mend_for_users
 from ..proximal import ProximalOperators
 from ..rate.svrg_lbfgs import check_rule, spelled_out
 from ..svrg_optimizer import _SVRGOptimizer, agreed, check_learning_rate, check_optimizer
-from .batches import Batches, as_inputs, by_value, with_states
+from .batches import Batches, arrays_of, as_inputs, by_value, with_states
 from .epochs import epochs
 from .numpy_arrays import as_nd
 from .reference import GluonReference
@@ -191,6 +192,7 @@ class SVRGTrainer(gluon.Trainer):
         self._summed = None  # rows whose SVRG gradients `step` is to find
         self._keys_on_servers = set()
         self._data_of_snapshot = None  # what it is the mean over; not known of a file's
+        self._yielded = None  # the last batches of a loop, before the first step from a snapshot
 
     alpha = setting('alpha', 'Coefficient of the variance reduction, a number in [0, 1] or a '
                     'schedule of it. In a resumed run a schedule also counts the updates before '
@@ -300,7 +302,7 @@ class SVRGTrainer(gluon.Trainer):
         result = snapshots.take(self._svrg, trained, source,
                                self._agreeing_workers(takes_snapshot=True))
         snapshots.log_rate(logging, self._svrg, trained, result)
-        self._data_of_snapshot = train_data
+        self._data_of_snapshot, self._yielded = train_data, []
         source.rewind()
 
     def epochs(self, train_data, num_epoch, update_freq=2, *, begin_epoch=0, states=()):
@@ -392,7 +394,18 @@ class SVRGTrainer(gluon.Trainer):
         stored = None if svrg.settings.is_plain else svrg.store.shuffled(train_data)
         if stored is None:
             stored = self._batches(train_data).batches()
-        return (as_inputs(batch, len(self._devices)) for batch in stored)
+        return map(self._remember, (as_inputs(batch, len(self._devices)) for batch in stored))
+
+    def _remember(self, inputs):
+        if self._yielded is not None:
+            self._yielded = [*self._yielded, inputs][-2:]  # a loop may read one ahead
+        return inputs
+
+    def _check_batch(self, inputs):
+        """Warn once if a loop has changed what `training_batches` yielded; look once a snapshot."""
+        yielded, self._yielded = self._yielded, None
+        if all(have_changed(arrays_of(inputs), arrays_of(each)) for each in yielded):
+            self._svrg.warn_once(CHANGED % ('training_batches', 'objective'), 'changed')
 
     def _warn_without_steps(self, since):
         """Warn once of gradients that no step has used, where none was made since an update."""
@@ -491,6 +504,8 @@ class SVRGTrainer(gluon.Trainer):
                 for of_devices in inputs):
             raise ValueError('inputs must be lists of one for each of the devices, %s, as '
                              'gluon.utils.split_and_load returns them' % (self._devices,))
+        if self._yielded:
+            self._check_batch(inputs)
         before, self._summed = self._summed, None
         batch = list(zip(*inputs)) if in_lists else [inputs]
         try:
