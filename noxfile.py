@@ -84,7 +84,10 @@ def editable(session, mode):
     """Install the source tree, import MXNet before the package, and uninstall it."""
     session.install('-e', '.', *NEEDED_BY_MXNET, '--config-settings', 'editable_mode=' + mode)
     session.install('--no-deps', 'mxnet<2')
-    session.run('python', '-c', 'import mxnet, svrg_optimization', env=QUIET)
+    with tempfile.TemporaryDirectory() as folder, session.chdir(folder):
+        Path('svrg_optimization').mkdir()  # as a clone is named
+        session.run('python', '-c', 'import mxnet; from svrg_optimization import SVRGModule',
+                    env=QUIET)
     session.run('python', '-m', 'pip', 'uninstall', '--yes', 'svrg-optimization')
     assert_nothing_is_left(session, 'python')
 

@@ -1,6 +1,6 @@
 import re
 from pathlib import Path
-from shutil import copy
+from shutil import copy, rmtree
 
 from setuptools import find_packages, setup
 from setuptools.command.build_py import build_py
@@ -40,6 +40,8 @@ class BuildWithStart(build_py):
 
     def run(self):
         """Build, and write the files and their module into what is packed into the wheel."""
+        if not self.editable_mode:  # files that an earlier build left, of modules that are gone
+            rmtree(Path(self.build_lib, 'svrg_optimization'), ignore_errors=True)
         super().run()
         # setuptools packs of an editable installation no build_lib, but what is "installed".
         folder = (self.get_finalized_command('install').install_lib if self.editable_mode
@@ -47,8 +49,9 @@ class BuildWithStart(build_py):
         copy(HERE / 'svrg_optimization' / 'mxnet_repair' / 'finder.py',
              Path(folder, 'svrg_optimization_start.py'))
         Path(folder, 'svrg_optimization.pth').write_text(
-            'import svrg_optimization_start; svrg_optimization_start.install()\n',
-            encoding='utf-8')
+            # Silent where the module has been removed without this file.
+            'import sys; exec("try: import svrg_optimization_start as start\\nexcept '
+            'ModuleNotFoundError: pass\\nelse: start.install()")\n', encoding='utf-8')
         Path(folder, 'svrg_optimization.start').write_text(
             'svrg_optimization_start:install\n', encoding='utf-8')
 
@@ -67,6 +70,9 @@ setup(
     project_urls={name: at_address(path) for name, path in (
         ('Documentation', 'docs/index.md'), ('Changelog', 'docs/changelog.md'))} if IS_SET else {},
     packages=find_packages(include=['svrg_optimization', 'svrg_optimization.*']),
+    # With it an editable installation is a folder on sys.path. Without it setuptools installs a
+    # finder, which Python asks only if no folder here is named svrg_optimization, as a clone may.
+    package_dir={'': '.'},
     cmdclass={'build_py': BuildWithStart},
     python_requires='>=3.8',
     # From 3.13 on pip would compile the NumPy below 2 that mxnet's metadata want:

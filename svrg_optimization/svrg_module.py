@@ -1,5 +1,6 @@
 """SVRGModule, MXNet's Module trained with stochastic variance reduced gradients."""
 
+import contextlib
 import functools
 import inspect
 import json
@@ -17,7 +18,14 @@ from .core.full_gradient import FullGradient, share_out
 from .core.requirements import ALL_ROWS, require
 from .core.settings import Settings, setting
 from .core.svrg import COMPUTED, SVRG
-from .data.iterators import rewind, rewind_for_pass, warn_of_float32
+from .data.batch_rows import CHANGED
+from .data.iterators import (
+    rewind,
+    rewind_for_pass,
+    warn_of_float32,
+    was_changed_after,
+    was_read_at_its_end,
+)
 from .kvstore.horovod import is_wrapped
 from .kvstore.keys import KVStoreKeys
 from .kvstore.kinds import is_distributed
@@ -30,6 +38,8 @@ from .module.optimizer_states import load_optimizer_states
 from .module.passes import Pass
 from .module.reference import ModuleReference
 from .module.trained_module import TrainedModule
+from .mxnet_repair.executors import without_fusion
+from .mxnet_repair.kvstore import errors_of_updater_raised
 from .mxnet_repair.loader import mend_for_users
 from .proximal import ProximalOperators, weights_of
 from .rate import convergence
@@ -187,6 +197,8 @@ class SVRGModule(Module):
         self._loaded = PendingCheckpoint()
         self._keeps_snapshot = False
         self._pass_of_fit = None, False  # its iterator, and whether it stands at the beginning
+        self._unchecked = None  # data of a snapshot whose first step is still to come
+        self._pass_of_loop = None, 0, 0  # id of its iterator, updates before it, its end
 
     def __init_subclass__(cls, **kwargs):
         """Let an override of `_update_svrg_gradients` correct each gradient only once.
@@ -327,8 +339,9 @@ class SVRGModule(Module):
         try:
             if for_training:
                 self._symbol = self._masks.symbol_giving
-            super().bind(data_shapes, label_shapes, for_training, inputs_need_grad, force_rebind,
-                         shared_module, grad_req)
+            with contextlib.nullcontext() if for_training else without_fusion():
+                super().bind(data_shapes, label_shapes, for_training, inputs_need_grad,
+                             force_rebind, shared_module, grad_req)
             self._symbol = self._masks.symbol
             executor_group.hide_outputs_behind(self, self._symbol)
             if isinstance(shared_module, SVRGModule) and shared_module._mod_aux.binded:
@@ -469,6 +482,10 @@ class SVRGModule(Module):
         finally:
             reference.batch_size = batch_size  # a batch of another size does not change B
         self._svrg.begin_step(data_batch, is_training)
+        if self._unchecked is not None and is_training:
+            train_data, self._unchecked = self._unchecked, None
+            if was_changed_after(train_data, data_batch):
+                self._svrg.warn_once(CHANGED % ('train_data', 'symbol'), 'changed')
         if reference.executors.shares_pool:
             reference.keep_outputs(self)
 
@@ -525,7 +542,8 @@ class SVRGModule(Module):
             trained.rule.precondition(trained, self._default_bucket._svrg,
                                 executor_group.gradients(self), executor_group.parameters(self),
                                 *trained.scale_of_step)
-        super().update()
+        with errors_of_updater_raised() if self._update_on_kvstore else contextlib.nullcontext():
+            super().update()
         self._svrg.end_step()
 
     def _update_svrg_gradients(self):
@@ -611,8 +629,9 @@ class SVRGModule(Module):
         Warns
         -----
         UserWarning
-            Once if the full gradient is not finite, with ``nonfinite='warn'``, the network has
-            random layers other than Dropout, or the padding of a batch cannot be cut off: its
+            Once if the full gradient is not finite, with ``nonfinite='warn'``, a loop after the
+            last snapshot has found no batch of an NDArrayIter, the network has random layers
+            other than Dropout, or the padding of a batch cannot be cut off: its
             gradient then includes the padding, weighted by the fraction of real rows.
         """
         if not (self.binded and self.for_training and self.params_initialized):
@@ -629,6 +648,12 @@ class SVRGModule(Module):
             arrays[0] for arrays in executor_group.parameters(self).values()])
         of_fit, is_rewound = self._pass_of_fit
         if train_data is not of_fit:
+            *before, end = self._pass_of_loop
+            if before == [id(train_data), svrg.snapshot.num_update] and (
+                    was_read_at_its_end(train_data, end)):
+                svrg.warn_once('no step was made from the last snapshot, since train_data were at '
+                               'their end: call train_data.reset() after update_full_grads, or '
+                               'loop over training_batches(train_data)')
             rewind(train_data)
         elif not is_rewound:
             rewind_for_pass(train_data)
@@ -636,6 +661,9 @@ class SVRGModule(Module):
         synchronize(self)
         result = convergence.take(svrg, trained, source, workers_of(self, train_data is of_fit))
         convergence.log_rate(self.logger, svrg, trained, result)
+        self._unchecked = train_data
+        self._pass_of_loop = (id(train_data), svrg.snapshot.num_update,
+                              getattr(train_data, 'cursor', 0))
 
     # These two are kept for code written for mxnet.contrib: a pass does not call them.
 

@@ -6,6 +6,7 @@ unpickle these classes before the rest of MXNet is imported.
 
 import math
 import numbers
+from inspect import signature
 
 import numpy as np
 from mxnet import optimizer as opt
@@ -41,6 +42,27 @@ def described(optimizer, optimizer_params):
     optimizer = getattr(optimizer, 'default_opt', optimizer)
     klass = type(optimizer)
     return klass, klass.__name__.lower(), getattr(optimizer, '__dict__', {})
+
+
+def agreed(optimizer):
+    """Return, by names for messages, what of an optimizer must be equal on workers that update.
+
+    That is its class and its arguments, and its present rate, unless a rule computes it of sums.
+    Its `rescale_grad` is the front end's.
+    """
+    optimizer = getattr(optimizer, 'default_opt', optimizer)
+    names = {name for base in type(optimizer).__mro__[:-1] for name in signature(base).parameters}
+    facts = {name: getattr(optimizer, name, None)
+             for name in names - {'rescale_grad', 'learning_rate'}}
+    facts = {name: fact for name, fact in facts.items()
+             if isinstance(fact, (bool, numbers.Real, np.generic))}
+    scheduler = optimizer.lr_scheduler
+    if not hasattr(scheduler, 'rate'):  # as a SnapshotRule has
+        facts['learning_rate'] = float(optimizer.learning_rate)
+    for name in ('lr_mult', 'wd_mult'):
+        facts[name] = {str(key): value for key, value in getattr(optimizer, name).items()}
+    return {'optimizer': type(optimizer).__name__, 'lr_scheduler': type(scheduler).__name__,
+            **{'%s of the optimizer' % name: fact for name, fact in facts.items()}}
 
 
 def update_counts(optimizer):

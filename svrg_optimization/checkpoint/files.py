@@ -10,6 +10,7 @@ import io
 import json
 import os
 import shutil
+import tempfile
 import uuid
 import zipfile
 
@@ -59,6 +60,17 @@ def with_tuples(value):
     return value
 
 
+class _Content(dict):
+    """A dict of a file. A key that it lacks is an error that names the file."""
+
+    def __init__(self, values=(), name=''):
+        super().__init__(values)
+        self._name = name
+
+    def __missing__(self, key):
+        raise ValueError('%s is damaged: it has no %r' % (self._name, key))
+
+
 def read(name, saved_by):
     """Return the content of a file that `write` wrote for the same class.
 
@@ -74,7 +86,7 @@ def read(name, saved_by):
         if _ROW_SPARSE in value:
             rows, indices, shape = value[_ROW_SPARSE]
             return mx.nd.sparse.row_sparse_array((rows, indices), tuple(shape), dtype=rows.dtype)
-        return tuple(value[_TUPLE]) if _TUPLE in value else value
+        return tuple(value[_TUPLE]) if _TUPLE in value else _Content(value, name)
 
     with open(name, 'rb') as file:
         try:
@@ -97,19 +109,24 @@ def write_together(writers):
     """Write several files, all as a whole or none, each by a function that takes a file name.
 
     Each is first written under another name in its folder. When all are complete, they get their
-    names, in the order of the dict. A symbolic link is followed, as in Module.
+    names, in the order of the dict. A symbolic link is followed, as in Module. A device or a pipe
+    of that name gets the content.
     """
     temporary_names = {}
     try:
         for name, write_as in writers.items():
             target = os.path.realpath(name)
-            temporary = os.path.join(os.path.dirname(target), 'svrg-%s.tmp' % uuid.uuid4().hex)
+            folder = os.path.dirname(target)
+            if _is_special(name):
+                target, folder = name, tempfile.gettempdir()
+            temporary = os.path.join(folder, 'svrg-%s.tmp' % uuid.uuid4().hex)
             try:
                 if os.path.isdir(target):
                     raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
                 open(temporary, 'xb').close()
                 temporary_names[target] = temporary
-                if os.path.exists(target):
+                if os.path.isfile(target):
+                    _own_like(temporary, os.stat(target))
                     shutil.copymode(target, temporary)
                 write_as(temporary)
                 with open(temporary, 'rb+') as file:
@@ -118,7 +135,11 @@ def write_together(writers):
                 raise OSError(error.errno or errno.EIO, error.strerror or str(error),
                               name) from error
         for target, temporary in temporary_names.items():
-            os.replace(temporary, target)
+            if _is_special(target):
+                with open(temporary, 'rb') as file, open(target, 'wb') as special:
+                    shutil.copyfileobj(file, special)
+            else:
+                os.replace(temporary, target)
     finally:
         for temporary in temporary_names.values():
             with contextlib.suppress(FileNotFoundError):
@@ -130,6 +151,18 @@ def write_together(writers):
                 os.fsync(handle)
             finally:
                 os.close(handle)
+
+
+def _is_special(name):
+    """Tell whether a device, a pipe or a socket has this name."""
+    return os.path.exists(name) and not os.path.isfile(name) and not os.path.isdir(name)
+
+
+def _own_like(name, other):
+    """Give a file the owner and the group of another one, as far as the user may."""
+    for owner, group in ((other.st_uid, -1), (-1, other.st_gid)):
+        with contextlib.suppress(PermissionError):
+            os.chown(name, owner, group)
 
 
 def save_text(text, name):

@@ -5,6 +5,7 @@ It has all that a run needs to go on bit-identically, so no other file has to ma
 
 import copy
 import functools
+import json
 import os
 from typing import NamedTuple, Optional
 
@@ -23,6 +24,7 @@ from ..module.optimizer_states import (
     updater_of,
 )
 from ..module.trained_module import TrainedModule
+from ..svrg_optimizer import described
 from .files import read, save_arrays, save_text, with_tuples, write, write_together
 
 _SAVED_BY = 'SVRGModule'
@@ -76,6 +78,7 @@ def _content(module, model, with_states):
     if model.optimizer_initialized:
         content['optimizer'] = {
             **model._membership.update_counts(model, snapshot.num_update, model._trainable),
+            'class': described(model._optimizer, {})[0].__name__,
             'states': _states(model) if with_states else None,
             'were_on_servers': servers_hold_states(model)}
     if snapshot.is_active:
@@ -112,6 +115,13 @@ class PendingCheckpoint(NamedTuple):
         """Whether the optimizer that is installed next gets states."""
         return (self.with_states and self.optimizer is not None
                 and self.optimizer['states'] is not None)
+
+    def check_optimizer(self, optimizer):
+        """Raise a ValueError if the states are those of another optimizer."""
+        if self.has_states and self.optimizer['class'] != type(optimizer).__name__:
+            raise ValueError('optimizer must be %s, whose states %s has, and not %s: '
+                             'load_optimizer_states=False leaves them out'
+                             % (self.optimizer['class'], self.name, type(optimizer).__name__))
 
     def restore_snapshot(self, svrg):
         """Activate the snapshot of a module that is bound for training."""
@@ -188,10 +198,25 @@ def load(prefix, epoch, with_states, given, bucket_key=None):
         raise ValueError('load_optimizer_states must be False: %s was saved without the states of '
                          'the optimizer' % names['svrg'])
     return Checkpoint(
-        mx.sym.load_json(content['symbol']), content['weights'], content['auxiliary'],
+        _network(content['symbol'], names['svrg']), content['weights'], content['auxiliary'],
         arguments_from(content['settings'], given), content['num_update'], content['num_taken'],
         PendingCheckpoint(names['svrg'], content['snapshot'], optimizer, content['rule'],
                           bool(with_states)))
+
+
+def _network(text, name):
+    """Return the symbol of a JSON, unless MXNet would call functions at addresses in the file."""
+    def check(node):
+        operator = node.get('op')
+        # Their gradients take the same argument. No other operator of MXNet takes a pointer.
+        if str(operator).endswith(('_Native', '_NDArray')):
+            raise ValueError('%s must have no operator that calls a function by its address, and '
+                             'has %r: MXNet would run code of the file' % (name, operator))
+        return node
+
+    graph = json.loads(text, object_hook=check)
+    # Written anew: MXNet's parser may understand a forged text otherwise than Python's.
+    return mx.sym.load_json(json.dumps(graph, ensure_ascii=False))
 
 
 def _load_plain(names, with_states, given):

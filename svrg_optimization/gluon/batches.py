@@ -8,7 +8,7 @@ from mxnet import gluon
 from ..core.front_end import BatchesOfPass
 from ..data.batch_rows import without_padding
 from ..data.iterators import batches_stay, pads_in_front, rewind
-from .numpy_arrays import ARRAYS, as_blocks_take, mapped, moved
+from .numpy_arrays import ARRAYS, arrays_in, as_blocks_take, mapped, moved
 
 
 class Batches(BatchesOfPass):
@@ -20,6 +20,7 @@ class Batches(BatchesOfPass):
     def __init__(self, train_data, count, devices, rows, states=()):
         super().__init__(train_data, count)
         self.states, self._devices, self._rows = states, devices, rows
+        self.first = self.whole_first = None  # the latter not split, on the first device
         self.rewind()
         read = map(self._split, itertools.islice(train_data, count))
         self.first = next(read, None)
@@ -67,6 +68,9 @@ class Batches(BatchesOfPass):
             raise ValueError('batch_axis must be the axis of the rows in each input, at least one '
                              'for each of %d devices, or None: the inputs have %s rows along %s'
                              % (len(devices), rows, axes))
+        if self.first is None and not any(isinstance(each, (list, tuple)) for each in batch):
+            self.whole_first = [mapped(lambda each: moved(each, devices[0]), value)
+                                for value in batch]
         return list(zip(*(_parts_of(value, axis, devices) for value, axis in zip(batch, axes))))
 
 
@@ -88,6 +92,13 @@ def as_inputs(batch, devices):
     """Return a batch as `SVRGTrainer.backward` takes it, one of a dict as this one input."""
     inputs = tuple(batch[0]) if devices == 1 else tuple(map(list, zip(*batch)))
     return inputs[0] if len(inputs) == 1 and isinstance(batch[0][0], dict) else inputs
+
+
+def arrays_of(inputs):
+    """List the arrays of a batch as `SVRGTrainer.backward` takes it, on all devices."""
+    inputs = [inputs] if isinstance(inputs, dict) else inputs
+    return arrays_in(part for value in inputs for part in (
+        value if isinstance(value, (list, tuple)) else [value]))
 
 
 def by_value(outputs):

@@ -4,6 +4,7 @@ import contextlib
 import functools
 import operator
 import reprlib
+import threading
 
 import numpy as np
 from mxnet import autograd, gluon, nd
@@ -36,6 +37,7 @@ class GluonReference(Reference):
         self.arrays = {}
         self._blocks = set()  # those of the objective that may be compiled
         self._dense_of_inputs = None  # unknown; the input's place by Layer
+        self._axes_are_checked = False
         self._mark = object()  # of gradients that this has computed
         self._seen, self._stepped = [], None  # elements of each parameter, after the latest step
 
@@ -232,6 +234,31 @@ class GluonReference(Reference):
             yield BatchGradient(batch, self._gradients, weights, rows,
                                 losses=[[(as_nd(loss).detach(), 1.)] for loss in losses])
 
+    def check_axes(self, source, warn_once):
+        """Warn, at the first pass, if a batch is not cut along its rows over several devices.
+
+        Then the losses of its parts do not add up to that of the whole batch. Without recording,
+        so Dropout and BatchNorm treat each row alone.
+        """
+        batch, whole, source.whole_first = source.first, source.whole_first, None
+        if self._axes_are_checked or not whole or any(source.states):
+            return
+        self._axes_are_checked = True
+
+        def total(inputs):
+            losses = self.outputs(inputs)[1]
+            weights, *_ = self.rows.count(losses, inputs)
+            return sum(weight * float(as_nd(loss).sum().asscalar())
+                       for weight, loss in zip(weights, losses))
+
+        parts, again, one = total(batch), total(batch), total([whole])
+        if parts == again and abs(parts - one) > 0.01 * abs(one):  # else it draws random numbers
+            warn_once('batch_axis must be the axis of the rows in each input, and not %s: the '
+                      'losses of the parts of a batch on %d devices add up to %.6g, and the loss '
+                      'of the whole batch is %.6g. Give 1 for (T, N, C). If a row counts '
+                      'otherwise beside other rows, no axis is right'
+                      % (self.rows.axes(whole), len(batch), parts, one))
+
     def arrays_of(self, batch):
         """List the arrays among the inputs of all devices."""
         return [array for inputs in batch for array in arrays_in(inputs)]
@@ -274,8 +301,14 @@ class GluonReference(Reference):
         """
         if zeroed:
             self.set_fresh(False)
-        with autograd.record():
-            outputs, losses = self.outputs(batch)
+        was_recording, was_training = autograd.is_recording(), autograd.is_training()
+        try:
+            with autograd.record():
+                outputs, losses = self.outputs(batch)
+        except BaseException:  # a Ctrl-C while MXNet sets or restores them leaves them on
+            autograd.set_recording(was_recording)
+            autograd.set_training(was_training)
+            raise
         autograd.backward(losses)
         unused = [param for param in self._trained if param.grad_req in zeroed
                   and not all(map(_is_fresh, param._data))]
@@ -299,20 +332,36 @@ class GluonReference(Reference):
         return outputs, losses
 
 
+_watchers, _watchers_change = {}, threading.Lock()  # by thread; several may train
+
+
 @contextlib.contextmanager
 def _seeing(see):
-    """Call a function with each block that is called in the block, and its arguments, before."""
-    call = gluon.Block.__call__
-
-    def seen(block, *args):
-        see(block, *args)
-        return call(block, *args)
-
+    """Call a function with each block that this thread calls, and its arguments, before."""
+    thread = threading.get_ident()
     try:
-        gluon.Block.__call__ = seen
+        with _watchers_change:
+            _watchers[thread] = see
+            gluon.Block.__call__ = _watched(gluon.Block.__call__)
         yield
     finally:
-        gluon.Block.__call__ = call
+        with _watchers_change:
+            _watchers.pop(thread, None)
+            if not _watchers:
+                gluon.Block.__call__ = getattr(gluon.Block.__call__, 'plain', gluon.Block.__call__)
+
+
+def _watched(call):
+    call = getattr(call, 'plain', call)
+
+    def seen(block, *args):
+        see = _watchers.get(threading.get_ident())
+        if see is not None:
+            see(block, *args)
+        return call(block, *args)
+
+    seen.plain = call
+    return seen
 
 
 def _detached(states):

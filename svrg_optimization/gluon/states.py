@@ -59,7 +59,7 @@ def restoring(trainer, content, fname):
     if snapshot:
         weights = {ours[name]: value.asnumpy() for name, value in snapshot['weights'].items()}
         reference.allocate()
-        gradient = {**snapshot['full_gradient']}
+        gradient = snapshot['full_gradient']
         gradient['shares'] = [{ours[name]: value for name, value in share.items()}
                               for share in gradient['shares']]
         full_gradient = FullGradient(reference.new_sum(gradient['batch_size']))

@@ -13,17 +13,18 @@ from ..checkpoint.files import read, write, write_together
 from ..core.requirements import ALL_ROWS, COMPRESSED, require
 from ..core.settings import Settings, setting
 from ..core.svrg import COMPUTED, SVRG
+from ..data.batch_rows import CHANGED, have_changed
 from ..data.iterators import warn_of_float32
 from ..kvstore.horovod import join
 from ..kvstore.kinds import is_asynchronous, is_distributed, kind_of, warn_of_devices
 from ..kvstore.workers import workers_of_trainer
-from ..mxnet_repair.kvstore import open_distributed
+from ..mxnet_repair.kvstore import errors_of_updater_raised, open_distributed
 from ..mxnet_repair.loader import mend_for_users
 from ..proximal import ProximalOperators
 from ..rate import convergence
 from ..rate.svrg_lbfgs import check_rule, with_default_arguments
-from ..svrg_optimizer import _SVRGOptimizer, check_learning_rate
-from .batches import Batches, as_inputs, by_value, with_states
+from ..svrg_optimizer import _SVRGOptimizer, agreed, check_learning_rate
+from .batches import Batches, arrays_of, as_inputs, by_value, with_states
 from .epochs import epochs
 from .numpy_arrays import as_nd
 from .reference import GluonReference
@@ -175,9 +176,11 @@ class SVRGTrainer(gluon.Trainer):
         self._reference = GluonReference(self._params, objective, rows)
         self._svrg = SVRG(self._reference, settings, WarnOnce())
         self._loop = {}  # numbers of the latest `epochs`, which workers compare
+        self._batch_sizes = 0  # of the steps since the workers agreed last
         self._summed = None  # rows whose SVRG gradients `step` is to find
         self._keys_on_servers = set()
         self._data_of_snapshot = None  # what it is the mean over; not known of a file's
+        self._yielded = None  # the last batches of a loop, before the first step from a snapshot
 
     alpha = setting('alpha', 'Coefficient of the variance reduction, a number in [0, 1] or a '
                     'schedule of it. In a resumed run a schedule also counts the updates before '
@@ -277,6 +280,7 @@ class SVRGTrainer(gluon.Trainer):
         if source.first and any(param._deferred_init for param in self._params):
             self._reference.outputs(with_states(source.first, source.states))  # finds the shapes
         self._init_all()
+        self._reference.check_axes(source, self._svrg.warn_once)
         warn_of_float32(self._svrg.warn_once, train_data, [
             param.list_data()[0] for param in self._params])
         if self._reference.has_been_set():
@@ -284,7 +288,7 @@ class SVRGTrainer(gluon.Trainer):
         result = convergence.take(self._svrg, trained, source,
                                self._agreeing_workers(takes_snapshot=True))
         convergence.log_rate(logging, self._svrg, trained, result)
-        self._data_of_snapshot = train_data
+        self._data_of_snapshot, self._yielded = train_data, []
         source.rewind()
 
     def epochs(self, train_data, num_epoch, update_freq=2, *, begin_epoch=0, states=()):
@@ -376,7 +380,18 @@ class SVRGTrainer(gluon.Trainer):
         stored = None if svrg.settings.is_plain else svrg.store.shuffled(train_data)
         if stored is None:
             stored = self._batches(train_data).batches()
-        return (as_inputs(batch, len(self._devices)) for batch in stored)
+        return map(self._remember, (as_inputs(batch, len(self._devices)) for batch in stored))
+
+    def _remember(self, inputs):
+        if self._yielded is not None:
+            self._yielded = [*self._yielded, inputs][-2:]  # a loop may read one ahead
+        return inputs
+
+    def _check_batch(self, inputs):
+        """Warn once if a loop has changed what `training_batches` yielded; look once a snapshot."""
+        yielded, self._yielded = self._yielded, None
+        if all(have_changed(arrays_of(inputs), arrays_of(each)) for each in yielded):
+            self._svrg.warn_once(CHANGED % ('training_batches', 'objective'), 'changed')
 
     def _check_ready(self):
         if autograd.is_recording():
@@ -403,7 +418,7 @@ class SVRGTrainer(gluon.Trainer):
         super()._init_kvstore()
         warn_of_devices(self._kvstore, len(self._devices), self._svrg.warn_once)
         # A worker with alpha=0 takes no snapshot, at which the others would compare.
-        self._workers().check_same(self._svrg.settings.agreed(self._svrg.snapshot.num_taken))
+        self._workers().check_same(self._agreed())
 
     def _workers(self):
         reference = self._reference
@@ -415,9 +430,19 @@ class SVRGTrainer(gluon.Trainer):
         """Return the workers; raise a ValueError on all if what must be alike is not."""
         workers = self._workers()
         workers.check_same({
-            **self._svrg.settings.agreed(self._svrg.snapshot.num_taken), **self._loop,
-            'a snapshot (whether it is taken)': takes_snapshot})
+            **self._agreed(), **self._loop, 'a snapshot (whether it is taken)': takes_snapshot})
+        self._batch_sizes = 0
         return workers
+
+    def _agreed(self):
+        facts = self._svrg.settings.agreed(self._svrg.snapshot.num_taken)
+        if self._distributed and not self._steps_alone:
+            facts.update(agreed(self._optimizer))
+            facts['rescale_grad of the optimizer'] = self._scale
+            facts['lr_mult of params'] = [param.lr_mult for param in self._params]
+            facts['wd_mult of params'] = [param.wd_mult for param in self._params]
+            facts['batch_size of step (the sum since the last snapshot)'] = self._batch_sizes
+        return facts
 
     def backward(self, *inputs):
         """Compute the objective of a batch and its SVRG gradients.
@@ -453,6 +478,8 @@ class SVRGTrainer(gluon.Trainer):
                 for of_devices in inputs):
             raise ValueError('inputs must be lists of one for each of the devices, %s, as '
                              'gluon.utils.split_and_load returns them' % (self._devices,))
+        if self._yielded:
+            self._check_batch(inputs)
         before, self._summed = self._summed, None
         batch = list(zip(*inputs)) if in_lists else [inputs]
         try:
@@ -501,12 +528,14 @@ class SVRGTrainer(gluon.Trainer):
             copies *= self._kvstore.num_workers
         self._direct(self._scale / batch_size, copies)
         super().step(batch_size, ignore_stale_grad)
+        self._batch_sizes += batch_size
 
     def update(self, batch_size, ignore_stale_grad=False):
         """Update the weights after `allreduce_grads`, with the errors and warnings of `step`."""
         self._check_step(batch_size, ignore_stale_grad)
         self._direct(self._scale / batch_size)
         super().update(batch_size, ignore_stale_grad)
+        self._batch_sizes += batch_size
 
     def _direct(self, scale, copies=1):
         """Let the rule turn gradients into directions."""
@@ -515,6 +544,10 @@ class SVRGTrainer(gluon.Trainer):
             rule.precondition(self._trained, self._svrg, reference.current_gradients,
                         {param.name: as_nd(param.list_data()) for param in reference.trained()},
                         scale, copies)
+
+    def _allreduce_grads(self):
+        with errors_of_updater_raised():  # where the KVStore updates
+            super()._allreduce_grads()
 
     def _update(self, ignore_stale_grad=False):
         super()._update(ignore_stale_grad)

@@ -8,6 +8,7 @@ hosts start svrg_optimization.launch.role by mpirun or Slurm.
 """
 
 import argparse
+import json
 import os
 import shutil
 import sys
@@ -37,8 +38,9 @@ def main():
         parser.error("mpirun of Open MPI must be beside this Python or on the PATH: "
                      "pip install 'svrg-optimization[cluster]' installs it")
     as_root = ['--allow-run-as-root'] * (os.geteuid() == 0)
-    role = ['-m', 'svrg_optimization.launch.role', '--servers', str(args.servers), args.script,
-            *args.arguments]
+    # As JSON, since mpirun itself reads an argument ':' of the script.
+    role = ['-m', 'svrg_optimization.launch.role', '--servers', str(args.servers), '--as-json',
+            json.dumps([args.script, *args.arguments])]
     # As many slots as processes, even if there are fewer cores, or if mpirun finds no core, as
     # without /sys. It uses no other host.
     os.execve(mpirun, [

@@ -12,6 +12,7 @@ import argparse
 import contextlib
 import ctypes
 import importlib
+import json
 import os
 import re
 import runpy
@@ -38,9 +39,12 @@ def parse():
     parser.add_argument('--root', metavar='HOST', default=os.environ.get('DMLC_PS_ROOT_URI'),
                         help='name or IPv4 address of the host of rank 0 (default: DMLC_PS_ROOT_URI'
                              ", Slurm's first host, or 127.0.0.1 if all run on one host)")
+    parser.add_argument('--as-json', action='store_true', help=argparse.SUPPRESS)
     parser.add_argument('script')
     parser.add_argument('arguments', nargs=argparse.REMAINDER)
     args = parser.parse_args()
+    if args.as_json:
+        args.script, *args.arguments = json.loads(args.script)
     args.rank, args.size = next(
         ((int(os.environ[rank]), int(os.environ[size])) for rank, size in RANK_AND_SIZE
          if rank in os.environ), (None, 0))
@@ -105,13 +109,27 @@ def work(script, arguments):
         kvstore.kv_of_mxnet.create('dist_async')
 
 
+def end_with_mpirun():
+    """Let the kernel kill this process when Open MPI's daemon, its parent, is killed."""
+    if 'OMPI_COMM_WORLD_RANK' not in os.environ or sys.platform != 'linux':
+        return
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    # It may have been killed before. A parent's number does not tell: orphans may get any.
+    address = re.search(r'tcp4://([\d.]+):(\d+)', os.environ.get('PMIX_SERVER_URI2', ''))
+    try:
+        if address:
+            socket.create_connection((address[1], int(address[2])), timeout=10).close()
+    except ConnectionRefusedError:
+        signal.raise_signal(signal.SIGKILL)
+    except OSError:  # not known
+        pass
+
+
 def main():
     """Take the role."""
+    end_with_mpirun()
     parser, args = parse()
     take_role(parser, args)
-    if 'OMPI_COMM_WORLD_RANK' in os.environ and sys.platform == 'linux':
-        # A killed mpirun leaves those of its own host.
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.environ['DMLC_ROLE'] == 'worker':
         work(args.script, args.arguments)
         return

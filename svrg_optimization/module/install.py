@@ -50,6 +50,7 @@ def install(module, kvstore, optimizer, optimizer_params, init_optimizer):
     module._membership = Membership(keys)
     wrapped = module._create_optimizer(_SVRGOptimizer.__name__, optimizer, seen, optimizer_params)
     check_learning_rate(wrapped)
+    module._loaded.check_optimizer(wrapped.default_opt)
     if updates and kinds.is_distributed(kvstore):
         pickle.dumps(wrapped, 0)  # MXNet does so too, but after keys are created
 

@@ -7,7 +7,7 @@ from ..kvstore.kinds import is_asynchronous, is_distributed, is_synchronous
 from ..kvstore.operations import broadcast, wait_for_all_workers
 from ..kvstore.workers import OverDevices, OverWorkers
 from ..mxnet_repair.kvstore import compresses
-from ..svrg_optimizer import _SVRGOptimizer, update_counts
+from ..svrg_optimizer import _SVRGOptimizer, agreed, update_counts
 from . import executor_group
 
 
@@ -45,6 +45,8 @@ class Membership:
             return
         plan = {**settings.agreed(svrg.snapshot.num_taken), 'begin_epoch': svrg.epoch,
                 'num_epoch': num_epoch, 'a snapshot when fit begins': takes_snapshot}
+        if kvstore_of_weights(module) is None:
+            plan.update(agreed(module._optimizer))
         if is_synchronous(kvstore):
             rescale_grad = 0 if kvstore_of_weights(module) else module._optimizer.rescale_grad
             plan.update({
@@ -61,7 +63,10 @@ class Membership:
 
 
 def synchronize(module):
-    """Set all workers to the same weights, before a pass."""
+    """Set all workers to the same weights, before a pass.
+
+    It raises a ValueError on all if they update the weights with different optimizers.
+    """
     kvstore = module._kvstore
     if not is_distributed(kvstore):
         return
@@ -70,6 +75,7 @@ def synchronize(module):
     if kvstore_of_weights(module) is not None:
         executor_group.pull_dense_weights(kvstore, module)
     else:
+        agreement.check_same(kvstore, module._membership.keys.tally, agreed(module._optimizer))
         broadcast(kvstore, executor_group.parameters(module))
         executor_group.mark_host_copies_stale(module)
 

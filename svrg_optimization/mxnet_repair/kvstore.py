@@ -12,6 +12,7 @@ import io
 import os
 import re
 import sys
+import threading
 import weakref
 
 import numpy as np
@@ -51,8 +52,9 @@ def set_weights(kvstore, weights, updater):
     """Set the weights in a KVStore of this process, which has this updater and keeps it."""
     kvstore._set_updater(lambda key, _, stored: weights[py_str(key)][0].copyto(stored))
     try:
-        for name, arrays in weights.items():
-            kvstore.push(name, arrays[0])
+        with errors_of_updater_raised():
+            for name, arrays in weights.items():
+                kvstore.push(name, arrays[0])
     finally:
         kvstore._set_updater(updater)
 
@@ -104,24 +106,39 @@ def compresses(kvstore, key, contexts):
 
 # MXNet calls the updater through ctypes. If the updater raises an error, ctypes only reports it.
 
+_errors, _errors_change = {}, threading.Lock()  # by thread; several may train
+
+
 @contextlib.contextmanager
 def errors_of_updater_raised():
     """Raise errors of a KVStore's updater, for example a Ctrl-C, at the end of the block."""
-    errors, report = [], sys.unraisablehook
+    errors, thread = [], threading.get_ident()
+    try:
+        with _errors_change:
+            _errors[thread] = errors
+            sys.unraisablehook = _keeping(sys.unraisablehook)
+        yield
+    finally:
+        with _errors_change:
+            _errors.pop(thread, None)
+            if not _errors:
+                sys.unraisablehook = getattr(sys.unraisablehook, 'report', sys.unraisablehook)
+    if errors:
+        raise errors[0]
+
+
+def _keeping(report):
+    report = getattr(report, 'report', report)
 
     def keep(unraisable):
-        if 'ctypes callback' in (unraisable.err_msg or ''):
+        errors = _errors.get(threading.get_ident())
+        if errors is not None and 'ctypes callback' in (unraisable.err_msg or ''):
             errors.append(unraisable.exc_value)
         else:
             report(unraisable)
 
-    try:
-        sys.unraisablehook = keep
-        yield
-    finally:
-        sys.unraisablehook = report
-    if errors:
-        raise errors[0]
+    keep.report = report
+    return keep
 
 
 # A worker that ends waits for all others, even after an exception. It also drops pushes that are

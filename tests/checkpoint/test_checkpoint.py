@@ -162,15 +162,22 @@ def test_a_parameter_that_was_fixed_when_saved_drops_the_snapshot(prefix):
     assert not module._snapshot.is_active
 
 
-def test_states_of_another_optimizer_are_not_gone_on_without(saved):
-    problem, resumed = Problem('softmax', rows=37), load(saved, 3)
+@pytest.mark.parametrize('before, after', [
+    ('sgd', 'adam'), ('sgd', 'adagrad'), ('sgd', 'nag'), ('adam', 'adadelta'), ('adam', 'ftrl')])
+def test_states_of_another_optimizer_are_not_gone_on_without(prefix, before, after):
+    """Though most of these would fit by their shapes."""
+    problem = Problem('softmax', rows=37)
+    train(problem, problem.module(3), 0, 3, before, prefix)
+    resumed = bound(load(prefix, 3), problem)
     for _ in range(2):
-        with pytest.raises(ValueError, match='model-0003.svrg holds states of other'):
-            train(problem, resumed, 3, 4, 'adam')
+        with pytest.raises(ValueError, match='(?i)optimizer must be %s, whose states .*model-0003'
+                                             '.svrg has, and not %s: ' % (before, after)):
+            resumed.init_optimizer(optimizer=after)
         assert not resumed.optimizer_initialized
         assert resumed._optimizer is None and resumed._kvstore is None
-    expected = train(problem, load(saved, 3), 3, 6)
-    assert bits(train(problem, resumed, 3, 6)) == bits(expected)
+    expected = train(problem, load(prefix, 3), 3, 6, before)
+    assert bits(train(problem, resumed, 3, 6, before)) == bits(expected)
+    bound(load(prefix, 3, False), problem).init_optimizer(optimizer=after)
 
 
 def test_states_that_were_not_saved_cannot_be_loaded(prefix):

@@ -1,11 +1,14 @@
 """Files of both front ends: damaged ones, full disks, killed processes, and no pickles."""
 
+import concurrent.futures
 import contextlib
 import itertools
+import json
 import os
 import pickle
 import resource
 import signal
+import stat
 from pathlib import Path
 from unittest import mock
 
@@ -87,6 +90,38 @@ def states(folder):
     return folder / 'states', 'SVRGTrainer'
 
 
+def lacking(content):
+    """Yield contents that lack one key, at any depth."""
+    for key, value in content.items():
+        yield key, {name: part for name, part in content.items() if name != key}
+        if isinstance(value, dict) and key not in ('weights', 'auxiliary', 'settings', 'numbers'):
+            for name, part in lacking(value):
+                yield name, {**content, key: part}
+
+
+def use(make, name):
+    """Load a file and use all that it has."""
+    if make is checkpoint:
+        train(Problem('softmax', rows=37), load(str(name)[:-len('-0001.svrg')], 1), 1, 2)
+    else:
+        trainer = Blocks('perceptron').trainer(Blocks('perceptron').net())
+        trainer.load_states(str(name))
+
+
+@pytest.mark.parametrize('make', [checkpoint, states])
+def test_a_content_without_a_key_is_refused_with_the_files_name(tmp_path, make):
+    name, saved_by = make(tmp_path)
+    whole, refused = read(name, saved_by), 0
+    for key, rest in lacking(whole):
+        write(name, saved_by, rest)
+        try:
+            use(make, name)
+        except ValueError as error:
+            assert str(error).startswith(str(name)), key
+            refused += 1
+    assert refused > 12
+
+
 def flat(value):
     """Return what is in a file as text and bytes."""
     if isinstance(value, dict):
@@ -145,6 +180,30 @@ def test_files_hold_no_pickles_and_read_none(tmp_path, make):
     with pytest.raises(ValueError, match='allow_pickle=False'):
         read(str(name) + '.npz', saved_by)
     assert not (tmp_path / 'trap').exists()
+
+
+def load_network(prefix):
+    with pytest.raises(ValueError, match='model-0003.svrg must have no operator that calls a '
+                                         "function by its address, and has '\\w*_N"):
+        load(prefix, 3)
+
+
+@pytest.mark.process
+@pytest.mark.parametrize('operator, is_nested', [
+    ('_Native', False), ('_NDArray', True), ('_backward__Native', False)])
+def test_a_network_that_runs_code_is_refused_before_it_does(saved, operator, is_nested):
+    graph = {'nodes': [{'op': 'null', 'name': 'data', 'inputs': []},
+                       {'op': operator, 'name': 'x', 'attrs': {'info': '0x41414141'},
+                        'inputs': [[0, 0, 0]]}],
+             'arg_nodes': [0], 'node_row_ptr': [0, 1, 2], 'heads': [[1, 0, 0]]}
+    if is_nested:
+        node = {'op': '_foreach', 'name': 'loop', 'inputs': [[0, 0, 0]], 'subgraphs': [graph],
+                'attrs': {'num_args': '2', 'num_outputs': '1', 'num_out_data': '1',
+                          'in_state_locs': '()', 'in_data_locs': '(0)', 'remain_locs': '()'}}
+        graph = {**graph, 'nodes': [graph['nodes'][0], node]}
+    forged = {**read(saved + '-0003.svrg', 'SVRGModule'), 'symbol': json.dumps(graph)}
+    write(saved + '-0003.svrg', 'SVRGModule', forged)
+    in_a_process(load_network, saved)  # MXNet would jump to the address, and crash
 
 
 def test_states_that_need_a_pickle_are_refused(prefix):
@@ -258,6 +317,37 @@ def test_symbolic_links_are_written_through(saved, tmp_path):
     module.save_checkpoint(saved, 3, save_optimizer_states=True)
     assert link.is_symlink() and list((tmp_path / 'elsewhere').iterdir()) == [target]
     assert bits(bound(load(saved, 3), Problem('softmax', rows=37))) == bits(module)
+
+
+@pytest.mark.parametrize('kind', ['0003.params', '0003.states', '0003.svrg', 'symbol.json'])
+def test_a_pipe_gets_the_content_and_stays_one(saved, kind):
+    """As do devices: root would replace /dev/null for all users."""
+    module, pipe = train(Problem('softmax', rows=37), load(saved, 3), 3, 4), '%s-%s' % (saved, kind)
+    os.remove(pipe)
+    os.mkfifo(pipe)
+    os.symlink(pipe, saved + '-link')
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        read_from = pool.submit(Path(saved + '-link').read_bytes)
+        try:
+            module.save_checkpoint(saved, 3, save_optimizer_states=True)
+        finally:
+            with contextlib.suppress(OSError):  # if nobody has opened it, the reader waits forever
+                os.close(os.open(pipe, os.O_WRONLY | os.O_NONBLOCK))
+        Path(saved + '-copy').write_bytes(read_from.result())
+    assert stat.S_ISFIFO(os.stat(pipe).st_mode)
+    Path(saved + '-copy').replace(pipe)
+    assert fingerprint(saved, 3) and not list(Path(saved).parent.glob('*.tmp'))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason='needs root')
+def test_a_file_keeps_its_owner_and_its_mode(saved):
+    module = load(saved, 3)
+    bound(module, Problem('softmax', rows=37))
+    os.chown(saved + '-0003.svrg', 12345, 54321)
+    os.chmod(saved + '-0003.svrg', 0o640)
+    module.save_checkpoint(saved, 3)
+    found = os.stat(saved + '-0003.svrg')
+    assert (found.st_uid, found.st_gid, found.st_mode & 0o777) == (12345, 54321, 0o640)
 
 
 def save_and_die(module, prefix, epoch, step):

@@ -6,6 +6,7 @@ import pytest
 
 from pairs import in_pairs
 from problems import Problem
+from svrg_optimization import SVRGModule
 
 TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
 
@@ -165,3 +166,26 @@ def test_snapshot_is_never_shared_with_live_parameters(context):
     svrg.take_snapshot()
     problem.train_epoch(module, svrg)
     problem.assert_weights(module, svrg.weights)
+
+
+@pytest.mark.parametrize('is_shared', [False, True])
+@pytest.mark.parametrize('convolves', [False, True])
+def test_a_predictor_has_the_weights_that_are_set_last(monkeypatch, is_shared, convolves):
+    """MXNet's fused operators of an executor without gradients keep the first ones."""
+    monkeypatch.delenv('MXNET_SUBGRAPH_BACKEND', raising=False)
+    data, values = mx.sym.Variable('data'), np.random.RandomState(0).normal(size=(6, 2, 5, 5))
+    output = (mx.sym.Convolution(data, kernel=(5, 5), num_filter=1, name='layer') if convolves else
+              mx.sym.FullyConnected(data, num_hidden=1, name='layer'))
+    module = predictor = SVRGModule(output, label_names=None)
+    if is_shared:
+        module.bind([('data', (3, 2, 5, 5))])
+        module.init_params()
+        predictor = SVRGModule(output, label_names=None)
+    predictor.bind([('data', (3, 2, 5, 5))], for_training=False,
+                   shared_module=module if is_shared else None)
+    for factor, rows in (1., 3), (2., 3), (3., 6), (4., 6):  # with other rows it is reshaped
+        weight = mx.nd.ones((1, 2, 5, 5) if convolves else (1, 50)) * factor
+        module.set_params({'layer_weight': weight, 'layer_bias': mx.nd.zeros((1,))}, {})
+        predictor.forward(mx.io.DataBatch([mx.nd.array(values[:rows])], None))
+        np.testing.assert_allclose(predictor.get_outputs()[0].asnumpy().ravel(),
+                                   factor * values[:rows].sum(axis=(1, 2, 3)), rtol=1e-4)

@@ -1,6 +1,9 @@
 """Passes that fail or are interrupted leave the snapshot in force, and training goes on."""
 
+import concurrent.futures
 import signal
+import sys
+import threading
 import warnings
 
 import mxnet as mx
@@ -8,12 +11,14 @@ import numpy as np
 import pytest
 
 from bad_input import state_of
+from blocks import Blocks
 from full_gradients import ShortBatches, persistent
 from held_batches import SETTINGS, assert_svrg
 from interruption import Interruption, places
 from problems import Problem
 from sequences import Sequences
 from svrg_optimization import SVRGModule
+from svrg_optimization.mxnet_repair.kvstore import errors_of_updater_raised
 
 TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
 PLACES = [(mx.cpu(), None), (TWO_DEVICES, 'local')]
@@ -190,6 +195,82 @@ def test_control_c_in_the_updater_of_a_kvstore_leaves_the_snapshot_whole(monkeyp
     module.update_full_grads(problem.iterator())
     svrg.take_snapshot()
     problem.assert_full_gradient(module, svrg.full_gradient)
+
+
+class Broken(mx.lr_scheduler.LRScheduler):
+    """A schedule that fails at one update."""
+
+    def __init__(self, fails_at, error):
+        super().__init__(0.1)
+        self.fails_at, self.error = fails_at, error
+
+    def __call__(self, num_update):
+        if num_update == self.fails_at:
+            if self.error is KeyboardInterrupt:
+                control_c()
+            raise self.error('the schedule')
+        return 0.1
+
+
+def steps_of_module(problem, kvstore, scheduler):
+    module, train_data = problem.bound(context=TWO_DEVICES), problem.iterator()
+    module.init_optimizer(kvstore, 'sgd', {'lr_scheduler': scheduler})
+    module.update_full_grads(train_data)
+    for batch in module.training_batches(train_data):
+        module.forward_backward(batch)
+        yield module.update
+
+
+def steps_of_trainer(problem, kvstore, scheduler):
+    trainer = problem.trainer(problem.net(TWO_DEVICES), settings={'lr_scheduler': scheduler},
+                              kvstore=kvstore, update_on_kvstore=True)
+    trainer.update_full_grads(problem.loader())
+    for batch in trainer.training_batches(problem.loader()):
+        trainer.backward(*batch)
+        yield lambda: trainer.step(10)
+
+
+@pytest.mark.usefixtures('signals_are_heard')
+@pytest.mark.parametrize('steps', [steps_of_module, steps_of_trainer])
+@pytest.mark.parametrize('kvstore', ['local', 'device'])
+@pytest.mark.parametrize('error', [ZeroDivisionError, KeyboardInterrupt])
+def test_an_error_in_the_updater_of_a_kvstore_ends_the_step(steps, kvstore, error):
+    """ctypes, through which MXNet calls the updater, would report and forget it."""
+    hook = sys.unraisablehook
+    made = steps(Blocks('perceptron', rows=40), kvstore, Broken(2, error))
+    next(made)()
+    step = next(made)
+    with pytest.raises(error):
+        step()
+    assert sys.unraisablehook is hook
+
+
+def test_errors_of_updaters_are_raised_in_their_own_threads():
+    hook, begun = sys.unraisablehook, threading.Barrier(2)
+
+    def fail(number):
+        kvstore = mx.kv.create('local')
+        kvstore._set_updater(lambda *_: 1 / number)
+        kvstore.init('key', mx.nd.zeros((1,)))
+        begun.wait()
+        for _ in range(200):
+            try:
+                with errors_of_updater_raised():
+                    kvstore.push('key', mx.nd.ones((1,)))
+            except ZeroDivisionError:
+                assert number == 0
+            else:
+                assert number == 1
+        return True
+
+    interval = sys.getswitchinterval()
+    try:
+        sys.setswitchinterval(1e-5)
+        with concurrent.futures.ThreadPoolExecutor(2) as pool:
+            assert list(pool.map(fail, (0, 1))) == [True, True]
+    finally:
+        sys.setswitchinterval(interval)
+    assert sys.unraisablehook is hook
 
 
 # Interruptions anywhere

@@ -1,5 +1,7 @@
 """Each step of an SVRGModule against its float64 twin."""
 
+import warnings
+
 import mxnet as mx
 import numpy as np
 import pytest
@@ -245,3 +247,25 @@ def test_a_learning_rate_that_is_not_finite_is_refused(training, rate):
     training.module.update()
     training.svrg.step(np.arange(10))
     training.check()
+
+
+@pytest.mark.parametrize('last_batch_handle', ['pad', 'discard', 'roll_over'])
+def test_a_loop_that_finds_no_batch_after_the_pass_is_told_once(last_batch_handle):
+    problem = Problem('softmax', rows=37)
+    module, told = problem.bound(), []
+    module.init_optimizer(optimizer_params={'learning_rate': 0.1})
+    train_data = problem.iterator(last_batch_handle=last_batch_handle)
+    for reset in (True, True, False, False, False, True):
+        with warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter('always')
+            for _ in range(3):  # a pass for its result alone is none
+                module.update_full_grads(train_data)
+        told.append([str(each.message) for each in found])
+        if reset:
+            train_data.reset()
+        for batch in train_data:
+            assert reset
+            module.forward_backward(batch)
+            module.update()
+    assert [len(messages) for messages in told] == [0, 0, 0, 1, 0, 0]
+    assert 'call train_data.reset() after update_full_grads' in told[3][0]

@@ -1,7 +1,8 @@
-"""What setup.py says of the package, before and after its address is set in the README."""
+"""What setup.py says of the package and builds, before and after the README has its address."""
 
 import re
 import runpy
+import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -28,11 +29,43 @@ def metadata(tmp_path, monkeypatch):
         for name, module in {
                 'setuptools': SimpleNamespace(find_packages=lambda **_: [], setup=given.update),
                 'setuptools.command': SimpleNamespace(),
-                'setuptools.command.build_py': SimpleNamespace(build_py=object)}.items():
+                'setuptools.command.build_py': SimpleNamespace(build_py=FakeBuild)}.items():
             monkeypatch.setitem(sys.modules, name, module)
         runpy.run_path(str(tmp_path / 'setup.py'))
         return given
     return of
+
+
+class FakeBuild:
+    """A build_py of setuptools that copies nothing."""
+
+    editable_mode = False
+
+    def run(self):
+        pass
+
+
+def test_a_wheel_has_nothing_of_an_earlier_build_and_starts_in_silence(metadata, tmp_path):
+    start = tmp_path / 'svrg_optimization' / 'mxnet_repair' / 'finder.py'
+    stale = tmp_path / 'lib' / 'svrg_optimization' / 'of_an_older_version.py'
+    build = metadata('ADDRESS')['cmdclass']['build_py']()
+    for file in (start, stale):
+        file.parent.mkdir(parents=True)
+        file.write_text('def install():\n    print("installed")\n')
+    build.build_lib = str(tmp_path / 'lib')
+    build.run()
+    assert not stale.exists()
+    for printed in ('installed\n', ''):  # and nothing where somebody has removed it
+        result = subprocess.run(
+            [sys.executable, '-S', '-c', 'import site, sys; site.addsitedir(sys.argv[1])',
+             str(tmp_path / 'lib')], capture_output=True, text=True, check=True)
+        assert (result.stdout, result.stderr) == (printed, '')
+        (tmp_path / 'lib' / 'svrg_optimization_start.py').unlink(missing_ok=True)
+
+
+def test_an_editable_installation_is_a_folder_on_the_path(metadata):
+    """setuptools makes it one only with this; a folder of the same name here would hide others."""
+    assert metadata('ADDRESS')['package_dir'] == {'': '.'}
 
 
 def links_of(text):

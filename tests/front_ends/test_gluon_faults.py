@@ -1,7 +1,9 @@
 """What SVRGTrainer refuses or warns of, and what an error leaves behind."""
 
+import concurrent.futures
 import math
 import signal
+import sys
 import warnings
 
 import mxnet as mx
@@ -16,6 +18,7 @@ from blocks import (
     as_blocks_take,
     assert_weights,
     train,
+    train_epochs,
     train_plain,
     weights_of,
 )
@@ -219,6 +222,43 @@ def test_a_ctrl_c_while_the_weights_are_put_back_leaves_them_in_place():
         assert gluon.HybridBlock._call_cached_op is call
         with pytest.raises(RuntimeError, match='a step needs'):
             trainer.step(10)
+
+
+SCOPES = ['_run', '__enter__', '__exit__', 'set_recording', 'set_training', 'record']
+
+
+@pytest.mark.parametrize('call', [
+    lambda trainer, loader: trainer.backward(*next(iter(loader))),
+    lambda trainer, loader: trainer.update_full_grads(list(loader)[:1])])
+def test_a_ctrl_c_while_autograd_is_set_leaves_it_as_it_was(call):
+    problem = Blocks('perceptron')
+    trainer, loader = problem.trainer(problem.net()), problem.loader()
+    trainer.update_full_grads(loader)
+    count = Interruption(lambda: call(trainer, loader), functions=SCOPES).operations
+    assert count > 20
+    for at in range(1, count + 1):
+        assert not Interruption(lambda: call(trainer, loader), at, functions=SCOPES).left_on, at
+
+
+@pytest.mark.parametrize('hybridized', [None, {}])
+def test_trainers_of_several_threads_do_not_see_each_others_blocks(hybridized):
+    problem, call = Blocks('perceptron'), gluon.Block.__call__
+
+    def train_one(_=None):
+        net = problem.net(hybridized=hybridized)
+        train_epochs(problem.trainer(net, optimizer='svrg_lbfgs', settings={}),
+                     list(problem.loader()), 3, 1)
+        return {name: value.tobytes() for name, value in weights_of(net).items()}
+
+    expected, interval = train_one(), sys.getswitchinterval()
+    try:
+        sys.setswitchinterval(1e-5)
+        with concurrent.futures.ThreadPoolExecutor(3) as pool:
+            found = list(pool.map(train_one, range(9)))
+    finally:
+        sys.setswitchinterval(interval)
+    assert found == [expected] * 9
+    assert gluon.Block.__call__ is call
 
 
 @pytest.mark.parametrize('change', [

@@ -2,6 +2,7 @@
 
 import re
 
+import mxnet as mx
 import numpy as np
 import pytest
 
@@ -224,6 +225,15 @@ RANKS = 'must be the same on all workers.*in the order of ranks, '
 # Of each cluster what the message says, and what differs between its workers.
 DIFFERENCES = {
     'workers update': (UPDATED_BY_WORKERS, 'dist_sync', [
+        ('learning_rate of the optimizer ' + RANKS + r'\[0.05, 0.2\]$', {'fits': by_rank(
+            optimizer_params=[{'learning_rate': 0.05}, {'learning_rate': 0.2}])}),
+        ('of the optimizer and optimizer ' + RANKS + r".*\['SGD', 'NAG'\]",
+         {'fits': by_rank(optimizer=['sgd', 'nag'])}),
+        ('^lr_scheduler ' + RANKS + r".*'FactorScheduler'", {'fits': by_rank(optimizer_params=[
+            {}, {'lr_scheduler': mx.lr_scheduler.FactorScheduler(5)}])}),
+        ('^learning_rate of the optimizer and momentum of the optimizer and wd_mult .* ' + RANKS,
+         {'fits': by_rank(optimizer=['sgd', mx.optimizer.SGD(
+             momentum=0.9, learning_rate=0.2, rescale_grad=1 / 16)])}),
         ('the batch size of train_data .*' + RANKS + r'.*\[8, 4\]',
          {'sizes': [16, 8], 'batch_sizes': [8, 4]})]),
     'servers update': ({}, 'dist_sync', [

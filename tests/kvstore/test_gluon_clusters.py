@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from blocks import BIAS
+from blocks import BIAS, SETTINGS
 from cluster import PROBLEM, run_workers
 from problems import Problem, assert_close
 from svrg_lbfgs import SvrgLbfgs
@@ -57,6 +57,11 @@ def test_the_batch_size_of_a_step_is_that_of_all_workers(tmp_path):
 
 
 @pytest.mark.parametrize('name, settings, loops, numbers', [
+    ('wd of the optimizer', [{}, {'settings': {**SETTINGS, 'wd': 0.5}}], [{}, {}], [0.01, 0.5]),
+    ('lazy_update of the optimizer and optimizer', [{}, {'optimizer': 'nag'}], [{}, {}],
+     "[True, None] and ['SGD', 'NAG']"),
+    ('batch_size of step (the sum since the last snapshot)',
+     [{'settings': {'learning_rate': 0.2}}] * 2, [{}, {'batch_size': 8}], [64, 32]),
     ('alpha', [{}, {'alpha': 0.5}], [{}, {}], [1., 0.5]),
     ('alpha', [{}, {'alpha': 0}], [{}, {}], [1., 0.]),
     ('update_freq', [{}, {}], [{'update_freq': 1}, {}], [1, 2]),
@@ -68,4 +73,4 @@ def test_workers_that_would_hang_or_differ_are_told(tmp_path, name, settings, lo
     for message, steps in results:
         assert message == '%s must be the same on all workers with the kvstore %r, and not, in ' \
             'the order of ranks, %s' % (name, 'dist_sync', numbers)
-        assert not steps
+        assert steps == (4 if 'batch_size' in name else 0)

@@ -56,13 +56,15 @@ def test_without_mpirun_the_extra_is_named(tmp_path):
 @pytest.mark.parametrize('workers', [1, slow(CORES + 1)])
 def test_workers_share_the_cores(tmp_path, workers):
     """The job ends though no worker makes a KVStore, and arguments come through as they are."""
-    script = tmp_path / 'script.py'
+    script, trap = tmp_path / 'script.py', tmp_path / 'trap'
     script.write_text('import os, sys; print("has", os.environ["OMP_NUM_THREADS"], sys.argv[1:])')
-    with job(script, '-n', '--', 'a b', workers=workers, OMP_NUM_THREADS=None) as running:
+    arguments = ['-n', '--', 'a b', '', 'é"\\', '--prefix', 'x', '--x', ':', '-np', '1', 'touch',
+                 str(trap)]
+    with job(script, *arguments, workers=workers, OMP_NUM_THREADS=None) as running:
         assert running.exit_status() == 0, running.output
-    told = re.findall(r"^\[1,\d\]<stdout>: has (\d+) \['-n', '--', 'a b'\]$", running.output,
-                      re.MULTILINE)
-    assert told == [str(max(1, CORES // workers))] * workers
+    assert not trap.exists()  # mpirun takes ':' for the end of a command
+    told = re.findall(r'^\[1,\d\]<stdout>: has (\d+) (.*)$', running.output, re.MULTILINE)
+    assert told == [(str(max(1, CORES // workers)), str(arguments))] * workers
     assert running.lines[-1] == '[1,0]<stdout>: All workers have finished.\n'
 
 
@@ -163,3 +165,22 @@ def test_a_job_whose_launcher_gets_a_signal_ends(tmp_path, number, status):
         running.send(number)
         assert running.exit_status(15) == status
         assert_ended(processes)
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize('seconds', [0, slow(0.1), slow(0.3)])
+def test_a_job_whose_launcher_is_killed_at_once_ends(tmp_path, seconds):
+    """The launcher is killed before its processes have asked the kernel to end with it."""
+    with run_job(tmp_path / 'model', epochs=1000) as running:
+        deadline = time.monotonic() + 30
+        while len(running.processes()) < 4:
+            assert time.monotonic() < deadline, running.output
+        processes = running.processes().values()
+        time.sleep(seconds)
+        running.send(signal.SIGKILL)
+        assert running.exit_status(15) == -9
+        try:
+            assert_ended(processes)
+        finally:
+            for process in filter(is_running, processes):
+                process.kill()

@@ -194,7 +194,7 @@ def test_the_pth_file_is_silent_where_the_package_is_gone():
     line = pth.read_text()
     # What Python 3.15 reads in its place calls the same.
     module, _, function = pth.with_suffix('.start').read_text().strip().partition(':')
-    assert line == 'import %s; %s.%s()\n' % (module, module, function)
+    assert 'import %s' % module in line and '.%s()' % function in line
     result = python('''
 import os, sys
 sys.modules['svrg_optimization'] = None

@@ -53,6 +53,7 @@ def train_unlike_gluon(kvstore, problem, sizes, settings, loops):
     problem, rank, steps = Blocks(**problem), kvstore.rank, 0
     trainer = problem.trainer(problem.net(), kvstore=kvstore, **settings[rank])
     loop = {'num_epoch': 4, **loops[rank]}
+    batch_size = loop.pop('batch_size', 16)
     shard = shard_of(problem, sizes, rank, 8)
     if loop.get('begin_epoch'):
         trainer.update_full_grads(shard)
@@ -60,7 +61,7 @@ def train_unlike_gluon(kvstore, problem, sizes, settings, loops):
         for batches in trainer.epochs(shard, **loop):
             for data, label in batches:
                 trainer.backward(data, label)
-                trainer.step(16)
+                trainer.step(batch_size)
                 steps += 1
     except ValueError as error:
         return str(error), steps

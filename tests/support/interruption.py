@@ -28,7 +28,7 @@ class Interruption:
             pass
         finally:
             sys.settrace(self._tracer)
-            # MXNet's scopes leave them on where they are interrupted, for all tests that follow.
+            self.left_on = autograd.is_recording() or autograd.is_training()
             autograd.set_training(False)
             autograd.set_recording(False)
 

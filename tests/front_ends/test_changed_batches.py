@@ -1,0 +1,61 @@
+"""Batches that a loop changes, which the full gradient has not seen, are told."""
+
+import warnings
+
+import mxnet as mx
+import pytest
+
+from blocks import Blocks
+
+CHANGES = {'smoothing': (lambda data, label: (data, label * 0.8 + 0.1), True),
+           'scaling': (lambda data, label: (data / 255, label), True),
+           'mixup': (lambda data, label: (data * 0.5 + data[::-1] * 0.5, label), True),
+           'nothing': (lambda data, label: (data, label), False),
+           'a copy': (lambda data, label: (data.copy(), label.astype('float64')), False),
+           'a reshape': (lambda data, label: (data.reshape((-1, 2, 2)), label), False),
+           'half': (lambda data, label: (data[:5], label[:5]), False)}
+
+
+@pytest.mark.parametrize('change, is_told', CHANGES.values(), ids=list(CHANGES))
+@pytest.mark.parametrize('front_end, shuffle, ahead', [
+    ('module', False, False), ('module', True, False), ('module', True, True),
+    ('gluon', True, False), ('gluon', True, True), ('two devices', False, False)])
+def test_batches_that_are_changed_within_the_loop_are_told_once(front_end, shuffle, ahead, change,
+                                                                is_told):
+    problem = Blocks('linear_regression', rows=37)
+
+    def one_ahead(batches):
+        before = None
+        for batch in batches:
+            if before is not None:
+                yield before
+            before = batch
+
+    order = one_ahead if ahead else iter
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter('always')
+        if front_end == 'module':
+            module, train_data = problem.bound(), problem.iterator(
+                shuffle=shuffle, last_batch_handle='discard')
+            module.init_optimizer()
+            for _ in range(3):
+                module.update_full_grads(train_data)
+                train_data.reset()
+                for batch in order(train_data):
+                    data, label = change(batch.data[0], batch.label[0])
+                    module.forward_backward(mx.io.DataBatch(
+                        [data.reshape((-1, 4))], [label]))
+                    module.update()
+        else:
+            contexts = [mx.cpu(0), mx.cpu(1)] if 'two' in front_end else [mx.cpu()]
+            trainer = problem.trainer(problem.net(contexts), settings={'learning_rate': 0.1})
+            for batches in trainer.epochs(problem.loader(shuffle=shuffle), 3, 1):
+                for data, label in order(batches):
+                    if len(contexts) == 1:
+                        data, label = change(data, label)
+                    else:
+                        data, label = zip(*map(change, data, label))
+                    trainer.backward(data, label)
+                    trainer.step(10)
+    told = [str(each.message) for each in told if 'the loop has changed' in str(each.message)]
+    assert len(told) == is_told
