@@ -79,6 +79,8 @@ class Training:
         How many rows each pass has had.
     is_stuck : bool
         Whether the steps before the latest snapshot have moved no weight.
+    slopes : list of float
+        Lengths of the gradients of its first and its latest snapshot.
     is_repeatable : bool or None
         Whether two passes have found the same gradient; None before that was asked.
     checks, noisy : int
@@ -91,6 +93,7 @@ class Training:
     first_result: Optional[Result] = None
     rows_of_passes: set = dataclasses.field(default_factory=set)
     is_stuck: bool = False
+    slopes: list = dataclasses.field(default_factory=list)
     is_repeatable: Optional[bool] = None
     checks: int = 0
     noisy: int = 0

@@ -17,8 +17,9 @@ _FLOOR, _FLOOR_OF_SEVERAL, _FLOOR_OF_NO_STEP, _SEVERAL = 0.5, 2., 10., 3
 _SHORT = 0.01  # relative to the outputs
 _LENGTH = 30  # the same, for the move of a check
 _STEEPEST = 10  # times the largest curvature that pairs have: above it a change is noise
+_SATURATED = 1e-3  # a curvature, beside the largest one so far
 _OTHER = 0.1  # relative: the change of a gradient at the same weights, with another function
-_VANISHED = 1e-10  # a norm beside the first one, where outputs only grow
+_VANISHED = 1e-10  # a gradient beside the first one, where outputs only grow
 _NOISE = 5  # checks that find noise, after which a training makes no more
 
 
@@ -61,6 +62,7 @@ def _take(svrg, trained, source, workers):
     elif tol is not None or rule is not None:
         way = Way(svrg, trained)
         far, = workers.allreduce_max([way.distance])
+        training.slopes = [*training.slopes[:1], way.slope]
         snapshot.num_stays = snapshot.num_stays + 1 if rolled_back or (
             far >= snapshot.distance / 2) else 0
         snapshot.distance = far
@@ -125,6 +127,8 @@ class Way:
         Length by which the outputs move if each weight moves by its precision.
     most : float
         Largest length that may be rounding.
+    slope : float
+        Length of the gradient.
     point : Point
         The snapshot.
     """
@@ -135,6 +139,7 @@ class Way:
         self._proximal, weights = bool(mean_gradient.proximal), svrg.reference.weights()
         self._metric = metric = rule.metric if rule else _identity(svrg, mean_gradient)
         self.point = point = mean_gradient.point(metric, svrg.snapshot.full_gradient, weights)
+        self.slope = float(np.linalg.norm(metric.pull(point.gradient)))
         slopes, lost = mean_gradient.mapping(svrg.snapshot.full_gradient, weights), 0.
         if not metric.vector(slopes).any():
             self._way = np.zeros(metric.size)
@@ -201,6 +206,10 @@ class Way:
             return False
         if rule is not None:
             rule.regime.learn(move, self.rounding)
+            # Where outputs saturate, nothing is left of the curvature.
+            if self.distance > _SHORT and move.product < _SATURATED * (
+                    rule.regime.steepest * move.length):
+                return False
         return far <= most
 
 
@@ -269,7 +278,7 @@ def _advice(svrg, trained, reason):
         advice = 'a larger learning rate may be needed'
     elif reason == 'not finite' and not training.result.epochs:
         advice = 'look at the data and the initial weights'
-    elif training.result.norm <= _VANISHED * training.first_result.norm:
+    elif training.slopes and training.slopes[-1] <= _VANISHED * training.slopes[0]:
         advice = ('the gradient vanishes while outputs grow, as with labels of one class or '
                   'separable classes: without weight decay there is no optimum')
     elif len(rows) > 1:

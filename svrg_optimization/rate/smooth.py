@@ -11,14 +11,14 @@ from .secant_pairs import SecantPairs
 _TIME_CONSTANTS = 4  # from one snapshot to the next
 _STABLE = 1.5  # times (1 + momentum) / (1 + 2 momentum); nag is unstable from 2 on
 UNKNOWN = 0.1  # gamma where nothing can be measured
-_LONGER = 10.  # by which gamma grows along a move without curvature
+_LONGER = 10.  # by which gamma grows along a move without curvature; less after too long ones
 
 
 class Move(NamedTuple):
     r"""A move s of the variables, with the change y of the gradient.
 
-    The numbers are :math:`s^T s`, :math:`s^T y`, :math:`y^T y`, and :math:`g'^T s` with the
-    gradient after it. Workers agree on them.
+    The numbers are :math:`s^T s`, :math:`s^T y`, :math:`y^T y`, and :math:`g'^T s` and the length
+    of g' with the gradient after it. Workers agree on them.
     """
 
     move: np.ndarray = np.zeros(0)
@@ -27,6 +27,7 @@ class Move(NamedTuple):
     product: float = 0.
     square: float = 0.
     along: float = 0.
+    slope: float = 0.
 
     @classmethod
     def between(cls, metric, before, now):
@@ -34,7 +35,8 @@ class Move(NamedTuple):
         move, gradient = metric.whiten(now.weights - before.weights), metric.pull(now.gradient)
         change = metric.pull(now.gradient - before.gradient)
         return cls(move, change, float(move @ move), float(move @ change),
-                   float(change @ change), float(move @ gradient))
+                   float(change @ change), float(move @ gradient),
+                   float(np.linalg.norm(gradient)))
 
     def numbers(self):
         """List the numbers."""
@@ -60,29 +62,42 @@ class Regime:
         The variables.
     dtype : str
         'float32' or 'float64', that of steps.
+
+    Attributes
+    ----------
+    steepest : float
+        Largest curvature so far, the inverse of gamma.
     """
 
-    preconditions, has_noise, residual = True, False, None
+    preconditions, has_noise, residual, steepest = True, False, None, 0.
 
     def __init__(self, metric, dtype):
         self.metric, self.dtype = metric, dtype
         self.pairs = SecantPairs(metric.size, dtype)
 
     def learn(self, move, rounding=0., has_failed=False, has_fallen=False):
-        """Learn from a Move, unless its change of the gradient is that of `rounding`.
+        """Learn from a Move, unless its change of the gradient is rounding, of `rounding` or of g'.
 
         After a failed one gamma gets no larger. Where the objective has fallen and the gradient
         has not changed, it grows.
         """
-        pairs = self.pairs
-        flat = math.sqrt(np.finfo(self.dtype).eps * move.length * move.square)
-        if has_fallen and not has_failed and abs(move.product) <= flat:
+        pairs, precision, changed = self.pairs, np.finfo(self.dtype).eps, math.sqrt(move.square)
+        flat = math.sqrt(precision * move.length) * changed
+        is_flat = changed <= ROUNDING * precision * move.slope or abs(move.product) <= flat
+        if is_flat and has_fallen and not has_failed:
             pairs.gamma = _LONGER * (pairs.gamma or UNKNOWN)
-        elif flat < move.product < math.inf and (
-                math.sqrt(move.square) * (pairs.gamma or 1.) > ROUNDING * rounding):
+        elif not is_flat and flat < move.product < math.inf and (
+                changed * (pairs.gamma or 1.) > ROUNDING * rounding):
             gamma = move.product / move.square
             pairs.gamma = min(gamma, pairs.gamma) if has_failed and pairs.gamma else gamma
+            self.steepest = max(self.steepest, 1 / gamma)
             pairs.add(move.move, move.change)
+
+    def forget(self):
+        """Forget the pairs after a move that went much too far, and make gamma smaller."""
+        gamma = self.pairs.gamma or UNKNOWN
+        self.pairs = SecantPairs(self.metric.size if self.pairs.room else 0, self.dtype)
+        self.pairs.gamma = gamma / _LONGER
 
     def follow(self, decays):
         """Let the decays in the metric be times the gamma of now."""

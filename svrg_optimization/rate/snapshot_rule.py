@@ -19,6 +19,7 @@ from .secant_pairs import SecantPairs, room_for
 from .smooth import Move, Smooth
 
 _JUMPS = 20  # at a snapshot
+_FAR = 10  # times the objective: a rise after which nothing of H is right
 # By what the outputs move, about, and what part of the slopes the loss may differ by from them.
 _PROBES = (1., 1e-3), (1e-2, 0.5)
 _STATE = 'rate', 'slowdown', 'num_rollbacks', '_steps', '_largest', '_has_values', '_is_fresh'
@@ -198,9 +199,14 @@ class SnapshotRule(LRScheduler):
             self.num_rollbacks += not has_jumped
         elif math.isfinite(now.objective):
             self._largest = max(self._largest, abs(now.objective))
-        if steps:
+        # By far, where the objective is not known it is not asked.
+        fails_by_far = rolls_back and not has_noise and not (
+            changed <= _FAR * abs(former.objective + former.penalty))
+        if fails_by_far:
+            regime.forget()
+        elif steps:
             self.slowdown = max(1., self.slowdown * (2 if rolls_back else 0.5))
-        if move.length and not has_noise:
+        if move.length and not has_noise and not fails_by_far:
             regime.learn(move, self.metric.rounding(now.weights, regime.dtype), rolls_back,
                          changed < 0)
         if (regime.pairs.gamma is None or has_noise) and not rolls_back and (
@@ -313,7 +319,7 @@ class SnapshotRule(LRScheduler):
         return {**{name: getattr(self, name) for name in _STATE}, 'regime': regime and {
             'kind': type(regime).__name__, 'dtype': regime.dtype, 'gamma': regime.pairs.gamma,
             'moves': regime.pairs.moves, 'changes': regime.pairs.changes,
-            'metric': regime.metric.state(),
+            'steepest': regime.steepest, 'metric': regime.metric.state(),
             **{name: getattr(regime, name) for name in ('has_noise', 'has_room')
                if hasattr(regime, name)}}}
 
@@ -334,5 +340,6 @@ class SnapshotRule(LRScheduler):
             self.regime = Random(metric, saved['dtype'], saved['has_noise'])
         else:
             self.regime = Smooth(metric, saved['dtype'])
+        self.regime.steepest = saved['steepest']
         vars(self.regime.pairs).update({name: saved[name] for name in (
             'gamma', 'moves', 'changes')})
