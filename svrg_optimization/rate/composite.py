@@ -11,7 +11,7 @@ from .secant_pairs import SecantPairs
 from .smooth import UNKNOWN, Regime
 
 _RATE = 10.  # over the batches of a pass; 1 at most
-_ITERATIONS, _EXACT = 1000, 1e-4  # of FISTA, and its last move relative to all of them
+_ITERATIONS, _EXACT = 1000, 1e-4  # of FISTA, and its last proximal step beside its first
 _POWER = 30  # iterations that find the largest curvature
 
 
@@ -114,19 +114,20 @@ class Composite(Regime):
             trial = about.unpull(inverse_times(about.whiten(
                 trial / np.linalg.norm(trial * root)))) / diagonal
         step = 1 / (1.1 * np.linalg.norm(trial * root) * diagonal)
-        first = at = ahead = about.push(begin)
-        momentum = 1.
+        at = ahead = about.push(begin)
+        momentum, residuals = 1., []
         for _ in range(_ITERATIONS):
             gradient = about.unpull(slope + inverse_times(about.whiten(ahead) - begin))
-            former, at = at, self._proximal_step(about, ahead - step * gradient, step)
+            before, former = ahead, at
+            at = self._proximal_step(about, ahead - step * gradient, step)
             moved = at - former
             if (ahead - at) * diagonal @ moved > 0:  # the model rises
                 momentum = 1.
             after = (1 + math.sqrt(1 + 4 * momentum ** 2)) / 2
             ahead, momentum = at + (momentum - 1) / after * moved, after
-            if np.linalg.norm(moved * root) <= max(
-                    _EXACT * np.linalg.norm((at - first) * root),
-                    np.finfo(float).eps * np.linalg.norm(at * root)):
+            residuals.append(np.linalg.norm((before - at) * root))
+            if residuals[-1] <= max(_EXACT * residuals[0], np.finfo(float).eps * np.linalg.norm(
+                    at * root)):
                 break
         joined = metric.arrays(metric.push(about.whiten(at)))
         biases = {name: joined[name] for block in metric.blocks for name in block.names[1:]}

@@ -38,7 +38,8 @@ def change(before, now, move, regime, largest, slowdown):
     | a difference that is more than rounding or chance | the difference |
     | one that may be chance, as with Dropout | 0 |
     | one within rounding | the same, within the bounds :math:`g^T s` and :math:`g'^T s` |
-    | one within rounding, with an operator | that of the length of a proximal step |
+    | one within rounding, with an operator | :math:`(g + g')^T s / 2`; or, if that is rounding, \
+      that of the length of a proximal step |
 
     With the move s and the gradients g and g' before and after it, both bounds hold for a convex
     objective. What an operator's value changes by is added to both.
@@ -70,6 +71,8 @@ def change(before, now, move, regime, largest, slowdown):
         return 0.
     if abs(difference + penalty) <= ROUNDING * np.finfo(regime.dtype).eps * max(size, largest):
         if regime.residual is not None:
-            return regime.residual(now) - regime.residual(before)
+            difference = move.along - move.product / 2 + penalty
+            is_rounding = abs(difference) <= ROUNDING * np.finfo(float).eps * abs(before.penalty)
+            return regime.residual(now) - regime.residual(before) if is_rounding else difference
         difference = min(max(difference, move.along - move.product), move.along)
     return difference + penalty

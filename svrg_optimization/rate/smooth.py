@@ -87,7 +87,7 @@ class Regime:
         if is_flat and has_fallen and not has_failed:
             pairs.gamma = _LONGER * (pairs.gamma or UNKNOWN)
         elif not is_flat and flat < move.product < math.inf and (
-                changed * (pairs.gamma or 1.) > ROUNDING * rounding):
+                changed > ROUNDING * self.steepest * rounding):
             gamma = move.product / move.square
             pairs.gamma = min(gamma, pairs.gamma) if has_failed and pairs.gamma else gamma
             self.steepest = max(self.steepest, 1 / gamma)

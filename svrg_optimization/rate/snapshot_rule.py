@@ -161,7 +161,8 @@ class SnapshotRule(LRScheduler):
         if not (is_whole or has_room and mean_gradient.is_smooth and not is_random):
             blocks = []
         metric = Metric(shapes, multipliers, blocks)
-        metric.find_invariant(metric.vector(full_gradient.totals()))
+        if mean_gradient.is_smooth:  # an operator sees each weight
+            metric.find_invariant(metric.vector(full_gradient.totals()))
         if not mean_gradient.is_smooth:
             self.regime = Composite(metric, dtype, mean_gradient.proximal, has_room)
         elif is_random or not (has_room or blocks):
