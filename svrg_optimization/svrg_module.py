@@ -661,7 +661,7 @@ class SVRGModule(Module):
         synchronize(self)
         result = convergence.take(svrg, trained, source, workers_of(self, train_data is of_fit))
         convergence.log_rate(self.logger, svrg, trained, result)
-        self._unchecked = train_data
+        self._unchecked = None if train_data is of_fit else train_data
         self._pass_of_loop = (id(train_data), svrg.snapshot.num_update,
                               getattr(train_data, 'cursor', 0))
 

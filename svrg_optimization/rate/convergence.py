@@ -140,18 +140,22 @@ class Way:
         self._metric = metric = rule.metric if rule else _identity(svrg, mean_gradient)
         self.point = point = mean_gradient.point(metric, svrg.snapshot.full_gradient, weights)
         self.slope = float(np.linalg.norm(metric.pull(point.gradient)))
-        slopes, lost = mean_gradient.mapping(svrg.snapshot.full_gradient, weights), 0.
+        slopes, lost, shortfall = mean_gradient.mapping(
+            svrg.snapshot.full_gradient, weights), 0., 1.
         if not metric.vector(slopes).any():
             self._way = np.zeros(metric.size)
         elif rule is not None:
             self._way, gamma = rule.regime.way(point), rule.regime.pairs.gamma or math.nan
-            lost = gamma * metric.lost(point.gradient)
+            lost, shortfall = gamma * metric.lost(point.gradient), rule.shortfall
         else:
             self._way = -metric.vector(slopes) / (svrg.snapshot.curvature or math.nan)
         self.size = metric.spread(point.weights)
         self.rounding = metric.rounding(point.weights, mean_gradient.dtype(weights))
         self.most = _SHORT * metric.spread(point.weights, about_zero=True)
         length = math.hypot(np.linalg.norm(self._way), lost)
+        if rule is not None and math.isfinite(length) and length:
+            rule.expected = length
+        length *= shortfall
         self.length = length if math.isfinite(length) else math.inf
         self.distance = 0. if not length else length / self.size if self.size else math.inf
 

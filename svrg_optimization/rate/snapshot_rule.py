@@ -22,7 +22,8 @@ _JUMPS = 20  # at a snapshot
 _FAR = 10  # times the objective: a rise after which nothing of H is right
 # By what the outputs move, about, and what part of the slopes the loss may differ by from them.
 _PROBES = (1., 1e-3), (1e-2, 0.5)
-_STATE = 'rate', 'slowdown', 'num_rollbacks', '_steps', '_largest', '_has_values', '_is_fresh'
+_STATE = ('rate', 'slowdown', 'num_rollbacks', 'expected', 'shortfall', '_steps', '_largest',
+          '_has_values', '_is_fresh')
 
 
 class SnapshotRule(LRScheduler):
@@ -49,6 +50,9 @@ class SnapshotRule(LRScheduler):
         None before the first snapshot.
     slowdown : float
         What the rate is divided by.
+    expected, shortfall : float
+        Length of the way to the optimum that the latest snapshot has found, and by which factor
+        the move since the one before was longer than its way, 1 at least.
     num_rollbacks : int
         How often training went back to the snapshot before.
     """
@@ -61,6 +65,7 @@ class SnapshotRule(LRScheduler):
         """Forget all, for another model."""
         self.rate, self.regime, self.slowdown, self.num_rollbacks = None, None, 1., 0
         self._steps, self._largest, self._has_values = 0, 0., True
+        self.expected, self.shortfall = math.inf, 1.
         self.is_resumed, self._directions = False, {}
         self.forget_history()
 
@@ -170,6 +175,7 @@ class SnapshotRule(LRScheduler):
         else:
             self.regime = Smooth(metric, dtype)
         self.slowdown, self._largest, self._has_values = 1., 0., True
+        self.expected, self.shortfall = math.inf, 1.
 
     def _learn(self, svrg, trained, before, sample, workers, has_jumped):
         """Learn from the snapshot; go back to the one before if that is better, and tell so."""
@@ -195,6 +201,8 @@ class SnapshotRule(LRScheduler):
             before is not None and not (is_finite and (
                 changed < 0 or changed == 0 and not has_jumped)), changed, *move.numbers()])
         rolls_back, move = bool((steps or has_jumped) and is_worse), Move(*move[:2], *numbers)
+        if move.length and not rolls_back:
+            self.shortfall = max(1., math.sqrt(move.length) / self.expected)
         if rolls_back:
             roll_back(svrg, before, trained)
             self.num_rollbacks += not has_jumped

@@ -163,7 +163,7 @@ def test_num_epoch_is_the_limit_and_a_last_snapshot_decides():
     (37, {'last_batch_handle': 'discard'}, 'sgd', None, 'another'),
     (37, {'last_batch_handle': 'discard', 'shuffle': True}, 'sgd', None, 'another'),
     (37, {'last_batch_handle': 'roll_over'}, 'svrg_lbfgs', None, 'passes had'),
-    (40, {}, 'svrg_lbfgs', None, '.* undone, more epochs may be needed'),
+    (40, {}, 'svrg_lbfgs', None, 'more epochs may be needed'),
     (40, {}, 'svrg_lbfgs', L1(.1), '.*larger batches or more epochs may be needed')])
 def test_the_advice_names_what_keeps_it_from_convergence(rows, data, optimizer, proximal, advice):
     problem = Problem('softmax', rows=rows)
