@@ -20,7 +20,7 @@ class SVRG_LBFGS(mx.optimizer.NAG):  # noqa: N801 (MXNet registers the name in l
     Parameters
     ----------
     momentum : float
-        As in ``mxnet.optimizer.NAG``; 0.9 by default. With proximal operators as in
+        As in ``mxnet.optimizer.NAG``; 0.7 by default. With proximal operators as in
         ``mxnet.optimizer.SGD``, where the last move counts as the operators left it.
     **others
         As in ``mxnet.optimizer.NAG``, for example `wd`.
