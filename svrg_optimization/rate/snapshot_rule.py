@@ -19,7 +19,7 @@ from .secant_pairs import SecantPairs, room_for
 from .smooth import Move, Smooth
 
 _JUMPS = 20  # at a snapshot
-_FAR = 10  # times the objective: a rise after which nothing of H is right
+_FAR = 10  # times the largest objective: a rise after which nothing of H is right
 # By what the outputs move, about, and what part of the slopes the loss may differ by from them.
 _PROBES = (1., 1e-3), (1e-2, 0.5)
 _STATE = ('rate', 'slowdown', 'num_rollbacks', 'expected', 'shortfall', '_steps', '_largest',
@@ -210,7 +210,7 @@ class SnapshotRule(LRScheduler):
             self._largest = max(self._largest, abs(now.objective))
         # By far, where the objective is not known it is not asked.
         fails_by_far = rolls_back and not has_noise and not (
-            changed <= _FAR * abs(former.objective + former.penalty))
+            changed <= _FAR * max(self._largest, abs(former.objective + former.penalty)))
         if fails_by_far:
             regime.forget()
         elif steps:
