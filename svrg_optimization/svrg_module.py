@@ -229,7 +229,7 @@ class SVRGModule(Module):
         self._loaded = PendingCheckpoint()
         self._keeps_snapshot = False
         self._pass_of_fit = None, False  # its iterator, and whether it stands at the beginning
-        self._unchecked = None  # data of a snapshot whose first step is still to come
+        self._unchecked = None  # data whose first step is still to come
         self._pass_of_loop = None, 0, 0  # id of its iterator, updates before it, its end
 
     def __init_subclass__(cls, **kwargs):
@@ -748,7 +748,8 @@ class SVRGModule(Module):
         synchronize(self)
         result = snapshots.take(svrg, trained, source, workers_of(self, train_data is of_fit))
         snapshots.log_rate(self.logger, svrg, trained, result)
-        self._unchecked = train_data
+        if not (svrg.store.budget or self._pass_of_loop[0] == id(train_data)):
+            self._unchecked = train_data
         self._pass_of_loop = (id(train_data), svrg.snapshot.num_update,
                               getattr(train_data, 'cursor', 0))
 
