@@ -6,6 +6,7 @@ import inspect
 import json
 import logging
 import math
+import numbers
 
 import mxnet as mx
 import numpy as np
@@ -13,7 +14,7 @@ from mxnet.base import _as_list
 from mxnet.module import Module
 
 from ._argument_checks import check_iterator, checked_number
-from ._warn_once import WarnOnce
+from ._warn_once import WarnOnce, warn
 from .checkpoint.of_module import PendingCheckpoint, file_names, load, name_of_symbol, save
 from .core import snapshots
 from .core.correction import correct
@@ -47,9 +48,10 @@ from .mxnet_repair.kvstore import errors_of_updater_raised
 from .mxnet_repair.loader import mend_for_users
 from .proximal import ProximalOperators, weights_of
 from .rate.svrg_lbfgs import SnapshotRule, check_rule, rule_of, spelled_out
-from .svrg_optimizer import check_learning_rate, check_optimizer
+from .svrg_optimizer import check_learning_rate, check_optimizer, described
 
 mend_for_users()
+_DEFAULTS = 'sgd', (('learning_rate', 0.01),)  # of Module.init_optimizer and of fit
 
 
 class SVRGModule(Module):
@@ -486,6 +488,8 @@ class SVRGModule(Module):
         """
         if not self.binded or not self.params_initialized or (
                 self.optimizer_initialized and not force_init):
+            if self.optimizer_initialized:
+                self._warn_of_ignored(optimizer, optimizer_params)
             super().init_optimizer(kvstore, optimizer, optimizer_params, force_init)
             return
         check_optimizer(optimizer, optimizer_params)
@@ -495,6 +499,23 @@ class SVRGModule(Module):
             install(self, kvstore, optimizer, optimizer_params,
                     lambda kvstore, wrapped: init_optimizer(kvstore, wrapped, optimizer_params,
                                                             force_init))
+
+    def _warn_of_ignored(self, optimizer, optimizer_params):
+        """Warn of arguments that the optimizer, which is there already, does not have."""
+        if (optimizer, tuple(dict(optimizer_params).items())) == _DEFAULTS:
+            return  # as where a second fit leaves them out
+        klass, _, given = described(optimizer, optimizer_params)
+        installed, _, has = described(self._optimizer, {})
+        if klass is not installed or (not isinstance(optimizer, str)
+                                      and has is not vars(optimizer)):
+            ignored = ['optimizer=%r' % (optimizer,)]
+        else:
+            ignored = ['%s=%r' % (name, value) for name, value in given.items()
+                       if isinstance(optimizer, str) and isinstance(value, numbers.Real)
+                       and value != has.get('lr' if name == 'learning_rate' else name, value)]
+        if ignored:
+            warn('%s is ignored, since the module has its optimizer already: for another one call '
+                 'init_optimizer(..., force_init=True) before fit' % ' and '.join(ignored))
 
     def borrow_optimizer(self, shared_module):
         """Use the optimizer of another module, which shares its parameters.
