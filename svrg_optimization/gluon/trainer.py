@@ -187,6 +187,7 @@ class SVRGTrainer(gluon.Trainer):
             self._kvstore_params['kvstore'] = LocalSteps(kvstore)
         self._reference = GluonReference(self._params, objective, rows)
         self._svrg = SVRG(self._reference, settings, WarnOnce())
+        self._handler = None  # the SnapshotHandler of an Estimator's fit that runs
         self._loop = {}  # numbers of the latest `epochs`, which workers compare
         self._batch_sizes = 0  # of the steps since the workers agreed last
         self._summed = None  # rows whose SVRG gradients `step` is to find
@@ -587,6 +588,10 @@ class SVRGTrainer(gluon.Trainer):
                        lambda number: 0 < number < math.inf)
         overwritten = [] if summed is None else reference.overwritten()
         if overwritten or svrg.corrects and svrg.step.stage != COMPUTED:
+            if self._handler is not None:
+                raise RuntimeError('a step is made by SnapshotHandler, in the place of a '
+                                   'GradientUpdateHandler: leave that out. To clip or to '
+                                   'accumulate gradients, override batch_end of SnapshotHandler')
             raise RuntimeError('a step needs trainer.backward(...) of its batch before it, and no '
                                'other backward pass after that%s; alpha = 0 makes plain steps' % (
                                    overwritten and ', which has overwritten the gradients of '
