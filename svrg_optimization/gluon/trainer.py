@@ -607,11 +607,13 @@ class SVRGTrainer(gluon.Trainer):
         if batch_size != summed and (
                 any(self._optimizer._get_wds(range(len(self._params))))
                 or self._proximal.by_name or self._trained.rule):
-            what = ('means', summed) if reference.rows.kind == 'mean' else (
-                'rows (or words)', 'len(data)')
+            workers = (' on all %d workers' % self._kvstore.num_workers
+                       if self._distributed and not self._steps_alone else '')
+            what = ('mean losses, one for each device' if reference.rows.kind == 'mean' else
+                    'rows (or words)')
             svrg.warn_once('batch_size of step is %s, and backward has summed the gradients of %d '
-                           '%s: such steps lead to another optimum. Give step the number of each '
-                           'batch, as in step(%s)' % (batch_size, summed, *what), 'batch_size')
+                           '%s%s: such steps lead to another optimum. It must be step(%d) for this '
+                           'batch' % (batch_size, summed, what, workers, summed), 'batch_size')
         reference.set_fresh(True)  # which Trainer demands
         self._summed = None
 

@@ -154,7 +154,8 @@ def test_a_step_needs_a_backward_of_the_trainer_and_a_batch_size():
     assert_weights(net, problem.oracle(1))
 
 
-@pytest.mark.parametrize('means, says', [(False, '10 rows (or words): '), (True, '1 means: ')])
+@pytest.mark.parametrize('means, says', [
+    (False, '10 rows (or words): '), (True, '1 mean losses, one for each device: ')])
 @pytest.mark.parametrize('settings, proximal, warns', [
     ({'learning_rate': 0.1}, None, 0), ({'wd': 0.01}, None, 1),
     ({'learning_rate': 0.1}, L1(0.01), 1)])
@@ -173,7 +174,8 @@ def test_a_batch_size_that_is_not_the_batchs_warns_once_if_it_matters(means, say
                 trainer.step(batch_size)
         assert len(caught) == count
         assert all('of step is 7, and backward has summed the gradients of ' + says in str(
-            one.message) for one in caught)
+            one.message) and 'It must be step(%d) for this batch' % right in str(one.message)
+                   for one in caught)
 
 
 def state_of(net, trainer):
