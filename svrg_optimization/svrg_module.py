@@ -7,6 +7,7 @@ import json
 import logging
 import math
 import numbers
+import reprlib
 
 import mxnet as mx
 import numpy as np
@@ -380,6 +381,10 @@ class SVRGModule(Module):
         svrg, snapshot, shared = self._svrg, self._snapshot, None
         if for_training and label_shapes is not None:
             executor_group.check_label_names(self, label_shapes)
+            unknown = set(self._label_names or ()) - set(self._symbol.list_arguments())
+            if unknown:
+                raise ValueError('label_names must be inputs of the symbol, which has %s, and not '
+                                 '%s' % (self._symbol.list_arguments(), sorted(unknown)))
         try:
             if for_training:
                 self._symbol = self._masks.symbol_giving
@@ -586,13 +591,39 @@ class SVRGModule(Module):
             If `eval_data` is an array, and the network has several inputs or takes rows of
             another shape.
         """
+        self._check_has_parameters('predict')
         if not isinstance(eval_data, (np.ndarray, mx.nd.NDArray)):
+            if not isinstance(eval_data, mx.io.DataIter):
+                raise TypeError('eval_data must be a DataIter or an array, as to_numpy() makes of '
+                                'a DataFrame, and not %s' % reprlib.repr(eval_data))
             return super().predict(eval_data, *args, **kwargs)
-        assert self.binded and self.params_initialized
         return super().predict(BatchesOfArray('eval_data', eval_data, self.data_shapes),
                                *args, **kwargs)
 
     predict.__signature__ = inspect.signature(Module.predict)
+
+    def score(self, *args, **kwargs):
+        """Evaluate a metric as Module does."""
+        self._check_has_parameters('score')
+        return super().score(*args, **kwargs)
+
+    score.__signature__ = inspect.signature(Module.score)
+
+    def get_params(self):
+        """Return the parameters as Module does."""
+        if not self.params_initialized:
+            self._check_has_parameters('get_params')
+        return super().get_params()
+
+    def _check_has_parameters(self, method):
+        if not (self.binded and self.params_initialized):
+            raise AssertionError(  # as in Module, which says nothing
+                '%s needs a module that is bound and has parameters: call fit before it, or bind '
+                'and init_params or set_params' % method)
+
+    def __getstate__(self):
+        raise TypeError('an SVRGModule cannot be copied or pickled: save_checkpoint(prefix, epoch) '
+                        'and SVRGModule.load(prefix, epoch) make another one')
 
     def backward(self, out_grads=None):
         """Compute the SVRG gradients of the batch.

@@ -396,3 +396,13 @@ def test_a_loss_of_one_word_after_losses_of_many_is_a_word():
     assert_weights(net, svrg.weights)
     with pytest.raises(ValueError, match='objective must return a loss of one element .* after s'):
         trainer_of(net).update_full_grads(words(problem, [1, 5]))
+
+
+def test_a_dataset_of_pandas_is_told_what_to_write():
+    class Frame(np.ndarray):
+        iloc = None
+
+    problem = Blocks('perceptron')
+    data = gluon.data.ArrayDataset(problem.features.view(Frame), problem.targets)
+    with pytest.raises(TypeError, match=r'train_data must be .* not of pandas.* df.to_numpy'):
+        problem.trainer(problem.net()).update_full_grads(gluon.data.DataLoader(data, 10))
