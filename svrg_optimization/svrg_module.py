@@ -509,10 +509,10 @@ class SVRGModule(Module):
         """Warn of arguments that the optimizer, which is there already, does not have."""
         if (optimizer, tuple(dict(optimizer_params).items())) == _DEFAULTS:
             return  # as where a second fit leaves them out
-        klass, _, given = described(optimizer, optimizer_params)
+        klass, _, given = described(getattr(optimizer, '_optimizer', optimizer), optimizer_params)
         installed, _, has = described(self._optimizer, {})
         if klass is not installed or (not isinstance(optimizer, str)
-                                      and has is not vars(optimizer)):
+                                      and has is not given):
             ignored = ['optimizer=%r' % (optimizer,)]
         else:
             ignored = ['%s=%r' % (name, value) for name, value in given.items()

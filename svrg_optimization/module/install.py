@@ -10,7 +10,7 @@ import mxnet as mx
 
 from ..kvstore import kinds
 from ..kvstore.agreement import check_waits
-from ..kvstore.horovod import join
+from ..kvstore.horovod import join, unwrapped
 from ..kvstore.keys import KVStoreKeys
 from ..kvstore.local_steps import LocalSteps, WorkersUpdate, check_local_steps
 from ..kvstore.workers import create_keys
@@ -41,6 +41,7 @@ def install(module, kvstore, optimizer, optimizer_params, init_optimizer):
     svrg, devices = module._svrg, len(module._context)
     check_local_steps(svrg.settings.local_steps, kvstore,
                       sum(executor_group.sparse_parameters(module), []))
+    kvstore, optimizer = unwrapped(kvstore, optimizer)
     kvstore = join(kvstore, optimizer)
     may_update = kinds.will_update(kvstore, devices, module._arg_params)
     view = _view_where_workers_update(module, kvstore, optimizer, optimizer_params)
