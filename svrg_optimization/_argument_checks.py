@@ -63,3 +63,7 @@ def check_iterator(name, data):
     """Raise a TypeError if an argument is not an iterator over data."""
     if not all(callable(getattr(data, method, None)) for method in ('reset', '__iter__')):
         raise TypeError('%s must be a DataIter, not %s' % (name, reprlib.repr(data)))
+    if hasattr(data, 'num_data') and hasattr(data, 'label'):  # an NDArrayIter, which does not check
+        rows = {each: array.shape[0] for each, array in data.data + data.label}
+        if len(set(rows.values())) > 1:
+            raise ValueError('%s must have as many rows of each input, and not %s' % (name, rows))

@@ -6,12 +6,14 @@ import inspect
 import json
 import logging
 import math
+import numbers
+import reprlib
 
 import mxnet as mx
 from mxnet.module import Module
 
 from ._argument_checks import check_iterator, checked_number
-from ._warn_once import WarnOnce
+from ._warn_once import WarnOnce, warn
 from .checkpoint.of_module import PendingCheckpoint, file_names, load, name_of_symbol, save
 from .core.correction import correct
 from .core.full_gradient import FullGradient, share_out
@@ -45,9 +47,10 @@ from .proximal import ProximalOperators, weights_of
 from .rate import convergence
 from .rate.snapshot_rule import SnapshotRule
 from .rate.svrg_lbfgs import check_rule, rule_of, with_default_arguments
-from .svrg_optimizer import check_learning_rate
+from .svrg_optimizer import check_learning_rate, described
 
 mend_for_users()
+_DEFAULTS = 'sgd', (('learning_rate', 0.01),)  # of Module.init_optimizer and of fit
 
 
 class SVRGModule(Module):
@@ -197,7 +200,7 @@ class SVRGModule(Module):
         self._loaded = PendingCheckpoint()
         self._keeps_snapshot = False
         self._pass_of_fit = None, False  # its iterator, and whether it stands at the beginning
-        self._unchecked = None  # data of a snapshot whose first step is still to come
+        self._unchecked = None  # data whose first step is still to come
         self._pass_of_loop = None, 0, 0  # id of its iterator, updates before it, its end
 
     def __init_subclass__(cls, **kwargs):
@@ -336,6 +339,12 @@ class SVRGModule(Module):
             super().bind(data_shapes, label_shapes)  # only logs that it is bound already
             return
         svrg, snapshot, shared = self._svrg, self._snapshot, None
+        if for_training and label_shapes is not None:
+            executor_group.check_label_names(self, label_shapes)
+            unknown = set(self._label_names or ()) - set(self._symbol.list_arguments())
+            if unknown:
+                raise ValueError('label_names must be inputs of the symbol, which has %s, and not '
+                                 '%s' % (self._symbol.list_arguments(), sorted(unknown)))
         try:
             if for_training:
                 self._symbol = self._masks.symbol_giving
@@ -427,6 +436,8 @@ class SVRGModule(Module):
         """
         if not self.binded or not self.params_initialized or (
                 self.optimizer_initialized and not force_init):
+            if self.optimizer_initialized:
+                self._warn_of_ignored(optimizer, optimizer_params)
             super().init_optimizer(kvstore, optimizer, optimizer_params, force_init)
             return
         optimizer_params = with_default_arguments(optimizer, optimizer_params)
@@ -435,6 +446,23 @@ class SVRGModule(Module):
             install(self, kvstore, optimizer, optimizer_params,
                     lambda kvstore, wrapped: init_optimizer(kvstore, wrapped, optimizer_params,
                                                             force_init))
+
+    def _warn_of_ignored(self, optimizer, optimizer_params):
+        """Warn of arguments that the optimizer, which is there already, does not have."""
+        if (optimizer, tuple(dict(optimizer_params).items())) == _DEFAULTS:
+            return  # as where a second fit leaves them out
+        klass, _, given = described(getattr(optimizer, '_optimizer', optimizer), optimizer_params)
+        installed, _, has = described(self._optimizer, {})
+        if klass is not installed or (not isinstance(optimizer, str)
+                                      and has is not given):
+            ignored = ['optimizer=%r' % (optimizer,)]
+        else:
+            ignored = ['%s=%r' % (name, value) for name, value in given.items()
+                       if isinstance(optimizer, str) and isinstance(value, numbers.Real)
+                       and value != has.get('lr' if name == 'learning_rate' else name, value)]
+        if ignored:
+            warn('%s is ignored, since the module has its optimizer already: for another one call '
+                 'init_optimizer(..., force_init=True) before fit' % ' and '.join(ignored))
 
     def borrow_optimizer(self, shared_module):
         """Use the optimizer of another module, which shares its parameters.
@@ -488,6 +516,39 @@ class SVRGModule(Module):
                 self._svrg.warn_once(CHANGED % ('train_data', 'symbol'), 'changed')
         if reference.executors.shares_pool:
             reference.keep_outputs(self)
+
+    def predict(self, eval_data, *args, **kwargs):
+        """Predict as Module does."""
+        self._check_has_parameters('predict')
+        if not isinstance(eval_data, (np.ndarray, mx.nd.NDArray, mx.io.DataIter)):
+            raise TypeError('eval_data must be a DataIter or an array, as to_numpy() makes of a '
+                            'DataFrame, and not %s' % reprlib.repr(eval_data))
+        return super().predict(eval_data, *args, **kwargs)
+
+    predict.__signature__ = inspect.signature(Module.predict)
+
+    def score(self, *args, **kwargs):
+        """Evaluate a metric as Module does."""
+        self._check_has_parameters('score')
+        return super().score(*args, **kwargs)
+
+    score.__signature__ = inspect.signature(Module.score)
+
+    def get_params(self):
+        """Return the parameters as Module does."""
+        if not self.params_initialized:
+            self._check_has_parameters('get_params')
+        return super().get_params()
+
+    def _check_has_parameters(self, method):
+        if not (self.binded and self.params_initialized):
+            raise AssertionError(  # as in Module, which says nothing
+                '%s needs a module that is bound and has parameters: call fit before it, or bind '
+                'and init_params or set_params' % method)
+
+    def __getstate__(self):
+        raise TypeError('an SVRGModule cannot be copied or pickled: save_checkpoint(prefix, epoch) '
+                        'and SVRGModule.load(prefix, epoch) make another one')
 
     def backward(self, out_grads=None):
         """Compute the SVRG gradients of the batch.
@@ -661,7 +722,8 @@ class SVRGModule(Module):
         synchronize(self)
         result = convergence.take(svrg, trained, source, workers_of(self, train_data is of_fit))
         convergence.log_rate(self.logger, svrg, trained, result)
-        self._unchecked = None if train_data is of_fit else train_data
+        if not (svrg.store.budget or self._pass_of_loop[0] == id(train_data)):
+            self._unchecked = None if train_data is of_fit else train_data
         self._pass_of_loop = (id(train_data), svrg.snapshot.num_update,
                               getattr(train_data, 'cursor', 0))
 

@@ -105,8 +105,9 @@ class SVRG:
         if nonfinite:
             message = 'the full gradient is not finite: %s' % ', '.join(nonfinite)
             if not self.snapshot.num_update:
-                message += ('. No step has been made: look at the data and the first weights, and '
-                            'leave out batches whose loss is not finite')
+                message += ('. No step has been made: look at the data and at the initial weights '
+                            '(initializer=mx.init.Zero() begins at 0), and leave out batches whose '
+                            'loss is not finite')
             if self.settings.nonfinite == 'raise':
                 raise FloatingPointError(message)
             self.warn_once(message, 'nonfinite')

@@ -20,6 +20,11 @@ class Batches(BatchesOfPass):
     def __init__(self, train_data, count, devices, rows, states=()):
         super().__init__(train_data, count)
         self.states, self._devices, self._rows = states, devices, rows
+        dataset = getattr(train_data, '_dataset', None)
+        if isinstance(dataset, gluon.data.ArrayDataset) and any(
+                hasattr(each, 'iloc') for each in dataset._data):
+            raise TypeError('train_data must be a DataLoader of arrays, and not of pandas, whose '
+                            'rows have names: give its ArrayDataset df.to_numpy()')
         self.first = self.whole_first = None  # the latter not split, on the first device
         self.rewind()
         read = map(self._split, itertools.islice(train_data, count))

@@ -97,7 +97,8 @@ class SnapshotHandler(GradientUpdateHandler, TrainBegin, EpochBegin, EpochEnd, T
                               batch_processor=SVRGBatchProcessor())
         estimator.fit(train_data, epochs=20, event_handlers=[SnapshotHandler(train_data)])
 
-    It replaces Estimator's GradientUpdateHandler. The gradient of a step is divided by the
+    It replaces Estimator's GradientUpdateHandler. To clip or to accumulate gradients, override
+    `batch_end`, which makes the step. The gradient of a step is divided by the
     number of the loss's elements on all devices.
 
     Parameters
@@ -148,7 +149,7 @@ class SnapshotHandler(GradientUpdateHandler, TrainBegin, EpochBegin, EpochEnd, T
         if is_distributed(trainer._kvstore_params['kvstore']):
             raise ValueError('kvstore must be of one process in an Estimator, which does not know '
                              'how many rows the other workers have')
-        estimator.batch_processor._handler = self
+        estimator.batch_processor._handler = trainer._handler = self
         self._epoch = 0
         trainer._svrg.begin_fit(trainer._trained.rule)
 
@@ -177,7 +178,7 @@ class SnapshotHandler(GradientUpdateHandler, TrainBegin, EpochBegin, EpochEnd, T
 
     def train_end(self, estimator, *args, **kwargs):
         """Let a last snapshot decide whether training has converged, and which weights are best."""
-        estimator.batch_processor._handler = None
+        estimator.batch_processor._handler = estimator.trainer._handler = None
         snapshot = estimator.trainer._svrg.snapshot
         end(estimator.trainer, self._train_data, estimator.logger, self._epoch,
             takes_last=snapshot.num_update != snapshot.taken_at)

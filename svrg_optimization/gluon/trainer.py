@@ -175,6 +175,7 @@ class SVRGTrainer(gluon.Trainer):
             self._kvstore_params['update_on_kvstore'] = False
         self._reference = GluonReference(self._params, objective, rows)
         self._svrg = SVRG(self._reference, settings, WarnOnce())
+        self._handler = None  # the SnapshotHandler of an Estimator's fit that runs
         self._loop = {}  # numbers of the latest `epochs`, which workers compare
         self._batch_sizes = 0  # of the steps since the workers agreed last
         self._summed = None  # rows whose SVRG gradients `step` is to find
@@ -561,6 +562,10 @@ class SVRGTrainer(gluon.Trainer):
                        lambda number: 0 < number < math.inf)
         overwritten = [] if summed is None else reference.overwritten()
         if overwritten or svrg.corrects and svrg.step.stage != COMPUTED:
+            if self._handler is not None:
+                raise RuntimeError('a step is made by SnapshotHandler, in the place of a '
+                                   'GradientUpdateHandler: leave that out. To clip or to '
+                                   'accumulate gradients, override batch_end of SnapshotHandler')
             raise RuntimeError('a step needs trainer.backward(...) of its batch before it, and no '
                                'other backward pass after that%s; alpha = 0 makes plain steps' % (
                                    overwritten and ', which has overwritten the gradients of '
@@ -576,11 +581,13 @@ class SVRGTrainer(gluon.Trainer):
         if batch_size != summed and (
                 any(self._optimizer._get_wds(range(len(self._params))))
                 or self._proximal.by_name or self._trained.rule):
-            what = ('means', summed) if reference.rows.kind == 'mean' else (
-                'rows (or words)', 'len(data)')
+            workers = (' on all %d workers' % self._kvstore.num_workers
+                       if self._distributed and not self._steps_alone else '')
+            what = ('mean losses, one for each device' if reference.rows.kind == 'mean' else
+                    'rows (or words)')
             svrg.warn_once('batch_size of step is %s, and backward has summed the gradients of %d '
-                           '%s: such steps lead to another optimum. Give step the number of each '
-                           'batch, as in step(%s)' % (batch_size, summed, *what), 'batch_size')
+                           '%s%s: such steps lead to another optimum. It must be step(%d) for this '
+                           'batch' % (batch_size, summed, what, workers, summed), 'batch_size')
         reference.set_fresh(True)  # which Trainer demands
         self._summed = None
 

@@ -3,6 +3,7 @@
 import inspect
 import itertools
 import time
+import warnings
 from types import SimpleNamespace
 
 import mxnet as mx
@@ -34,8 +35,9 @@ def fit(module, args, kwargs, is_ours):
                 for_training=True, force_rebind=given.force_rebind)
     if given.monitor is not None:
         module.install_monitor(given.monitor)
-    gives = given.force_init or given.arg_params or given.aux_params
-    if gives or not module.params_initialized:  # else MXNet warns, as after `load`
+    with warnings.catch_warnings():
+        if not (given.arg_params or given.aux_params):  # as after `load`: nothing is ignored
+            warnings.filterwarnings('ignore', 'Parameters already initialized')
         module.init_params(initializer=given.initializer, arg_params=given.arg_params,
                            aux_params=given.aux_params, allow_missing=given.allow_missing,
                            force_init=given.force_init)

@@ -70,7 +70,8 @@ def _take(svrg, trained, source, workers):
         floor = way.rounding * (_FLOOR_OF_NO_STEP if training.is_stuck else _FLOOR_OF_SEVERAL
                                 if snapshot.num_stays >= _SEVERAL else _FLOOR)
         is_far, is_above = workers.allreduce_max([
-            not way.length <= _CLOSE * (tol or 0.) * way.size, not way.length <= min(floor, way.most)])
+            not way.length <= _CLOSE * (tol or 0.) * way.size,
+            not way.length <= min(floor, way.most)])
         if not is_far and not rolled_back:
             reason = 'converged'
         elif not is_above and snapshot.num_stays:

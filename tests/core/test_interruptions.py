@@ -118,7 +118,8 @@ def test_only_what_is_not_finite_is_named_and_once(value, context):
     bad = np.ones((20, 3))
     bad[7] = value
     train_data = mx.io.NDArrayIter({'one': np.ones((20, 3)), 'two': bad}, {'y': np.ones(20)}, 10)
-    message = 'the full gradient is not finite: second_weight. No step'
+    message = ('the full gradient is not finite: second_weight. No step has been made: look at the '
+               r'data and at the initial weights \(initializer=mx.init.Zero\(\) begins at 0\)')
     for nonfinite in ('warn', 'raise'):
         module = SVRGModule(mx.sym.Group(outputs), ('one', 'two'), ('y',), update_freq=1,
                             context=context, nonfinite=nonfinite)

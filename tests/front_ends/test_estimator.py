@@ -10,6 +10,7 @@ from mxnet import gluon
 from mxnet.gluon.contrib.estimator import (
     CheckpointHandler,
     Estimator,
+    GradientUpdateHandler,
 )
 
 from blocks import Blocks, weights_of
@@ -191,3 +192,24 @@ def test_an_objective_without_the_output_is_refused():
 def test_bad_arguments_are_refused(arguments, error, message):
     with pytest.raises(error, match=message):
         SnapshotHandler(*arguments)
+
+
+def test_a_second_handler_that_steps_is_told_which_method_to_override():
+    training = Training()
+    with pytest.raises(RuntimeError, match='a step is made by SnapshotHandler, .* override '
+                                           'batch_end of SnapshotHandler'):
+        training.fit(2, handlers=[GradientUpdateHandler(-1000)])
+
+    class Clipping(SnapshotHandler):
+        def batch_end(self, estimator, *args, **kwargs):
+            gluon.utils.clip_global_norm(
+                [param.grad() for param in training.net.collect_params().values()], 1e-9)
+            return super().batch_end(estimator, *args, **kwargs)
+
+    clipped = Training()
+    training, before = clipped, weights_of(clipped.net)
+    clipped.trainer.set_learning_rate(1e-3)
+    clipped.trainer._optimizer.wd = 0
+    clipped.estimator.fit(clipped.data, epochs=2, event_handlers=[Clipping(clipped.data)])
+    for name, value in weights_of(clipped.net).items():
+        np.testing.assert_allclose(value, before[name], atol=1e-6)

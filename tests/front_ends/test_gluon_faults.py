@@ -150,7 +150,8 @@ def test_a_step_needs_a_backward_of_the_trainer_and_a_batch_size():
     assert_weights(net, problem.oracle(1))
 
 
-@pytest.mark.parametrize('means, says', [(False, '10 rows (or words): '), (True, '1 means: ')])
+@pytest.mark.parametrize('means, says', [
+    (False, '10 rows (or words): '), (True, '1 mean losses, one for each device: ')])
 @pytest.mark.parametrize('settings, proximal, warns', [
     ({'learning_rate': 0.1}, None, 0), ({'wd': 0.01}, None, 1),
     ({'learning_rate': 0.1}, L1(0.01), 1)])
@@ -169,7 +170,8 @@ def test_a_batch_size_that_is_not_the_batchs_warns_once_if_it_matters(means, say
                 trainer.step(batch_size)
         assert len(caught) == count
         assert all('of step is 7, and backward has summed the gradients of ' + says in str(
-            one.message) for one in caught)
+            one.message) and 'It must be step(%d) for this batch' % right in str(one.message)
+                   for one in caught)
 
 
 def state_of(net, trainer):
@@ -390,3 +392,13 @@ def test_a_loss_of_one_word_after_losses_of_many_is_a_word():
     assert_weights(net, svrg.weights)
     with pytest.raises(ValueError, match='objective must return a loss of one element .* after s'):
         trainer_of(net).update_full_grads(words(problem, [1, 5]))
+
+
+def test_a_dataset_of_pandas_is_told_what_to_write():
+    class Frame(np.ndarray):
+        iloc = None
+
+    problem = Blocks('perceptron')
+    data = gluon.data.ArrayDataset(problem.features.view(Frame), problem.targets)
+    with pytest.raises(TypeError, match=r'train_data must be .* not of pandas.* df.to_numpy'):
+        problem.trainer(problem.net()).update_full_grads(gluon.data.DataLoader(data, 10))

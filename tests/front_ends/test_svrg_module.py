@@ -1,6 +1,8 @@
 """SVRGModule as a Module: its fit, log lines, callbacks, errors and containers."""
 
+import copy
 import logging
+import pickle
 import warnings
 
 import mxnet as mx
@@ -34,7 +36,8 @@ def test_module_errors_stay_as_they_are():
 def test_repeated_init_optimizer_is_ignored_and_logged(caplog):
     module = Problem().bound(sgd={})
     optimizer = module._optimizer
-    module.init_optimizer(optimizer='adam')
+    with pytest.warns(UserWarning, match="optimizer='adam' is ignored"):
+        module.init_optimizer(optimizer='adam')
     assert module._optimizer is optimizer and 'already initialized' in caplog.text
     module.init_optimizer(optimizer='adam', force_init=True)
     assert type(module._optimizer.default_opt) is mx.optimizer.Adam
@@ -168,3 +171,28 @@ def test_a_symbol_without_a_loss_trains_as_plain_module():
     for rows in 3 * oracle.batches_of(40, 10):
         sgd.step(rows)
     problem.assert_weights(module, sgd.weights)
+
+
+@pytest.mark.parametrize('call, error, says', [
+    (lambda module, data: module.predict(data), AssertionError, 'predict needs .*: call fit'),
+    (lambda module, data: module.score(data, 'mse'), AssertionError, 'score needs a module'),
+    (lambda module, _: module.get_params(), AssertionError, 'get_params needs a module'),
+    (lambda module, _: copy.deepcopy(module), TypeError, 'save_checkpoint.* and SVRGModule.load'),
+    (lambda module, _: pickle.dumps(module), TypeError, 'save_checkpoint.* and SVRGModule.load'),
+    (lambda module, _: module.fit(mx.io.NDArrayIter(
+        np.ones((200, 4)), np.ones(150), 10, label_name='label'), num_epoch=1), ValueError,
+     r"train_data must have as many rows of each input, and not .'data': 200, 'label': 150."),
+    (lambda module, _: SVRGModule(module.symbol, label_names=('other',)).fit(mx.io.NDArrayIter(
+        np.ones((20, 4)), np.ones(20), 10, label_name='other'), num_epoch=1), ValueError,
+     r"label_names must be inputs of the symbol, which has .*'label'\], and not \['other'\]")])
+@pytest.mark.filterwarnings('ignore:.*You created Module')
+def test_a_beginners_call_is_told_what_to_write(call, error, says):
+    problem = Problem()
+    with pytest.raises(error, match=says):
+        call(problem.module(), problem.iterator())
+
+
+def test_predict_of_a_list_is_told_what_to_write():
+    problem = Problem()
+    with pytest.raises(TypeError, match='eval_data must be .* to_numpy'):
+        problem.fit(problem.module(), 1).predict([[1, 2, 3, 4]])

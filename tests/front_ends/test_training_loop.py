@@ -3,12 +3,14 @@
 import gc
 import logging
 import re
+import warnings
 import weakref
 
 import mxnet as mx
 import numpy as np
 import pytest
 
+from problems import Problem
 from svrg_optimization import SVRGBucketingModule, SVRGModule
 
 # What callbacks may read in param.locals, beside what only has meaning within the loop.
@@ -208,3 +210,40 @@ def test_no_batch_is_kept_after_the_next(bucketing):
     finally:
         gc.enable()
     assert len(most) == 40 and max(most[5:]) <= 4
+
+
+@pytest.mark.parametrize('second, ignored', [
+    ({'optimizer_params': {'learning_rate': 0.1, 'wd': 0.5}}, 'wd=0.5 is ignored'),
+    ({'optimizer_params': {'learning_rate': 0.2, 'momentum': 0.9}},
+     'learning_rate=0.2 and momentum=0.9 is ignored'),
+    ({'optimizer': 'adam', 'optimizer_params': {'learning_rate': 0.1}}, "optimizer='adam' is ign"),
+    ({'optimizer': mx.optimizer.SGD(learning_rate=0.1, rescale_grad=0.1)}, 'optimizer=<.*is ign'),
+    ({'optimizer_params': {'learning_rate': 0.1, 'wd': 0.25}}, None), ({}, None)])
+def test_what_a_second_fit_ignores_is_named(second, ignored):
+    problem = Problem()
+    module = problem.module()
+    problem.fit(module, 1, optimizer_params={'learning_rate': 0.1, 'wd': 0.25})
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter('always')
+        module.fit(problem.iterator(), eval_metric=[], num_epoch=1, **second)
+    told = [str(each.message) for each in told]
+    assert len(told) == (ignored is not None) and all(re.match(ignored, each) for each in told)
+
+
+def test_each_fit_calls_init_params_once_and_says_what_it_ignores():
+    calls = []
+
+    class Initialized(SVRGModule):
+        def init_params(self, *args, **kwargs):
+            if kwargs.get('initializer') is not None:  # not that of set_params
+                calls.append(kwargs['arg_params'])
+            super().init_params(*args, **kwargs)
+
+    problem = Problem()
+    module = Initialized(problem.symbol, label_names=('label',), update_freq=1)
+    for given in (problem.arg_params(), None):
+        module.fit(problem.iterator(), eval_metric=[], num_epoch=1, arg_params=given)
+    assert [given is not None for given in calls] == [True, False]
+    with pytest.warns(UserWarning, match='Parameters already initialized'):
+        module.fit(problem.iterator(), eval_metric=[], num_epoch=1,
+                   arg_params=problem.arg_params())

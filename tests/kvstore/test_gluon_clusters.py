@@ -53,7 +53,9 @@ def test_the_batch_size_of_a_step_is_that_of_all_workers(tmp_path):
                                     problem={**PROBLEM, 'features': 4}, sizes=[24, 24],
                                     batch_size=8, given=[16, 8]):
         assert not right
-        assert len(wrong) == 1 and 'the gradients of 16 rows' in wrong[0]
+        assert len(wrong) == 1 and (
+            'the gradients of 16 rows (or words) on all 2 workers' in wrong[0]
+            and 'It must be step(16)' in wrong[0])
 
 
 @pytest.mark.parametrize('name, settings, loops, numbers', [
