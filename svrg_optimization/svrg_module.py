@@ -10,6 +10,7 @@ import numbers
 import reprlib
 
 import mxnet as mx
+import numpy as np
 from mxnet.module import Module
 
 from ._argument_checks import check_iterator, checked_number
