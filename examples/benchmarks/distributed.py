@@ -9,7 +9,7 @@ loopback device in both directions, divided by the number of workers.
 With --link MEGABITS each process has a host of its own, which is a network
 namespace (Linux, root, iproute2, sshd, mpirun), and a link of that speed. The
 table then also has the time that the link alone should take, by the model in
-docs/measurements.md.
+docs/performance.md.
 """
 
 import argparse

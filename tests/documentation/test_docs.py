@@ -72,8 +72,8 @@ def test_python_blocks_print_what_the_page_shows(page, tmp_path, monkeypatch, ca
     namespace = {}
     blocks = blocks_of(page)
     for block, shown in blocks:
-        if 'import torch' in block:  # at the end of its page
-            pytest.importorskip('torch', reason='needs torch')
+        for name in re.findall('^import (pandas|torch)', block, re.MULTILINE):  # at a page's end
+            pytest.importorskip(name, reason='needs ' + name)
         exec(compile(block, str(page), 'exec'), namespace)
         printed = capsys.readouterr().out
         if printed or 'print(' in block:
@@ -135,8 +135,10 @@ def test_help_lists_only_what_users_call(shown):
 @pytest.mark.slow
 @pytest.mark.parametrize('is_hidden', [False, True])
 def test_a_variable_hides_what_mxnet_says_of_sparse_steps(tmp_path, is_hidden):
-    page = DOCS / 'sparse.md'
-    code = '\n'.join(block for block, _ in blocks_of(page)[:2]).replace(
+    page = DOCS / 'how-to.md'
+    first, *others = [block for block, _ in blocks_of(page)]
+    sparse, = (block for block in others if 'row_sparse' in block)
+    code = (first + sparse).replace(
         "optimizer_params={", "optimizer='nag', optimizer_params={'momentum': 0.9, ")
     name, value = re.search(r'`export (\w+FALLBACK\w+)=(\d)`', text_of(page)).groups()
     said = subprocess.run(

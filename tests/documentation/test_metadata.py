@@ -1,4 +1,4 @@
-"""What setup.py says of the package and builds, before and after the README has its address."""
+"""What setup.py says of the package and builds, with and without the repository's URL."""
 
 import re
 import runpy
@@ -18,11 +18,12 @@ ROOT = Path(__file__).resolve().parents[2]
 @pytest.fixture
 def metadata(tmp_path, monkeypatch):
     """Return a function that returns what setup.py gives setuptools, with this address."""
-    def of(address):
-        readme = (ROOT / 'README.md').read_text(encoding='utf-8')
-        (tmp_path / 'README.md').write_text(
-            re.sub(r'(?m)^git clone \S+', 'git clone ' + address, readme), encoding='utf-8')
-        (tmp_path / 'setup.py').write_bytes((ROOT / 'setup.py').read_bytes())
+    def of(url=''):
+        (tmp_path / 'README.md').write_bytes((ROOT / 'README.md').read_bytes())
+        text, count = re.subn("(?m)^URL = ''", 'URL = %r' % url,
+                              (ROOT / 'setup.py').read_text(encoding='utf-8'))
+        assert count == 1
+        (tmp_path / 'setup.py').write_text(text, encoding='utf-8')
         (tmp_path / 'svrg_optimization').mkdir(exist_ok=True)
         (tmp_path / 'svrg_optimization' / '__init__.py').write_text("__version__ = '1.2.3'\n")
         given = {}
@@ -48,7 +49,7 @@ class FakeBuild:
 def test_a_wheel_has_nothing_of_an_earlier_build_and_starts_in_silence(metadata, tmp_path):
     start = tmp_path / 'svrg_optimization' / 'mxnet_repair' / 'finder.py'
     stale = tmp_path / 'lib' / 'svrg_optimization' / 'of_an_older_version.py'
-    build = metadata('ADDRESS')['cmdclass']['build_py']()
+    build = metadata()['cmdclass']['build_py']()
     for file in (start, stale):
         file.parent.mkdir(parents=True)
         file.write_text('def install():\n    print("installed")\n')
@@ -65,17 +66,16 @@ def test_a_wheel_has_nothing_of_an_earlier_build_and_starts_in_silence(metadata,
 
 def test_an_editable_installation_is_a_folder_on_the_path(metadata):
     """setuptools makes it one only with this; a folder of the same name here would hide others."""
-    assert metadata('ADDRESS')['package_dir'] == {'': '.'}
+    assert metadata()['package_dir'] == {'': '.'}
 
 
 def links_of(text):
     return re.findall(r'\]\(([^()\s]+)\)', text)
 
 
-@pytest.mark.parametrize('address', ['https://host.org/team/svrg.git', 'https://host.org/team/svrg/'])
-def test_urls_and_the_links_of_pypis_page_come_from_the_readmes_address(metadata, address):
-    given = metadata(address)
-    assert given['version'] == '1.2.3' and given['url'] == address
+def test_urls_and_the_links_of_pypis_page_come_from_the_url(metadata):
+    given = metadata('https://host.org/team/svrg')
+    assert given['version'] == '1.2.3' and given['url'] == 'https://host.org/team/svrg'
     links = links_of(given['long_description'])
     assert 'https://host.org/team/svrg/raw/HEAD/docs/images/svrg_vs_sgd.png' in links
     files = [urlsplit(link).path.split('/HEAD/')[1] for link in [
@@ -83,8 +83,8 @@ def test_urls_and_the_links_of_pypis_page_come_from_the_readmes_address(metadata
     assert len(files) > 10 and all((ROOT / file).is_file() for file in files)
 
 
-def test_without_an_address_there_are_no_urls(metadata):
-    given = metadata('ADDRESS')
+def test_without_a_url_there_are_none(metadata):
+    given = metadata()
     assert given['url'] is None and given['project_urls'] == {}
     assert 'docs/images/svrg_vs_sgd.png' in links_of(given['long_description'])
 

@@ -44,8 +44,8 @@ def test_pages_have_the_tables_that_the_benchmarks_wrote():
                                for page in pages.values())
         if result.with_suffix('.png').exists():
             assert any('benchmarks/%s.png' % result.stem in page for page in pages.values())
-    assert {result.stem for result in (docs / 'benchmarks').glob('*.md')} == {
-        name for name, *_ in shown}
+    assert {name for name, *_ in shown} <= {
+        result.stem for result in (docs / 'benchmarks').glob('*.md')}
     assert all(len(rows) > 3 for rows in shown.values())
     for page in pages.values():
         assert copying['with_tables'](page, written) == page

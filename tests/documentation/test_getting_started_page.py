@@ -1,4 +1,4 @@
-"""The tutorial's scaling is right for any column; its way leads to the optimum of other data."""
+"""The first script's scaling is right for any column; its way leads to the optimum of other data."""
 
 import re
 import warnings
@@ -13,7 +13,7 @@ from sklearn.linear_model import LogisticRegression
 from svrg_optimization import SVRGModule
 from svrg_optimization.proximal import L1
 
-PAGE = Path(__file__).resolve().parents[2] / 'docs' / 'tutorial.md'
+PAGE = Path(__file__).resolve().parents[2] / 'docs' / 'getting-started.md'
 
 
 def scaled(rows, new_rows):
