@@ -54,10 +54,11 @@ def test_a_former_objective_has_rounding_in_all_later_ones(largest, is_rounding)
 
 
 def test_an_operator_is_asked_for_the_length_of_its_step_in_rounding():
-    before, now = point(1, 0.25), point(1.25)
+    """Where the slopes say nothing, too."""
+    before, now, still = point(1, 0.25), point(1 + 1e-15, 0.25), MOVE._replace(product=0., along=0.)
     lengths = {id(before): 5., id(now): 3.}
-    assert found(before, now, residual=lambda each: lengths[id(each)]) == -2.
-    assert found(before, point(2), residual=None) == 0.75
+    assert found(before, now, still, residual=lambda each: lengths[id(each)]) == -2.
+    assert found(before, point(2, 0.5), still, residual=lambda each: 0.) == 1.25
 
 
 @pytest.mark.parametrize('slowdown, difference, expected', [

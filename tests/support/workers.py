@@ -191,15 +191,15 @@ def fit_until_converged(kvstore, problem, sizes, batch_size, tols):
 
 
 def fit_on_raw_columns(kvstore, problem, sizes, batch_size, units):
-    """Train on columns in some units; return the moment, the norm and the weights."""
+    """Train on columns in some units; return the metric's block, the norm and the weights."""
     problem = problem_of(problem)
     problem.features *= units
     module = problem.module(2, tol=1e-4)
     module.fit(shard_of(problem, sizes, kvstore.rank, batch_size), kvstore=kvstore,
                initializer=mx.init.Zero(), eval_metric='mse', num_epoch=200,
                optimizer='svrg_lbfgs', optimizer_params={'wd': 1e-3})
-    part, = module._optimizer.lr_scheduler.metric
-    return part.moment, module.gradient_norm, weights_of(module)
+    block, = module._optimizer.lr_scheduler.metric.blocks
+    return block, module.gradient_norm * module.has_converged, weights_of(module)
 
 
 class Unpicklable(mx.optimizer.SGD):
