@@ -8,8 +8,10 @@ import mxnet as mx
 import numpy as np
 import pytest
 
+import oracle
 from checkpoints import SETTINGS, bits, bound, load, train
 from problems import Problem
+from svrg_lbfgs import float64
 
 TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
 
@@ -87,6 +89,56 @@ def test_the_batch_size_may_change_after_a_stop(prefix):
     svrg = problem.svrg(20)
     svrg.take_snapshot()
     problem.assert_full_gradient(module, svrg.full_gradient)
+    loss = oracle.loss(problem.network, problem.weights, problem.features, problem.targets)
+    assert module.objective == pytest.approx(loss / 40, rel=1e-6)
+
+
+def test_float64_goes_on_with_its_bits(prefix):
+    problem = Problem('softmax', rows=37)
+
+    def fit(module, begin, end):
+        train_data, arg_params = float64(problem)
+        module.fit(train_data, eval_metric=[], begin_epoch=begin, num_epoch=end,
+                   arg_params=arg_params, optimizer_params=SETTINGS['sgd'], epoch_end_callback=(
+                       mx.callback.module_checkpoint(module, prefix, 1, True)))
+        return module
+
+    unbroken = fit(problem.module(3), 0, 4)
+    resumed = fit(load(prefix, 2), 2, 4)
+    assert bits(resumed) == bits(unbroken)
+    assert {value.dtype for value in resumed.get_params()[0].values()} == {np.float64}
+
+
+@pytest.mark.filterwarnings('ignore:with kvstore=None each of the 2 devices')
+def test_each_device_that_trains_alone_goes_on_with_its_own_momentum(prefix):
+    problem = Problem('softmax', rows=37)
+    trained = train(problem, problem.module(3, context=TWO_DEVICES), 0, 2, kvstore=None,
+                    prefix=prefix)
+    resumed = bound(load(prefix, 2, context=TWO_DEVICES), problem)
+    resumed.init_optimizer(None, 'sgd', SETTINGS['sgd'])
+    states = [{key: state.asnumpy() for key, state in module._updater.states.items()}
+              for module in (trained, resumed)]
+    assert set(states[0]) == set(states[1]) == {0, 1, 2, 3}
+    for key, state in states[0].items():
+        np.testing.assert_array_equal(states[1][key], state)
+    assert np.abs(states[0][0] - states[0][1]).max() > 1e-3  # of both devices
+
+
+@pytest.mark.filterwarnings('ignore:training did not converge')
+def test_what_a_snapshot_knows_goes_on(prefix):
+    """Its distance, and how often that has stayed: here a small rate gets no closer."""
+    problem = Problem('softmax', rows=37)
+    module = train(problem, problem.module(1, tol=1e-9), 0, 4, learning_rate=1e-3)
+    module.save_checkpoint(prefix, 4, save_optimizer_states=True)
+    saved = vars(module._snapshot)
+    assert saved['num_stays'] and saved['curvature'] and 0 < saved['distance'] < np.inf
+    resumed = bound(load(prefix, 4), problem)
+    found = vars(resumed._snapshot)
+    assert {**saved, 'full_gradient': None} == {**found, 'full_gradient': None}
+    resumed.init_optimizer(optimizer_params={**SETTINGS['sgd'], 'learning_rate': 1e-3})
+    for each in module, resumed:  # without a step in between
+        each.update_full_grads(problem.iterator())
+    assert resumed.result.distance == pytest.approx(module.result.distance, rel=1e-6)
 
 
 @pytest.mark.parametrize('loads, given, expected', [

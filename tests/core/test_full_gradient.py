@@ -6,6 +6,7 @@ import mxnet as mx
 import numpy as np
 import pytest
 
+import oracle
 from full_gradients import (
     ShortBatches,
     assert_pass,
@@ -165,3 +166,22 @@ def test_lists_of_batches_cannot_be_held():
     with pytest.raises(ValueError, match='store_snapshot_grads must be False where train_data '
                                          'yields lists of batches'):
         module.update_full_grads(lists_of_batches(problem.iterator()))
+
+
+def test_the_objective_of_a_long_pass_counts_each_batch_once():
+    """Losses are added up after each 64 batches; those that are stored are read one by one."""
+    problem = Problem('softmax', rows=331)
+    module = problem.bound(5, store_snapshot_grads=True)
+    module.update_full_grads(problem.iterator(5))
+    expected = oracle.loss(problem.network, problem.weights, problem.features, problem.targets)
+    np.testing.assert_allclose(module.objective, expected / 331, rtol=1e-6)
+
+
+def test_each_device_has_a_weight_of_its_own_in_a_mean():
+    """Of twelve rows the first of three devices has four, so that its weight is 1."""
+    problem = Problem('softmax', rows=48)
+    problem.symbol = mx.sym.SoftmaxOutput(problem.symbol.get_internals()['fc_output'],
+                                          mx.sym.Variable('label'), normalization='batch')
+    module = problem.bound(12, context=[mx.cpu(i) for i in range(3)], work_load_list=[2, 1, 3])
+    module.init_optimizer(kvstore='device')
+    assert_pass(problem, module, problem.iterator(12), units=3)

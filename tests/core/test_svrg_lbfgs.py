@@ -2,6 +2,7 @@
 
 import mxnet as mx
 import numpy as np
+import pytest
 
 import oracle
 from pairs import in_pairs
@@ -30,5 +31,17 @@ def test_training_is_that_of_two_loops(monkeypatch, kind, wd, rows, momentum, mu
                      layer='hidden' if kind == 'perceptron' else 'fc')
     twin.fit(8, 2, oracle.batches_of(rows, 10))
     assert rule.num_rollbacks == twin.rollbacks and rule.slowdown == twin.slowdown
+    np.testing.assert_allclose([rule.gamma, rule.rate], [twin.gamma, twin.rate], rtol=1e-5)
+    problem.assert_weights(module, twin.weights, 1e-6)
+
+
+@pytest.mark.parametrize('rescale_grad', [0.02, 0.5])
+def test_with_a_factor_of_gradients_decays_in_the_metric_are_times_its_inverse(rescale_grad):
+    """It scales the loss against the decay; at first gamma is one over the factor of a row."""
+    problem = Problem('softmax')
+    module = problem.module(2)
+    rule = fit(problem, module, 6, wd=0.05, rescale_grad=rescale_grad)
+    twin = SvrgLbfgs(problem, wd=0.05, scale=10 * rescale_grad)
+    twin.fit(6, 2, oracle.batches_of(40, 10))
     np.testing.assert_allclose([rule.gamma, rule.rate], [twin.gamma, twin.rate], rtol=1e-5)
     problem.assert_weights(module, twin.weights, 1e-6)

@@ -65,6 +65,26 @@ def test_workers_have_the_full_gradient_of_all_rows(tmp_path, cluster):
             assert np.abs(of_workers[0]['weights']['fc_weight'] - before).max() > 1e-4
 
 
+def test_workers_that_update_begin_at_the_weights_of_the_first(tmp_path):
+    """And they know the objective over the rows of all, which are unevenly many."""
+    problem, sizes = Problem(**PROBLEM), [20, 37]
+    found = run_workers('snapshots', tmp_path, environment={'MXNET_UPDATE_ON_KVSTORE': '0'},
+                        problem=PROBLEM, sizes=sizes, batch_sizes=[8, 8], devices=2, count=2,
+                        apart=1)
+    first = found[0][0]['before']
+    np.testing.assert_allclose(found[1][0]['before']['fc_weight'], first['fc_weight'] + 1)
+    for of_worker in found:
+        for name, value in first.items():
+            np.testing.assert_array_equal(of_worker[0]['weights'][name], value)
+        for number, snapshot in enumerate(of_worker):
+            for name, value in found[0][number]['live'].items():
+                np.testing.assert_array_equal(snapshot['live'][name], value)
+            weights = {name: value.astype(float) for name, value in snapshot['weights'].items()}
+            np.testing.assert_allclose(snapshot['objective'], oracle.loss(
+                problem.network, weights, problem.features, problem.targets) / 57, rtol=1e-6)
+            assert_close(snapshot['full'], full_gradient(problem, weights, 8))
+
+
 def test_each_row_counts_alike_in_mean_losses(tmp_path):
     found = run_workers('snapshots', tmp_path, problem={**PROBLEM, 'mean': True}, sizes=[20, 37],
                         batch_sizes=[8, 6], count=2)

@@ -93,16 +93,17 @@ def test_workers_have_the_metric_of_all_rows(tmp_path, scenario):
                           batch_size=5, units=units)
     problem = Problem(**given)
     features = problem.features * units
-    inputs = np.column_stack([features, np.ones(60)])
-    moment = inputs.T @ inputs / 60 + 1e-3 * np.diag([1, 1, 1, 1, 0])
-    scales = 1 / np.diag(moment)[:4]
-    for found, norm, weights in results:
-        np.testing.assert_allclose(found, moment, rtol=1e-4)
-        np.testing.assert_array_equal(found, results[0][0])
+    for block, norm, weights in results:
+        mean, spread = block.moments
+        np.testing.assert_allclose(mean / units, problem.features.mean(axis=0), atol=1e-6)
+        np.testing.assert_allclose(spread / np.outer(units, units),
+                                   np.cov(problem.features.T, bias=True), atol=1e-6)
+        np.testing.assert_array_equal(block.factor, results[0][0].factor)
+        scales = 1 / (np.square(features).mean(axis=0) + block.decays[0])
         gradient = problem.network(weights, features, problem.targets)
         largest = max(np.abs((gradient['fc_weight'] / 60 + 1e-3 * weights['fc_weight'])
                              * np.sqrt(scales)).max(), np.abs(gradient['fc_bias']).max() / 60)
-        assert largest <= 1.05e-4
+        assert 0 < norm and largest <= 1.05e-4
         np.testing.assert_allclose(norm, largest, rtol=0.05)
         for name, value in results[0][2].items():
             np.testing.assert_array_equal(weights[name], value)

@@ -85,7 +85,7 @@ def warn_of_batch_sizes(kvstore, problem, sizes, batch_size, given):
 
 
 def fit_on_raw_columns_gluon(kvstore, problem, sizes, batch_size, units):
-    """Train on columns in some units; return the moment, the norm and the weights."""
+    """Train on columns in some units; return the metric's block, the norm and the weights."""
     problem = Blocks(**problem)
     problem.features *= units
     net = problem.net()
@@ -97,5 +97,5 @@ def fit_on_raw_columns_gluon(kvstore, problem, sizes, batch_size, units):
         for batch in batches:
             trainer.backward(*batch)
             trainer.step(batch_size * len(sizes))
-    part, = trainer._optimizer.lr_scheduler.metric
-    return part.moment, trainer.gradient_norm, weights_of(net)
+    block, = trainer._optimizer.lr_scheduler.metric.blocks
+    return block, trainer.gradient_norm * trainer.has_converged, weights_of(net)

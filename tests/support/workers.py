@@ -44,17 +44,24 @@ def full_gradient_of(module):
             for name in module._param_dict[0]}
 
 
-def snapshots(kvstore, problem, sizes, batch_sizes, devices=1, count=10, seeds=None):
-    """Take snapshots, with some steps between; return what each of them found."""
+def snapshots(kvstore, problem, sizes, batch_sizes, devices=1, count=10, seeds=None, apart=0):
+    """Take snapshots, with some steps between; return what each of them found.
+
+    Before the first the weights of a worker are `apart` from those of the one before.
+    """
     problem = problem_of(problem)
     rank = kvstore.rank
     train_data = shard_of(problem, sizes, rank, batch_sizes[rank])
     module = bound(problem, kvstore, train_data, devices, seeds and seeds[rank])
+    if apart:
+        module.set_params({name: value + apart * rank
+                           for name, value in module.get_params()[0].items()}, {})
     some = next(iter(problem.iterator(batch_sizes[rank])))
     found = []
     for _ in range(count):
+        before = weights_of(module)
         module.update_full_grads(train_data)
-        found.append({'live': weights_of(module),
+        found.append({'before': before, 'live': weights_of(module), 'objective': module.objective,
                       'weights': weights_of(module._mod_aux), 'full': full_gradient_of(module)})
         for _ in range(rank + 1 if kvstore.type == 'dist_async' else 1):
             module.forward_backward(some)
@@ -184,15 +191,15 @@ def fit_until_converged(kvstore, problem, sizes, batch_size, tols):
 
 
 def fit_on_raw_columns(kvstore, problem, sizes, batch_size, units):
-    """Train on columns in some units; return the moment, the norm and the weights."""
+    """Train on columns in some units; return the metric's block, the norm and the weights."""
     problem = problem_of(problem)
     problem.features *= units
     module = problem.module(2, tol=1e-4)
     module.fit(shard_of(problem, sizes, kvstore.rank, batch_size), kvstore=kvstore,
                initializer=mx.init.Zero(), eval_metric='mse', num_epoch=200,
                optimizer='svrg_lbfgs', optimizer_params={'wd': 1e-3})
-    part, = module._optimizer.lr_scheduler.metric
-    return part.moment, module.gradient_norm, weights_of(module)
+    block, = module._optimizer.lr_scheduler.metric.blocks
+    return block, module.gradient_norm * module.has_converged, weights_of(module)
 
 
 class Unpicklable(mx.optimizer.SGD):

@@ -1,0 +1,198 @@
+"""Jumps to the minimum of a quadratic model with an operator, against float64."""
+
+import mxnet as mx
+import numpy as np
+import pytest
+from sklearn.linear_model import Lasso
+
+import oracle
+from own_operators import Cap
+from svrg_optimization.core.optimality import Point
+from svrg_optimization.proximal import L1, Box, GroupLasso
+from svrg_optimization.rate.composite import Composite
+from svrg_optimization.rate.metric import Block, Metric, Moments
+
+COLUMNS, OUTPUTS, ROWS = 5, 2, 60
+RNG = np.random.RandomState(0)
+INPUTS = RNG.normal(size=(ROWS, COLUMNS)) * [1, 2, 0.5, 1, 3] + 5
+GAMMA = 0.7
+
+
+def metric_of(inputs, outputs=OUTPUTS, axis=1, joined=True, multiplier=1.):
+    mean = inputs.mean(axis=0)
+    names = ['weight', 'bias'][:1 + joined]
+    block = Block(names, axis, Moments(mean, (inputs - mean).T @ (inputs - mean) / len(inputs)),
+                  [0.] * len(names), 'float64')
+    shapes = {'weight': (outputs, COLUMNS) if axis else (COLUMNS, outputs), 'bias': (outputs,),
+              'other': (2, 2)}
+    return Metric(shapes, {**dict.fromkeys(shapes, multiplier), 'other': 0.5}, [block])
+
+
+def dense_of(metric, inputs):
+    """Return M of all parameters."""
+    matrix = np.diag(metric.vector({name: np.full(shape, 1 / metric.multipliers[name])
+                                    for name, shape in metric.shapes.items()}))
+    places, (block,) = metric.arrays(np.arange(metric.size)), metric.blocks
+    weight = places['weight'] if block.axis else places['weight'].T
+    inputs = np.column_stack([inputs, np.ones((len(inputs), int(block.is_joined)))])
+    for row, last in zip(weight, places['bias']):
+        chosen = np.array([*row, last][:inputs.shape[1]])
+        matrix[np.ix_(chosen, chosen)] = inputs.T @ inputs / len(inputs) / (
+            metric.multipliers['weight'])
+    return matrix
+
+
+def updated(matrix, pairs):
+    """Return a Hessian after updates of BFGS."""
+    for s, y in pairs:
+        turned = matrix @ s
+        matrix = matrix + np.outer(y, y) / (s @ y) - np.outer(turned, turned) / (s @ turned)
+    return matrix
+
+
+def point_of(weights, gradient):
+    return Point(weights, gradient, 0., 0., 1., ROWS)
+
+
+class Model:
+    """The model q at random weights, which ISTA minimizes."""
+
+    def __init__(self, operator, prox, axis=1, joined=True, pairs=0):
+        self.inputs, self.prox = INPUTS - 5 * (not joined), prox
+        self.metric = metric = metric_of(self.inputs, axis=axis, joined=joined, multiplier=2.)
+        self.regime = Composite(metric, 'float64', {'weight': operator})
+        rng, self.hessian = np.random.RandomState(1), dense_of(metric, self.inputs) / GAMMA
+        moves, root = rng.normal(size=(pairs, metric.size)), np.linalg.cholesky(self.hessian)
+        truth = root @ np.diag(rng.uniform(0.3, 3, metric.size)) @ root.T
+        self.hessian = updated(self.hessian, [(move, truth @ move) for move in moves])
+        for move in moves:
+            self.regime.pairs.add(metric.whiten(move), metric.pull(truth @ move))
+        self.regime.pairs.gamma = GAMMA
+        self.at, aim = rng.normal(size=(2, metric.size))
+        self.gradient = self.hessian @ (self.at - aim)
+        self.point = point_of(self.at, self.gradient)
+
+    def value(self, vector):
+        by = vector - self.at
+        weight = mx.nd.array(self.metric.arrays(vector)['weight'], dtype='float64')
+        return self.gradient @ by + by @ self.hessian @ by / 2 + (
+            self.regime.proximal['weight'].value(weight))
+
+    def applied(self, vector, step):
+        arrays = self.metric.arrays(vector)
+        return self.metric.vector({**arrays, 'weight': self.prox(arrays['weight'], step)})
+
+    def minimum(self):
+        """Return the minimum: the smooth parameters in closed form, and FISTA for the others."""
+        places = self.metric.arrays(np.arange(self.metric.size))
+        shape, one = places['weight'].shape, places['weight'].ravel()
+        rest = np.setdiff1d(np.arange(self.metric.size), one)
+        gain = np.linalg.solve(self.hessian[np.ix_(rest, rest)], np.column_stack([
+            self.hessian[np.ix_(rest, one)], self.gradient[rest]]))
+        reduced = np.column_stack([self.hessian[np.ix_(one, one)], self.gradient[one]]) - (
+            self.hessian[np.ix_(one, rest)] @ gain)
+        hessian, slope = reduced[:, :-1], reduced[:, -1]
+        step = 1 / np.linalg.eigvalsh(hessian)[-1]
+        at = ahead = self.at[one]
+        count = 1
+        for _ in range(4000):
+            former, at = at, self.prox((ahead - step * (slope + hessian @ (
+                ahead - self.at[one]))).reshape(shape), step).ravel()
+            count = 1 if (ahead - at) @ (at - former) > 0 else count + 1
+            ahead = at + (count - 1) / (count + 2) * (at - former)
+        found = self.at.copy()
+        found[one], found[rest] = at, self.at[rest] - gain @ [*(at - self.at[one]), 1]
+        return found
+
+
+OPERATORS = {
+    'L1': (L1(0.5), oracle.soft_threshold(0.5)),
+    'rows': (GroupLasso(1., 0), oracle.block_threshold(1., 0)),
+    'columns': (GroupLasso(2., 1), oracle.block_threshold(2., 1)),
+    'last axis': (GroupLasso(2., -1), oracle.block_threshold(2., 1)),
+    'bounds': (Box(-0.25, 0.25), oracle.box(-0.25, 0.25)),
+    "one's own": (Cap(0.25), oracle.box(-np.inf, 0.25))}
+
+
+@pytest.mark.parametrize('kind', OPERATORS)
+@pytest.mark.parametrize('axis', [0, 1])
+@pytest.mark.parametrize('joined, pairs', [(True, 0), (True, 3), (False, 0), (False, 3)])
+def test_a_jump_ends_at_the_minimum_of_the_model(kind, axis, joined, pairs):
+    """Inputs have means of 5, which a bias that is joined takes up."""
+    model = Model(*OPERATORS[kind], axis, joined, pairs)
+    expected, found = model.minimum(), model.regime.jump(model.point)
+    least = model.value(expected)
+    begin = model.value(model.applied(model.at, 0.))
+    assert model.value(found) - least <= 1e-5 * (begin - least)
+    np.testing.assert_array_equal(model.metric.arrays(found)['weight'] == 0,
+                                  model.metric.arrays(expected)['weight'] == 0)
+    np.testing.assert_allclose(model.regime.way(model.point),
+                               model.metric.whiten(found - model.at), rtol=1e-9)
+
+
+@pytest.mark.parametrize('joined', [True, False])
+@pytest.mark.parametrize('strength', [0.01, 0.1, 1.])
+def test_with_squares_a_jump_solves_the_lasso(strength, joined):
+    """Where the metric is the Hessian itself."""
+    inputs = INPUTS - 5 * (not joined)
+    metric = metric_of(inputs, 1, joined=joined)
+    labels = inputs @ [1, 0, 0, -2, 0.5] + 3 + RNG.normal(size=ROWS)
+    weight, bias = RNG.normal(size=(1, COLUMNS)), RNG.normal(size=1) * joined
+    error = inputs @ weight[0] + bias - labels
+    gradient = {'weight': error[None] @ inputs / ROWS, 'bias': np.full(1, error.mean() * joined),
+                'other': np.zeros((2, 2))}
+    regime = Composite(metric, 'float64', {'weight': L1(strength)})
+    regime.pairs.gamma = 1.
+    found = metric.arrays(regime.jump(point_of(metric.vector(
+        {'weight': weight, 'bias': bias, 'other': np.ones((2, 2))}), metric.vector(gradient))))
+    lasso = Lasso(strength, fit_intercept=joined, tol=1e-12, max_iter=10 ** 6).fit(inputs, labels)
+    np.testing.assert_allclose(found['weight'][0], lasso.coef_, atol=2e-4)
+    np.testing.assert_array_equal(found['weight'][0] == 0, lasso.coef_ == 0)
+    np.testing.assert_allclose(found['bias'], lasso.intercept_ * joined, atol=5e-3)
+    np.testing.assert_allclose(found['other'], 1.)
+
+
+@pytest.mark.parametrize('kind', OPERATORS)
+@pytest.mark.parametrize('axis', [0, 1])
+def test_the_residual_is_the_length_of_a_proximal_step(kind, axis):
+    """With the diagonal, of which a group has the largest, and one's own operator too."""
+    model = Model(*OPERATORS[kind], axis)
+    metric = model.metric
+    diagonal = metric.arrays(np.diag(dense_of(metric, model.inputs)).copy())
+    if kind == "one's own":
+        diagonal['weight'][:] = diagonal['weight'].max()
+    elif isinstance(OPERATORS[kind][0], GroupLasso):
+        others = 1 - OPERATORS[kind][0].axis % 2
+        diagonal['weight'][:] = diagonal['weight'].max(axis=others, keepdims=True)
+    step = GAMMA / metric.vector(diagonal)
+    moved = model.at - model.applied(model.at - step * model.gradient,
+                                     metric.arrays(step)['weight'])
+    np.testing.assert_allclose(model.regime.residual(model.point),
+                               np.linalg.norm(moved / np.sqrt(step)), rtol=1e-6)
+    minimum = model.minimum()
+    slope = model.gradient + model.hessian @ (minimum - model.at)
+    assert model.regime.residual(point_of(minimum, slope)) < 1e-5
+
+
+def test_steps_of_an_operator_are_divided_by_the_diagonal():
+    metric = metric_of(INPUTS)
+    like = mx.nd.zeros((OUTPUTS, COLUMNS))
+    expected = 0.25 / np.square(INPUTS).mean(axis=0)
+    for operator in L1(1.), GroupLasso(1., 1):
+        regime = Composite(metric, 'float32', {'weight': operator})
+        for _ in range(2):
+            np.testing.assert_allclose(regime.step_size('weight', 0.25, like).asnumpy(),
+                                       [expected] * OUTPUTS, rtol=1e-6)
+        assert regime.step_size('other', 0.25, like) == 0.25
+    regime = Composite(metric, 'float32', {'weight': GroupLasso(1., 0)})
+    np.testing.assert_allclose(
+        regime.step_size('weight', 0.25, like).asnumpy(),
+        0.25 / np.square(INPUTS).mean(), rtol=1e-6)
+    assert Composite(metric, 'float32', {'weight': Cap(1.)}).step_size('weight', 0.25, like) == 0.25
+
+
+def test_before_gamma_is_known_there_is_no_way():
+    metric = metric_of(INPUTS)
+    regime = Composite(metric, 'float64', {'weight': L1(1.)})
+    assert np.isnan(regime.jump(point_of(*np.ones((2, metric.size))))).all()
+    assert [regime.rate(0.7, 100, batches) for batches in (5, 40)] == [0.1, 0.025]

@@ -1,0 +1,369 @@
+"""Moments, blocks and the metric, against dense matrices in float64."""
+
+import threading
+from types import SimpleNamespace
+
+import mxnet as mx
+import numpy as np
+import pytest
+
+from svrg_optimization.core.front_end import Workers
+from svrg_optimization.proximal import L1, GroupLasso
+from svrg_optimization.rate.metric import (
+    COLUMNS,
+    Block,
+    InputMoments,
+    Layer,
+    Metric,
+    Moments,
+    blocks_of,
+    diagonals_of,
+)
+
+RNG = np.random.RandomState(0)
+ROWS = RNG.normal(size=(50, 4)) @ RNG.normal(size=(4, 4)) + [0, 1, -2, 5]
+OUTPUTS = 3
+LAYER = Layer('weight', 'bias', 1)
+
+
+def moments_of(rows, is_full=True):
+    mean = rows.mean(axis=0)
+    centred = rows - mean
+    return Moments(mean, centred.T @ centred / len(rows) if is_full
+                   else np.square(centred).mean(axis=0))
+
+
+def dense(rows, decays):
+    """Return M of one output; with two decays the bias is joined."""
+    inputs = np.column_stack([rows, np.ones((len(rows), len(decays) - 1))])
+    return inputs.T @ inputs / len(rows) + np.diag(
+        [decays[0]] * rows.shape[1] + list(decays[1:]))
+
+
+def block_of(rows, decays, axis=1, dtype='float64', is_invariant=False, **how):
+    return Block(['weight', 'bias'][:len(decays)], axis, moments_of(rows, **how), list(decays),
+                 dtype, is_invariant)
+
+
+def metric_of(block, multiplier=1., outputs=OUTPUTS):
+    columns = len(block.mean)
+    shapes = {'bias': (outputs,), 'other': (2, 2),
+              'weight': (outputs, columns) if block.axis else (columns, outputs)}
+    return Metric(shapes, {**dict.fromkeys(block.names, multiplier), 'other': 4.,
+                           **({} if block.is_joined else {'bias': 9.})}, [block])
+
+
+class Dense:
+    """M of all parameters as one matrix, in the order of a Metric's vectors."""
+
+    def __init__(self, metric, of_output):
+        self.matrix = np.diag(metric.vector({
+            name: np.full(shape, 1 / metric.multipliers[name])
+            for name, shape in metric.shapes.items()}))
+        places = metric.arrays(np.arange(metric.size))
+        block, = metric.blocks
+        weight = places['weight'] if block.axis else places['weight'].T
+        for row, last in zip(weight, places['bias']):
+            chosen = np.array([*row, last] if block.is_joined else row)
+            self.matrix[np.ix_(chosen, chosen)] = of_output / metric.multipliers['weight']
+
+
+DECAYS = [(0.,), (0.3,), (0., 0.), (0.3, 0.), (0.3, 0.2)]
+
+
+@pytest.mark.parametrize('axis', [0, 1])
+@pytest.mark.parametrize('multiplier', [1., 2.5])
+@pytest.mark.parametrize('decays', DECAYS)
+def test_the_variables_are_those_of_the_dense_matrix(decays, multiplier, axis):
+    metric = metric_of(block_of(ROWS, decays, axis), multiplier)
+    matrix = Dense(metric, dense(ROWS, decays)).matrix
+    weights, gradient = RNG.normal(size=(2, metric.size))
+    whitened, pulled = metric.whiten(weights), metric.pull(gradient)
+    for found, expected in (
+            (whitened @ whitened, weights @ matrix @ weights),
+            (pulled @ pulled, gradient @ np.linalg.solve(matrix, gradient)),
+            (pulled @ whitened, gradient @ weights),
+            (metric.push(whitened), weights), (metric.unpull(pulled), gradient),
+            (metric.push(pulled), np.linalg.solve(matrix, gradient)),
+            (metric.unpull(whitened), matrix @ weights)):
+        np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize('decays', DECAYS)
+def test_the_factor_is_a_root_of_the_inverse(decays):
+    factor = block_of(ROWS, decays).matrix()
+    np.testing.assert_allclose(factor @ factor.T, np.linalg.inv(dense(ROWS, decays)), rtol=1e-9)
+
+
+@pytest.mark.parametrize('axis', [0, 1])
+@pytest.mark.parametrize('decays', DECAYS)
+def test_many_columns_have_variances_about_their_means(decays, axis):
+    """With a bias they are joined to it, so that M is no diagonal."""
+    block = block_of(ROWS, decays, axis, is_full=False)
+    mean = ROWS.mean(axis=0)
+    matrix = np.diag(ROWS.var(axis=0) + decays[0])
+    if len(decays) == 1:
+        matrix += np.diag(mean ** 2)
+    else:
+        about = decays[1] / (1 + decays[1])  # what a decayed bias leaves of the means
+        matrix += np.diag(about * mean ** 2)
+        shift = np.eye(5)
+        shift[4, :4] = mean / (1 + decays[1])
+        matrix = shift.T @ np.diag([*np.diag(matrix), 1 + decays[1]]) @ shift
+    metric = metric_of(block, 2.)
+    weights, gradient = RNG.normal(size=(2, metric.size))
+    whole = Dense(metric, matrix).matrix
+    np.testing.assert_allclose(metric.push(metric.pull(gradient)),
+                               np.linalg.solve(whole, gradient), rtol=1e-9)
+    np.testing.assert_allclose(metric.unpull(metric.whiten(weights)), whole @ weights, rtol=1e-9)
+    assert not block.is_full
+
+
+@pytest.mark.parametrize('is_full', [True, False])
+@pytest.mark.parametrize('decays', DECAYS)
+def test_the_diagonal_is_that_of_the_matrix(decays, is_full):
+    expected = np.diag(dense(ROWS, decays))
+    block = block_of(ROWS, decays, is_full=is_full)
+    np.testing.assert_allclose(block.diagonal, expected, rtol=1e-12)
+    for axis in 0, 1:
+        block.axis = axis
+        found = metric_of(block).diagonal(-0.5)
+        columns = expected[:4] ** -0.5
+        np.testing.assert_allclose(found['weight'], columns if axis else columns[:, None])
+        assert ('bias' in found) == (len(decays) == 2)
+        if 'bias' in found:
+            np.testing.assert_allclose(found['bias'], expected[4:] ** -0.5)
+
+
+@pytest.mark.parametrize('is_invariant', [False, True])
+@pytest.mark.parametrize('decays', [(0.,), (0.3,), (0., 0.), (0.3, 0.)])
+def test_the_spread_is_that_of_the_outputs(decays, is_invariant):
+    """About their means if there is a bias, which takes these up, or about 0."""
+    block = block_of(ROWS, decays, is_invariant=is_invariant)
+    metric = metric_of(block, 2.)
+    vector = RNG.normal(size=metric.size)
+    arrays = metric.arrays(vector)
+    weight, bias = arrays['weight'], arrays['bias'] if block.is_joined else 0.
+    if is_invariant:
+        weight, bias = weight - weight.mean(axis=0), bias - np.mean(bias)
+    outputs = ROWS @ weight.T + bias
+    rest = decays[0] * np.square(weight).sum()
+    centred = outputs - outputs.mean(axis=0) if block.is_joined else outputs
+    for about_zero, each in (False, centred), (True, outputs):
+        expected = (np.square(each).sum() / 50 + rest) / 2 + np.square(arrays['other']).sum() / 4
+        np.testing.assert_allclose(metric.spread(vector, about_zero), np.sqrt(expected),
+                                   rtol=1e-9)
+
+
+@pytest.mark.parametrize('decays', [(0.3,), (0.3, 0.)])
+def test_rounding_is_what_the_precision_of_each_weight_moves_the_outputs_by(decays):
+    metric = metric_of(block_of(ROWS, decays), 2.)
+    vector = RNG.normal(size=metric.size)
+    matrix = Dense(metric, dense(ROWS, decays)).matrix
+    for dtype in 'float32', 'float64':
+        np.testing.assert_allclose(
+            metric.rounding(vector, dtype),
+            np.finfo(dtype).eps * np.sqrt(np.diag(matrix) @ vector ** 2), rtol=1e-9)
+
+
+@pytest.mark.parametrize('axis', [0, 1])
+@pytest.mark.parametrize('decays', DECAYS)
+@pytest.mark.parametrize('is_softmax', [True, False])
+def test_what_a_softmax_does_not_see_is_left_out_unless_it_is_decayed(is_softmax, decays, axis):
+    metric = metric_of(block_of(ROWS, decays, axis))
+    errors = RNG.normal(size=(50, OUTPUTS))
+    if is_softmax:
+        errors -= errors.mean(axis=1, keepdims=True)
+
+    def vector(weight, bias):
+        return metric.vector({'weight': weight if axis else weight.T, 'bias': bias,
+                              'other': np.ones((2, 2))})
+
+    metric.find_invariant(vector(errors.T @ ROWS / 50, errors.mean(axis=0)))
+    assert metric.blocks[0].is_invariant == is_softmax
+    weight, bias = RNG.normal(size=(OUTPUTS, 4)), RNG.normal(size=OUTPUTS)
+    shared = weight + RNG.normal(size=4), bias + 7
+    for method in metric.whiten, metric.pull:
+        seen = metric.arrays(method(vector(*shared)) - method(vector(weight, bias)))
+        assert bool(np.abs(seen['weight']).max() > 1e-9) == bool(decays[0] or not is_softmax)
+        if len(decays) == 2:
+            assert bool(np.abs(seen['bias']).max() > 1e-9) == bool(decays[1] or not is_softmax)
+
+
+@pytest.mark.parametrize('decay', [0., 0.1])
+def test_a_constant_column_leaves_the_others_as_they_are(decay):
+    rows = np.column_stack([ROWS, np.full(50, 3.)])
+    factor = block_of(rows, (decay, 0.), dtype='float32').matrix()
+    without = block_of(ROWS, (decay, 0.), dtype='float32').matrix()
+    kept = np.ix_([0, 1, 2, 3], [0, 1, 2, 3])
+    np.testing.assert_allclose((factor @ factor.T)[kept], (without @ without.T)[kept], rtol=1e-9)
+    # Its weight does what the bias does. Without decay M has no inverse there: its diagonal is.
+    expected = 1 / (decay or np.square(3.))
+    np.testing.assert_allclose((factor @ factor.T)[4, 4], expected, rtol=1e-9)
+    block = block_of(rows, (decay, 0.), dtype='float32')
+    assert not block.lost.size and np.isfinite(block.root).all()
+    zeros = block_of(0 * rows, (0., 0.), dtype='float32')
+    np.testing.assert_array_equal(zeros.factor, np.eye(5))
+
+
+@pytest.mark.parametrize('dtype, gap, is_lost', [
+    ('float32', 1e-6, True), ('float32', 1e-3, False), ('float64', 1e-6, False)])
+def test_directions_that_steps_do_not_resolve_are_lost(dtype, gap, is_lost):
+    """Two columns that differ by very little."""
+    rows = np.random.RandomState(1).normal(size=(400, 2))
+    rows[:, 1] = rows[:, 0] + gap * rows[:, 1]
+    block = block_of(rows, (0., 0.), dtype=dtype)
+    assert block.lost.shape == (2, int(is_lost))
+    centred = rows - rows.mean(axis=0)
+    scale = centred.std(axis=0)
+    _, values, directions = np.linalg.svd(centred / scale / 20, full_matrices=False)
+    kept = np.where([True, not is_lost], values, 1.)
+    gradient = np.random.RandomState(2).normal(size=(OUTPUTS, 2))
+    np.testing.assert_allclose(gradient @ block.factor @ block.factor.T, gradient @ (
+        directions.T / kept ** 2 @ directions / scale / scale[:, None]), rtol=2e-3)
+    metric, bias = metric_of(block, 2.), np.array([1., 2., 3.])
+    vector = metric.vector({'weight': gradient, 'bias': bias, 'other': np.ones((2, 2))})
+    along = (gradient - np.outer(bias, rows.mean(axis=0))) / scale @ directions[1] / values[1]
+    np.testing.assert_allclose(metric.lost(vector), np.sqrt(2) * np.linalg.norm(along) * is_lost,
+                               rtol=1e-3)
+
+
+def test_a_column_that_varies_by_less_than_its_rounding_is_lost():
+    """In float32 a column about 1e8 that varies by 1 is constant."""
+    rows = ROWS - ROWS.mean(axis=0)
+    deviations = rows.std(axis=0)
+    block = Block(['weight', 'bias'], 1, Moments(np.array([1e8, 0, 0, 0]), np.diag(
+        deviations ** 2)), [0., 0.], 'float32')
+    np.testing.assert_allclose(block.lost[:, 0], [1 / deviations[0], 0, 0, 0], rtol=1e-12)
+    gradient, bias = RNG.normal(size=(1, 4)), RNG.normal(size=1)
+    metric = metric_of(block, outputs=1)
+    vector = metric.vector({'weight': gradient, 'bias': bias, 'other': np.ones((2, 2))})
+    np.testing.assert_allclose(metric.lost(vector), abs(gradient[0, 0] - 1e8 * bias[0]) / (
+        deviations[0]), rtol=1e-12)
+
+
+# The moments of a pass
+
+def input_moments(batches, columns, axis=1, workers=None):
+    shape = (OUTPUTS, columns) if axis else (columns, OUTPUTS)
+    layer = LAYER._replace(axis=axis)
+    moments = InputMoments(SimpleNamespace(
+        inputs_of_weights=lambda batch, source: [(layer, batch)],
+        weights=lambda: {'weight': [np.zeros(shape)]}), None)
+    for batch in batches:
+        moments.add(batch)
+    return moments.of_all(workers or Workers())[layer]
+
+
+@pytest.mark.parametrize('offset', [0, 1e6])
+@pytest.mark.parametrize('columns', [4, COLUMNS + 1])
+def test_moments_are_those_of_all_rows(columns, offset):
+    """Batches of several rows, of one, and of padding alone; numbers exact as float32 has them."""
+    rows = np.round(4 * RNG.normal(size=(60, columns))) / 4 + offset
+    batches = [mx.nd.array(rows[:30]), mx.nd.array(rows[30:59]), np.empty(0),
+               mx.nd.array(rows[59:])]
+    found = input_moments(batches, columns)
+    expected = moments_of(rows - offset, columns <= COLUMNS)
+    np.testing.assert_allclose(found.mean - offset, expected.mean, atol=1e-9)
+    np.testing.assert_allclose(found.spread, expected.spread, rtol=1e-7, atol=1e-8)
+    if columns == 4:
+        block = Block(['weight', 'bias'], 1, found, [0., 0.], 'float32')
+        np.testing.assert_allclose(block.factor @ block.factor.T, np.linalg.inv(expected.spread),
+                                   rtol=1e-7)
+
+
+@pytest.mark.parametrize('axis', [0, 1])
+@pytest.mark.parametrize('columns', [6, COLUMNS + 1])
+def test_sparse_rows_of_many_columns_have_mean_squares(columns, axis):
+    rows = RNG.normal(size=(40, columns)) * (RNG.uniform(size=(40, columns)) < 0.2)
+    found = input_moments([mx.nd.array(rows[:30]).tostype('csr'),
+                           mx.nd.array(rows[30:]).tostype('csr')], columns, axis)
+    if columns > COLUMNS:
+        np.testing.assert_array_equal(found.mean, 0)
+        np.testing.assert_allclose(found.spread, np.square(rows).mean(axis=0), rtol=1e-6)
+    else:
+        np.testing.assert_allclose(found.spread, moments_of(rows).spread, atol=1e-6)
+
+
+@pytest.mark.parametrize('columns', [4, COLUMNS + 1])
+def test_workers_have_the_moments_of_all_of_them(columns):
+    """Their means differ, about which each adds its own rows up."""
+    rows = RNG.normal(size=(60, columns)) + 3
+    rows[40:] -= 9
+    meeting, told, found = threading.Barrier(2), [None, None], [None, None]
+
+    class OfTwo(Workers):
+        def __init__(self, rank):
+            self.rank = rank
+
+        def total(self, array):
+            told[self.rank] = array
+            meeting.wait(30)
+            total = told[0] + told[1]
+            meeting.wait(30)
+            return total
+
+    def work(rank):
+        found[rank] = input_moments([rows[:40], rows[40:]][rank:rank + 1], columns,
+                                    workers=OfTwo(rank))
+
+    threads = [threading.Thread(target=work, args=(rank,)) for rank in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    expected = moments_of(rows, columns <= COLUMNS)
+    for each in found:
+        np.testing.assert_allclose(each.mean, expected.mean, rtol=1e-12, atol=1e-12)
+        np.testing.assert_allclose(each.spread, expected.spread, rtol=1e-9, atol=1e-12)
+
+
+# The blocks of a model
+
+@pytest.mark.parametrize('shapes, multipliers, moments, names', [
+    ({}, {}, {}, ('weight', 'bias')), ({'bias': None}, {}, {}, ('weight',)),
+    ({}, {'bias': 2.}, {}, ('weight',)), ({}, {}, {'mean': np.zeros(4)}, ('weight',)),
+    ({'bias': (1,)}, {}, {}, ('weight',)), ({'weight': None}, {}, {}, None),
+    ({}, {}, {'spread': np.full((4, 4), np.nan)}, None)])
+def test_a_bias_is_joined_where_it_can_take_up_the_means(shapes, multipliers, moments, names):
+    """It needs the multiplier of the weight, and one number for each output."""
+    shapes = {name: shape for name, shape in {
+        'weight': (OUTPUTS, 4), 'bias': (OUTPUTS,), **shapes}.items() if shape}
+    mean_gradient = SimpleNamespace(multipliers={'weight': 1., 'bias': 1., **multipliers},
+                                    decays={'weight': 0.5, 'bias': 0.25})
+    blocks = blocks_of({LAYER: moments_of(ROWS)._replace(**moments)}, mean_gradient, shapes, 3.,
+                       'float32')
+    assert [block.names for block in blocks] == ([names] if names else [])
+    for block in blocks:
+        assert block.decays == [1.5, 0.75][:len(names)]
+
+
+@pytest.mark.parametrize('operator, is_one_number', [
+    (None, False), (L1(1.), False), (GroupLasso(1., 0), (True, False)),
+    (GroupLasso(1., 1), (False, True)), (GroupLasso(1., -1), (False, True)),
+    (GroupLasso(1., -2), (True, False))], ids=repr)
+@pytest.mark.parametrize('axis', [0, 1])
+def test_a_group_has_one_number_along_all_of_its_columns(operator, is_one_number, axis):
+    """A row of x w^T's weight has all columns, and a column of x w's."""
+    if is_one_number:
+        is_one_number = is_one_number[0 if axis else 1]
+    block = block_of(ROWS, (0.3, 0.), axis)
+    found, = diagonals_of([block], {} if operator is None else {'weight': operator})
+    expected = np.square(ROWS).mean(axis=0) + 0.3
+    np.testing.assert_allclose(found.diagonal, np.full(4, expected.mean())
+                               if is_one_number else expected, rtol=1e-12)
+    assert found.names == ('weight',) and found.axis == axis
+    assert not diagonals_of([block], {'weight': object()})  # of one's own: a step of one rate
+
+
+# Weight decays that follow gamma
+
+def test_the_decay_follows_gamma_from_a_factor_of_two_on():
+    metric = metric_of(block_of(ROWS, (0.3, 0.1)))
+    decays = {'weight': 3., 'bias': 1.}
+    assert metric.with_decays(decays, 0.19) is metric
+    assert metric.with_decays(decays, 0.051) is metric
+    for gamma in 0.21, 0.049:
+        factor = metric.with_decays(decays, gamma).blocks[0].matrix()
+        np.testing.assert_allclose(factor @ factor.T, np.linalg.inv(
+            dense(ROWS, (3 * gamma, gamma))), rtol=1e-9)

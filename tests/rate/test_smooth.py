@@ -1,0 +1,85 @@
+"""What a move between two snapshots teaches: gamma, pairs and decays that follow."""
+
+import numpy as np
+import pytest
+
+from svrg_optimization.rate.metric import Metric
+from svrg_optimization.rate.smooth import Move, Regime, Smooth
+
+RNG = np.random.RandomState(0)
+HESSIAN = np.diag([1., 2., 5.])
+METRIC = Metric({'w': (3,)}, {'w': 1.})
+
+
+def move_of(s, y=None):
+    s = np.array(s, float)
+    y = HESSIAN @ s if y is None else np.array(y, float)
+    return Move(s, y, s @ s, s @ y, y @ y, 0.)
+
+
+def learned(*moves, **how):
+    regime = Regime(METRIC, 'float64')
+    for move in moves:
+        regime.learn(move, **how)
+    return regime.pairs
+
+
+def test_gamma_is_the_second_of_barzilai_and_borwein():
+    moves = [move_of(s) for s in RNG.normal(size=(3, 3))]
+    pairs = learned(*moves)
+    assert pairs.gamma == pytest.approx(moves[-1].product / moves[-1].square)
+    assert len(pairs) == 3
+
+
+@pytest.mark.parametrize('s, expected', [([1, 0, 0], 0.2), ([0, 0, 1], 0.2), ([0, 1, 0], 0.2)])
+def test_a_failed_move_makes_gamma_no_larger(s, expected):
+    """Its pair counts all the same."""
+    regime = Regime(METRIC, 'float64')
+    regime.learn(move_of([0, 0, 1]))
+    regime.learn(move_of(s), has_failed=True)
+    assert regime.pairs.gamma == pytest.approx(expected) and len(regime.pairs) == 2
+    regime.learn(move_of([1, 0, 0]))
+    assert regime.pairs.gamma == pytest.approx(1.)
+    regime.learn(move_of([0, 0, 1]), has_failed=True)
+    assert regime.pairs.gamma == pytest.approx(0.2)
+
+
+def test_the_first_move_sets_gamma_though_it_has_failed():
+    regime = Regime(METRIC, 'float64')
+    regime.learn(move_of([0, 1, 0]), has_failed=True)
+    assert regime.pairs.gamma == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize('how, expected', [
+    ({'has_fallen': True}, 10.), ({'has_fallen': True, 'has_failed': True}, 1.), ({}, 1.)])
+def test_gamma_grows_along_a_move_without_curvature_that_lowers_the_objective(how, expected):
+    regime = Regime(METRIC, 'float64')
+    regime.learn(move_of([1, 0, 0]))
+    regime.learn(move_of([1, 0, 0], [0, 0, 0]), **how)
+    assert regime.pairs.gamma == pytest.approx(expected) and len(regime.pairs) == 1
+
+
+@pytest.mark.parametrize('s, y, rounding', [
+    ([1, 0, 0], [-1, 0, 0], 0.), ([1, 0, 0], [np.nan] * 3, 0.), ([1, 0, 0], [np.inf, 0, 0], 0.),
+    ([1, 0, 0], [1e-9, 1, 0], 0.),  # at a right angle, but for rounding
+    ([1e-3, 0, 0], [1e-3, 0, 0], 1e-4)])  # a change of rounding
+def test_a_move_that_tells_nothing_is_not_learned(s, y, rounding):
+    regime = Regime(METRIC, 'float64')
+    regime.learn(move_of([0, 1, 0]))
+    with np.errstate(invalid='ignore'):
+        regime.learn(move_of(s, y), rounding)
+    assert regime.pairs.gamma == pytest.approx(0.5) and len(regime.pairs) == 1
+
+
+@pytest.mark.parametrize('difference, is_explained', [
+    (1.5, True), (0.9, False), (2.2, False), (0.99, True), (2.01, True), (np.nan, True)])
+def test_gradients_explain_what_lies_between_their_slopes(difference, is_explained):
+    move = Move(np.ones(1), np.ones(1), 1., 1., 1., along=2.)  # from a slope of 1 to 2
+    assert move.explains(difference, 0.01, 0.) == is_explained
+    assert move.explains(difference, 0., 0.02) == is_explained
+
+
+def test_the_rate_keeps_nag_stable_and_takes_four_time_constants():
+    regime = Smooth(METRIC, 'float64')
+    assert regime.rate(0.7, 40, 2) == pytest.approx(4 * 0.3 / 40)
+    assert regime.rate(0.7, 2, 40) == pytest.approx(1.5 * 1.7 / 2.4 / 40)
