@@ -341,7 +341,6 @@ class SVRGModule(Module):
             return
         svrg, snapshot, shared = self._svrg, self._snapshot, None
         if for_training and label_shapes is not None:
-            executor_group.check_label_names(self, label_shapes)
             unknown = set(self._label_names or ()) - set(self._symbol.list_arguments())
             if unknown:
                 raise ValueError('label_names must be inputs of the symbol, which has %s, and not '
