@@ -449,8 +449,10 @@ class SVRGModule(Module):
 
     def _warn_of_ignored(self, optimizer, optimizer_params):
         """Warn of arguments that the optimizer, which is there already, does not have."""
-        if (optimizer, tuple(dict(optimizer_params).items())) == _DEFAULTS:
-            return  # as where a second fit leaves them out
+        if tuple(dict(optimizer_params).items()) == _DEFAULTS[1]:  # maybe they are left out
+            optimizer_params = {}
+            if optimizer == _DEFAULTS[0]:
+                return
         klass, _, given = described(getattr(optimizer, '_optimizer', optimizer), optimizer_params)
         installed, _, has = described(self._optimizer, {})
         if klass is not installed or (not isinstance(optimizer, str)

@@ -77,7 +77,8 @@ def test_fit_may_begin_between_two_snapshots(first):
 def test_fit_with_force_init_takes_a_new_snapshot():
     problem = Problem()
     module = Problem(seed=1).fit(problem.module(4), 3)
-    problem.fit(module, 7, begin_epoch=5, force_init=True, optimizer_params=SGD)
+    with pytest.warns(UserWarning, match='learning_rate=0.05 and momentum=0.9 and wd=0.01 is ign'):
+        problem.fit(module, 7, begin_epoch=5, force_init=True, optimizer_params=SGD)
     svrg = problem.svrg(learning_rate=0.01)  # of the optimizer that is there already
     problem.assert_weights(module, svrg.fit(7, 4, begin_epoch=5))
 
