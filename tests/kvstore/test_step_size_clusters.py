@@ -103,7 +103,7 @@ def test_workers_have_the_metric_of_all_rows(tmp_path, scenario):
         gradient = problem.network(weights, features, problem.targets)
         largest = max(np.abs((gradient['fc_weight'] / 60 + 1e-3 * weights['fc_weight'])
                              * np.sqrt(scales)).max(), np.abs(gradient['fc_bias']).max() / 60)
-        assert 0 < norm and largest <= 1.05e-4
+        assert norm > 0 and largest <= 1.05e-4
         np.testing.assert_allclose(norm, largest, rtol=0.05)
         for name, value in results[0][2].items():
             np.testing.assert_array_equal(weights[name], value)
