@@ -437,7 +437,7 @@ class SVRGTrainer(gluon.Trainer):
 
     def _agreed(self):
         facts = self._svrg.settings.agreed(self._svrg.snapshot.num_taken)
-        if self._distributed and not self._steps_alone:
+        if self._distributed:
             facts.update(agreed(self._optimizer))
             facts['rescale_grad of the optimizer'] = self._scale
             facts['lr_mult of params'] = [param.lr_mult for param in self._params]
