@@ -1,4 +1,4 @@
-"""The first script scales any column rightly, and finds the optimum of other data."""
+"""The first script scales any column rightly; its way leads to the optimum of other data."""
 
 import re
 import warnings
