@@ -10,7 +10,9 @@ def check_layer(warn_once, layer, scores, labels):
     if layer['op'] in ('SoftmaxOutput', 'Softmax', 'SVMOutput'):
         classes = (shape[1] if 'multi_output' in is_set
                    else shape[-1] if 'preserve_shape' in is_set else scores.size // shape[0])
-        are_probabilities = classes > 1 and labels.size == scores.size
+        if layer['op'] == 'SVMOutput':
+            classes = max(classes, 2)  # one output learns 0 and 1 too
+        are_probabilities = layer['op'] != 'SVMOutput' and labels.size == scores.size
         _check(warn_once, '%(name)s (%(op)s)' % layer, None if are_probabilities else labels,
                classes, float(attrs.get('ignore_label', -1)) if 'use_ignore' in is_set else None)
     elif layer['op'] == 'LogisticRegressionOutput':
@@ -33,8 +35,8 @@ def check_block(warn_once, block, scores=None, labels=None, *weights):
 def _check(warn_once, loss, labels, classes=None, ignored=None):
     """Warn once of labels, if they are known. Without `classes` they are from 0 to 1."""
     if classes == 1:
-        warn_once('%s must have two outputs or more, and not one: of a single class there is '
-                  'nothing to learn. For two classes by one output take a logistic loss' % loss)
+        warn_once('%s must have two outputs or more, and not one, whose softmax is always 1: '
+                  'nothing is trained. For two classes by one output take a logistic loss' % loss)
     elif labels is not None:
         labels, most = labels.asnumpy(), (classes or 2) - 1
         bad = labels[(labels > most) & (labels != ignored)]

@@ -66,6 +66,7 @@ def test_labels_that_a_layer_cannot_learn_are_told(symbol, labels, says, rows, b
 @pytest.mark.parametrize('symbol, labels', [
     (LOGISTIC, [0, 0.3, 1]), (SOFTMAX, [0, 1, 2]), (SOFTMAX, [[0, 0.5, 0.5]]),
     (mx.sym.SVMOutput(scores(3), LABEL), [0, 1, 2]), (pixels(), [[0, 1, 2, 0]]),
+    (mx.sym.SVMOutput(scores(1), LABEL), [0, 1]),
     (pixels(use_ignore=True, ignore_label=255), [[0, 1, 2, 255]]), (OF_WORDS, [[0, 1, 2, -1]]),
     (mx.sym.SoftmaxOutput(mx.sym.reshape(scores(12), (-1, 4, 3)), LABEL, preserve_shape=True),
      [[0, 1, 2, 0]]),
