@@ -582,7 +582,7 @@ class SVRGTrainer(gluon.Trainer):
                 any(self._optimizer._get_wds(range(len(self._params))))
                 or self._proximal.by_name or self._trained.rule):
             workers = (' on all %d workers' % self._kvstore.num_workers
-                       if self._distributed and not self._steps_alone else '')
+                       if self._distributed else '')
             what = ('mean losses, one for each device' if reference.rows.kind == 'mean' else
                     'rows (or words)')
             svrg.warn_once('batch_size of step is %s, and backward has summed the gradients of %d '

@@ -104,9 +104,11 @@ def learn_curvature(svrg, mean_gradient, before):
         for full_gradient, arrays in ((svrg.snapshot.full_gradient, weights),
                                       (before.full_gradient, before.weights)))
     moved, changed = np.linalg.norm(w - former_w), np.linalg.norm(g - former_g)
+    units = [mean_gradient.per_row(each) for each in (
+        svrg.snapshot.full_gradient, before.full_gradient)]
     if before.steps and not svrg.reference.disturbances():
         svrg.training.is_stuck = not moved and mean_gradient.rate != 0
-        if moved and changed:
+        if moved and changed and math.isclose(*units, rel_tol=1e-6):
             svrg.snapshot.curvature = changed / moved
 
 
