@@ -66,7 +66,8 @@ def was_changed_after(train_data, batch):
     A loop may read one batch ahead. Of other iterators it is not known.
     """
     if (type(train_data) is not NDArrayIter or isinstance(batch, list) or batch.pad
-            or train_data.layout.find('N') != 0 or train_data.last_batch_handle != 'pad'
+            or train_data.layout.find('N') != 0
+            or train_data.last_batch_handle == 'roll_over'
             or not 0 <= train_data.cursor < train_data.num_data):  # the loop reads others
         return False
     size, given = train_data.batch_size, [*batch.data, *labels_of(batch)]

@@ -217,7 +217,7 @@ class SnapshotRule(LRScheduler):
             self.slowdown = max(1., self.slowdown * (2 if rolls_back else 0.5))
         if move.length and not has_noise and not fails_by_far:
             regime.learn(move, self.metric.rounding(now.weights, regime.dtype), rolls_back,
-                         changed < 0)
+                         changed < 0 and regime.residual is None)
         if (regime.pairs.gamma is None or has_noise) and not rolls_back and (
                 svrg.reference.is_repeatable):
             regime.learn(self._probe(svrg, trained, now, sample, workers))
