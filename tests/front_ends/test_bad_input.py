@@ -125,7 +125,7 @@ ROWS = {
     'fit metric': (fit(eval_metric='no such'), AssertionError, 'no such'),
     'fit tol': (fit(tol=0.1), TypeError, "unexpected keyword argument 'tol'"),
     'fit label name': (names(label_name='other'), KeyError, 'other'),
-    'labels of a parameter': (default_labels, ValueError, 'label_names must be inputs of the symbol'),
+    'labels of a parameter': (default_labels, ValueError, 'label_names must be inputs of'),
     'fit data name': (names(data_name='other', label_name='label'), ValueError, 'other'),
     'fit begin_epoch': (fit(begin_epoch=-1), ValueError, 'begin_epoch must be an int of 0 or mo'),
     'fit eval_data': (lambda module, problem: fit(eval_data=problem.features)(module, problem),
