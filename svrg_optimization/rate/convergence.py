@@ -14,7 +14,7 @@ _WORSE = 10  # times the first norm: rounding does less where training begins at
 # Distances that are rounding, times what the outputs move by if each weight moves by its precision:
 # where one snapshot has got no closer, where several have not, and where no step moves a weight.
 _FLOOR, _FLOOR_OF_SEVERAL, _FLOOR_OF_NO_STEP, _SEVERAL = 0.5, 2., 10., 3
-_CLOSE = 0.5  # the part of tol from which on it is said, since H shows some directions late
+_CLOSE = 0.5  # the part of tol from which on it is said at first: H shows some directions late
 _SHORT = 0.01  # relative to the outputs
 _LENGTH = 30  # the same, for the move of a check
 _STEEPEST = 10  # times the largest curvature that pairs have: above it a change is noise
@@ -67,10 +67,11 @@ def _take(svrg, trained, source, workers):
         snapshot.num_stays = snapshot.num_stays + 1 if rolled_back or (
             far >= snapshot.distance / 2) else 0
         snapshot.distance = far
-        floor = way.rounding * (_FLOOR_OF_NO_STEP if training.is_stuck else _FLOOR_OF_SEVERAL
-                                if snapshot.num_stays >= _SEVERAL else _FLOOR)
+        stays = snapshot.num_stays >= _SEVERAL
+        floor = way.rounding * (_FLOOR_OF_NO_STEP if training.is_stuck
+                                else _FLOOR_OF_SEVERAL if stays else _FLOOR)
         is_far, is_above = workers.allreduce_max([
-            not way.length <= _CLOSE * (tol or 0.) * way.size,
+            not way.length <= (1. if stays else _CLOSE) * (tol or 0.) * way.size,
             not way.length <= min(floor, way.most)])
         if not is_far and not rolled_back:
             reason = 'converged'

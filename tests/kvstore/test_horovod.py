@@ -59,8 +59,6 @@ def of_two(tmp_path_factory):
                                      'prefix': str(folder / 'model')}),
               ('gluon', 'fit_gluon', gluon),
               ('gluon, on two devices', 'fit_gluon', {**gluon, 'devices': 2}),
-              ('gluon alone', 'fit_gluon_alone', {
-                  **gluon, 'batch_size': 8, 'num_epoch': 5, 'optimizer': SETTINGS}),
               ('wrapped', 'fit_wrapped', {'problem': GIVEN, 'sizes': SIZES}),
               ('wrapped, divided', 'fit_wrapped', {
                   'problem': GIVEN, 'sizes': SIZES, 'gradient_predivide_factor': 2.0}),
