@@ -36,7 +36,7 @@ def main():
     parser.add_argument('--learning-rate', type=float, default=0.1, help='constant learning rate')
     parser.add_argument('--store-snapshot-grads', action='store_true',
                         help="keep each batch's gradient at the snapshot")
-    parser.add_argument('--seed', type=int, default=0, help='seed of data, weights and batches')
+    parser.add_argument('--seed', type=int, default=0, help='seed of data and batches')
     args = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format='%(message)s')
     np.random.seed(args.seed)
@@ -50,7 +50,8 @@ def main():
     module = SVRGModule(network(), label_names=('target',), update_freq=args.update_freq,
                         store_snapshot_grads=args.store_snapshot_grads)
     module.bind(train_data.provide_data, train_data.provide_label)
-    module.init_params()
+    # A linear model begins at 0: random weights times a large column are a bad start.
+    module.init_params(mx.init.Zero())
     module.init_optimizer(optimizer='sgd', optimizer_params={'learning_rate': args.learning_rate})
     metric = mx.metric.create('mse')
 

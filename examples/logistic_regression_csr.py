@@ -103,6 +103,7 @@ def main():
 
     module = SVRGModule(network(features.shape[1]), label_names=('label',),
                         update_freq=args.update_freq)
+    # A linear model begins at 0: random weights times a large column are a bad start.
     module.fit(train_data, test_data, eval_metric=mx.metric.np(accuracy), optimizer='sgd',
                optimizer_params={'learning_rate': args.learning_rate, 'wd': args.l2},
                initializer=mx.init.Zero(), num_epoch=args.epochs)

@@ -46,6 +46,7 @@ def main():
 
     module = SVRGModule(network(features.shape[1]), label_names=('label',),
                         update_freq=args.update_freq, proximal={'fc_weight': L1(args.l1)})
+    # A linear model begins at 0: random weights times a large column are a bad start.
     module.fit(train_data, test_data, eval_metric=mx.metric.np(accuracy), optimizer='sgd',
                optimizer_params={'learning_rate': args.learning_rate},
                initializer=mx.init.Zero(), num_epoch=args.epochs)

@@ -96,6 +96,7 @@ def train(problem, method, rate, args):
                                               arg_params['fc_bias'].asnumpy()))
 
     tic = time.time()
+    # A linear model begins at 0: random weights times a large column are a bad start.
     module.fit(train_data, eval_metric=[], optimizer=optimizer, optimizer_params=optimizer_params,
                initializer=mx.init.Zero(), num_epoch=len(passes), epoch_end_callback=record)
     # The rule may end before, at the floor of the precision.
