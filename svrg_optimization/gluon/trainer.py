@@ -175,7 +175,7 @@ class SVRGTrainer(gluon.Trainer):
             self._kvstore_params['update_on_kvstore'] = False
         self._reference = GluonReference(self._params, objective, rows)
         self._svrg = SVRG(self._reference, settings, WarnOnce())
-        self._handler = None  # the SnapshotHandler of an Estimator's fit that runs
+        self._has_handler = False  # a SnapshotHandler, whose fit runs
         self._loop = {}  # numbers of the latest `epochs`, which workers compare
         self._batch_sizes = 0  # of the steps since the workers agreed last
         self._summed = None  # rows whose SVRG gradients `step` is to find
@@ -562,7 +562,7 @@ class SVRGTrainer(gluon.Trainer):
                        lambda number: 0 < number < math.inf)
         overwritten = [] if summed is None else reference.overwritten()
         if overwritten or svrg.corrects and svrg.step.stage != COMPUTED:
-            if self._handler is not None:
+            if self._has_handler:
                 raise RuntimeError('a step is made by SnapshotHandler, in the place of a '
                                    'GradientUpdateHandler: leave that out. To clip or to '
                                    'accumulate gradients, override batch_end of SnapshotHandler')
