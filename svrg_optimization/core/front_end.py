@@ -220,9 +220,11 @@ class BatchesOfPass:
         Whether a batch is computed several times, with the same random numbers.
     draws_random_numbers : bool
         Whether random layers draw anew. Otherwise they repeat their last draw.
+    reads_inputs : bool
+        Whether `inputs_of_weights` of each batch is asked after its gradients.
     """
 
-    is_repeated, draws_random_numbers, states = False, True, ()
+    is_repeated, draws_random_numbers, reads_inputs, states = False, True, False, ()
 
     def __init__(self, train_data, count=None):
         self.train_data, self.count = train_data, count
