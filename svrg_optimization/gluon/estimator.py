@@ -154,7 +154,6 @@ class SnapshotHandler(GradientUpdateHandler, TrainBegin, EpochBegin, EpochEnd, T
         self._run = estimator.batch_processor._run = Run(
             trainer._svrg, trainer._trained, estimator.logger, self._train_data,
             functools.partial(trainer.update_full_grads, self._train_data))
-        trainer._has_handler = True
 
     def epoch_begin(self, estimator, *args, **kwargs):
         """Take a snapshot if one is due."""
@@ -177,7 +176,6 @@ class SnapshotHandler(GradientUpdateHandler, TrainBegin, EpochBegin, EpochEnd, T
         """Let a last snapshot decide whether training has converged, and which weights are best."""
         trainer, run = estimator.trainer, self._run
         self._run = estimator.batch_processor._run = None
-        trainer._has_handler = False
         run.finish(trainer._svrg.training.epochs)
 
     def _begin_epoch(self, trainer):

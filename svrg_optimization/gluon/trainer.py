@@ -175,7 +175,6 @@ class SVRGTrainer(gluon.Trainer):
             self._kvstore_params['update_on_kvstore'] = False
         self._reference = GluonReference(self._params, objective, rows)
         self._svrg = SVRG(self._reference, settings, WarnOnce())
-        self._has_handler = False  # a SnapshotHandler, whose fit runs
         self._loop = {}  # numbers of the latest `epochs`, which workers compare
         self._batch_sizes = 0  # of the steps since the workers agreed last
         self._summed = None  # rows whose SVRG gradients `step` is to find
@@ -286,8 +285,7 @@ class SVRGTrainer(gluon.Trainer):
             param.list_data()[0] for param in self._params])
         if self._reference.has_been_set():
             self._svrg.forget_history(trained)
-        result = convergence.take(self._svrg, trained, source,
-                               self._agreeing_workers(takes_snapshot=True))
+        result = convergence.take(self._svrg, trained, source, self._agreeing_workers(True))
         convergence.log_rate(logging, self._svrg, trained, result)
         self._data_of_snapshot, self._yielded = train_data, []
         source.rewind()
@@ -415,35 +413,31 @@ class SVRGTrainer(gluon.Trainer):
     def _devices(self):
         return self._params[0].list_ctx()
 
+    @property
+    def _num_workers(self):
+        return self._kvstore.num_workers if self._distributed else 1
+
     def _init_kvstore(self):
         super()._init_kvstore()
         warn_of_devices(self._kvstore, len(self._devices), self._svrg.warn_once)
-        # A worker with alpha=0 takes no snapshot, at which the others would compare.
-        self._workers().check_same(self._agreed())
+        self._agreeing_workers()  # one with alpha=0 does not come to a snapshot
 
-    def _workers(self):
-        reference = self._reference
-        reference.trained()  # whose arrays a first pass has made
-        return workers_of_trainer(self._kvstore, reference.names, reference.current_gradients,
-                                  self._keys_on_servers)
-
-    def _agreeing_workers(self, takes_snapshot):
+    def _agreeing_workers(self, takes_snapshot=None):
         """Return the workers; raise a ValueError on all if what must be alike is not."""
-        workers = self._workers()
-        workers.check_same({
-            **self._agreed(), **self._loop, 'a snapshot (whether it is taken)': takes_snapshot})
-        self._batch_sizes = 0
-        return workers
-
-    def _agreed(self):
-        facts = self._svrg.settings.agreed(self._svrg.snapshot.num_taken)
+        reference, plan = self._reference, {} if takes_snapshot is None else {
+            **self._loop, 'a snapshot (whether it is taken)': takes_snapshot}
+        reference.trained()  # whose arrays a first pass has made
+        workers = workers_of_trainer(self._kvstore, reference.names, reference.current_gradients,
+                                     self._keys_on_servers)
         if self._distributed:
-            facts.update(agreed(self._optimizer))
-            facts['rescale_grad of the optimizer'] = self._scale
-            facts['lr_mult of params'] = [param.lr_mult for param in self._params]
-            facts['wd_mult of params'] = [param.wd_mult for param in self._params]
-            facts['batch_size of step (the sum since the last snapshot)'] = self._batch_sizes
-        return facts
+            workers.check_same({
+                **self._svrg.settings.agreed(self._svrg.snapshot.num_taken),
+                **agreed(self._optimizer), **plan, 'rescale_grad of the optimizer': self._scale,
+                'lr_mult of params': [param.lr_mult for param in self._params],
+                'wd_mult of params': [param.wd_mult for param in self._params],
+                'batch_size of step (the sum since the last snapshot)': self._batch_sizes})
+            self._batch_sizes = 0
+        return workers
 
     def backward(self, *inputs):
         """Compute the objective of a batch and its SVRG gradients.
@@ -523,28 +517,16 @@ class SVRGTrainer(gluon.Trainer):
             Once if `batch_size` is another number, and there is weight decay, a proximal
             operator or `svrg_lbfgs`.
         """
-        self._check_step(batch_size, ignore_stale_grad)
         copies = len(self._devices) if self._kvstore_params['kvstore'] else 1
-        if self._distributed:
-            copies *= self._kvstore.num_workers
-        self._direct(self._scale / batch_size, copies)
+        self._begin_step(batch_size, ignore_stale_grad, copies * self._num_workers)
         super().step(batch_size, ignore_stale_grad)
         self._batch_sizes += batch_size
 
     def update(self, batch_size, ignore_stale_grad=False):
         """Update the weights after `allreduce_grads`, with the errors and warnings of `step`."""
-        self._check_step(batch_size, ignore_stale_grad)
-        self._direct(self._scale / batch_size)
+        self._begin_step(batch_size, ignore_stale_grad)
         super().update(batch_size, ignore_stale_grad)
         self._batch_sizes += batch_size
-
-    def _direct(self, scale, copies=1):
-        """Let the rule turn gradients into directions."""
-        reference, rule = self._reference, self._trained.rule
-        if rule is not None and self._svrg.step.stage == COMPUTED:
-            rule.precondition(self._trained, self._svrg, reference.current_gradients,
-                        {param.name: as_nd(param.list_data()) for param in reference.trained()},
-                        scale, copies)
 
     def _allreduce_grads(self):
         with errors_of_updater_raised():  # where the KVStore updates
@@ -556,40 +538,46 @@ class SVRGTrainer(gluon.Trainer):
             self._reference.remember_step()
         self._svrg.end_step()
 
-    def _check_step(self, batch_size, ignore_stale_grad):
-        svrg, reference, summed = self._svrg, self._reference, self._summed
+    def _begin_step(self, batch_size, ignore_stale_grad, copies=1):
+        """Check a step, and let a rule turn its gradients, each one of some copies, into steps."""
+        svrg, reference, rule, summed = (
+            self._svrg, self._reference, self._trained.rule, self._summed)
         checked_number('batch_size', batch_size, 'a number above 0',
                        lambda number: 0 < number < math.inf)
         overwritten = [] if summed is None else reference.overwritten()
         if overwritten or svrg.corrects and svrg.step.stage != COMPUTED:
-            if self._has_handler:
-                raise RuntimeError('a step is made by SnapshotHandler, in the place of a '
-                                   'GradientUpdateHandler: leave that out. To clip or to '
-                                   'accumulate gradients, override batch_end of SnapshotHandler')
             raise RuntimeError('a step needs trainer.backward(...) of its batch before it, and no '
-                               'other backward pass after that%s; alpha = 0 makes plain steps' % (
+                               'other backward pass after that%s; alpha = 0 makes plain steps. In '
+                               'an Estimator a step is made by SnapshotHandler, in the place of a '
+                               'GradientUpdateHandler: to clip or to accumulate gradients, '
+                               'override batch_end of SnapshotHandler' % (
                                    overwritten and ', which has overwritten the gradients of '
                                    + ', '.join(overwritten) or ''))
-        if summed is None:
-            return
-        if reference.unused and not ignore_stale_grad:
-            raise ValueError('objective must use all parameters that are trained, and not leave '
-                             "out %s: grad_req = 'null' fixes a parameter, and ignore_stale_grad="
-                             'True of step takes 0 for its gradient' % ', '.join(reference.unused))
-        if self._distributed:
-            summed *= self._kvstore.num_workers
-        if batch_size != summed and (
-                any(self._optimizer._get_wds(range(len(self._params))))
-                or self._proximal.by_name or self._trained.rule):
-            workers = (' on all %d workers' % self._kvstore.num_workers
-                       if self._distributed else '')
-            what = ('mean losses, one for each device' if reference.rows.kind == 'mean' else
-                    'rows (or words)')
-            svrg.warn_once('batch_size of step is %s, and backward has summed the gradients of %d '
-                           '%s%s: such steps lead to another optimum. It must be step(%d) for this '
-                           'batch' % (batch_size, summed, what, workers, summed), 'batch_size')
-        reference.set_fresh(True)  # which Trainer demands
-        self._summed = None
+        if summed is not None:
+            if reference.unused and not ignore_stale_grad:
+                raise ValueError('objective must use all parameters that are trained, and not '
+                                 "leave out %s: grad_req = 'null' fixes a parameter, and "
+                                 'ignore_stale_grad=True of step takes 0 for its gradient'
+                                 % ', '.join(reference.unused))
+            self._warn_of_batch_size(batch_size, summed * self._num_workers)
+            reference.set_fresh(True)  # which Trainer demands
+            self._summed = None
+        if rule is not None and svrg.step.stage == COMPUTED:
+            rule.precondition(self._trained, svrg, reference.current_gradients,
+                              {param.name: as_nd(param.list_data())
+                               for param in reference.trained()},
+                              self._scale / batch_size, copies)
+
+    def _warn_of_batch_size(self, given, summed):
+        if given != summed and (any(self._optimizer._get_wds(range(len(self._params))))
+                                or self._proximal.by_name or self._trained.rule):
+            workers = ' on all %d workers' % self._num_workers if self._distributed else ''
+            what = ('mean losses, one for each device' if self._reference.rows.kind == 'mean'
+                    else 'rows (or words)')
+            self._svrg.warn_once(
+                'batch_size of step is %s, and backward has summed the gradients of %d %s%s: such '
+                'steps lead to another optimum. It must be step(%d) for this batch'
+                % (given, summed, what, workers, summed), 'batch_size')
 
     def save_states(self, fname):
         """Save the optimizer's states and numbers, and the snapshot, without pickles.
