@@ -263,11 +263,7 @@ class GluonReference(Reference):
 
     def gradients_of_step(self, model, batch, is_training, out_grads):
         """Compute the gradients of a step's batch with the same random numbers."""
-        if self.numbers.are_drawn:
-            self.numbers.set_seed(is_new=False)
-        with self._in_place():
-            self._run(batch)
-        return self._gradients
+        return self.gradients_of_batch(model, batch, draws=False)[0]
 
     def gradients_of_batch(self, model, batch, draws):
         """Return the gradients of a batch at the snapshot, and the rows that they are of."""
