@@ -24,7 +24,7 @@ from ..proximal import ProximalOperators
 from ..rate import convergence
 from ..rate.svrg_lbfgs import check_rule, with_default_arguments
 from ..svrg_optimizer import _SVRGOptimizer, agreed, check_learning_rate
-from .batches import Batches, arrays_of, as_inputs, by_value, with_states
+from .batches import Batches, arrays_of, by_value, with_states
 from .epochs import epochs
 from .numpy_arrays import as_nd
 from .reference import GluonReference
@@ -34,15 +34,6 @@ from .trained_parameters import TrainedParameters
 
 _SAVED_BY = 'SVRGTrainer'
 mend_for_users()
-
-
-def _check_kvstore(kvstore, update_on_kvstore, proximal):
-    if is_asynchronous(kvstore):
-        raise ValueError("kvstore must be 'dist_sync' or of one process for an SVRGTrainer, not "
-                         '%r: a snapshot needs weights that all workers share' % kind_of(kvstore))
-    if update_on_kvstore and (is_distributed(kvstore) or proximal is not None):
-        raise ValueError('update_on_kvstore must be None or False with proximal and with a '
-                         'distributed kvstore, whose workers update, and not True')
 
 
 class SVRGTrainer(gluon.Trainer):
@@ -142,7 +133,13 @@ class SVRGTrainer(gluon.Trainer):
             raise ValueError('compression_params must be None, and not %r: %s'
                              % (compression_params, COMPRESSED))
         kvstore = join(kvstore, optimizer)
-        _check_kvstore(kvstore, update_on_kvstore, settings.proximal)
+        if is_asynchronous(kvstore):
+            raise ValueError("kvstore must be 'dist_sync' or of one process for an SVRGTrainer, "
+                             'not %r: a snapshot needs weights that all workers share'
+                             % kind_of(kvstore))
+        if update_on_kvstore and (is_distributed(kvstore) or settings.proximal is not None):
+            raise ValueError('update_on_kvstore must be None or False with proximal and with a '
+                             'distributed kvstore, whose workers update, and not True')
         rows = Rows(batch_axis, settings.loss_is_mean)
         optimizer_params = with_default_arguments(optimizer, optimizer_params)
         check_rule(optimizer, optimizer_params, settings.alpha, bool(update_on_kvstore))
@@ -379,18 +376,16 @@ class SVRGTrainer(gluon.Trainer):
         stored = None if svrg.settings.is_plain else svrg.store.shuffled(train_data)
         if stored is None:
             stored = self._batches(train_data).batches()
-        return map(self._remember, (as_inputs(batch, len(self._devices)) for batch in stored))
+        return map(self._as_inputs, stored)
 
-    def _remember(self, inputs):
+    def _as_inputs(self, batch):
+        """Return a batch as `backward` takes it, one of a dict as this one input; remember it."""
+        inputs = tuple(batch[0]) if len(batch) == 1 else tuple(map(list, zip(*batch)))
+        if len(inputs) == 1 and isinstance(batch[0][0], dict):
+            inputs = inputs[0]
         if self._yielded is not None:
             self._yielded = [*self._yielded, inputs][-2:]  # a loop may read one ahead
         return inputs
-
-    def _check_batch(self, inputs):
-        """Warn once if a loop has changed what `training_batches` yielded; look once a snapshot."""
-        yielded, self._yielded = self._yielded, None
-        if all(have_changed(arrays_of(inputs), arrays_of(each)) for each in yielded):
-            self._svrg.warn_once(CHANGED % ('training_batches', 'objective'), 'changed')
 
     def _check_ready(self):
         if autograd.is_recording():
@@ -473,8 +468,9 @@ class SVRGTrainer(gluon.Trainer):
                 for of_devices in inputs):
             raise ValueError('inputs must be lists of one for each of the devices, %s, as '
                              'gluon.utils.split_and_load returns them' % (self._devices,))
-        if self._yielded:
-            self._check_batch(inputs)
+        yielded, self._yielded = self._yielded, None  # it looks once a snapshot
+        if yielded and all(have_changed(arrays_of(inputs), arrays_of(each)) for each in yielded):
+            svrg.warn_once(CHANGED % ('training_batches', 'objective'), 'changed')
         before, self._summed = self._summed, None
         batch = list(zip(*inputs)) if in_lists else [inputs]
         try:
