@@ -50,7 +50,7 @@ class SVRG:
         self.reference, self.settings, self.warn_once = reference, settings, warn_once
         self.store = Store(settings.store_snapshot_grads)
         self.snapshot = Snapshot()
-        self.step, self.training, self.epoch = Step(), Training(), None
+        self.step, self.training = Step(), Training()
         self._keeps_comparison = False
 
     # A snapshot

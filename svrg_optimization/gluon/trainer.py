@@ -1,6 +1,5 @@
 r"""SVRGTrainer, Gluon's Trainer with stochastic variance reduced gradients."""
 
-import logging
 import math
 import reprlib
 
@@ -282,8 +281,7 @@ class SVRGTrainer(gluon.Trainer):
             param.list_data()[0] for param in self._params])
         if self._reference.has_been_set():
             self._svrg.forget_history(trained)
-        result = convergence.take(self._svrg, trained, source, self._agreeing_workers(True))
-        convergence.log_rate(logging, self._svrg, trained, result)
+        convergence.take(self._svrg, trained, source, self._agreeing_workers(takes_snapshot=True))
         self._data_of_snapshot, self._yielded = train_data, []
         source.rewind()
 

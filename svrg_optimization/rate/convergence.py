@@ -227,15 +227,6 @@ def _identity(svrg, mean_gradient):
     return Metric({name: weights[name][0].shape for name in names}, dict.fromkeys(names, 1.))
 
 
-def log_rate(logger, svrg, trained, result):
-    """Log the learning rate that a rule has set at a snapshot."""
-    if trained.rule is not None:
-        if result.reason == 'rolled back':
-            logger.info('Epoch[%d] The learning rate was too large: back to the best snapshot',
-                        svrg.epoch or 0)
-        logger.info('Epoch[%d] Learning rate=%g', svrg.epoch or 0, trained.rule(None))
-
-
 def gradient_norm(svrg, trained):
     """Return the norm of the mean gradient at the snapshot, None without one."""
     snapshot = svrg.snapshot

@@ -88,20 +88,22 @@ class Run:
 
     def _take(self, epoch):
         """Take a snapshot, and log what it has found."""
-        svrg, log, tic = self._svrg, self._logger.info, time.time()
-        svrg.epoch, svrg.training.result = epoch, None
+        svrg, rule, log, tic = self._svrg, self._trained.rule, self._logger.info, time.time()
+        svrg.training.result = None
         try:
             self._take_snapshot()
         except NoLossError as error:
             self._has_loss = False
             svrg.warn_once('%s: fit trains as plain Module' % error, 'plain Module')
             return
-        finally:
-            svrg.epoch = None
-        log('Epoch[%d] Full gradient time=%.3f', epoch, time.time() - tic)
-        result = svrg.training.result
+        result, seconds = svrg.training.result, time.time() - tic
         if result is None:  # an override has taken no snapshot
             return
+        if rule is not None:
+            if result.reason == 'rolled back':
+                log('Epoch[%d] The learning rate was too large: back to the best snapshot', epoch)
+            log('Epoch[%d] Learning rate=%g', epoch, rule(None))
+        log('Epoch[%d] Full gradient time=%.3f', epoch, seconds)
         log('Epoch[%d] Full gradient norm=%.1e', epoch, result.norm)
         if result.objective is not None:
             log('Epoch[%d] Full objective=%g', epoch, result.objective)
