@@ -137,12 +137,6 @@ class SVRG:
         workers.sum(total)
         return total
 
-    def begin_fit(self, rule):
-        """Forget snapshots of other data; in a resumed run the rule keeps its history."""
-        self.training = Training(self.snapshot.num_taken)
-        if rule is not None and not rule.is_resumed:
-            rule.forget_history()
-
     def forget_history(self, trained):
         """Let the rule forget earlier snapshots, which say nothing of weights that users set."""
         if not self._keeps_comparison and trained.rule is not None:

@@ -6,7 +6,7 @@ The loop of a front end calls `begin_epoch`, trains, calls `end_epoch`, and at l
 import time
 
 from ..core.front_end import NoLossError
-from ..core.result import REASONS
+from ..core.result import REASONS, Training
 from ..data.iterators import leaves_out_other_rows
 
 _WORSE = 10  # times the first norm: rounding does less where training begins at the floor
@@ -41,7 +41,9 @@ class Run:
     def __init__(self, svrg, trained, logger, train_data, take_snapshot):
         self._svrg, self._trained, self._logger = svrg, trained, logger
         self._take_snapshot = take_snapshot
-        svrg.begin_fit(trained.rule)
+        svrg.training = Training(svrg.snapshot.num_taken)
+        if trained.rule is not None and not trained.rule.is_resumed:
+            trained.rule.forget_history()  # which may be of other data
         if svrg.settings.tol is not None and leaves_out_other_rows(train_data):
             svrg.warn_once('tol may not be reached: each pass over train_data leaves out other '
                            'rows (rolled over, or discarded after a shuffle). With '
