@@ -4,7 +4,8 @@ The problems are L2-regularized logistic regressions on dense rows, binary or mu
 those of `PROBLEMS`, or one on a LIBSVM file. The methods are svrg_lbfgs, plain and with
 stored snapshot gradients; SVRG, mxnet.contrib's SVRG and Module with SGD at the best
 constant rate of a grid; Module with SGD at the best decaying rate; and solvers of
-scikit-learn and of Cyanure, which begin anew for each number of iterations. A grid grows
+scikit-learn and of Cyanure, which begin anew for each number of iterations. Raw columns
+they get through a StandardScaler, as their users do, and its time counts. A grid grows
 until its best rate is not at its edge. SciPy's L-BFGS finds the optimum in float64. The
 clock of a method stops while its loss is computed. All run in interleaved rounds.
 """
@@ -22,7 +23,7 @@ from scipy.optimize import minimize
 from scipy.special import log_softmax
 from sklearn.datasets import load_digits, load_svmlight_file
 from sklearn.linear_model import LogisticRegression
-from sklearn.preprocessing import normalize
+from sklearn.preprocessing import StandardScaler, normalize
 
 from svrg_optimization import SVRGModule
 
@@ -40,9 +41,9 @@ METHODS = (*WITHOUT_RATE, *OF_GRID, *SOLVERS)
 class Problem:
     """The data, the loss in float64, and its optimum."""
 
-    def __init__(self, features, labels, l2, batch_size, methods=METHODS):
+    def __init__(self, features, labels, l2, batch_size, methods=METHODS, is_raw=False):
         self.features, self.labels, self.l2 = features.astype(np.float32), labels, l2
-        self.batch_size, self.methods = batch_size, methods
+        self.batch_size, self.methods, self.is_raw = batch_size, methods, is_raw
         self.classes = int(labels.max()) + 1
         self._design = np.column_stack([self.features, np.ones(len(features))]).astype(np.float64)
         scales = np.sqrt((self._design ** 2).mean(axis=0)).clip(1e-9)
@@ -76,7 +77,7 @@ def generated(rows, columns, classes, batch_size, l2=1e-3, decades=0, methods=ME
     scores = features @ rng.normal(size=(columns, classes))
     labels = (scores + rng.gumbel(size=scores.shape)).argmax(axis=1)
     features *= 10 ** rng.uniform(0, decades, columns)
-    return Problem(features, labels, l2, batch_size, methods)
+    return Problem(features, labels, l2, batch_size, methods, is_raw=decades > 0)
 
 
 def digits():
@@ -176,13 +177,12 @@ def model_of(problem, method, iterations):
 
 def solve(problem, method, counts, args):
     """Fit a model to more and more iterations, until it is near or stalls; return a curve."""
-    curve, features = [], problem.features
-    if 'newton' in method:  # which needs float64 for columns of different scales
-        features = features.astype(np.float64)
+    curve = []
     for iterations in counts:
-        model = model_of(problem, method, iterations)
+        model, scaler = model_of(problem, method, iterations), StandardScaler()
         tic = time.perf_counter()
-        model.fit(features, problem.labels)
+        model.fit(scaler.fit_transform(problem.features) if problem.is_raw else problem.features,
+                  problem.labels)
         clock = time.perf_counter() - tic
         weight, bias = model.coef_, np.ravel(model.intercept_)
         if problem.classes == 2:
@@ -190,6 +190,9 @@ def solve(problem, method, counts, args):
             weight, bias = np.array([-weight / 2, weight / 2]), np.array([-bias / 2, bias / 2])
         elif method == 'Cyanure':
             weight = weight.T
+        if problem.is_raw:
+            weight = weight / scaler.scale_
+            bias = bias - weight @ scaler.mean_
         found = problem.suboptimality(weight, bias)
         has_stalled = len(curve) > 4 and found > 0.9 * curve[-1][2]
         curve.append((clock, iterations, found))
@@ -261,9 +264,11 @@ def main():
         for row in rows_of(problem, methods, args):
             rows.append(row)
             print(*row, sep=' | ', flush=True)
-        setting = ('%s, λ = %g. Batches of %d, update_freq=2, at most %g s each. Seconds: the '
-                   'median of %d runs, and the range of the last level; Newton in float64.' % (
-                       name, problem.l2, problem.batch_size, args.seconds, args.rounds))
+        setting = ('%s, λ = %g. Batches of %d, update_freq=2. Seconds: the median of %d runs, and '
+                   'the range of the last level. A run ends with the first epoch, or number of '
+                   'iterations, after %g s.%s' % (
+                       name, problem.l2, problem.batch_size, args.rounds, args.seconds,
+                       ' The solvers get scaled columns.' if problem.is_raw else ''))
         common.write(args.output, 'time_to_suboptimality', setting,
                      ['method', 'rate', 'epochs or iterations to %g' % LEVELS[-1],
                       *('s to %g' % level for level in LEVELS), 'lowest', 'highest'], rows,

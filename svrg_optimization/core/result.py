@@ -5,7 +5,7 @@ from typing import NamedTuple, Optional
 
 # Why a training ended, in words. Those that converged come first.
 REASONS = {
-    'converged': 'training converged to tol=%(tol)g',
+    'converged': 'training converged%(to)s',
     'at the floor': "training converged to %(dtype)s's precision",
     'epochs used up': 'training did not converge%(to)s: %(advice)s',
     'rolled back': 'training did not converge%(to)s: the last steps went up and were undone, '
@@ -79,8 +79,8 @@ class Training:
         How many rows each pass has had.
     is_stuck : bool
         Whether the steps before the latest snapshot have moved no weight.
-    slopes : list of float
-        Lengths of the gradients of its first and its latest snapshot.
+    only_grows : bool
+        Whether what is left of the loss gets smaller as outputs grow, as of separable classes.
     is_repeatable : bool or None
         Whether two passes have found the same gradient; None before that was asked.
     checks, noisy : int
@@ -93,7 +93,7 @@ class Training:
     first_result: Optional[Result] = None
     rows_of_passes: set = dataclasses.field(default_factory=set)
     is_stuck: bool = False
-    slopes: list = dataclasses.field(default_factory=list)
+    only_grows: bool = False
     is_repeatable: Optional[bool] = None
     checks: int = 0
     noisy: int = 0

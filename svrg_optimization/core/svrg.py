@@ -55,12 +55,15 @@ class SVRG:
 
     # A snapshot
 
-    def take_snapshot(self, model, source, workers):
-        """Take a snapshot of the weights and compute the full gradient there."""
+    def take_snapshot(self, model, source, workers, may_be_undone=False):
+        """Take a snapshot of the weights and compute the full gradient there.
+
+        Steps that have led to a gradient that is not finite are not told if they `may_be_undone`.
+        """
         before = self.reference.copy_of_values() if self.snapshot.is_active else {}
         with self.snapshot.being_replaced(lambda: self.reference.set_values(before)):
             self.reference.copy_from(model)                                             # w̃ ← w
-            mu = self._full_gradient(model, source, workers)
+            mu = self._full_gradient(model, source, workers, may_be_undone)
             self.reference.copy_auxiliary_states_of(model)
             self.snapshot.replace(mu)
         self.snapshot.num_taken += 1
@@ -91,7 +94,7 @@ class SVRG:
             yield measured
             snapshot.replace(snapshot.full_gradient, snapshot.taken_at)
 
-    def _full_gradient(self, model, source, workers):
+    def _full_gradient(self, model, source, workers, may_be_undone):
         store = self.store if self.store.budget else None
         self.store.drop()
         at_once = self.reference.batches_at_once if store is None else None
@@ -110,7 +113,8 @@ class SVRG:
                             'loss is not finite')
             if self.settings.nonfinite == 'raise':
                 raise FloatingPointError(message)
-            self.warn_once(message, 'nonfinite')
+            if not may_be_undone:
+                self.warn_once(message, 'nonfinite')
         if store and source.is_whole(total.yielded):
             store.complete(source.train_data, mu, self.warn_once)
         return mu

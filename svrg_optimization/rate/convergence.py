@@ -19,6 +19,9 @@ _LENGTH = 30  # the same, for the move of a check
 _STEEPEST = 10  # times the largest curvature that pairs have: above it a change is noise
 _SATURATED = 1e-3  # a curvature, beside the largest one so far
 _OTHER = 0.1  # relative: the change of a gradient at the same weights, with another function
+# Beside the first one, a loss that has vanished; and slopes along the outputs beside what is left.
+_VANISHED, _SLOPES_OF_TAILS = 1e-3, 100
+_KINK = 0.75  # of the change after a move, that after half of it
 _NOISE = 5  # checks that find noise, after which a training makes no more
 
 
@@ -61,7 +64,9 @@ def _take(svrg, trained, source, workers):
     elif tol is not None or rule is not None:
         way = Way(svrg, trained)
         far, = workers.allreduce_max([way.distance])
-        training.slopes = [*training.slopes[:1], way.slope]
+        first = training.first_result
+        training.only_grows = bool(first and first.objective) and way.only_grows(
+            first.objective * way.point.units)
         snapshot.num_stays = snapshot.num_stays + 1 if rolled_back or (
             far >= snapshot.distance / 2) else 0
         snapshot.distance = far
@@ -130,8 +135,6 @@ class Way:
         Length by which the outputs move if each weight moves by its precision.
     most : float
         Largest length that may be rounding.
-    slope : float
-        Length of the gradient.
     point : Point
         The snapshot.
     """
@@ -142,7 +145,6 @@ class Way:
         self._proximal, weights = bool(mean_gradient.proximal), svrg.reference.weights()
         self._metric = metric = rule.metric if rule else _identity(svrg, mean_gradient)
         self.point = point = mean_gradient.point(metric, svrg.snapshot.full_gradient, weights)
-        self.slope = float(np.linalg.norm(metric.pull(point.gradient)))
         slopes, lost, shortfall = mean_gradient.mapping(
             svrg.snapshot.full_gradient, weights), 0., 1.
         if not metric.vector(slopes).any():
@@ -161,6 +163,18 @@ class Way:
         length *= shortfall
         self.length = length if math.isfinite(length) else math.inf
         self.distance = 0. if not length else length / self.size if self.size else math.inf
+
+    def only_grows(self, first):
+        """Tell whether the loss has vanished beside the first, and falls as outputs grow.
+
+        Where a loss is exponential in the margin, its slope along the outputs is the margin times
+        the loss. Where it is quadratic at an optimum, the slope is much larger.
+        """
+        point, precision = self.point, np.finfo(self._trained.mean_gradient().dtype(
+            self._svrg.reference.weights())).eps
+        rest = abs(point.objective) + precision * first
+        return rest <= _VANISHED * first and 0 < -point.gradient @ point.weights <= (
+            _SLOPES_OF_TAILS * rest)
 
     def is_found_again(self, source, workers):
         """Tell whether another pass finds the same gradient, if the data can be read again."""
@@ -188,7 +202,9 @@ class Way:
         It measures the gradient after a small move s along :math:`-M^{-1} g`, with a proximal
         operator along the way. If it changes by y, the optimum along the line is at
         :math:`\|g\| s^T s / s^T y`, which is a lower bound of the distance. If y is longer than
-        any curvature makes it, the passes are not of one function.
+        any curvature makes it, the passes are not of one function. A gradient of 0 may be that of
+        a kink, as of Gluon's SigmoidBCELoss at outputs of 0: half of a random move then changes it
+        by as much.
         """
         metric, point, training = self._metric, self.point, self._svrg.training
         again = source.again() if training.noisy < _NOISE else None
@@ -196,16 +212,20 @@ class Way:
             return False
         slope = metric.pull(point.gradient)
         way = self._way if self._proximal else -slope
-        if not way.any():
+        is_random = not way.any()
+        if is_random:
             way = np.random.RandomState(0).normal(size=way.size)
-        length, unit = np.linalg.norm(way), max(most, _LENGTH * self.rounding) or 1.
+        way = way / np.linalg.norm(way) * (max(most, _LENGTH * self.rounding) or 1.)
         training.checks += 1
-        there = self._measured(again, workers, metric.arrays(metric.push(way * (unit / length))))
+        there = self._measured(again, workers, metric.arrays(metric.push(way)))
         move, rule = Move.between(metric, point, there), self._trained.rule
         *numbers, far = workers.allreduce_max([*move.numbers(), (
             np.linalg.norm(self._way if self._proximal else slope * move.length / move.product)
             if move.product > 0 else math.inf)])
         move = Move(*move[:2], *numbers)
+        if is_random and self._has_kink(way, math.sqrt(move.square), source.again(), workers):
+            training.is_stuck = True
+            return False
         largest = self._svrg.snapshot.curvature if rule is None else max([
             1 / (rule.regime.pairs.gamma or math.inf), *rule.regime.pairs.squares()])
         if not move.square <= _STEEPEST * (largest or math.inf) * move.product:
@@ -218,6 +238,14 @@ class Way:
                     rule.regime.steepest * move.length):
                 return False
         return far <= most
+
+    def _has_kink(self, way, changed, source, workers):
+        """Tell whether half of a move changes a gradient nearly by as much."""
+        self._svrg.training.checks += 1
+        there = self._measured(source, workers, self._metric.arrays(self._metric.push(way / 2)))
+        half, = workers.allreduce_max([np.linalg.norm(self._metric.pull(
+            there.gradient - self.point.gradient))])
+        return half > _KINK * changed
 
 
 def _identity(svrg, mean_gradient):

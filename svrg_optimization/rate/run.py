@@ -10,7 +10,6 @@ from ..core.result import REASONS, Training
 from ..data.iterators import leaves_out_other_rows
 
 _WORSE = 10  # times the first norm: rounding does less where training begins at the floor
-_VANISHED = 1e-10  # a gradient beside the first one, where outputs only grow
 
 
 class Run:
@@ -124,7 +123,7 @@ class Run:
                                    and result.objective > first.objective
                                    and result.norm > _WORSE * first.norm else 'epochs used up')
         words = REASONS[reason] % {
-            'tol': tol or 0, 'to': '' if tol is None else ' to tol=%g' % tol,
+            'to': '' if tol is None else ' to tol=%g' % tol,
             'dtype': trained.mean_gradient().dtype(svrg.reference.weights()),
             'advice': _advice(svrg, trained, reason)}
         training.result = result = result._replace(
@@ -141,12 +140,13 @@ def _advice(svrg, trained, reason):
     training = svrg.training
     advice, rows = '', sorted(training.rows_of_passes)
     if reason == 'no step':
-        advice = 'a larger learning rate may be needed'
+        advice = '%s may be needed' % ('a larger learning rate' if trained.rule is None
+                                       else 'other initial weights')
     elif reason == 'not finite' and not training.result.epochs:
         advice = 'look at the data and the initial weights'
-    elif training.slopes and training.slopes[-1] <= _VANISHED * training.slopes[0]:
-        advice = ('the gradient vanishes while outputs grow, as with labels of one class or '
-                  'separable classes: without weight decay there is no optimum')
+    elif training.only_grows:
+        advice = ('the loss vanishes while outputs grow, as where all labels are one class or '
+                  'classes are separable: without weight decay there is no optimum')
     elif len(rows) > 1:
         advice = ('passes had %s rows, so that each has another objective, unless batch_size '
                   'divides the rows' % ' and '.join(map(str, rows[:2])))

@@ -141,7 +141,8 @@ class SnapshotRule(LRScheduler):
         before = PreviousSnapshot(svrg) if svrg.snapshot.is_active else None
         former = svrg.snapshot.full_gradient
         try:
-            svrg.take_snapshot(trained.model, sample, workers)
+            svrg.take_snapshot(trained.model, sample, workers, may_be_undone=(
+                not is_fresh and before is not None and (before.steps > 0 or has_jumped)))
             if is_fresh:
                 self._begin(svrg, mean_gradient, shapes, multipliers, moments.of_all(workers))
             return self._learn(svrg, trained, None if is_fresh else before, sample, workers,
