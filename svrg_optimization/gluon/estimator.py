@@ -167,9 +167,10 @@ class SnapshotHandler(GradientUpdateHandler, TrainBegin, EpochBegin, EpochEnd, T
 
     def epoch_end(self, estimator, *args, **kwargs):
         """Stop if training has converged, by a snapshot if one is due."""
-        self._run.end_epoch()
-        if estimator.trainer._svrg.settings.tol is not None:
-            self._begin_epoch(estimator.trainer)
+        if not self._run.has_ended:  # where it began
+            self._run.end_epoch()
+            if estimator.trainer._svrg.settings.tol is not None:
+                self._begin_epoch(estimator.trainer)
         return self._run.has_ended
 
     def train_end(self, estimator, *args, **kwargs):

@@ -105,9 +105,11 @@ def test_tol_ends_fit_with_the_epoch_of_the_plain_loop(contexts):
 def test_a_converged_training_stays_where_it_is_until_its_weights_are_moved():
     training = Training(extra=[gluon.nn.BatchNorm(in_channels=4)], with_rule=True, tol=1e-2)
     training.fit(200)
-    before = weights_of(training.net)
+    before, taken = weights_of(training.net), training.trainer._svrg.snapshot.num_taken
     training.fit(200)
     assert_weights(training.net, before, 0)
+    assert training.trainer.result.epochs == 0
+    assert training.trainer._svrg.snapshot.num_taken == taken + 1
     training.net[1].bias.set_data(training.net[1].bias.data() + 1)
     training.fit(200)
     assert training.trainer.result.reason == 'converged'
