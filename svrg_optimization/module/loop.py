@@ -59,16 +59,16 @@ def _check_arguments(arguments):
 
 def _train_epochs(module, given, data):
     svrg, default = module._svrg, module._default_bucket
-    epochs, update_freq = range(given.begin_epoch, given.num_epoch), svrg.settings.update_freq
+    epochs = range(given.begin_epoch, given.num_epoch)
     run = Run(svrg, TrainedModule(default), module.logger, given.train_data, data.take_snapshot)
     if epochs:
         default._membership.check_plan(
             default, given.train_data, svrg, epochs, not run.is_plain,
-            run.is_due(epochs.start % update_freq == 0))
+            run.is_due(epochs.start % svrg.settings.update_freq == 0))
     for epoch in epochs:
         tic = time.time()
         given.eval_metric.reset()
-        if not run.begin_epoch(epoch, epoch % update_freq == 0):
+        if not run.begin_epoch(epoch, epoch % svrg.settings.update_freq == 0):
             break
         for name, value in _train(module, given, data.batches(run.is_plain), epoch, tic):
             module.logger.info('Epoch[%d] Train-%s=%f', epoch, name, value)
