@@ -722,8 +722,7 @@ class SVRGModule(Module):
             rewind_for_pass(train_data)
         source.rewind = rewind_for_pass(train_data, is_rewound=True)
         synchronize(self)
-        result = convergence.take(svrg, trained, source, workers_of(self, train_data is of_fit))
-        convergence.log_rate(self.logger, svrg, trained, result)
+        convergence.take(svrg, trained, source, workers_of(self, train_data is of_fit))
         if not (svrg.store.budget or self._pass_of_loop[0] == id(train_data)):
             self._unchecked = None if train_data is of_fit else train_data
         self._pass_of_loop = (id(train_data), svrg.snapshot.num_update,

@@ -11,12 +11,12 @@
 on. Gradients and weights are dicts of parameter name to a list of NDArrays, one per
 device. This is the loop of a front end whose gradients are sums over rows::
 
-    svrg = SVRG(reference, Settings(update_freq=2), WarnOnce())
+    svrg = SVRG(reference, Settings(tol=1e-6), WarnOnce())
+    run = Run(svrg, trained, logging, rows,
+              lambda: convergence.take(svrg, trained, BatchesOfPass(rows), Workers()))
     for epoch in range(epochs):
-        if svrg.settings.is_due(svrg.snapshot, epoch):
-            convergence.take(svrg, trained, BatchesOfPass(...), Workers())
-            if svrg.snapshot.has_converged:  # to `tol`
-                break
+        if not run.begin_epoch(epoch, epoch % 2 == 0):  # a snapshot every two epochs
+            break
         for batch in batches:
             svrg.begin_step(batch, is_training=True)
             ...                                       # the gradients at the current weights
@@ -26,15 +26,21 @@ device. This is the loop of a front end whose gradients are sums over rows::
             ...                # w - rate * (gradient / rows + wd * w), as `mean_gradient` says;
                                # where a rule preconditions, the gradient has wd * w
             svrg.end_step()
+        run.end_epoch()
+    run.finish(epochs - 1)
 
 With 'svrg_lbfgs' there is a SnapshotRule, `trained.rule`, whose rate is ``rule(None)``. A front
-end calls ``rule.reset()`` for another model and ``svrg.begin_fit(rule)`` for other data.
+end calls ``rule.reset()`` for another model.
 tests/core/test_front_end.py has the smallest front end.
 """
 
 import contextlib
 
 from .arrays import as_float32, set_all
+
+
+class NoLossError(ValueError):
+    """Error for a model without a loss, whose gradients depend on what a step is given."""
 
 
 class Reference:
@@ -214,9 +220,11 @@ class BatchesOfPass:
         Whether a batch is computed several times, with the same random numbers.
     draws_random_numbers : bool
         Whether random layers draw anew. Otherwise they repeat their last draw.
+    reads_inputs : bool
+        Whether `inputs_of_weights` of each batch is asked after its gradients.
     """
 
-    is_repeated, draws_random_numbers, states = False, True, ()
+    is_repeated, draws_random_numbers, reads_inputs, states = False, True, False, ()
 
     def __init__(self, train_data, count=None):
         self.train_data, self.count = train_data, count

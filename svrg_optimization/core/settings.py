@@ -1,4 +1,4 @@
-"""The settings of both front ends, and when a snapshot is due. A new setting begins here."""
+"""The settings of both front ends. A new setting begins here."""
 
 import math
 
@@ -50,14 +50,6 @@ class Settings:
     def is_plain(self):
         """Whether steps are plain steps: α is the number 0, and no snapshot is taken."""
         return not callable(self.alpha) and self.alpha == 0
-
-    def is_due(self, snapshot, epoch=None):
-        """Tell whether a snapshot is due where an epoch begins, which counts if it is given."""
-        if self.is_plain:
-            return False
-        if not snapshot.is_active or snapshot.is_stale:
-            return True
-        return epoch is not None and epoch % self.update_freq == 0
 
     def batches_after(self, snapshots):
         """Return the number of batches of a pass after a number of snapshots, None for all."""

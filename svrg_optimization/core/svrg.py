@@ -50,7 +50,7 @@ class SVRG:
         self.reference, self.settings, self.warn_once = reference, settings, warn_once
         self.store = Store(settings.store_snapshot_grads)
         self.snapshot = Snapshot()
-        self.step, self.training, self.epoch = Step(), Training(), None
+        self.step, self.training = Step(), Training()
         self._keeps_comparison = False
 
     # A snapshot
@@ -140,12 +140,6 @@ class SVRG:
         total.wait()
         workers.sum(total)
         return total
-
-    def begin_fit(self, rule):
-        """Forget snapshots of other data; in a resumed run the rule keeps its history."""
-        self.training = Training(self.snapshot.num_taken)
-        if rule is not None and not rule.is_resumed:
-            rule.forget_history()
 
     def forget_history(self, trained):
         """Let the rule forget earlier snapshots, which say nothing of weights that users set."""

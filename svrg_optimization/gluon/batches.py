@@ -93,12 +93,6 @@ def _parts_of(value, axis, devices):
     return gluon.utils.split_and_load(value, devices, axis, even_split=False)
 
 
-def as_inputs(batch, devices):
-    """Return a batch as `SVRGTrainer.backward` takes it, one of a dict as this one input."""
-    inputs = tuple(batch[0]) if devices == 1 else tuple(map(list, zip(*batch)))
-    return inputs[0] if len(inputs) == 1 and isinstance(batch[0][0], dict) else inputs
-
-
 def arrays_of(inputs):
     """List the arrays of a batch as `SVRGTrainer.backward` takes it, on all devices."""
     inputs = [inputs] if isinstance(inputs, dict) else inputs

@@ -1,11 +1,10 @@
 """The loop of an SVRGTrainer: epochs with their snapshots, until training has converged."""
 
+import functools
 import logging
-import time
 
 from .._argument_checks import check_epoch, checked_count
-from ..data.iterators import leaves_out_other_rows
-from ..rate import convergence
+from ..rate.run import Run
 
 
 def epochs(trainer, train_data, num_epoch, update_freq, begin_epoch, states):
@@ -21,54 +20,16 @@ def epochs(trainer, train_data, num_epoch, update_freq, begin_epoch, states):
 
 
 def _epochs(trainer, train_data, numbers, update_freq, states):
-    svrg = trainer._svrg
-    svrg.begin_fit(trainer._trained.rule)
-    if svrg.settings.tol is not None and leaves_out_other_rows(train_data):
-        convergence.warn_of_rows_left_out(svrg)
+    run = Run(trainer._svrg, trainer._trained, logging, train_data, functools.partial(
+        trainer.update_full_grads, train_data, states=states))
     trainer._loop = {'begin_epoch': numbers.start, 'num_epoch': numbers.stop,
                      'update_freq': update_freq}
     for epoch in numbers:
-        if (svrg.settings.is_due(svrg.snapshot) or epoch % update_freq == 0
-                or svrg.snapshot.has_converged):  # as in a file
-            take_snapshot(trainer, train_data, logging, epoch, states)
-            if has_ended(trainer):
-                takes_last = False
-                break
-        elif epoch == numbers.start:
+        is_scheduled = epoch % update_freq == 0
+        if epoch == numbers.start and not (run.is_plain or run.is_due(is_scheduled)):
             trainer._agreeing_workers(takes_snapshot=False)
+        if not run.begin_epoch(epoch, is_scheduled):
+            break
         yield trainer.training_batches(train_data)
-        svrg.training.epochs += 1
-    else:
-        takes_last = bool(numbers or svrg.snapshot.is_active)
-    # A run that is resumed may not have come to the last epoch.
-    end(trainer, train_data, logging, numbers.stop - 1, takes_last, states)
-
-
-def take_snapshot(trainer, train_data, logger, epoch, states=()):
-    """Take the snapshot of an epoch, and log it; with the number 0 as alpha do nothing."""
-    tic, svrg = time.time(), trainer._svrg
-    if svrg.settings.is_plain:
-        return
-    svrg.epoch = epoch
-    try:
-        trainer.update_full_grads(train_data, states=states)
-    finally:
-        svrg.epoch = None
-    convergence.log_result(logger, epoch, time.time() - tic, svrg.training.result)
-
-
-def has_ended(trainer):
-    """Tell whether training has converged, or cannot go on from the latest snapshot."""
-    svrg = trainer._svrg
-    return not svrg.settings.is_plain and (
-        trainer.has_converged or svrg.training.result is not None and svrg.training.result.ends)
-
-
-def end(trainer, train_data, logger, epoch, takes_last, states=()):
-    """Let a last snapshot decide whether training has converged, and which weights are best."""
-    svrg, trained = trainer._svrg, trainer._trained
-    if svrg.settings.is_plain:
-        return
-    if takes_last and not (svrg.settings.tol is None and trained.rule is None):
-        take_snapshot(trainer, train_data, logger, epoch, states)
-    convergence.end(svrg, trained, logger)
+        run.end_epoch()
+    run.finish(numbers.stop - 1)  # a run that is resumed may not have come to the last epoch

@@ -1,5 +1,7 @@
 """What lets Gluon's Estimator train with an SVRGTrainer: a batch processor and an event handler."""
 
+import functools
+
 from mxnet import gluon
 from mxnet.gluon.contrib.estimator import (
     BatchProcessor,
@@ -12,8 +14,8 @@ from mxnet.gluon.contrib.estimator import (
 
 from .._argument_checks import checked_count
 from ..kvstore.kinds import is_distributed
+from ..rate.run import Run
 from .batches import by_value
-from .epochs import end, has_ended, take_snapshot
 from .numpy_arrays import as_nd
 from .trainer import SVRGTrainer
 
@@ -29,7 +31,7 @@ class SVRGBatchProcessor(BatchProcessor):
     ``fit`` also needs a :class:`SnapshotHandler`.
     """
 
-    _handler = None  # the SnapshotHandler of the fit that runs
+    _run = None  # that of the fit that runs, by a SnapshotHandler
 
     def _get_data_and_label(self, batch, ctx, batch_axis=0):
         return [gluon.utils.split_and_load(each, ctx, batch_axis, even_split=False)
@@ -63,14 +65,14 @@ class SVRGBatchProcessor(BatchProcessor):
         RuntimeError
             If ``fit`` has no SnapshotHandler.
         """
-        if self._handler is None:
+        if self._run is None:
             raise RuntimeError('fit needs a SnapshotHandler(train_data) among its event_handlers, '
                                'besides the SVRGBatchProcessor of the Estimator')
         trainer = estimator.trainer
         batch = trainer._batches([train_batch]).first
         inputs = list(map(list, zip(*batch)))
         outputs = (by_value(trainer._reference.outputs(batch)[0])
-                   if has_ended(trainer)  # no step follows
+                   if self._run.has_ended  # no step follows
                    else trainer.backward(*inputs))
         if not isinstance(outputs, tuple) or len(outputs) < 2:
             raise TypeError('objective must return the loss and the output of the network, as in '
@@ -149,48 +151,39 @@ class SnapshotHandler(GradientUpdateHandler, TrainBegin, EpochBegin, EpochEnd, T
         if is_distributed(trainer._kvstore_params['kvstore']):
             raise ValueError('kvstore must be of one process in an Estimator, which does not know '
                              'how many rows the other workers have')
-        estimator.batch_processor._handler = trainer._handler = self
-        self._epoch = 0
-        trainer._svrg.begin_fit(trainer._trained.rule)
+        self._run = estimator.batch_processor._run = Run(
+            trainer._svrg, trainer._trained, estimator.logger, self._train_data,
+            functools.partial(trainer.update_full_grads, self._train_data))
 
     def epoch_begin(self, estimator, *args, **kwargs):
         """Take a snapshot if one is due."""
-        trainer = estimator.trainer
-        if self._is_due(trainer) or has_ended(trainer):
-            take_snapshot(trainer, self._train_data, estimator.logger, self._epoch)
+        self._begin_epoch(estimator.trainer)
 
     def batch_end(self, estimator, *args, **kwargs):
         """Make a step, unless training has ended before it: then stop."""
-        trainer = estimator.trainer
-        if has_ended(trainer):
-            return True
-        trainer.step(sum(loss.size for loss in kwargs['loss']))
-        return False
+        if not self._run.has_ended:
+            estimator.trainer.step(sum(loss.size for loss in kwargs['loss']))
+        return self._run.has_ended
 
     def epoch_end(self, estimator, *args, **kwargs):
         """Stop if training has converged, by a snapshot if one is due."""
-        trainer = estimator.trainer
-        self._epoch += 1
-        trainer._svrg.training.epochs += 1
-        if trainer._svrg.settings.tol is not None and self._is_due(trainer):
-            take_snapshot(trainer, self._train_data, estimator.logger, self._epoch)
-        return has_ended(trainer)
+        if not self._run.has_ended:  # where it began
+            self._run.end_epoch()
+            if estimator.trainer._svrg.settings.tol is not None:
+                self._begin_epoch(estimator.trainer)
+        return self._run.has_ended
 
     def train_end(self, estimator, *args, **kwargs):
         """Let a last snapshot decide whether training has converged, and which weights are best."""
-        estimator.batch_processor._handler = estimator.trainer._handler = None
-        snapshot = estimator.trainer._svrg.snapshot
-        end(estimator.trainer, self._train_data, estimator.logger, self._epoch,
-            takes_last=snapshot.num_update != snapshot.taken_at)
+        trainer, run = estimator.trainer, self._run
+        self._run = estimator.batch_processor._run = None
+        run.finish(trainer._svrg.training.epochs)
 
-    def _is_due(self, trainer):
-        """Tell whether there is no snapshot of use, or `update_freq` epochs were made from it."""
-        settings, snapshot = trainer._svrg.settings, trainer._svrg.snapshot
-        if settings.is_plain:
-            return False
-        data = trainer._data_of_snapshot
-        if settings.is_due(snapshot) or not (
-                data is None or data is self._train_data):
-            return True
-        epochs = (snapshot.num_update - snapshot.taken_at) / snapshot.full_gradient.batches
-        return round(epochs) >= self._update_freq
+    def _begin_epoch(self, trainer):
+        """Take a snapshot if `update_freq` epochs were made from the last, or it is of others."""
+        svrg, data = trainer._svrg, trainer._data_of_snapshot
+        snapshot, is_of_others = svrg.snapshot, not (data is None or data is self._train_data)
+        epochs = 0 if not snapshot.is_active else (
+            (snapshot.num_update - snapshot.taken_at) / snapshot.full_gradient.batches)
+        self._run.begin_epoch(svrg.training.epochs,
+                              is_of_others or round(epochs) >= self._update_freq)

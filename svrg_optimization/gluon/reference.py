@@ -1,7 +1,6 @@
 """What computes gradients at the snapshot: the objective itself, on other arrays."""
 
 import contextlib
-import functools
 import operator
 import reprlib
 import threading
@@ -36,7 +35,7 @@ class GluonReference(Reference):
         self._looked_up, self._trained = [], []  # arrays of all parameters
         self.arrays = {}
         self._blocks = set()  # those of the objective that may be compiled
-        self._dense_of_inputs = None  # unknown; the input's place by Layer
+        self._place_of_layer = {}  # that of the input which a Dense block gets
         self._axes_are_checked = False
         self._mark = object()  # of gradients that this has computed
         self._seen, self._stepped = [], None  # elements of each parameter, after the latest step
@@ -152,51 +151,51 @@ class GluonReference(Reference):
                 give(current)
                 raise
 
-    def _look_at(self, warn_once, block, *given):
-        check_block(warn_once, block, *given)
-        if hasattr(block, '_active') and not (
-                self.arrays.keys().isdisjoint(block.collect_params().values())):
-            self._blocks.add(block)
-            self._check_shapes()
-
     def _check_shapes(self):
         if any(block._active and ('static_shape', True) in block._flags for block in self._blocks):
             raise ValueError('the network must not be hybridized with static_shape=True, which '
                              'keeps the arrays that it saw first: write net.hybridize('
                              'static_alloc=True)')
 
-    # Inputs
+    @contextlib.contextmanager
+    def _looking(self, warn_once, batch, finds_inputs):
+        """Look at the blocks that the objective calls, which gets a batch while the body runs.
 
-    def inputs_of_weights(self, batch, source):
-        """List the Layers of Dense blocks that get an input, and these inputs."""
-        if self._dense_of_inputs is None:
-            self._dense_of_inputs = self._find_dense(with_states(batch, source.states)[0])
-        return [(layer, arrays_in(inputs)[place])
-                for layer, place in self._dense_of_inputs.items() for inputs in batch]
+        With `finds_inputs` find the Dense blocks that get the content of an input.
+        """
+        contents, compiled, self._blocks = {}, [], set()
 
-    def _find_dense(self, inputs):
-        """Map the Layer of each Dense that gets the content of an input to the input's place."""
-        given, compiled = {}, []
-
-        def find(layer, *given_to_it):
-            if getattr(layer, '_active', False):
-                compiled.append(layer)
-                layer._active = False  # a compiled block does not call those inside it
-            if isinstance(layer, gluon.nn.Dense):
-                bias = layer.bias and layer.bias.name
-                given[Layer(layer.weight.name, bias, 1)] = given_to_it[0].asnumpy().ravel()
+        def look(block, *given):
+            check_block(warn_once, block, *given)
+            if hasattr(block, '_active') and not (
+                    self.arrays.keys().isdisjoint(block.collect_params().values())):
+                self._blocks.add(block)
+                self._check_shapes()
+            if finds_inputs and getattr(block, '_active', False):
+                compiled.append(block)
+                block._active = False  # a compiled block does not call those inside it
+            if finds_inputs and isinstance(block, gluon.nn.Dense):
+                bias = block.bias and block.bias.name
+                contents[Layer(block.weight.name, bias, 1)] = given[0].asnumpy().ravel()
 
         try:
-            with _seeing(find):
-                self._objective(*inputs)
+            with _seeing(look):
+                yield
         finally:
             for block in compiled:
                 block._active = True
-        contents = {place: (value.asnumpy() if isinstance(value, nd.NDArray) else value).ravel()
-                    for place, value in enumerate(arrays_in(inputs))}
-        names = {param.name for param in self._trained}
-        return {layer: place for layer, content in given.items() if layer.weight in names
-                for place, value in contents.items() if np.array_equal(content, value)}
+        if finds_inputs:
+            inputs = [(array.asnumpy() if isinstance(array, nd.NDArray) else array).ravel()
+                      for array in arrays_in(batch[-1])]
+            self._place_of_layer = {
+                layer: place for layer, content in contents.items()
+                for place, array in enumerate(inputs)
+                if layer.weight in self._gradients and np.array_equal(content, array)}
+
+    def inputs_of_weights(self, batch, source):
+        """List the Layers of Dense blocks that get an input, and these inputs."""
+        return [(layer, arrays_in(inputs)[place])
+                for layer, place in self._place_of_layer.items() for inputs in batch]
 
     # What SVRG asks for
 
@@ -212,13 +211,12 @@ class GluonReference(Reference):
 
     def gradients_of_pass(self, batches, model, source, total, stores):
         """Yield the gradients of the batches of a pass, a BatchGradient for each."""
-        self.numbers.are_drawn, self._blocks = None, set()
+        self.numbers.are_drawn = None
         for number, batch in enumerate(batches):
             if stores and not number or source.is_repeated:
                 self.numbers.set_seed(is_new=source.draws_random_numbers)
-            with self._in_place(), (
-                    contextlib.nullcontext() if number else _seeing(
-                        functools.partial(self._look_at, model._svrg.warn_once))):
+            with self._in_place(), contextlib.nullcontext() if number else self._looking(
+                    model._svrg.warn_once, batch, source.reads_inputs):
                 outputs, losses, _ = self._run(with_states(batch, source.states))
             if stores and not number:
                 self.numbers.find_out(self._trained[0].list_ctx()[0])
@@ -265,11 +263,7 @@ class GluonReference(Reference):
 
     def gradients_of_step(self, model, batch, is_training, out_grads):
         """Compute the gradients of a step's batch with the same random numbers."""
-        if self.numbers.are_drawn:
-            self.numbers.set_seed(is_new=False)
-        with self._in_place():
-            self._run(batch)
-        return self._gradients
+        return self.gradients_of_batch(model, batch, draws=False)[0]
 
     def gradients_of_batch(self, model, batch, draws):
         """Return the gradients of a batch at the snapshot, and the rows that they are of."""
@@ -332,36 +326,26 @@ class GluonReference(Reference):
         return outputs, losses
 
 
-_watchers, _watchers_change = {}, threading.Lock()  # by thread; several may train
+_one_thread_looks = threading.RLock()  # of several that train
 
 
 @contextlib.contextmanager
 def _seeing(see):
     """Call a function with each block that this thread calls, and its arguments, before."""
     thread = threading.get_ident()
-    try:
-        with _watchers_change:
-            _watchers[thread] = see
-            gluon.Block.__call__ = _watched(gluon.Block.__call__)
-        yield
-    finally:
-        with _watchers_change:
-            _watchers.pop(thread, None)
-            if not _watchers:
-                gluon.Block.__call__ = getattr(gluon.Block.__call__, 'plain', gluon.Block.__call__)
+    with _one_thread_looks:
+        call = gluon.Block.__call__
 
+        def seen(block, *args):
+            if threading.get_ident() == thread:
+                see(block, *args)
+            return call(block, *args)
 
-def _watched(call):
-    call = getattr(call, 'plain', call)
-
-    def seen(block, *args):
-        see = _watchers.get(threading.get_ident())
-        if see is not None:
-            see(block, *args)
-        return call(block, *args)
-
-    seen.plain = call
-    return seen
+        try:
+            gluon.Block.__call__ = seen
+            yield
+        finally:
+            gluon.Block.__call__ = call
 
 
 def _detached(states):

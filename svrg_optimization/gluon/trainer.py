@@ -1,6 +1,5 @@
 r"""SVRGTrainer, Gluon's Trainer with stochastic variance reduced gradients."""
 
-import logging
 import math
 import reprlib
 
@@ -24,7 +23,7 @@ from ..proximal import ProximalOperators
 from ..rate import convergence
 from ..rate.svrg_lbfgs import check_rule, with_default_arguments
 from ..svrg_optimizer import _SVRGOptimizer, agreed, check_learning_rate
-from .batches import Batches, arrays_of, as_inputs, by_value, with_states
+from .batches import Batches, arrays_of, by_value, with_states
 from .epochs import epochs
 from .numpy_arrays import as_nd
 from .reference import GluonReference
@@ -34,15 +33,6 @@ from .trained_parameters import TrainedParameters
 
 _SAVED_BY = 'SVRGTrainer'
 mend_for_users()
-
-
-def _check_kvstore(kvstore, update_on_kvstore, proximal):
-    if is_asynchronous(kvstore):
-        raise ValueError("kvstore must be 'dist_sync' or of one process for an SVRGTrainer, not "
-                         '%r: a snapshot needs weights that all workers share' % kind_of(kvstore))
-    if update_on_kvstore and (is_distributed(kvstore) or proximal is not None):
-        raise ValueError('update_on_kvstore must be None or False with proximal and with a '
-                         'distributed kvstore, whose workers update, and not True')
 
 
 class SVRGTrainer(gluon.Trainer):
@@ -142,7 +132,13 @@ class SVRGTrainer(gluon.Trainer):
             raise ValueError('compression_params must be None, and not %r: %s'
                              % (compression_params, COMPRESSED))
         kvstore = join(kvstore, optimizer)
-        _check_kvstore(kvstore, update_on_kvstore, settings.proximal)
+        if is_asynchronous(kvstore):
+            raise ValueError("kvstore must be 'dist_sync' or of one process for an SVRGTrainer, "
+                             'not %r: a snapshot needs weights that all workers share'
+                             % kind_of(kvstore))
+        if update_on_kvstore and (is_distributed(kvstore) or settings.proximal is not None):
+            raise ValueError('update_on_kvstore must be None or False with proximal and with a '
+                             'distributed kvstore, whose workers update, and not True')
         rows = Rows(batch_axis, settings.loss_is_mean)
         optimizer_params = with_default_arguments(optimizer, optimizer_params)
         check_rule(optimizer, optimizer_params, settings.alpha, bool(update_on_kvstore))
@@ -175,7 +171,6 @@ class SVRGTrainer(gluon.Trainer):
             self._kvstore_params['update_on_kvstore'] = False
         self._reference = GluonReference(self._params, objective, rows)
         self._svrg = SVRG(self._reference, settings, WarnOnce())
-        self._handler = None  # the SnapshotHandler of an Estimator's fit that runs
         self._loop = {}  # numbers of the latest `epochs`, which workers compare
         self._batch_sizes = 0  # of the steps since the workers agreed last
         self._summed = None  # rows whose SVRG gradients `step` is to find
@@ -286,9 +281,7 @@ class SVRGTrainer(gluon.Trainer):
             param.list_data()[0] for param in self._params])
         if self._reference.has_been_set():
             self._svrg.forget_history(trained)
-        result = convergence.take(self._svrg, trained, source,
-                               self._agreeing_workers(takes_snapshot=True))
-        convergence.log_rate(logging, self._svrg, trained, result)
+        convergence.take(self._svrg, trained, source, self._agreeing_workers(takes_snapshot=True))
         self._data_of_snapshot, self._yielded = train_data, []
         source.rewind()
 
@@ -381,18 +374,16 @@ class SVRGTrainer(gluon.Trainer):
         stored = None if svrg.settings.is_plain else svrg.store.shuffled(train_data)
         if stored is None:
             stored = self._batches(train_data).batches()
-        return map(self._remember, (as_inputs(batch, len(self._devices)) for batch in stored))
+        return map(self._as_inputs, stored)
 
-    def _remember(self, inputs):
+    def _as_inputs(self, batch):
+        """Return a batch as `backward` takes it, one of a dict as this one input; remember it."""
+        inputs = tuple(batch[0]) if len(batch) == 1 else tuple(map(list, zip(*batch)))
+        if len(inputs) == 1 and isinstance(batch[0][0], dict):
+            inputs = inputs[0]
         if self._yielded is not None:
             self._yielded = [*self._yielded, inputs][-2:]  # a loop may read one ahead
         return inputs
-
-    def _check_batch(self, inputs):
-        """Warn once if a loop has changed what `training_batches` yielded; look once a snapshot."""
-        yielded, self._yielded = self._yielded, None
-        if all(have_changed(arrays_of(inputs), arrays_of(each)) for each in yielded):
-            self._svrg.warn_once(CHANGED % ('training_batches', 'objective'), 'changed')
 
     def _check_ready(self):
         if autograd.is_recording():
@@ -415,35 +406,31 @@ class SVRGTrainer(gluon.Trainer):
     def _devices(self):
         return self._params[0].list_ctx()
 
+    @property
+    def _num_workers(self):
+        return self._kvstore.num_workers if self._distributed else 1
+
     def _init_kvstore(self):
         super()._init_kvstore()
         warn_of_devices(self._kvstore, len(self._devices), self._svrg.warn_once)
-        # A worker with alpha=0 takes no snapshot, at which the others would compare.
-        self._workers().check_same(self._agreed())
+        self._agreeing_workers()  # one with alpha=0 does not come to a snapshot
 
-    def _workers(self):
-        reference = self._reference
-        reference.trained()  # whose arrays a first pass has made
-        return workers_of_trainer(self._kvstore, reference.names, reference.current_gradients,
-                                  self._keys_on_servers)
-
-    def _agreeing_workers(self, takes_snapshot):
+    def _agreeing_workers(self, takes_snapshot=None):
         """Return the workers; raise a ValueError on all if what must be alike is not."""
-        workers = self._workers()
-        workers.check_same({
-            **self._agreed(), **self._loop, 'a snapshot (whether it is taken)': takes_snapshot})
-        self._batch_sizes = 0
-        return workers
-
-    def _agreed(self):
-        facts = self._svrg.settings.agreed(self._svrg.snapshot.num_taken)
+        reference, plan = self._reference, {} if takes_snapshot is None else {
+            **self._loop, 'a snapshot (whether it is taken)': takes_snapshot}
+        reference.trained()  # whose arrays a first pass has made
+        workers = workers_of_trainer(self._kvstore, reference.names, reference.current_gradients,
+                                     self._keys_on_servers)
         if self._distributed:
-            facts.update(agreed(self._optimizer))
-            facts['rescale_grad of the optimizer'] = self._scale
-            facts['lr_mult of params'] = [param.lr_mult for param in self._params]
-            facts['wd_mult of params'] = [param.wd_mult for param in self._params]
-            facts['batch_size of step (the sum since the last snapshot)'] = self._batch_sizes
-        return facts
+            workers.check_same({
+                **self._svrg.settings.agreed(self._svrg.snapshot.num_taken),
+                **agreed(self._optimizer), **plan, 'rescale_grad of the optimizer': self._scale,
+                'lr_mult of params': [param.lr_mult for param in self._params],
+                'wd_mult of params': [param.wd_mult for param in self._params],
+                'batch_size of step (the sum since the last snapshot)': self._batch_sizes})
+            self._batch_sizes = 0
+        return workers
 
     def backward(self, *inputs):
         """Compute the objective of a batch and its SVRG gradients.
@@ -479,8 +466,9 @@ class SVRGTrainer(gluon.Trainer):
                 for of_devices in inputs):
             raise ValueError('inputs must be lists of one for each of the devices, %s, as '
                              'gluon.utils.split_and_load returns them' % (self._devices,))
-        if self._yielded:
-            self._check_batch(inputs)
+        yielded, self._yielded = self._yielded, None  # it looks once a snapshot
+        if yielded and all(have_changed(arrays_of(inputs), arrays_of(each)) for each in yielded):
+            svrg.warn_once(CHANGED % ('training_batches', 'objective'), 'changed')
         before, self._summed = self._summed, None
         batch = list(zip(*inputs)) if in_lists else [inputs]
         try:
@@ -523,28 +511,16 @@ class SVRGTrainer(gluon.Trainer):
             Once if `batch_size` is another number, and there is weight decay, a proximal
             operator or `svrg_lbfgs`.
         """
-        self._check_step(batch_size, ignore_stale_grad)
         copies = len(self._devices) if self._kvstore_params['kvstore'] else 1
-        if self._distributed:
-            copies *= self._kvstore.num_workers
-        self._direct(self._scale / batch_size, copies)
+        self._begin_step(batch_size, ignore_stale_grad, copies * self._num_workers)
         super().step(batch_size, ignore_stale_grad)
         self._batch_sizes += batch_size
 
     def update(self, batch_size, ignore_stale_grad=False):
         """Update the weights after `allreduce_grads`, with the errors and warnings of `step`."""
-        self._check_step(batch_size, ignore_stale_grad)
-        self._direct(self._scale / batch_size)
+        self._begin_step(batch_size, ignore_stale_grad)
         super().update(batch_size, ignore_stale_grad)
         self._batch_sizes += batch_size
-
-    def _direct(self, scale, copies=1):
-        """Let the rule turn gradients into directions."""
-        reference, rule = self._reference, self._trained.rule
-        if rule is not None and self._svrg.step.stage == COMPUTED:
-            rule.precondition(self._trained, self._svrg, reference.current_gradients,
-                        {param.name: as_nd(param.list_data()) for param in reference.trained()},
-                        scale, copies)
 
     def _allreduce_grads(self):
         with errors_of_updater_raised():  # where the KVStore updates
@@ -556,40 +532,46 @@ class SVRGTrainer(gluon.Trainer):
             self._reference.remember_step()
         self._svrg.end_step()
 
-    def _check_step(self, batch_size, ignore_stale_grad):
-        svrg, reference, summed = self._svrg, self._reference, self._summed
+    def _begin_step(self, batch_size, ignore_stale_grad, copies=1):
+        """Check a step, and let a rule turn its gradients, each one of some copies, into steps."""
+        svrg, reference, rule, summed = (
+            self._svrg, self._reference, self._trained.rule, self._summed)
         checked_number('batch_size', batch_size, 'a number above 0',
                        lambda number: 0 < number < math.inf)
         overwritten = [] if summed is None else reference.overwritten()
         if overwritten or svrg.corrects and svrg.step.stage != COMPUTED:
-            if self._handler is not None:
-                raise RuntimeError('a step is made by SnapshotHandler, in the place of a '
-                                   'GradientUpdateHandler: leave that out. To clip or to '
-                                   'accumulate gradients, override batch_end of SnapshotHandler')
             raise RuntimeError('a step needs trainer.backward(...) of its batch before it, and no '
-                               'other backward pass after that%s; alpha = 0 makes plain steps' % (
+                               'other backward pass after that%s; alpha = 0 makes plain steps. In '
+                               'an Estimator a step is made by SnapshotHandler, in the place of a '
+                               'GradientUpdateHandler: to clip or to accumulate gradients, '
+                               'override batch_end of SnapshotHandler' % (
                                    overwritten and ', which has overwritten the gradients of '
                                    + ', '.join(overwritten) or ''))
-        if summed is None:
-            return
-        if reference.unused and not ignore_stale_grad:
-            raise ValueError('objective must use all parameters that are trained, and not leave '
-                             "out %s: grad_req = 'null' fixes a parameter, and ignore_stale_grad="
-                             'True of step takes 0 for its gradient' % ', '.join(reference.unused))
-        if self._distributed:
-            summed *= self._kvstore.num_workers
-        if batch_size != summed and (
-                any(self._optimizer._get_wds(range(len(self._params))))
-                or self._proximal.by_name or self._trained.rule):
-            workers = (' on all %d workers' % self._kvstore.num_workers
-                       if self._distributed else '')
-            what = ('mean losses, one for each device' if reference.rows.kind == 'mean' else
-                    'rows (or words)')
-            svrg.warn_once('batch_size of step is %s, and backward has summed the gradients of %d '
-                           '%s%s: such steps lead to another optimum. It must be step(%d) for this '
-                           'batch' % (batch_size, summed, what, workers, summed), 'batch_size')
-        reference.set_fresh(True)  # which Trainer demands
-        self._summed = None
+        if summed is not None:
+            if reference.unused and not ignore_stale_grad:
+                raise ValueError('objective must use all parameters that are trained, and not '
+                                 "leave out %s: grad_req = 'null' fixes a parameter, and "
+                                 'ignore_stale_grad=True of step takes 0 for its gradient'
+                                 % ', '.join(reference.unused))
+            self._warn_of_batch_size(batch_size, summed * self._num_workers)
+            reference.set_fresh(True)  # which Trainer demands
+            self._summed = None
+        if rule is not None and svrg.step.stage == COMPUTED:
+            rule.precondition(self._trained, svrg, reference.current_gradients,
+                              {param.name: as_nd(param.list_data())
+                               for param in reference.trained()},
+                              self._scale / batch_size, copies)
+
+    def _warn_of_batch_size(self, given, summed):
+        if given != summed and (any(self._optimizer._get_wds(range(len(self._params))))
+                                or self._proximal.by_name or self._trained.rule):
+            workers = ' on all %d workers' % self._num_workers if self._distributed else ''
+            what = ('mean losses, one for each device' if self._reference.rows.kind == 'mean'
+                    else 'rows (or words)')
+            self._svrg.warn_once(
+                'batch_size of step is %s, and backward has summed the gradients of %d %s%s: such '
+                'steps lead to another optimum. It must be step(%d) for this batch'
+                % (given, summed, what, workers, summed), 'batch_size')
 
     def save_states(self, fname):
         """Save the optimizer's states and numbers, and the snapshot, without pickles.

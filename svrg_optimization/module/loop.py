@@ -12,11 +12,10 @@ from mxnet.model import BatchEndParam
 from mxnet.module import BaseModule
 
 from .._argument_checks import check_epoch, check_iterator
-from ..data.iterators import leaves_out_other_rows, rewind_for_pass
+from ..data.iterators import rewind_for_pass
 from ..data.ndarray_iter import is_viewable, views
-from ..rate import convergence
+from ..rate.run import Run
 from . import executor_group
-from .loss_reduction import NoLossError
 from .trained_module import TrainedModule
 
 
@@ -28,7 +27,7 @@ def fit(module, args, kwargs, is_ours):
     """
     call = inspect.signature(BaseModule.fit).bind(module, *args, **kwargs)
     call.apply_defaults()
-    given, svrg = SimpleNamespace(**call.arguments), module._svrg
+    given = SimpleNamespace(**call.arguments)
     _check_arguments(call.arguments)
     module.bind(data_shapes=given.train_data.provide_data,
                 label_shapes=given.train_data.provide_label,
@@ -47,11 +46,7 @@ def fit(module, args, kwargs, is_ours):
         given.validation_metric = given.eval_metric
     if not isinstance(given.eval_metric, mx.metric.EvalMetric):
         given.eval_metric = mx.metric.create(given.eval_metric)
-    svrg.epoch = given.begin_epoch
-    try:
-        _train_epochs(module, given, _Snapshots(module, given, is_ours))
-    finally:
-        svrg.epoch = None
+    _train_epochs(module, given, _Data(module, given, is_ours))
 
 
 def _check_arguments(arguments):
@@ -62,20 +57,24 @@ def _check_arguments(arguments):
             check_iterator(name, value)
 
 
-def _train_epochs(module, given, snapshots):
-    for epoch in range(given.begin_epoch, given.num_epoch):
+def _train_epochs(module, given, data):
+    svrg, default = module._svrg, module._default_bucket
+    epochs = range(given.begin_epoch, given.num_epoch)
+    run = Run(svrg, TrainedModule(default), module.logger, given.train_data, data.take_snapshot)
+    if epochs:
+        default._membership.check_plan(
+            default, given.train_data, svrg, epochs, not run.is_plain,
+            run.is_due(epochs.start % svrg.settings.update_freq == 0))
+    for epoch in epochs:
         tic = time.time()
-        module._svrg.epoch = epoch
         given.eval_metric.reset()
-        if snapshots.is_due(epoch):
-            snapshots.take()
-        if snapshots.has_ended:
+        if not run.begin_epoch(epoch, epoch % svrg.settings.update_freq == 0):
             break
-        for name, value in _train(module, given, snapshots, epoch, tic):
+        for name, value in _train(module, given, data.batches(run.is_plain), epoch, tic):
             module.logger.info('Epoch[%d] Train-%s=%f', epoch, name, value)
         module.logger.info('Epoch[%d] Time cost=%.3f', epoch, time.time() - tic)
         given.arg_params, given.aux_params = module.get_params()
-        with module._svrg.keeping_comparison():
+        with svrg.keeping_comparison():
             module.set_params(given.arg_params, given.aux_params)  # the same on all devices
         _call(given.epoch_end_callback, epoch, module.symbol, given.arg_params, given.aux_params)
         if given.eval_data is not None:
@@ -84,17 +83,15 @@ def _train_epochs(module, given, snapshots):
                     score_end_callback=given.eval_end_callback,
                     batch_end_callback=given.eval_batch_end_callback):
                 module.logger.info('Epoch[%d] Validation-%s=%f', epoch, name, value)
-        snapshots.reset_data()
-    else:
-        snapshots.take_last()
-    snapshots.end()
-    snapshots.rewind()
+        run.end_epoch()
+        data.reset()
+    run.finish(given.num_epoch - 1)  # also if a resumed run has no epoch left
+    data.rewind()
 
 
-def _train(module, given, snapshots, epoch, tic):
+def _train(module, given, batches, epoch, tic):
     """Train on the batches of one epoch; return the names and values of its metric."""
-    metric, monitor = given.eval_metric, given.monitor
-    batches, is_last = snapshots.batches(), False
+    metric, monitor, is_last = given.eval_metric, given.monitor, False
     next_batch = next(batches, None)
     if next_batch is None:
         given.train_data.reset()  # an interrupted run may have left them at their end
@@ -139,48 +136,28 @@ def _call(callbacks, *arguments):
         callback(*arguments)
 
 
-class _Snapshots:
-    """The snapshots of one ``fit``, and the position of its data.
-
-    `has_ended` tells whether the latest snapshot has found convergence, or that no step can
-    lower the objective.
-    """
+class _Data:
+    """The position of the data of one ``fit``, which a snapshot reads before an epoch does."""
 
     def __init__(self, module, given, is_ours):
         self._module, self._given, self._is_ours = module, given, is_ours
-        self._train_data, self._of_snapshot = given.train_data, module._default_bucket
-        self._svrg, self._has_loss, self.has_ended = module._svrg, True, False
         # Whether the data are known to stand at their beginning, whether the epoch reads them, and
         # what sets them to their beginning after a pass.
         self._is_rewound, self._is_read, self._rewind = False, False, None
-        self._rule = TrainedModule(self._of_snapshot).rule
-        self._svrg.begin_fit(self._rule)
-        if given.begin_epoch < given.num_epoch:
-            self._begin()
 
-    def _begin(self):
-        """Check the data, and agree with the other workers."""
-        svrg, module = self._svrg, self._of_snapshot
-        if (svrg.settings.tol is not None and self._takes_snapshots
-                and leaves_out_other_rows(self._train_data)):
-            convergence.warn_of_rows_left_out(svrg)
-        module._membership.check_plan(module, self._train_data, svrg, self._given.num_epoch,
-                                      self._takes_snapshots, self.is_due(svrg.epoch))
-
-    @property
-    def _takes_snapshots(self):
-        return self._has_loss and not self._svrg.settings.is_plain
-
-    def is_due(self, epoch):
-        """Tell whether a snapshot is due where an epoch begins."""
-        return self._takes_snapshots and (
-            self._svrg.settings.is_due(self._svrg.snapshot, epoch)
-            or self._svrg.snapshot.has_converged)  # as in a file
-
-    def take(self):
+    def take_snapshot(self):
         """Take a snapshot. Then `batches` rewinds the data, unless it has stored batches."""
-        self._rewind = rewind_for_pass(self._train_data, self._is_rewound)
-        self._update_full_grads()
+        module, data, svrg = self._module, self._given.train_data, self._module._svrg
+        default = module._default_bucket
+        self._rewind = rewind_for_pass(data, self._is_rewound)
+        default._pass_of_fit = data, self._is_ours
+        try:
+            module.update_full_grads(data)
+        finally:
+            default._pass_of_fit = None, False
+        svrg.store.train_data = data  # an override may read others
+        if svrg.training.result is not None and svrg.training.result.reason == 'rolled back':
+            executor_group.mark_host_copies_stale(module)
 
     def rewind(self):
         """Set the data to their beginning after a pass."""
@@ -188,31 +165,10 @@ class _Snapshots:
         if rewind_data:
             rewind_data()
 
-    def _update_full_grads(self):
-        tic = time.time()
-        svrg, module = self._svrg, self._module
-        svrg.training.result = None
-        self._of_snapshot._pass_of_fit = self._train_data, self._is_ours
-        try:
-            module.update_full_grads(self._train_data)
-        except NoLossError as error:
-            self._has_loss = False
-            svrg.warn_once('%s: fit trains as plain Module' % error, 'plain Module')
-            return
-        finally:
-            self._of_snapshot._pass_of_fit = None, False
-        svrg.store.train_data = self._train_data  # an override may read others
-        convergence.log_result(module.logger, svrg.epoch, time.time() - tic, svrg.training.result)
-        if svrg.training.result is not None:
-            self.has_ended = svrg.training.result.ends
-        if svrg.settings.full_grad_batches is not None:
-            module.logger.info('Epoch[%d] Full gradient batches=%d', svrg.epoch,
-                               svrg.snapshot.full_gradient.batches)
-
-    def batches(self):
+    def batches(self, is_plain):
         """Return an iterator over the batches of an epoch, the stored ones if there are some."""
-        given, data = self._given, self._train_data
-        stored = self._svrg.store.shuffled(data) if self._takes_snapshots else None
+        given, data = self._given, self._given.train_data
+        stored = None if is_plain else self._module._svrg.store.shuffled(data)
         self._is_read, self._is_rewound = stored is None or self._rewind is not None, False
         if stored is not None:
             self._rewind = None
@@ -222,29 +178,8 @@ class _Snapshots:
                      and given.sparse_row_id_fn is None)
         return views(data) if is_unseen and is_viewable(data) else iter(data)
 
-    def reset_data(self):
+    def reset(self):
         """Reset the data after an epoch, unless they have not been read."""
-        self._svrg.training.epochs += 1
         if self._is_read:
-            self._train_data.reset()
+            self._given.train_data.reset()
             self._is_rewound = True
-
-    def take_last(self):
-        """Let a last snapshot decide whether training has converged, and which weights are best.
-
-        Without a `tol` and a rule there is nothing to decide.
-        """
-        svrg, given = self._svrg, self._given
-        svrg.epoch = given.num_epoch - 1  # also if a resumed run has no epoch left
-        if not self._takes_snapshots or (svrg.settings.tol is None and self._rule is None) or (
-                given.begin_epoch >= given.num_epoch and not svrg.snapshot.is_active):
-            return
-        if not svrg.snapshot.is_active or svrg.snapshot.num_update > svrg.snapshot.taken_at:
-            self.take()
-        if svrg.training.result is not None and svrg.training.result.reason == 'rolled back':
-            executor_group.mark_host_copies_stale(self._module)
-
-    def end(self):
-        """Say why training has ended."""
-        if self._takes_snapshots:
-            convergence.end(self._svrg, TrainedModule(self._of_snapshot), self._module.logger)

@@ -4,6 +4,8 @@ import contextlib
 
 import mxnet as mx
 
+from ..core.front_end import NoLossError
+
 _LOSSES = ('SoftmaxOutput', 'Softmax', 'MakeLoss', 'LinearRegressionOutput', 'make_loss',
            'LogisticRegressionOutput', 'MAERegressionOutput', 'SVMOutput')
 # These layers, like loss layers, pass no gradient from their outputs to their inputs.
@@ -14,10 +16,6 @@ _GRADIENT_STOPS = ('BlockGrad', 'stop_gradient')
 _ROW_WISE = ('null', 'FullyConnected', 'dot', 'broadcast_add', 'Convolution', 'Activation',
              'Pooling', 'Flatten', 'SoftmaxOutput', 'LinearRegressionOutput',
              'LogisticRegressionOutput', 'MAERegressionOutput', 'SVMOutput')
-
-
-class NoLossError(ValueError):
-    """Error for a symbol without a loss, whose gradients depend on `out_grads`."""
 
 
 @contextlib.contextmanager

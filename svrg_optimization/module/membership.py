@@ -33,7 +33,7 @@ class Membership:
         return {'num_update': counts['num_update'] + steps,
                 'counts': {name: counts['counts'].get(name, begin) + steps for name in names}}
 
-    def check_plan(self, module, train_data, svrg, num_epoch, takes_snapshots, takes_snapshot):
+    def check_plan(self, module, train_data, svrg, epochs, takes_snapshots, takes_snapshot):
         """Raise a ValueError on all workers if ``fit`` would hang or go wrong on some of them.
 
         Workers also need the same number of batches. A pass over the training
@@ -43,8 +43,8 @@ class Membership:
         kvstore, settings = module._kvstore, svrg.settings
         if not is_distributed(kvstore):
             return
-        plan = {**settings.agreed(svrg.snapshot.num_taken), 'begin_epoch': svrg.epoch,
-                'num_epoch': num_epoch, 'a snapshot when fit begins': takes_snapshot}
+        plan = {**settings.agreed(svrg.snapshot.num_taken), 'begin_epoch': epochs.start,
+                'num_epoch': epochs.stop, 'a snapshot when fit begins': takes_snapshot}
         if kvstore_of_weights(module) is None:
             plan.update(agreed(module._optimizer))
         if is_synchronous(kvstore):

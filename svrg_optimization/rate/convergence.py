@@ -1,16 +1,15 @@
-"""Convergence: what a snapshot has found, how far the optimum is, and why training has ended."""
+"""Convergence: what a snapshot has found, and how far the optimum is."""
 
 import math
 
 import numpy as np
 
 from ..core.arrays import dense
-from ..core.result import REASONS, Result
+from ..core.result import Result
 from .metric import Metric
 from .rollback import PreviousSnapshot
 from .smooth import Move
 
-_WORSE = 10  # times the first norm: rounding does less where training begins at the floor
 # Distances that are rounding, times what the outputs move by if each weight moves by its precision:
 # where one snapshot has got no closer, where several have not, and where no step moves a weight.
 _FLOOR, _FLOOR_OF_SEVERAL, _FLOOR_OF_NO_STEP, _SEVERAL = 0.5, 2., 10., 3
@@ -254,83 +253,6 @@ def _identity(svrg, mean_gradient):
     weights = svrg.reference.weights()
     names = mean_gradient.updated(weights)
     return Metric({name: weights[name][0].shape for name in names}, dict.fromkeys(names, 1.))
-
-
-def log_rate(logger, svrg, trained, result):
-    """Log the learning rate that a rule has set at a snapshot."""
-    if trained.rule is not None:
-        if result.reason == 'rolled back':
-            logger.info('Epoch[%d] The learning rate was too large: back to the best snapshot',
-                        svrg.epoch or 0)
-        logger.info('Epoch[%d] Learning rate=%g', svrg.epoch or 0, trained.rule(None))
-
-
-def log_result(logger, epoch, seconds, result):
-    """Log the seconds that a snapshot took, and what it has found."""
-    logger.info('Epoch[%d] Full gradient time=%.3f', epoch, seconds)
-    if result is None:  # an override has taken no snapshot
-        return
-    logger.info('Epoch[%d] Full gradient norm=%.1e', epoch, result.norm)
-    if result.objective is not None:
-        logger.info('Epoch[%d] Full objective=%g', epoch, result.objective)
-    if result.distance is not None:
-        logger.info('Epoch[%d] Distance=%.1e', epoch, result.distance)
-
-
-def warn_of_rows_left_out(svrg):
-    """Warn once that training may not converge since each pass leaves out other rows."""
-    svrg.warn_once('tol may not be reached: each pass over train_data leaves out other rows '
-                   '(rolled over, or discarded after a shuffle). With last_batch_handle='
-                   "'pad', or a DataLoader's last_batch='keep', it leaves out none")
-
-
-def end(svrg, trained, logger):
-    """Set in the result why training has ended; log it, and warn if it did not converge."""
-    training, tol = svrg.training, svrg.settings.tol
-    result, first = training.result, training.first_result
-    if result is None:
-        return
-    reason = result.reason or ('diverged' if result.objective is not None
-                               and result.objective > first.objective
-                               and result.norm > _WORSE * first.norm else 'epochs used up')
-    words = REASONS[reason] % {
-        'to': '' if tol is None else ' to tol=%g' % tol,
-        'dtype': trained.mean_gradient().dtype(svrg.reference.weights()),
-        'advice': _advice(svrg, trained, reason)}
-    training.result = result = result._replace(
-        reason=reason, words=words, epochs=training.epochs,
-        passes=result.passes + training.epochs - result.epochs)
-    if tol is not None or trained.rule is not None:
-        logger.info('%s', result)
-    if tol is not None and not result.has_converged:
-        svrg.warn_once(str(result))
-
-
-def _advice(svrg, trained, reason):
-    """Return what may let training converge, or what keeps it from that."""
-    training = svrg.training
-    advice, rows = '', sorted(training.rows_of_passes)
-    if reason == 'no step':
-        advice = '%s may be needed' % ('a larger learning rate' if trained.rule is None
-                                       else 'other initial weights')
-    elif reason == 'not finite' and not training.result.epochs:
-        advice = 'look at the data and the initial weights'
-    elif training.only_grows:
-        advice = ('the loss vanishes while outputs grow, as where all labels are one class or '
-                  'classes are separable: without weight decay there is no optimum')
-    elif len(rows) > 1:
-        advice = ('passes had %s rows, so that each has another objective, unless batch_size '
-                  'divides the rows' % ' and '.join(map(str, rows[:2])))
-    elif svrg.reference.disturbances():
-        advice = ('with %s each batch has another objective, so that the gradient may not vanish'
-                  % ', '.join(svrg.reference.disturbances()))
-    elif training.is_repeatable is False:
-        advice = ('passes find other gradients at the same weights. Rows that are drawn, left out '
-                  'or changed by chance (sampling, discarded rows, augmentation) make each pass '
-                  'another objective')
-    return advice or '%smore epochs may be needed' % (
-        'another learning rate or ' if trained.rule is None
-        else '' if trained.mean_gradient().is_smooth else 'larger batches or ')
 
 
 def gradient_norm(svrg, trained):

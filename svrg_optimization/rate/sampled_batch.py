@@ -15,19 +15,20 @@ class SampledBatch(BatchesOfPass):
         super().__init__(source.train_data, source.count)
         self.states = source.states
         self.batch, self.read, self._source, self._moments = None, 0, source, moments
+        self.reads_inputs = moments is not None
         self._generator = np.random.RandomState(seed)
 
     def batches(self, **how):
         """Yield the batches; keep one, by reservoir sampling, and the states before it."""
         for batch in self._source.batches(**how):
-            if self._moments is not None:
-                self._moments.add(batch)
             for place in range(number_in(batch)):
                 self.read += 1
                 if self._generator.randint(self.read) == 0:
                     one = batch.part(place) if number_in(batch) > 1 else batch
                     self.batch, states = self._source.kept(one), self.states
             yield batch
+            if self._moments is not None:
+                self._moments.add(batch)
         if self.batch is not None:
             self.states = states
 

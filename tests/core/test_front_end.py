@@ -1,5 +1,7 @@
 """The algorithm on a front end of a few lines: an objective of a dict of arrays."""
 
+import logging
+
 import numpy as np
 import pytest
 from mxnet import nd
@@ -16,6 +18,7 @@ from svrg_optimization.core.optimality import MeanGradient
 from svrg_optimization.core.settings import Settings
 from svrg_optimization.core.svrg import SVRG
 from svrg_optimization.rate import convergence
+from svrg_optimization.rate.run import Run
 from svrg_optimization.rate.svrg_lbfgs import SnapshotRule
 
 WD, RATE = 0.1, 0.02
@@ -76,8 +79,14 @@ def train(epochs, rule=None):
     """Return the weights and the gradient's norm at a last snapshot."""
     model, svrg = Model(rule), SVRG(OneWeight(), Settings(), WarnOnce())
     batches = [np.arange(begin, min(begin + 5, 23)) for begin in range(0, 23, 5)]
-    for _ in range(epochs):
+
+    def take():
         convergence.take(svrg, model, Batches(batches), Workers())
+
+    run = Run(svrg, model, logging, batches, take)
+    for epoch in range(epochs):
+        if not run.begin_epoch(epoch, is_scheduled=True):
+            break
         for rows in batches:
             svrg.begin_step(rows, True)
             gradients = gradient(model.weights, rows)
@@ -90,7 +99,8 @@ def train(epochs, rule=None):
             weight -= (rule(None) if rule else RATE) * (
                 gradients['w'][0] / len(rows) + decay * weight)
             svrg.end_step()
-    convergence.take(svrg, model, Batches(batches), Workers())
+        run.end_epoch()
+    take()
     return model.weights['w'][0].asnumpy(), convergence.gradient_norm(svrg, model)
 
 

@@ -82,7 +82,7 @@ def test_methods_overridden_in_a_subclass_are_used(in_place):
 
     class Halved(SVRGModule):
         def update_full_grads(self, train_data):
-            passes.append(self._svrg.epoch)
+            passes.append(self._snapshot.num_update)
             super().update_full_grads(train_data)
 
         def _svrg_grads_update_rule(self, g_curr, g_special, g_all):
@@ -96,7 +96,7 @@ def test_methods_overridden_in_a_subclass_are_used(in_place):
     problem = Problem('perceptron', rows=37)
     module = Halved(problem.symbol, label_names=('label',), update_freq=2)
     problem.fit(module, 3, optimizer_params={'learning_rate': 0.2})
-    assert passes == [0, 2]
+    assert passes == [0, 2 * 4]
     problem.assert_weights(module, problem.svrg(learning_rate=0.1).fit(3, 2))
 
 

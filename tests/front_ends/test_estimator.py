@@ -13,10 +13,9 @@ from mxnet.gluon.contrib.estimator import (
     GradientUpdateHandler,
 )
 
-from blocks import Blocks, weights_of
+from blocks import TWO_DEVICES, Blocks, assert_weights, weights_of
 from svrg_optimization.gluon import SnapshotHandler, SVRGBatchProcessor, SVRGTrainer
 
-TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
 SGD = {'learning_rate': 0.2, 'momentum': 0.5, 'wd': 0.01}
 RULE = {'momentum': 0.9}
 
@@ -106,10 +105,11 @@ def test_tol_ends_fit_with_the_epoch_of_the_plain_loop(contexts):
 def test_a_converged_training_stays_where_it_is_until_its_weights_are_moved():
     training = Training(extra=[gluon.nn.BatchNorm(in_channels=4)], with_rule=True, tol=1e-2)
     training.fit(200)
-    before = weights_of(training.net)
+    before, taken = weights_of(training.net), training.trainer._svrg.snapshot.num_taken
     training.fit(200)
-    for name, value in weights_of(training.net).items():
-        np.testing.assert_array_equal(value, before[name])
+    assert_weights(training.net, before, 0)
+    assert training.trainer.result.epochs == 0
+    assert training.trainer._svrg.snapshot.num_taken == taken + 1
     training.net[1].bias.set_data(training.net[1].bias.data() + 1)
     training.fit(200)
     assert training.trainer.result.reason == 'converged'
@@ -176,8 +176,7 @@ def test_what_fit_cannot_train_with_is_refused(arguments, error, message, monkey
     before = weights_of(training.net)
     with pytest.raises(error, match=message):
         training.fit(1)
-    for name, value in weights_of(training.net).items():
-        np.testing.assert_array_equal(value, before[name])
+    assert_weights(training.net, before, 0)
 
 
 def test_an_objective_without_the_output_is_refused():

@@ -5,12 +5,18 @@ import numpy as np
 import pytest
 from mxnet import autograd, gluon
 
-from blocks import SETTINGS, Blocks, as_blocks_take, assert_weights, train, train_plain, weights_of
+from blocks import (
+    TWO_DEVICES,
+    Blocks,
+    as_blocks_take,
+    assert_weights,
+    train,
+    train_plain,
+    weights_of,
+)
 from pairs import in_pairs
 from svrg_optimization import LinearDecay
 from svrg_optimization.gluon import SVRGTrainer
-
-TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
 
 
 @in_pairs({
@@ -83,8 +89,7 @@ def test_alpha_0_is_trainer_to_the_bit(hybridized, settings):
         mx.random.seed(1)
         train_one(net)
         ends.append(weights_of(net))
-    for name, value in ends[0].items():
-        np.testing.assert_array_equal(ends[1][name], value)
+    np.testing.assert_equal(*ends)
 
 
 @pytest.mark.parametrize('contexts, is_mean', [
@@ -99,7 +104,7 @@ def test_training_with_losses_of_one_element_is_svrg(contexts, is_mean):
 
     trainer = problem.trainer(net, objective=objective, loss_is_mean=is_mean)
     devices = len(contexts or [0])
-    svrg = problem.svrg(10, **{**SETTINGS, 'decayed': ('weight', 'bias')})
+    svrg = problem.twin()
     batches = [np.arange(begin, min(begin + 10, 36)) for begin in range(0, 36, 10)]
     for epoch in range(4):
         if epoch % 2 == 0:
@@ -129,7 +134,7 @@ def test_gradients_may_add_up_over_batches():
     for param in net.collect_params().values():
         param.grad_req = 'add'
     trainer = problem.trainer(net)
-    svrg = problem.svrg(20, **{**SETTINGS, 'decayed': ('weight', 'bias')})
+    svrg = problem.twin(20)
     for _ in range(3):
         trainer.update_full_grads(problem.loader())
         svrg.take_snapshot()
@@ -148,9 +153,7 @@ def test_parameters_may_be_fixed():
     net.collect_params()['hidden_bias'].grad_req = 'null'
     trainer = problem.trainer(net)
     train(trainer, problem.loader(), 4)
-    svrg = problem.svrg(10, fixed=['hidden_bias'], **{**SETTINGS, 'decayed': ('weight', 'bias')})
-    svrg.fit(4, 2)
-    assert_weights(net, svrg.weights)
+    assert_weights(net, problem.twin(fixed=['hidden_bias']).fit(4, 2))
 
 
 @pytest.mark.parametrize('hybridized', [None, {}])
@@ -204,8 +207,7 @@ def test_rates_and_multipliers_are_trainers():
     net = problem.net()
     net.collect_params()['fc_bias'].lr_mult = 0.5
     trainer = problem.trainer(net)
-    svrg = problem.svrg(10, lr_mult={'fc_bias': 0.5}, **{**SETTINGS,
-                                                         'decayed': ('weight', 'bias')})
+    svrg = problem.twin(lr_mult={'fc_bias': 0.5})
     for epoch in range(4):
         trainer.set_learning_rate(0.2 / (1 + epoch))
         svrg.optimizer.learning_rate = lambda _, epoch=epoch: 0.2 / (1 + epoch)

@@ -12,8 +12,7 @@ import pytest
 from mxnet import autograd, gluon
 
 from blocks import (
-    BIAS,
-    SETTINGS,
+    TWO_DEVICES,
     Blocks,
     as_blocks_take,
     assert_weights,
@@ -25,8 +24,6 @@ from blocks import (
 from interruption import Interruption
 from svrg_optimization.gluon import SVRGTrainer
 from svrg_optimization.proximal import L1, GroupLasso
-
-TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
 
 
 def table(stype='default'):
@@ -60,7 +57,15 @@ def table(stype='default'):
     ({'proximal': L1(1), 'optimizer': 'adam'}, ValueError,
      'optimizer must be svrg_lbfgs, or sgd without .*adam'),
     ({'proximal': L1(1), 'optimizer_params': {'momentum': 0.9}}, ValueError,
-     'optimizer must be svrg_lbfgs, or sgd without .*momentum 0.9')])
+     'optimizer must be svrg_lbfgs, or sgd without .*momentum 0.9'),
+    *[({'optimizer': 'svrg_lbfgs', 'optimizer_params': {name: value}}, ValueError, says)
+      for name, value, says in (
+          ('learning_rate', 0.1, 'learning_rate must not be given with svrg_lbfgs'),
+          ('clip_gradient', 2., 'clip_gradient must not be given with svrg_lbfgs'),
+          ('momentum', 1, 'momentum must be a number from 0 to below 1, not 1'),
+          ('lr_scheduler', len, 'lr_scheduler must not be given with svrg_lbfgs'))],
+    ({'optimizer': 'svrg_lbfgs', 'update_on_kvstore': True}, ValueError,
+     'kvstore must leave the updates to the workers')])
 def test_bad_arguments_are_refused(arguments, error, says):
     given = {'params': Blocks('softmax').net().collect_params, 'optimizer': 'sgd',
              'objective': len, **arguments}
@@ -100,6 +105,9 @@ STATES = 'states must be a tuple or list, on'
     (None, {}, takes([()]), TypeError, r'train_data must yield tuples or lists .*, not \(\)'),
     (None, {}, takes(iter, batches=0), ValueError, 'batches must be'),
     (None, {}, lambda trainer, data: trainer.epochs(iter(data), 1), TypeError, 'more than once'),
+    *[(None, {}, lambda trainer, _, numbers=numbers: trainer.epochs(None, *numbers), error,
+       'num_epoch|update_freq') for numbers, error in (
+           ((1.5,), TypeError), ((-1,), ValueError), ((3, 0), ValueError), ((3, '2'), TypeError))],
     (None, {}, in_record(backward()), RuntimeError, r'outside of autograd.record\(\)'),
     (None, {'objective': lambda *_: None}, takes(iter), TypeError, 'must return the loss, an NDA'),
     (None, {'objective': lambda *_: (1.5, 1)}, backward(), TypeError, 'must return the loss, an N'),
@@ -382,7 +390,7 @@ def test_a_loss_of_one_word_after_losses_of_many_is_a_word():
     trainer = trainer_of(net)
     trainer.update_full_grads(words(problem, [5, 1, 10]))
     counted = np.r_[0:5, 10:11, 20:30]
-    svrg = problem.svrg(1, **{**SETTINGS, **BIAS})
+    svrg = problem.twin(1)
     svrg.take_snapshot(counted)
     for rows, batch in zip((range(5), [10], range(20, 30)), words(problem, [5, 1, 10])):
         trainer.backward(*batch)

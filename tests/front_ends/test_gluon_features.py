@@ -7,13 +7,19 @@ from mxnet import gluon
 from mxnet.contrib import amp
 
 import oracle
-from blocks import Blocks, as_blocks_take, assert_weights, train, train_epochs, weights_of
+from blocks import (
+    TWO_DEVICES,
+    Blocks,
+    as_blocks_take,
+    assert_weights,
+    train,
+    train_epochs,
+    weights_of,
+)
 from pairs import in_pairs
 from svrg_optimization.diagnostics import gradient_variance
 from svrg_optimization.gluon import SVRGTrainer
 from svrg_optimization.proximal import L1
-
-TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
 
 
 def rows_of(inputs):

@@ -6,11 +6,10 @@ from pathlib import Path
 import mxnet as mx
 import pytest
 
-from blocks import Blocks, as_blocks_take, assert_weights, train, weights_of
+from blocks import TWO_DEVICES, Blocks, as_blocks_take, assert_weights, train, weights_of
 from processes import run_python
 
 HERE = Path(__file__).resolve().parent
-TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
 
 
 @contextlib.contextmanager

@@ -12,6 +12,7 @@ from svrg_optimization.gluon import SVRGTrainer
 
 SETTINGS = {'learning_rate': 0.2, 'momentum': 0.5, 'wd': 0.01}
 BIAS = {'decayed': ('weight', 'bias')}  # Gluon decays both
+TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
 
 
 def as_blocks_take(values, dtype='float32'):
@@ -42,9 +43,8 @@ class Blocks(Problem):
             return gluon.loss.L2Loss()
         return gluon.loss.SoftmaxCrossEntropyLoss()
 
-    def loader(self, batch_size=10, **kwargs):
-        data = gluon.data.ArrayDataset(self.features.astype('float32'),
-                                       self.targets.astype('float32'))
+    def loader(self, batch_size=10, dtype='float32', **kwargs):
+        data = gluon.data.ArrayDataset(self.features.astype(dtype), self.targets.astype(dtype))
         return gluon.data.DataLoader(data, batch_size, **kwargs)
 
     def trainer(self, net, cls=SVRGTrainer, optimizer='sgd', settings=None, **kwargs):
@@ -54,9 +54,13 @@ class Blocks(Problem):
         settings = dict(SETTINGS if settings is None else settings)
         return cls(net.collect_params(), optimizer, settings, **kwargs)
 
+    def twin(self, batch_size=10, settings=None, **kwargs):
+        """Return SVRG in float64 with the settings of `trainer`."""
+        return self.svrg(batch_size, **{**(settings or SETTINGS), **BIAS, **kwargs})
+
     def oracle(self, epochs, update_freq=2, batch_size=10, keep=True, settings=None, **kwargs):
         """Return the float64 weights after some epochs; the last batch is shorter."""
-        svrg = self.svrg(batch_size, **{**(settings or SETTINGS), **BIAS})
+        svrg = self.twin(batch_size, settings)
         svrg.alpha = kwargs.get('alpha', svrg.alpha)
         rows = np.arange(len(self.features))
         batches = [rows[begin:begin + batch_size] for begin in range(0, len(rows), batch_size)]
@@ -113,5 +117,5 @@ def assert_weights(net, expected, tolerance=1e-5):
                                    err_msg=name)
 
 
-__all__ = ['Blocks', 'as_blocks_take', 'assert_weights', 'oracle', 'train', 'train_epochs',
-           'train_plain', 'weights_of']
+__all__ = ['TWO_DEVICES', 'Blocks', 'as_blocks_take', 'assert_weights', 'oracle', 'train',
+           'train_epochs', 'train_plain', 'weights_of']
