@@ -516,8 +516,6 @@ class SVRGModule(Module):
             train_data, self._unchecked = self._unchecked, None
             if was_changed_after(train_data, data_batch):
                 self._svrg.warn_once(CHANGED % ('train_data', 'symbol'), 'changed')
-        if reference.executors.shares_pool:
-            reference.keep_outputs(self)
 
     def predict(self, eval_data, *args, **kwargs):
         """Predict as Module does."""
@@ -571,8 +569,6 @@ class SVRGModule(Module):
         if not svrg.step.stage:
             raise RuntimeError('backward needs a forward before it')
         svrg.step.snapshot_gradients = None  # also if an error stops this
-        if not svrg.reference.activations_are_current:
-            svrg.reference.restore_activations(self, svrg.step.is_training)
         super().backward(out_grads)
         svrg.compute_snapshot_gradients(self, out_grads=out_grads)
         if svrg.step.snapshot_gradients is not None:

@@ -30,11 +30,6 @@ def gradients(module):
     return found
 
 
-def auxiliary_states(module):
-    """List the auxiliary states on all devices."""
-    return [array for arrays in module._exec_group.aux_arrays for array in arrays]
-
-
 @contextlib.contextmanager
 def kept(arrays):
     """Restore the values of arrays after the block."""
@@ -63,10 +58,7 @@ def input_names(module):
 
 def has_dense_inputs(module):
     """Tell whether another module can be bound on the input arrays of this one."""
-    group = module._exec_group
-    return not any(group.group2ctxs) and all(
-        executor.arg_dict[name].stype == 'default'
-        for executor in group.execs for name in input_names(module) if name in executor.arg_dict)
+    return all(array.stype == 'default' for array in inputs(module))
 
 
 def share_no_inputs(module):
@@ -103,47 +95,18 @@ def bytes_of_activations(module):
                if name not in arguments)
 
 
-def bind_on_inputs_of(model, module, share_pool):
-    """Bind a module again on the input arrays of another, with its own parameters.
-
-    Both have the same network and shapes. With `share_pool` it uses the memory of the model
-    module's activations too: each of its runs overwrites these and the outputs.
-    """
+def bind_on_inputs_of(model, module):
+    """Bind a module again, on the input arrays of another of the same network and shapes."""
     group = module._exec_group
-    for i, (executor, of_model) in enumerate(zip(group.execs, model._exec_group.execs)):
-        shared = {name: of_model.arg_dict[name] for name in input_names(model)
-                  if name in executor.arg_dict}
-        arrays = {**executor.arg_dict, **executor.aux_dict}
-        group.execs[i] = group.symbol.simple_bind(
-            group.contexts[i], group.grad_req,
-            {name: array.dtype for name, array in arrays.items()},
-            shared_arg_names=[] if share_pool else list(executor.arg_dict.keys() - shared),
-            shared_exec=of_model if share_pool else None, shared_buffer=dict(shared),
-            **{name: array.shape for name, array in executor.arg_dict.items()})
-        group.shared_data_arrays[i] = {}
-        for name, array in arrays.items():
-            if name not in shared:
-                array.copyto({**group.execs[i].arg_dict, **group.execs[i].aux_dict}[name])
-    group._collect_arrays()
+    group.execs, group.shared_data_arrays = [], [
+        {name: executor.arg_dict[name] for name in input_names(model) if name in executor.arg_dict}
+        for executor in model._exec_group.execs]
+    group.bind_exec(module.data_shapes, module.label_shapes)
+    group.set_params(module._arg_params, module._aux_params)
+    share_no_inputs(module)
     if len(group.execs) == 1 and group.contexts[0].device_type == 'cpu':
         # On one CPU the copies on the host can be the arrays themselves.
-        for copies, arrays in ((module._arg_params, group.execs[0].arg_dict),
-                               (module._aux_params, group.execs[0].aux_dict)):
-            copies.update((name, arrays[name]) for name in list(copies))
-
-
-def take_outputs_out_of_pool(module):
-    """Copy the outputs of a module, so that a module in the same pool does not overwrite them."""
-    count = module._exec_group.num_outputs
-    for executor in module._exec_group.execs:
-        executor.outputs[:count] = [output.copy() for output in executor.outputs[:count]]
-
-
-def repeat_forward(module, is_train):
-    """Run a module forward again on its current inputs."""
-    with kept(auxiliary_states(module)):
-        for executor in module._exec_group.execs:
-            executor.forward(is_train=is_train)
+        module._arg_params, module._aux_params = weights_of_first_device(module)
 
 
 def inputs(module):

@@ -16,9 +16,6 @@ from .losses import Losses
 # MLP, but SVRG would take a fifth more memory.
 _BATCHES_AT_ONCE = 16
 _BYTES_AT_ONCE = 1 << 21
-# Bytes from which sharing memory is worth a copy of the outputs in each step. LeNet's
-# activations are 25 MB, and SVRG takes 1.16 of Module's memory instead of 2.
-_WORTH_SHARING = 1 << 18
 
 
 class Executors:
@@ -27,8 +24,7 @@ class Executors:
     A second Module of the same network, `module`, holds the weights. A third and a fourth one,
     for batches of other shapes, share its parameters. The second one cannot be reshaped
     instead, because MXNet does not reshape executors with csr data or with masks. If possible,
-    the second one uses the input arrays of the model (`shares_inputs`) and the memory of its
-    activations (`shares_pool`).
+    the second one uses the input arrays of the model (`shares_inputs`).
     """
 
     def __init__(self, model, masks, nodes, loss_is_mean):
@@ -46,7 +42,7 @@ class Executors:
 
     def _forget_further_ones(self):
         self._others, self._most_to_merge = [], None
-        self.shares_inputs = self.shares_pool = False
+        self.shares_inputs = False
 
     def bind(self, model, shared=None):
         """Bind as the model is bound, with the parameters of `shared`, further Executors."""
@@ -61,16 +57,9 @@ class Executors:
         self.module.bind(model.data_shapes, model.label_shapes, grad_req=requests,
                          shared_module=shared and shared.module)
         self.module.params_initialized = True  # the first snapshot sets them
-        is_random = self.masks.names or self.masks.unshared
-        self.shares_inputs = (shared is None and not is_random
-                              and executor_group.has_dense_inputs(model))
-        # MXNet shares the auxiliary states together with the pool.
-        self.shares_pool = (self.shares_inputs and not executor_group.auxiliary_states(model)
-                            and executor_group.bytes_of_activations(model) > _WORTH_SHARING)
+        self.shares_inputs = shared is None and executor_group.has_dense_inputs(model)
         if self.shares_inputs:
-            executor_group.bind_on_inputs_of(model, self.module, self.shares_pool)
-        elif shared:
-            self.shares_pool = shared.shares_pool
+            executor_group.bind_on_inputs_of(model, self.module)
 
     def reset_bind(self):
         """Forget the executors, but not the parameters."""

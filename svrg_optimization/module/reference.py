@@ -24,7 +24,6 @@ class ModuleReference(Reference):
     """
 
     bucket_of = batch_size = None
-    activations_are_current = True
 
     def __init__(self, model, masks, nodes, warn_once, settings):
         self.executors = Executors(model, masks, nodes, settings.loss_is_mean)
@@ -42,7 +41,6 @@ class ModuleReference(Reference):
     def bind(self, model, shared=None):
         """Bind as the model is bound, with the parameters of `shared`, another one, if given."""
         self.batch_size = executor_group.batch_size(model)
-        self.activations_are_current = True
         self.executors.bind(model, shared and shared.executors)
 
     def disturbances(self):
@@ -95,7 +93,6 @@ class ModuleReference(Reference):
         """Protect the model's inputs from a pass, for a later backward or a Monitor."""
         shares_inputs = self.executors.shares_inputs
         with executor_group.kept(executor_group.inputs(model) if shares_inputs else []):
-            self.activations_are_current = not self.executors.shares_pool
             yield
 
     def gradients_of_pass(self, batches, model, source, total, stores):
@@ -153,16 +150,6 @@ class ModuleReference(Reference):
 
     # A step
 
-    def keep_outputs(self, model):
-        """Protect the outputs of a forward pass from the run at the snapshot in the same pool."""
-        self.activations_are_current = True
-        executor_group.take_outputs_out_of_pool(model)
-
-    def restore_activations(self, model, is_training):
-        """Run the model forward again, as a run at the snapshot has used its memory."""
-        executor_group.repeat_forward(model, is_training)
-        self.keep_outputs(model)
-
     def gradients_of_step(self, model, batch, is_training, out_grads):
         """Compute the gradients of the model's latest batch, with its states and masks."""
         executors = self.executors
@@ -172,5 +159,4 @@ class ModuleReference(Reference):
             module = executors.for_shapes(model.data_shapes, model.label_shapes)
         executor_group.run_on_inputs_of(model, module, is_training, executors.masks.names,
                                         not is_shared, out_grads)
-        self.activations_are_current = not executors.shares_pool
         return executor_group.gradients(module)
