@@ -55,12 +55,7 @@ def correct_fused(arrays, alpha=1):
     gradient that is overwritten. The results are those of `correct` to the bit.
     """
     full, snapshot_gradients, gradients = zip(*arrays)
-    if alpha == 1:
-        # An sgd step with momentum: `full` is its weight, and the gradient is its momentum.
-        count = len(gradients)
-        nd.multi_sgd_mom_update(*itertools.chain(*arrays), lrs=(1,) * count, wds=(0,) * count,
-                                momentum=1, num_weights=count, out=gradients)
-    elif _is_float32(*gradients):
+    if alpha == 1 or _is_float32(*gradients):
         add_fused(gradients, snapshot_gradients, -alpha)
         add_fused(gradients, full, alpha)
     else:

@@ -37,7 +37,7 @@ class Executors:
             state_names=model._state_names + masks.names, group2ctxs=model._group2ctxs)
         self.module = self._new_module(work_load_list=model._work_load_list)
         self._state_names = model._state_names
-        self.loss_reduction, self.looks_at_labels = None, True  # in the first pass
+        self.loss_reduction = None
         self._forget_further_ones()
 
     def _forget_further_ones(self):
@@ -79,8 +79,8 @@ class Executors:
         """
         if self.is_whole(batch):
             return self.module
-        module = self._if_possible(*shapes_of(batch, self.module.data_shapes,
-                                              self.module.label_shapes))
+        module = self.for_shapes(*shapes_of(batch, self.module.data_shapes,
+                                            self.module.label_shapes))
         may_cut = cuts_states and len(self.module._context) == 1
         return module if module and (may_cut or executor_group.have_equal_shapes(
             module, self.module, self._state_names)) else None
@@ -94,25 +94,19 @@ class Executors:
                              'not %s' % (argument, self.module.data_shapes, shapes))
         return module
 
-    def _if_possible(self, data_shapes, label_shapes):
-        try:
-            return self.for_shapes(data_shapes, label_shapes)
-        except (RuntimeError, ValueError) as error:
-            # The network has another batch size in it, or a device would have no row.
-            if 'simple_bind error' in str(error) or 'Too many slices' in str(error):
-                return None
-            raise
-
     def for_shapes(self, data_shapes, label_shapes):
-        """Return a module that is bound for these shapes."""
+        """Return a module that is bound for these shapes, None if MXNet cannot bind one."""
         for module in (self.module, *self._others):
             if (module.data_shapes, module.label_shapes) == (data_shapes, label_shapes):
                 return module
         executor_group.share_no_inputs(self.module)
         other = self._new_module(work_load_list=executor_group.work_loads(
             self.module, rows_of_batch(None, data_shapes)))
-        other.bind(data_shapes, label_shapes, shared_module=self.module,
-                   grad_req=executor_group.gradient_requests(self.module))
+        try:
+            other.bind(data_shapes, label_shapes, shared_module=self.module,
+                       grad_req=executor_group.gradient_requests(self.module))
+        except (RuntimeError, ValueError):
+            return None  # the network has another batch size in it, or a device would have no row
         self._others = [*self._others[-1:], other]  # several batches as one, and the last one
         return other
 
@@ -133,7 +127,7 @@ class Executors:
             most = min(_BATCHES_AT_ONCE, _BYTES_AT_ONCE // size)
             can_merge = (most > 1 and self.loss_reduction.is_row_wise
                          and executor_group.can_merge_batches(module)
-                         and self._if_possible(*[
+                         and self.for_shapes(*[
                              descriptions and resized(descriptions, most * batch.data[0].shape[0])
                              for descriptions in (module.data_shapes, module.label_shapes)]))
             self._most_to_merge = most if can_merge else 1
@@ -145,13 +139,12 @@ class Executors:
         """Return the gradients and losses of a batch, as in BatchGradient, with the model's states.
 
         `module` is the one that `for_batch` returns. Unless it `draws_masks`, Dropout uses those of
-        the last run. `warn_once` warns of labels; it is given if the batch has no padding.
+        the last run. `warn_once` warns of labels, if it is given.
         """
         with missing_loss_named(self.masks.symbol):
             by_device = executor_group.run(module, batch, model,
                                            self.masks if draws_masks else None)
         losses = [self._losses.of(outputs) for outputs in by_device]
-        if self.looks_at_labels and warn_once:
-            for outputs in by_device:
-                self._losses.check_labels(outputs, warn_once)
+        for outputs in by_device if warn_once else ():
+            self._losses.check_labels(outputs, warn_once)
         return executor_group.gradients(module), None if None in losses else losses

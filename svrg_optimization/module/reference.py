@@ -4,13 +4,12 @@ import contextlib
 
 import numpy as np
 
-from ..core.front_end import Reference
-from ..core.full_gradient import Sum
-from ..data.batch_rows import as_list, count_rows, labels_of, without_padding
+from ..core.front_end import Reference, number_in
+from ..core.full_gradient import BatchGradient, Sum
+from ..data.batch_rows import as_list, check_batch, count_rows, labels_of, without_padding
 from ..data.iterators import pads_in_front
 from . import executor_group
 from .executors import Executors
-from .gradients_of_pass import gradient_of_batch
 from .inputs import layers_of_inputs
 from .loss_reduction import is_set
 from .membership import kvstore_of_weights
@@ -97,8 +96,7 @@ class ModuleReference(Reference):
 
     def gradients_of_pass(self, batches, model, source, total, stores):
         """Yield the gradients of the batches of a pass, a BatchGradient for each."""
-        reduction, used = self.executors.loss_reduction, {self.executors}
-        unshared = self.executors.masks.unshared
+        reduction, unshared = self.executors.loss_reduction, self.executors.masks.unshared
         if unshared:
             self.warn_once('%s: these layers draw random numbers anew at the snapshot, noise in '
                            'each step; only Dropout layers share theirs' % ', '.join(unshared))
@@ -106,15 +104,55 @@ class ModuleReference(Reference):
             self.warn_once("normalization='valid' counts what only the loss knows: the full "
                            'gradient counts each row, so another shuffling has another optimum. '
                            'Take MakeLoss of the sum, or one SoftmaxOutput whose label is an input')
+        is_first = not model._svrg.snapshot.num_taken
         for batch in batches:
             if stores and isinstance(batch, list):
                 raise ValueError('store_snapshot_grads must be False where train_data yields '
                                  'lists of batches')
-            bucket, executors = self._of_bucket(batch, model)
-            used.add(executors)
-            yield gradient_of_batch(self, executors, batch, bucket, source)
-        for executors in used:
-            executors.looks_at_labels = False
+            yield self._without_padding(batch, model, source, self.warn_once if is_first else None)
+
+    def _without_padding(self, batch, model, source, warn_of_labels):
+        """Return the BatchGradient of a batch."""
+        model, executors = self._of_bucket(batch, model)
+        module, reduction = executors.module, executors.loss_reduction
+        run, rows, padding = batch, executor_group.batch_size(module), 0
+        if not executors.is_whole(batch):
+            shapes = module.data_shapes, module.label_shapes or []
+            check_batch('train_data', batch, *shapes)
+            rows, padding = count_rows(batch, shapes[0])
+            if padding == rows:
+                return BatchGradient(batch, {}, batches=0, is_of_step=False)
+            module = None
+        real_rows = rows - padding
+        real = real_rows / rows
+        if reduction.is_mixed:
+            if real_rows != self.batch_size:
+                self.warn_once(
+                    'the symbol has losses that are sums and losses that are means: a short batch '
+                    'is weighted by its real rows, which is right for one kind only. Choose a '
+                    'batch size that divides the rows, or loss_is_mean if all that matter are of '
+                    'one kind')
+        elif padding:
+            in_front = pads_in_front(source.train_data)
+            cut = without_padding(batch, *shapes, in_front)
+            module = executors.for_batch(cut, cuts_states=not in_front)
+            if module is None:
+                self.warn_once(
+                    'the module cannot be bound for the real rows of a padded batch alone: it is '
+                    'weighted by its real rows, padding included. Choose a batch size that divides '
+                    "the rows, or last_batch_handle='discard'")
+            else:
+                run, real = cut, 1
+        module = module or executors.bound_for('train_data', batch)
+        gradients, losses = executors.gradients(module, run, model, source.draws_random_numbers,
+                                                warn_of_labels)
+        parts, counted = executor_group.rows_bound(module), real_rows
+        if reduction.mask:
+            parts = executor_group.labels_bound(module, *reduction.mask)
+            counted = round(real * sum(parts))
+        weights = reduction.weights(parts, real, self.batch_size)
+        return BatchGradient(batch, gradients, weights, counted, number_in(batch), losses,
+                             is_of_step=run is batch)
 
     def _of_bucket(self, batch, model):
         """Return the module of a batch that is trained, and its executors at the snapshot."""
