@@ -30,17 +30,6 @@ def gradients(module):
     return found
 
 
-@contextlib.contextmanager
-def kept(arrays):
-    """Restore the values of arrays after the block."""
-    before = [array.copy() for array in arrays]
-    try:
-        yield
-    finally:
-        for array, target in zip(before, arrays):
-            array.copyto(target)
-
-
 def hide_outputs_behind(module, symbol):
     """Let a module that is bound with further outputs show only the outputs of a symbol."""
     group = module._exec_group
@@ -114,6 +103,18 @@ def inputs(module):
     names = input_names(module)
     return [array for executor in module._exec_group.execs
             for name, array in executor.arg_dict.items() if name in names]
+
+
+@contextlib.contextmanager
+def inputs_kept(module):
+    """Restore the inputs of a module, if one is given, after the block."""
+    arrays = inputs(module) if module else []
+    before = [array.copy() for array in arrays]
+    try:
+        yield
+    finally:
+        for array, target in zip(before, arrays):
+            array.copyto(target)
 
 
 def can_merge_batches(module):

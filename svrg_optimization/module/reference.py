@@ -1,7 +1,5 @@
 """What computes gradients at the snapshot of a Module."""
 
-import contextlib
-
 import numpy as np
 
 from ..core.front_end import Reference, number_in
@@ -87,12 +85,9 @@ class ModuleReference(Reference):
 
     # A pass
 
-    @contextlib.contextmanager
     def inputs_kept(self, model):
         """Protect the model's inputs from a pass, for a later backward or a Monitor."""
-        shares_inputs = self.executors.shares_inputs
-        with executor_group.kept(executor_group.inputs(model) if shares_inputs else []):
-            yield
+        return executor_group.inputs_kept(model if self.executors.shares_inputs else None)
 
     def gradients_of_pass(self, batches, model, source, total, stores):
         """Yield the gradients of the batches of a pass, a BatchGradient for each."""
