@@ -99,8 +99,7 @@ class _AssignmentOptimizer(opt.Optimizer):
 class _SVRGOptimizer(opt.Optimizer):
     """Optimizer that assigns full gradients and updates all other keys with another optimizer.
 
-    It shares its ``__dict__`` with the optimizer that it wraps, so both have the same attributes,
-    for example the learning rate. Only those in ``__slots__`` are its own.
+    All other attributes, for example the learning rate, are those of the optimizer that it wraps.
 
     Parameters
     ----------
@@ -133,8 +132,6 @@ class _SVRGOptimizer(opt.Optimizer):
     ([-0.05000000074505806, -0.05000000074505806], [1.0, 1.0])
     """
 
-    __slots__ = 'default_opt', 'aux_opt', '_full_keys', '_keys_by_number', '_proximal'
-
     def __init__(self, default_optimizer, *, full_keys=None, proximal=None, **kwargs):
         # Optimizer.__init__ is not called: learning rate, update counts and so on are there.
         if isinstance(default_optimizer, str):
@@ -144,10 +141,9 @@ class _SVRGOptimizer(opt.Optimizer):
                             'not %r' % (default_optimizer,))
         elif not default_optimizer.idx2name:
             default_optimizer.idx2name = dict(kwargs.get('param_idx2name') or {})
-        self.default_opt, self.__dict__ = default_optimizer, vars(default_optimizer)
-        self.aux_opt = _AssignmentOptimizer()
-        self._full_keys = frozenset(full_keys or ())
-        self._keys_by_number, self._proximal = {}, proximal or {}
+        vars(self).update(
+            default_opt=default_optimizer, aux_opt=_AssignmentOptimizer(),
+            _full_keys=frozenset(full_keys or ()), _keys_by_number={}, _proximal=proximal or {})
         self.default_opt.has_operators = bool(proximal)  # svrg_lbfgs steps otherwise then
 
     def place_on_servers(self, keys_by_number, pushes_per_sum):
@@ -158,6 +154,12 @@ class _SVRGOptimizer(opt.Optimizer):
     def __getattr__(self, name):
         return getattr(super().__getattribute__('default_opt'), name)
 
+    def __setattr__(self, name, value):
+        if name in vars(self):
+            vars(self)[name] = value
+        else:
+            setattr(self.default_opt, name, value)
+
     def __getstate__(self):
         """Return the attributes, with numbers of Python: servers may have another NumPy."""
         wrapped = self.default_opt
@@ -165,12 +167,10 @@ class _SVRGOptimizer(opt.Optimizer):
                        getattr(wrapped.lr_scheduler, '__dict__', {})):
             values.update({name: value.item() for name, value in values.items()
                            if isinstance(value, (np.number, np.bool_))})
-        return {name: getattr(self, name) for name in self.__slots__}
+        return vars(self)
 
     def __setstate__(self, state):
-        for name, value in state.items():
-            setattr(self, name, value)
-        self.__dict__ = vars(self.default_opt)
+        vars(self).update(state)
 
     @property
     def learning_rate(self):
