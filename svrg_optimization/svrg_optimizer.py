@@ -6,6 +6,7 @@ unpickle these classes before the rest of MXNet is imported.
 
 import math
 import numbers
+from functools import partialmethod
 from inspect import signature
 
 import numpy as np
@@ -177,29 +178,15 @@ class _SVRGOptimizer(opt.Optimizer):
         """Current learning rate of the wrapped optimizer."""
         return self.default_opt.learning_rate
 
-    def create_state(self, index, weight):
-        """Create the state of one key; it is None for a full gradient."""
-        return self._create('create_state', index, weight)
-
-    def create_state_multi_precision(self, index, weight):
-        """Create the state of one key, with a float32 copy of a float16 weight if it has one."""
-        return self._create('create_state_multi_precision', index, weight)
-
-    def update(self, index, weight, grad, state):
-        """Update one key, or those of a list: assign full gradients, step all others."""
-        self._update('update', index, weight, grad, state)
-
-    def update_multi_precision(self, index, weight, grad, state):
-        """Update one key or several, with float32 copies of float16 weights."""
-        self._update('update_multi_precision', index, weight, grad, state)
-
     def _create(self, method, index, weight):
+        """Create the state of one key; it is None for a full gradient."""
         key = self._keys_by_number.get(index, index)
         full_keys = self._full_keys or self._full_keys_by_name()
         optimizer = self.aux_opt if key in full_keys else self.default_opt
         return getattr(optimizer, method)(key, weight)
 
     def _update(self, method, index, weight, grad, state):
+        """Update one key, or those of a list: assign full gradients, step all others."""
         are_several = isinstance(index, (list, tuple))
         if not are_several:
             index, weight, grad, state = [index], [weight], [grad], [state]
@@ -224,6 +211,11 @@ class _SVRGOptimizer(opt.Optimizer):
                 name = getattr(ours.param_dict.get(key), 'name', ours.idx2name.get(key, key))
                 self._proximal[key](of_key, state_of_key,
                                     step_size(name, rate, of_key) if step_size else rate)
+
+    create_state = partialmethod(_create, 'create_state')
+    create_state_multi_precision = partialmethod(_create, 'create_state_multi_precision')
+    update = partialmethod(_update, 'update')
+    update_multi_precision = partialmethod(_update, 'update_multi_precision')
 
     def _full_keys_by_name(self):
         names = self.default_opt.idx2name

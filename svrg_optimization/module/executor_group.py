@@ -60,11 +60,6 @@ def share_no_inputs(module):
     group.shared_data_arrays = [{} for _ in group.contexts]
 
 
-def is_reshaped(module, other):
-    """Tell whether one of two modules has been reshaped since its binding."""
-    return not (module._exec_group._default_execs is None is other._exec_group._default_execs)
-
-
 def have_equal_shapes(module, other, names):
     """Tell whether inputs of two modules have the same shapes on all devices."""
     return all(executor.arg_dict[name].shape == of_other.arg_dict[name].shape
@@ -121,7 +116,6 @@ def can_merge_batches(module):
     """Tell whether a module's inputs can have the rows of several batches."""
     return (len(module._context) == 1 and not module._state_names
             and not any(module._exec_group.group2ctxs)
-            and not any(map(is_row_sparse, inputs(module)))
             and all(batch_axis(description) == 0
                     for description in module.data_shapes + (module.label_shapes or [])))
 
@@ -154,14 +148,16 @@ def run(module, batch, model, masks=None):
     return [executor.outputs for executor in group.execs]
 
 
-def run_on_inputs_of(source, target, is_train, mask_names, copies_inputs, out_grads):
+def run_on_inputs_of(source, target, is_train, mask_names, shares_inputs, out_grads):
     """Run a module forward and backward on the current inputs of another, which is bound alike.
 
     The masks of `mask_names` are further outputs of `source` and inputs of `target`. Data, labels
-    and states are copied if it `copies_inputs`; otherwise both have the same arrays.
+    and states are copied, unless it `shares_inputs`: then both have the same arrays until one is
+    reshaped.
     """
     outputs = source._exec_group.num_outputs
-    names = input_names(source) if copies_inputs else []
+    are_as_bound = source._exec_group._default_execs is None is target._exec_group._default_execs
+    names = [] if shares_inputs and are_as_bound else input_names(source)
     for executor, to in zip(source._exec_group.execs, target._exec_group.execs):
         for name in names:
             if name in executor.arg_dict:
@@ -223,14 +219,15 @@ def weights_of_first_device(module):
             dict(first.aux_dict))
 
 
-def rows_bound(module):
-    """List the number of rows that a module is bound for on each device."""
-    return [part.stop - part.start for part in module._exec_group.slices]
+def rows_on_devices(module, mask=None):
+    """Count the rows of the latest batch on each device; with a mask the labels that count.
 
-
-def labels_bound(module, name, ignored):
-    """Count on each device the labels of the latest batch that are not `ignored`."""
-    return [int((executor.arg_dict[name] != ignored).sum().asscalar())
+    The mask is the name of an input, and the value of its labels that do not count.
+    """
+    if mask is None:
+        return [part.stop - part.start for part in module._exec_group.slices]
+    label, ignored = mask
+    return [int((executor.arg_dict[label] != ignored).sum().asscalar())
             for executor in module._exec_group.execs]
 
 

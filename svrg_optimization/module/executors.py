@@ -2,13 +2,14 @@
 
 import functools
 
+import mxnet as mx
 from mxnet.module import Module
 
 from ..core.arrays import bytes_of
 from ..data.batch_rows import as_list, labels_of, resized, shapes_of
 from ..data.iterators import rows_of_batch
 from . import executor_group
-from .loss_reduction import LossReduction, missing_loss_named
+from .loss_reduction import LossReduction, NoLossError
 from .losses import Losses
 
 # Number of small batches that are computed at once, since calls take longer than arithmetic,
@@ -135,15 +136,22 @@ class Executors:
 
     # Gradients and losses. The next run overwrites them.
 
-    def gradients(self, module, batch, model, draws_masks=True, warn_once=None):
+    def run(self, module, batch, model, draws_masks=True, warn_once=None):
         """Return the gradients and losses of a batch, as in BatchGradient, with the model's states.
 
         `module` is the one that `for_batch` returns. Unless it `draws_masks`, Dropout uses those of
         the last run. `warn_once` warns of labels, if it is given.
         """
-        with missing_loss_named(self.masks.symbol):
+        try:
             by_device = executor_group.run(module, batch, model,
                                            self.masks if draws_masks else None)
+        except mx.MXNetError as error:
+            if 'head_gradient is required' not in str(error):
+                raise
+            raise NoLossError('the symbol has outputs without a loss, and so no full gradient: put '
+                              'such of %s into mx.sym.BlockGrad, or, if backward gets its '
+                              'out_grads, the loss that these come from into mx.sym.MakeLoss'
+                              % ', '.join(self.masks.symbol.list_outputs())) from error
         losses = [self._losses.of(outputs) for outputs in by_device]
         for outputs in by_device if warn_once else ():
             self._losses.check_labels(outputs, warn_once)

@@ -139,15 +139,12 @@ class ModuleReference(Reference):
             else:
                 run, real = cut, 1
         module = module or executors.bound_for('train_data', batch)
-        gradients, losses = executors.gradients(module, run, model, source.draws_random_numbers,
-                                                warn_of_labels)
-        parts, counted = executor_group.rows_bound(module), real_rows
-        if reduction.mask:
-            parts = executor_group.labels_bound(module, *reduction.mask)
-            counted = round(real * sum(parts))
+        gradients, losses = executors.run(module, run, model, source.draws_random_numbers,
+                                          warn_of_labels)
+        parts = executor_group.rows_on_devices(module, reduction.mask)
         weights = reduction.weights(parts, real, self.batch_size)
-        return BatchGradient(batch, gradients, weights, counted, number_in(batch), losses,
-                             is_of_step=run is batch)
+        return BatchGradient(batch, gradients, weights, round(real * sum(parts)),
+                             number_in(batch), losses, is_of_step=run is batch)
 
     def _of_bucket(self, batch, model):
         """Return the module of a batch that is trained, and its executors at the snapshot."""
@@ -174,7 +171,7 @@ class ModuleReference(Reference):
         """Return the gradients of a batch with its padding, and the number of its rows."""
         model, executors = self._of_bucket(batch, model)
         module = executors.bound_for('data', batch)
-        gradients, _ = executors.gradients(module, batch, model, draws)
+        gradients, _ = executors.run(module, batch, model, draws)
         return gradients, executor_group.batch_size(module)
 
     def arrays_of(self, batch):
@@ -187,9 +184,10 @@ class ModuleReference(Reference):
         """Compute the gradients of the model's latest batch, with its states and masks."""
         executors = self.executors
         module = executors.module
-        is_shared = executors.shares_inputs and not executor_group.is_reshaped(model, module)
-        if not is_shared:
-            module = executors.for_shapes(model.data_shapes, model.label_shapes)
+        shares_inputs = executors.shares_inputs
+        if (module.data_shapes, module.label_shapes) != (model.data_shapes, model.label_shapes):
+            module, shares_inputs = executors.for_shapes(
+                model.data_shapes, model.label_shapes), False
         executor_group.run_on_inputs_of(model, module, is_training, executors.masks.names,
-                                        not is_shared, out_grads)
+                                        shares_inputs, out_grads)
         return executor_group.gradients(module)

@@ -75,6 +75,7 @@ def test_batches_may_change_their_size_and_back_over_binds_and_evaluations():
         assert_outputs(module, expected)
     for batch_size in (7, 40):  # the user may reshape the auxiliary module
         module._mod_aux.predict(problem.iterator(batch_size))
+        problem.train_epoch(module, svrg)
         module.predict(problem.iterator())
         module.get_params()  # or Module begins with those of the bind before
         module.bind([('data', (10, 4))], [('label', (10,))], force_rebind=True)
