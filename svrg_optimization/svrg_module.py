@@ -1,7 +1,6 @@
 """SVRGModule, MXNet's Module trained with stochastic variance reduced gradients."""
 
 import contextlib
-import functools
 import inspect
 import json
 import logging
@@ -203,22 +202,6 @@ class SVRGModule(Module):
         self._pass_of_fit = None, False  # its iterator, and whether it stands at the beginning
         self._unchecked = None  # data whose first step is still to come
         self._pass_of_loop = None, 0, 0  # id of its iterator, updates before it, its end
-
-    def __init_subclass__(cls, **kwargs):
-        """Let an override of `_update_svrg_gradients` correct each gradient only once.
-
-        `backward` calls it, and an `update` written for mxnet.contrib once more.
-        """
-        super().__init_subclass__(**kwargs)
-        override = cls._update_svrg_gradients
-        if (override is not SVRGModule._update_svrg_gradients
-                and not hasattr(override, '_corrects_once')):
-            @functools.wraps(override)
-            def correct_once(module):
-                if module._svrg.step.snapshot_gradients is not None:
-                    override(module)
-            correct_once._corrects_once = True
-            cls._update_svrg_gradients = correct_once
 
     update_freq = setting('update_freq', 'Epochs from one snapshot to the next, 1 or more.')
     alpha = setting('alpha', 'Coefficient of the variance reduction, a number in [0, 1] or a '
@@ -516,8 +499,6 @@ class SVRGModule(Module):
             train_data, self._unchecked = self._unchecked, None
             if was_changed_after(train_data, data_batch):
                 self._svrg.warn_once(CHANGED % ('train_data', 'symbol'), 'changed')
-        if reference.executors.shares_pool:
-            reference.keep_outputs(self)
 
     def predict(self, eval_data, *args, **kwargs):
         """Predict as Module does."""
@@ -571,11 +552,13 @@ class SVRGModule(Module):
         if not svrg.step.stage:
             raise RuntimeError('backward needs a forward before it')
         svrg.step.snapshot_gradients = None  # also if an error stops this
-        if not svrg.reference.activations_are_current:
-            svrg.reference.restore_activations(self, svrg.step.is_training)
         super().backward(out_grads)
         svrg.compute_snapshot_gradients(self, out_grads=out_grads)
-        if svrg.step.snapshot_gradients is not None:
+        # Where a subclass has both methods, as in mxnet.contrib, `update` calls the other one.
+        is_as_in_contrib = (type(self)._update_svrg_gradients is not
+                            SVRGModule._update_svrg_gradients
+                            and type(self).update is not SVRGModule.update)
+        if svrg.step.snapshot_gradients is not None and not is_as_in_contrib:
             self._update_svrg_gradients()
             svrg.step.snapshot_gradients = None  # a subclass may not have called ours
 

@@ -6,6 +6,7 @@ unpickle these classes before the rest of MXNet is imported.
 
 import math
 import numbers
+from functools import partialmethod
 from inspect import signature
 
 import numpy as np
@@ -99,8 +100,7 @@ class _AssignmentOptimizer(opt.Optimizer):
 class _SVRGOptimizer(opt.Optimizer):
     """Optimizer that assigns full gradients and updates all other keys with another optimizer.
 
-    It shares its ``__dict__`` with the optimizer that it wraps, so both have the same attributes,
-    for example the learning rate. Only those in ``__slots__`` are its own.
+    All other attributes, for example the learning rate, are those of the optimizer that it wraps.
 
     Parameters
     ----------
@@ -133,8 +133,6 @@ class _SVRGOptimizer(opt.Optimizer):
     ([-0.05000000074505806, -0.05000000074505806], [1.0, 1.0])
     """
 
-    __slots__ = 'default_opt', 'aux_opt', '_full_keys', '_keys_by_number', '_proximal'
-
     def __init__(self, default_optimizer, *, full_keys=None, proximal=None, **kwargs):
         # Optimizer.__init__ is not called: learning rate, update counts and so on are there.
         if isinstance(default_optimizer, str):
@@ -144,10 +142,9 @@ class _SVRGOptimizer(opt.Optimizer):
                             'not %r' % (default_optimizer,))
         elif not default_optimizer.idx2name:
             default_optimizer.idx2name = dict(kwargs.get('param_idx2name') or {})
-        self.default_opt, self.__dict__ = default_optimizer, vars(default_optimizer)
-        self.aux_opt = _AssignmentOptimizer()
-        self._full_keys = frozenset(full_keys or ())
-        self._keys_by_number, self._proximal = {}, proximal or {}
+        vars(self).update(
+            default_opt=default_optimizer, aux_opt=_AssignmentOptimizer(),
+            _full_keys=frozenset(full_keys or ()), _keys_by_number={}, _proximal=proximal or {})
         self.default_opt.has_operators = bool(proximal)  # svrg_lbfgs steps otherwise then
 
     def place_on_servers(self, keys_by_number, pushes_per_sum):
@@ -158,6 +155,12 @@ class _SVRGOptimizer(opt.Optimizer):
     def __getattr__(self, name):
         return getattr(super().__getattribute__('default_opt'), name)
 
+    def __setattr__(self, name, value):
+        if name in vars(self):
+            vars(self)[name] = value
+        else:
+            setattr(self.default_opt, name, value)
+
     def __getstate__(self):
         """Return the attributes, with numbers of Python: servers may have another NumPy."""
         wrapped = self.default_opt
@@ -165,41 +168,25 @@ class _SVRGOptimizer(opt.Optimizer):
                        getattr(wrapped.lr_scheduler, '__dict__', {})):
             values.update({name: value.item() for name, value in values.items()
                            if isinstance(value, (np.number, np.bool_))})
-        return {name: getattr(self, name) for name in self.__slots__}
+        return vars(self)
 
     def __setstate__(self, state):
-        for name, value in state.items():
-            setattr(self, name, value)
-        self.__dict__ = vars(self.default_opt)
+        vars(self).update(state)
 
     @property
     def learning_rate(self):
         """Current learning rate of the wrapped optimizer."""
         return self.default_opt.learning_rate
 
-    def create_state(self, index, weight):
-        """Create the state of one key; it is None for a full gradient."""
-        return self._create('create_state', index, weight)
-
-    def create_state_multi_precision(self, index, weight):
-        """Create the state of one key, with a float32 copy of a float16 weight if it has one."""
-        return self._create('create_state_multi_precision', index, weight)
-
-    def update(self, index, weight, grad, state):
-        """Update one key, or those of a list: assign full gradients, step all others."""
-        self._update('update', index, weight, grad, state)
-
-    def update_multi_precision(self, index, weight, grad, state):
-        """Update one key or several, with float32 copies of float16 weights."""
-        self._update('update_multi_precision', index, weight, grad, state)
-
     def _create(self, method, index, weight):
+        """Create the state of one key; it is None for a full gradient."""
         key = self._keys_by_number.get(index, index)
         full_keys = self._full_keys or self._full_keys_by_name()
         optimizer = self.aux_opt if key in full_keys else self.default_opt
         return getattr(optimizer, method)(key, weight)
 
     def _update(self, method, index, weight, grad, state):
+        """Update one key, or those of a list: assign full gradients, step all others."""
         are_several = isinstance(index, (list, tuple))
         if not are_several:
             index, weight, grad, state = [index], [weight], [grad], [state]
@@ -224,6 +211,11 @@ class _SVRGOptimizer(opt.Optimizer):
                 name = getattr(ours.param_dict.get(key), 'name', ours.idx2name.get(key, key))
                 self._proximal[key](of_key, state_of_key,
                                     step_size(name, rate, of_key) if step_size else rate)
+
+    create_state = partialmethod(_create, 'create_state')
+    create_state_multi_precision = partialmethod(_create, 'create_state_multi_precision')
+    update = partialmethod(_update, 'update')
+    update_multi_precision = partialmethod(_update, 'update_multi_precision')
 
     def _full_keys_by_name(self):
         names = self.default_opt.idx2name

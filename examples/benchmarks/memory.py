@@ -2,8 +2,7 @@
 
 Trains with sgd and momentum in batches of 128. Counts the bytes of all NDArrays that
 the module keeps, each memory once, and of the executors' pools, which hold the
-activations. The pool of the executors at the snapshot counts unless it is that of the
-module's executors.
+activations, those at the snapshot too.
 """
 
 import ctypes
@@ -56,9 +55,8 @@ def measure(network, stored=None):
     module.fit(train_data, num_epoch=2,
                optimizer_params={'learning_rate': 1e-3, 'momentum': 0.9})
     pools = bytes_of_pool(module)
-    if stored is not None and not module._svrg.reference.executors.shares_pool:
-        pools += bytes_of_pool(module._mod_aux)
     if stored is not None:
+        pools += bytes_of_pool(module._mod_aux)
         pools += sum(map(bytes_of_pool, module._svrg.reference.executors._others))
     return bytes_of_arrays() - before, pools
 

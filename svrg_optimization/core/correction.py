@@ -8,7 +8,7 @@ import itertools
 import numpy as np
 from mxnet import ndarray as nd
 
-from .arrays import dtype_of_sum, is_row_sparse, with_all_rows
+from .arrays import is_row_sparse, with_all_rows
 
 # Elements up to which one operation for many arrays is faster than a vectorized one for each.
 _SMALL = 1 << 14
@@ -40,32 +40,12 @@ def correct(gradient, snapshot_gradient, full, alpha=1):
     elif alpha == 1:
         gradient -= snapshot_gradient  # without temporary arrays
         gradient += full
-    elif _is_float32(gradient):
+    elif gradient.dtype == np.float32:
         # Without temporary arrays: an sgd step, whose rate is a float32, adds each product.
         nd.sgd_update(gradient, snapshot_gradient, lr=alpha, wd=0, out=gradient)
         nd.sgd_update(gradient, full, lr=-alpha, wd=0, out=gradient)
     else:
         gradient[:] = svrg_gradient(gradient, snapshot_gradient, full, alpha)
-
-
-def correct_fused(arrays, alpha=1):
-    """Turn dense gradients of a group, on one device, into SVRG gradients, in place.
-
-    `arrays` has for each parameter the full gradient, the gradient at the snapshot, and the
-    gradient that is overwritten. The results are those of `correct` to the bit.
-    """
-    full, snapshot_gradients, gradients = zip(*arrays)
-    if alpha == 1:
-        # An sgd step with momentum: `full` is its weight, and the gradient is its momentum.
-        count = len(gradients)
-        nd.multi_sgd_mom_update(*itertools.chain(*arrays), lrs=(1,) * count, wds=(0,) * count,
-                                momentum=1, num_weights=count, out=gradients)
-    elif _is_float32(*gradients):
-        add_fused(gradients, snapshot_gradients, -alpha)
-        add_fused(gradients, full, alpha)
-    else:
-        for mu, then, gradient in arrays:
-            correct(gradient, then, mu, alpha)
 
 
 def correct_batch(gradients, snapshot_gradients, full_gradient, rows, alpha=1, formula=None):
@@ -75,11 +55,14 @@ def correct_batch(gradients, snapshot_gradients, full_gradient, rows, alpha=1, f
     and the gradient at the snapshot and the full gradient, both multiplied by α.
     """
     scale = 1 if rows == full_gradient.batch_size else full_gradient.scale_for(rows)
-    groups, others = full_gradient.groups.of(gradients, fuses=formula is None and scale == 1)
+    fuses = formula is None and scale == 1
+    groups, others = full_gradient.groups.of(gradients) if fuses else ([], gradients)
     for device, share in enumerate(full_gradient.shares):
         for names in groups:
-            correct_fused([(share[name], snapshot_gradients[name][device],
-                            gradients[name][device]) for name in names], alpha)
+            now, then = ([arrays[name][device] for name in names]
+                         for arrays in (gradients, snapshot_gradients))
+            add_fused(now, then, -alpha)
+            add_fused(now, [share[name] for name in names], alpha)
     for name in others:
         for device, gradient in enumerate(gradients[name]):
             if formula is None and is_row_sparse(gradient):
@@ -101,25 +84,30 @@ def correct_batch(gradients, snapshot_gradients, full_gradient, rows, alpha=1, f
 # that adds many arrays, but its sgd step of many weights, with a rate of 1, -1 or α, does it: 160
 # gradients take 0.5 ms instead of 3.9.
 
-def fusable_parameters(gradients):
-    """List groups of parameters with small dense gradients, which are summed in their own dtype.
+class Groups:
+    """Groups of parameters whose gradients are small enough for one operation on all of them."""
 
-    The gradients of a group have one dtype, and are as many as one operation takes.
-    """
-    by_dtype = {}
-    for name, (gradient, *_) in gradients.items():
-        if gradient.stype == 'default' and gradient.size <= _SMALL and (
-                gradient.dtype == dtype_of_sum(gradient.dtype)):
-            by_dtype.setdefault(gradient.dtype, []).append(name)
-    return [names[begin:begin + _ARRAYS_OF_AN_OPERATION] for names in by_dtype.values()
-            for begin in range(0, len(names), _ARRAYS_OF_AN_OPERATION)]
+    def __init__(self, gradients):
+        small = [name for name, (gradient, *_) in gradients.items()
+                 if gradient.stype == 'default' and gradient.size <= _SMALL
+                 and gradient.dtype == np.float32]
+        self._groups = [small[begin:begin + _ARRAYS_OF_AN_OPERATION]
+                        for begin in range(0, len(small), _ARRAYS_OF_AN_OPERATION)]
+        self._of_names = {}
+
+    def of(self, names):
+        """Return the groups among some parameters, and the others."""
+        key = tuple(names)
+        if key not in self._of_names:
+            groups = [[name for name in group if name in names] for group in self._groups]
+            grouped = set().union(*groups)
+            self._of_names[key] = (list(filter(None, groups)),
+                                   [name for name in names if name not in grouped])
+        return self._of_names[key]
 
 
 def add_fused(totals, gradients, factor=1):
-    """Add gradients of a group times a factor to sums, in place.
-
-    With a factor other than 1 or -1 they must be float32, as the factor is the rate of an sgd step.
-    """
+    """Add gradients of a group times a factor to sums, in place, as an sgd step."""
     count = len(totals)
     nd.multi_sgd_update(*itertools.chain(*zip(totals, gradients)), lrs=(-factor,) * count,
                         wds=(0,) * count, num_weights=count, out=totals)
@@ -127,7 +115,3 @@ def add_fused(totals, gradients, factor=1):
 
 def _times(alpha, *arrays):
     return arrays if alpha == 1 else [array * alpha for array in arrays]
-
-
-def _is_float32(*arrays):
-    return all(array.dtype == np.float32 for array in arrays)

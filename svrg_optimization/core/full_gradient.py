@@ -6,7 +6,7 @@ from typing import Any, List, NamedTuple, Optional
 from mxnet import ndarray as nd
 
 from .arrays import dtype_of_sum, is_row_sparse, summed, with_all_rows
-from .correction import add_fused, fusable_parameters
+from .correction import Groups, add_fused
 
 
 class BatchGradient(NamedTuple):
@@ -37,23 +37,6 @@ class BatchGradient(NamedTuple):
     batches: int = 1
     losses: Optional[List[list]] = None
     is_of_step: bool = True
-
-
-class Groups:
-    """Groups of parameters whose gradients are small enough for one operation on all of them."""
-
-    def __init__(self, gradients):
-        self._small, self._of_names = fusable_parameters(gradients), {}
-
-    def of(self, names, fuses=True):
-        """Return the groups among some parameters, none unless it fuses, and the others."""
-        key = (*names, fuses)
-        if key not in self._of_names:
-            groups = [[name for name in group if name in names] for group in self._small if fuses]
-            grouped = set().union(*groups)
-            self._of_names[key] = (list(filter(None, groups)),
-                                   [name for name in names if name not in grouped])
-        return self._of_names[key]
 
 
 class Sum:
@@ -99,7 +82,8 @@ class Sum:
                              for weight, of_device in zip(weights, part.losses)
                              for loss, factor in of_device]
         for device, share in enumerate(self.shares):
-            groups, others = self.groups.of(gradients, fuses=weights[device] == 1)
+            groups, others = (self.groups.of(gradients) if weights[device] == 1
+                              else ([], gradients))
             for names in groups:
                 add_fused([share[name] for name in names],
                           [gradients[name][device] for name in names])

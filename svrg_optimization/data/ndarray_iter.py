@@ -7,13 +7,16 @@ from mxnet import ndarray as nd
 from mxnet.io import DataBatch, NDArrayIter
 from mxnet.ndarray.sparse import CSRNDArray
 
-from .batch_rows import held, labels_of
+from ..core.front_end import number_in
+from .batch_rows import held
 
 
 class Batches(DataBatch):
     """Several whole batches of one size, joined into one: `number` of them."""
 
-    number = 1
+    def __init__(self, data, label, number):
+        super().__init__(data, label, pad=0)
+        self.number = number
 
     def part(self, place):
         """Return one of the batches."""
@@ -41,55 +44,47 @@ def views(train_data, count=None, at_once=None):
     may be joined. So many are joined that at most `count` batches need the fewest runs.
     """
     size, count = train_data.batch_size, math.inf if count is None else count
-    arrays = [array for _, array in train_data.data + train_data.label]
-    inputs = len(train_data.data)
+    rows = train_data.num_data
 
-    def rows_from(begin, number):
-        rows = [array[begin:begin + number * size] for array in arrays]
-        batch = Batches(rows[:inputs], rows[inputs:], pad=0)
-        batch.number = number
-        return batch
+    def joined(begin, number):
+        data, label = ([array[begin:begin + number * size] for _, array in arrays]
+                       for arrays in (train_data.data, train_data.label))
+        return Batches(data, label, number)
 
-    whole, number = min(train_data.num_data // size, count), 1
+    whole, number = min(rows // size, count), 1
     if at_once and whole > 1:
-        _, number = max([(-(whole // each + whole % each), each)
-                         for each in range(1, at_once(rows_from(0, 1)) + 1)])
+        _, number = max((-(whole // each + whole % each), each)
+                        for each in range(1, at_once(joined(0, 1)) + 1))
     while count > 0:
         begin = train_data.cursor + size
-        left = (train_data.num_data - begin) // size if begin >= 0 else 0
-        several = number if number <= min(left, count) else 1
+        left = min((rows - begin) // size, count) if begin >= 0 else 0
         if left > 0:
-            train_data.cursor += several * size
-            yield rows_from(begin, several)
+            batch = joined(begin, number if number <= left else 1)
+            train_data.cursor += batch.number * size
         else:
             batch = next(train_data, None)
-            if batch is None:
-                return
-            yield batch
-        count -= several
+        if batch is None:
+            return
+        yield batch
+        count -= number_in(batch)
 
 
-def joined(batches, at_once):
+def join_csr(batches, at_once):
     """Yield batches, of which whole csr ones are copied and joined.
 
     In each run MXNet multiplies csr data by the whole weight, however few rows the data have.
     """
-    waiting, most = [], None
+    waiting = []
     for batch in batches:
-        is_csr = any(getattr(array, 'stype', '') == 'csr'
-                     for array in [*getattr(batch, 'data', []), *labels_of(batch)])
+        is_csr = any(getattr(array, 'stype', '') == 'csr' for array in getattr(batch, 'data', []))
         number = at_once(batch) if is_csr else 1
-        most = number if most is None else most
-        if number > 1:
-            waiting.append(held(batch, copies=True))  # the data may overwrite it
-        if waiting and (number == 1 or len(waiting) == most):
-            if len(waiting) == most:
-                rows = ([nd.concat(*parts, dim=0) for parts in zip(*(
-                    getattr(each, kind) for each in waiting))] for kind in ('data', 'label'))
-                waiting = [Batches(*rows, pad=0)]
-                waiting[0].number = most
-            yield from waiting
-            waiting = []
         if number == 1:
-            yield batch
+            yield from [*waiting, batch]
+            waiting = []
+            continue
+        waiting.append(held(batch, copies=True))  # the data may overwrite it
+        if len(waiting) == number:
+            yield Batches(*([nd.concat(*parts, dim=0) for parts in zip(*arrays)] for arrays in (
+                [each.data for each in waiting], [each.label for each in waiting])), number)
+            waiting = []
     yield from waiting

@@ -30,22 +30,6 @@ def gradients(module):
     return found
 
 
-def auxiliary_states(module):
-    """List the auxiliary states on all devices."""
-    return [array for arrays in module._exec_group.aux_arrays for array in arrays]
-
-
-@contextlib.contextmanager
-def kept(arrays):
-    """Restore the values of arrays after the block."""
-    before = [array.copy() for array in arrays]
-    try:
-        yield
-    finally:
-        for array, target in zip(before, arrays):
-            array.copyto(target)
-
-
 def hide_outputs_behind(module, symbol):
     """Let a module that is bound with further outputs show only the outputs of a symbol."""
     group = module._exec_group
@@ -63,10 +47,7 @@ def input_names(module):
 
 def has_dense_inputs(module):
     """Tell whether another module can be bound on the input arrays of this one."""
-    group = module._exec_group
-    return not any(group.group2ctxs) and all(
-        executor.arg_dict[name].stype == 'default'
-        for executor in group.execs for name in input_names(module) if name in executor.arg_dict)
+    return all(array.stype == 'default' for array in inputs(module))
 
 
 def share_no_inputs(module):
@@ -77,11 +58,6 @@ def share_no_inputs(module):
     """
     group = module._exec_group
     group.shared_data_arrays = [{} for _ in group.contexts]
-
-
-def is_reshaped(module, other):
-    """Tell whether one of two modules has been reshaped since its binding."""
-    return not (module._exec_group._default_execs is None is other._exec_group._default_execs)
 
 
 def have_equal_shapes(module, other, names):
@@ -103,47 +79,18 @@ def bytes_of_activations(module):
                if name not in arguments)
 
 
-def bind_on_inputs_of(model, module, share_pool):
-    """Bind a module again on the input arrays of another, with its own parameters.
-
-    Both have the same network and shapes. With `share_pool` it uses the memory of the model
-    module's activations too: each of its runs overwrites these and the outputs.
-    """
+def bind_on_inputs_of(model, module):
+    """Bind a module again, on the input arrays of another of the same network and shapes."""
     group = module._exec_group
-    for i, (executor, of_model) in enumerate(zip(group.execs, model._exec_group.execs)):
-        shared = {name: of_model.arg_dict[name] for name in input_names(model)
-                  if name in executor.arg_dict}
-        arrays = {**executor.arg_dict, **executor.aux_dict}
-        group.execs[i] = group.symbol.simple_bind(
-            group.contexts[i], group.grad_req,
-            {name: array.dtype for name, array in arrays.items()},
-            shared_arg_names=[] if share_pool else list(executor.arg_dict.keys() - shared),
-            shared_exec=of_model if share_pool else None, shared_buffer=dict(shared),
-            **{name: array.shape for name, array in executor.arg_dict.items()})
-        group.shared_data_arrays[i] = {}
-        for name, array in arrays.items():
-            if name not in shared:
-                array.copyto({**group.execs[i].arg_dict, **group.execs[i].aux_dict}[name])
-    group._collect_arrays()
+    group.execs, group.shared_data_arrays = [], [
+        {name: executor.arg_dict[name] for name in input_names(model) if name in executor.arg_dict}
+        for executor in model._exec_group.execs]
+    group.bind_exec(module.data_shapes, module.label_shapes)
+    group.set_params(module._arg_params, module._aux_params)
+    share_no_inputs(module)
     if len(group.execs) == 1 and group.contexts[0].device_type == 'cpu':
         # On one CPU the copies on the host can be the arrays themselves.
-        for copies, arrays in ((module._arg_params, group.execs[0].arg_dict),
-                               (module._aux_params, group.execs[0].aux_dict)):
-            copies.update((name, arrays[name]) for name in list(copies))
-
-
-def take_outputs_out_of_pool(module):
-    """Copy the outputs of a module, so that a module in the same pool does not overwrite them."""
-    count = module._exec_group.num_outputs
-    for executor in module._exec_group.execs:
-        executor.outputs[:count] = [output.copy() for output in executor.outputs[:count]]
-
-
-def repeat_forward(module, is_train):
-    """Run a module forward again on its current inputs."""
-    with kept(auxiliary_states(module)):
-        for executor in module._exec_group.execs:
-            executor.forward(is_train=is_train)
+        module._arg_params, module._aux_params = weights_of_first_device(module)
 
 
 def inputs(module):
@@ -153,11 +100,22 @@ def inputs(module):
             for name, array in executor.arg_dict.items() if name in names]
 
 
+@contextlib.contextmanager
+def inputs_kept(module):
+    """Restore the inputs of a module, if one is given, after the block."""
+    arrays = inputs(module) if module else []
+    before = [array.copy() for array in arrays]
+    try:
+        yield
+    finally:
+        for array, target in zip(before, arrays):
+            array.copyto(target)
+
+
 def can_merge_batches(module):
     """Tell whether a module's inputs can have the rows of several batches."""
     return (len(module._context) == 1 and not module._state_names
             and not any(module._exec_group.group2ctxs)
-            and not any(map(is_row_sparse, inputs(module)))
             and all(batch_axis(description) == 0
                     for description in module.data_shapes + (module.label_shapes or [])))
 
@@ -190,14 +148,16 @@ def run(module, batch, model, masks=None):
     return [executor.outputs for executor in group.execs]
 
 
-def run_on_inputs_of(source, target, is_train, mask_names, copies_inputs, out_grads):
+def run_on_inputs_of(source, target, is_train, mask_names, shares_inputs, out_grads):
     """Run a module forward and backward on the current inputs of another, which is bound alike.
 
     The masks of `mask_names` are further outputs of `source` and inputs of `target`. Data, labels
-    and states are copied if it `copies_inputs`; otherwise both have the same arrays.
+    and states are copied, unless it `shares_inputs`: then both have the same arrays until one is
+    reshaped.
     """
     outputs = source._exec_group.num_outputs
-    names = input_names(source) if copies_inputs else []
+    are_as_bound = source._exec_group._default_execs is None is target._exec_group._default_execs
+    names = [] if shares_inputs and are_as_bound else input_names(source)
     for executor, to in zip(source._exec_group.execs, target._exec_group.execs):
         for name in names:
             if name in executor.arg_dict:
@@ -259,14 +219,15 @@ def weights_of_first_device(module):
             dict(first.aux_dict))
 
 
-def rows_bound(module):
-    """List the number of rows that a module is bound for on each device."""
-    return [part.stop - part.start for part in module._exec_group.slices]
+def rows_on_devices(module, mask=None):
+    """Count the rows of the latest batch on each device; with a mask the labels that count.
 
-
-def labels_bound(module, name, ignored):
-    """Count on each device the labels of the latest batch that are not `ignored`."""
-    return [int((executor.arg_dict[name] != ignored).sum().asscalar())
+    The mask is the name of an input, and the value of its labels that do not count.
+    """
+    if mask is None:
+        return [part.stop - part.start for part in module._exec_group.slices]
+    label, ignored = mask
+    return [int((executor.arg_dict[label] != ignored).sum().asscalar())
             for executor in module._exec_group.execs]
 
 

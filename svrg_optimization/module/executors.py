@@ -2,13 +2,15 @@
 
 import functools
 
+import mxnet as mx
 from mxnet.module import Module
 
 from ..core.arrays import bytes_of
+from ..core.front_end import NoLossError
 from ..data.batch_rows import as_list, labels_of, resized, shapes_of
 from ..data.iterators import rows_of_batch
 from . import executor_group
-from .loss_reduction import LossReduction, missing_loss_named
+from .loss_reduction import LossReduction
 from .losses import Losses
 
 # Number of small batches that are computed at once, since calls take longer than arithmetic,
@@ -16,9 +18,6 @@ from .losses import Losses
 # MLP, but SVRG would take a fifth more memory.
 _BATCHES_AT_ONCE = 16
 _BYTES_AT_ONCE = 1 << 21
-# Bytes from which sharing memory is worth a copy of the outputs in each step. LeNet's
-# activations are 25 MB, and SVRG takes 1.16 of Module's memory instead of 2.
-_WORTH_SHARING = 1 << 18
 
 
 class Executors:
@@ -27,8 +26,7 @@ class Executors:
     A second Module of the same network, `module`, holds the weights. A third and a fourth one,
     for batches of other shapes, share its parameters. The second one cannot be reshaped
     instead, because MXNet does not reshape executors with csr data or with masks. If possible,
-    the second one uses the input arrays of the model (`shares_inputs`) and the memory of its
-    activations (`shares_pool`).
+    the second one uses the input arrays of the model (`shares_inputs`).
     """
 
     def __init__(self, model, masks, nodes, loss_is_mean):
@@ -41,12 +39,12 @@ class Executors:
             state_names=model._state_names + masks.names, group2ctxs=model._group2ctxs)
         self.module = self._new_module(work_load_list=model._work_load_list)
         self._state_names = model._state_names
-        self.loss_reduction, self.looks_at_labels = None, True  # in the first pass
+        self.loss_reduction = None
         self._forget_further_ones()
 
     def _forget_further_ones(self):
         self._others, self._most_to_merge = [], None
-        self.shares_inputs = self.shares_pool = False
+        self.shares_inputs = False
 
     def bind(self, model, shared=None):
         """Bind as the model is bound, with the parameters of `shared`, further Executors."""
@@ -61,16 +59,9 @@ class Executors:
         self.module.bind(model.data_shapes, model.label_shapes, grad_req=requests,
                          shared_module=shared and shared.module)
         self.module.params_initialized = True  # the first snapshot sets them
-        is_random = self.masks.names or self.masks.unshared
-        self.shares_inputs = (shared is None and not is_random
-                              and executor_group.has_dense_inputs(model))
-        # MXNet shares the auxiliary states together with the pool.
-        self.shares_pool = (self.shares_inputs and not executor_group.auxiliary_states(model)
-                            and executor_group.bytes_of_activations(model) > _WORTH_SHARING)
+        self.shares_inputs = shared is None and executor_group.has_dense_inputs(model)
         if self.shares_inputs:
-            executor_group.bind_on_inputs_of(model, self.module, self.shares_pool)
-        elif shared:
-            self.shares_pool = shared.shares_pool
+            executor_group.bind_on_inputs_of(model, self.module)
 
     def reset_bind(self):
         """Forget the executors, but not the parameters."""
@@ -90,8 +81,8 @@ class Executors:
         """
         if self.is_whole(batch):
             return self.module
-        module = self._if_possible(*shapes_of(batch, self.module.data_shapes,
-                                              self.module.label_shapes))
+        module = self.for_shapes(*shapes_of(batch, self.module.data_shapes,
+                                            self.module.label_shapes))
         may_cut = cuts_states and len(self.module._context) == 1
         return module if module and (may_cut or executor_group.have_equal_shapes(
             module, self.module, self._state_names)) else None
@@ -105,25 +96,19 @@ class Executors:
                              'not %s' % (argument, self.module.data_shapes, shapes))
         return module
 
-    def _if_possible(self, data_shapes, label_shapes):
-        try:
-            return self.for_shapes(data_shapes, label_shapes)
-        except (RuntimeError, ValueError) as error:
-            # The network has another batch size in it, or a device would have no row.
-            if 'simple_bind error' in str(error) or 'Too many slices' in str(error):
-                return None
-            raise
-
     def for_shapes(self, data_shapes, label_shapes):
-        """Return a module that is bound for these shapes."""
+        """Return a module that is bound for these shapes, None if MXNet cannot bind one."""
         for module in (self.module, *self._others):
             if (module.data_shapes, module.label_shapes) == (data_shapes, label_shapes):
                 return module
         executor_group.share_no_inputs(self.module)
         other = self._new_module(work_load_list=executor_group.work_loads(
             self.module, rows_of_batch(None, data_shapes)))
-        other.bind(data_shapes, label_shapes, shared_module=self.module,
-                   grad_req=executor_group.gradient_requests(self.module))
+        try:
+            other.bind(data_shapes, label_shapes, shared_module=self.module,
+                       grad_req=executor_group.gradient_requests(self.module))
+        except (RuntimeError, ValueError):
+            return None  # the network has another batch size in it, or a device would have no row
         self._others = [*self._others[-1:], other]  # several batches as one, and the last one
         return other
 
@@ -144,7 +129,7 @@ class Executors:
             most = min(_BATCHES_AT_ONCE, _BYTES_AT_ONCE // size)
             can_merge = (most > 1 and self.loss_reduction.is_row_wise
                          and executor_group.can_merge_batches(module)
-                         and self._if_possible(*[
+                         and self.for_shapes(*[
                              descriptions and resized(descriptions, most * batch.data[0].shape[0])
                              for descriptions in (module.data_shapes, module.label_shapes)]))
             self._most_to_merge = most if can_merge else 1
@@ -152,17 +137,23 @@ class Executors:
 
     # Gradients and losses. The next run overwrites them.
 
-    def gradients(self, module, batch, model, draws_masks=True, warn_once=None):
+    def run(self, module, batch, model, draws_masks=True, warn_once=None):
         """Return the gradients and losses of a batch, as in BatchGradient, with the model's states.
 
         `module` is the one that `for_batch` returns. Unless it `draws_masks`, Dropout uses those of
-        the last run. `warn_once` warns of labels; it is given if the batch has no padding.
+        the last run. `warn_once` warns of labels, if it is given.
         """
-        with missing_loss_named(self.masks.symbol):
+        try:
             by_device = executor_group.run(module, batch, model,
                                            self.masks if draws_masks else None)
+        except mx.MXNetError as error:
+            if 'head_gradient is required' not in str(error):
+                raise
+            raise NoLossError('the symbol has outputs without a loss, and so no full gradient: put '
+                              'such of %s into mx.sym.BlockGrad, or, if backward gets its '
+                              'out_grads, the loss that these come from into mx.sym.MakeLoss'
+                              % ', '.join(self.masks.symbol.list_outputs())) from error
         losses = [self._losses.of(outputs) for outputs in by_device]
-        if self.looks_at_labels and warn_once:
-            for outputs in by_device:
-                self._losses.check_labels(outputs, warn_once)
+        for outputs in by_device if warn_once else ():
+            self._losses.check_labels(outputs, warn_once)
         return executor_group.gradients(module), None if None in losses else losses

@@ -1,35 +1,13 @@
 """Reduction of a symbol's losses over a batch: sums or means."""
 
-import contextlib
-
-import mxnet as mx
-
-from ..core.front_end import NoLossError
-
 _LOSSES = ('SoftmaxOutput', 'Softmax', 'MakeLoss', 'LinearRegressionOutput', 'make_loss',
            'LogisticRegressionOutput', 'MAERegressionOutput', 'SVMOutput')
 # These layers, like loss layers, pass no gradient from their outputs to their inputs.
 _GRADIENT_STOPS = ('BlockGrad', 'stop_gradient')
-
-
 # Layers that compute each row of a batch independently of the others.
 _ROW_WISE = ('null', 'FullyConnected', 'dot', 'broadcast_add', 'Convolution', 'Activation',
              'Pooling', 'Flatten', 'SoftmaxOutput', 'LinearRegressionOutput',
              'LogisticRegressionOutput', 'MAERegressionOutput', 'SVMOutput')
-
-
-@contextlib.contextmanager
-def missing_loss_named(symbol):
-    """Turn MXNet's error about outputs of a symbol that need gradients into a NoLossError."""
-    try:
-        yield
-    except mx.MXNetError as error:
-        if 'head_gradient is required' not in str(error):
-            raise
-        raise NoLossError('the symbol has outputs without a loss, and so no full gradient: put '
-                          'such of %s into mx.sym.BlockGrad, or, if backward gets its out_grads, '
-                          'the loss that these come from into mx.sym.MakeLoss'
-                          % ', '.join(symbol.list_outputs())) from error
 
 
 def is_row_wise(nodes, inputs):
@@ -79,7 +57,10 @@ class LossReduction:
         self.is_mean = bool(means) and all(means)
         self.is_mixed = any(means) and not self.is_mean
         self.is_row_wise = bool(means) and not any(means) and is_row_wise(nodes, shapes)
-        self.is_masked = self.is_mean and any(map(_is_masked, losses))
+        self.is_masked = self.is_mean and any(
+            node.get('attrs', {}).get('normalization') == 'valid'
+            and (node['op'] == 'MakeLoss' or is_set(node['attrs'], 'use_ignore'))
+            for node in losses)
         self.mask = None
         if self.is_masked and len(losses) == 1 and losses[0]['op'] != 'MakeLoss':
             label = nodes[losses[0]['inputs'][1][0]]['name']
@@ -103,12 +84,6 @@ class LossReduction:
 def is_set(attrs, name):
     """Tell whether one of the attributes of a node is True."""
     return attrs.get(name) in ('True', 'true', '1')
-
-
-def _is_masked(node):
-    attrs = node.get('attrs', {})
-    return attrs.get('normalization') == 'valid' and (
-        node['op'] == 'MakeLoss' or is_set(attrs, 'use_ignore'))
 
 
 def moves_a_parameter(loss, nodes, inputs):

@@ -6,7 +6,7 @@ import sys
 from ..core.front_end import BatchesOfPass
 from ..data.batch_rows import held
 from ..data.iterators import batches_stay
-from ..data.ndarray_iter import is_viewable, joined, views
+from ..data.ndarray_iter import is_viewable, join_csr, views
 
 _END = object()
 
@@ -27,7 +27,7 @@ class Pass(BatchesOfPass):
         # The end of the data ends map too. Unlike islice it does not call __iter__ again.
         count = () if self.count is None else (min(self.count, sys.maxsize),)
         batches = map(next, itertools.repeat(self._batches, *count))
-        return joined(batches, at_once) if at_once else batches
+        return join_csr(batches, at_once) if at_once else batches
 
     def again(self):
         """Return the pass once more."""

@@ -1,16 +1,13 @@
 """What computes gradients at the snapshot of a Module."""
 
-import contextlib
-
 import numpy as np
 
-from ..core.front_end import Reference
-from ..core.full_gradient import Sum
-from ..data.batch_rows import as_list, count_rows, labels_of, without_padding
+from ..core.front_end import Reference, number_in
+from ..core.full_gradient import BatchGradient, Sum
+from ..data.batch_rows import as_list, check_batch, count_rows, labels_of, without_padding
 from ..data.iterators import pads_in_front
 from . import executor_group
 from .executors import Executors
-from .gradients_of_pass import gradient_of_batch
 from .inputs import layers_of_inputs
 from .loss_reduction import is_set
 from .membership import kvstore_of_weights
@@ -24,7 +21,6 @@ class ModuleReference(Reference):
     """
 
     bucket_of = batch_size = None
-    activations_are_current = True
 
     def __init__(self, model, masks, nodes, warn_once, settings):
         self.executors = Executors(model, masks, nodes, settings.loss_is_mean)
@@ -42,7 +38,6 @@ class ModuleReference(Reference):
     def bind(self, model, shared=None):
         """Bind as the model is bound, with the parameters of `shared`, another one, if given."""
         self.batch_size = executor_group.batch_size(model)
-        self.activations_are_current = True
         self.executors.bind(model, shared and shared.executors)
 
     def disturbances(self):
@@ -90,18 +85,13 @@ class ModuleReference(Reference):
 
     # A pass
 
-    @contextlib.contextmanager
     def inputs_kept(self, model):
         """Protect the model's inputs from a pass, for a later backward or a Monitor."""
-        shares_inputs = self.executors.shares_inputs
-        with executor_group.kept(executor_group.inputs(model) if shares_inputs else []):
-            self.activations_are_current = not self.executors.shares_pool
-            yield
+        return executor_group.inputs_kept(model if self.executors.shares_inputs else None)
 
     def gradients_of_pass(self, batches, model, source, total, stores):
         """Yield the gradients of the batches of a pass, a BatchGradient for each."""
-        reduction, used = self.executors.loss_reduction, {self.executors}
-        unshared = self.executors.masks.unshared
+        reduction, unshared = self.executors.loss_reduction, self.executors.masks.unshared
         if unshared:
             self.warn_once('%s: these layers draw random numbers anew at the snapshot, noise in '
                            'each step; only Dropout layers share theirs' % ', '.join(unshared))
@@ -109,15 +99,52 @@ class ModuleReference(Reference):
             self.warn_once("normalization='valid' counts what only the loss knows: the full "
                            'gradient counts each row, so another shuffling has another optimum. '
                            'Take MakeLoss of the sum, or one SoftmaxOutput whose label is an input')
+        is_first = not model._svrg.snapshot.num_taken
         for batch in batches:
             if stores and isinstance(batch, list):
                 raise ValueError('store_snapshot_grads must be False where train_data yields '
                                  'lists of batches')
-            bucket, executors = self._of_bucket(batch, model)
-            used.add(executors)
-            yield gradient_of_batch(self, executors, batch, bucket, source)
-        for executors in used:
-            executors.looks_at_labels = False
+            yield self._without_padding(batch, model, source, self.warn_once if is_first else None)
+
+    def _without_padding(self, batch, model, source, warn_of_labels):
+        """Return the BatchGradient of a batch."""
+        model, executors = self._of_bucket(batch, model)
+        module, reduction = executors.module, executors.loss_reduction
+        run, rows, padding = batch, executor_group.batch_size(module), 0
+        if not executors.is_whole(batch):
+            shapes = module.data_shapes, module.label_shapes or []
+            check_batch('train_data', batch, *shapes)
+            rows, padding = count_rows(batch, shapes[0])
+            if padding == rows:
+                return BatchGradient(batch, {}, batches=0, is_of_step=False)
+            module = None
+        real_rows = rows - padding
+        real = real_rows / rows
+        if reduction.is_mixed:
+            if real_rows != self.batch_size:
+                self.warn_once(
+                    'the symbol has losses that are sums and losses that are means: a short batch '
+                    'is weighted by its real rows, which is right for one kind only. Choose a '
+                    'batch size that divides the rows, or loss_is_mean if all that matter are of '
+                    'one kind')
+        elif padding:
+            in_front = pads_in_front(source.train_data)
+            cut = without_padding(batch, *shapes, in_front)
+            module = executors.for_batch(cut, cuts_states=not in_front)
+            if module is None:
+                self.warn_once(
+                    'the module cannot be bound for the real rows of a padded batch alone: it is '
+                    'weighted by its real rows, padding included. Choose a batch size that divides '
+                    "the rows, or last_batch_handle='discard'")
+            else:
+                run, real = cut, 1
+        module = module or executors.bound_for('train_data', batch)
+        gradients, losses = executors.run(module, run, model, source.draws_random_numbers,
+                                          warn_of_labels)
+        parts = executor_group.rows_on_devices(module, reduction.mask)
+        weights = reduction.weights(parts, real, self.batch_size)
+        return BatchGradient(batch, gradients, weights, round(real * sum(parts)),
+                             number_in(batch), losses, is_of_step=run is batch)
 
     def _of_bucket(self, batch, model):
         """Return the module of a batch that is trained, and its executors at the snapshot."""
@@ -144,7 +171,7 @@ class ModuleReference(Reference):
         """Return the gradients of a batch with its padding, and the number of its rows."""
         model, executors = self._of_bucket(batch, model)
         module = executors.bound_for('data', batch)
-        gradients, _ = executors.gradients(module, batch, model, draws)
+        gradients, _ = executors.run(module, batch, model, draws)
         return gradients, executor_group.batch_size(module)
 
     def arrays_of(self, batch):
@@ -153,24 +180,14 @@ class ModuleReference(Reference):
 
     # A step
 
-    def keep_outputs(self, model):
-        """Protect the outputs of a forward pass from the run at the snapshot in the same pool."""
-        self.activations_are_current = True
-        executor_group.take_outputs_out_of_pool(model)
-
-    def restore_activations(self, model, is_training):
-        """Run the model forward again, as a run at the snapshot has used its memory."""
-        executor_group.repeat_forward(model, is_training)
-        self.keep_outputs(model)
-
     def gradients_of_step(self, model, batch, is_training, out_grads):
         """Compute the gradients of the model's latest batch, with its states and masks."""
         executors = self.executors
         module = executors.module
-        is_shared = executors.shares_inputs and not executor_group.is_reshaped(model, module)
-        if not is_shared:
-            module = executors.for_shapes(model.data_shapes, model.label_shapes)
+        shares_inputs = executors.shares_inputs
+        if (module.data_shapes, module.label_shapes) != (model.data_shapes, model.label_shapes):
+            module, shares_inputs = executors.for_shapes(
+                model.data_shapes, model.label_shapes), False
         executor_group.run_on_inputs_of(model, module, is_training, executors.masks.names,
-                                        not is_shared, out_grads)
-        self.activations_are_current = not executors.shares_pool
+                                        shares_inputs, out_grads)
         return executor_group.gradients(module)

@@ -19,14 +19,14 @@ def training(request):
 @pytest.fixture
 def merged(monkeypatch):
     """List how many batches each run of several has."""
-    counts, run = [], Executors.gradients
+    counts, run = [], Executors.run
 
     def counted(executors, module, batch, *others):
         if getattr(batch, 'number', 1) > 1:
             counts.append(batch.number)
         return run(executors, module, batch, *others)
 
-    monkeypatch.setattr(Executors, 'gradients', counted)
+    monkeypatch.setattr(Executors, 'run', counted)
     return counts
 
 

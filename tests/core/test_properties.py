@@ -44,9 +44,8 @@ class Own(SVRGModule):
 
 ALPHAS = st.floats(0, 1, width=32) | st.sampled_from([
     1, 0, Fraction(1, 4), np.float32(0.5), schedule, LinearDecay(0.75, 12), lambda _: 0])
-STORED, SHARED, PROXIMAL = (
-    {'store_snapshot_grads': True}, {'shares_memory': True}, {'proximal': L1(0.3)})
-SETTINGS = st.sampled_from([{}, STORED, SHARED, {**SHARED, **STORED}, PROXIMAL,
+STORED, PROXIMAL = {'store_snapshot_grads': True}, {'proximal': L1(0.3)}
+SETTINGS = st.sampled_from([{}, STORED, PROXIMAL,
                             {**PROXIMAL, **STORED}, {'cls': Own}])
 KVSTORES = st.sampled_from([None, 'local', 'device', 'local object', 'device object'])
 
@@ -145,13 +144,11 @@ def sgd_of(case, problem):
 
 @contextlib.contextmanager
 def environment_of(case):
-    """Let memory be shared, as in large networks, and say who updates; give the KVStore."""
+    """Say who updates; give the KVStore."""
     kind, _, is_object = (case.kvstore or '').partition(' ')
     with pytest.MonkeyPatch.context() as patch:
         mx.nd.waitall()  # its threads read the environment
         patch.setenv('MXNET_UPDATE_ON_KVSTORE', case.update_on_kvstore)
-        if case.settings.pop('shares_memory', False):
-            patch.setattr('svrg_optimization.module.executors._WORTH_SHARING', -1)
         try:
             yield mx.kv.create(kind) if is_object else case.kvstore
         finally:

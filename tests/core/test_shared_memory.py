@@ -1,4 +1,4 @@
-"""The snapshot's executors run on the live module's inputs, and in its activations' memory."""
+"""The executors at the snapshot run on the input arrays of the module."""
 
 import mxnet as mx
 import numpy as np
@@ -7,15 +7,8 @@ import pytest
 import oracle
 from held_batches import SETTINGS
 from problems import Problem
-from svrg_optimization import SVRGModule
 
 TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
-
-
-@pytest.fixture(autouse=True)
-def pool_is_shared(monkeypatch):
-    """Share the memory of networks of any size."""
-    monkeypatch.setattr('svrg_optimization.module.executors._WORTH_SHARING', -1)
 
 
 def outputs_of(problem, weights, rows):
@@ -40,7 +33,7 @@ def test_outputs_and_input_gradients_stay_valid_over_steps_and_passes(context, p
         modules.append(made)
     module, plain = modules
     module.init_optimizer(optimizer_params=SETTINGS)
-    assert module._svrg.reference.executors.shares_pool
+    assert module._svrg.reference.executors.shares_inputs
     svrg, expected, inputs, kept = problem.svrg(**SETTINGS), None, None, []
 
     def check(after):
@@ -82,6 +75,7 @@ def test_batches_may_change_their_size_and_back_over_binds_and_evaluations():
         assert_outputs(module, expected)
     for batch_size in (7, 40):  # the user may reshape the auxiliary module
         module._mod_aux.predict(problem.iterator(batch_size))
+        problem.train_epoch(module, svrg)
         module.predict(problem.iterator())
         module.get_params()  # or Module begins with those of the bind before
         module.bind([('data', (10, 4))], [('label', (10,))], force_rebind=True)
@@ -89,20 +83,7 @@ def test_batches_may_change_their_size_and_back_over_binds_and_evaluations():
     problem.assert_weights(module, svrg.weights)
 
 
-@pytest.mark.parametrize('layer', ['BatchNorm', 'Dropout'])
-def test_random_layers_and_statistics_share_no_pool(layer):
-    """MXNet would share moving statistics as well, and masks are read out of the pool."""
-    hidden = mx.sym.FullyConnected(mx.sym.Variable('data'), num_hidden=3)
-    symbol = mx.sym.LinearRegressionOutput(mx.sym.FullyConnected(
-        getattr(mx.sym, layer)(hidden), num_hidden=1), mx.sym.Variable('label'))
-    module = SVRGModule(symbol, label_names=('label',), update_freq=1)
-    module.bind([('data', (4, 2))], [('label', (4,))])
-    executors = module._svrg.reference.executors
-    assert executors.shares_inputs == (layer == 'BatchNorm') and not executors.shares_pool
-
-
-def test_modules_that_share_their_parameters_share_the_pool():
-    """The second's executors run in the first's pool, those of its snapshot too."""
+def test_modules_that_share_their_parameters_have_inputs_of_their_own():
     problem = Problem('perceptron')
     first, second = problem.bound(sgd=SETTINGS), problem.module()
     second.bind([('data', (4, 4))], [('label', (4,))], shared_module=first)
