@@ -75,6 +75,17 @@ def update_counts(optimizer):
     return {'num_update': optimizer.num_update, 'counts': counts}
 
 
+def set_update_counts(optimizer, saved, contexts):
+    """Set what `update_counts` has returned, for the devices of an optimizer."""
+    by_name = saved['counts']
+    counts = {**by_name, **{index: by_name[name] for index, name in optimizer.idx2name.items()
+                            if name in by_name}}
+    optimizer.num_update = saved['num_update']
+    for device_id in {0, *(context.device_id for context in contexts)}:
+        optimizer._all_index_update_counts[device_id] = dict(counts)
+    optimizer._set_current_context(0)
+
+
 @_register
 class _AssignmentOptimizer(opt.Optimizer):
     """Optimizer that assigns the pushed value to the stored one.

@@ -252,13 +252,6 @@ def sparse_parameters(module):
                     if is_row_sparse(arrays[0]) and name not in sparse]
 
 
-def weights_of_first_device(module):
-    """Return two dicts with the parameters and auxiliary states of the first device."""
-    first = module._exec_group.execs[0]
-    return ({name: first.arg_dict[name] for name in module._exec_group.param_names},
-            dict(first.aux_dict))
-
-
 def rows_bound(module):
     """List the number of rows that a module is bound for on each device."""
     return [part.stop - part.start for part in module._exec_group.slices]
