@@ -124,12 +124,10 @@ def _checked(module, kvstore, updates, optimizer, optimizer_params):
                          'cluster is a job of its own' % kvstore.type)
     if updates and getattr(kvstore, '_updater', None) is not None:
         _refuse_optimizer()
-    check_waits(kvstore, tol=settings.tol)
+    check_waits(kvstore, settings.tol)
     check_rule(optimizer, optimizer_params, settings.alpha, on_servers,
                settings.full_grad_batches)
-    module._proximal.check_optimizer(
-        optimizer, optimizer_params,
-        {name: array.shape for name, array in module._arg_params.items()}, on_servers)
+    module._proximal.check_optimizer(optimizer, optimizer_params, module._arg_params, on_servers)
     return kvstore
 
 
