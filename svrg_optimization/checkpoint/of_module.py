@@ -88,19 +88,13 @@ def _read_plain(prefix, epoch, with_states, bucket_key):
         open(name, 'rb').close()  # its error names the file, unlike MXNet's
     warn('%s is not there: %s is loaded as the checkpoint of a plain Module, without settings, '
          'snapshot and counts of updates' % (svrg, params))
-    network = _read_mxnet(mx.sym.load, symbol)
-    arrays = _read_mxnet(mx.nd.load, params) or {}  # MXNet returns a list without parameters
-    if not isinstance(arrays, dict) or any(key[:4] not in ('arg:', 'aux:') for key in arrays):
-        raise ValueError('%s is no file of parameters' % params)
-    weights, auxiliary = ({key[4:]: value for key, value in arrays.items() if key.startswith(kind)}
-                          for kind in ('arg:', 'aux:'))
+    name = symbol
+    try:
+        network = mx.sym.load(name)
+        name = params
+        weights, auxiliary = mx.model.load_params(prefix, epoch)
+    except (mx.MXNetError, AttributeError, ValueError) as error:
+        raise ValueError('%s is damaged, or no file of MXNet' % name) from error
     return {'symbol': network, 'settings': {'update_freq': 1}, 'weights': weights,
             'auxiliary': auxiliary, 'svrg': None, 'optimizer': None, 'rule': None,
             'file_of_states': states if with_states else None}
-
-
-def _read_mxnet(read_file, name):
-    try:
-        return read_file(name)
-    except (mx.MXNetError, ValueError) as error:
-        raise ValueError('%s is damaged, or no file of MXNet' % name) from error
