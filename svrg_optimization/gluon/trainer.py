@@ -435,14 +435,14 @@ class SVRGTrainer(gluon.Trainer):
         return workers
 
     def _agreed(self):
-        facts = self._svrg.settings.agreed(self._svrg.snapshot.num_taken)
+        plan = self._svrg.settings.agreed(self._svrg.snapshot.num_taken)
         if self._distributed:
-            facts.update(agreed(self._optimizer))
-            facts['rescale_grad of the optimizer'] = self._scale
-            facts['lr_mult of params'] = [param.lr_mult for param in self._params]
-            facts['wd_mult of params'] = [param.wd_mult for param in self._params]
-            facts['batch_size of step (the sum since the last snapshot)'] = self._batch_sizes
-        return facts
+            plan.update(agreed(self._optimizer))
+            plan['rescale_grad of the optimizer'] = self._scale
+            plan['lr_mult of params'] = [param.lr_mult for param in self._params]
+            plan['wd_mult of params'] = [param.wd_mult for param in self._params]
+            plan['batch_size of step (the sum since the last snapshot)'] = self._batch_sizes
+        return plan
 
     def backward(self, *inputs):
         """Compute the objective of a batch and its SVRG gradients.
