@@ -7,7 +7,6 @@ import mxnet as mx
 import numpy as np
 
 from ._argument_checks import check_iterator
-from .core.correction import correct_batch
 from .data.iterators import rewind
 from .gluon import SVRGTrainer
 from .svrg_module import SVRGModule
@@ -130,11 +129,13 @@ def gradient_variance(mod, data):
         check_iterator('data', data)
     if not (mod._svrg.snapshot.is_active or mod._svrg.settings.is_plain):
         raise RuntimeError('mod must have a snapshot: call update_full_grads first')
+    alpha = mod._svrg.settings.alpha_after(mod._svrg.snapshot.num_update)
     count, means, products = 0, {}, {}
     with contextlib.closing(_gradients(mod, data)) as of_batches:
         for count, vectors in enumerate(of_batches, 1):
-            for name, rows in vectors.items():  # by Welford's method
-                before = rows - means.get(name, 0.)
+            for name, (plain, control) in vectors.items():
+                rows = np.array([plain, plain - alpha * control, control])
+                before = rows - means.get(name, 0.)  # by Welford's method
                 means[name] = means.get(name, 0.) + before / count
                 # Not a matrix product, whose sums have other orders: equal rows, equal variances.
                 products[name] = products.get(name, 0.) + np.einsum(
@@ -150,16 +151,17 @@ def gradient_variance(mod, data):
 
 
 def _gradients(mod, data):
-    """Yield for each batch, by parameter, the plain gradient, the SVRG gradient and their gap.
+    """Yield for each batch, by parameter, the plain gradient and the control variate.
 
-    The gap is the control variate, which α multiplies. The reference computes all gradients; for
-    those at the current weights it has these for a while.
+    The control is what α multiplies: the gradient at the snapshot minus the full gradient. The
+    reference computes all gradients; for the current weights it has these for a while.
     """
     svrg, is_gluon = mod._svrg, isinstance(mod, SVRGTrainer)
+    reference, snapshot, is_plain = svrg.reference, svrg.snapshot, svrg.settings.is_plain
     if not is_gluon:
         rewind(data)
-    reference, snapshot, settings = svrg.reference, svrg.snapshot, svrg.settings
-    alpha = settings.alpha_after(snapshot.num_update)
+    shares = [] if is_plain else snapshot.full_gradient.shares
+    mu = _vectors({name: [share[name] for share in shares] for name in reference.weights()})
     then, was_active = reference.copy_of_values(), snapshot.is_active
     snapshot.is_active = False  # until its weights are back, whatever happens
     try:
@@ -167,29 +169,29 @@ def _gradients(mod, data):
             reference.copy_from(mod)
             now = reference.copy_of_values()
             for batch in mod._batches(data).batches() if is_gluon else data:
-                mx.nd.waitall()  # MXNet's BatchNorm writes its states behind the engine's back
-                reference.set_values(now)
-                gradients, rows = reference.gradients_of_batch(mod, batch, draws=True)
-                scale = 1 / rows if is_gluon else 1
-                plain = _summed(gradients, scale)
-                corrections = {name: np.zeros_like(vector) for name, vector in plain.items()}
-                if not settings.is_plain:
-                    mx.nd.waitall()
-                    reference.set_values(then)
-                    gradients, _ = reference.gradients_of_batch(mod, batch, draws=False)
-                    of_zero = {name: [mx.nd.zeros_like(array) for array in arrays]
-                               for name, arrays in gradients.items()}
-                    correct_batch(of_zero, gradients, snapshot.full_gradient, rows)
-                    corrections = _summed(of_zero, -scale)
-                yield {name: np.array([vector, vector - alpha * corrections[name],
-                                       corrections[name]]) for name, vector in plain.items()}
+                plain, rows = _gradient(mod, now, batch, draws=True)
+                control = {name: np.zeros_like(vector) for name, vector in plain.items()}
+                if not is_plain:
+                    at_snapshot, _ = _gradient(mod, then, batch, draws=False)
+                    scale = snapshot.full_gradient.scale_for(rows)
+                    control = {name: at_snapshot[name] - scale * mu[name] for name in plain}
+                units = 1 / rows if is_gluon else 1
+                yield {name: (units * plain[name], units * control[name]) for name in plain}
     finally:
         mx.nd.waitall()
         reference.set_values(then)
         snapshot.is_active = was_active
 
 
-def _summed(gradients, scale):
+def _gradient(mod, values, batch, draws):
+    """Return the gradient of a batch where the reference has these values, and its rows."""
+    mx.nd.waitall()  # MXNet's BatchNorm writes its states behind the engine's back
+    mod._svrg.reference.set_values(values)
+    gradients, rows = mod._svrg.reference.gradients_of_batch(mod, batch, draws)
+    return _vectors(gradients), rows
+
+
+def _vectors(gradients):
     """Map each parameter to its gradient as a vector, summed over the devices in float64."""
-    return {name: scale * sum(array.asnumpy().ravel().astype(np.float64) for array in arrays)
+    return {name: sum(array.asnumpy().ravel().astype(np.float64) for array in arrays)
             for name, arrays in gradients.items()}

@@ -275,14 +275,15 @@ class ProximalOperators:
                 raise ValueError('proximal must be for trained parameters (%s), not for %r'
                                  % (', '.join(trainable), name))
 
-    def check_optimizer(self, optimizer, optimizer_params, shapes, on_servers=False):
-        """Raise a ValueError if the operators do not fit an optimizer, shapes, or the KVStore."""
+    def check_optimizer(self, optimizer, optimizer_params, names, on_servers=False):
+        """Raise a ValueError if the operators do not fit an optimizer, its weights or the KVStore.
+        """
         if not self.by_name:
             return
         if on_servers:
             raise ValueError('proximal must be None where the servers of a kvstore update the '
                              "weights: with 'dist_async', or MXNET_UPDATE_ON_KVSTORE=1")
-        lacking = sorted(set(self.by_name) - set(shapes))
+        lacking = sorted(set(self.by_name) - set(names))
         if lacking:
             raise ValueError('proximal must be for parameters of the bucket that init_optimizer is '
                              'called for, and %s is not one' % ', '.join(lacking))
@@ -297,17 +298,6 @@ class ProximalOperators:
             raise ValueError('optimizer must be svrg_lbfgs, or sgd without momentum, for proximal, '
                              'not %s%s: a step of one rate' % (
                                  name, ' with momentum %g' % momentum if momentum else ''))
-        for name, operator in self.by_name.items():
-            if isinstance(operator, L1) and min(shapes[name], default=0) > 0:  # else not known yet
-                try:
-                    np.broadcast_to(np.array(operator.strength, np.float64), shapes[name])
-                except ValueError as error:
-                    raise ValueError('strength must be one that broadcasts to %s, %s, not %r' % (
-                        name, shapes[name], operator.strength)) from error
-            if isinstance(operator, GroupLasso) and not (
-                    -len(shapes[name]) <= operator.axis < len(shapes[name])):
-                raise ValueError('axis must be an axis of %s, which has the shape %s, not %d'
-                                 % (name, shapes[name], operator.axis))
 
     def check_borrowed(self, lent, has_same_keys):
         """Raise a ValueError if a borrowed optimizer does not apply these operators.

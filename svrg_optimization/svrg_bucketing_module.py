@@ -1,17 +1,14 @@
 """SVRGBucketingModule, MXNet's BucketingModule trained with SVRG."""
 
 import contextlib
-import functools
 import inspect
 import logging
-import os
 
 import mxnet as mx
-import numpy as np
 from mxnet.module import BucketingModule
 
-from .checkpoint.files import save_arrays
-from .checkpoint.of_module import file_names, load, name_of_symbol, save
+from .checkpoint.of_module import read_checkpoint, save
+from .core.settings import arguments_from
 from .module import loop
 from .module.install import optimizer_kept_on_error
 from .svrg_module import SVRGModule
@@ -183,12 +180,10 @@ class SVRGBucketingModule(BucketingModule):
         further buckets are not saved. `save_optimizer_states` is the third argument, where
         ``mx.callback.module_checkpoint`` passes it; in BucketingModule `remove_amp_cast` is.
         """
-        names = {**file_names(prefix, epoch), 'buckets': os.fspath(prefix) + '.buckets'}
-        symbols = {name_of_symbol(prefix, key): self._call_sym_gen(key)[0]
-                   for key in [self._default_bucket_key, *self._buckets]}
-        keys = mx.nd.array(list(self._buckets), dtype=np.int32)
-        save(self, self._default_bucket, names, symbols, save_optimizer_states, remove_amp_cast,
-             buckets=functools.partial(save_arrays, functools.partial(mx.nd.save, data=keys)))
+        with_states = save(self, prefix, epoch, save_optimizer_states, remove_amp_cast)
+        super().save_checkpoint(prefix, epoch, remove_amp_cast)
+        if with_states:
+            self._default_bucket.save_optimizer_states('%s-%04d.states' % (prefix, epoch))
 
     @classmethod
     def load(cls, prefix, epoch, sym_gen=None, default_bucket_key=None,
@@ -200,11 +195,11 @@ class SVRGBucketingModule(BucketingModule):
         """
         assert sym_gen is not None and default_bucket_key is not None, (
             'sym_gen and default_bucket_key are required for loading a bucketing module')
-        given = kwargs if update_freq is None else {**kwargs, 'update_freq': update_freq}
-        checkpoint = load(prefix, epoch, load_optimizer_states, given, default_bucket_key)
-        module = cls(sym_gen, default_bucket_key, **checkpoint.settings)
-        module._begin_with({default_bucket_key: checkpoint.symbol})
-        module._curr_module._resume_from(checkpoint)
+        state = read_checkpoint(prefix, epoch, load_optimizer_states, default_bucket_key)
+        module = cls(sym_gen, default_bucket_key,
+                     **arguments_from(state['settings'], kwargs, update_freq))
+        module._begin_with({default_bucket_key: state['symbol']})
+        module._curr_module._load_state(state)
         return module
 
     def _begin_with(self, symbols):

@@ -14,11 +14,11 @@ from mxnet.module import Module
 
 from ._argument_checks import check_iterator, checked_number
 from ._warn_once import WarnOnce, warn
-from .checkpoint.of_module import PendingCheckpoint, file_names, load, name_of_symbol, save
+from .checkpoint.of_module import read_checkpoint, save
 from .core.correction import correct
 from .core.full_gradient import FullGradient, share_out
 from .core.requirements import ALL_ROWS, require
-from .core.settings import Settings, setting
+from .core.settings import Settings, arguments_from, setting
 from .core.svrg import COMPUTED, SVRG
 from .data.batch_rows import CHANGED
 from .data.iterators import (
@@ -197,7 +197,7 @@ class SVRGModule(Module):
                           settings, warn_once)
         self._ctx_len = len(self._context)  # for code written for mxnet.contrib
         self._membership = Membership(KVStoreKeys(self._param_names, self._trainable))
-        self._loaded = PendingCheckpoint()
+        self._waiting = {}  # parts of a checkpoint, for bind and init_optimizer
         self._keeps_snapshot = False
         self._pass_of_fit = None, False  # its iterator, and whether it stands at the beginning
         self._unchecked = None  # data whose first step is still to come
@@ -343,7 +343,9 @@ class SVRGModule(Module):
                 svrg.snapshot = shared.snapshot if shared else snapshot
                 self._has_our_formula = SVRGModule._svrg_grads_update_rule is getattr(
                     self._svrg_grads_update_rule, '__func__', None)
-                self._loaded = self._loaded.restore_snapshot(svrg)
+                state = self._waiting.pop('svrg', None)
+                if state:
+                    svrg.load_state(state)
                 svrg.drop_snapshot_without(executor_group.gradients(self))
         except BaseException:
             self._symbol, svrg.snapshot = self._masks.symbol, snapshot
@@ -372,7 +374,7 @@ class SVRGModule(Module):
         super().init_params(initializer, arg_params, aux_params, allow_missing, force_init,
                             allow_extra)
         if initializes and not self._keeps_snapshot:
-            self._loaded = self._loaded._replace(snapshot=None)
+            self._waiting.pop('svrg', None)
             self._snapshot.num_taken = 0
             if self._snapshot.is_active:
                 self._svrg.drop_snapshot()
@@ -743,27 +745,23 @@ class SVRGModule(Module):
     def save_checkpoint(self, prefix, epoch, save_optimizer_states=False, remove_amp_cast=True):
         """Save the module with all that is needed to resume the training run.
 
-        All of it is in ``prefix-%04d.svrg``, which has no pickles. The files of Module are saved
-        too, for plain ``Module.load``. All files are written whole or not at all.
+        All of it is in ``prefix-%04d.svrg``, which has no pickles, and is written whole or not at
+        all. Then Module saves its own files, for plain ``Module.load``.
 
         Raises
         ------
         TypeError
             If the optimizer's states are neither numbers nor arrays, nor lists or tuples of them.
         OSError
-            If a file cannot be written. The files of an earlier checkpoint stay as they were.
+            If the file cannot be written. An earlier one stays as it was.
 
         Warns
         -----
         UserWarning
             Once if the optimizer's states are on servers: they are not saved.
         """
-        names = file_names(prefix, epoch)
-        with_states = save(self, self, names, {name_of_symbol(prefix): self.symbol},
-                           save_optimizer_states, remove_amp_cast)
-        logging.info('Saved checkpoint to "%s"', names['params'])
-        if with_states:
-            logging.info('Saved optimizer state to "%s"', names['states'])
+        with_states = save(self, prefix, epoch, save_optimizer_states, remove_amp_cast)
+        super().save_checkpoint(prefix, epoch, with_states, remove_amp_cast)
 
     def _sync_params_from_devices(self):
         if self._aux_names:
@@ -809,19 +807,16 @@ class SVRGModule(Module):
             package. If the states were on servers: only the counts are loaded. If there is
             no ``.svrg`` file: only what plain Module saves is loaded.
         """
-        given = kwargs if update_freq is None else {**kwargs, 'update_freq': update_freq}
-        checkpoint = load(prefix, epoch, load_optimizer_states, given)
-        module = cls(checkpoint.symbol, **checkpoint.settings)
-        module._resume_from(checkpoint)
+        state = read_checkpoint(prefix, epoch, load_optimizer_states)
+        module = cls(state['symbol'], **arguments_from(state['settings'], kwargs, update_freq))
+        module._load_state(state)
         return module
 
-    def _resume_from(self, checkpoint):
-        self._arg_params, self._aux_params = checkpoint.arg_params, checkpoint.aux_params
+    def _load_state(self, state):
+        self._arg_params, self._aux_params = state['weights'], state['auxiliary']
         self.params_initialized = True
-        self._preload_opt_states = checkpoint.states
-        self._snapshot.num_update = checkpoint.num_update
-        self._snapshot.num_taken = checkpoint.num_taken
-        self._loaded = checkpoint.loaded
+        self._preload_opt_states = state.get('file_of_states')  # of plain Module
+        self._waiting = {name: state[name] for name in ('svrg', 'optimizer', 'rule')}
 
     def load_optimizer_states(self, fname):
         """Load the optimizer's states. The file is unpickled: load only files that you trust.

@@ -53,17 +53,16 @@ def agreed(optimizer):
     """
     optimizer = getattr(optimizer, 'default_opt', optimizer)
     names = {name for base in type(optimizer).__mro__[:-1] for name in signature(base).parameters}
-    facts = {name: getattr(optimizer, name, None)
-             for name in names - {'rescale_grad', 'learning_rate'}}
-    facts = {name: fact for name, fact in facts.items()
-             if isinstance(fact, (bool, numbers.Real, np.generic))}
-    scheduler = optimizer.lr_scheduler
+    arguments, scheduler = {}, optimizer.lr_scheduler
     if not hasattr(scheduler, 'rate'):  # as a SnapshotRule has
-        facts['learning_rate'] = float(optimizer.learning_rate)
+        arguments['learning_rate'] = float(optimizer.learning_rate)
+    for name in sorted(names - {'rescale_grad', 'learning_rate'}):
+        value = getattr(optimizer, name, None)
+        arguments[name] = value if isinstance(value, (numbers.Real, np.generic)) else None
     for name in ('lr_mult', 'wd_mult'):
-        facts[name] = {str(key): value for key, value in getattr(optimizer, name).items()}
+        arguments[name] = {str(key): value for key, value in getattr(optimizer, name).items()}
     return {'optimizer': type(optimizer).__name__, 'lr_scheduler': type(scheduler).__name__,
-            **{'%s of the optimizer' % name: fact for name, fact in facts.items()}}
+            **{'%s of the optimizer' % name: value for name, value in arguments.items()}}
 
 
 def update_counts(optimizer):
@@ -74,6 +73,17 @@ def update_counts(optimizer):
             name = optimizer.idx2name.get(index, index)
             counts[name] = max(count, counts.get(name, 0))
     return {'num_update': optimizer.num_update, 'counts': counts}
+
+
+def set_update_counts(optimizer, saved, contexts):
+    """Set what `update_counts` has returned, for the devices of an optimizer."""
+    by_name = saved['counts']
+    counts = {**by_name, **{index: by_name[name] for index, name in optimizer.idx2name.items()
+                            if name in by_name}}
+    optimizer.num_update = saved['num_update']
+    for device_id in {0, *(context.device_id for context in contexts)}:
+        optimizer._all_index_update_counts[device_id] = dict(counts)
+    optimizer._set_current_context(0)
 
 
 @_register

@@ -100,6 +100,15 @@ class Reference:
         """Set some or all values at the snapshot to copies of others."""
         set_all(self.values(), values)
 
+    def state(self):
+        """Map each name of `values` to its array on one device, for a file."""
+        return {name: arrays[0] for name, arrays in self.values().items()}
+
+    def load_state(self, state):
+        """Set the values on all devices to what `state` has returned."""
+        self.set_values({name: [state[name]] * len(arrays)
+                         for name, arrays in self.values().items()})
+
     def copy_from(self, model):
         """Set the values to the current ones of the model, with which a snapshot begins."""
         self.set_values(self.values_of(model))

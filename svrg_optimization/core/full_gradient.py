@@ -55,8 +55,10 @@ class Sum:
         Number of batches of this worker's pass, including those that are all padding.
     loss : float
         The loss; NaN if it is not known.
-    batch_size, loss_is_mean : int, bool
-        Number of rows of a batch, and whether gradients are means over these, not sums.
+    batch_size : int or None
+        Number of rows of a batch; None until the first batch or a file tells it.
+    loss_is_mean : bool
+        Whether gradients are means over these, not sums.
     """
 
     def __init__(self, gradients, devices, batch_size, loss_is_mean=False):
@@ -181,33 +183,32 @@ class FullGradient:
         return [name for name, of_devices in flags.items()
                 if not all(flag.asscalar() for flag in of_devices)]
 
-    def pack(self):
-        """Return what a file contains. If all shares are equal, it contains only the first."""
+    def state(self):
+        """Return what a file has. If all shares are equal, it contains only the first."""
         return {'rows': self.rows, 'batches': self.batches, 'batch_size': self.batch_size,
                 'loss': self.loss, 'devices': len(self.shares),
                 'shares': self.shares if self.shares_differ else self.shares[:1]}
 
-    def unpack(self, saved):
-        """Set what `pack` has returned, for any number of devices.
+    def load_state(self, state):
+        """Set what `state` has returned, for any number of devices.
 
-        It returns the parameters that `saved` lacks. If there are any, nothing is set.
+        Parameters that it lacks are left out.
         """
         shares = [{name: array.asnumpy() for name, array in share.items()}
-                  for share in saved['shares']]
-        lacking = self.shares[0].keys() - shares[0].keys()
-        if lacking:
-            return lacking
-        self.shares_differ = saved['devices'] == len(self.shares) == len(shares) > 1
-        shares = shares * (saved['devices'] if len(shares) == 1 else 1)
-        units = 1 / self.scale_for(saved['batch_size'])
+                  for share in state['shares']]
+        self.shares = [{name: value for name, value in share.items() if name in shares[0]}
+                       for share in self.shares]
+        self.shares_differ = state['devices'] == len(self.shares) == len(shares) > 1
+        shares = shares * (state['devices'] if len(shares) == 1 else 1)
+        self.batch_size = self.batch_size or state['batch_size']
+        units = 1 / self.scale_for(state['batch_size'])
         for device, share in enumerate(self.shares):
             for name, value in share.items():
                 if len(shares) == len(self.shares):
                     value[:] = shares[device][name] * units
                 else:
                     value[:] = sum(other[name] for other in shares) * (units / len(self.shares))
-        self.batches, self.rows, self.loss = saved['batches'], saved['rows'], saved['loss'] * units
-        return lacking
+        self.batches, self.rows, self.loss = state['batches'], state['rows'], state['loss'] * units
 
 
 def share_out(shares, name, totals):

@@ -66,27 +66,32 @@ class Settings:
         return float(checked_coefficient('alpha', self.alpha(updates), '%s (here after %d updates)'
                                          % (_COEFFICIENT, updates)))
 
-    def facts(self):
+    def state(self):
         """Return the settings as a checkpoint has them."""
         proximal = operators_as_json(self.proximal)
-        facts = {**vars(self), 'proximal': _LOST if proximal is None else proximal}
-        return {name: _LOST if callable(fact) else fact for name, fact in facts.items()}
+        state = {**vars(self), 'proximal': _LOST if proximal is None else proximal}
+        return {name: _LOST if callable(value) else value for name, value in state.items()}
 
     def agreed(self, snapshots):
         """Return the settings that must be equal on all workers, after a number of snapshots."""
-        facts = {**self.facts(), 'full_grad_batches': self.batches_after(snapshots)}
-        del facts['store_snapshot_grads']  # each worker stores as much as it has memory for
-        return facts
+        state = {**self.state(), 'full_grad_batches': self.batches_after(snapshots)}
+        del state['store_snapshot_grads']  # each worker stores as much as it has memory for
+        return state
 
 
-def arguments_from(facts, given):
-    """Return the arguments of a constructor: the given ones, and saved ones for the others."""
-    saved = {name: fact for name, fact in facts.items() if name not in given}
-    lost = [name for name, fact in saved.items() if fact == _LOST]
+def arguments_from(state, given, update_freq):
+    """Return the arguments of a constructor: the given ones, and saved ones for the others.
+
+    An `update_freq` of None is not given.
+    """
+    if update_freq is not None:
+        given = {**given, 'update_freq': update_freq}
+    saved = {name: value for name, value in state.items() if name not in given}
+    lost = [name for name, value in saved.items() if value == _LOST]
     if lost:
         warn('the checkpoint was saved with %s of your own, which it cannot hold: give %s, or the '
              'default is taken' % (' and '.join(lost), ' and '.join(name + '=' for name in lost)))
-    saved = {name: fact for name, fact in saved.items() if name not in lost}
+    saved = {name: value for name, value in saved.items() if name not in lost}
     if 'proximal' in saved:
         saved['proximal'] = operators_from_json(saved['proximal'])
     return {**saved, **given}

@@ -3,6 +3,9 @@
 import contextlib
 import math
 
+_STATE = ('num_update', 'num_taken', 'taken_at', 'is_stale', 'has_converged', 'curvature',
+          'distance', 'num_stays')
+
 
 class Snapshot:
     """Full gradient μ at the snapshot w̃, and the counts that say when it was taken.
@@ -41,15 +44,18 @@ class Snapshot:
         self.is_active = self.is_stale = self.has_converged = False
         self.curvature, self.distance, self.num_stays = 0., math.inf, 0
 
-    def facts(self):
-        """Return what a file has of an active snapshot, as `replace` takes it."""
-        return {name: getattr(self, name) for name in (
-            'taken_at', 'is_stale', 'has_converged', 'curvature', 'distance', 'num_stays')}
+    def state(self):
+        """Return the counts and what is known of the snapshot, for a file."""
+        return {name: getattr(self, name) for name in _STATE}
+
+    def load_state(self, state, full_gradient):
+        """Go on with what `state` has returned, and with a full gradient, if there is one."""
+        self.replace(full_gradient, **{name: state[name] for name in _STATE})
 
     def replace(self, full_gradient, taken_at=None, **resumed):
         """Set the full gradient of a new snapshot, which is active if there is one.
 
-        Other attributes may be given, as they are in a file.
+        Other attributes may be given.
         """
         # In one operation, so that Ctrl-C cannot come in between.
         vars(self).update({

@@ -164,13 +164,27 @@ class SVRG:
         if self.snapshot.is_active:
             lacking = set(names) - set(self.snapshot.full_gradient.shares[0])
             if lacking:
-                self.warn_of_dropped_snapshot(lacking)
+                self.warn_once('the snapshot is dropped, since it has no full gradient of %s'
+                               % ', '.join(sorted(lacking)))
                 self.drop_snapshot()
 
-    def warn_of_dropped_snapshot(self, lacking):
-        """Warn once that a snapshot is dropped because its full gradient lacks parameters."""
-        self.warn_once('the snapshot is dropped, since it has no full gradient of %s'
-                       % ', '.join(sorted(lacking)))
+    # A file
+
+    def state(self):
+        """Return what a file has: the counts, and the snapshot if there is one."""
+        snapshot = self.snapshot
+        return {**snapshot.state(),
+                'values': self.reference.state() if snapshot.is_active else None,
+                'full_gradient': snapshot.full_gradient.state() if snapshot.is_active else None}
+
+    def load_state(self, state):
+        """Go on with what `state` has returned."""
+        full_gradient = None
+        if state['full_gradient']:
+            full_gradient = FullGradient(self.reference.new_sum())
+            full_gradient.load_state(state['full_gradient'])
+            self.reference.load_state(state['values'])
+        self.snapshot.load_state(state, full_gradient)
 
     # A step
 

@@ -91,12 +91,9 @@ class GluonReference(Reference):
         self.allocate()
         return {param.name: as_nd(param._data) for param in self.arrays}
 
-    def restore(self, kind, numbers, values):
-        """Set what a file contains: the form of the loss, random numbers, values by name."""
-        self.rows.kind, self.numbers, self._stepped = kind, numbers, None
-        for name, arrays in self.values().items():
-            for array in arrays if name in values else ():
-                array[:] = values[name]
+    def load_random_numbers(self, numbers):
+        """Go on with random numbers of a file, from weights that no step has made."""
+        self.numbers, self._stepped = numbers, None
 
     # Steps
 
@@ -204,10 +201,10 @@ class GluonReference(Reference):
         has_statistics = not all(param._differentiable for param in self._params)
         return ['Dropout'] * self.numbers.were_drawn + ['BatchNorm'] * has_statistics
 
-    def new_sum(self, batch_size=1):
-        """Return a Sum that is 0, of batches of so many rows."""
+    def new_sum(self):
+        """Return a Sum that is 0."""
         self.allocate()
-        return Sum(self._gradients, len(next(iter(self._gradients.values()))), batch_size)
+        return Sum(self._gradients, len(next(iter(self._gradients.values()))), batch_size=None)
 
     def gradients_of_pass(self, batches, model, source, total, stores):
         """Yield the gradients of the batches of a pass, a BatchGradient for each."""

@@ -8,7 +8,7 @@ from mxnet.optimizer import Updater
 
 from .._argument_checks import checked_count, checked_number
 from .._warn_once import WarnOnce
-from ..checkpoint.files import read, write, write_together
+from ..checkpoint.files import read, write
 from ..core.requirements import ALL_ROWS, COMPRESSED, require
 from ..core.settings import Settings, setting
 from ..core.svrg import COMPUTED, SVRG
@@ -28,7 +28,7 @@ from .epochs import epochs
 from .numpy_arrays import as_nd
 from .reference import GluonReference
 from .rows import Rows
-from .states import packed, restoring
+from .states import load_state, state
 from .trained_parameters import TrainedParameters
 
 _SAVED_BY = 'SVRGTrainer'
@@ -158,8 +158,7 @@ class SVRGTrainer(gluon.Trainer):
         trained = [param.name for param in self._params if param.grad_req != 'null']
         self._proximal = ProximalOperators(
             settings.proximal, trained, [name for name in trained if name.endswith('weight')])
-        self._proximal.check_optimizer(optimizer, optimizer_params, {
-            param.name: param.shape or (0, 0) for param in self._params})
+        self._proximal.check_optimizer(optimizer, optimizer_params, trained)
         self._trained = TrainedParameters(self)
         rule = self._trained.rule
         if rule is not None:
@@ -587,8 +586,7 @@ class SVRGTrainer(gluon.Trainer):
             If the file cannot be written. An earlier one stays as it was.
         """
         self._init_all()
-        content = packed(self)
-        write_together({fname: lambda name: write(name, _SAVED_BY, content)})
+        write(fname, _SAVED_BY, state(self))
 
     def load_states(self, fname):
         """Load what `save_states` has saved. The optimizer gets the saved settings.
@@ -611,12 +609,10 @@ class SVRGTrainer(gluon.Trainer):
             If it was saved with another kind of `lr_scheduler`. The schedule then begins anew.
         """
         try:
-            restore = restoring(self, read(fname, _SAVED_BY), fname)
+            load_state(self, read(fname, _SAVED_BY))
         except gluon.parameter.DeferredInitializationError as error:
             raise RuntimeError('load_states needs parameters whose shapes are known: call '
                                'net.load_parameters before it, or net once') from error
-        self._init_all()
-        restore()
         self._data_of_snapshot = None
 
     def _init_all(self):

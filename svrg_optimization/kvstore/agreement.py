@@ -36,29 +36,24 @@ def check_same(kvstore, key, plan):
     """Raise a ValueError on all workers if settings and arguments are not the same on all.
 
     The plan maps names, as error messages have them, to values that JSON supports. Workers
-    exchange its checksum, and the whole plan only if the checksums differ.
+    exchange one checksum of all, and one of each only if those differ.
     """
-    content = json.dumps(plan, sort_keys=True, default=np.generic.item).encode()
-    told = allgather(kvstore, key, [zlib.crc32(content), len(content)])
+    sums = [zlib.crc32(json.dumps(item, sort_keys=True, default=np.generic.item).encode())
+            for item in plan.items()]
+    told = allgather(kvstore, key, [zlib.crc32(str(sums).encode()), len(sums)])
     if len(set(told[:, 0])) == 1:
         return
-    size = -(-int(told[:, 1].max()) // 4) * 4
-    told = allgather(kvstore, key, np.frombuffer(content.ljust(size), np.uint32).tolist())
-    plans = [json.loads(of_worker.astype(np.uint32).tobytes()) for of_worker in told]
-    values = {name: [other.get(name) for other in plans]
-              for name in dict.fromkeys(name for other in plans for name in other)}
-    unlike = {name: told for name, told in values.items() if told.count(told[0]) < len(told)}
-    raise ValueError('%s must be the same on all workers with the kvstore %r, and not, in the '
-                     'order of ranks, %s' % (' and '.join(unlike), kvstore.type, ' and '.join(
-                         map(str, unlike.values()))))
+    told = allgather(kvstore, key, sums + [0] * (int(told[:, 1].max()) - len(sums)))
+    name, value = list(plan.items())[(told != told[0]).any(axis=0).argmax()]
+    raise ValueError('%s must be the same on all workers with the kvstore %r, and is %r on rank %d'
+                     % (name, kvstore.type, value, kvstore.rank))
 
 
-def check_waits(kvstore, **settings):
-    """Raise a ValueError for settings that need workers which wait for each other in a step."""
-    for name, value in settings.items():
-        if value is not None and is_asynchronous(kvstore):
-            raise ValueError('%s must be None with the kvstore %r, whose workers do not wait for '
-                             'each other, and not %g' % (name, kind_of(kvstore), value))
+def check_waits(kvstore, tol):
+    """Raise a ValueError for a `tol` if the workers do not wait for each other in a step."""
+    if tol is not None and is_asynchronous(kvstore):
+        raise ValueError('tol must be None with the kvstore %r, whose workers do not wait for '
+                         'each other, and not %g' % (kind_of(kvstore), tol))
 
 
 def batches_of_each(kvstore, key, train_data):

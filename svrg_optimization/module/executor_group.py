@@ -90,7 +90,9 @@ def bind_on_inputs_of(model, module):
     share_no_inputs(module)
     if len(group.execs) == 1 and group.contexts[0].device_type == 'cpu':
         # On one CPU the copies on the host can be the arrays themselves.
-        module._arg_params, module._aux_params = weights_of_first_device(module)
+        first = group.execs[0]
+        module._arg_params = {name: first.arg_dict[name] for name in group.param_names}
+        module._aux_params = dict(first.aux_dict)
 
 
 def inputs(module):
@@ -210,13 +212,6 @@ def sparse_parameters(module):
     sparse = [name for name, arrays in parameters(module).items() if is_row_sparse(arrays[0])]
     return sparse, [name for name, arrays in gradients(module).items()
                     if is_row_sparse(arrays[0]) and name not in sparse]
-
-
-def weights_of_first_device(module):
-    """Return two dicts with the parameters and auxiliary states of the first device."""
-    first = module._exec_group.execs[0]
-    return ({name: first.arg_dict[name] for name in module._exec_group.param_names},
-            dict(first.aux_dict))
 
 
 def rows_on_devices(module, mask=None):

@@ -20,7 +20,7 @@ from ..rate.svrg_lbfgs import check_rule, rule_of
 from ..svrg_optimizer import _SVRGOptimizer, check_learning_rate, described, update_counts
 from . import executor_group
 from .membership import Membership
-from .optimizer_states import kept_on_error
+from .optimizer_states import has_states, kept_on_error, load_counts, load_state
 
 _used = weakref.WeakSet()  # KVStores with keys of an SVRGModule
 
@@ -29,7 +29,7 @@ def optimizer_kept_on_error(module):
     """Restore the optimizer of a module, or its absence, if the block fails."""
     return kept_on_error(module, (
         '_optimizer', '_kvstore', '_update_on_kvstore', '_updater', 'optimizer_initialized',
-        '_preload_opt_states', '_membership', '_loaded'))
+        '_preload_opt_states', '_membership', '_waiting'))
 
 
 def install(module, kvstore, optimizer, optimizer_params, init_optimizer):
@@ -51,7 +51,9 @@ def install(module, kvstore, optimizer, optimizer_params, init_optimizer):
     module._membership = Membership(keys)
     wrapped = module._create_optimizer(_SVRGOptimizer.__name__, optimizer, seen, optimizer_params)
     check_learning_rate(wrapped)
-    module._loaded.check_optimizer(wrapped.default_opt)
+    load_counts(module, wrapped.default_opt,
+                'begin_num_update' in dict(optimizer_params) if isinstance(optimizer, str)
+                else optimizer.begin_num_update > 0)
     if updates and kinds.is_distributed(kvstore):
         pickle.dumps(wrapped, 0)  # MXNet does so too, but after keys are created
 
@@ -66,15 +68,13 @@ def install(module, kvstore, optimizer, optimizer_params, init_optimizer):
             first, *others = keys.summed  # in the order of their creation
             wrapped.place_on_servers(dict(enumerate([first, *module._param_names, *others])),
                                      kvstore.num_workers if kinds.is_asynchronous(kvstore) else 1)
-    module._loaded.restore_counts(wrapped.default_opt, optimizer, optimizer_params,
-                                  module._context)
     with warnings.catch_warnings():
         usual = 1 / _rows(module, seen)  # with which Module compares digit by digit
         if isinstance(optimizer, str) or math.isclose(wrapped.rescale_grad, usual):
             warnings.filterwarnings('ignore', 'Optimizer created manually outside Module')
         init_optimizer(seen, wrapped)
     rule = rule_of(wrapped)
-    module._loaded = module._loaded.restore_optimizer(module, rule)
+    load_state(module, rule)
     if rule is not None and rule.rate is None and svrg.snapshot.is_active:
         svrg.snapshot.is_stale = True  # a new one gives it its first rate
     module._membership.counts_at_start = update_counts(wrapped), svrg.snapshot.num_update
@@ -111,7 +111,8 @@ def _must_update_on_workers(module, kvstore, optimizer, optimizer_params):
 def _checked(module, kvstore, updates, optimizer, optimizer_params):
     """Make all checks before the KVStore has a key; return it, connected if it is distributed."""
     settings, on_servers = module._svrg.settings, updates and kinds.is_distributed(kvstore)
-    loads_states = module._preload_opt_states is not None or module._loaded.has_states
+    loads_states = module._preload_opt_states is not None or has_states(
+        module._waiting.get('optimizer'))
     kinds.check_usable(kvstore, updates, len(module._context), module._compression_params,
                        *executor_group.sparse_parameters(module), loads_states)
     if isinstance(kvstore, str) and kinds.is_distributed(kvstore):
@@ -123,12 +124,10 @@ def _checked(module, kvstore, updates, optimizer, optimizer_params):
                          'cluster is a job of its own' % kvstore.type)
     if updates and getattr(kvstore, '_updater', None) is not None:
         _refuse_optimizer()
-    check_waits(kvstore, tol=settings.tol)
+    check_waits(kvstore, settings.tol)
     check_rule(optimizer, optimizer_params, settings.alpha, on_servers,
                settings.full_grad_batches)
-    module._proximal.check_optimizer(
-        optimizer, optimizer_params,
-        {name: array.shape for name, array in module._arg_params.items()}, on_servers)
+    module._proximal.check_optimizer(optimizer, optimizer_params, module._arg_params, on_servers)
     return kvstore
 
 

@@ -55,7 +55,7 @@ class Membership:
                 "rows left over with last_batch_handle='roll_over'": rows_left_over(train_data)})
         agreement.check_same(kvstore, self.keys.tally, plan)
         if takes_snapshots:
-            agreement.check_waits(kvstore, tol=settings.tol)
+            agreement.check_waits(kvstore, settings.tol)
         samples = takes_snapshots and settings.full_grad_batches is not None
         if is_synchronous(kvstore) and not takes_snapshot and not samples:
             agreement.check_batch_counts(kvstore, agreement.batches_of_each(

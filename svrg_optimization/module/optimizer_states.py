@@ -1,28 +1,20 @@
 """States and update counts of a Module's optimizer, for checkpoints and for a rollback."""
 
 import contextlib
+import copy
 import pickle
 
 import numpy as np
 
 from ..mxnet_repair.kvstore import set_weights
+from ..svrg_optimizer import described, set_update_counts
 from . import executor_group
+from .membership import servers_hold_states
 
 
 def devices_that_update(module):
     """Return the number of devices that update their own weights, 0 if a KVStore updates them."""
     return 0 if module._update_on_kvstore else len(module._context)
-
-
-def set_update_counts(optimizer, saved, device_ids):
-    """Set the counts that `update_counts` has returned, on some devices."""
-    by_name = saved['counts']
-    by_index = {index: by_name[name] for index, name in optimizer.idx2name.items()
-                if name in by_name}
-    optimizer.num_update = saved['num_update']
-    for device_id in device_ids:
-        optimizer._set_current_context(device_id)
-        optimizer._index_update_count.update({**by_name, **by_index})
 
 
 def updater_keys(module):
@@ -33,6 +25,58 @@ def updater_keys(module):
     copies = devices_that_update(module)
     return {number * copies + device if copies else name: (name, device)
             for number, name in enumerate(module._param_names) for device in range(copies or 1)}
+
+
+def state(module, with_states):
+    """Return what a file has of an optimizer; its states are on all devices, by parameter."""
+    by_name = {}
+    if with_states:
+        states = updater_of(module).states
+        for key, (name, _) in updater_keys(module).items():
+            if key in states:
+                by_name.setdefault(name, []).append(states[key])
+    return {**module._membership.update_counts(module, module._snapshot.num_update,
+                                               module._trainable),
+            'class': described(module._optimizer, {})[0].__name__,
+            'states': by_name if with_states else None,
+            'were_on_servers': servers_hold_states(module)}
+
+
+def has_states(saved):
+    """Tell whether what `state` has returned, or None, has states."""
+    return saved is not None and saved['states'] is not None
+
+
+def load_counts(module, optimizer, keeps_counts):
+    """Set the update counts of a new optimizer, unless it keeps its own.
+
+    It raises a ValueError if the states that wait are those of another optimizer.
+    """
+    saved = module._waiting.get('optimizer')
+    if has_states(saved) and saved['class'] != type(optimizer).__name__:
+        raise ValueError('optimizer must be %s, whose states %s has, and not %s: '
+                         'load_optimizer_states=False leaves them out'
+                         % (saved['class'], saved.file_name, type(optimizer).__name__))
+    if saved is not None and not keeps_counts:
+        set_update_counts(optimizer, saved, module._context)
+
+
+def load_state(module, rule):
+    """Set the states of an installed optimizer, and of its rule if it has one."""
+    saved, of_rule = module._waiting.get('optimizer'), module._waiting.get('rule')
+    if has_states(saved):
+        updater, by_name = updater_of(module), saved['states']
+        devices = devices_that_update(module)
+        states = {key: copy.deepcopy(by_name[name][place if len(by_name[name]) == devices else 0])
+                  for key, (name, place) in updater_keys(module).items() if name in by_name}
+        check_states_fit(module, states, saved.file_name)
+        updater.states.update(states)
+        updater.states_synced.update(dict.fromkeys(states, False))
+    if rule is not None:
+        rule.reset()
+        if of_rule:
+            rule.load_state(of_rule, module._proximal.by_name)
+    module._waiting = {name: part for name, part in module._waiting.items() if name == 'svrg'}
 
 
 def load_optimizer_states(module, fname, load):

@@ -69,11 +69,18 @@ class ModuleReference(Reference):
         """Map the same names to the arrays of the model."""
         return executor_group.values(model)
 
-    def params(self):
-        """Return two dicts with the parameters and auxiliary states, of one device."""
+    def state(self):
+        """Map each name to its array on one device, or on the host if nothing is bound."""
         module = self.executors.module
-        return (executor_group.weights_of_first_device(module) if module.binded
-                else module.get_params())
+        if module.binded:
+            return super().state()
+        weights, auxiliary = module.get_params()
+        return {**weights, **auxiliary}
+
+    def set_values(self, values):
+        """Set some or all values at the snapshot to copies of others."""
+        super().set_values(values)
+        executor_group.mark_host_copies_stale(self.executors.module)
 
     def copy_from(self, model):
         """Set the values at the snapshot to those of the model."""
@@ -81,7 +88,6 @@ class ModuleReference(Reference):
         kvstore = kvstore_of_weights(model)
         if kvstore:
             executor_group.pull_sparse_weights(kvstore, self.executors.module)
-        executor_group.mark_host_copies_stale(self.executors.module)
 
     # A pass
 

@@ -236,7 +236,7 @@ def full_disk(prefix):
         for epoch in (1, 2):
             resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
             try:
-                with pytest.raises(OSError, match='File too large|could not write it whole') as no:
+                with pytest.raises(OSError, match='File too large') as no:
                     module.save_checkpoint(prefix, epoch, save_optimizer_states=True)
             finally:
                 resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
@@ -262,31 +262,29 @@ def test_files_are_flushed_before_they_get_their_names(monkeypatch, tmp_path):
     monkeypatch.setattr(os, 'fsync', recorded(os.fsync, os.fstat))
     monkeypatch.setattr(os, 'replace', recorded(os.replace, lambda _, name: os.stat(name)))
     trained_on_pages().save_checkpoint(str(tmp_path / 'model'), 1, save_optimizer_states=True)
-    assert [event for event, _ in events] == ['fsync'] * 4 + ['replace'] * 4 + ['fsync']
-    assert [file for _, file in events[:4]] == [file for _, file in events[4:8]]
-    assert events[7][1] == (tmp_path / 'model-0001.svrg').stat().st_ino
+    assert [event for event, _ in events] == ['fsync', 'replace', 'fsync']
+    assert events[0][1] == events[1][1] == (tmp_path / 'model-0001.svrg').stat().st_ino
 
 
 def test_a_missing_directory_is_named_and_not_made(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"No such.*missing/model-(\w+-)*symbol.json'$"):
+    with pytest.raises(FileNotFoundError, match=r"No such.*missing/model-0001.svrg'$"):
         trained_on_pages().save_checkpoint(str(tmp_path / 'missing' / 'model'), 1)
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize('kind', ['0003.params', '0003.states', '0003.svrg', 'symbol.json'])
-def test_a_directory_in_the_place_of_a_file_is_named(saved, kind):
+def test_a_directory_in_the_place_of_a_file_is_named(saved):
     module = train(Problem('softmax', rows=37), load(saved, 2), 2, 3)
-    os.remove('%s-%s' % (saved, kind))
-    os.mkdir('%s-%s' % (saved, kind))
+    os.remove(saved + '-0003.svrg')
+    os.mkdir(saved + '-0003.svrg')
     before = content(os.path.dirname(saved))
-    with pytest.raises(IsADirectoryError, match='model-%s' % kind):
+    with pytest.raises(IsADirectoryError, match='model-0003.svrg'):
         module.save_checkpoint(saved, 3, save_optimizer_states=True)
     assert content(os.path.dirname(saved)) == before
 
 
 @pytest.mark.parametrize('owner, fails, error', [
-    (SVRGModule, 'save_params', OSError), (SVRGModule, 'save_optimizer_states', KeyboardInterrupt),
-    (np.lib.format, 'write_array', OSError), (os, 'fsync', KeyboardInterrupt)])
+    (SVRGModule, 'get_params', OSError), (np.lib.format, 'write_array', OSError),
+    (os, 'fsync', KeyboardInterrupt), (os, 'replace', KeyboardInterrupt)])
 def test_a_failure_while_saving_leaves_the_files_as_they_were(monkeypatch, saved, owner, fails,
                                                               error):
     module, before = load(saved, 2), content(os.path.dirname(saved))
@@ -381,11 +379,11 @@ def killed(prefix):
     new = fingerprint(prefix, 1)
     first.save_checkpoint(prefix, 1, save_optimizer_states=True)
     old, before = fingerprint(prefix, 1), content(folder)
-    for epoch, step in itertools.product((1, 2), range(10)):  # four files, and their folder
+    for epoch, step in itertools.product((1, 2), range(4)):  # the file, its name, and the folder
         status = save_and_die(second, prefix, epoch, step)
-        assert os.WIFSIGNALED(status) == (step < 9), step
-        if step >= 8 or epoch == 1:
-            assert fingerprint(prefix, epoch) == (new if step >= 8 else old)
+        assert os.WIFSIGNALED(status) == (step < 3), step
+        if step >= 2 or epoch == 1:
+            assert fingerprint(prefix, epoch) == (new if step >= 2 else old)
         else:
             assert not os.path.exists(prefix + '-0002.svrg')
         assert epoch == 1 or fingerprint(prefix, 1) == old

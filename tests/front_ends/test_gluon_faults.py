@@ -23,7 +23,7 @@ from blocks import (
 )
 from interruption import Interruption
 from svrg_optimization.gluon import SVRGTrainer
-from svrg_optimization.proximal import L1, GroupLasso
+from svrg_optimization.proximal import L1
 
 
 def table(stype='default'):
@@ -51,7 +51,6 @@ def table(stype='default'):
     ({'compression_params': {'type': '2bit'}}, ValueError, 'compression_params must be None'),
     ({'proximal': 3}, TypeError, 'proximal must'),
     ({'proximal': {'other': L1(1)}}, ValueError, "not for 'other'"),
-    ({'proximal': GroupLasso(1, axis=5)}, ValueError, 'axis must be an axis of '),
     ({'proximal': L1(1), 'update_on_kvstore': True}, ValueError,
      'update_on_kvstore must be None or False with proximal'),
     ({'proximal': L1(1), 'optimizer': 'adam'}, ValueError,

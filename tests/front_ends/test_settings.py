@@ -39,7 +39,7 @@ def test_checkpoints_have_each_setting_and_workers_compare_it(tmp_path, name):
     module.init_params()
     module.save_checkpoint(str(tmp_path / 'model'), 1)
     loaded = SVRGModule.load(str(tmp_path / 'model'), 1, label_names=('label',))
-    usual, saved, found = (each.facts() for each in (
+    usual, saved, found = (each.state() for each in (
         Settings(), module._svrg.settings, loaded._svrg.settings))
     assert found == saved and {each for each in usual if usual[each] != saved[each]} == {name}
     compared = (Settings().agreed(0), Settings(**{name: OTHERS[name]}).agreed(0))

@@ -241,40 +241,48 @@ def by_rank(**values):
 
 
 UPDATED_BY_WORKERS = {'MXNET_UPDATE_ON_KVSTORE': '0'}
-RANKS = 'must be the same on all workers.*in the order of ranks, '
-# Of each cluster what the message says, and what differs between its workers.
+
+
+def unlike(name, *values):
+    """Return for each rank the pattern of its message about what is not the same on all."""
+    return ['^%s must be the same on all workers with the kvstore .*, and is %s on rank %d$' % (
+        name, value, rank) for rank, value in enumerate(values)]
+
+
+# Of each cluster what the messages of both ranks say, and what differs between its workers.
 DIFFERENCES = {
     'workers update': (UPDATED_BY_WORKERS, 'dist_sync', [
-        ('learning_rate of the optimizer ' + RANKS + r'\[0.05, 0.2\]$', {'fits': by_rank(
+        (unlike('learning_rate of the optimizer', 0.05, 0.2), {'fits': by_rank(
             optimizer_params=[{'learning_rate': 0.05}, {'learning_rate': 0.2}])}),
-        ('of the optimizer and optimizer ' + RANKS + r".*\['SGD', 'NAG'\]",
-         {'fits': by_rank(optimizer=['sgd', 'nag'])}),
-        ('^lr_scheduler ' + RANKS + r".*'FactorScheduler'", {'fits': by_rank(optimizer_params=[
-            {}, {'lr_scheduler': mx.lr_scheduler.FactorScheduler(5)}])}),
-        ('^learning_rate of the optimizer and momentum of the optimizer and wd_mult .* ' + RANKS,
+        (unlike('optimizer', "'SGD'", "'NAG'"), {'fits': by_rank(optimizer=['sgd', 'nag'])}),
+        (unlike('lr_scheduler', "'NoneType'", "'FactorScheduler'"),
+         {'fits': by_rank(optimizer_params=[
+             {}, {'lr_scheduler': mx.lr_scheduler.FactorScheduler(5)}])}),
+        (unlike('momentum of the optimizer', 0.0, 0.9),
          {'fits': by_rank(optimizer=['sgd', mx.optimizer.SGD(
-             momentum=0.9, learning_rate=0.2, rescale_grad=1 / 16)])}),
-        ('the batch size of train_data .*' + RANKS + r'.*\[8, 4\]',
+             momentum=0.9, learning_rate=0.01, rescale_grad=1 / 16)])}),
+        (unlike('the batch size of train_data', 8, 4),
          {'sizes': [16, 8], 'batch_sizes': [8, 4]})]),
     'servers update': ({}, 'dist_sync', [
-        (r'in the order of ranks, \[3, 5\]$', {'sizes': [17, 40]}),
-        (r'in the order of ranks, \[8, 0\]$', {'sizes': [57, 0]}),
-        ('update_freq ' + RANKS + r'\[1, 2\]$', {'settings': by_rank(update_freq=[1, 2])}),
-        ('proximal ' + RANKS, {'settings': by_rank(proximal=[L1(0.5), L1(0.25)])}),
-        ('full_grad_batches ' + RANKS + r'.*\[2, 3\]',
-         {'settings': by_rank(full_grad_batches=[2, 3])}),
-        ("last_batch_handle='roll_over' must be the same.*" + r'ranks, \[0, 3\]$',
+        ([r'in the order of ranks, \[3, 5\]$'] * 2, {'sizes': [17, 40]}),
+        ([r'in the order of ranks, \[8, 0\]$'] * 2, {'sizes': [57, 0]}),
+        (unlike('update_freq', 1, 2), {'settings': by_rank(update_freq=[1, 2])}),
+        (unlike('proximal', r"\['L1', .*0.5.*\]", r"\['L1', .*0.25.*\]"),
+         {'settings': by_rank(proximal=[L1(0.5), L1(0.25)])}),
+        (unlike('full_grad_batches', 2, 3), {'settings': by_rank(full_grad_batches=[2, 3])}),
+        (unlike(".* last_batch_handle='roll_over'", 0, 3),
          {'sizes': [20, 23], 'batch_sizes': [10, 10], 'last_batch_handle': 'roll_over'}),
-        (r'begin_epoch must be the same.*ranks, \[0, 1\]$', {'fits': by_rank(begin_epoch=[0, 1])}),
-        (r'num_epoch must be the same.*ranks, \[4, 5\]$', {'fits': by_rank(num_epoch=[4, 5])}),
-        (r'a snapshot when fit begins must be the same.*ranks, \[False, True\]$',
+        (unlike('begin_epoch', 0, 1), {'fits': by_rank(begin_epoch=[0, 1])}),
+        (unlike('num_epoch', 4, 5), {'fits': by_rank(num_epoch=[4, 5])}),
+        (unlike('a snapshot when fit begins', False, True),
          {'fits': by_rank(begin_epoch=[1, 1]), 'settings': by_rank(update_freq=[2, 2]),
           'prefixes': ['model', None]}),
-        (r'ranks, \[4, 2\]$', {'sizes': [30, 10], 'fits': by_rank(begin_epoch=[1, 1]),
-                               'prefixes': ['model'] * 2})]),
+        ([r'ranks, \[4, 2\]$'] * 2, {'sizes': [30, 10], 'fits': by_rank(begin_epoch=[1, 1]),
+                                     'prefixes': ['model'] * 2})]),
     'without order': ({}, 'dist_async', [
-        ('alpha.* ' + RANKS + r'.*\[1.0, 0.0\]', {'settings': by_rank(alpha=[1, 0])}),
-        (r'at least one batch on each worker in fit.*ranks, \[2, 0\]$', {'sizes': [16, 0]})])}
+        (unlike('alpha', 1.0, 0.0), {'settings': by_rank(alpha=[1, 0])}),
+        ([r'at least one batch on each worker in fit.*ranks, \[2, 0\]$'] * 2,
+         {'sizes': [16, 0]})])}
 
 
 @pytest.mark.slow
@@ -285,11 +293,11 @@ def test_fit_that_would_hang_or_differ_is_an_error_on_all_workers(tmp_path, envi
     module = problem.module(2)
     module.fit(problem.iterator(8), num_epoch=1, eval_metric='mse')
     module.save_checkpoint(prefix, 1)
-    for message, arguments in cases:
+    for messages, arguments in cases:
         given = {'sizes': [16, 16], **arguments, 'prefixes': [
             name and prefix for name in arguments.get('prefixes', [None, None])]}
-        for found, steps in run_workers('fit_unlike', tmp_path, environment=environment, kind=kind,
-                                        **given):
+        for message, (found, steps) in zip(messages, run_workers(
+                'fit_unlike', tmp_path, environment=environment, kind=kind, **given)):
             assert found is not None and re.search(message, found), (message, found)
             assert not steps
 
