@@ -32,11 +32,17 @@ def dense(array):
     return array.astype('float32') if array.dtype == np.float16 else array
 
 
+def like(array, values):
+    """Return values, a numpy.ndarray, in the dtype, storage type and context of an array."""
+    found = nd.array(values, array.context, array.dtype)
+    return with_all_rows(found) if is_row_sparse(array) else found  # zeros too, as sgd demands
+
+
 def moved(array, by):
     """Return an array plus a numpy.ndarray, in its dtype, storage type and context."""
     total = dense(array)
     total = (total + nd.array(by, total.context, total.dtype)).astype(array.dtype)
-    return with_all_rows(total) if is_row_sparse(array) else total  # zeros too, as sgd demands
+    return with_all_rows(total) if is_row_sparse(array) else total
 
 
 def set_all(targets, values):

@@ -29,9 +29,10 @@ class Snapshot:
         Change of the gradient over the move of the weights, between the last two snapshots that
         differ; 0 before it is known. An optimizer with a rule does not need it.
     distance : float
-        Distance from the optimum, relative to the weights; infinite if it is not known.
+        Smallest distance from the optimum so far, relative to the weights; infinite if none is
+        known.
     num_stays : int
-        How many of the latest snapshots in a row have got no closer.
+        How many of the latest snapshots in a row have not come closer than half of it.
     num_update : int
         Number of updates by all modules that share the snapshot.
     num_taken : int

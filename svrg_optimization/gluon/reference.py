@@ -215,11 +215,12 @@ class GluonReference(Reference):
             with self._in_place(), contextlib.nullcontext() if number else self._looking(
                     model._svrg.warn_once, batch, source.reads_inputs):
                 outputs, losses, _ = self._run(with_states(batch, source.states))
-            if stores and not number:
+            if not number and (stores or source.is_repeated and source.draws_random_numbers):
                 self.numbers.find_out(self._trained[0].list_ctx()[0])
-                if self.numbers.are_drawn or model._loss_scale != 1 or any(source.states):
-                    raise ValueError('store_snapshot_grads must be False with states, random '
-                                     'layers or amp.scale_loss, which a step has other ones of')
+            if stores and not number and (
+                    self.numbers.are_drawn or model._loss_scale != 1 or any(source.states)):
+                raise ValueError('store_snapshot_grads must be False with states, random layers '
+                                 'or amp.scale_loss, which a step has other ones of')
             if any(source.states):
                 source.states = [_detached(output[1:]) for output in outputs]
             weights, rows, summed = self.rows.count(losses, batch)

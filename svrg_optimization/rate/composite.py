@@ -10,6 +10,7 @@ from .metric import Metric, diagonals_of
 from .secant_pairs import SecantPairs
 from .smooth import UNKNOWN, Regime
 
+_JUMPS = 20  # at a snapshot
 _RATE = 10.  # over the batches of a pass; 1 at most
 _ITERATIONS, _EXACT = 1000, 1e-4  # of FISTA, and its last proximal step beside its first
 _POWER = 30  # iterations that find the largest curvature
@@ -42,7 +43,7 @@ class Composite(Regime):
 
     def __init__(self, metric, dtype, proximal, has_room=True):
         super().__init__(metric, dtype)
-        self.proximal, self.has_room = proximal, has_room
+        self.proximal, self.jumps = proximal, _JUMPS if has_room else 0
         self._jump = ()
         self._begin_steps()
 

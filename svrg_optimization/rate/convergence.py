@@ -6,6 +6,7 @@ import numpy as np
 
 from ..core.arrays import dense
 from ..core.result import Result
+from ..data.iterators import leaves_out_other_rows
 from .metric import Metric
 from .rollback import PreviousSnapshot
 from .smooth import Move
@@ -13,6 +14,7 @@ from .smooth import Move
 # Distances that are rounding, times what the outputs move by if each weight moves by its precision:
 # where one snapshot has got no closer, where several have not, and where no step moves a weight.
 _FLOOR, _FLOOR_OF_SEVERAL, _FLOOR_OF_NO_STEP, _SEVERAL = 0.5, 2., 10., 3
+_MANY, _ASKED = 6, (3, 6, 9, 12)  # how many have not, when another pass is asked for its gradient
 _CLOSE = 0.5  # the part of tol from which on it is said at first: H shows some directions late
 _SHORT = 0.01  # relative to the outputs
 _LENGTH = 30  # the same, for the move of a check
@@ -20,7 +22,7 @@ _STEEPEST = 10  # times the largest curvature that pairs have: above it a change
 _SATURATED = 1e-3  # a curvature, beside the largest one so far
 _OTHER = 0.1  # relative: the change of a gradient at the same weights, with another function
 # Beside the first one, a loss that has vanished; and slopes along the outputs beside what is left.
-_VANISHED, _SLOPES_OF_TAILS = 1e-3, 100
+_VANISHED, _FLATTEST_TAIL, _STEEPEST_TAIL = 1e-3, 0.3, 100
 _KINK = 0.75  # of the change after a move, that after half of it
 _NOISE = 5  # checks that find noise, after which a training makes no more
 
@@ -64,25 +66,25 @@ def _take(svrg, trained, source, workers):
     elif tol is not None or rule is not None:
         way = Way(svrg, trained)
         far, = workers.allreduce_max([way.distance])
-        first = training.first_result
-        training.only_grows = bool(first and first.objective) and way.only_grows(
-            first.objective * way.point.units)
-        snapshot.num_stays = snapshot.num_stays + 1 if rolled_back or (
-            far >= snapshot.distance / 2) else 0
-        snapshot.distance = far
+        training.only_grows = way.only_grows
+        comes_closer = not rolled_back and far < snapshot.distance / 2
+        snapshot.num_stays = 0 if comes_closer else snapshot.num_stays + 1
+        snapshot.distance = min(far, snapshot.distance)
         stays = snapshot.num_stays >= _SEVERAL
-        floor = way.rounding * (_FLOOR_OF_NO_STEP if training.is_stuck
-                                else _FLOOR_OF_SEVERAL if stays else _FLOOR)
-        is_far, is_above = workers.allreduce_max([
-            not way.length <= (1. if stays else _CLOSE) * (tol or 0.) * way.size,
-            not way.length <= min(floor, way.most)])
-        if not is_far and not rolled_back:
+        floor = way.rounding * (_FLOOR_OF_NO_STEP if training.is_stuck else _FLOOR_OF_SEVERAL
+                                if snapshot.num_stays >= _MANY else 1. if stays else _FLOOR)
+        is_far, is_above, is_other = workers.allreduce_max([
+            way.only_grows or not way.distance <= (1. if stays else _CLOSE) * (tol or 0.),
+            not way.length <= min(floor, way.most), leaves_out_other_rows(source.train_data)])
+        if is_other:
+            training.is_repeatable = False
+        if not (is_far or rolled_back or training.is_repeatable is False):
             reason = 'converged'
         elif not is_above and snapshot.num_stays:
             reason = 'at the floor'
         if reason and not way.is_confirmed(source, workers, max((tol or 0.) * way.size, floor)):
             reason = None
-        if tol is not None and snapshot.num_stays == _SEVERAL and training.is_repeatable is None:
+        if tol is not None and snapshot.num_stays in _ASKED and training.is_repeatable is not False:
             training.is_repeatable = way.is_found_again(source, workers)
     if reason is None and training.is_repeatable is not False:
         reason = 'rolled back' if rolled_back else 'no step' if training.is_stuck else None
@@ -137,6 +139,9 @@ class Way:
         Largest length that may be rounding.
     point : Point
         The snapshot.
+    has_vanished, only_grows : bool
+        Whether the loss is nearly 0 beside the largest, without a decay; and whether it is, and
+        falls as outputs grow.
     """
 
     def __init__(self, svrg, trained):
@@ -145,36 +150,43 @@ class Way:
         self._proximal, weights = bool(mean_gradient.proximal), svrg.reference.weights()
         self._metric = metric = rule.metric if rule else _identity(svrg, mean_gradient)
         self.point = point = mean_gradient.point(metric, svrg.snapshot.full_gradient, weights)
-        slopes, lost, shortfall = mean_gradient.mapping(
-            svrg.snapshot.full_gradient, weights), 0., 1.
+        slopes, lost, shortfall, slowness = mean_gradient.mapping(
+            svrg.snapshot.full_gradient, weights), 0., 1., 1.
         if not metric.vector(slopes).any():
             self._way = np.zeros(metric.size)
         elif rule is not None:
             self._way, gamma = rule.regime.way(point), rule.regime.pairs.gamma or math.nan
-            lost, shortfall = gamma * metric.lost(point.gradient), rule.shortfall
+            lost, shortfall, slowness = (
+                gamma * metric.lost(point.gradient), rule.shortfall, rule.slowness)
         else:
             self._way = -metric.vector(slopes) / (svrg.snapshot.curvature or math.nan)
         self.size = metric.spread(point.weights)
         self.rounding = metric.rounding(point.weights, mean_gradient.dtype(weights))
         self.most = _SHORT * metric.spread(point.weights, about_zero=True)
-        length = math.hypot(np.linalg.norm(self._way), lost)
-        if rule is not None and math.isfinite(length) and length:
-            rule.expected = length
-        length *= shortfall
+        length = shortfall * math.hypot(np.linalg.norm(self._way), lost)
         self.length = length if math.isfinite(length) else math.inf
-        self.distance = 0. if not length else length / self.size if self.size else math.inf
+        self.distance = 0. if not length else (
+            slowness * self.length / self.size if self.size else math.inf)
+        first = svrg.training.first_result
+        self._look_at_tail(rule.largest if rule else point.units * (
+            first.objective if first and first.objective else math.nan))
 
-    def only_grows(self, first):
-        """Tell whether the loss has vanished beside the first, and falls as outputs grow.
+    def _look_at_tail(self, largest):
+        """Find out whether the loss has vanished beside the largest, and falls as outputs grow.
 
         Where a loss is exponential in the margin, its slope along the outputs is the margin times
-        the loss. Where it is quadratic at an optimum, the slope is much larger.
+        the loss. Near an optimum it is much smaller, and larger where the loss there is 0.
         """
         point, precision = self.point, np.finfo(self._trained.mean_gradient().dtype(
             self._svrg.reference.weights())).eps
-        rest = abs(point.objective) + precision * first
-        return rest <= _VANISHED * first and 0 < -point.gradient @ point.weights <= (
-            _SLOPES_OF_TAILS * rest)
+        rest, slope = (abs(point.objective) + 10 * precision * largest,
+                       -point.gradient @ point.weights)
+        has_vanished = rest < _VANISHED * largest
+        # With a decay there is an optimum, unless only the biases grow.
+        self.has_vanished = bool(has_vanished and not any(
+            self._trained.mean_gradient().decays.values()))
+        self.only_grows = bool(has_vanished
+                               and _FLATTEST_TAIL * rest <= slope <= _STEEPEST_TAIL * rest)
 
     def is_found_again(self, source, workers):
         """Tell whether another pass finds the same gradient, if the data can be read again."""
@@ -234,7 +246,7 @@ class Way:
         if rule is not None:
             rule.regime.learn(move, self.rounding)
             # Where outputs saturate, nothing is left of the curvature.
-            if self.distance > _SHORT and move.product < _SATURATED * (
+            if (self.distance > _SHORT or self.has_vanished) and move.product < _SATURATED * (
                     rule.regime.steepest * move.length):
                 return False
         return far <= most

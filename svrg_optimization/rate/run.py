@@ -3,6 +3,7 @@
 The loop of a front end calls `begin_epoch`, trains, calls `end_epoch`, and at last `finish`.
 """
 
+import math
 import time
 
 from ..core.front_end import NoLossError
@@ -43,6 +44,7 @@ class Run:
         svrg.training = Training(svrg.snapshot.num_taken)
         if trained.rule is not None and not trained.rule.is_resumed:
             trained.rule.forget_history()  # which may be of other data
+            svrg.snapshot.distance, svrg.snapshot.num_stays = math.inf, 0
         if svrg.settings.tol is not None and leaves_out_other_rows(train_data):
             svrg.warn_once('tol may not be reached: each pass over train_data leaves out other '
                            'rows (rolled over, or discarded after a shuffle). With '

@@ -8,6 +8,7 @@ import numpy as np
 from .rollback import ROUNDING
 from .secant_pairs import SecantPairs
 
+_JUMPS = 3
 _TIME_CONSTANTS = 4  # from one snapshot to the next
 _STABLE = 1.5  # times (1 + momentum) / (1 + 2 momentum); nag is unstable from 2 on
 UNKNOWN = 0.1  # gamma where nothing can be measured
@@ -67,9 +68,11 @@ class Regime:
     ----------
     steepest : float
         Largest curvature so far, the inverse of gamma.
+    jumps : int
+        Most jumps at a snapshot.
     """
 
-    preconditions, has_noise, residual, steepest = True, False, None, 0.
+    preconditions, has_noise, residual, steepest, jumps = True, False, None, 0., 0
 
     def __init__(self, metric, dtype):
         self.metric, self.dtype = metric, dtype
@@ -111,7 +114,10 @@ class Regime:
 class Smooth(Regime):
     r"""Steps :math:`w \leftarrow w - \eta F H F^T g`, with nag's momentum :math:`\beta`.
 
-    H is that of SecantPairs, in the variables of a Metric, and the rate is
+    H is that of SecantPairs, in the variables of a Metric. At a snapshot up to three jumps, steps
+    of L-BFGS with the full gradient and the rate 1, take a pass each. Where inputs have so many
+    columns that the metric is a diagonal, H takes longer than the gradient of a batch, and steps
+    have :math:`\gamma I` in its place. The rate is
 
     .. math:: \eta = \min\left(\frac{4 (1 - \beta)}{m},
               \frac{3}{4} \frac{2 (1 + \beta)}{1 + 2 \beta} \frac{1}{b}\right),
@@ -121,6 +127,10 @@ class Smooth(Regime):
     inverse Hessian of the mean, and the Hessian of a batch is at most b times as large, since it
     is one term of a mean over b batches.
     """
+
+    def __init__(self, metric, dtype):
+        super().__init__(metric, dtype)
+        self.jumps = _JUMPS if self.pairs.room else 0
 
     def rate(self, momentum, steps, batches):
         """Return the rate without a slowdown; H has gamma."""
@@ -132,6 +142,12 @@ class Smooth(Regime):
         gradient = self.metric.pull(point.gradient)
         return -self.pairs.times(gradient) if self.pairs.gamma else gradient * math.nan
 
+    def jump(self, point):
+        """Return the weights at the end of the way."""
+        return point.weights + self.metric.push(self.way(point))
+
     def direction(self):
         """Return what Direction takes: metric, pairs and gamma."""
-        return self.metric, self.pairs, self.pairs.gamma or UNKNOWN
+        is_wide = any(not block.is_full for block in self.metric.blocks)
+        return (self.metric, SecantPairs(0, self.dtype) if is_wide else self.pairs,
+                self.pairs.gamma or UNKNOWN)

@@ -3,11 +3,10 @@
 import copy
 import math
 
-import mxnet as mx
 import numpy as np
 from mxnet.lr_scheduler import LRScheduler
 
-from ..core.arrays import is_row_sparse, with_dense_storage
+from ..core.arrays import is_row_sparse, like, with_dense_storage
 from .composite import Composite
 from .convergence import Way
 from .direction import Direction
@@ -18,12 +17,13 @@ from .sampled_batch import SampledBatch
 from .secant_pairs import SecantPairs, room_for
 from .smooth import Move, Smooth
 
-_JUMPS = 20  # at a snapshot
+_NEAR = 0.02  # the part of tol from which on no jump is made
+_SLOWEST = 0.9  # from one way to the next: a ratio above it is not measured
 _FAR = 10  # times the largest objective: a rise after which nothing of H is right
 # By what the outputs move, about, and what part of the slopes the loss may differ by from them.
 _PROBES = (1., 1e-3), (1e-2, 0.5)
-_STATE = ('rate', 'slowdown', 'num_rollbacks', 'expected', 'shortfall', '_steps', '_largest',
-          '_has_values', '_is_fresh')
+_STATE = ('rate', 'slowdown', 'num_rollbacks', 'expected', 'shortfall', 'slowness', 'largest',
+          '_steps', '_has_values', '_is_fresh')
 
 
 class SnapshotRule(LRScheduler):
@@ -50,9 +50,12 @@ class SnapshotRule(LRScheduler):
         None before the first snapshot.
     slowdown : float
         What the rate is divided by.
-    expected, shortfall : float
-        Length of the way to the optimum that the latest snapshot has found, and by which factor
-        the move since the one before was longer than its way, 1 at least.
+    expected, shortfall, slowness : float
+        Length of the way to the optimum that the latest snapshot has found; by which factor the
+        move since the one before was longer than its way, 1 at least; and by which one all ways
+        that follow are longer than the latest.
+    largest : float
+        Largest objective so far, in absolute value.
     num_rollbacks : int
         How often training went back to the snapshot before.
     """
@@ -64,8 +67,8 @@ class SnapshotRule(LRScheduler):
     def reset(self):
         """Forget all, for another model."""
         self.rate, self.regime, self.slowdown, self.num_rollbacks = None, None, 1., 0
-        self._steps, self._largest, self._has_values = 0, 0., True
-        self.expected, self.shortfall = math.inf, 1.
+        self._steps, self.largest, self._has_values = 0, 0., True
+        self.expected, self.shortfall, self.slowness = math.inf, 1., 1.
         self.is_resumed, self._directions = False, {}
         self.forget_history()
 
@@ -104,11 +107,11 @@ class SnapshotRule(LRScheduler):
         It returns whether training went back. Arguments are those of ``convergence.take``.
         """
         rolls_back = self._take(svrg, trained, source, workers)
-        reach = 0. if rolls_back or not isinstance(self.regime, Composite) else 1.
-        for _ in range(_JUMPS):
+        reach = 0. if rolls_back or svrg.reference.disturbances() else 1.
+        for _ in range(self.regime.jumps):
             way = Way(svrg, trained) if reach else None
             far, = workers.allreduce_max([float(way is not None and math.inf > way.length > max(
-                way.rounding / 2, (svrg.settings.tol or 0.) * way.size))])
+                way.rounding / 2, _NEAR * (svrg.settings.tol or 0.) * way.size))])
             source = source.again() if far else None
             if source is None or not self._jump(svrg, trained, way.point, reach):
                 break
@@ -175,8 +178,8 @@ class SnapshotRule(LRScheduler):
             self.regime = Random(metric, dtype, is_random)
         else:
             self.regime = Smooth(metric, dtype)
-        self.slowdown, self._largest, self._has_values = 1., 0., True
-        self.expected, self.shortfall = math.inf, 1.
+        self.slowdown, self.largest, self._has_values = 1., 0., True
+        self.expected, self.shortfall, self.slowness = math.inf, 1., 1.
 
     def _learn(self, svrg, trained, before, sample, workers, has_jumped):
         """Learn from the snapshot; go back to the one before if that is better, and tell so."""
@@ -194,7 +197,7 @@ class SnapshotRule(LRScheduler):
             else:
                 move = Move.between(self.metric, former, now)
                 if move.length:  # if not, another order of the rows has changed the objective
-                    changed = change(former, now, move, regime, self._largest, self.slowdown)
+                    changed = change(former, now, move, regime, self.largest, self.slowdown)
         is_finite = np.isfinite(now.gradient).all()
         # Workers decide alike: each with the largest of all workers' numbers.
         steps, batches, is_worse, changed, *numbers = workers.allreduce_max([
@@ -202,16 +205,15 @@ class SnapshotRule(LRScheduler):
             before is not None and not (is_finite and (
                 changed < 0 or changed == 0 and not has_jumped)), changed, *move.numbers()])
         rolls_back, move = bool((steps or has_jumped) and is_worse), Move(*move[:2], *numbers)
-        if move.length and not rolls_back:
-            self.shortfall = max(1., math.sqrt(move.length) / self.expected)
+        went = math.sqrt(move.length)
         if rolls_back:
             roll_back(svrg, before, trained)
             self.num_rollbacks += not has_jumped
         elif math.isfinite(now.objective):
-            self._largest = max(self._largest, abs(now.objective))
+            self.largest = max(self.largest, abs(now.objective))
         # By far, where the objective is not known it is not asked.
         fails_by_far = rolls_back and not has_noise and not (
-            changed <= _FAR * max(self._largest, abs(former.objective + former.penalty)))
+            changed <= _FAR * max(self.largest, abs(former.objective + former.penalty)))
         if fails_by_far:
             regime.forget()
         elif steps:
@@ -223,12 +225,26 @@ class SnapshotRule(LRScheduler):
                 svrg.reference.is_repeatable):
             regime.learn(self._probe(svrg, trained, now, sample, workers))
         regime.follow(mean_gradient.decays)
+        self._compare_ways(went, now, rolls_back)
         self.is_resumed, self._is_fresh = False, restarts
         self._steps = steps or self._steps or 2 * batches
         self.rate = regime.rate(mean_gradient.momentum, self._steps, max(batches, 1)) / (
             self.slowdown)
         self._directions = {}
         return rolls_back
+
+    def _compare_ways(self, went, now, rolls_back):
+        """Learn from the ways of two snapshots how much longer they are than H has them.
+
+        The move between them, of the length `went`, may have been longer than the first way. And
+        where each way is q times the one before, all that follow have the length 1 / (1 - q) of it.
+        """
+        way = math.nan if rolls_back else float(np.linalg.norm(self.regime.way(now)))
+        former, self.expected = self.expected, way if math.isfinite(way) else self.expected
+        if went and 0 < former < math.inf:
+            self.slowness = 1 / (1 - min(self.expected / former, _SLOWEST))
+            if not rolls_back:
+                self.shortfall = max(1., went / former)
 
     def _probe(self, svrg, trained, now, sample, workers):
         """Return the Move of a random batch against the gradient, by about 1 in the outputs.
@@ -271,15 +287,13 @@ class SnapshotRule(LRScheduler):
 
     def _jump(self, svrg, trained, point, reach):
         """Go part of the way to the minimum of the model; tell whether weights have moved."""
-        if not self.regime.has_room:
-            return False
         there, at = self.regime.jump(point), svrg.reference.weights()
         if reach < 1:
             there = point.weights + reach * (there - point.weights)
-        weights = {name: [mx.nd.array(part, old.context, old.dtype) for old in at[name]]
+        weights = {name: [like(old, part) for old in at[name]]
                    for name, part in self.metric.arrays(there).items()}
-        if all((weights[name][0] == with_dense_storage(at[name][0])).min().asscalar()
-               for name in weights):
+        if all((with_dense_storage(weights[name][0]) == with_dense_storage(
+                at[name][0])).min().asscalar() for name in weights):
             return False
         trained.go_to(weights)
         return True
@@ -330,8 +344,7 @@ class SnapshotRule(LRScheduler):
             'kind': type(regime).__name__, 'dtype': regime.dtype, 'gamma': regime.pairs.gamma,
             'moves': regime.pairs.moves, 'changes': regime.pairs.changes,
             'steepest': regime.steepest, 'metric': regime.metric.state(),
-            **{name: getattr(regime, name) for name in ('has_noise', 'has_room')
-               if hasattr(regime, name)}}}
+            **{name: getattr(regime, name) for name in ('has_noise', 'jumps')}}}
 
     def load_state(self, state, proximal, names=None):
         """Go on with what `state` has returned.
@@ -345,7 +358,7 @@ class SnapshotRule(LRScheduler):
             return
         metric = Metric.from_state(saved['metric'], names or {})
         if saved['kind'] == 'Composite':
-            self.regime = Composite(metric, saved['dtype'], proximal, saved['has_room'])
+            self.regime = Composite(metric, saved['dtype'], proximal, saved['jumps'] > 0)
         elif saved['kind'] == 'Random':
             self.regime = Random(metric, saved['dtype'], saved['has_noise'])
         else:

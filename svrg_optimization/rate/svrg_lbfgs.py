@@ -3,6 +3,7 @@
 import mxnet as mx
 
 from .._argument_checks import checked_number
+from ..core.arrays import is_row_sparse
 from ..core.requirements import ALL_ROWS, SNAPSHOTS, require
 from ..svrg_optimizer import _register, described
 from .snapshot_rule import SnapshotRule
@@ -20,8 +21,9 @@ class SVRG_LBFGS(mx.optimizer.NAG):  # noqa: N801 (MXNet registers the name in l
     Parameters
     ----------
     momentum : float
-        As in ``mxnet.optimizer.NAG``; 0.7 by default. With proximal operators as in
-        ``mxnet.optimizer.SGD``, where the last move counts as the operators left it.
+        As in ``mxnet.optimizer.NAG``; 0.7 by default. For row_sparse weights and with
+        proximal operators as in ``mxnet.optimizer.SGD``, where the last move counts as the
+        operators left it.
     **others
         As in ``mxnet.optimizer.NAG``, for example `wd`.
     """
@@ -36,9 +38,11 @@ class SVRG_LBFGS(mx.optimizer.NAG):  # noqa: N801 (MXNet registers the name in l
         decays = super()._get_wds(indices)
         return [0.] * len(decays) if self.lr_scheduler.preconditions else decays
 
-    def _update_impl(self, *step, **how):
-        base = mx.optimizer.SGD if self.has_operators else mx.optimizer.NAG
-        base._update_impl(self, *step, **how)
+    def _update_impl(self, indices, weights, *step, **how):
+        one = weights[0] if isinstance(weights, (list, tuple)) else weights
+        has_no_nag = self.has_operators or is_row_sparse(one)  # MXNet would copy sparse arrays
+        base = mx.optimizer.SGD if has_no_nag else mx.optimizer.NAG
+        base._update_impl(self, indices, weights, *step, **how)
 
 
 def with_default_arguments(optimizer, optimizer_params):

@@ -161,7 +161,7 @@ def test_num_epoch_is_the_limit_and_a_last_snapshot_decides():
 @pytest.mark.parametrize('rows, data, optimizer, proximal, advice', [
     (37, {'shuffle': True}, 'sgd', None, 'another learning rate or more epochs may be needed'),
     (37, {'last_batch_handle': 'discard'}, 'sgd', None, 'another'),
-    (37, {'last_batch_handle': 'discard', 'shuffle': True}, 'sgd', None, 'another'),
+    (37, {'last_batch_handle': 'discard', 'shuffle': True}, 'sgd', None, 'passes find other'),
     (37, {'last_batch_handle': 'roll_over'}, 'svrg_lbfgs', None, 'passes had'),
     (40, {}, 'svrg_lbfgs', None, 'more epochs may be needed'),
     (40, {}, 'svrg_lbfgs', L1(.1), '.*larger batches or more epochs may be needed')])

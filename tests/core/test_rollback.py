@@ -11,8 +11,14 @@ from sklearn import datasets
 
 from blocks import train_epochs
 from svrg_optimization import SVRGModule, SVRGTrainer
+from svrg_optimization.rate import smooth
 
 WD = 1e-3
+
+
+@pytest.fixture
+def without_jumps(monkeypatch):
+    monkeypatch.setattr(smooth, '_JUMPS', 0)
 
 
 def squares(scores, labels):
@@ -166,7 +172,7 @@ def step_through(module, train_data):
 
 
 @pytest.mark.parametrize('context', [mx.cpu(), [mx.cpu(0), mx.cpu(1)]])
-def test_training_goes_back_without_momentum_and_with_half_the_rate(context):
+def test_training_goes_back_without_momentum_and_with_half_the_rate(context, without_jumps):
     module, rule, train_data, start = two_snapshots(context)
     norm, rate_before = module.gradient_norm, rule.rate
     rule.rate = 100.
@@ -196,7 +202,7 @@ def test_weights_that_have_not_moved_are_no_worse():
     assert rule.num_rollbacks == 0
 
 
-def test_weights_that_no_step_has_made_are_kept():
+def test_weights_that_no_step_has_made_are_kept(without_jumps):
     module, rule, train_data, start = two_snapshots()
     module.set_params({name: mx.nd.array(value + 7) for name, value in start.items()}, {})
     module.update_full_grads(train_data)
@@ -205,7 +211,7 @@ def test_weights_that_no_step_has_made_are_kept():
                                start['fc_weight'] + 7)
 
 
-def test_weights_that_a_user_sets_are_not_taken_back():
+def test_weights_that_a_user_sets_are_not_taken_back(without_jumps):
     rows, labels, loss, _ = PROBLEMS['heavy logistic']()
     module = SVRGModule(symbol_of(loss, 1), label_names=('label',), update_freq=1)
     train_data = mx.io.NDArrayIter(rows, labels, 40, label_name='label')

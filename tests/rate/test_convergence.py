@@ -29,7 +29,8 @@ def way_at(gradient, measured, moves=((0., 1.), (1., 0.))):
         regime.learn(Move(s, y, s @ s, s @ y, y @ y))
     gradient = np.array(gradient)
     vars(way).update(
-        point=point(np.zeros(2), gradient), rounding=1e-12, distance=0., _metric=metric,
+        point=point(np.zeros(2), gradient), rounding=1e-12, distance=0., has_vanished=False,
+        _metric=metric,
         _proximal=False, _way=-regime.pairs.times(gradient), _trained=SimpleNamespace(
             rule=SimpleNamespace(regime=regime)), _svrg=SimpleNamespace(training=training),
         _measured=lambda _, workers, move: point(move['w'], measured(gradient, move['w'])))
@@ -60,3 +61,17 @@ def test_at_a_gradient_of_zero_a_random_move_shows_that_the_objective_is_curved(
     assert way.is_confirmed(SOURCE, Workers(), 1e-9)
     flat, _ = way_at([0., 0.], lambda before, by: before)
     assert not flat.is_confirmed(SOURCE, Workers(), 1e-9)
+
+
+def test_a_gradient_of_zero_at_a_kink_is_none_of_an_optimum():
+    way, training = way_at([0., 0.], lambda before, by: before + np.sign(by))
+    assert not way.is_confirmed(SOURCE, Workers(), 1e-9)
+    assert training.is_stuck and training.checks == 2
+
+
+def test_a_curvature_that_has_vanished_with_the_loss_confirms_nothing():
+    """As that of separable classes, whose slopes are rounding at last."""
+    for has_vanished in False, True:
+        way, _ = way_at([1e-9, 0.], lambda before, by: before + 1e-4 * by)
+        way.has_vanished = has_vanished
+        assert way.is_confirmed(SOURCE, Workers(), 1e-4) != has_vanished

@@ -7,8 +7,12 @@ import pytest
 import oracle
 from problems import Problem
 from svrg_optimization.proximal import L1
-from svrg_optimization.rate import snapshot_rule
-from svrg_optimization.rate.smooth import Smooth
+from svrg_optimization.rate import composite, smooth, snapshot_rule
+
+
+@pytest.fixture(autouse=True)
+def without_jumps(monkeypatch):
+    monkeypatch.setattr(smooth, '_JUMPS', 0)
 
 
 class Taken:
@@ -53,7 +57,7 @@ def test_the_largest_objective_is_kept_through_a_descent():
         taken.step(4)
         taken.snapshot()
     assert taken.objective() < 0.9 * first
-    np.testing.assert_allclose(taken.rule.state()['_largest'], first, rtol=1e-6)
+    np.testing.assert_allclose(taken.rule.state()['largest'], first, rtol=1e-6)
 
 
 def test_the_rate_is_for_as_many_steps_as_there_were_before_a_snapshot():
@@ -83,7 +87,7 @@ def test_after_an_interrupt_all_is_measured_anew(monkeypatch, place):
 
     taken.step(4)
     with monkeypatch.context() as patched:
-        patched.setattr(Smooth, place, interrupted)
+        patched.setattr(smooth.Smooth, place, interrupted)
         with pytest.raises(KeyboardInterrupt):
             taken.snapshot()
     assert taken.module._snapshot.is_stale
@@ -100,8 +104,9 @@ def test_after_an_interrupt_all_is_measured_anew(monkeypatch, place):
 @pytest.mark.parametrize('changed, is_undone', [(0., True), (1e-3, True), (-1e-3, False)])
 def test_a_jump_that_does_not_lower_the_objective_is_undone(monkeypatch, changed, is_undone):
     with monkeypatch.context() as patched:
-        patched.setattr(snapshot_rule, '_JUMPS', 0)
+        patched.setattr(composite, '_JUMPS', 0)
         taken = Taken(Problem('softmax'), proximal={'fc_weight': L1(0.05)})
+    taken.rule.regime.jumps = 20
     taken.step(4)
     before, asked = taken.weights(), []
 

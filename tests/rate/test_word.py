@@ -148,9 +148,10 @@ def test_where_there_is_no_optimum_that_is_said(front_end, loss, targets, initia
     result, *_ = front_end(data, loss, outputs, 'float32', initializer=initializer)
     assert not result.has_converged
     has_kink = front_end is by_trainer and not result.epochs  # SigmoidBCELoss is flat at 0
-    assert ('other initial weights' if has_kink else 'without weight decay there is no optimum'
-            ) in str(result)
-    assert not has_kink or (loss == 'logistic' and not targets.any())
+    assert has_kink <= (loss == 'logistic' and not targets.any())
+    if front_end is by_module or loss == 'logistic':  # Gluon rounds slopes of softmax to 1e-6
+        assert ('other initial weights' if has_kink else
+                'without weight decay there is no optimum') in str(result)
 
 
 class Noisy(mx.io.NDArrayIter):

@@ -7,7 +7,7 @@ import oracle
 
 
 class SvrgLbfgs:
-    """SVRG on the metric of the inputs, with the last ten pairs, and rollbacks.
+    """SVRG on the metric of the inputs, with the last ten pairs, jumps and rollbacks.
 
     `layer` is the name of the weight on the features, whose bias is in the metric; without one
     the metric is 1. `multipliers` are those of the rate; gradients are `scale` times the mean's.
@@ -15,7 +15,7 @@ class SvrgLbfgs:
     """
 
     def __init__(self, problem, momentum=0.7, wd=0., multipliers=(), layer='fc', batch_size=10,
-                 decayed=('weight',), fixed=(), pairs=10, scale=1.):
+                 decayed=('weight',), fixed=(), pairs=10, scale=1., jumps=3):
         svrg = problem.svrg(batch_size, fixed)
         self.network, self.features, self.targets = svrg.network, svrg.features, svrg.targets
         self.weights = svrg.weights
@@ -25,8 +25,8 @@ class SvrgLbfgs:
         self.multiplier = self.vector({name: np.full(value.shape, dict(multipliers).get(name, 1.))
                                        for name, value in svrg.weights.items()})
         self.pairs, self.gamma, self.slowdown, self.rollbacks, self.taken = [], None, 1., 0, 0
-        self.steps = self.previous = self.inverse = None
-        self.velocity = 0.
+        self.previous = self.inverse = None
+        self.steps, self.velocity, self.jumps = 0, 0., jumps
 
     def vector(self, values):
         return np.concatenate([np.ravel(values[name]) for name in self.names])
@@ -98,6 +98,21 @@ class SvrgLbfgs:
         self.inverse = np.linalg.inv(self.matrix)
 
     def take_snapshot(self, batches):
+        """Take a snapshot, and make jumps; after one that failed one half as far."""
+        has_failed, reach = self.measure_gradient(batches), 1.
+        for _ in range(0 if has_failed else self.jumps):
+            at, full, _ = self.previous
+            self.weights = self.by_name(at - reach * self.direction(full))
+            self.velocity = 0.
+            if not self.measure_gradient(batches, has_jumped=True):
+                reach = 1.
+            elif reach == 1:
+                reach = 0.5
+            else:
+                break
+
+    def measure_gradient(self, batches, has_jumped=False):
+        """Learn from the weights; go back if the objective is larger, and tell so."""
         rows = np.unique(np.concatenate(batches))
         batches = [np.setdiff1d(batch, np.concatenate([[], *batches[:number]])).astype(int)
                    for number, batch in enumerate(batches)]  # the last one is filled up
@@ -105,17 +120,17 @@ class SvrgLbfgs:
         full, objective = self.gradient(at, rows), self.objective(at, rows)
         chosen = [number for number in range(len(batches)) if generator.randint(number + 1) == 0]
         self.taken += 1
-        if self.steps:
+        has_failed = False
+        if self.steps or has_jumped:
             has_failed = objective > self.previous[2]
             self.learn(at - self.previous[0], full - self.previous[1],
                        self.gamma if has_failed else np.inf)
+            if not has_jumped:
+                self.slowdown = 2 * self.slowdown if has_failed else max(1., self.slowdown / 2)
+                self.rollbacks += has_failed
             if has_failed:
-                self.slowdown *= 2
-                self.rollbacks += 1
                 at, full, objective = self.previous
                 self.velocity = 0.
-            else:
-                self.slowdown = max(1., self.slowdown / 2)
         else:
             self.measure(rows, 1 / self.scale)
             way = self.inverse @ (self.multiplier * full)
@@ -126,10 +141,11 @@ class SvrgLbfgs:
             self.measure(rows, self.gamma)
             s, y = self.pairs[-1]
             self.gamma = s @ y / (y @ self.inverse @ y)
-        steps = self.steps or 2 * len(batches)
-        self.rate = min(4 * (1 - self.momentum) / steps, 1.5 * (1 + self.momentum) / (
+        self.between = self.steps or getattr(self, 'between', 2 * len(batches))
+        self.rate = min(4 * (1 - self.momentum) / self.between, 1.5 * (1 + self.momentum) / (
             1 + 2 * self.momentum) / len(batches)) / self.slowdown
         self.weights, self.previous, self.steps = self.by_name(at), (at, full, objective), 0
+        return has_failed
 
     def step(self, rows):
         at, (before, full, _) = self.vector(self.weights), self.previous
