@@ -21,7 +21,9 @@ COLORS = {'SVRG': '#0072b2', 'SVRG, stored': '#56b4e9', 'SGD': '#d55e00', 'α-SV
 TITLE = {'fontsize': 11}
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count()
 SPREAD = 'spread, %'  # in the last column of a table
-SETTINGS = ('MXNET_ENGINE_TYPE', 'MXNET_CPU_WORKER_NTHREADS', 'OMP_NUM_THREADS', 'OMP_WAIT_POLICY')
+KERNELS = os.environ.get('OPENBLAS_CORETYPE')  # others than those of the processor
+SETTINGS = ('MXNET_ENGINE_TYPE', 'MXNET_CPU_WORKER_NTHREADS', 'OMP_NUM_THREADS', 'OMP_WAIT_POLICY',
+            'OPENBLAS_CORETYPE', 'DNNL_MAX_CPU_ISA')
 RESULTS = Path(__file__).parent.parent.parent / 'docs' / 'benchmarks'
 
 
@@ -180,8 +182,10 @@ def environment(dtype='float32'):
 def write(output, name, setting, header, rows, new=True, dtype='float32'):
     """Print a table and write it as Markdown, with the setting and the environment below.
 
-    It is a new file, or the end of the last one.
+    It is a new file, or the end of the last one, as with other KERNELS.
     """
+    if KERNELS:
+        setting, new = 'Kernels of %s. %s' % (KERNELS, setting), False
     lines = ['| %s |' % ' | '.join(header), '|%s' % ('---|' * len(header))]
     lines += ['| %s |' % ' | '.join(map(str, row)) for row in rows]
     text = '\n'.join(lines) + '\n\n%s\n(`python examples/benchmarks/%s.py`; %s.)\n' % (
