@@ -222,7 +222,8 @@ class Way:
         again = source.again() if training.noisy < _NOISE else None
         if again is None:
             return False
-        slope = metric.pull(point.gradient)
+        # What only a decay sees has a curvature near 0, and moves no output.
+        slope = metric.seen_by_loss(metric.pull(point.gradient))
         way = self._way if self._proximal else -slope
         is_random = not way.any()
         if is_random:

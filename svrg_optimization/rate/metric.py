@@ -215,9 +215,14 @@ class Block:
 
     def seen(self, rows, last=None):
         """Return numbers as of `whiten` or `pull` without what neither loss nor decay sees."""
+        seen_rows, seen_last = self.seen_by_loss(rows, last)
+        return (rows if self.decays[0] else seen_rows,
+                seen_last if last is None or not self.decays[1] else last)
+
+    def seen_by_loss(self, rows, last=None):
+        """Return numbers as of `whiten` or `pull` without what the loss does not see."""
         if self.is_invariant:
-            rows = rows if self.decays[0] else rows - rows.mean(axis=0)
-            last = last if last is None or self.decays[1] else last - last.mean()
+            rows, last = rows - rows.mean(axis=0), last if last is None else last - last.mean()
         return rows, last
 
     def about_zero(self):
@@ -301,6 +306,10 @@ class Metric:
     def push(self, u):
         """Return the weights, or the move, of u."""
         return self._through('push', u, lambda root: root)
+
+    def seen_by_loss(self, u):
+        """Return u, or a gradient with respect to it, without what the loss does not see."""
+        return self._through('seen_by_loss', u, lambda root: 1.)
 
     def _through(self, method, vector, factor_of, sees=False):
         result = np.concatenate([np.zeros(0), *(

@@ -106,8 +106,9 @@ class SnapshotRule(LRScheduler):
 
         It returns whether training went back. Arguments are those of ``convergence.take``.
         """
+        has_converged = svrg.snapshot.has_converged  # as in a file: its weights stay
         rolls_back = self._take(svrg, trained, source, workers)
-        reach = 0. if rolls_back or svrg.reference.disturbances() else 1.
+        reach = 0. if has_converged or rolls_back or svrg.reference.disturbances() else 1.
         for _ in range(self.regime.jumps):
             way = Way(svrg, trained) if reach else None
             far, = workers.allreduce_max([float(way is not None and math.inf > way.length > max(
