@@ -14,7 +14,7 @@ from mxnet.module import Module
 
 from ._argument_checks import check_iterator, checked_number
 from ._warn_once import WarnOnce, warn
-from .checkpoint.of_module import read_checkpoint, save
+from .checkpoint.of_module import check_class, read_checkpoint, save
 from .core.correction import correct
 from .core.full_gradient import FullGradient, share_out
 from .core.requirements import ALL_ROWS, require
@@ -824,7 +824,8 @@ class SVRGModule(Module):
         Raises
         ------
         ValueError
-            If the file is truncated, has no states, or has the states of other parameters.
+            If the file is truncated, has no states, or has the states of other parameters or,
+            as the ``.svrg`` beside it says, of another optimizer.
 
         Warns
         -----
@@ -835,4 +836,5 @@ class SVRGModule(Module):
         if not self.optimizer_initialized or servers_hold_states(self):
             super().load_optimizer_states(fname)  # raises an error
             return
+        check_class(fname, getattr(self._optimizer, 'default_opt', self._optimizer))
         load_optimizer_states(self, fname, super().load_optimizer_states)

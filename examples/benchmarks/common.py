@@ -21,7 +21,7 @@ COLORS = {'SVRG': '#0072b2', 'SVRG, stored': '#56b4e9', 'SGD': '#d55e00', 'α-SV
 TITLE = {'fontsize': 11}
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count()
 SPREAD = 'spread, %'  # in the last column of a table
-KERNELS = os.environ.get('OPENBLAS_CORETYPE')  # others than those of the processor
+KERNELS = os.environ.get('DNNL_MAX_CPU_ISA')  # others than those of the processor
 SETTINGS = ('MXNET_ENGINE_TYPE', 'MXNET_CPU_WORKER_NTHREADS', 'OMP_NUM_THREADS', 'OMP_WAIT_POLICY',
             'OPENBLAS_CORETYPE', 'DNNL_MAX_CPU_ISA')
 RESULTS = Path(__file__).parent.parent.parent / 'docs' / 'benchmarks'

@@ -205,19 +205,17 @@ class Training:
                        initializer=mx.init.Zero(), arg_params={
                            name: mx.nd.array(value, dtype=self.dtype)
                            for name, value in self.start.items()},
-                       epoch_end_callback=[lambda epoch, *_: epochs.append(epoch), *callbacks])
+                       epoch_end_callback=lambda epoch, *_: epochs.append(epoch))
 
-        callbacks = []
         module = SVRGModule(symbol, label_names=('label',), context=devices,
                             proximal=self.proximal, **settings)
         if resumes:
             with tempfile.TemporaryDirectory() as folder:
-                callbacks.append(mx.callback.module_checkpoint(module, folder + '/a', resumes,
-                                                               save_optimizer_states=True))
                 train(module, 0, resumes)
-                module = SVRGModule.load(folder + '/a', resumes, True, label_names=('label',))
-                callbacks.clear()
-                train(module, resumes, num_epoch)
+                saved = len(epochs)  # fewer where training converged before
+                module.save_checkpoint(folder + '/a', saved, save_optimizer_states=True)
+                module = SVRGModule.load(folder + '/a', saved, True, label_names=('label',))
+                train(module, saved, num_epoch)
         else:
             train(module, 0, num_epoch)
         weights = {name: value.asnumpy().astype(float)

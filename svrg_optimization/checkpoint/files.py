@@ -68,8 +68,10 @@ def _whole(name):
     A symbolic link is followed. A device or a pipe of that name gets the content.
     """
     if os.path.exists(name) and not os.path.isfile(name):
+        content = io.BytesIO()  # zipfile must know where it is, and a device may not tell
+        yield content
         with open(name, 'wb') as file:
-            yield file
+            file.write(content.getvalue())
         return
     target = os.path.realpath(name)
     temporary = os.path.join(os.path.dirname(target), 'svrg-%s.tmp' % uuid.uuid4().hex)

@@ -232,6 +232,20 @@ def test_states_of_another_optimizer_are_not_gone_on_without(prefix, before, aft
     bound(load(prefix, 3, False), problem).init_optimizer(optimizer=after)
 
 
+@pytest.mark.parametrize('before, after', [('sgd', 'adagrad'), ('adam', 'adadelta')])
+def test_a_file_of_states_beside_a_checkpoint_of_another_optimizer_is_refused(prefix, before,
+                                                                              after):
+    problem = Problem('softmax', rows=37)
+    train(problem, problem.module(3), 0, 3, before, prefix)
+    module = bound(problem.module(3), problem)
+    module.init_optimizer(kvstore=None, optimizer=after)
+    with pytest.raises(ValueError, match='(?i)0003.states has the states of %s, as .*svrg says, '
+                                         'and the optimizer must not be %s' % (before, after)):
+        module.load_optimizer_states(prefix + '-0003.states')
+    assert not module._updater.states
+    train(problem, problem.module(3), 0, 1, before).load_optimizer_states(prefix + '-0003.states')
+
+
 def test_states_that_were_not_saved_cannot_be_loaded(prefix):
     problem = Problem()
     train(problem, problem.module(2), 0, 1, prefix=prefix, states=False)

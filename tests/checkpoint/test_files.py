@@ -337,6 +337,14 @@ def test_a_pipe_gets_the_content_and_stays_one(saved, kind):
     assert fingerprint(saved, 3) and not list(Path(saved).parent.glob('*.tmp'))
 
 
+@pytest.mark.skipif(not os.path.exists('/dev/null'), reason='needs the device')
+def test_a_device_that_does_not_tell_its_place_is_written(tmp_path):
+    (tmp_path / 'link').symlink_to('/dev/null')
+    for _ in range(2):
+        write(tmp_path / 'link', 'test', {'array': np.zeros(1000), 'more': mx.nd.ones(3)})
+    assert stat.S_ISCHR(os.stat('/dev/null').st_mode)
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason='needs root')
 def test_a_file_keeps_its_owner_and_its_mode(saved):
     module = load(saved, 3)
