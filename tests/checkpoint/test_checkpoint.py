@@ -238,6 +238,7 @@ def test_a_file_of_states_beside_a_checkpoint_of_another_optimizer_is_refused(pr
     problem = Problem('softmax', rows=37)
     train(problem, problem.module(3), 0, 3, before, prefix)
     module = bound(problem.module(3), problem)
+    module.init_params()
     module.init_optimizer(kvstore=None, optimizer=after)
     with pytest.raises(ValueError, match='(?i)0003.states has the states of %s, as .*svrg says, '
                                          'and the optimizer must not be %s' % (before, after)):
