@@ -175,7 +175,7 @@ class SVRGTrainer(gluon.Trainer):
         self._summed = None  # rows whose SVRG gradients `step` is to find
         self._keys_on_servers = set()
         self._data_of_snapshot = None  # what it is the mean over; not known of a file's
-        self._yielded = None  # the last batches of a loop, before the first step from a snapshot
+        self._yielded = None  # copies of the last batches, before the first step from a snapshot
 
     alpha = setting('alpha', 'Coefficient of the variance reduction, a number in [0, 1] or a '
                     'schedule of it. In a resumed run a schedule also counts the updates before '
@@ -381,7 +381,8 @@ class SVRGTrainer(gluon.Trainer):
         if len(inputs) == 1 and isinstance(batch[0][0], dict):
             inputs = inputs[0]
         if self._yielded is not None:
-            self._yielded = [*self._yielded, inputs][-2:]  # a loop may read one ahead
+            copies = [array.copy() for array in arrays_of(inputs)]
+            self._yielded = [*self._yielded, copies][-2:]  # a loop may read one ahead
         return inputs
 
     def _check_ready(self):
@@ -466,7 +467,7 @@ class SVRGTrainer(gluon.Trainer):
             raise ValueError('inputs must be lists of one for each of the devices, %s, as '
                              'gluon.utils.split_and_load returns them' % (self._devices,))
         yielded, self._yielded = self._yielded, None  # it looks once a snapshot
-        if yielded and all(have_changed(arrays_of(inputs), arrays_of(each)) for each in yielded):
+        if yielded and all(have_changed(arrays_of(inputs), each) for each in yielded):
             svrg.warn_once(CHANGED % ('training_batches', 'objective'), 'changed')
         before, self._summed = self._summed, None
         batch = list(zip(*inputs)) if in_lists else [inputs]

@@ -10,6 +10,7 @@ from blocks import Blocks
 CHANGES = {'smoothing': (lambda data, label: (data, label * 0.8 + 0.1), True),
            'scaling': (lambda data, label: (data / 255, label), True),
            'mixup': (lambda data, label: (data * 0.5 + data[::-1] * 0.5, label), True),
+           'in place': (lambda data, label: (data, label.__imul__(0.8)), True),
            'nothing': (lambda data, label: (data, label), False),
            'a copy': (lambda data, label: (data.copy(), label.astype('float64')), False),
            'a reshape': (lambda data, label: (data.reshape((-1, 2, 2)), label), False),
