@@ -31,7 +31,11 @@ class Pass(BatchesOfPass):
 
     def again(self):
         """Return the pass once more."""
-        self.rewind()
+        data = self.train_data
+        if batches_stay(data) and data.last_batch_handle != 'roll_over':
+            data.cursor = -data.batch_size  # its reset would copy all rows in another order
+        else:
+            self.rewind()
         return self
 
     def is_whole(self, yielded):
