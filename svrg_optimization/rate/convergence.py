@@ -12,9 +12,10 @@ from .rollback import PreviousSnapshot
 from .smooth import Move
 
 # Distances that are rounding, times what the outputs move by if each weight moves by its precision:
-# where one snapshot has got no closer, where several have not, and where no step moves a weight.
-_FLOOR, _FLOOR_OF_SEVERAL, _FLOOR_OF_NO_STEP, _SEVERAL = 0.5, 2., 10., 3
-_MANY, _ASKED = 6, (3, 6, 9, 12)  # how many have not, when another pass is asked for its gradient
+# where one snapshot has got no closer, where several or many have not, and where no step moves a
+# weight. _ASKED: how many have not when another pass is asked for its gradient.
+_FLOOR, _FLOOR_OF_SEVERAL, _FLOOR_OF_MANY, _FLOOR_OF_NO_STEP = 0.5, 1., 2., 10.
+_SEVERAL, _MANY, _ASKED = 3, 6, (3, 6, 9, 12)
 _CLOSE = 0.5  # the part of tol from which on it is said at first: H shows some directions late
 _SHORT = 0.01  # relative to the outputs
 _LENGTH = 30  # the same, for the move of a check
@@ -71,8 +72,9 @@ def _take(svrg, trained, source, workers):
         snapshot.num_stays = 0 if comes_closer else snapshot.num_stays + 1
         snapshot.distance = min(far, snapshot.distance)
         stays = snapshot.num_stays >= _SEVERAL
-        floor = way.rounding * (_FLOOR_OF_NO_STEP if training.is_stuck else _FLOOR_OF_SEVERAL
-                                if snapshot.num_stays >= _MANY else 1. if stays else _FLOOR)
+        floor = way.rounding * (
+            _FLOOR_OF_NO_STEP if training.is_stuck else _FLOOR_OF_MANY
+            if snapshot.num_stays >= _MANY else _FLOOR_OF_SEVERAL if stays else _FLOOR)
         is_far, is_above, is_other = workers.allreduce_max([
             way.only_grows or not way.distance <= (1. if stays else _CLOSE) * (tol or 0.),
             not way.length <= min(floor, way.most), leaves_out_other_rows(source.train_data)])
