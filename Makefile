@@ -34,9 +34,10 @@ endif
 PYTEST := OMP_NUM_THREADS=1 $(RUN) -m pytest --quiet -n 3 --dist loadgroup
 # See "Threads" in docs/performance.md: they are for networks, and each table names its own.
 THREADS := MXNET_ENGINE_TYPE=NaiveEngine OMP_NUM_THREADS=$(shell getconf _NPROCESSORS_ONLN)
+OF_NUMBERS := $(addprefix tests/,documentation core module gluon rate proximal data promises)
 QUICK := not slow and not exhaustive and not soak
-OF_VERSIONS := $(addprefix tests/,mxnet_compat checkpoint/test_checkpoint.py core/test_correction.py \
-	core/test_trainings.py)
+OF_VERSIONS := $(addprefix tests/,mxnet_repair checkpoint/test_resumed_runs.py core/test_correction.py \
+	promises/test_whole_trainings.py)
 FIND := 'import sys; print(sys.executable)' 2>/dev/null
 
 .PHONY: help demo test test-kernels test-slow test-all test-exhaustive horovod gluonts soak test-pythons coverage mutation bench docs \
@@ -57,7 +58,7 @@ test-kernels: $(VENV)/test.installed
 	for kernels in $(KERNELS); do \
 		echo "Kernels $$kernels:"; isa=$${kernels#*:}; \
 		OPENBLAS_CORETYPE=$${kernels%:*} MKLDNN_MAX_CPU_ISA=$$isa DNNL_MAX_CPU_ISA=$$isa \
-			$(PYTEST) -m '$(QUICK)' $(or $(TESTS),tests/documentation tests/core tests/front_ends) || exit 1; done
+			$(PYTEST) -m '$(QUICK)' $(or $(TESTS),$(OF_NUMBERS)) || exit 1; done
 
 test-slow: $(VENV)/test.installed
 	$(PYTEST) -m 'slow and not exhaustive and not soak' $(TESTS)
@@ -84,7 +85,7 @@ gluonts: $(VENV)/gluonts.installed
 
 soak: $(VENV)/test.installed
 	HYPOTHESIS_PROFILE=soak $(RUN) -m pytest --timeout 0 tests/core/test_properties.py
-	$(RUN) -m pytest --timeout 0 -m soak tests/core/test_soak.py
+	$(RUN) -m pytest --timeout 0 -m soak tests/promises/test_soak.py
 
 coverage: $(VENV)/coverage.installed
 	$(PYTEST) --cov --cov-report=term

@@ -13,6 +13,9 @@ import pytest
 import bad_input
 import checkpoints
 from problems import Problem
+from stepping import Training
+from svrg_optimization.module.executors import Executors
+from svrg_optimization.module.reference import ModuleReference
 
 collect_ignore = ['support']
 WITH_NP_ARRAYS = os.environ.get('TEST_ARRAYS') == 'np'  # test_numpy_arrays.py runs others so
@@ -36,7 +39,7 @@ def pytest_collection_modifyitems(items):
             return 0, 'clusters of ' + item.path.parent.name
         if item.get_closest_marker('hosts'):
             return 1, 'hosts'
-        return 2, item.path.name
+        return 2, str(item.path)
 
     if WITH_NP_ARRAYS:
         items[:] = [item for item in items if not item.get_closest_marker('nd_arrays')]
@@ -123,3 +126,32 @@ def saved(saved_once, tmp_path):
     for file in saved_once.iterdir():
         shutil.copy(str(file), str(tmp_path))
     return str(tmp_path / 'model')
+
+
+@pytest.fixture(params=[mx.cpu(), [mx.cpu(0), mx.cpu(1)]], ids=['one device', 'two devices'])
+def training(request):
+    return Training(Problem('perceptron', rows=37), context=request.param)
+
+
+@pytest.fixture
+def merged(monkeypatch):
+    """List how many batches each run of several has."""
+    counts, run = [], Executors.run
+
+    def counted(executors, module, batch, *others):
+        if getattr(batch, 'number', 1) > 1:
+            counts.append(batch.number)
+        return run(executors, module, batch, *others)
+
+    monkeypatch.setattr(Executors, 'run', counted)
+    return counts
+
+
+@pytest.fixture
+def runs(monkeypatch):
+    """Count how often gradients at the snapshot are computed outside of a pass."""
+    calls = []
+    compute = ModuleReference.gradients_of_step
+    monkeypatch.setattr(ModuleReference, 'gradients_of_step',
+                        lambda *args: (calls.append(None), compute(*args))[1])
+    return calls

@@ -18,6 +18,7 @@ from svrg_optimization.gluon import SnapshotHandler, SVRGBatchProcessor, SVRGTra
 
 SGD = {'learning_rate': 0.2, 'momentum': 0.5, 'wd': 0.01}
 RULE = {'momentum': 0.9}
+pytestmark = pytest.mark.nd_arrays  # Estimator's metrics take no others
 
 
 def objective_of(net, loss):
