@@ -118,18 +118,19 @@ def run_cluster(kind, workers, servers, args, hosts):
     measured = [__file__, '--kind', kind]
     for name in ('rows', 'batch_size', 'hidden', 'times'):
         measured += ['--' + name.replace('_', '-'), str(getattr(args, name))]
-    command = [sys.executable, '-m', 'svrg_optimization.launch', '-n', str(workers), '-s',
-               str(servers), '--', sys.executable, *measured]
-    environment = {'PYTHONPATH': '', **os.environ, 'OMP_NUM_THREADS': '1',
+    processes = 1 + servers + workers
+    command = mpi.mpirun(processes, measured, '--host', 'localhost:%d' % processes,
+                         servers=servers)
+    environment = {'PYTHONPATH': '', **os.environ, **mpi.AS_ROOT, 'OMP_NUM_THREADS': '1',
                    'MXNET_SUBGRAPH_VERBOSE': '0'}
     if hosts is not None:
         file = hosts.ssh_config.with_name('hosts.txt')
         # The scheduler is on a host of its own, the first one.
-        file.write_text('\n'.join(hosts.hosts[:1 + servers + workers]))
+        file.write_text('\n'.join(hosts.hosts[:processes]))
         # Each server has the same share of the weights.
-        environment.update(mpi.AS_ROOT, MXNET_KVSTORE_BIGARRAY_BOUND='1000')
+        environment['MXNET_KVSTORE_BIGARRAY_BOUND'] = '1000'
         command = hosts.command('hub', *mpi.mpirun(
-            1 + servers + workers, measured, '--hostfile', str(file), '--map-by', 'node',
+            processes, measured, '--hostfile', str(file), '--map-by', 'node',
             '-x', 'MXNET_KVSTORE_BIGARRAY_BOUND', '-x', 'MXNET_SUBGRAPH_VERBOSE',
             '--prtemca', 'plm_ssh_agent', 'ssh -F %s' % hosts.ssh_config,
             servers=servers, role=['--root', network.HOST_ADDRESS % 1]))

@@ -1,6 +1,7 @@
 """Train logistic regression with SVRG on several workers; start it by mpirun or horovodrun.
 
-    python -m svrg_optimization.launch -n 2 -s 1 -- python train.py --prefix run/digits
+    mpirun -np 4 --host localhost:4 --bind-to none --tag-output \\
+        python -m svrg_optimization.launch.role -s 1 train.py --prefix run/digits
     horovodrun -np 2 python train.py --kv-store horovod --prefix run/digits
 
 Each worker trains on its share of the rows. The worker of rank 0 saves a

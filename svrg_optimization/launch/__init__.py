@@ -1,1 +1,1 @@
-"""Start of a distributed job by mpirun, and the role of a process that mpirun or Slurm starts."""
+"""The role of a process that mpirun or Slurm starts for a distributed job."""

@@ -12,7 +12,6 @@ import argparse
 import contextlib
 import ctypes
 import importlib
-import json
 import os
 import re
 import runpy
@@ -39,12 +38,9 @@ def parse():
     parser.add_argument('--root', metavar='HOST', default=os.environ.get('DMLC_PS_ROOT_URI'),
                         help='name or IPv4 address of the host of rank 0 (default: DMLC_PS_ROOT_URI'
                              ", Slurm's first host, or 127.0.0.1 if all run on one host)")
-    parser.add_argument('--as-json', action='store_true', help=argparse.SUPPRESS)
     parser.add_argument('script')
     parser.add_argument('arguments', nargs=argparse.REMAINDER)
     args = parser.parse_args()
-    if args.as_json:
-        args.script, *args.arguments = json.loads(args.script)
     args.rank, args.size = next(
         ((int(os.environ[rank]), int(os.environ[size])) for rank, size in RANK_AND_SIZE
          if rank in os.environ), (None, 0))

@@ -1,5 +1,6 @@
 """The scripts of the page on checkpoints go on after a kill, and in a cluster."""
 
+import os
 import re
 import signal
 import subprocess
@@ -10,6 +11,8 @@ from pathlib import Path
 import mxnet as mx
 import numpy as np
 import pytest
+
+from mpi import AS_ROOT, MPIRUN, ROLE
 
 PAGE = Path(__file__).resolve().parents[2] / 'docs' / 'checkpoints.md'
 SAVED = re.compile(r'(?:model|net)-(\d{4})\.(?:params|states|svrg)')
@@ -72,12 +75,12 @@ def epochs_in(folder):
     return sorted({int(match[1]) for match in matches if match})
 
 
-def run(folder, *command):
-    """Run a command in a folder; return from which epoch and to which weights each worker went."""
+def run(folder, script, end, start=(sys.executable,)):
+    """Run a script in a folder; return from which epoch and to which weights each worker went."""
     folder.mkdir(exist_ok=True)
-    output = subprocess.run([sys.executable, *map(str, command)], cwd=folder, check=True,
-                            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                            timeout=120).stdout
+    output = subprocess.run([*start, str(script), str(end)], cwd=folder, check=True,
+                            env={**os.environ, **AS_ROOT}, stdout=subprocess.PIPE,
+                            stderr=subprocess.STDOUT, text=True, timeout=120).stdout
     assert 'Traceback' not in output
     return [(int(epoch), [float(each) for each in weights.split()])
             for epoch, weights in re.findall(r'from epoch (\d+) \[\[(.*?)\]\]', output)]
@@ -129,13 +132,14 @@ def test_once_more_after_convergence_changes_nothing(tmp_path):
 
 @pytest.mark.process
 @pytest.mark.slow
+@pytest.mark.skipif(MPIRUN is None, reason="needs Open MPI's mpirun")
 def test_it_goes_on_in_a_cluster(tmp_path):
     script = of_module(tmp_path / 'train.py', in_cluster)
-    launch = '-m', 'svrg_optimization.launch', '-n', 2, '-s', 1, '--', sys.executable, script
+    start = [MPIRUN, '-np', '4', '--host', 'localhost:4', sys.executable, *ROLE]
     folder = tmp_path / 'cluster'
-    first = run(folder, *launch, 1)
+    first = run(folder, script, 1, start)
     assert [epoch for epoch, _ in first] == [0, 0] and first[0] == first[1]
-    second = run(folder, *launch, 20)
+    second = run(folder, script, 20, start)
     assert [epoch for epoch, _ in second] == [1, 1] and second[0] == second[1]
     np.testing.assert_allclose(second[0][1], [1, -2, 3], atol=0.015)
     assert epochs_in(folder)[-1] < 20  # where it has converged

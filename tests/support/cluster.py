@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from mpi import BESIDE, MPIRUN
+from mpi import AS_ROOT, BESIDE, MPIRUN, ROLE
 from processes import LIGHT
 
 HERE = Path(__file__).resolve().parent
@@ -113,8 +113,10 @@ def job(*script, workers=2, servers=1, python=sys.executable, **environment):
     """Start a script as the workers of a cluster, whose servers `python` runs."""
     if MPIRUN is None:
         pytest.skip("needs Open MPI's mpirun")
-    return started([python, '-m', 'svrg_optimization.launch', '-n', workers, '-s', servers, '--',
-                    sys.executable, *script], **environment)
+    role = [*ROLE, '-s', servers, *script]
+    return started([MPIRUN, '--host', 'localhost:%d' % (1 + servers + workers), '--bind-to', 'none',
+                    '--tag-output', '-np', 1 + servers, python, *role,
+                    ':', '-np', workers, sys.executable, *role], **{**AS_ROOT, **environment})
 
 
 def is_running(process):
