@@ -37,8 +37,6 @@ def create_keys(kvstore, keys, arrays, created=()):
               for name, key in keys.full.items() if name in arrays}
     if is_distributed(kvstore):
         values[keys.tally] = tally(kvstore) + 1 / 3  # which float32 rounds
-    else:
-        values[keys.first] = nd.zeros((2,))  # for `compresses`
     values = {key: value for key, value in values.items() if key not in created}
     if values:
         kvstore.init(list(values), list(values.values()))
@@ -48,18 +46,12 @@ def create_keys(kvstore, keys, arrays, created=()):
 
 
 class OverDevices(Workers):
-    """Devices of this process, summed by a KVStore if one is given with its keys."""
-
-    def __init__(self, kvstore=None, keys=None):
-        self._kvstore, self._keys = kvstore, keys
+    """Devices of this process. No KVStore sums, as it may compress what is pushed."""
 
     def sum(self, total):
         """Give each device its share of the sum over all of them."""
-        values = total.by_parameter()
-        if self._kvstore is not None:
-            exchange(self._kvstore, self._keys, total.shares, values)
-        elif total.shares_differ:
-            for name, arrays in values.items():
+        if total.shares_differ:
+            for name, arrays in total.by_parameter().items():
                 whole = summed(arrays)
                 share_out(total.shares, name, [whole.as_in_context(each.context)
                                                for each in arrays])

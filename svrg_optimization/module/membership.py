@@ -6,8 +6,7 @@ from ..kvstore import agreement
 from ..kvstore.kinds import is_asynchronous, is_distributed, is_synchronous
 from ..kvstore.operations import broadcast, wait_for_all_workers
 from ..kvstore.workers import OverDevices, OverWorkers
-from ..mxnet_repair.kvstore import compresses
-from ..svrg_optimizer import _SVRGOptimizer, agreed, update_counts
+from ..svrg_optimizer import agreed, update_counts
 from . import executor_group
 
 
@@ -81,19 +80,10 @@ def synchronize(module):
 
 
 def workers_of(module, trains_on_pass=False):
-    """Return the Workers over which the full gradient of a module is summed.
-
-    A KVStore with compression would quantize it. The KVStore of an optimizer
-    that was borrowed from a plain Module has no keys for it.
-    """
+    """Return the Workers over which the full gradient of a module is summed."""
     kvstore, membership = module._kvstore, module._membership
-    keys = membership.keys
     if is_distributed(kvstore):
-        return OverWorkers(kvstore, keys, trains_on_pass, membership.created)
-    has_keys = kvstore is not None and isinstance(module._optimizer, _SVRGOptimizer)
-    if has_keys and not (module._compression_params
-                         or compresses(kvstore, keys.first, module._context)):
-        return OverDevices(kvstore, keys)
+        return OverWorkers(kvstore, membership.keys, trains_on_pass, membership.created)
     return OverDevices() if kvstore is not None else Workers()
 
 
