@@ -41,7 +41,7 @@ from .module.passes import Pass
 from .module.reference import ModuleReference
 from .module.trained_module import TrainedModule
 from .mxnet_repair.executors import without_fusion
-from .mxnet_repair.kvstore import errors_of_updater_raised
+from .mxnet_repair.kvstore import raise_updater_error
 from .mxnet_repair.loader import mend_for_users
 from .proximal import ProximalOperators, weights_of
 from .rate import convergence
@@ -590,8 +590,8 @@ class SVRGModule(Module):
             trained.rule.precondition(trained, self._default_bucket._svrg,
                                 executor_group.gradients(self), executor_group.parameters(self),
                                 *trained.scale_of_step)
-        with errors_of_updater_raised() if self._update_on_kvstore else contextlib.nullcontext():
-            super().update()
+        super().update()
+        raise_updater_error(self._kvstore)
         self._svrg.end_step()
 
     def _update_svrg_gradients(self):

@@ -17,7 +17,7 @@ from ..data.iterators import warn_of_float32
 from ..kvstore.horovod import join
 from ..kvstore.kinds import is_asynchronous, is_distributed, kind_of, warn_of_devices
 from ..kvstore.workers import workers_of_trainer
-from ..mxnet_repair.kvstore import errors_of_updater_raised, open_distributed
+from ..mxnet_repair.kvstore import open_distributed, raise_updater_error, set_updater
 from ..mxnet_repair.loader import mend_for_users
 from ..proximal import ProximalOperators
 from ..rate import convergence
@@ -412,6 +412,8 @@ class SVRGTrainer(gluon.Trainer):
 
     def _init_kvstore(self):
         super()._init_kvstore()
+        if self._update_on_kvstore:
+            set_updater(self._kvstore, self._kvstore._updater)
         warn_of_devices(self._kvstore, len(self._devices), self._svrg.warn_once)
         self._agreeing_workers()  # one with alpha=0 does not come to a snapshot
 
@@ -523,8 +525,8 @@ class SVRGTrainer(gluon.Trainer):
         self._batch_sizes += batch_size
 
     def _allreduce_grads(self):
-        with errors_of_updater_raised():  # where the KVStore updates
-            super()._allreduce_grads()
+        super()._allreduce_grads()
+        raise_updater_error(self._kvstore)  # where it updates
 
     def _update(self, ignore_stale_grad=False):
         super()._update(ignore_stale_grad)

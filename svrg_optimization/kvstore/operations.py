@@ -2,7 +2,6 @@
 
 from mxnet import ndarray as nd
 
-from ..mxnet_repair.kvstore import errors_of_updater_raised
 from .kinds import is_asynchronous
 
 
@@ -11,9 +10,8 @@ def allreduce(kvstore, values):
 
     All values are pushed before the first one is pulled.
     """
-    with errors_of_updater_raised():
-        for priority, (key, arrays) in enumerate(values.items()):
-            kvstore.push(key, arrays, priority=-priority)
+    for priority, (key, arrays) in enumerate(values.items()):
+        kvstore.push(key, arrays, priority=-priority)
     if is_asynchronous(kvstore):
         wait_for_all_workers(kvstore)
     for priority, (key, arrays) in enumerate(values.items()):

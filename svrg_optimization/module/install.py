@@ -14,7 +14,12 @@ from ..kvstore.horovod import join, unwrapped
 from ..kvstore.keys import KVStoreKeys
 from ..kvstore.update_on_workers import UpdateOnWorkers
 from ..kvstore.workers import create_keys
-from ..mxnet_repair.kvstore import number_of_first_key, open_distributed, prepare_exit
+from ..mxnet_repair.kvstore import (
+    number_of_first_key,
+    open_distributed,
+    prepare_exit,
+    set_updater,
+)
 from ..rate.snapshot_rule import SnapshotRule
 from ..rate.svrg_lbfgs import check_rule, rule_of
 from ..svrg_optimizer import _SVRGOptimizer, check_learning_rate, described, update_counts
@@ -83,6 +88,8 @@ def install(module, kvstore, optimizer, optimizer_params, init_optimizer):
     if module._kvstore:  # Module may have made it of its name
         # A plain Module would give it another one.
         (kvstore if on_workers else module._kvstore).set_optimizer = _refuse_optimizer
+    if module._update_on_kvstore and not kinds.is_distributed(kvstore):
+        set_updater(module._kvstore, module._kvstore._updater)
     kinds.warn_of_devices(kvstore, devices, svrg.warn_once)
     if kinds.is_distributed(kvstore):
         # Module does not give the workers rank 0's weights if they update the weights

@@ -132,7 +132,7 @@ def begin_anew(module, weights):
         updater.states.pop(key, None)
         updater.states_synced.pop(key, None)
     if module._update_on_kvstore:
-        set_weights(module._kvstore, weights, updater)
+        set_weights(module._kvstore, weights)
 
 
 @contextlib.contextmanager

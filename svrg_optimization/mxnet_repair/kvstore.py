@@ -12,7 +12,6 @@ import io
 import os
 import re
 import sys
-import threading
 import weakref
 
 from mxnet import kv as kv_of_mxnet
@@ -44,18 +43,45 @@ def open_distributed(kind):
     return kvstore
 
 
+# MXNet calls the updater through ctypes, which reports an error, for example a Ctrl-C, and
+# forgets it.
+
+def set_updater(kvstore, updater):
+    """Set the updater of a KVStore of this process; its errors wait for `raise_updater_error`."""
+    errors = vars(kvstore).setdefault('errors_of_updater', [])
+
+    def update(*args):
+        try:
+            updater(*args)
+        except BaseException as error:
+            errors.append(error)
+
+    kvstore._set_updater(update)
+    kvstore._updater = updater
+
+
+def raise_updater_error(kvstore):
+    """Raise the first error of a KVStore's updater since the last call, if there is any."""
+    errors = getattr(kvstore, 'errors_of_updater', None)
+    if errors:
+        error = errors[0]
+        errors.clear()
+        raise error
+
+
 # MXNet has no function that sets a weight: a pushed value goes to the optimizer, and may be
 # compressed on its way.
 
-def set_weights(kvstore, weights, updater):
-    """Set the weights in a KVStore of this process, which has this updater and keeps it."""
-    kvstore._set_updater(lambda key, _, stored: weights[py_str(key)][0].copyto(stored))
+def set_weights(kvstore, weights):
+    """Set the weights in a KVStore of this process."""
+    updater = kvstore._updater
+    set_updater(kvstore, lambda key, _, stored: weights[py_str(key)][0].copyto(stored))
     try:
-        with errors_of_updater_raised():
-            for name, arrays in weights.items():
-                kvstore.push(name, arrays[0])
+        for name, arrays in weights.items():
+            kvstore.push(name, arrays[0])
     finally:
-        kvstore._set_updater(updater)
+        set_updater(kvstore, updater)
+    raise_updater_error(kvstore)
 
 
 # Servers number keys in the order of their creation. No function returns the number of a key.
@@ -88,43 +114,6 @@ def warn_of_rounding(kvstore, key, value):
     if (stored == rounded).min().asscalar():
         warn('the servers of %r make float32 of float64 values: start them where this package is '
              'installed, on Linux' % kvstore.type)
-
-
-# MXNet calls the updater through ctypes. If the updater raises an error, ctypes only reports it.
-
-_errors, _errors_change = {}, threading.Lock()  # by thread; several may train
-
-
-@contextlib.contextmanager
-def errors_of_updater_raised():
-    """Raise errors of a KVStore's updater, for example a Ctrl-C, at the end of the block."""
-    errors, thread = [], threading.get_ident()
-    try:
-        with _errors_change:
-            _errors[thread] = errors
-            sys.unraisablehook = _keeping(sys.unraisablehook)
-        yield
-    finally:
-        with _errors_change:
-            _errors.pop(thread, None)
-            if not _errors:
-                sys.unraisablehook = getattr(sys.unraisablehook, 'report', sys.unraisablehook)
-    if errors:
-        raise errors[0]
-
-
-def _keeping(report):
-    report = getattr(report, 'report', report)
-
-    def keep(unraisable):
-        errors = _errors.get(threading.get_ident())
-        if errors is not None and 'ctypes callback' in (unraisable.err_msg or ''):
-            errors.append(unraisable.exc_value)
-        else:
-            report(unraisable)
-
-    keep.report = report
-    return keep
 
 
 # A worker that ends waits for all others, even after an exception. It also drops pushes that are

@@ -1,9 +1,6 @@
 """Passes that fail or are interrupted leave the snapshot in force, and training goes on."""
 
-import concurrent.futures
 import signal
-import sys
-import threading
 import warnings
 
 import mxnet as mx
@@ -18,7 +15,6 @@ from interruption import Interruption, places
 from problems import Problem
 from sequences import Sequences
 from svrg_optimization import SVRGModule
-from svrg_optimization.mxnet_repair.kvstore import errors_of_updater_raised
 
 TWO_DEVICES = [mx.cpu(0), mx.cpu(1)]
 PLACES = [(mx.cpu(), None), (TWO_DEVICES, 'local')]
@@ -208,41 +204,11 @@ def steps_of_trainer(problem, kvstore, scheduler):
 @pytest.mark.parametrize('error', [ZeroDivisionError, KeyboardInterrupt])
 def test_an_error_in_the_updater_of_a_kvstore_ends_the_step(steps, kvstore, error):
     """ctypes, through which MXNet calls the updater, would report and forget it."""
-    hook = sys.unraisablehook
     made = steps(Blocks('perceptron', rows=40), kvstore, Broken(2, error))
     next(made)()
     step = next(made)
     with pytest.raises(error):
         step()
-    assert sys.unraisablehook is hook
-
-
-def test_errors_of_updaters_are_raised_in_their_own_threads():
-    hook, begun = sys.unraisablehook, threading.Barrier(2)
-
-    def fail(number):
-        kvstore = mx.kv.create('local')
-        kvstore._set_updater(lambda *_: 1 / number)
-        kvstore.init('key', mx.nd.zeros((1,)))
-        begun.wait()
-        for _ in range(200):
-            try:
-                with errors_of_updater_raised():
-                    kvstore.push('key', mx.nd.ones((1,)))
-            except ZeroDivisionError:
-                assert number == 0
-            else:
-                assert number == 1
-        return True
-
-    interval = sys.getswitchinterval()
-    try:
-        sys.setswitchinterval(1e-5)
-        with concurrent.futures.ThreadPoolExecutor(2) as pool:
-            assert list(pool.map(fail, (0, 1))) == [True, True]
-    finally:
-        sys.setswitchinterval(interval)
-    assert sys.unraisablehook is hook
 
 
 # Interruptions anywhere
