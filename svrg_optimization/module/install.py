@@ -12,7 +12,6 @@ from ..kvstore import kinds
 from ..kvstore.agreement import check_waits
 from ..kvstore.horovod import join, unwrapped
 from ..kvstore.keys import KVStoreKeys
-from ..kvstore.update_on_workers import UpdateOnWorkers
 from ..kvstore.workers import create_keys
 from ..mxnet_repair.kvstore import (
     number_of_first_key,
@@ -51,10 +50,12 @@ def install(module, kvstore, optimizer, optimizer_params, init_optimizer):
     on_workers = _must_update_on_workers(module, kvstore, optimizer, optimizer_params)
     updates = may_update and not on_workers
     kvstore = _checked(module, kvstore, updates, optimizer, optimizer_params)
-    seen = UpdateOnWorkers(kvstore) if on_workers else kvstore
+    if on_workers:
+        kvstore.is_capable = lambda capability: False  # Module asks it whether it updates weights
     keys = KVStoreKeys(module._param_names, module._trainable)
     module._membership = Membership(keys)
-    wrapped = module._create_optimizer(_SVRGOptimizer.__name__, optimizer, seen, optimizer_params)
+    wrapped = module._create_optimizer(_SVRGOptimizer.__name__, optimizer, kvstore,
+                                       optimizer_params)
     check_learning_rate(wrapped)
     load_counts(module, wrapped.default_opt,
                 'begin_num_update' in dict(optimizer_params) if isinstance(optimizer, str)
@@ -66,18 +67,12 @@ def install(module, kvstore, optimizer, optimizer_params, init_optimizer):
     if isinstance(kvstore, mx.kv.KVStore):
         _used.add(kvstore)
     if kinds.has_servers(kvstore):
-        prepare_exit(kvstore)
-        if number_of_first_key(kvstore, keys.first) and may_update:
-            _refuse_optimizer()  # of a plain Module, which has the first keys
-        if updates:
-            first, *others = keys.summed  # in the order of their creation
-            wrapped.place_on_servers(dict(enumerate([first, *module._param_names, *others])),
-                                     kvstore.num_workers if kinds.is_asynchronous(kvstore) else 1)
+        _prepare_servers(kvstore, keys, module._param_names, may_update, updates and wrapped)
     with warnings.catch_warnings():
-        usual = 1 / _rows(module, seen)  # with which Module compares digit by digit
+        usual = 1 / _rows(module, kvstore)  # with which Module compares digit by digit
         if isinstance(optimizer, str) or math.isclose(wrapped.rescale_grad, usual):
             warnings.filterwarnings('ignore', 'Optimizer created manually outside Module')
-        init_optimizer(seen, wrapped)
+        init_optimizer(kvstore, wrapped)
     rule = rule_of(wrapped)
     load_state(module, rule)
     if rule is not None and rule.rate is None and svrg.snapshot.is_active:
@@ -86,17 +81,27 @@ def install(module, kvstore, optimizer, optimizer_params, init_optimizer):
     if not svrg.snapshot.is_active:
         svrg.drop_snapshot()
     if module._kvstore:  # Module may have made it of its name
-        # A plain Module would give it another one.
-        (kvstore if on_workers else module._kvstore).set_optimizer = _refuse_optimizer
+        module._kvstore.set_optimizer = _refuse_optimizer  # a plain Module would give it another
     if module._update_on_kvstore and not kinds.is_distributed(kvstore):
         set_updater(module._kvstore, module._kvstore._updater)
     kinds.warn_of_devices(kvstore, devices, svrg.warn_once)
     if kinds.is_distributed(kvstore):
         # Module does not give the workers rank 0's weights if they update the weights
         # themselves, and never updates their copies on the host.
-        executor_group.pull_dense_weights(seen, module)
+        executor_group.pull_dense_weights(kvstore, module)
     if module._kvstore:
         create_keys(module._kvstore, keys, {**module._aux_params, **module._arg_params})
+
+
+def _prepare_servers(kvstore, keys, param_names, may_update, optimizer):
+    """Create the first key on servers, and prepare an optimizer for them if they update."""
+    prepare_exit(kvstore)
+    if number_of_first_key(kvstore, keys.first) and may_update:
+        _refuse_optimizer()  # of a plain Module, which has the first keys
+    if optimizer:
+        first, *others = keys.summed  # in the order of their creation
+        optimizer.place_on_servers(dict(enumerate([first, *param_names, *others])),
+                                   kvstore.num_workers if kinds.is_asynchronous(kvstore) else 1)
 
 
 def _must_update_on_workers(module, kvstore, optimizer, optimizer_params):
