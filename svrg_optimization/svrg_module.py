@@ -438,7 +438,7 @@ class SVRGModule(Module):
             optimizer_params = {}
             if optimizer == _DEFAULTS[0]:
                 return
-        klass, _, given = described(getattr(optimizer, '_optimizer', optimizer), optimizer_params)
+        klass, _, given = described(optimizer, optimizer_params)
         installed, _, has = described(self._optimizer, {})
         if klass is not installed or (not isinstance(optimizer, str)
                                       and has is not given):

@@ -14,7 +14,7 @@ from ..core.settings import Settings, setting
 from ..core.svrg import COMPUTED, SVRG
 from ..data.batch_rows import CHANGED, have_changed
 from ..data.iterators import warn_of_float32
-from ..kvstore.horovod import join
+from ..kvstore.horovod import with_horovod
 from ..kvstore.kinds import is_asynchronous, is_distributed, kind_of, warn_of_devices
 from ..kvstore.workers import workers_of_trainer
 from ..mxnet_repair.kvstore import open_distributed, raise_updater_error, set_updater
@@ -131,7 +131,7 @@ class SVRGTrainer(gluon.Trainer):
         if compression_params:
             raise ValueError('compression_params must be None, and not %r: %s'
                              % (compression_params, COMPRESSED))
-        kvstore = join(kvstore, optimizer)
+        kvstore = with_horovod(kvstore, optimizer)
         if is_asynchronous(kvstore):
             raise ValueError("kvstore must be 'dist_sync' or of one process for an SVRGTrainer, "
                              'not %r: a snapshot needs weights that all workers share'

@@ -8,7 +8,7 @@ from mxnet import nd
 from mxnet.kvstore import KVStoreBase
 
 from ..core.arrays import summed
-from .kinds import HOROVOD, is_distributed, kind_of
+from .kinds import HOROVOD, kind_of
 
 _numbers = itertools.count()
 
@@ -19,26 +19,7 @@ def is_wrapped(optimizer):
     return hvd is not None and isinstance(optimizer, hvd.DistributedOptimizer)
 
 
-def unwrapped(kvstore, optimizer):
-    """Return the KVStore and the optimizer that train as Horovod's wrapper of an optimizer does.
-
-    All others are returned as they are. The wrapper takes means over the workers; the KVStore sums.
-    """
-    if not is_wrapped(optimizer):
-        return kvstore, optimizer
-    hvd, inner = sys.modules['horovod.mxnet'], optimizer._optimizer
-    if optimizer._process_set.size() != hvd.size() or is_distributed(kvstore) or not (
-            kvstore is None or isinstance(kvstore, str)):
-        raise ValueError('kvstore must be None with a DistributedOptimizer, and its process_set '
-                         'that of all workers, and not %r with %r'
-                         % (kvstore, optimizer._process_set))
-    given = vars(optimizer).setdefault('_rescale_grad_given', inner.rescale_grad)
-    inner.rescale_grad = given / (optimizer._gradient_predivide_factor
-                                  if optimizer._average_in_framework else hvd.size())
-    return HOROVOD, inner
-
-
-def join(kvstore, optimizer):
+def with_horovod(kvstore, optimizer):
     """Return the KVStore to train with, Horovod's in place of its name.
 
     It raises a ValueError if the optimizer is Horovod's wrapper, or if Horovod is not installed.

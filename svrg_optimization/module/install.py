@@ -10,7 +10,7 @@ import mxnet as mx
 
 from ..kvstore import kinds
 from ..kvstore.agreement import check_waits
-from ..kvstore.horovod import join, unwrapped
+from ..kvstore.horovod import with_horovod
 from ..kvstore.keys import KVStoreKeys
 from ..kvstore.workers import create_keys
 from ..mxnet_repair.kvstore import (
@@ -44,8 +44,7 @@ def install(module, kvstore, optimizer, optimizer_params, init_optimizer):
     the wrapped optimizer and installs them as Module does.
     """
     svrg, devices = module._svrg, len(module._context)
-    kvstore, optimizer = unwrapped(kvstore, optimizer)
-    kvstore = join(kvstore, optimizer)
+    kvstore = with_horovod(kvstore, optimizer)
     may_update = kinds.will_update(kvstore, devices, module._arg_params)
     on_workers = _must_update_on_workers(module, kvstore, optimizer, optimizer_params)
     updates = may_update and not on_workers

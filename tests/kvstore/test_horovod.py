@@ -59,9 +59,6 @@ def of_two(tmp_path_factory):
                                      'prefix': str(folder / 'model')}),
               ('gluon', 'fit_gluon', gluon),
               ('gluon, on two devices', 'fit_gluon', {**gluon, 'devices': 2}),
-              ('wrapped', 'fit_wrapped', {'problem': GIVEN, 'sizes': SIZES}),
-              ('wrapped, divided', 'fit_wrapped', {
-                  'problem': GIVEN, 'sizes': SIZES, 'gradient_predivide_factor': 2.0}),
               ('refusals', 'refusals', {}),
               ('end', 'end_at_once', {'problem': {**PROBLEM, 'features': 4}})]
     return run_checks(folder, checks)
@@ -144,14 +141,6 @@ def test_all_stop_at_the_same_snapshot(of_two):
             '%r on rank' % tol in message
 
 
-@pytest.mark.parametrize('name', ['wrapped', 'wrapped, divided'])
-def test_horovods_wrapper_trains_as_its_kvstore(of_two, name):
-    expected = train_on_union(Problem(**GIVEN), SIZES, 8, 5, 2, learning_rate=0.1, momentum=0.5)
-    for weights in of_two[name]:
-        assert_close(weights, expected)
-    assert_alike(of_two[name])
-
-
 @pytest.mark.parametrize('name', UNLIKE)
 def test_what_differs_is_an_error_on_all_before_a_step(of_two, name):
     for rank, (message, steps) in enumerate(of_two['unlike, ' + name]):
@@ -183,7 +172,7 @@ def test_the_last_step_of_a_rank_that_has_ended_is_summed(of_two):
 def test_what_cannot_be_trained_is_refused(of_two):
     expected = {
         'row_sparse': "must not be Horovod's .* row_sparse, as w:",
-        'wrapped': 'kvstore must be None with a DistributedOptimizer',
+        'wrapped': 'optimizer must not be a DistributedOptimizer',
         'wrapped in Gluon': 'optimizer must not be a DistributedOptimizer',
         'compression': 'compression_params must be None',
         'adam by the rule': 'lr_scheduler must not be that of svrg_lbfgs with adam',

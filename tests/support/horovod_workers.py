@@ -54,19 +54,6 @@ def fit(problem, sizes, devices=1, optimizer='sgd', settings=(), batch_size=8, *
     return weights_of(module), module.gradient_norm
 
 
-def fit_wrapped(problem, sizes, **arguments):
-    """Train as Horovod's users of Module do; return the weights of this rank."""
-    problem = problem_of(problem)
-    module = problem.module(2)
-    optimizer = hvd.DistributedOptimizer(
-        mx.optimizer.SGD(learning_rate=0.1, momentum=0.5, rescale_grad=1 / 8), **arguments)
-    for epoch in (3, 5):  # the second time it is there already
-        module.fit(shard_of(problem, sizes, hvd.rank(), 8), eval_metric='mse', num_epoch=epoch,
-                   begin_epoch=0 if epoch == 3 else 3, kvstore=None, optimizer=optimizer,
-                   arg_params=problem.arg_params() if epoch == 3 else None)
-    return weights_of(module)
-
-
 def resume(problem, sizes, prefix):
     """Train, and again from the checkpoint of rank 0 between two snapshots; return both weights."""
     problem, found = problem_of(problem), []
@@ -130,7 +117,7 @@ def refusals():
 
     wrapped = hvd.DistributedOptimizer(mx.optimizer.SGD())
     install('row_sparse', 'horovod', problem=workers.SparseProblem())
-    install('wrapped', mx.kv.create('local'), wrapped)
+    install('wrapped', None, wrapped)
     install('compression', 'horovod', compression_params={'type': '2bit', 'threshold': 0.5})
     install('adam by the rule', 'horovod', mx.optimizer.Adam(
         lr_scheduler=mx.optimizer.create('svrg_lbfgs').lr_scheduler))
