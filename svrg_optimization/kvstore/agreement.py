@@ -10,43 +10,38 @@ from ..data.iterators import rewind_for_pass
 from .kinds import is_asynchronous, is_synchronous, kind_of
 from .operations import allreduce, wait_for_all_workers
 
-_NUMBERS_AT_ONCE = 35  # in a message of a worker to the others
+_WIDTH = 64  # numbers of each worker in a message, more than there are settings
 
 
-def tally(kvstore, numbers=(), context=None):
-    """Return an array with some numbers in this worker's row, to be summed over the workers."""
-    rows = np.zeros((kvstore.num_workers, _NUMBERS_AT_ONCE))
+def row_of_this_worker(kvstore, numbers=(), context=None):
+    """Return an array with at most 64 numbers in this worker's row, to be summed over workers."""
+    rows = np.zeros((kvstore.num_workers, _WIDTH))
     rows[kvstore.rank, :len(numbers)] = numbers
     return nd.array(rows, ctx=context, dtype=np.float64)
 
 
 def allgather(kvstore, key, numbers):
-    """Tell all workers some numbers; return an array with a row for each worker, by rank."""
-    parts = []
-    for begin in range(0, len(numbers), _NUMBERS_AT_ONCE):
-        told = tally(kvstore, numbers[begin:begin + _NUMBERS_AT_ONCE])
-        allreduce(kvstore, {key: [told]})
-        parts.append(told.asnumpy())
-        if is_asynchronous(kvstore):  # or the next push of another worker would begin a new sum
-            wait_for_all_workers(kvstore)
-    return np.hstack(parts)[:, :len(numbers)]
+    """Give all workers some numbers of each; return an array with a row for each, by rank."""
+    gathered = row_of_this_worker(kvstore, numbers)
+    allreduce(kvstore, {key: [gathered]})
+    if is_asynchronous(kvstore):  # or the next push of another worker would begin a new sum
+        wait_for_all_workers(kvstore)
+    return gathered.asnumpy()[:, :len(numbers)]
 
 
 def check_same(kvstore, key, plan):
     """Raise a ValueError on all workers if settings and arguments are not the same on all.
 
     The plan maps names, as error messages have them, to values that JSON supports. Workers
-    exchange one checksum of all, and one of each only if those differ.
+    exchange a checksum of each.
     """
-    sums = [zlib.crc32(json.dumps(item, sort_keys=True, default=np.generic.item).encode())
-            for item in plan.items()]
-    told = allgather(kvstore, key, [zlib.crc32(str(sums).encode()), len(sums)])
-    if len(set(told[:, 0])) == 1:
-        return
-    told = allgather(kvstore, key, sums + [0] * (int(told[:, 1].max()) - len(sums)))
-    name, value = list(plan.items())[(told != told[0]).any(axis=0).argmax()]
-    raise ValueError('%s must be the same on all workers with the kvstore %r, and is %r on rank %d'
-                     % (name, kvstore.type, value, kvstore.rank))
+    gathered = allgather(kvstore, key, [
+        zlib.crc32(json.dumps(item, sort_keys=True, default=np.generic.item).encode())
+        for item in plan.items()])
+    for (name, value), sums in zip(plan.items(), gathered.T):
+        if len(set(sums)) > 1:
+            raise ValueError('%s must be the same on all workers with the kvstore %r, and is %r '
+                             'on rank %d' % (name, kvstore.type, value, kvstore.rank))
 
 
 def check_waits(kvstore, tol):
@@ -66,10 +61,10 @@ def batches_of_each(kvstore, key, train_data):
 
 def check_batch_counts(kvstore, batches_of_workers):
     """Raise a ValueError if a worker has no batch, or too few, so that others wait forever."""
-    told = [int(batches) for batches in batches_of_workers]
-    if is_synchronous(kvstore) and len(set(told)) > 1:
+    batches = list(map(int, batches_of_workers))
+    if is_synchronous(kvstore) and len(set(batches)) > 1:
         raise ValueError('train_data must have as many batches on each worker with the kvstore '
-                         '%r, and it has, in the order of ranks, %s' % (kvstore.type, told))
-    if not all(told):
+                         '%r, and it has, in the order of ranks, %s' % (kvstore.type, batches))
+    if not all(batches):
         raise ValueError('train_data must have at least one batch on each worker in fit, and it '
-                         'has, in the order of ranks, %s' % told)
+                         'has, in the order of ranks, %s' % batches)

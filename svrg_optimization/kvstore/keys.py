@@ -13,13 +13,13 @@ class KVStoreKeys:
     ----------
     full : dict of str to str
         For each trainable parameter the key of its full gradient.
-    tally : str
-        Key of the numbers that workers tell each other.
+    gathered : str
+        Key of the numbers that each worker gives all others.
     total : str
         Key of an array that workers sum; it is created where it is needed.
     first : str
-        Key that servers get first, to learn how they number keys. It shows
-        whether gradients are compressed.
+        Key that servers get first, to learn how they number keys and whether
+        they get compressed gradients.
     """
 
     def __init__(self, param_names, trainable):
@@ -33,19 +33,19 @@ class KVStoreKeys:
             return key
 
         self.full = {name: new(name, _SUFFIX) for name in trainable}
-        self.tally = new('svrg', '_tally')
+        self.gathered = new('svrg', '_gathered')
         self.first = new('svrg', '_first')
         self.total = new('svrg', '_total')
 
     @property
     def summed(self):
         """Keys whose values are summed and not updated: all but those of the parameters."""
-        return [self.first, *self.full.values(), self.tally]
+        return [self.first, *self.full.values(), self.gathered]
 
 
 class NumberedKeys:
     """Keys of a Gluon trainer in a distributed KVStore: numbers after those of its parameters."""
 
     def __init__(self, names):
-        self.tally, self.first, self.total = len(names), len(names) + 1, len(names) + 2
+        self.gathered, self.first, self.total = len(names), len(names) + 1, len(names) + 2
         self.full = {name: len(names) + 3 + place for place, name in enumerate(names)}

@@ -7,7 +7,7 @@ from ..core.arrays import dtype_of_sum, summed
 from ..core.front_end import Workers
 from ..core.full_gradient import share_out
 from ..mxnet_repair.kvstore import number_of_first_key, prepare_exit, warn_of_rounding
-from .agreement import allgather, check_batch_counts, check_same, tally
+from .agreement import allgather, check_batch_counts, check_same, row_of_this_worker
 from .keys import NumberedKeys
 from .kinds import has_servers, is_asynchronous, is_distributed
 from .operations import allreduce
@@ -32,16 +32,16 @@ def workers_of_trainer(kvstore, names, arrays_of, created):
 
 
 def create_keys(kvstore, keys, arrays, created=()):
-    """Create keys for what is summed and for what workers tell each other; return the new ones."""
+    """Create keys for what is summed and for the gathered numbers; return the new ones."""
     values = {key: nd.zeros(arrays[name].shape, dtype=dtype_of_sum(arrays[name].dtype))
               for name, key in keys.full.items() if name in arrays}
     if is_distributed(kvstore):
-        values[keys.tally] = tally(kvstore) + 1 / 3  # which float32 rounds
+        values[keys.gathered] = row_of_this_worker(kvstore) + 1 / 3  # which float32 rounds
     values = {key: value for key, value in values.items() if key not in created}
     if values:
         kvstore.init(list(values), list(values.values()))
-    if keys.tally in values and has_servers(kvstore):
-        warn_of_rounding(kvstore, keys.tally, values[keys.tally])
+    if keys.gathered in values and has_servers(kvstore):
+        warn_of_rounding(kvstore, keys.gathered, values[keys.gathered])
     return values.keys()
 
 
@@ -79,9 +79,10 @@ class OverWorkers(Workers):
         total.sum_over_rows()
         values = total.by_parameter()
         context = next((arrays[0].context for arrays in values.values()), None)
-        told = tally(kvstore, [total.rows, total.batches, total.yielded, total.loss], context)
-        exchange(kvstore, keys, total.shares, values, {keys.tally: [told]})
-        rows, batches, yielded, losses, *_ = told.asnumpy().T
+        gathered = row_of_this_worker(
+            kvstore, [total.rows, total.batches, total.yielded, total.loss], context)
+        exchange(kvstore, keys, total.shares, values, {keys.gathered: [gathered]})
+        rows, batches, yielded, losses, *_ = gathered.asnumpy().T
         total.shares_differ, total.loss = False, float(losses.sum())
         total.rows, total.batches = int(rows.sum()), int(batches.sum())
         if self._trains_on_pass:
@@ -89,14 +90,13 @@ class OverWorkers(Workers):
 
     def check_same(self, plan):
         """Raise a ValueError on all workers if a number of a dict is not the same on all."""
-        check_same(self._kvstore, self._keys.tally, plan)
+        check_same(self._kvstore, self._keys.gathered, plan)
 
     def allreduce_max(self, numbers):
         """Return for each number the largest of all workers; its own in dist_async."""
         if is_asynchronous(self._kvstore):
             return numbers
-        told = allgather(self._kvstore, self._keys.tally, numbers)
-        return told.max(axis=0).tolist()
+        return allgather(self._kvstore, self._keys.gathered, numbers).max(axis=0).tolist()
 
     def total(self, array):
         """Return the sum of all workers' arrays, in one message."""

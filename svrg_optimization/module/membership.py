@@ -52,13 +52,13 @@ class Membership:
                 'the batch size of train_data': rows_of_batch(train_data, module.data_shapes),
                 'rescale_grad of the optimizer (0 where servers update)': rescale_grad,
                 "rows left over with last_batch_handle='roll_over'": rows_left_over(train_data)})
-        agreement.check_same(kvstore, self.keys.tally, plan)
+        agreement.check_same(kvstore, self.keys.gathered, plan)
         if takes_snapshots:
             agreement.check_waits(kvstore, settings.tol)
         samples = takes_snapshots and settings.full_grad_batches is not None
         if is_synchronous(kvstore) and not takes_snapshot and not samples:
             agreement.check_batch_counts(kvstore, agreement.batches_of_each(
-                kvstore, self.keys.tally, train_data))
+                kvstore, self.keys.gathered, train_data))
 
 
 def synchronize(module):
@@ -74,7 +74,7 @@ def synchronize(module):
     if kvstore_of_weights(module) is not None:
         executor_group.pull_dense_weights(kvstore, module)
     else:
-        agreement.check_same(kvstore, module._membership.keys.tally, agreed(module._optimizer))
+        agreement.check_same(kvstore, module._membership.keys.gathered, agreed(module._optimizer))
         broadcast(kvstore, executor_group.parameters(module))
         executor_group.mark_host_copies_stale(module)
 
